@@ -134,9 +134,7 @@ def compare_bits(report, part, got, want, agents, sides):
         report.identical(part, name, array, want[name], axes=axes_of(name, array.shape, agents), sides=sides)
 
 
-def compare_paths(
-    report: Report, spec: EnvSpec, params: object, device: Executor, name: str, rng: np.random.Generator
-) -> None:
+def compare_paths(report: Report, spec: EnvSpec, params: object, device: Executor, rng: np.random.Generator) -> None:
     """Compare T steps in one launch with T launches of one step, given the same actions, bit for bit.
 
     The second rollout begins in the middle of four steps, whose actions are drawn together. Masks begin with random bits: what
@@ -157,7 +155,7 @@ def compare_paths(
         stepped = {member: stack([row[member] for row in rows if member in row]) for member in rows[-1]}
         stepped["action"] = rolled["action"]
         sides = ("single steps", "one launch")
-        compare_bits(report, f"{name}: {PATHS}", flatten(stepped, single), flatten(rolled, fused), agents, sides)
+        compare_bits(report, f"{device.name}: {PATHS}", flatten(stepped, single), flatten(rolled, fused), agents, sides)
 
 
 def stack(rows: list) -> np.ndarray | dict:

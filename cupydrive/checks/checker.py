@@ -38,7 +38,7 @@ from cupydrive.protocols import Executor
 from cupydrive.random import DYNAMICS, RandomStream
 from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.simulation.first_steps import try_out
-from cupydrive.spec import EnvSpec, float_params
+from cupydrive.spec import EnvSpec, Observed, Outcome, float_params
 from cupydrive.terminal.progress import counted
 
 BRANCH_STEPS = 3000  # of one agent in each case, where branches are counted
@@ -100,16 +100,15 @@ def compare_all(report, spec, executors, alike, agent_steps, seed, progress):
     work = [(case, d) for case in spec.cases for d in executors]
     for number, (case, name) in enumerate(work):
         rng = np.random.default_rng([seed, number])
-        params, report.case = spec.make_params(**case), case
-        try_wide_states(spec, params, executors[name], np.random.default_rng([seed, number, 1]), progress)
-        steps = case_steps(spec, agent_steps)
-        report.agent_steps += compare_with_reference(report, spec, params, executors[name], name, rng, steps)
-        compare_resets(report, spec, params, executors[name], name, rng)
-        compare_paths(report, spec, params, executors[name], name, rng)
+        params, report.case, device = spec.make_params(**case), case, executors[name]
+        try_wide_states(spec, params, device, np.random.default_rng([seed, number, 1]), progress)
+        report.agent_steps += compare_with_reference(report, spec, params, device, rng, case_steps(spec, agent_steps))
+        compare_resets(report, spec, params, device, rng)
+        compare_paths(report, spec, params, device, rng)
         if spec.heuristic is not None:
-            try_heuristic(report, spec, params, executors[name], seed)
+            try_heuristic(report, spec, params, device, seed)
         if spec.draw is not None and number < DRAWN_CASES * len(executors) and name == next(iter(executors)):
-            try_drawing(report, spec, params, executors[name], np.random.default_rng([seed, number, 2]))
+            try_drawing(report, spec, params, device, np.random.default_rng([seed, number, 2]))
         yield
     for case in alike:
         params, report.case, rng = spec.make_params(**case), case, np.random.default_rng([seed, 10_000])
@@ -136,7 +135,7 @@ def count_branches(report: Report, spec: EnvSpec, seed: int) -> None:
             load_ahead([(counter, (spec, spec.make_params(**case))) for case in spec.cases])
             for number, case in enumerate(spec.cases):
                 rng = np.random.default_rng([seed, number])
-                compare_with_reference(report, spec, spec.make_params(**case), counter, "cpu", rng, BRANCH_STEPS)
+                compare_with_reference(report, spec, spec.make_params(**case), counter, rng, BRANCH_STEPS)
             counts.update(counter.counts(kernel_text(spec)[0]))
     report_branches(report, spec, counts)
 
@@ -238,7 +237,9 @@ def reference_rows(agents, agent_steps):
     return max(1, min(CHUNK_ROWS // agents, -(-agent_steps // (6 * STEPS * agents))))
 
 
-def compare_with_reference(report, spec, params, device, name, rng, agent_steps):
+def compare_with_reference(
+    report: Report, spec: EnvSpec, params: object, device: Executor, rng: np.random.Generator, agent_steps: int
+) -> int:
     """Compare STEPS single steps from states drawn wide, with fresh actions and parameters, until ``agent_steps`` are done.
 
     Returns:
@@ -250,23 +251,23 @@ def compare_with_reference(report, spec, params, device, name, rng, agent_steps)
     while done < agent_steps:
         drawn = draw_params(spec, params, rng)
         batch = Batch(spec, rows, drawn, device, first_env=int(rng.integers(0, 1000)))
-        before = draw_before(spec, drawn, batch, rng)
+        before = draw_before(batch, rng)
         for _ in range(STEPS):
-            before = compare_one_step(report, spec, drawn, batch, name, rng, before)
+            before = compare_one_step(report, batch, rng, before)
         done += STEPS * rows * agents
     return done
 
 
-def draw_before(spec, params, batch, rng):
+def draw_before(batch: Batch, rng: np.random.Generator) -> dict:
     """Put a seed, clocks, states, counts and returns drawn wide into ``batch``; return them as ``Batch.get_state`` does."""
-    n = batch.num_envs
+    n, params = batch.num_envs, batch.params
     clock = np.zeros(n, CLOCK)
     clock["episode"] = rng.integers(1, 50, n)
     near = np.maximum(0, params.max_episode_steps - rng.integers(1, STEPS + 1, n))  # reaches the limit in these steps
     clock["elapsed"] = np.where(rng.random(n) < 0.3, near, rng.integers(0, params.max_episode_steps, n))
-    states = draw_states(spec, params, batch.executor, rng, n)
+    states = draw_states(batch.spec, params, batch.executor, rng, n)
     log = np.zeros(n, batch.log_dtype)
-    for metric in spec.metrics:
+    for metric in batch.spec.metrics:
         log[metric] = rng.integers(0, 9, n)
     returns = {g.name: rng.normal(0, 5, (n, g.count)).astype(np.float32) for g in batch.groups}
     seed = np.array([rng.integers(0, 2**63)], np.uint64)
@@ -275,56 +276,60 @@ def draw_before(spec, params, batch, rng):
     return before
 
 
-def compare_one_step(report, spec, params, batch, name, rng, before):
+def compare_one_step(report: Report, batch: Batch, rng: np.random.Generator, before: dict) -> dict:
     """Compare all that one launch of env_step writes with the reference; return the batch's state after it.
 
     ``before`` is the batch's state, so that by induction several steps are compared, each by the tolerance of one.
     """
-    n, groups, seed = batch.num_envs, batch.groups, int(before["seed"][0])
-    states, clock, log, returns = (before[key] for key in ("state", "clock", "log", "returns"))
-    actions = draw_actions(groups, rng, n)
+    spec, params, groups, clock = batch.spec, batch.params, batch.groups, before["clock"]
+    actions = draw_actions(groups, rng, batch.num_envs)
     got = launch_step(batch, actions)
     kept = batch.get_state()
+    got["after"], got["over"] = kept["state"], got["terminated"] | got["truncated"]
 
-    elapsed = clock["elapsed"] + 1
-    ids = batch.first_env + np.arange(n)
-    last, over = elapsed >= params.max_episode_steps, got["terminated"] | got["truncated"]
-    after, want, seen, part = kept["state"], None, None, f"{name} {REFERENCE}"
+    part, seed = f"{batch.executor.name} {REFERENCE}", int(before["seed"][0])
+    elapsed, ids = clock["elapsed"] + 1, batch.first_env + np.arange(batch.num_envs)
+    want, seen = None, None
     if spec.observe is not None:
-        seen = answer(spec, "observe", params, after, elapsed)
+        seen = answer(spec, "observe", params, got["after"], elapsed)
         require_observed(spec, params, groups, seen)
     if spec.step is not None:
         stream = RandomStream(seed, ids, clock["episode"] - 1, elapsed, DYNAMICS)
-        want = answer(spec, "step", params, states, for_reference(groups, actions), elapsed, stream)
+        want = answer(spec, "step", params, before["state"], for_reference(groups, actions), elapsed, stream)
         require_outcome(spec, params, groups, want, seen)
-        compare_outcome(report, spec, params, name, groups, got, after, want, seen, elapsed)
+        compare_outcome(report, part, batch, got, want, seen, elapsed)
     if seen is not None:  # after the step, of which wrong observations may be a consequence
-        compare_obs(report, part, "obs", groups, got["obs"], seen, ~over, elapsed)
-        compare_masks(report, part, groups, got["action_mask"], seen, ~over, elapsed)
+        compare_obs(report, part, batch, "obs", got["obs"], seen, ~got["over"], elapsed)
+        compare_masks(report, part, batch, got["action_mask"], seen, ~got["over"], elapsed)
     if want is not None and seen is not None:
-        compare_final_obs(report, spec, params, part, groups, got, after, want, elapsed)
-    compare_statistics(report, spec, params, name, got, kept, want, clock, log, returns, groups)
+        compare_final_obs(report, part, batch, got, want, elapsed)
+    compare_statistics(report, batch, before, got, kept, want)
     if spec.reset is not None:
         fresh = answer(spec, "reset", params, RandomStream(seed, ids, clock["episode"]))
-        compare_fresh(report, spec, params, name, groups, after, got["obs"], got["action_mask"], fresh, over)
-    report.count({"time limit reached": last, "autoreset": over})
+        compare_fresh(report, batch, got["after"], got["obs"], got["action_mask"], fresh, got["over"])
+    report.count({"time limit reached": elapsed >= params.max_episode_steps, "autoreset": got["over"]})
     return kept
 
 
-def compare_outcome(report, spec, params, name, groups, got, after, want, seen, elapsed):
+def compare_outcome(
+    report: Report, part: str, batch: Batch, got: dict, want: Outcome, seen: Observed | None, elapsed: np.ndarray
+) -> None:
     """Compare what a step returned and left with ``want``, the reference's ``Outcome``."""
     report.count(want.events)
-    last, over = elapsed >= params.max_episode_steps, got["terminated"] | got["truncated"]
-    part, agents = f"{name} {REFERENCE}", sum(g.count for g in groups)
     observed = {} if seen is None else seen.state
-    for f in spec.state(params):
+    for f in batch.spec.state(batch.params):
         if f.name not in observed and f.name not in want.state:
             continue  # the missing reference `observe` would compute it
         of = seen if f.name in observed else want
-        field, value, margin = f"state.{f.name}", after[f.name], of.margin.get(f.name)
-        near = dict(scale=f.scale if np.dtype(f.dtype).kind == "f" else None, margin=margin, where=~over, step=elapsed)
-        report.compare(part, field, value, of.state[f.name], axes=axes_of(field, value.shape, agents), **near)
-    for g in groups:
+        field, value, scale = (
+            f"state.{f.name}",
+            got["after"][f.name],
+            f.scale if np.dtype(f.dtype).kind == "f" else None,
+        )
+        near = dict(scale=scale, margin=of.margin.get(f.name), where=~got["over"], step=elapsed)
+        axes = axes_of(field, value.shape, sum(g.count for g in batch.groups))
+        report.compare(part, field, value, of.state[f.name], axes=axes, **near)
+    for g in batch.groups:
         margin, scale = want.margin.get(f"reward.{g.name}"), g.reward_scale
         reward, expected = got["reward"][g.name], want.reward[g.name]
         report.compare(part, f"reward.{g.name}", reward, expected, scale=scale, margin=margin, step=elapsed)
@@ -332,45 +337,47 @@ def compare_outcome(report, spec, params, name, groups, got, after, want, seen, 
             margin = want.margin.get(f"left.{g.name}")
             report.compare(part, f"active.{g.name}", got["active"][g.name], want.active[g.name], step=elapsed)
             report.compare(part, f"left.{g.name}", got["left"][g.name], want.left[g.name], margin=margin, step=elapsed)
-    ends = want.terminated | (last if spec.horizon == "task" else False)
-    doubt = want.margin.get("terminated")
-    doubt = None if doubt is None else np.where(last & (spec.horizon == "task"), np.inf, doubt)
-    report.compare(part, "terminated", got["terminated"], ends, margin=doubt, step=elapsed)
-    report.compare(part, "truncated", got["truncated"], last & ~ends, margin=doubt, step=elapsed)
+    last, ends_task = elapsed >= batch.params.max_episode_steps, batch.spec.horizon == "task"
+    ends = want.terminated | (last & ends_task)
+    margin = want.margin.get("terminated")
+    margin = None if margin is None else np.where(last & ends_task, np.inf, margin)
+    report.compare(part, "terminated", got["terminated"], ends, margin=margin, step=elapsed)
+    report.compare(part, "truncated", got["truncated"], last & ~ends, margin=margin, step=elapsed)
 
 
-def compare_final_obs(report, spec, params, part, groups, got, after, want, elapsed):
-    """Compare the last observations of episodes, before the autoreset, with those of the reference's own last states."""
-    # The state before the autoreset is gone; the reference's own, with its doubts, gives the final observation.
-    final = np.zeros(len(after), spec.state_dtype(params))
-    for f in spec.state(params):
-        final[f.name] = want.state.get(f.name, after[f.name])
-    certain = np.ones(len(after), bool)
+def compare_final_obs(report: Report, part: str, batch: Batch, got: dict, want: Outcome, elapsed: np.ndarray) -> None:
+    """Compare the last observations of episodes, before the autoreset, with those of the reference's own last states.
+
+    The kernel's own last states are gone. Rows in which a decision of the reference was near are left out.
+    """
+    after = got["after"]
+    final = np.zeros(len(after), batch.spec.state_dtype(batch.params))
+    for name in final.dtype.names:
+        final[name] = want.state.get(name, after[name])
+    certain = got["over"].copy()
     for margin in want.margin.values():
         certain &= np.asarray(margin).reshape(len(after), -1).min(axis=1) >= 1e-5
-    last_seen = answer(spec, "observe", params, final, elapsed)
-    over = (got["terminated"] | got["truncated"]) & certain
-    compare_obs(report, part, "final_obs", groups, got["final_obs"], last_seen, over, elapsed, factor=5.0)
+    seen = answer(batch.spec, "observe", batch.params, final, elapsed)
+    compare_obs(report, part, batch, "final_obs", got["final_obs"], seen, certain, elapsed, factor=5.0)
 
 
 # ---- (b) autoreset, time limit, statistics ---------------------------------------------------------------------------
 
 
-def compare_statistics(report, spec, params, name, got, kept, want, clock, log, returns, groups):
+def compare_statistics(report: Report, batch: Batch, before: dict, got: dict, kept: dict, want: Outcome | None) -> None:
     """Compare clocks, returns, lengths and metrics after one step, exactly."""
-    part = f"{name}: {STATISTICS}"
-    over = got["terminated"] | got["truncated"]
+    part, over, clock = f"{batch.executor.name}: {STATISTICS}", got["over"], before["clock"]
     report.compare(part, "episode", kept["clock"]["episode"], clock["episode"] + over)
     report.compare(part, "elapsed", kept["clock"]["elapsed"], np.where(over, 0, clock["elapsed"] + 1))
     report.compare(part, "time", kept["clock"]["time"], clock["time"] + 1)
     report.compare(part, "episode_length", got["episode_length"], clock["elapsed"] + 1, where=over)
-    for g in groups:
-        total = returns[g.name] + got["reward"][g.name]
+    for g in batch.groups:
+        total = before["returns"][g.name] + got["reward"][g.name]
         expected = np.where(over[:, None], np.float32(0), total)
         report.compare(part, f"returns.{g.name}", kept["returns"][g.name], expected)
         report.compare(part, f"episode_return.{g.name}", got["episode_return"][g.name], total, where=over)
-    for metric, kind in spec.metrics.items() if want is not None else ():
-        total = log[metric] + want.metrics[metric]
+    for metric, kind in batch.spec.metrics.items() if want is not None else ():
+        total = before["log"][metric] + want.metrics[metric]
         scale = max(1.0, np.abs(total).max()) if kind == "float" else None
         near = dict(scale=scale, margin=want.margin.get(f"metric.{metric}"))
         report.compare(part, f"metric.{metric}", kept["log"][metric], np.where(over, 0, total), **near)
