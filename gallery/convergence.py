@@ -255,7 +255,7 @@ def main(arguments: list[str] | None = None) -> int:
             settings = equal_settings(env)
             work[env] = settings, {n: max(LEAST, ITERATIONS * n * settings.num_steps) for n in args.copies}
         command = shlex.join(["python", "gallery/convergence.py", *(sys.argv[1:] if arguments is None else arguments)])
-        name = about.gpus[0].name if device == "cuda" else about.processor
+        name = about.gpus[0] if device == "cuda" else about.processor
         machine = {"command": command, "machine": name, "versions": about.versions}
         found = measure(work, args.seeds, device, machine, args.path)
     print(*results(found), sep="\n")

@@ -90,7 +90,7 @@ def about(device):
     here = info()
     return {
         "command": "python gallery/tag_published.py " + shlex.join(sys.argv[1:]),
-        "machine": [gpu.name for gpu in here.gpus] if choose(device)[0] == "cuda" else here.processor,
+        "machine": here.gpus if choose(device)[0] == "cuda" else here.processor,
         "versions": here.versions,
         "date": datetime.date.today().isoformat(),
     }

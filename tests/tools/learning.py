@@ -239,7 +239,7 @@ def main():
     about, passed = info(), []
     made = {
         "command": f"python tests/tools/learning.py --device {args.device} --seeds {args.seeds}",
-        "machine": [gpu.name for gpu in about.gpus] if args.device != "cpu" else about.processor,
+        "machine": about.gpus if args.device != "cpu" else about.processor,
         "versions": about.versions,
         "date": datetime.date.today().isoformat(),
     }
