@@ -13,7 +13,7 @@ from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.source import assemble
 from cupydrive.errors import MemoryLimitError, SpecError
 from cupydrive.executors import choose, executor
-from cupydrive.executors.measured import keep, kept_rates, name_of, recall, require
+from cupydrive.executors.cache import keep_measurement, measurement_path, read_measurement
 from cupydrive.inputs.arguments import checked_bool, checked_int
 from cupydrive.simulation.batch import Batch
 from cupydrive.simulation.buffers import row_bytes
@@ -110,10 +110,11 @@ def tune(env, num_envs, *, device="auto", remember=True, **params):
         )
     tried = candidates(spec, made, num_envs, where)
     text = assemble(spec, made, tried[0]).text if spec.own_program is None else spec.name
-    key = name_of("layout", where, text, num_envs.bit_length())
-    kept = recall(key, lambda content: kept_layouts(content, tried)) if remember else None
-    if kept is not None:
-        return kept
+    path = measurement_path("layout", where.describe(), text, num_envs.bit_length())
+    kept = read_measurement(path) if remember else {}
+    for layout in tried:
+        if asdict(layout) == kept.get("layout"):
+            return Tuned(layout, kept["rates"], {int(t): value for t, value in kept["launches"].items()}, cached=True)
     rates = {}
     for layout in tried:
         try:
@@ -126,7 +127,7 @@ def tune(env, num_envs, *, device="auto", remember=True, **params):
     launches = {steps: value for steps, value in launches.items() if value is not None}
     found = Tuned(best, {in_words(layout): value for layout, value in rates.items()}, launches)
     if remember:
-        keep(key, {"layout": asdict(best), "rates": found.rates, "launches": launches})
+        keep_measurement(path, {"layout": asdict(best), "rates": found.rates, "launches": launches})
     return found
 
 
@@ -153,19 +154,6 @@ def rate(spec, params, num_envs, where, layout, steps=None):
     run(max(1, min(params.max_episode_steps // steps, 20)))  # until episodes end now and then
     times = max(1, int(SECONDS / run(1)))
     return num_envs * steps / statistics.median(run(times) for _ in range(RUNS))
-
-
-def kept_layouts(found, tried):
-    """Return the ``Tuned`` that ``found`` describes; its layout must be one that is tried here."""
-    require(
-        isinstance(found, dict) and set(found) == {"layout", "rates", "launches"},
-        "it must hold layout, rates, launches",
-    )
-    layout = next((layout for layout in tried if asdict(layout) == found["layout"]), None)
-    require(layout is not None, "its layout is none that is tried here")
-    rates, launches = kept_rates(found["rates"]), kept_rates(found["launches"])
-    require(set(launches) <= {str(steps) for steps in LAUNCHES}, f"the steps of its launches must be among {LAUNCHES}")
-    return Tuned(layout, rates, {int(steps): value for steps, value in launches.items()}, cached=True)
 
 
 def tuned_layout(spec, params, num_envs, device, obs_dtype):

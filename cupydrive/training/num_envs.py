@@ -10,8 +10,8 @@ from cupydrive import envs
 from cupydrive.codegen.source import assemble
 from cupydrive.errors import MemoryLimitError
 from cupydrive.executors import choose, executor
+from cupydrive.executors.cache import keep_measurement, measurement_path, read_measurement
 from cupydrive.executors.interop import capture
-from cupydrive.executors.measured import keep, kept_rates, name_of, recall, require
 from cupydrive.executors.modes import EXCLUSIVE
 from cupydrive.inputs.arguments import checked_bool, checked_callable
 from cupydrive.training.begin import make_run
@@ -44,9 +44,9 @@ def best_num_envs(env, *, device="auto", remember=True, progress=None, **params)
     made, where = spec.make_params(**params), executor(choose(device)[0])
     layout = where.layout(spec, made, SIZES[0])
     text = assemble(spec, made, layout).text if spec.own_program is None else spec.name
-    key = name_of("num_envs", where, text, SIZES[-1])
-    kept = recall(key, kept_number) if remember else None
-    if kept is not None:
+    path = measurement_path("num_envs", where.describe(), text, SIZES[-1])
+    kept = read_measurement(path).get("num_envs") if remember else None
+    if kept in SIZES:
         return kept
     say = progress or (lambda line: print(f"cupydrive: {line}", file=sys.stderr, flush=True))
     rates, without_gain = {}, 0
@@ -64,7 +64,7 @@ def best_num_envs(env, *, device="auto", remember=True, progress=None, **params)
         raise MemoryLimitError(f"{spec.name}: not even {SIZES[0]} copies can be trained in the memory there is")
     best = max(rates, key=rates.get)
     if remember:
-        keep(key, {"num_envs": best, "rates": rates})
+        keep_measurement(path, {"num_envs": best, "rates": rates})
     return best
 
 
@@ -91,14 +91,3 @@ def training_rate(spec, params, num_envs, device):
         if device == "cuda":
             with EXCLUSIVE:
                 torch.cuda.empty_cache()
-
-
-def kept_number(found):
-    """Return the number of copies that ``found`` describes."""
-    require(isinstance(found, dict) and set(found) == {"num_envs", "rates"}, "it must hold num_envs and rates")
-    rates = kept_rates(found["rates"])
-    require(type(found["num_envs"]) is int, "num_envs must be an int")
-    require(
-        found["num_envs"] in SIZES and str(found["num_envs"]) in rates, f"num_envs must be among {SIZES} and its rates"
-    )
-    return found["num_envs"]

@@ -99,33 +99,21 @@ def test_a_new_folder_is_the_users_alone_under_any_umask(folder):
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o757, 0o1777, 0o775])
-def test_a_folder_that_others_can_write_is_refused_with_the_fix(folder, mode, monkeypatch):
+def test_a_folder_that_others_can_write_is_refused(folder, mode, monkeypatch):
     folder.mkdir()
     folder.chmod(mode)
-    monkeypatch.setattr(cache, "_own_group", lambda gid: False)
-    with pytest.raises(DeviceError) as caught:
+    with pytest.raises(DeviceError, match=f"mode {mode & 0o7777:03o}, expected owner .*CUPYDRIVE_CACHE"):
         load(monkeypatch)
-    words = str(caught.value)
-    assert f"{folder} can be written by other users (mode {mode & 0o7777:03o})" in words
-    assert f"chmod -R go-w {folder}" in words and "CUPYDRIVE_CACHE" in words
     assert list(folder.iterdir()) == []
     folder.chmod(0o755)
-    cache._cache_folder.cache_clear()
     load(monkeypatch)
 
 
-def test_the_group_of_one_user_alone_may_write(folder, monkeypatch):
-    folder.mkdir()
-    folder.chmod(0o775)
-    monkeypatch.setattr(cache, "_own_group", lambda gid: True)
-    assert cache_folder() == folder
-
-
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a folder away")
-def test_another_users_folder_is_refused_with_the_fix(folder, monkeypatch):
+def test_another_users_folder_is_refused(folder, monkeypatch):
     folder.mkdir()
     os.chown(folder, 12345, -1)
-    with pytest.raises(DeviceError, match=r"belongs to user 12345 and this process runs as root.*chown -R root"):
+    with pytest.raises(DeviceError, match="got owner 12345 and mode 755, expected owner 0"):
         load(monkeypatch)
 
 
@@ -139,13 +127,10 @@ def test_another_users_library_in_ones_own_folder_is_compiled_anew(folder, monke
     assert path.stat().st_uid == os.geteuid() or path.stat().st_ino != inode
 
 
-def test_blank_and_dangling_folders(monkeypatch, tmp_path):
-    monkeypatch.setenv("CUPYDRIVE_CACHE", "  ")
-    with pytest.raises(DeviceError, match="CUPYDRIVE_CACHE = '  ' names no folder; unset it"):
-        cache_folder()
+def test_dangling_and_relative_folders(monkeypatch, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "nothing")
     monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "link"))
-    with pytest.warns(UserWarning, match=r"link cannot be written \(it is a link to nothing\)"):
+    with pytest.warns(CupydriveWarning, match=r"cannot be written .*link"):
         assert cache_folder().is_dir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUPYDRIVE_CACHE", "here")
@@ -177,7 +162,7 @@ def test_without_a_home_folder_the_caches_are_temporary_ones(named, monkeypatch,
     monkeypatch.setenv("CUPYDRIVE_CACHE", named)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     cache._cache_folder.cache_clear()
-    with pytest.warns(CupydriveWarning, match=r"cannot be written \(no home folder is known\); this process keeps"):
+    with pytest.warns(CupydriveWarning, match="cannot be written .*this process keeps"):
         assert cache_folder().parent == tmp_path
     cache._cache_folder.cache_clear()
     assert sources.cache_folder().parent.parent == tmp_path

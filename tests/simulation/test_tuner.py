@@ -1,7 +1,5 @@
 """The tuner measures layouts that give the same numbers, keeps what it found, and stops where nothing is gained."""
 
-import json
-
 import pytest
 
 import cupydrive as cd
@@ -10,7 +8,8 @@ from cupydrive.checks.bits import trajectory
 from cupydrive.cli.main import main
 from cupydrive.codegen.layout import Layout
 from cupydrive.errors import DeviceError, MemoryLimitError, SpecError
-from cupydrive.executors import executor, measured
+from cupydrive.executors import cache as cache_module
+from cupydrive.executors import executor
 from cupydrive.simulation import tuner
 from cupydrive.simulation.buffers import row_bytes
 from cupydrive.simulation.tuner import Tuned, candidates, in_words, tune
@@ -22,7 +21,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 @pytest.fixture
 def cache(monkeypatch, tmp_path):
-    monkeypatch.setattr(measured, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(cache_module, "cache_folder", lambda: tmp_path)
     monkeypatch.setattr(tuner, "SECONDS", 0.001)
     return tmp_path
 
@@ -65,59 +64,17 @@ def test_launches_that_do_not_fit_are_not_tried(cache, monkeypatch):
     assert max(tune("cartpole", 64, device="cpu").launches) == 16
 
 
-def edited(change):
-    """Return what makes of a file's text one with other values whose digest fits."""
-
-    def edit(text):
-        found = json.loads(text)["found"]
-        change(found)
-        return json.dumps({"found": found, "sha256": measured.digest_of(found)})
-
-    return edit
-
-
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (lambda text: "{", "Expecting"),
-        (lambda text: "", "Expecting"),
-        (lambda text: "[" * 50_000, "nested too deeply"),
-        (lambda text: text + " " * 200_000, "larger than"),
-        (lambda text: "\udc80\udc81", "codec can't decode"),
-        (lambda text: "[1, 2]", "it must hold found and sha256"),
-        (lambda text: text.replace('"team": 1', '"team": 2'), "its SHA-256 does not fit"),
-        (edited(lambda found: found["layout"].update(team=1 << 30)), "its layout is none that is tried here"),
-        (edited(lambda found: found["layout"].update(team="1")), "its layout is none that is tried here"),
-        (edited(lambda found: found.pop("rates")), "it must hold layout, rates, launches"),
-        (edited(lambda found: found.update(launches=[])), "it must have rates"),
-        (edited(lambda found: found["launches"].update({"1": float("nan")})), "the rate of '1' is nan"),
-        (edited(lambda found: found["launches"].update({"1": -3})), "the rate of '1' is -3"),
-        (edited(lambda found: found["launches"].update({"1": True})), "the rate of '1' is True"),
-        (edited(lambda found: found["launches"].update({"1e9": 1.0})), "the steps of its launches must be among"),
-    ],
-)
-def test_a_damaged_file_is_measured_anew_with_one_line(cache, monkeypatch, damage, words):
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"{}", b'{"layout": {"team": 2}}'])
+def test_a_damaged_file_is_measured_anew(cache, monkeypatch, content):
     monkeypatch.setattr(tuner, "rate", lambda *given: 1e6)
     first = tune("cartpole", 64, device="cpu")
     (path,) = cache.glob("layout-*.json")
     assert tune("cartpole", 64, device="cpu").cached
-    path.write_text(damage(path.read_text()), errors="surrogateescape")
-    with pytest.warns(UserWarning, match="is ignored and measured anew") as caught:
-        found = tune("cartpole", 64, device="cpu")
-    assert len(caught) == 1 and words in str(caught[0].message) and str(path) in str(caught[0].message)
+    path.write_bytes(content)
+    found = tune("cartpole", 64, device="cpu")
     assert found.layout == first.layout and not found.cached
     assert tune("cartpole", 64, device="cpu").cached  # whole again
     assert not tune("cartpole", 64, device="cpu", remember=False).cached
-
-
-@pytest.mark.parametrize("number", [64.0, "64", 65, -64, 2**40, None, True])
-def test_an_odd_number_of_copies_is_measured_anew(cache, monkeypatch, number):
-    monkeypatch.setattr(num_envs, "training_rate", lambda spec, params, n, device: 1e6 if n <= 64 else None)
-    assert best_num_envs("cartpole", device="cpu", progress=str) == 64
-    (path,) = cache.glob("num_envs-*.json")
-    path.write_text(edited(lambda found: found.update(num_envs=number))(path.read_text()))
-    with pytest.warns(UserWarning, match="num_envs must be"):
-        assert best_num_envs("cartpole", device="cpu", progress=str) == 64
 
 
 @pytest.mark.full
