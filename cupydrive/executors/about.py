@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from cupydrive import __version__
-from cupydrive.errors import CupydriveError, DeviceError
+from cupydrive.errors import DeviceError
 from cupydrive.executors import choose, cuda_problem
 from cupydrive.executors.cache import cache_folder
 from cupydrive.executors.compiler import compiler

@@ -11,32 +11,29 @@ import math
 import signal
 import subprocess
 import sys
+import threading
 import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
+from cupydrive.codegen.layout import Layout
 from cupydrive.errors import CupydriveWarning
+from cupydrive.executors.host import HostExecutor
+from cupydrive.spec import EnvSpec
 
 PROCESS = Path(__file__).with_name("trial_process.py")
 CPU_SECONDS = 10  # that one launch may compute: at most eight steps
 WALL_SECONDS = 600  # a machine that is very busy
 PATIENCE = 3.0  # seconds after which it is said that a kernel is being tried
-MEANING = {
-    "SIGSEGV": "it reads or writes memory that is not its own, calls itself without end, or has too little stack",
-    "SIGBUS": "it reads or writes memory that is not there",
-    "SIGFPE": "it divides the least integer by -1",
-    "SIGILL": "it reaches a place that the compiler took for unreachable",
-    "SIGABRT": "it was ended by a check of the compiler or of the system",
-}
-# What an author looks for, by what was said of the end; the last of them where nothing of it was said.
-LOOK_FOR = {
-    "SIGSEGV": "Look for an index that can leave its array, a recursion, and large arrays of functions that call each other",
-    "SIGBUS": "Look for an index that can leave its array",
-    "SIGFPE": "Look for an integer `/` or `%` of -2147483648 by -1, which no int can hold",
-    "SIGILL": "Look for an index that can leave its array, and for a function that ends without `return`",
-    "does not end": "Look for a loop whose condition may stay true: let it count, up to a limit",
-    "": "Look for an index that can leave its array, a recursion, and a loop that may not end",
+INDEX = "an index that can leave its array"
+LOOK_FOR = {  # by signal
+    "SIGSEGV": f"{INDEX}, a recursion without end, and large arrays of functions that call each other",
+    "SIGBUS": INDEX,
+    "SIGFPE": "an integer `/` or `%` of -2147483648 by -1, which no int can hold",
+    "SIGILL": f"{INDEX}, and a function that ends without `return`",
+    "SIGPROF": "a loop whose condition may stay true: let it count, up to a limit",
 }
 FUNCTIONS = {"env_reset": "`reset` or `observe`", "env_step": "`step`, `reset` or `observe`"}
 
@@ -45,65 +42,44 @@ class Trial:
     """An executor that writes down what a ``Batch`` launches; ``run`` does it in another process.
 
     Args:
-        host: The ``HostExecutor`` that builds the kernels.
+        host: The ``HostExecutor`` that builds the kernels. What is not written down is done by it.
+
+    Attributes:
+        said: What the other process wrote to its standard error: of a sanitizer, say.
     """
 
-    name = "cpu"
-    xp = np
     tries = False
 
-    def __init__(self, host):
-        self.host, self.max_team, self.debug = host, host.max_team, host.debug
-        self.arrays, self.acts, self.library = [], [], None
-        self.said = ""  # what the other process wrote to its standard error: of a sanitizer, say
+    def __init__(self, host: HostExecutor):
+        self.host, self.arrays, self.acts, self.library, self.said = host, [], [], None, ""
 
-    def layout(self, spec, params, num_envs=1):
-        """Return the layout of ``host``."""
-        return self.host.layout(spec, params, num_envs)
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.host, name)
 
-    def load(self, spec, params, layout=None):
+    def load(self, spec: EnvSpec, params: object, layout: Layout | None = None) -> "Trial":
         """Return the program of ``host``, whose launches will be written down."""
         program = self.host.load(spec, params, layout)
         self.library, self.prints, self.cache_bytes = program.library._name, program.prints, program.cache_bytes
         return self
 
-    def allocate(self, shape, dtype):
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """Return an array that the other process will have, too."""
         self.arrays.append(self.host.allocate(shape, dtype))
         return self.arrays[-1]
 
-    def constant(self, array, digest):
+    def constant(self, array: np.ndarray, digest: str) -> np.ndarray:
         """Return a copy of a read-only array, which the other process will have, too."""
         copy = self.allocate(array.shape, array.dtype)
         self.put(copy, array)
         return copy
 
-    def pointer(self, array):
-        """Return the address of ``array``."""
-        return self.host.pointer(array)
-
-    def put(self, array, values):
+    def put(self, array: np.ndarray, values: object) -> None:
         """Write ``values`` into ``array`` there and here."""
         array[...] = values
         number, _ = self._place(array.ctypes.data)
         self.acts.append({"put": number, "bytes": array.tobytes().hex()})
 
-    def get(self, array):
-        """Return a copy of ``array`` as it is here, where nothing has run."""
-        return np.array(array)
-
-    def capturing(self):
-        """Return False: no graph is made."""
-        return False
-
-    def synchronise(self):
-        """Return at once: nothing runs."""
-
-    def free_bytes(self):
-        """Return the bytes of memory that are free."""
-        return self.host.free_bytes()
-
-    def launch(self, kernel, call, count, work=0):
+    def launch(self, kernel: str, call: np.ndarray, count: int, work: int = 0) -> None:
         """Write down a launch."""
         pointers = []
         for offset in _pointers(call.dtype):
@@ -112,7 +88,7 @@ class Trial:
                 pointers.append((offset, *self._place(address)))
         self.acts.append({"kernel": kernel, "count": count, "call": call.tobytes().hex(), "pointers": pointers})
 
-    def _place(self, address):
+    def _place(self, address: int) -> tuple[int, int]:
         """Return the number of the array in which ``address`` lies, and where in it."""
         for number, array in enumerate(self.arrays):
             begin = array.ctypes.data
@@ -120,7 +96,7 @@ class Trial:
                 return number, address - begin
         raise ValueError(f"no array of this trial has the address {address:#x}")
 
-    def run(self, seconds=math.inf, waiting=None):
+    def run(self, seconds: float = math.inf, waiting: Callable[[], None] | None = None) -> str:
         """Run what was written down in another process; return what went wrong in words, an empty string if nothing did.
 
         Args:
@@ -146,9 +122,9 @@ class Trial:
         if "ready" not in said:
             return self._untried(f"exit code {done.returncode}, {done.stderr.strip()[-500:]}")
         self.said = f"\nThe process said: {done.stderr.strip()[-2000:]}" if done.stderr.strip() else ""
-        return _in_words(done.returncode, said)
+        return _describe(done.returncode, said)
 
-    def _untried(self, reason):
+    def _untried(self, reason: str) -> str:
         warnings.warn(
             f"the kernel in {self.library} could not be tried in a process of its own by {sys.executable!r} ({reason}); it "
             "runs in this one untried",
@@ -158,45 +134,42 @@ class Trial:
         return ""
 
 
-def _finished(command, words, waiting):
-    """Return the ``CompletedProcess`` of a command that reads ``words``; call ``waiting``, if given, after ``PATIENCE``."""
+def _finished(command: list[str], plan: str, waiting: Callable[[], None] | None) -> subprocess.CompletedProcess:
+    """Run a command that reads ``plan``. ``waiting`` is called after ``PATIENCE`` seconds."""
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(command, encoding="utf-8", errors="replace", **pipes) as process:
+        timer = threading.Timer(PATIENCE, waiting)
+        if waiting is not None:
+            timer.start()
         try:
-            try:
-                out, err = process.communicate(words, timeout=min(PATIENCE, WALL_SECONDS))
-            except subprocess.TimeoutExpired:
-                if waiting is not None:
-                    waiting()
-                out, err = process.communicate(timeout=max(0.0, WALL_SECONDS - PATIENCE))
+            out, err = process.communicate(plan, timeout=WALL_SECONDS)
         except BaseException:  # interrupted, or too long: nothing is left running
             process.kill()
             raise
+        finally:
+            timer.cancel()
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
-def _in_words(code, said):
-    """Return where a fault was caught, or what the kernel does in the end, from the exit code and what the process said."""
-    faults = [line.removeprefix("fault ") for line in said if line.startswith("fault ")]
+def _describe(code: int, said: list[str]) -> str:
+    """Return where a fault was caught, or how the kernel ends its process, from the exit code and what the process said."""
+    faults, launched, inside = (
+        [line.removeprefix(f"{kind} ") for line in said if line.startswith(f"{kind} ")]
+        for kind in ("fault", "launch", "inside")
+    )
     if faults:
         return faults[0]
-    launched = [line.removeprefix("launch ") for line in said if line.startswith("launch ")]
-    inside = [line.removeprefix("inside ").split() for line in said if line.startswith("inside ")]
     where = FUNCTIONS.get(launched[-1], f"`{launched[-1]}`") if launched else "an unknown place"
-    if inside and len(inside[-1]) == 2:
-        where = f"`{inside[-1][0]}`, in environment {inside[-1][1]}"
+    if inside and len(found := inside[-1].split()) == 2:
+        where = f"`{found[0]}`, in environment {found[1]}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"
+    how = f"ends its process with {name} in {where}"
     if name == "SIGPROF":
-        return f"does not end in {where}: a loop ran for {CPU_SECONDS} s"
-    return f"ends its process with {name} in {where}" + (f": {MEANING[name]}" if name in MEANING else "")
+        how = f"does not end in {where}: a loop ran for {CPU_SECONDS} s"
+    return f"{how}. Look for {LOOK_FOR[name]}" if name in LOOK_FOR else how
 
 
-def look_for(wrong):
-    """Return in a sentence what an author looks for in a kernel that ``wrong``, the words of ``Trial.run``, is said of."""
-    return next(advice for what, advice in LOOK_FOR.items() if what in wrong)
-
-
-def _pointers(dtype, begin=0):
+def _pointers(dtype: np.dtype, begin: int = 0) -> Iterator[int]:
     """Yield the offsets of all 8-byte words of a ``struct Batch``: they are its pointers."""
     for name in dtype.names:
         kind, offset = dtype.fields[name][:2]

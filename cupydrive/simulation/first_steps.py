@@ -8,7 +8,7 @@ import numpy as np
 
 from cupydrive.errors import KernelFault
 from cupydrive.executors.host import HostExecutor
-from cupydrive.executors.trial import CPU_SECONDS, Trial, look_for
+from cupydrive.executors.trial import CPU_SECONDS, Trial
 from cupydrive.terminal.progress import note
 
 NO_END = "does not end"
@@ -56,7 +56,7 @@ def try_out(make_batch, spec, params, host, layout, states=None, progress=True):
     exact, _ = run(HostExecutor(threads=1, debug=True), PLACE_SECONDS if wrong.startswith(NO_END) else math.inf)
     if exact and not exact.startswith(ENDS):
         raise KernelFault(f"{exact}\nUnnoticed, the kernel {wrong}{said}")
-    raise KernelFault(f"the kernel of {spec.name!r} {exact or wrong}\n{NOTHING_LOST}. {look_for(exact or wrong)}{said}")
+    raise KernelFault(f"the kernel of {spec.name!r} {exact or wrong}\n{NOTHING_LOST}{said}")
 
 
 def play(make_batch, spec, params, executor, layout, states):
