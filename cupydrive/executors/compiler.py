@@ -7,9 +7,12 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import lru_cache
+from pathlib import Path
 
 from cupydrive.codegen.diagnostics import explain
+from cupydrive.codegen.source import Unit
 from cupydrive.errors import DeviceError
 
 NAMES = ("c++", "g++", "clang++")
@@ -20,7 +23,7 @@ VERSION_SECONDS = 60
 HANDLED = ("-fsanitize=bounds", "-fsanitize=integer-divide-by-zero")
 
 
-def compiler():
+def compiler() -> tuple[tuple[str, ...], str]:
     """Return the C++ compiler as a command and what it says its version is: $CXX, or the first that is found.
 
     Raises:
@@ -30,12 +33,14 @@ def compiler():
 
 
 @lru_cache(maxsize=8)
-def _compiler(named, path):
-    """Return the command and the version of what $CXX names; an empty $CXX counts as none."""
+def _compiler(named: str, path: str | None) -> tuple[tuple[str, ...], str]:
     if named:
-        command = _words(named)
-        if not shutil.which(command[0], path=path):
-            raise DeviceError(f"CXX = {named!r}, and there is no program {command[0]!r} on the PATH; {FIX}")
+        try:
+            command = tuple(shlex.split(named))
+        except ValueError:  # a quotation without an end
+            command = ()
+        if not command or not shutil.which(command[0], path=path):
+            raise DeviceError(f"CXX = {named!r}: there is no such program on the PATH; {FIX}")
         return command, _version(command)
     for name in NAMES:
         if shutil.which(name, path=path):
@@ -49,23 +54,12 @@ def _compiler(named, path):
     )
 
 
-def _words(named):
-    """Return the words of $CXX."""
-    try:
-        words = tuple(shlex.split(named))
-    except ValueError as error:
-        raise DeviceError(f"CXX = {named!r} cannot be read: {str(error).lower()}; {FIX}") from None
-    if not words or not words[0]:
-        raise DeviceError(f"CXX = {named!r} names no program; {FIX}")
-    return words
-
-
-def _version(command, option="--version"):
+def _version(command: Sequence[str], option: str = "--version") -> str:
     done = _run([*command, option], VERSION_SECONDS)
     return (done.stdout or done.stderr).strip()
 
 
-def _run(command, seconds=None):
+def _run(command: Sequence[str], seconds: float | None = None) -> subprocess.CompletedProcess:
     try:
         return subprocess.run(
             command,
@@ -81,7 +75,7 @@ def _run(command, seconds=None):
         raise DeviceError(f"the C++ compiler {shlex.join(command[:1])!r} cannot be run: {reason}; {FIX}") from None
 
 
-def compile_unit(unit, command, flags, text, library):
+def compile_unit(unit: Unit, command: Sequence[str], flags: Sequence[str], text: Path, library: Path) -> None:
     """Compile the file ``text``, which holds ``unit.text``, to the shared library ``library``.
 
     Raises:
@@ -107,11 +101,11 @@ def compile_unit(unit, command, flags, text, library):
         )
 
 
-def _native_flag(command):
+def _native_flag(command: Sequence[str]) -> tuple[str, ...]:
     return ("-mcpu=native",) if "ziglang" in command and platform.machine() == "aarch64" else ("-march=native",)
 
 
-def _strict_bounds(command):
+def _strict_bounds(command: Sequence[str]) -> tuple[str, ...]:
     """Return the flag by which an array that is the last member of its struct is checked, too: by default it may be longer."""
     is_clang = "clang" in _version(command).lower() or "ziglang" in command
     return ("-fstrict-flex-arrays=3",) if is_clang else ("-fsanitize=bounds-strict",)

@@ -82,39 +82,28 @@ def heuristic_heads(heuristic: Callable, params: object, obs: torch.Tensor, grou
 class Views(dict):
     """Views of memory by name, as a dictionary that stays as it is: what is written goes into the views.
 
-    To put another array in a view's place, or to set an attribute, would change nothing that a kernel reads: both raise
-    ``ParameterError``, which says what does. A copy is a plain dictionary.
+    To put another array in a view's place would change nothing that a kernel reads. It raises ``ParameterError``. A copy is a
+    plain dictionary.
 
     Args:
         called: What messages call the dictionary.
         views: Arrays by name.
-        also: What else a caller may do, after what to write instead; ``{name}`` in it is the view's name.
     """
 
-    __slots__ = ("also", "called")
+    __slots__ = ("called",)
 
-    def __init__(self, called, views, also=""):
+    def __init__(self, called: str, views: dict):
         super().__init__(views)
-        object.__setattr__(self, "called", called)
-        object.__setattr__(self, "also", also)
+        self.called = called
 
-    def __getattr__(self, name):
-        said = f": write {self.called}[{name!r}]" if name in self else ""
-        raise AttributeError(f"{self.called} is a dictionary and has no attribute {name!r}{said}")
-
-    def __setitem__(self, name, value):
+    def __setitem__(self, name: str, value: object) -> None:
         if self[name] is not value:  # `views[name] += 1` puts back what it has written into
-            raise ParameterError(
-                f"{self.called}[{name!r}] = ... would replace a view and change nothing. Write into it: "
-                f"{self.called}[{name!r}][:] = ...{self.also.format(name=name)}"
-            )
+            self._refuse()
 
-    __setattr__ = __setitem__
+    def _refuse(self, *_: object, **__: object) -> None:
+        raise ParameterError(f"{self.called} keeps its views: write into them, as in {self.called}[NAME][:] = ...")
 
-    def _refuse(self, *names, **items):
-        self[next((name for name in (*items, *names) if isinstance(name, str)), next(iter(self), None))] = None
-
-    __delitem__ = __delattr__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+    __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
 
     def __reduce__(self):
         return dict, (dict(self),)

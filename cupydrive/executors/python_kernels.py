@@ -37,7 +37,7 @@ class Arrays:
         log: By metric: (N,) counts since the episode began, for ``step`` to add to.
         elapsed: (N,) int32 steps since the episode began; in ``step`` this one included.
         mask: (N,) bool: where ``reset`` must write a fresh state; elsewhere nothing may change.
-        bits: (N, agents, draws, 4) uint32 words of this environment, episode and step; without draws any use is an error.
+        bits: (N, agents, draws, 4) uint32 words of this environment, episode and step; None without draws.
         uniform: The same words as float32 in [0, 1).
         table: By name: the tables, of the shapes declared, to be read only.
     """
@@ -96,23 +96,6 @@ class PythonKernels:
                 f"{self.devices[0]!r}"
             )
         return PythonProgram(self, executor, spec, params)
-
-
-class NoDraws:
-    """Stands for random words that nobody asked for: whoever uses them is told how to ask."""
-
-    def __init__(self, argument):
-        self._argument = argument
-
-    def _refuse(self, *_, **__):
-        function = self._argument.removesuffix("_draws")
-        raise SpecError(
-            f"{function} uses random words, but {self._argument} is 0: pass PythonKernels(..., {self._argument}=1), the number "
-            "of times four words that each agent gets"
-        )
-
-    __getattr__ = __getitem__ = __len__ = __iter__ = __array__ = __torch_function__ = _refuse
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __lt__ = __le__ = __gt__ = __ge__ = __and__ = _refuse
 
 
 @dataclass
@@ -255,10 +238,9 @@ class PythonProgram:
 
     # ---- random numbers and actions ----
 
-    def _with_draws(self, views, arrays, purpose, draws):
+    def _with_draws(self, views: LaunchViews, arrays: Arrays, purpose: int, draws: int) -> Arrays:
         """Return ``arrays`` with the random words of this purpose."""
-        missing = NoDraws("reset_draws" if purpose == RESET else "step_draws")
-        bits, uniform = self._draw(views, purpose, draws) if draws else (missing, missing)
+        bits, uniform = self._draw(views, purpose, draws) if draws else (None, None)
         return replace(arrays, bits=bits, uniform=uniform)
 
     def _draw(self, views, purpose, draws):

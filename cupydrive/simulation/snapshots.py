@@ -194,10 +194,8 @@ class StateViews(Views):
     __slots__ = ("env", "moved")
 
     def __init__(self, env: str, views: dict, moved: list):
-        also = ", which the next step sees; or call env.set_state({name}=...), which also observes"
-        super().__init__("env.state", views, also)
-        object.__setattr__(self, "env", env)
-        object.__setattr__(self, "moved", moved)
+        super().__init__("env.state", views)
+        self.env, self.moved = env, moved
 
     def __getitem__(self, name):
         if self.moved:

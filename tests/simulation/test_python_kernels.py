@@ -14,7 +14,7 @@ from cupydrive import envs
 from cupydrive.checks.bits import fetch, flatten
 from cupydrive.errors import DeviceError, SpecError
 from cupydrive.examples import cartpole_torch
-from cupydrive.executors.python_kernels import NoDraws, PythonKernels
+from cupydrive.executors.python_kernels import PythonKernels
 from cupydrive.random import below
 from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, param
 
@@ -236,10 +236,3 @@ def test_a_file_with_kernels_in_python_is_an_environment(tmp_path):
     env.reset(seed=0)
     obs, *_ = env.step(torch.zeros(3, dtype=torch.int32))
     assert env.spec.name == "cartpole_torch" and obs.shape == (3, 4)
-
-
-def test_random_words_that_nobody_asked_for_say_how_to_ask():
-    words = NoDraws("step_draws")
-    for use in (lambda: words[:, 0], lambda: words * 2, lambda: words.float(), lambda: torch.floor(words)):
-        with pytest.raises(SpecError, match=r"step uses random words, but step_draws is 0: pass PythonKernels"):
-            use()

@@ -38,10 +38,6 @@ def put(env):
     env.state["theta"] = torch.ones(2)
 
 
-def put_attribute(env):
-    env.state.theta = 1.0
-
-
 def put_all(env):
     env.state = {"theta": torch.ones(2)}
 
@@ -53,12 +49,9 @@ def put_elapsed(env):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (put, ("env.state['theta'][:] = ...", "env.set_state(theta=...)")),
-        (put_attribute, ("env.state['theta'][:] = ...",)),
-        (lambda env: env.state.update(x_dot=torch.ones(2)), ("env.state['x_dot'][:] = ...",)),
-        (lambda env: env.state.pop("theta"), ("env.state['theta'][:] = ...",)),
-        (lambda env: env.state.clear(), ("env.state['x'][:] = ...",)),
-        (lambda env: env.state.update(thet=0), ("no state 'thet'. Did you mean 'theta'?",)),
+        (put, ("env.state[NAME][:] = ...",)),
+        (lambda env: env.state.update(x_dot=torch.ones(2)), ("env.state[NAME][:] = ...",)),
+        (lambda env: env.state.pop("theta"), ("env.state[NAME][:] = ...",)),
         (put_all, ("env.set_state(NAME=...)", "restore")),
         (put_elapsed, ("env.elapsed[:] = ...", "env.set_state(elapsed=...)")),
     ],
@@ -92,8 +85,8 @@ def test_a_copy_of_the_views_is_anybodys():
 
 def test_names_that_are_no_attributes_are_told():
     env = cartpole()
-    with pytest.raises(AttributeError, match=r"write env\.state\['theta'\]"):
-        _ = env.state.theta
+    with pytest.raises(AttributeError, match="theta"):
+        env.state.theta = 1.0
     with pytest.raises(AttributeError, match="num_envs"):
         env.num_envs = 3
     env.close()
@@ -112,5 +105,5 @@ def test_a_kernel_in_python_that_replaces_an_array_is_told_so(arrays):
     )
     env = cd.make(replace(cartpole_torch.SPEC, kernel=kernel), 2, device="cpu")
     env.reset(seed=0)
-    with pytest.raises(ParameterError, match=r"Write into it: reward\['cart'\]\[:\] = \.\.\.$"):
+    with pytest.raises(ParameterError, match=r"as in reward\[NAME\]\[:\] = \.\.\.$"):
         env.rollout(1)
