@@ -15,10 +15,9 @@ from cupydrive.executors import choose
 from cupydrive.inputs.arguments import checked_count, shown
 from cupydrive.inputs.formats import CONFIG, FormatError, read_json
 from cupydrive.terminal.progress import Silent
-from cupydrive.training.begin import begin, goal_of
+from cupydrive.training.begin import begin, goal_of, refuse_for_run
 from cupydrive.training.config import check_players, resolve
 from cupydrive.training.loop import Loop, noted_interrupts
-from cupydrive.training.outfolder import refuse_for_run
 from cupydrive.training.ranks import require_equal
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import pack_metrics, unpack_metrics

@@ -324,18 +324,10 @@ def named(what, env):
         try:
             envs.get(what)
         except UnknownEnvironmentError as error:
-            raise CupydriveError(f"{error}. {no_run(what)}") from None
+            raise CupydriveError(
+                f"{error}. There is no run folder of that name either; make one by: cupydrive train NAME --out DIR"
+            ) from None
     return what
-
-
-def no_run(what):
-    """Return in words that ``what`` is no run folder either, which ones there are beside it or in runs/, and what makes one."""
-    from cupydrive.training.runfolder import runs_near
-
-    said, others = f"Nor is there a run folder {shown(what)}", runs_near(what)
-    if others:
-        return f"{said}.{others}"
-    return f"{said}, nor any other beside it or in runs/; one is made by: cupydrive train NAME --out DIR"
 
 
 def params_of(what, pairs):

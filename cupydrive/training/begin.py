@@ -6,13 +6,14 @@ from os import PathLike
 from pathlib import Path
 
 from cupydrive.errors import ParameterError, TrainingError
+from cupydrive.executors import checked_device
+from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.files import file_errors
 from cupydrive.spec import EnvSpec
 from cupydrive.training.config import TrainConfig, check_players, resolve
 from cupydrive.training.frozen import check_kept
-from cupydrive.training.outfolder import clear
 from cupydrive.training.run import Run
-from cupydrive.training.runfolder import checkpoints
+from cupydrive.training.runfolder import checkpoints, clear
 from cupydrive.training.torch_settings import memory_errors
 
 
@@ -65,3 +66,26 @@ def make_run(env: str | PathLike | EnvSpec, algorithm: object = None, **given: o
     config = resolve(env, algorithm, **given)
     check_players(config)
     return begin(config)
+
+
+def refuse_for_run(run: Run, refused: dict, params: dict, device: str, where: str = "train") -> None:
+    """Raise ``ParameterError`` for arguments of ``train(run)`` that a run brings itself.
+
+    Args:
+        run: The ``Run``.
+        refused: Values by name of arguments that must be None or False.
+        params: Environment parameters and unknown names: there must be none.
+        device: Must be ``"auto"`` or the run's own.
+        where: What has these arguments, for the message.
+    """
+    for name, value in (*refused.items(), *params.items()):
+        if name in params or (value is not None and value is not False):
+            raise ParameterError(
+                f"{where}(run, {name}={shown(value)}): a run brings its environment, policies, sizes and seed; leave {name} "
+                "out, or begin a new run with the environment's name"
+            )
+    if checked_device(device, "train") not in ("auto", run.device):
+        raise ParameterError(
+            f"train(run, device={shown(device)}): the run is on {run.device}; save it and load it there: "
+            "cupydrive.load(folder, device=...)"
+        )

@@ -26,7 +26,7 @@ from cupydrive.spec import EnvSpec, kept_params
 from cupydrive.training.frozen import describe, rebuild
 from cupydrive.training.misplaced import setting_hints
 from cupydrive.training.policies import learning_settings, make_players
-from cupydrive.training.runfolder import checkpoints, read_config, taken
+from cupydrive.training.runfolder import checkpoints, read_config
 from cupydrive.training.suggestions import suggested_algorithm, suggested_sizes
 from cupydrive.training.torch_settings import drawing_from
 
@@ -258,9 +258,7 @@ def require_same(out: Path, mine: dict[str, object], theirs: dict[str, object]) 
         if value != theirs.get(name)
     ]
     if differ:
-        whole = " (PPO(...) and the like ask for their own defaults where they name nothing)" if len(differ) > 1 else ""
-        raise taken(
-            f"{out} holds a run whose settings differ: {'; '.join(differ)}{whole}",
-            "Leave them out to go on with the run's, or pass overwrite=True or another folder",
-            "Leave them out to go on with the run's, or pass --overwrite or another --out",
+        raise TrainingError(
+            f"out = {str(out)!r} holds a run whose settings differ: {'; '.join(differ)}. Leave them out to go on with the "
+            "run's, or pass overwrite=True (--overwrite) or another folder"
         )

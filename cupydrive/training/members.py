@@ -13,10 +13,10 @@ from cupydrive.terminal.progress import Silent, follow
 from cupydrive.training.begin import begin, replaced
 from cupydrive.training.config import TrainConfig
 from cupydrive.training.loop import Loop
-from cupydrive.training.outfolder import check_free, check_own
 from cupydrive.training.policies import warn_if_never_learning
 from cupydrive.training.population import Member, Population, check_members, named, write_members
 from cupydrive.training.run import Run
+from cupydrive.training.runfolder import check_free
 from cupydrive.training.schedule import schedules
 from cupydrive.training.together import Alone, Together, recording
 
@@ -141,9 +141,7 @@ class Training:
         with named(member.where):
             run = begin(config, share)
             if config.out is not None:
-                check_own(config.out)
-                if not config.overwrite:
-                    check_free(run, config.out)
+                check_free(run.folder, config.out, config.overwrite)
         self.runs[number] = run
         return run
 

@@ -37,7 +37,7 @@ from cupydrive.training.algorithms.pool import unpooled, with_settings
 from cupydrive.training.config import TrainConfig, check_players, resolve
 from cupydrive.training.policies import learning_settings
 from cupydrive.training.run import Run
-from cupydrive.training.runfolder import POPULATION_FILE, taken
+from cupydrive.training.runfolder import POPULATION_FILE
 from cupydrive.training.suggestions import suggested_algorithm
 
 MOST_MEMBERS = 10_000
@@ -347,10 +347,9 @@ def check_members(out, planned, resume, overwrite):
     if (out / POPULATION_FILE).exists() and not overwrite:
         known = read_members(out)
         if not resume:
-            raise taken(
-                f"out = {str(out)!r} holds a population of {len(known)} runs already",
-                "Go on with it: resume=True; replace it: overwrite=True",
-                "Go on with it: --resume; replace it: --overwrite",
+            raise TrainingError(
+                f"out = {str(out)!r} holds a population of {len(known)} runs already. Go on with it by resume=True (--resume), "
+                "or replace it by overwrite=True (--overwrite)"
             )
         members = [member.about() for member in planned]
         for k, (theirs, mine) in enumerate(zip_longest(known, members, fillvalue="none")):

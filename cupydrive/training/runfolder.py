@@ -10,14 +10,17 @@ import io
 import json
 import os
 import pickle
+import tempfile
 import warnings
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
 import torch
 
-from cupydrive.errors import CupydriveWarning, TrainingError, did_you_mean
+from cupydrive.errors import CupydriveWarning, TrainingError
 from cupydrive.inputs.archive import brief, check_archive
 from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.files import as_path, file_errors, open_file, read_file
@@ -35,17 +38,15 @@ from cupydrive.inputs.formats import (
 from cupydrive.inputs.locks import lock
 
 POPULATION_FILE = "population.json"  # in a folder of several runs
-MOST_RUNS = 10  # that a message lists
 MOST_METRICS = 2**30  # bytes of metrics.jsonl
 # Tensors of a run that count, and that kernels compute places from.
 COUNTERS = ("iteration", "written", "filled", "pool.taken", "pool.waited")
 
 
-class ForeignMetricsError(TrainingError):
-    """No line of a file is a row of metrics: it is no run's."""
+EVENTS = "events.out.tfevents.*"  # TensorBoard's files
 
 
-def checkpoints(folder):
+def checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoint files of a run folder, oldest first.
 
     Raises:
@@ -56,7 +57,57 @@ def checkpoints(folder):
         return sorted((p for p in found if p.stem.isdecimal()), key=lambda p: int(p.stem))
 
 
-def check_newest(folder, step, passed_over):
+# ---- what may be written -----------------------------------------------------------------------------------------------
+
+
+def check_folder(out: Path, written: bool = True) -> None:
+    """Raise ``TrainingError`` if ``out`` cannot be a folder, or if it is to be ``written`` and the disk refuses that."""
+    with file_errors(TrainingError, f"out = {str(out)!r}: nothing can be written there; pass another folder"):
+        near = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
+        if written or not near.is_dir():
+            tempfile.TemporaryFile(dir=near).close()
+
+
+def check_free(own: Path | None, out: Path, overwrite: bool) -> None:
+    """Raise ``TrainingError`` if ``out`` holds files of something else, or of another run that is not to be replaced.
+
+    Args:
+        own: Folder of the run that will write there, if it has one.
+        out: Folder that will be written.
+        overwrite: Whether another run there may be replaced.
+    """
+    if own is not None and own.resolve() == out.resolve():
+        return
+    files, rows = checkpoints(out), []
+    if not files:
+        if (out / "config.json").exists():
+            read_config(out)
+        rows, metrics = read_metrics(out), out / "metrics.jsonl"
+        if not rows and metrics.exists() and metrics.stat().st_size:
+            raise TrainingError(f"{metrics} holds no row of a run's metrics; move it away, or pass another folder")
+    if overwrite or not (files or rows):
+        return
+    replace = "replace it by overwrite=True (--overwrite), or pass another folder"
+    if not files:
+        raise TrainingError(
+            f"{out} holds the metrics of a run of {rows[-1]['charts/global_step']:,} env-steps and no checkpoint: put its "
+            f"checkpoints back, {replace}"
+        )
+    raise TrainingError(
+        f"{out} holds a run of {read_config(out)['env']!r} already, of {int(files[-1].stem):,} env-steps. Go on with it by "
+        f"resume=True (--resume), {replace}"
+    )
+
+
+def clear(out: Path) -> None:
+    """Remove the checkpoints and event files of a run. The rest of them is written anew, and other files stay."""
+    with file_errors(TrainingError, f"the run in {out} cannot be replaced"):
+        damaged = (out / "checkpoints").glob("[0-9]*.damaged")
+        for path in (*checkpoints(out), *damaged, *out.glob(EVENTS)):
+            path.unlink(missing_ok=True)
+
+
+def check_newest(folder: Path, step: int, passed_over: list[Path]) -> None:
     """Raise ``TrainingError`` if ``folder`` holds a checkpoint from after the present moment of the run that writes there.
 
     Args:
@@ -72,37 +123,15 @@ def check_newest(folder, step, passed_over):
         )
 
 
-def not_written(folder):
+def not_written(folder: Path) -> str:
     """Return the beginning of an error of the disk: that a run cannot be written, and what is kept if something is."""
     return f"the run cannot be written to {folder}" + " (earlier checkpoints are kept)" * bool(checkpoints(folder))
 
 
-def runs_near(folder):
-    """Return in words which runs there are in ``folder``, beside it and in runs/, and which one may be meant; or nothing."""
-    folder, files = Path(folder), ("config.json", POPULATION_FILE)
-    places = folder, folder.parent, Path("runs")
-    near = sorted({file.parent for place in places for name in files for file in place.glob(f"*/{name}")})
-    if not near:
-        return ""
-    listed = ", ".join(map(str, near[:MOST_RUNS])) + f" and {len(near) - MOST_RUNS} more" * (len(near) > MOST_RUNS)
-    alike = [str(path) for path in near if did_you_mean(folder.name, [path.name])]  # all of one folder look alike
-    return f"{did_you_mean(str(folder), alike)} Runs here: {listed}"
+# ---- configuration -----------------------------------------------------------------------------------------------------
 
 
-def run_above(path):
-    """Return in words which run folder a path lies in, as its checkpoints do, or an empty string."""
-    above = next((folder for folder in Path(path).parents[:2] if (folder / "config.json").is_file()), None)
-    return "" if above is None else f"; the run folder that it lies in is {shown(str(above))}"
-
-
-def taken(says, python, shell):
-    """Return the ``TrainingError`` of a folder that holds something else: what it says, then fixes in Python or in a shell."""
-    error = TrainingError(f"{says}. {python}")
-    error.shell = f"{says}. {shell}"
-    return error
-
-
-def read_config(folder):
+def read_config(folder: Path) -> dict:
     """Return the configuration of a run folder.
 
     Raises:
@@ -110,24 +139,16 @@ def read_config(folder):
     """
     with file_errors(TrainingError, f"{shown(folder)} cannot be a run folder"):
         path = as_path(folder) / "config.json"
-        is_file, is_population = as_path(folder).is_file(), (as_path(folder) / POPULATION_FILE).is_file()
-        is_there = path.exists()
-    if is_file:
-        raise TrainingError(
-            f"{folder} is a file, not a run folder; Recording.load reads a recording, Snapshot.load a snapshot"
-            f"{run_above(folder)}"
-        )
-    if is_population:
-        raise TrainingError(
-            f"{folder} holds a population; cupydrive.load reads it, and {as_path(folder) / '000'} is its first run"
-        )
-    if not is_there:
-        what = "has no config.json" if as_path(folder).is_dir() else "does not exist"
-        others = runs_near(folder) or " One is made by: cupydrive.train(NAME, out=DIR)"
-        raise TrainingError(f"{folder} is no run folder: it {what}{run_above(folder)}.{others}")
-    with file_errors(TrainingError, f"{folder} is no run folder: {path} cannot be read"):
+        if (as_path(folder) / POPULATION_FILE).is_file():
+            raise TrainingError(
+                f"{folder} holds a population; cupydrive.load reads it, and {as_path(folder) / '000'} is its first run"
+            )
+        if not path.exists():
+            raise TrainingError(
+                f"{folder} is no run folder: there is no {path}. Pass a folder that cupydrive.train(NAME, out=FOLDER) wrote"
+            )
         content = read_file(path, MOST_JSON)
-    fix = "Put the file back as it was"
+    fix = "Put the file back as it was, pass another folder"
     try:
         config = read_json(content, CONFIG)
         sha256 = config.pop("sha256", None)
@@ -150,15 +171,16 @@ def config_hash(config: dict) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
-def read_checkpoint(folder, env, older=False):
-    """Return the content of the last checkpoint; tensors are on the CPU.
+# ---- checkpoints -------------------------------------------------------------------------------------------------------
 
-    With ``older``, warns if it is not the last one, and why.
+
+def read_checkpoint(folder: Path, env: str, older: bool = False) -> dict:
+    """Return the content of the last checkpoint; tensors are on the CPU.
 
     Args:
         folder: Run folder.
         env: Name of the environment that it must belong to.
-        older: Where the last one cannot be read, return the last one that can: who goes on training loses less so.
+        older: If the last one is damaged, return the last whole one, with a warning. Training on loses less so.
 
     Returns:
         A dictionary of ``env``, ``step``, ``tensors``, and ``passed_over``: the newer files that cannot be read.
@@ -166,37 +188,23 @@ def read_checkpoint(folder, env, older=False):
     Raises:
         TrainingError: If there is none, it cannot be read, or it belongs to another environment.
     """
-    files = checkpoints(folder)
-    if not files:
-        raise TrainingError(f"{folder} holds no checkpoint; train with out={str(folder)!r} to make one")
-    problems = []
+    files, problems = checkpoints(folder), []
     for path in reversed(files):
         try:
             saved = load_checkpoint(path)
         except (OSError, FormatError) as error:
-            problems.append((path, getattr(error, "strerror", None) or str(error)))
+            problems.append(f"{path.name}: {getattr(error, 'strerror', None) or error}")
             continue
         if saved["env"] != env:
             raise TrainingError(f"{path} belongs to environment {saved['env']!r}, not {env!r}")
-        if problems and not older:
-            said = "; ".join(f"{damaged} is damaged: {why}" for damaged, why in problems)
-            raise TrainingError(
-                f"{said}. The one before it, of {saved['step']:,} env-steps, is whole: move "
-                f"{' and '.join(damaged.name for damaged, _ in problems)} away to read that one"
-            )
         if problems:
-            warnings.warn(
-                f"{folder}: {path.name} is read instead of a newer checkpoint that is damaged ({listed(problems)})",
-                CupydriveWarning,
-                stacklevel=5,  # of train(..., resume=True)
-            )
+            said = f"{folder} has damaged checkpoints ({'; '.join(problems)}). The last whole one is {path.name}"
+            if not older:
+                raise TrainingError(f"{said}: move the newer ones away to read it")
+            warnings.warn(f"{said}: it is read instead", CupydriveWarning, stacklevel=5)  # of train(..., resume=True)
         return {**saved, "passed_over": files[len(files) - len(problems) :]}
-    raise TrainingError(f"no checkpoint of {folder} can be read: {listed(problems)}. Train anew, into another folder")
-
-
-def listed(problems):
-    """Return in words which checkpoints cannot be read, and why: pairs of a path and a reason."""
-    return "; ".join(f"{path.name}: {why}" for path, why in problems)
+    reasons = f" that can be read ({'; '.join(problems)})" if problems else ""
+    raise TrainingError(f"{folder} holds no checkpoint{reasons}; train with out=FOLDER to make one")
 
 
 def pack_checkpoint(env: str, step: int, tensors: dict[str, torch.Tensor]) -> io.BytesIO:
@@ -253,7 +261,9 @@ def is_plain(tensor: object) -> bool:
     return is_tensor and tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
 
 
-def fitting_arrays(kept, own, arrays, limit):
+def fitting_arrays(
+    kept: dict[str, torch.Tensor], own: dict[str, torch.Tensor], arrays: dict[str, np.ndarray], limit: int
+) -> dict[str, np.ndarray]:
     """Return the environments' arrays of a checkpoint, once all of it is known to fit a run; nothing is written.
 
     Args:
@@ -270,26 +280,18 @@ def fitting_arrays(kept, own, arrays, limit):
     """
     if not isinstance(kept, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in kept.values()):
         raise TrainingError(f"kept = {shown(kept)}; it must be tensors by name, as Run.snapshot() returns them")
-    expected = {*own, *(f"env/{name}" for name in arrays)}
-    if set(kept) != expected:
-        raise TrainingError(
-            f"the checkpoint does not fit this run: it differs in {shown(sorted(set(kept) ^ expected, key=str)[:6])}"
-        )
-    for name, array in arrays.items():
-        saved = kept[f"env/{name}"]
-        if saved.dtype != torch.uint8 or saved.shape != (array.nbytes,):
+    expected = {name: f"{tensor.dtype} {tuple(tensor.shape)}" for name, tensor in own.items()}
+    expected |= {f"env/{name}": f"{torch.uint8} {(array.nbytes,)}" for name, array in arrays.items()}
+    found = {name: f"{tensor.dtype} {tuple(tensor.shape)}" for name, tensor in kept.items()}
+    for name in {**expected, **found}:
+        if found.get(name) != expected.get(name):
             raise TrainingError(
-                f"the checkpoint's {name} is {saved.dtype} {tuple(saved.shape)}, this run's has {array.nbytes} bytes"
+                f"the checkpoint does not fit this run: its {name} is {found.get(name)}, expected {expected.get(name)}. The "
+                "environment or the settings have changed since"
             )
-    for name, tensor in own.items():
-        saved = kept[name]
-        if tensor.shape != saved.shape or tensor.dtype != saved.dtype:
-            raise TrainingError(
-                f"the checkpoint's {name} is {saved.dtype} {tuple(saved.shape)}, this run's is {tensor.dtype} "
-                f"{tuple(tensor.shape)}; the environment or the settings have changed since"
-            )
-        if name.rpartition("/")[2] in COUNTERS and not 0 <= int(saved.min()) <= int(saved.max()) < 2**62:
-            raise TrainingError(f"the checkpoint's {name} is {saved.tolist()}; it must count from 0")
+    for name in own:
+        if name.rpartition("/")[2] in COUNTERS and not 0 <= int(kept[name].min()) <= int(kept[name].max()) < 2**62:
+            raise TrainingError(f"the checkpoint's {name} is {kept[name].tolist()}; it must count from 0")
     new = {
         name: kept[f"env/{name}"].contiguous().numpy().view(array.dtype).reshape(array.shape)
         for name, array in arrays.items()
@@ -302,41 +304,33 @@ def fitting_arrays(kept, own, arrays, limit):
     return new
 
 
-def read_metrics(folder):
+# ---- metrics -----------------------------------------------------------------------------------------------------------
+
+
+def read_metrics(folder: Path) -> list[dict]:
     """Return the rows of a run folder's metrics, [] without any; a last line cut short by a kill is left out.
 
     Raises:
         TrainingError: If the file cannot be read, or a line is not what ``formats.METRICS`` says.
     """
     path = Path(folder) / "metrics.jsonl"
-    if not os.path.lexists(path):
+    if not path.exists():
         return []
-    words = "Move the file away to go on without the learning curve so far"
-    with file_errors(TrainingError, f"{path} cannot be read ({words})"):
+    fix = "Move the file away to go on without the learning curve so far"
+    with file_errors(TrainingError, f"{path} cannot be read ({fix})"):
         content = read_file(path, MOST_METRICS)
     try:
         return unpack_metrics(content)
     except FormatError as error:
-        if not any(map(is_row, content.split(b"\n"))):
-            raise ForeignMetricsError(f"{path} is of something else: no line of it is a run's. {words}") from None
-        raise TrainingError(f"{path}, {error}. {words}") from None
+        raise TrainingError(explained(path, "table of a run's metrics", error, fix)) from None
 
 
-def is_row(line):
-    """Return whether a line of bytes is a row of metrics."""
-    try:
-        row = read_json(line, METRICS, finite=False)
-    except FormatError:
-        return False
-    return type(row.get("charts/global_step")) is int
-
-
-def pack_metrics(rows):
+def pack_metrics(rows: list[dict]) -> bytes:
     """Return rows of metrics as bytes, one line of JSON each."""
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-def unpack_metrics(content):
+def unpack_metrics(content: bytes) -> list[dict]:
     """Return the rows of metrics that bytes hold; a last line cut short by a kill is left out.
 
     Raises:
@@ -369,7 +363,7 @@ class FolderLock:
         self._held = None
 
     @contextmanager
-    def hold(self, folder):
+    def hold(self, folder: Path) -> Iterator[None]:
         """Hold the lock of ``folder`` for a while; a run that holds it already goes on.
 
         Raises:
@@ -379,26 +373,22 @@ class FolderLock:
         if self._held == folder:
             yield
             return
-        with file_errors(TrainingError, f"{folder} cannot be locked for writing; pass a folder of a local disk"):
-            descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
         before = self._held
-        try:
+        with ExitStack() as opened:
             with file_errors(TrainingError, f"{folder} cannot be locked for writing; pass a folder of a local disk"):
+                file = opened.enter_context(open(folder / ".lock", "a+b", buffering=0))
                 try:
-                    lock(descriptor, wait=False)
+                    lock(file.fileno(), wait=False)
                 except BlockingIOError:
-                    os.lseek(descriptor, 0, os.SEEK_SET)
-                    writer = os.read(descriptor, 100).decode(errors="replace").strip()
-                    writer = writer if writer.isprintable() and writer else "unknown"
+                    file.seek(0)
                     raise TrainingError(
-                        f"{folder} is being written by another run (process {writer}); wait for it, stop it, or pass another "
-                        "folder"
+                        f"{folder} is being written by another run (process {file.read(20).decode(errors='replace').strip()}); "
+                        "wait for it, stop it, or pass another folder"
                     ) from None
-                os.ftruncate(descriptor, 0)
-                os.lseek(descriptor, 0, os.SEEK_SET)
-                os.write(descriptor, f"{os.getpid()}\n".encode())  # for the message above
+                file.truncate(0)
+                file.write(f"{os.getpid()}\n".encode())  # for the message above
             self._held = folder
-            yield
-        finally:
-            self._held = before
-            os.close(descriptor)
+            try:
+                yield
+            finally:
+                self._held = before

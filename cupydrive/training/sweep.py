@@ -30,9 +30,9 @@ from cupydrive.training.algorithms.pool import with_settings
 from cupydrive.training.frozen import check_kept, describe
 from cupydrive.training.logbook import episode_metrics
 from cupydrive.training.misplaced import setting_hints, warn_of_two_meanings
-from cupydrive.training.outfolder import check_folder
 from cupydrive.training.policies import learning_settings
 from cupydrive.training.population import RETURN, setting_names
+from cupydrive.training.runfolder import check_folder
 from cupydrive.training.suggestions import suggested_algorithm, suggestion
 
 if TYPE_CHECKING:

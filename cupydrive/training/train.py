@@ -9,18 +9,17 @@ import torch
 from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.executors.ranks import current_ranks
 from cupydrive.inputs.arguments import checked_path
-from cupydrive.inputs.files import file_errors
 from cupydrive.inputs.validation import validated
-from cupydrive.training.begin import begin, goal_of, replaced
+from cupydrive.training.begin import begin, goal_of, refuse_for_run, replaced
 from cupydrive.training.config import TrainConfig, check_players, drop_none, resolve
 from cupydrive.training.frozen import check_kept
 from cupydrive.training.members import check_capture, train_alone, train_members
 from cupydrive.training.misplaced import warn_of_two_meanings
-from cupydrive.training.outfolder import check_folder, check_free, check_own, check_single, refuse_for_run
 from cupydrive.training.policies import warn_if_never_learning, warn_if_nobody_learns
 from cupydrive.training.population import resolve_members
 from cupydrive.training.ranks import require_equal
 from cupydrive.training.run import Run
+from cupydrive.training.runfolder import POPULATION_FILE, check_folder, check_free
 
 
 def train(
@@ -130,25 +129,25 @@ def train(
         config = resolve(env, algorithm, policies, device=device, out=out, **options, **params)
         check_players(config)
     if out is not None:
-        with file_errors(TrainingError, f"out = {str(out)!r} cannot be used"):
-            check_folder(out, written=not config.resume)
+        check_folder(out, written=not config.resume)
     if not isinstance(env, Run):
         warn_of_two_meanings(env, params, algorithm, policies)
     if population:
         for of_one in {str(member.config.policies): member.config.policies for member in planned}.values():
             warn_if_nobody_learns(config.spec.name, of_one)
         return train_members(planned, out)
-    if out is not None:
-        check_single(out)
+    if out is not None and (out / POPULATION_FILE).exists():
+        raise TrainingError(
+            f"out = {str(out)!r} holds a population. Pass seeds= (--seeds) or members= with resume=True (--resume), or another "
+            "folder"
+        )
     run = env if isinstance(env, Run) else begin(config)
     check_capture(capture, ranks.captures(run.device))
     require_equal(ranks, about(run, config))
     if run.step >= config.steps:  # resume=True, of a run that is done
         return run
     if out is not None:
-        check_own(out)
-        if not config.overwrite:
-            check_free(run, out)
+        check_free(run.folder, out, config.overwrite)
     warn_if_nobody_learns(run.spec.name, run.settings)
     warn_if_never_learning([(run, config.steps)])
     with replaced(run, out) if config.overwrite and ranks.rank == 0 else nullcontext():

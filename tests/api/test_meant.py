@@ -10,7 +10,6 @@ import torch
 
 import cupydrive as cd
 from cupydrive.checks.checker import usable
-from cupydrive.cli.main import main
 from cupydrive.errors import CupydriveError
 from cupydrive.playing.game import Game
 
@@ -82,25 +81,6 @@ def test_a_seed_counts_once():
     assert "seeds[2] = 0 is there already" in said(lambda: cd.train("cartpole", seeds=[0, 1, 0], **QUIET))
 
 
-def test_a_folder_that_holds_a_run_is_told_in_the_words_of_who_asks(tmp_path, capsys):
-    out, short = tmp_path / "run", {"steps": 16, "num_envs": 4, **QUIET}
-    algorithm = cd.suggested_algorithm("cartpole", num_steps=4)
-    cd.train("cartpole", algorithm, out=out, **short)
-    assert (
-        "resume=True" in (words := said(lambda: cd.train("cartpole", algorithm, out=out, **short)))
-        and "--" not in words
-    )
-    line = ["train", "cartpole", "--steps", "16", "--num-envs", "4", "--set", "num_steps=4", "--device", "cpu"]
-    for more in ([], ["--seeds", "2"], ["--resume", "--seed", "3"]):
-        assert main([*line, "--out", str(out), *more]) == 2
-        words = capsys.readouterr().err.splitlines()[-1]
-        assert "=True" not in words and "train(" not in words and "another" in words
-    assert main([*line, "--out", str(out)]) == 2
-    go_on = re.search(r"cupydrive (train --resume) --steps N --out (.*?);", capsys.readouterr().err)
-    assert main([*go_on[1].split(), "--steps", "16", "--out", go_on[2], "--device", "cpu"]) == 0
-    assert cd.load(out).step == 32
-
-
 def test_a_file_in_a_folder_that_there_is_not_is_told(run, tmp_path):
     env, gone = cd.make("cartpole", 2, device="cpu"), tmp_path / "gone"
     env.reset(seed=0)
@@ -116,10 +96,9 @@ def test_a_folder_that_cannot_be_is_told_before_anything_runs(under, tmp_path):
     file.write_text("mine")
     for call in (cd.train, cd.sweep):
         words = said(lambda call=call: call("cartpole", out=file / under))
-        assert f"{str(file)!r} is a file" in words
-        assert "is a file; pass a" in words and "earlier" not in words
+        assert "nothing can be written there" in words and str(file) in words
     if sys.platform == "linux":
-        assert "nothing can be written to '/proc'" in said(lambda: cd.train("cartpole", out="/proc/run"))
+        assert "nothing can be written there" in said(lambda: cd.train("cartpole", out="/proc/run"))
 
 
 TAKES_A_DEVICE = {

@@ -13,7 +13,6 @@ from cupydrive.errors import (
     CupydriveWarning,
     DeviceError,
     ParameterError,
-    TrainingError,
     UnknownParameterError,
     did_you_mean,
 )
@@ -87,15 +86,6 @@ def test_a_name_that_the_package_does_not_have_is_told_with_the_nearest():
     with pytest.raises(AttributeError, match=r"module 'cupydrive' has no attribute 'trian'\. Did you mean 'train'\?"):
         _ = cd.trian
     assert not hasattr(cd, "__wrapped__")
-
-
-def test_a_path_in_a_run_folder_leads_to_the_folder(run, tmp_path):
-    run.save(tmp_path / "run")
-    inside = [tmp_path / "run" / "checkpoints", *(tmp_path / "run").rglob("*.pt"), tmp_path / "run" / "config.json"]
-    assert len(inside) == 3
-    for path in inside:
-        with pytest.raises(TrainingError, match=f"the run folder that it lies in is '{tmp_path / 'run'}'"):
-            cd.load(path)
 
 
 def test_nothing_is_suggested_that_is_not_near():

@@ -131,16 +131,10 @@ def test_training_refuses_bad_input_in_one_line(arguments, message, capsys):
 
 
 @pytest.mark.parametrize("command", [["play"], ["evaluate"], ["render", "--out", "a.mp4"]])
-def test_a_folder_that_is_not_there_is_told_with_the_runs_that_are(command, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main([*command, "runs/cart"]) == 2
-    assert "run folder 'runs/cart'" in (said := capsys.readouterr().err) and "cupydrive train NAME --out DIR" in said
-    for name in ("runs/carts", "runs/tag"):
-        (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / "config.json").touch()
+def test_a_folder_that_is_not_there_is_an_error(command, capsys):
     assert main([*command, "runs/cart"]) == 2
     said = capsys.readouterr().err
-    assert "Did you mean 'runs/carts'? Runs here: runs/carts, runs/tag" in said and said.count("\n") == 1
+    assert "'runs/cart'" in said and "cupydrive train NAME --out DIR" in said and said.count("\n") == 1
 
 
 @pytest.mark.parametrize("seeds", [(), ("--seeds", "2")])

@@ -16,6 +16,7 @@ from point import KERNEL, PYTHON
 
 import cupydrive as cd
 from cupydrive import envs
+from cupydrive.cli.commands import write_json_file
 from cupydrive.cli.main import main
 from cupydrive.errors import (
     CupydriveError,
@@ -26,6 +27,7 @@ from cupydrive.errors import (
     TrainingError,
     UnregisteredEnvironmentError,
 )
+from cupydrive.rendering.video import check_path
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
 
@@ -305,23 +307,10 @@ def test_runs_and_recordings_of_ones_own_file_work_with_env(own):
         cd.load("run", env="cartpole")
 
 
-def test_a_folder_that_holds_no_run_is_told_with_the_runs_that_are(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_folder_that_holds_no_run_is_an_error(tmp_path):
     for load in (cd.load, cd.Run.load):
-        with pytest.raises(
-            TrainingError, match=r"runs/cart is no run folder: it does not exist\. One is made by: .*out=DIR"
-        ):
-            load("runs/cart")
-    for file in ("carts/config.json", "tag/config.json", "ten/population.json"):
-        path = tmp_path / "runs" / file
-        path.parent.mkdir(parents=True)
-        path.touch()
-    listed = r" Runs here: runs/carts, runs/tag, runs/ten$"
-    with pytest.raises(TrainingError, match=rf"does not exist\. Did you mean 'runs/carts'\?{listed}"):
-        cd.load("runs/cart")
-    for folder, why in (("runs/missing", "does not exist"), ("runs", r"has no config\.json")):
-        with pytest.raises(TrainingError, match=rf"{folder} is no run folder: it {why}\.{listed}"):
-            cd.load(folder)  # no name is like it: none is guessed
+        with pytest.raises(TrainingError, match=r"cart is no run folder: there is no .*cart/config\.json"):
+            load(tmp_path / "cart")
 
 
 COMMANDS = (
@@ -382,3 +371,122 @@ def test_checkpoints_are_sorted_by_their_step(tmp_path):
     for name in ("000000000000009.pt", "1000000000000000.pt", "000000000000010.pt", "5 (copy).pt", "x.pt"):
         (tmp_path / "checkpoints" / name).write_bytes(b"")
     assert [int(p.stem) for p in checkpoints(tmp_path)] == [9, 10, 10**15]
+
+
+# ---- what lies in the folder ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("options", [{"resume": True}, {}, {"resume": True, "seeds": 1}])
+def test_the_metrics_of_a_run_whose_checkpoints_are_gone_are_not_lost(options, tmp_path):
+    plan = {"num_envs": 8, "steps": 1024, "out": tmp_path, **QUIET}
+    cd.train("cartpole", **plan, **options)
+    folder = tmp_path / "000" if "seeds" in options else tmp_path
+    rows = (folder / "metrics.jsonl").read_bytes()
+    shutil.rmtree(folder / "checkpoints")
+    words = "holds the metrics of a run of 1,024 env-steps and no checkpoint"
+    with pytest.raises(TrainingError, match=words):
+        cd.train("cartpole", **plan, **options)
+    assert (folder / "metrics.jsonl").read_bytes() == rows
+    cd.train("cartpole", **plan, **options | {"resume": False, "overwrite": True})
+    (folder / "metrics.jsonl").write_bytes(b"")  # killed before its first checkpoint
+    shutil.rmtree(folder / "checkpoints")
+    cd.train("cartpole", **plan, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"resume": True}, {"overwrite": True}])
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("config.json", '{"my": "thing"}'),
+        ("config.json", "mine"),
+        ("metrics.jsonl", "mine"),
+        ("metrics.jsonl", '{"a": 1}\n'),
+        ("metrics.jsonl", 'x\n{"charts/global_step": 8}\n'),
+    ],
+)
+def test_files_of_something_else_are_never_replaced(file, text, options, tmp_path):
+    (tmp_path / file).write_text(text)
+    plan = {"num_envs": 8, "steps": 256, "out": tmp_path, **QUIET}
+    with pytest.raises(TrainingError, match=file):
+        cd.train("cartpole", **plan, **options)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {file: text}
+    (tmp_path / file).rename(tmp_path / "mine")
+    cd.train("cartpole", **plan, **options)
+    assert (tmp_path / "mine").read_text() == text
+
+
+def damaged_newest(folder):
+    """Train, go on, and cut the newest checkpoint short; return the run at the whole one, and the path of the other."""
+    run = cd.train("cartpole", cd.PPO(num_steps=8, hidden=(16,)), num_envs=16, steps=4 * 128, out=folder, **QUIET)
+    last = checkpoints(folder)[-1]
+    cd.train(Run.load(folder), steps=16 * 8, out=folder, progress=False)
+    newest = checkpoints(folder)[-1]
+    assert newest != last
+    newest.write_bytes(newest.read_bytes()[:1000])
+    return run, newest
+
+
+@pytest.mark.full
+def test_a_damaged_checkpoint_is_passed_over_by_who_resumes(tmp_path):
+    run, newest = damaged_newest(tmp_path)
+    words = f"has damaged checkpoints .{newest.name}: it is no zip file.*read instead"
+    with pytest.warns(CupydriveWarning, match=words) as told:
+        older = cd.train("cartpole", out=tmp_path, resume=True, steps=run.step, **QUIET)
+    assert older.step == run.step and told[0].filename == __file__
+    with pytest.warns(CupydriveWarning, match=words):  # the damaged one is no newest checkpoint any more
+        more = cd.train("cartpole", out=tmp_path, resume=True, steps=run.step + 1, keep=1, **QUIET)
+    assert Run.load(tmp_path).step == more.step == run.step + 16 * 8
+    assert newest.with_suffix(".damaged").stat().st_size == 1000
+    for path in checkpoints(tmp_path):
+        path.write_bytes(b"nonsense")
+    for read in (lambda: Run.load(tmp_path), lambda: cd.train("cartpole", out=tmp_path, resume=True, **QUIET)):
+        with pytest.raises(TrainingError, match="no checkpoint that can be read"):
+            read()
+
+
+@pytest.mark.parametrize("read", [
+    cd.load,
+    Run.load,
+    lambda folder: cd.evaluate("cartpole", {"cart": cd.Frozen(folder)}, episodes=2, device="cpu"),
+])  # fmt: skip
+def test_a_damaged_newest_checkpoint_is_an_error_for_who_only_reads(read, tmp_path):
+    run, newest = damaged_newest(tmp_path)
+    words = f"{newest.name}: it is no zip file.*whole one is {run.step:015d}.pt: move the newer"
+    with pytest.raises(TrainingError, match=words):
+        read(tmp_path)
+    newest.rename(newest.with_suffix(".away"))
+    read(tmp_path)
+
+
+@pytest.mark.full
+def test_resuming_by_the_command_line_passes_a_damaged_checkpoint_over(tmp_path, capsys):
+    run, newest = damaged_newest(tmp_path)
+    assert main(["evaluate", str(tmp_path), "--episodes", "2", "--device", "cpu"]) == 2
+    assert f"({newest.name}: " in capsys.readouterr().err
+    assert main(["train", "--resume", "--steps", "128", "--out", str(tmp_path), "--device", "cpu"]) == 0
+    assert "it is read instead" in capsys.readouterr().err
+    assert Run.load(tmp_path).step == run.step + 128
+
+
+def test_a_path_may_begin_at_home(tmp_path, monkeypatch):
+    home, here = tmp_path / "home", tmp_path / "here"
+    home.mkdir(), here.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(here)
+    run = cd.train("cartpole", cd.PPO(num_steps=4), num_envs=4, steps=16, device="cpu", progress=False, out="~/runs/x")
+    assert cd.load("~/runs/x", device="cpu").step == run.step == 16
+    run.save("~/y")
+    assert cd.Frozen("~/y").path == str(home / "y")
+    env = cd.make("cartpole", 2, device="cpu")
+    env.reset(seed=0)
+    env.snapshot().save("~/s.npz")
+    assert cd.Snapshot.load("~/s.npz").num_envs == 2
+    run.evaluate(2).recording.save("~/r.npz")
+    assert cd.Recording.load("~/r.npz").num_envs == 2
+    assert check_path("~/v.gif") == home / "v.gif"
+    cd.new("my_lamp", "~")
+    assert envs.get("~/my_lamp.py").name == "my_lamp"
+    write_json_file("~/found.json", {})
+    found = {path.name for path in home.iterdir()}
+    assert found >= {"runs", "y", "s.npz", "r.npz", "my_lamp.py", "found.json"} and not any(here.iterdir())

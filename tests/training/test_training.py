@@ -41,15 +41,8 @@ def test_out_of_a_run_says_what_goes_on_and_all_of_it_works(tmp_path):
     first = train(out=tmp_path)
     with pytest.raises(TrainingError) as error:
         train(out=tmp_path)
-    words = str(error.value)
-    for part in (
-        "holds a run of 'cartpole' already, of 128 env-steps",
-        "resume=True",
-        "overwrite=True",
-        "cupydrive.load(",
-    ):
-        assert part in words
-    assert "--resume" in (shell := error.value.shell) and "--overwrite" in shell and "=True" not in shell
+    for part in ("holds a run of 'cartpole' already, of 128 env-steps", "resume=True", "overwrite=True"):
+        assert part in str(error.value)
     again = train(out=tmp_path, resume=True)
     assert same(first, again) and again.metrics == first.metrics
     more = train(3, out=tmp_path, resume=True)
