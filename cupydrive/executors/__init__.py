@@ -8,42 +8,23 @@ import sys
 from functools import lru_cache
 
 from cupydrive.errors import DeviceError
-from cupydrive.inputs.arguments import checked_choice, is_number, shown
+from cupydrive.inputs.arguments import checked_choice
+from cupydrive.protocols import Executor
 
 DEVICES = ("auto", "cuda", "cpu")
 
 
-def driver_cuda():
-    """Return the newest CUDA version (major, minor) that the NVIDIA driver runs, or None where there is no driver."""
-    try:
-        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-    except OSError:
-        return None
-    version = ctypes.c_int()
-    if driver.cuDriverGetVersion(ctypes.byref(version)) != 0:
-        return None
-    return version.value // 1000, version.value % 1000 // 10
-
-
-def cupy_hint(cuda):
-    """Return how to install CuPy beside a driver for the CUDA version ``cuda`` (major, minor), or why not to."""
-    if cuda is None:
-        return "there is no NVIDIA driver"
-    if cuda < (12, 0):
-        return (
-            f"the NVIDIA driver runs CUDA {cuda[0]}.{cuda[1]} and CuPy needs 12.0 or newer: update the driver to version 525 "
-            "or newer"
-        )
-    return f'CuPy is not installed: pip install "cupy-cuda{min(cuda[0], 13)}x[ctk]>=14.1"'
-
-
 @lru_cache(maxsize=1)
-def cuda_problem():
+def cuda_problem() -> str | None:
     """Return why CUDA cannot be used here, or None if it can."""
     try:
         import cupy
     except ModuleNotFoundError:
-        return cupy_hint(driver_cuda())
+        try:
+            ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        except OSError:
+            return "there is no NVIDIA driver"
+        return 'CuPy is not installed: pip install "cupy-cuda13x[ctk]>=14.1", or cupy-cuda12x for a driver of CUDA 12'
     except Exception as error:  # a broken installation must not hide the CPU
         return f"CuPy does not load: {error}"
     try:
@@ -55,7 +36,7 @@ def cuda_problem():
     return None if count else "no GPU"
 
 
-def checked_device(device, where="cupydrive"):
+def checked_device(device: object, where: str = "cupydrive") -> str:
     """Return ``device`` if it is one of ``DEVICES``, whether or not it can be used here; else raise ``DeviceError``.
 
     A ``torch.device`` is what its text is; ``where`` is who asks, for the message.
@@ -63,21 +44,15 @@ def checked_device(device, where="cupydrive"):
     torch = sys.modules.get("torch")  # not imported for it
     if torch is not None and isinstance(device, torch.device):
         device = "cpu" if device.type == "cpu" else str(device)
-    kind, _, number = device.partition(":") if isinstance(device, str) else ("", "", "")
-    if kind == "cuda" and number.isdecimal() and len(number) < 4:  # torch's name of one GPU
+    if isinstance(device, str) and device.startswith("cuda:"):  # torch's name of one GPU
         raise DeviceError(
-            f"{where}: device = {device!r}; it must be 'auto', 'cuda' or 'cpu'. 'cuda' is torch's current GPU: call "
-            f"torch.cuda.set_device({number}) first, and pass device='cuda'; on the command line set CUDA_VISIBLE_DEVICES="
-            f"{number}, and pass --device cuda"
-        )
-    if is_number(device, int) and device >= 0:  # torch's number of a GPU
-        raise DeviceError(
-            f"{where}: device = {shown(device)}; it must be 'auto', 'cuda' or 'cpu'. Did you mean 'cuda'?"
+            f"{where}: device = {device!r}; it must be 'auto', 'cuda' or 'cpu'. 'cuda' is torch's current GPU: choose it by "
+            "torch.cuda.set_device, or by CUDA_VISIBLE_DEVICES on the command line"
         )
     return checked_choice(where, "device", device, DEVICES, DeviceError)
 
 
-def choose(device="auto"):
+def choose(device: object = "auto") -> tuple[str, str]:
     """Return ``(device, reason)``: ``"cuda"`` or ``"cpu"`` and one line that says why.
 
     Raises:
@@ -97,7 +72,7 @@ def choose(device="auto"):
     return "cpu", f"device: cpu, because {problem}"
 
 
-def executor(device, **options):
+def executor(device: str, **options: object) -> Executor:
     """Return the executor of ``"cuda"`` or ``"cpu"``."""
     if device == "cuda":
         from cupydrive.executors.cuda import CudaExecutor

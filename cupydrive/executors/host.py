@@ -7,6 +7,7 @@ import platform
 import shlex
 import signal
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache, reduce
@@ -23,7 +24,7 @@ except ImportError:  # Windows
 
 from cupydrive.codegen.diagnostics import GNU_WARNINGS
 from cupydrive.codegen.layout import Layout, Observations
-from cupydrive.codegen.source import assemble, assemble_file
+from cupydrive.codegen.source import Unit, assemble, assemble_file
 from cupydrive.errors import DeviceError, KernelFault
 from cupydrive.executors.ahead import alone
 from cupydrive.executors.cache import cache_folder, find_library, keep_library
@@ -31,7 +32,7 @@ from cupydrive.executors.compiler import compile_unit, compiler
 from cupydrive.executors.constants import one_copy
 from cupydrive.executors.noted import note, packed
 from cupydrive.executors.trial_process import RACE, last_fault
-from cupydrive.inputs.arguments import shown
+from cupydrive.inputs.arguments import checked_choice, shown
 
 
 def frame_bytes() -> int:
@@ -187,12 +188,12 @@ class HostExecutor:
         return f"{processor_name()}, {self.threads} thread{'s' * (self.threads > 1)}"
 
 
-def usable_cores():
+def usable_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-def usual_threads():
+def usual_threads() -> int:
     """Return the number of threads that CUPYDRIVE_THREADS asks for, or that of usable cores.
 
     Raises:
@@ -208,18 +209,14 @@ def usual_threads():
     return usable_cores()
 
 
-def usual_level():
+def usual_level() -> str:
     """Return how much the compiler optimises: what CUPYDRIVE_OPTIMIZE asks for, or 3. Bits are the same with any.
 
     Raises:
         DeviceError: If it is set and none of ``LEVELS``.
     """
-    asked = os.environ.get("CUPYDRIVE_OPTIMIZE", "") or LEVELS[-1]
-    if asked not in LEVELS:
-        raise DeviceError(
-            f"CUPYDRIVE_OPTIMIZE = {shown(asked)}; it must be one of {', '.join(LEVELS)}, as in -O{LEVELS[-1]}, or not set"
-        )
-    return asked
+    asked = os.environ.get("CUPYDRIVE_OPTIMIZE") or LEVELS[-1]
+    return checked_choice("the environment", "CUPYDRIVE_OPTIMIZE", asked, LEVELS, DeviceError)
 
 
 class TeamFault(KernelFault):
@@ -300,7 +297,7 @@ if hasattr(os, "register_at_fork"):  # a pool's threads do not survive a fork
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
-def build(unit, flags):
+def build(unit: Unit, flags: Sequence[str]) -> ctypes.CDLL:
     """Return the loaded library of ``unit``, from the cache or from the compiler."""
     command, identity = compiler()
     flags = (*FLAGS, *flags)
@@ -318,7 +315,7 @@ def build(unit, flags):
     return _loaded[digest]
 
 
-def _compile(unit, command, flags, key):
+def _compile(unit: Unit, command: Sequence[str], flags: Sequence[str], key: bytes) -> Path:
     """Return the path of a new library: made in a folder of its own first, then renamed, so that readers see all of it."""
     try:
         with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="build-") as folder:
@@ -334,7 +331,7 @@ def _compile(unit, command, flags, key):
 
 
 @lru_cache(maxsize=1)
-def cpu_identity():
+def cpu_identity() -> str:
     """Return what -march=native depends on: machine code for one CPU may be illegal on another of the same home."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
@@ -345,7 +342,7 @@ def cpu_identity():
     return "\n".join([platform.machine(), platform.system(), *facts])
 
 
-def processor_name():
+def processor_name() -> str:
     """Return the CPU's model."""
     named = [line for line in cpu_identity().splitlines() if line.startswith("model name")]
     return named[0].split(":", 1)[1].strip() if named else platform.machine()

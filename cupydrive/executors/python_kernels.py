@@ -98,17 +98,6 @@ class PythonKernels:
         return PythonProgram(self, executor, spec, params)
 
 
-@dataclass
-class Step:
-    """One step of all environments on its way through the phases: (N,) tensors, and rows by name."""
-
-    views: LaunchViews
-    arrays: Arrays
-    row: dict
-    ended: torch.Tensor = None
-    over: torch.Tensor = None
-
-
 class PythonProgram:
     """A program as executors make them: ``launch`` runs the callables on what ``call`` points to."""
 
@@ -140,65 +129,43 @@ class PythonProgram:
 
     # ---- one step ----
 
-    def _take_step(self, views, t, random):
-        """Take step t of all environments: the phases of kernels/drive/step.cuh, by the same names."""
+    def _take_step(self, views: LaunchViews, t: int, random: bool) -> None:
+        """Take step t of all environments, with actions that are given or ``random``: the phases of kernels/drive/step.cuh."""
         row = views.rows(t)
-        now = Step(views, self._arrays(views, row), row)
-        self._fetch_actions(now, t, random)
-        self._begin_step(now)
-        self._step(now)
-        self._end_step(now)
-        self._record(now)
-        self._observe_final(now)
-        self._reset(now)
-        self._run(self.kernels.observe, now.arrays)
-
-    def _fetch_actions(self, now, t, random):
-        """Read the actions given, or draw them."""
+        arrays = self._arrays(views, row)
+        # fetch_actions
         if random:
-            self._choose(now.views, t)
+            self._choose(views, t)
         for g in self.groups:
-            self._read(now.views.action(g, t), g, now.arrays.action[g.name])
-
-    def _begin_step(self, now):
-        """Set rewards and ends to 0, count the step, and draw its random numbers."""
-        for reward in now.arrays.reward.values():
+            self._read(views.action(g, t), g, arrays.action[g.name])
+        # begin_step: rewards and ends are 0, the step counts, and its random numbers are drawn
+        for reward in arrays.reward.values():
             reward.zero_()
-        now.arrays.terminated.zero_()
-        now.views.clock[:, 1:] += 1
-        now.arrays = self._with_draws(now.views, now.arrays, DYNAMICS, self.kernels.step_draws)
-
-    def _step(self, now):
-        """Run the environment's own step; then an episode has ended, or is over by the time limit."""
-        self._run(self.kernels.step, now.arrays)
-        now.ended = now.arrays.terminated.clone()
-        now.over = now.ended | (now.arrays.elapsed >= now.views.max_episode_steps)
-
-    def _end_step(self, now):
-        """Add up the rewards, and say how the step has ended."""
+        arrays.terminated.zero_()
+        views.clock[:, 1:] += 1
+        arrays = self._with_draws(views, arrays, DYNAMICS, self.kernels.step_draws)
+        # step: then an episode has ended, or is over by the time limit
+        self._run(self.kernels.step, arrays)
+        ended = arrays.terminated.clone()
+        over = ended | (arrays.elapsed >= views.max_episode_steps)
+        # end_step: rewards add up
         for g in self.groups:
-            returns = now.views.returns[g.name]
-            returns += now.arrays.reward[g.name]
-            now.row["episode_return"][g.name].copy_(returns)
-            returns.masked_fill_(now.over[:, None], 0)
+            returns = views.returns[g.name]
+            returns += arrays.reward[g.name]
+            row["episode_return"][g.name].copy_(returns)
+            returns.masked_fill_(over[:, None], 0)
         task = self.spec.horizon == "task"
-        now.arrays.terminated.copy_(now.over if task else now.ended)
-        now.row["truncated"].copy_(torch.zeros_like(now.over) if task else now.over & ~now.ended)
-
-    def _record(self, now):
-        """Write length and counts; where no episode is over nobody reads them."""
-        now.row["episode_length"].copy_(now.arrays.elapsed)
-        now.row["episode_log"].copy_(now.views.words)
-
-    def _observe_final(self, now):
-        """Observe the states that episodes have ended with, if that is wanted."""
-        if now.row["final_obs"] is not None:
-            self._run(self.kernels.observe, replace(now.arrays, obs=now.row["final_obs"]))
-
-    def _reset(self, now):
-        """Begin new episodes where one is over (Gymnasium's autoreset in the same step)."""
-        allowed = now.views.mask
-        self._begin(now.views, now.arrays, now.over if allowed is None else now.over & allowed)
+        arrays.terminated.copy_(over if task else ended)
+        row["truncated"].copy_(torch.zeros_like(over) if task else over & ~ended)
+        # record: where no episode is over nobody reads it
+        row["episode_length"].copy_(arrays.elapsed)
+        row["episode_log"].copy_(views.words)
+        # observe_final
+        if row["final_obs"] is not None:
+            self._run(self.kernels.observe, replace(arrays, obs=row["final_obs"]))
+        # reset: new episodes begin where one is over (Gymnasium's autoreset in the same step)
+        self._begin(views, arrays, over if views.mask is None else over & views.mask)
+        self._run(self.kernels.observe, arrays)
 
     def _begin(self, views, arrays, mask):
         """Begin new episodes where ``mask``: ``begin_episode`` of kernels/drive/phases.cuh."""

@@ -7,33 +7,25 @@ import errno
 import os
 import stat
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
-from cupydrive.inputs.arguments import shown
+from cupydrive.inputs.arguments import checked_path
 
 
-def as_path(path):
+def as_path(path: str | os.PathLike) -> Path:
     """Return ``path`` as a ``Path``; ``~`` is expanded.
 
     Raises:
         OSError: If it is no path, or holds a character that no file name can hold.
     """
-    try:
-        name = os.fsencode(path)
-        found = Path(path).expanduser()  # bytes are no path
-    except RuntimeError:
-        raise OSError(errno.ENOENT, "no such home folder is known; write the whole path") from None
-    except TypeError:
-        raise OSError(errno.EINVAL, f"{shown(path)} is no path; pass text or a pathlib.Path") from None
-    except UnicodeEncodeError:
-        raise OSError(errno.EINVAL, "the path holds a character that no file name can hold") from None
-    if b"\0" in name or not name:
-        raise OSError(errno.EINVAL, "the path is empty" if not name else "the path holds a NUL character")
-    return found
+    return checked_path("file", "path", path, partial(OSError, errno.EINVAL))
 
 
-def from_home(path):
+def from_home(path: str | os.PathLike) -> str:
     """Return a path as text, from the home folder on where it lies there: shorter, and shown elsewhere it names nobody."""
     try:
         return f"~/{Path(path).relative_to(Path.home())}"
@@ -42,7 +34,7 @@ def from_home(path):
 
 
 @contextmanager
-def file_errors(kind, words):
+def file_errors(kind: type[Exception], words: str) -> Iterator[None]:
     """Turn ``OSError`` into ``kind``, an error of this package, with ``words`` and what the operating system says."""
     try:
         yield
@@ -50,7 +42,7 @@ def file_errors(kind, words):
         raise kind(f"{words}: {error.strerror or error}") from None
 
 
-def write_atomically(path, content):
+def write_atomically(path: str | os.PathLike, content: bytes) -> None:
     """Write bytes under a temporary name, sync and rename: readers see the old file or the whole new one.
 
     Raises:
@@ -79,7 +71,7 @@ def write_atomically(path, content):
         os.close(folder)
 
 
-def open_file(path):
+def open_file(path: str | os.PathLike) -> BinaryIO:
     """Return an ordinary file, opened for reading bytes.
 
     Raises:
@@ -94,7 +86,7 @@ def open_file(path):
     return file
 
 
-def read_file(path, most):
+def read_file(path: str | os.PathLike, most: int) -> bytes:
     """Return the bytes of a file.
 
     Args:

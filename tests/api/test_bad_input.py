@@ -27,7 +27,7 @@ from cupydrive.errors import (
     SpecError,
     UnknownEnvironmentError,
 )
-from cupydrive.executors import compiler, cupy_hint
+from cupydrive.executors import compiler
 from cupydrive.executors.host import HostExecutor
 from cupydrive.inputs.descriptions import TAKEN
 from cupydrive.simulation.make import make
@@ -61,7 +61,7 @@ def good_action():
         (dict(tau=0.0), ParameterError, "tau = 0.0 is out of range; it must be from 1e-06 to 1.0 s"),
         (dict(max_episode_steps=0), ParameterError, "max_episode_steps = 0 is out of range"),
         (dict(device="gpu"), DeviceError, "must be 'auto', 'cuda' or 'cpu'"),
-        (dict(device="cuda:1"), DeviceError, "call torch.cuda.set_device(1) first, and pass device='cuda'"),
+        (dict(device="cuda:1"), DeviceError, "choose it by torch.cuda.set_device"),
         (dict(device="cuda:x"), DeviceError, "must be 'auto', 'cuda' or 'cpu'"),
         (dict(env="tag_grid", start="randm"), ParameterError, "Did you mean 'random'"),
         (
@@ -256,19 +256,6 @@ def test_neither_gpu_nor_compiler(monkeypatch):
 def test_a_build_for_debugging_is_no_other_build(other):
     with pytest.raises(DeviceError, match=f"debug=True or {next(iter(other))}={next(iter(other.values()))}, not both"):
         HostExecutor(debug=True, **other)
-
-
-@pytest.mark.parametrize(
-    ("cuda", "words"),
-    [
-        (None, "there is no NVIDIA driver"),
-        ((11, 8), "runs CUDA 11.8 and CuPy needs 12.0 or newer: update the driver"),
-        ((12, 2), 'pip install "cupy-cuda12x[ctk]>=14.1"'),
-        ((13, 1), 'pip install "cupy-cuda13x[ctk]>=14.1"'),
-    ],
-)
-def test_hints_install_what_can_be_installed(cuda, words):
-    assert words in cupy_hint(cuda)
 
 
 def test_no_message_names_the_package_as_if_it_were_on_an_index():

@@ -123,8 +123,7 @@ def test_a_device_of_torch_is_the_device_of_its_name(call):
             lambda g=given: call(g)
         )
     assert said(lambda: call(torch.device("meta"))).endswith("device = 'meta'; it must be 'auto', 'cuda' or 'cpu'.")
-    assert said(lambda: call(0)).endswith("device = 0; it must be 'auto', 'cuda' or 'cpu'. Did you mean 'cuda'?")
-    assert "Did you mean 'cuda'?" in said(lambda: call(10**5000))  # which Python does not write out
+    assert said(lambda: call(0)).endswith("device = 0; it must be 'auto', 'cuda' or 'cpu'.")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: it is used")
