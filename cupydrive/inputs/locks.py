@@ -1,6 +1,5 @@
 """Locks on open files, on Windows too; the system frees those of a process that dies, however it does."""
 
-import errno
 import os
 import time
 
@@ -10,7 +9,7 @@ FIRST = (
 POLL = 0.05  # seconds between tries on Windows, which does not wait as long as it takes
 
 
-def lock(descriptor, wait):
+def lock(descriptor: int, wait: bool) -> None:
     """Lock an open file until it is closed.
 
     Args:
@@ -21,19 +20,13 @@ def lock(descriptor, wait):
         BlockingIOError: If another process has locked it, and ``wait`` is false.
         OSError: If the file system or the machine has no locks.
     """
-    try:
+    if os.name != "nt":
         import fcntl
-    except ModuleNotFoundError:
-        _lock_on_windows(descriptor, wait)
-    else:
+
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        return
+    import msvcrt
 
-
-def _lock_on_windows(descriptor, wait):
-    try:
-        import msvcrt
-    except ModuleNotFoundError:
-        raise OSError(errno.ENOLCK, "this system has no file locks") from None
     while True:
         os.lseek(descriptor, FIRST, os.SEEK_SET)
         try:

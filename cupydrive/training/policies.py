@@ -75,10 +75,7 @@ def learning_settings(algorithm, policies, groups, suggested):
     if algorithm is None or isinstance(algorithm, str):
         return suggested(algorithm)
     if isinstance(algorithm, type) or not isinstance(algorithm, LearnerSettings):
-        write = f"; write {algorithm.__name__}()" if isinstance(algorithm, type) else ""
-        raise ParameterError(
-            f"algorithm = {shown(algorithm)}; it must be PPO(...), A2C(...), DDPG(...) or their names{write}"
-        )
+        raise ParameterError(f"algorithm = {shown(algorithm)}; it must be PPO(...), A2C(...), DDPG(...) or their names")
     return algorithm
 
 
@@ -136,10 +133,7 @@ def checked_policies(policies, groups):
         ParameterError: If it is none.
     """
     if not isinstance(policies, dict) or not all(isinstance(name, str) for name in policies):
-        learns = "; one algorithm for all groups is algorithm=" * isinstance(policies, LearnerSettings)
-        raise ParameterError(
-            f"policies = {shown(policies)}; it must be a dict by group name: {', '.join(groups)}{learns}"
-        )
+        raise ParameterError(f"policies = {shown(policies)}; it must be a dict by group name: {', '.join(groups)}")
     for name, settings in policies.items():
         if isinstance(settings, type) or not isinstance(settings, PolicySettings):
             raise ParameterError(
@@ -165,26 +159,15 @@ def check_groups(spec, groups, policies):
             )
     for name in groups:
         if played.count(name) != 1:
-            fix = (
-                f"for example {name!r}: cd.{easiest(spec, policies)}"
-                if name not in played
-                else "name it in one key alone"
+            raise ParameterError(
+                f"group {name!r} has {played.count(name)} policies; give each group one, for example {name!r}: cd.Random()"
             )
-            raise ParameterError(f"group {name!r} has {played.count(name)} policies; give each group one, {fix}")
     for key in policies:
         spaces = {(groups[n].obs_dim, str(groups[n].action_space)) for n in key.split("+")}
         if len(spaces) > 1:
             raise ParameterError(
                 f"groups {key!r} cannot share a policy: their observations or actions differ: {spaces}"
             )
-
-
-def easiest(spec, policies):
-    """Return who could play a group of an environment for which no policy was given, as one writes it after ``cd.``."""
-    if spec.heuristic is not None:
-        return "Heuristic()"
-    learn = any(isinstance(settings, LearnerSettings) for settings in policies.values())
-    return "Random()" if learn else f"suggested_algorithm({spec.name!r})"
 
 
 def check_modules(policies):

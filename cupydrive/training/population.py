@@ -26,7 +26,6 @@ from cupydrive.inputs.arguments import (
     checked_sequence,
     checked_str,
     is_number,
-    kind_of,
     shown,
 )
 from cupydrive.inputs.files import file_errors, read_file, write_atomically
@@ -111,28 +110,17 @@ def resolve_members(
 def planned_seeds(seed: int | None, seeds: int | Sequence[int] | None) -> list[int]:
     """Return the seeds of members that name none."""
     first = checked_int("train", "seed", 0 if seed is None else seed, 0, 2**63 - 1)
-    if seeds is None or is_number(seeds, int | np.integer):
-        count = 1 if seeds is None else checked_int("train", "seeds", seeds, 1, MOST_MEMBERS)
-        return list(range(first, first + count))
-    listed = seeds.tolist() if isinstance(seeds, np.ndarray) else seeds
-    if not isinstance(listed, Sequence) or isinstance(listed, str | bytes | bytearray):
-        raise ParameterError(
-            f"train: seeds = {shown(seeds)} is {kind_of(seeds)}; it must be an int, how many runs, such as 10, or a list of "
-            "ints, the seed of each, such as [0, 1, 2]"
-        )
+    if seeds is None:
+        return [first]
+    if is_number(seeds, int | np.integer):
+        return list(range(first, first + checked_int("train", "seeds", seeds, 1, MOST_MEMBERS)))
     if seed is not None:
         raise ParameterError(
             f"train: seeds = {shown(seeds)} lists the seeds, and seed = {shown(seed)} is another; pass one of them"
         )
-    if len(listed[: MOST_MEMBERS + 1]) > MOST_MEMBERS:  # of a range, too, whose length no int holds
-        raise ParameterError(f"train: seeds lists more than {MOST_MEMBERS:,} runs; pass fewer")
-    found = [checked_int("train", f"seeds[{k}]", seed, 0, 2**63 - 1) for k, seed in enumerate(listed)]
-    for k in range(len(found) if len(set(found)) < len(found) else 0):
-        if (seed := found[k]) in found[:k]:
-            raise ParameterError(
-                f"train: seeds[{k}] = {seed} is there already: two runs of one seed are one run, and would count as two; "
-                "name each seed once"
-            )
+    found = list(checked_list("train", "seeds", seeds, checked_int, 0, 2**63 - 1))
+    if len(found) > MOST_MEMBERS or len(set(found)) < len(found):
+        raise ParameterError(f"train: seeds = {shown(seeds)}; it must be at most {MOST_MEMBERS:,} different seeds")
     return found
 
 
