@@ -87,14 +87,14 @@ def check_free(own: Path | None, out: Path, overwrite: bool) -> None:
             raise TrainingError(f"{metrics} holds no row of a run's metrics; move it away, or pass another folder")
     if overwrite or not (files or rows):
         return
-    replace = "replace it by overwrite=True (--overwrite), or pass another folder"
+    place, replace = f"out = {str(out)!r}", "replace it by overwrite=True (--overwrite), or pass another folder"
     if not files:
         raise TrainingError(
-            f"{out} holds the metrics of a run of {rows[-1]['charts/global_step']:,} env-steps and no checkpoint: put its "
+            f"{place} holds the metrics of a run of {rows[-1]['charts/global_step']:,} env-steps and no checkpoint: put its "
             f"checkpoints back, {replace}"
         )
     raise TrainingError(
-        f"{out} holds a run of {read_config(out)['env']!r} already, of {int(files[-1].stem):,} env-steps. Go on with it by "
+        f"{place} holds a run of {read_config(out)['env']!r} already, of {int(files[-1].stem):,} env-steps. Go on with it by "
         f"resume=True (--resume), {replace}"
     )
 
