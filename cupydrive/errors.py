@@ -4,13 +4,7 @@ from difflib import get_close_matches
 
 
 class CupydriveError(Exception):
-    """A mistake of the caller, or of an environment's author; the message names value, limit and fix.
-
-    Attributes:
-        shell: The message with the fixes of the command line, where they are others than Python's; else empty.
-    """
-
-    shell = ""
+    """A mistake of the caller, or of an environment's author; the message names value, limit and fix."""
 
 
 class CupydriveWarning(UserWarning):

@@ -314,7 +314,7 @@ def main(args=None):
         _say(error)
         return 2
     except CupydriveError as error:
-        _say(own_mistake(error) or error.shell or error)
+        _say(own_mistake(error) or error)
         return 2
     except KeyboardInterrupt as error:
         _say(f"interrupted: {error}" if str(error) else "interrupted")

@@ -9,9 +9,10 @@ from importlib import metadata
 from cupydrive import __version__
 from cupydrive.errors import DeviceError
 from cupydrive.executors import choose, cuda_problem
+from cupydrive.executors.ahead import usable_cores
 from cupydrive.executors.cache import cache_folder
 from cupydrive.executors.compiler import compiler
-from cupydrive.executors.host import processor_name, usable_cores
+from cupydrive.executors.host import processor_name
 from cupydrive.inputs.files import from_home
 
 # Distributions that may hold a library. The first that is installed counts.

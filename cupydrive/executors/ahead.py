@@ -29,10 +29,14 @@ def alone(folder, key):
         yield
 
 
-def cores():
+def usable_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def compilers() -> int:
     """Return how many compilers may run side by side."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(WORKERS, usable)
+    return min(WORKERS, usable_cores())
 
 
 def build_ahead(work):
@@ -44,7 +48,7 @@ def build_ahead(work):
     new = [new[key] for key in new.keys() - _begun]
     _begun.update((executor.name, unit.text) for executor, unit in new)
     if new:
-        pool = ThreadPoolExecutor(cores(), thread_name_prefix="cupydrive-build")
+        pool = ThreadPoolExecutor(compilers(), thread_name_prefix="cupydrive-build")
         for executor, unit in new:
             pool.submit(executor.build, unit)
         pool.shutdown(wait=False)
@@ -58,7 +62,7 @@ def load_ahead(work):
     Raises:
         CupydriveError: The first, in the order of ``work``, of what cannot be loaded.
     """
-    with ThreadPoolExecutor(cores(), thread_name_prefix="cupydrive-load") as pool:
+    with ThreadPoolExecutor(compilers(), thread_name_prefix="cupydrive-load") as pool:
         futures = [pool.submit(executor.load, *arguments) for executor, arguments in work]
         try:
             for future in futures:

@@ -26,7 +26,7 @@ from cupydrive.codegen.diagnostics import GNU_WARNINGS
 from cupydrive.codegen.layout import Layout, Observations
 from cupydrive.codegen.source import Unit, assemble, assemble_file
 from cupydrive.errors import DeviceError, KernelFault
-from cupydrive.executors.ahead import alone
+from cupydrive.executors.ahead import alone, usable_cores
 from cupydrive.executors.cache import cache_folder, find_library, keep_library
 from cupydrive.executors.compiler import compile_unit, compiler
 from cupydrive.executors.constants import one_copy
@@ -186,11 +186,6 @@ class HostExecutor:
     def describe(self):
         """Return one line about this device."""
         return f"{processor_name()}, {self.threads} thread{'s' * (self.threads > 1)}"
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def usual_threads() -> int:

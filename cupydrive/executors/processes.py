@@ -18,6 +18,7 @@ from pathlib import Path
 
 from cupydrive.errors import CupydriveError, DeviceError
 from cupydrive.executors import choose
+from cupydrive.executors.ahead import usable_cores
 from cupydrive.inputs.arguments import shown
 
 MEETING = "CUPYDRIVE_MEETING"  # environment variable: the file in which processes that were started here meet
@@ -184,7 +185,7 @@ def start(count, arguments, program=CUPYDRIVE):
 def start_one(rank, count, arguments, folder, program=CUPYDRIVE):
     """Start the process of one rank; what others than the first write goes to files of ``folder``."""
     own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, MEETING: folder / "meeting"}
-    cores = max(1, len(os.sched_getaffinity(0)) // count) if hasattr(os, "sched_getaffinity") else 1
+    cores = max(1, usable_cores() // count)
     usual = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": 1, "CUPYDRIVE_THREADS": cores}
     environment = {name: str(value) for name, value in usual.items()} | os.environ
     environment |= {name: str(value) for name, value in own.items()}

@@ -40,11 +40,9 @@ class Heuristic:
             ParameterError: If the environment has no heuristic.
         """
         if spec.heuristic is None:
-            error = ParameterError(
-                f"{spec.name} has no heuristic; play {group.name!r} by cd.Random() or a trained policy"
+            raise ParameterError(
+                f"{spec.name} has no heuristic; play {group.name!r} at random (cd.Random()) or by a trained policy"
             )
-            error.shell = f"{spec.name} has no heuristic; let {group.name!r} play at random, or name a run folder"
-            raise error
         return HeuristicPlayer()
 
     def __str__(self) -> str:

@@ -15,12 +15,12 @@ from cupydrive.errors import MemoryLimitError, SpecError
 from cupydrive.executors import choose, executor
 from cupydrive.executors.cache import keep_measurement, measurement_path, read_measurement
 from cupydrive.inputs.arguments import checked_bool, checked_int
+from cupydrive.protocols import Executor
 from cupydrive.simulation.batch import Batch
 from cupydrive.simulation.buffers import row_bytes
+from cupydrive.spec import EnvSpec
 
-STEPS = 32  # of a launch by which layouts are compared
-LAUNCHES = (1, 4, 16, 64, 256)  # numbers of steps that are tried under the fastest layout
-ENOUGH = 0.95  # of the best rate: more steps than reach it only take memory
+STEPS = 32  # of a launch
 RUNS = 5
 SECONDS = 0.01  # of one run, at least
 
@@ -32,34 +32,23 @@ class Tuned:
     Args:
         layout: The fastest ``Layout``.
         rates: env-steps per second of random rollouts by layout, in words, the default one first.
-        launches: The same of the fastest layout, by the number of steps of a launch.
         cached: Whether this was known.
     """
 
     layout: Layout
     rates: dict[str, float]
-    launches: dict[int, float]
     cached: bool = False
 
-    @property
-    def steps(self):
-        """The fewest steps of a launch that reach nearly the best rate: what ``rollout(T)`` should at least ask for."""
-        return min(t for t, rate in self.launches.items() if rate >= ENOUGH * max(self.launches.values()))
-
-    def __str__(self):
+    def __str__(self) -> str:
         best = max(self.rates, key=self.rates.get)
         lines = [f"layouts{' (known)' * self.cached}:"]
-        lines += [line(name, rate, name == best) for name, rate in self.rates.items()]
-        lines += ["steps of a launch:"]
-        lines += [line(f"{steps}", rate, steps == self.steps) for steps, rate in self.launches.items()]
+        lines += [
+            f"  {name:<44}{rate / 1e6:12,.1f} M env-steps/s{'  <' * (name == best)}"
+            for name, rate in self.rates.items()
+        ]
         return "\n".join(lines)
 
     __repr__ = __str__
-
-
-def line(name, rate, chosen):
-    """Return a line of the table."""
-    return f"  {name:<44}{rate / 1e6:12,.1f} M env-steps/s{'  <' * chosen}"
 
 
 def in_words(layout):
@@ -114,7 +103,7 @@ def tune(env, num_envs, *, device="auto", remember=True, **params):
     kept = read_measurement(path) if remember else {}
     for layout in tried:
         if asdict(layout) == kept.get("layout"):
-            return Tuned(layout, kept["rates"], {int(t): value for t, value in kept["launches"].items()}, cached=True)
+            return Tuned(layout, kept["rates"], cached=True)
     rates = {}
     for layout in tried:
         try:
@@ -123,23 +112,16 @@ def tune(env, num_envs, *, device="auto", remember=True, **params):
             if layout is tried[0] or isinstance(error, MemoryLimitError):
                 raise
     best = max(rates, key=rates.get)
-    launches = {steps: rate(spec, made, num_envs, where, best, steps) for steps in LAUNCHES}
-    launches = {steps: value for steps, value in launches.items() if value is not None}
-    found = Tuned(best, {in_words(layout): value for layout, value in rates.items()}, launches)
+    found = Tuned(best, {in_words(layout): value for layout, value in rates.items()})
     if remember:
-        keep_measurement(path, {"layout": asdict(best), "rates": found.rates, "launches": launches})
+        keep_measurement(path, {"layout": asdict(best), "rates": found.rates})
     return found
 
 
-def rate(spec, params, num_envs, where, layout, steps=None):
-    """Return env-steps per second under ``layout``, or None if the rows of ``steps`` do not fit.
-
-    By default a launch has as many steps as fit, at most ``STEPS``.
-    """
+def rate(spec: EnvSpec, params: object, num_envs: int, where: Executor, layout: Layout) -> float:
+    """Return env-steps per second under ``layout``, in launches of as many steps as fit, at most ``STEPS``."""
     fit = where.free_bytes() // 4 // (row_bytes(spec, params, final_obs=False) * num_envs)
-    if steps is not None and steps > max(1, fit):
-        return None
-    steps = steps or max(1, min(STEPS, fit))
+    steps = max(1, min(STEPS, fit))
     batch = Batch(spec, num_envs, params, where, layout=layout)
     batch.reset(0)
 

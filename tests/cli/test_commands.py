@@ -92,7 +92,7 @@ def test_render_draws_environments_runs_and_recordings(tmp_path, capsys):
         (["render", "nothing.npz", "--out", "video.mp4"], "'nothing.npz' cannot be read"),
         (
             ["render", "cartpole", "--out", "video.mp4", "--players", "heuristic"],
-            "cartpole has no heuristic; let 'cart' play at random, or name a run folder",
+            "cartpole has no heuristic; play 'cart' at random",
         ),
         (["gallery", "cartpol"], "Did you mean 'cartpole'?"),
     ],

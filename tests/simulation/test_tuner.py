@@ -11,8 +11,7 @@ from cupydrive.errors import DeviceError, MemoryLimitError, SpecError
 from cupydrive.executors import cache as cache_module
 from cupydrive.executors import executor
 from cupydrive.simulation import tuner
-from cupydrive.simulation.buffers import row_bytes
-from cupydrive.simulation.tuner import Tuned, candidates, in_words, tune
+from cupydrive.simulation.tuner import candidates, in_words, tune
 from cupydrive.training import num_envs
 from cupydrive.training.num_envs import best_num_envs
 
@@ -43,25 +42,12 @@ def test_the_fastest_is_taken_and_known_from_then_on(cache, device, monkeypatch)
     monkeypatch.setattr(tuner, "rate", None)  # nothing is measured again
     again = tune("tag_grid", 101, device=device)
     assert again.cached and again.layout == found.layout and again.rates == found.rates
-    assert again.launches == found.launches and again.steps == found.steps
     env = cd.make("tag_grid", 100, device=device, layout="tuned")
     assert env.batch.layout == found.layout
     with pytest.raises(TypeError):  # another size, or other constants of the kernel: not known
         tune("tag_grid", 1000, device=device)
     with pytest.raises(TypeError):
         tune("tag_grid", 100, device=device, num_taggers=7)
-
-
-def test_as_few_steps_of_a_launch_as_are_fast_enough():
-    launches = {1: 10.0, 4: 30.0, 16: 96.0, 64: 100.0, 256: 94.0}
-    assert Tuned(Layout(), {"one": 100.0}, launches).steps == 16
-
-
-def test_launches_that_do_not_fit_are_not_tried(cache, monkeypatch):
-    where, spec = executor("cpu"), envs.get("cartpole")
-    twenty_rows = 20 * 64 * row_bytes(spec, spec.make_params(), final_obs=False)
-    monkeypatch.setattr(type(where), "free_bytes", lambda self: 4 * twenty_rows)  # a quarter of it is taken
-    assert max(tune("cartpole", 64, device="cpu").launches) == 16
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"{}", b'{"layout": {"team": 2}}'])
@@ -127,7 +113,7 @@ def test_auto_measures_real_training(cache, monkeypatch, device, capsys):
 def test_the_command_says_what_it_found(cache, capsys, monkeypatch):
     assert main(["tune", "cartpole", "--num-envs", "64", "--device", "cpu"]) == 0
     shown = capsys.readouterr().out
-    assert "team 1, 1 a block" in shown and "steps of a launch" in shown
+    assert "team 1, 1 a block" in shown
     monkeypatch.setattr(num_envs, "SIZES", (64,))
     monkeypatch.setattr(num_envs, "ITERATIONS", 1)
     assert main(["tune", "cartpole", "--training", "--device", "cpu"]) == 0
