@@ -97,8 +97,6 @@ def run_train(
         announce = partial(print, reason, file=sys.stderr) if first else str
         if (resume or overwrite) and out is None:
             raise CupydriveError(f"--{'resume' if resume else 'overwrite'} needs --out, the folder of the run")
-        if resume and overwrite and name is not None:
-            raise CupydriveError("--resume goes on with the run in --out, --overwrite replaces it; pass one of them")
         if resume and name is None:
             others = (algorithm, num_envs, heuristic, pool, param, set, learner, overwrite)
             if any(others) or seed is not None or seeds is not None:
@@ -117,20 +115,11 @@ def run_train(
             settings, params = suggested_algorithm(name, algorithm, **parsed(set)), parsed(param)
             spec = envs.get(name)
             groups = [g.name for g in spec.groups(spec.make_params(**params))]
-            for option, named in (("heuristic", heuristic), ("pool", pool)):
-                if unknown := [group for group in named if group not in groups]:
-                    raise CupydriveError(
-                        f"--{option} {unknown[0]}: {name} has no such group; it has: {', '.join(groups)}"
-                    )
-            if heuristic and spec.heuristic is None:
-                raise CupydriveError(
-                    f"--heuristic {heuristic[0]}: {name} has no heuristic; leave it out, and {heuristic[0]} learns"
-                )
             if both := [group for group in pool if group in heuristic]:
                 raise CupydriveError(
                     f"--pool {both[0]}: --heuristic says that it does not learn; name it in one of them"
                 )
-            policies = {group: Pool(settings) if group in pool else settings for group in groups}
+            policies = dict.fromkeys(groups, settings) | {group: Pool(settings) for group in pool}
             policies |= {group: Heuristic() for group in heuristic}
             if resume and not (algorithm or heuristic or pool or set):
                 policies = None  # those of the run

@@ -91,15 +91,11 @@ class Snapshot:
                     "equal"
                 )
         batch.spec.require_tables("the snapshot", batch.params, self.tables)
-        wanted, given = Snapshot.of(batch).arrays(), self.arrays()
-        if set(wanted) != set(given):
-            raise ParameterError(
-                f"the snapshot and this environment differ in {sorted(set(wanted) ^ set(given))}: {self.env} has changed since"
-            )
-        for name, array in given.items():
-            if wanted[name].dtype != array.dtype or wanted[name].shape != array.shape:
+        wanted, found = Snapshot.of(batch).shapes(), self.shapes()
+        for name in {**wanted, **found}:
+            if wanted.get(name) != found.get(name):
                 raise ParameterError(
-                    f"the snapshot's {name} is {array.dtype} {array.shape}, which does not fit: {self.env} has changed since"
+                    f"the snapshot's {name} is {found.get(name)}, expected {wanted.get(name)}: {self.env} has changed since"
                 )
         elapsed, limit = self.clock["elapsed"], batch.params.max_episode_steps
         if elapsed.min() < 0 or elapsed.max() >= limit:
@@ -115,6 +111,10 @@ class Snapshot:
         """Return all arrays by name, those of groups as ``NAME.GROUP``."""
         flat = {name: getattr(self, name) for name in ("state", "clock", "log")}
         return flat | {f"{name}.{key}": array for name in BY_GROUP for key, array in getattr(self, name).items()}
+
+    def shapes(self) -> dict[str, str]:
+        """Return type and shape of all arrays by name, as text."""
+        return {name: f"{array.dtype} {array.shape}" for name, array in self.arrays().items()}
 
     def save(self, path):
         """Write the snapshot as a NumPy archive (.npz)."""
