@@ -246,17 +246,11 @@ class CudaProgram:
         except cupy.cuda.driver.CUDADriverError as error:
             if error.status != OUT_OF_MEMORY:
                 raise
-            raise self._no_room(kernel) from None
-
-    def _no_room(self, kernel):
-        """Return the error of a launch that finds no memory: CUDA keeps some for the threads' own arrays, from the first on."""
-        each, attributes = self.kernels[kernel].local_size_bytes, self.device.attributes
-        threads = attributes["MultiProcessorCount"] * attributes["MaxThreadsPerMultiProcessor"]
-        return MemoryLimitError(
-            f"{self.unit.name}: {kernel} keeps {each:,} bytes of each thread outside its registers, which is "
-            f"{each * threads:,} bytes for all that this GPU runs at once, and {self.device.mem_info[0]:,} are free. Make the "
-            "arrays of the kernel's functions smaller, or end what else uses this GPU"
-        )
+            raise MemoryLimitError(
+                f"{self.unit.name}: {kernel} keeps {self.kernels[kernel].local_size_bytes:,} bytes of each thread outside its "
+                f"registers, and {self.device.mem_info[0]:,} are free for all threads. Make arrays of the kernel's functions "
+                "smaller, or end what else uses this GPU"
+            ) from None
 
 
 def default_layout(agents, obs_bytes, num_envs, processors):

@@ -152,22 +152,18 @@ def checked_str(where, name, value, error=ParameterError):
 
 def checked_path(where, name, value, error=ParameterError):
     """Return ``value``, a str or ``os.PathLike``, as a ``pathlib.Path`` that a file system can hold; ``~`` is expanded."""
-    try:
-        text = os.fspath(value)
-    except TypeError:
-        text = None
-    if not isinstance(text, str):
+    if not isinstance(value, str | os.PathLike):
         raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be a path: a str or a Path")
+    text = os.fspath(value)
     try:
         encoded = os.fsencode(text)
-    except UnicodeEncodeError:
-        raise error(f"{where}: {name} = {shown(text)} holds half of a surrogate pair, which is in no path") from None
-    if not encoded or b"\0" in encoded:
-        raise error(f"{where}: {name} = {shown(text)}; a path must not be empty, nor hold a zero character")
-    if len(encoded) >= MOST_PATH or max(map(len, encoded.split(os.sep.encode()))) > MOST_NAME:
+    except UnicodeEncodeError:  # half of a surrogate pair
+        encoded = b""
+    longest = max(map(len, encoded.split(os.sep.encode())))
+    if not encoded or b"\0" in encoded or len(encoded) >= MOST_PATH or longest > MOST_NAME:
         raise error(
-            f"{where}: {name} = {shown(text)} is too long: a path has less than {MOST_PATH} bytes, a name in it at most "
-            f"{MOST_NAME}"
+            f"{where}: {name} = {shown(text)}; a path is text without zero characters, of 1 to {MOST_PATH - 1} bytes, and of "
+            f"names of at most {MOST_NAME}"
         )
     try:
         return Path(text).expanduser()
@@ -294,20 +290,13 @@ def checked_name(where, name, value, error=ParameterError):
 def checked_member(where, name, value, error=ParameterError):
     """Return ``value`` if it can name a member of a kernel's struct, whether the kernel is C++ or Python."""
     checked_name(where, name, value, error)
-    languages = [
-        language
-        for language, taken in (("C++", value in WORDS_OF_CPP.split()), ("Python", keyword.iskeyword(value)))
-        if taken
-    ]
-    if languages:
+    reserved = value.startswith("__") or (
+        value[0] == "_" and value[1:2].isupper()
+    )  # compilers keep these to themselves
+    if reserved or value in WORDS_OF_CPP.split() or keyword.iskeyword(value):
         raise error(
-            f"{where}: {name} = {value!r} is a word of {' and '.join(languages)}, which cannot name a member of a kernel's "
-            f"struct; choose another, such as {value + '_'!r}"
-        )
-    if value.startswith("__") or (value[0] == "_" and value[1:2].isupper()):
-        raise error(
-            f"{where}: {name} = {value!r}; compilers keep names that begin with __, or with _ and a capital, to themselves; "
-            "choose another, such as 'my_name'"
+            f"{where}: {name} = {value!r} is a word of C++ or Python, or reserved for compilers, and cannot name a member of a "
+            "kernel's struct; choose another, such as 'my_name'"
         )
     return str(value)
 

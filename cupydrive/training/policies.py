@@ -133,7 +133,10 @@ def checked_policies(policies, groups):
         ParameterError: If it is none.
     """
     if not isinstance(policies, dict) or not all(isinstance(name, str) for name in policies):
-        raise ParameterError(f"policies = {shown(policies)}; it must be a dict by group name: {', '.join(groups)}")
+        learns = "; one algorithm for all groups is algorithm=" * isinstance(policies, LearnerSettings)
+        raise ParameterError(
+            f"policies = {shown(policies)}; it must be a dict by group name: {', '.join(groups)}{learns}"
+        )
     for name, settings in policies.items():
         if isinstance(settings, type) or not isinstance(settings, PolicySettings):
             raise ParameterError(
