@@ -2,10 +2,14 @@
 
 import hashlib
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
+from cupydrive.codegen.source import Unit
 from cupydrive.inputs.locks import lock
+from cupydrive.protocols import Executor
 
 WORKERS = 16  # at most: a compiler takes up to 300 MB
 _begun = (
@@ -14,7 +18,7 @@ _begun = (
 
 
 @contextmanager
-def alone(folder, key):
+def alone(folder: Path, key: str) -> Iterator[None]:
     """Hold the lock of ``key`` (a string) in ``folder``: one thread of one process at a time.
 
     Whoever compiles takes it first and then looks into the cache, so that the second to come finds what the first has
@@ -39,7 +43,7 @@ def compilers() -> int:
     return min(WORKERS, usable_cores())
 
 
-def build_ahead(work):
+def build_ahead(work: list[tuple[Executor, Unit]]) -> None:
     """Begin to build pairs ``(executor, unit)`` side by side, and return at once.
 
     Whoever builds one of them later waits for it and finds it in the cache. What cannot be built is an error only then.
@@ -54,7 +58,7 @@ def build_ahead(work):
         pool.shutdown(wait=False)
 
 
-def load_ahead(work):
+def load_ahead(work: list[tuple[Executor, tuple]]) -> None:
     """Load pairs ``(executor, arguments of its load)`` side by side: later loads then find them in the cache.
 
     Compilers run beside each other in threads: g++ is a process, and CuPy calls NVRTC without holding Python's lock.

@@ -2,13 +2,16 @@
 
 from weakref import WeakValueDictionary
 
+import numpy as np
+
 from cupydrive.errors import MemoryLimitError
 from cupydrive.executors.modes import EXCLUSIVE
+from cupydrive.protocols import Executor
 
 _copies = WeakValueDictionary()  # by device and hash
 
 
-def one_copy(executor, array, key):
+def one_copy(executor: Executor, array: np.ndarray, key: object) -> object:
     """Return the copy of a NumPy array on the device of ``executor``: the one that there is, or a new one.
 
     Args:

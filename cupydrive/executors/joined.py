@@ -5,6 +5,7 @@ that all later iterations share. Where several runs have noted the same kernels 
 of these once for all of them. A member computes what it would compute alone, and launches do not grow with members.
 """
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
 import numpy as np
@@ -14,6 +15,7 @@ from cupydrive.errors import CupydriveError
 from cupydrive.executors.ahead import build_ahead
 from cupydrive.executors.interop import side_by_side, torch_stream
 from cupydrive.executors.noted import Launch, begin_notes, end_notes
+from cupydrive.protocols import Executor
 
 # What of torch only looks at memory, an attribute (__get__) say, or decides whether gradients are followed.
 VIEWS = {
@@ -37,7 +39,7 @@ class OnlyViews(TorchFunctionMode):
 
 
 @contextmanager
-def recorded():
+def recorded() -> Iterator[list]:
     """Give a list that launches are written into, instead of being run, until this context ends.
 
     Raises:
@@ -52,7 +54,7 @@ def recorded():
         end_notes(begun)
 
 
-def kind(noted):
+def kind(noted: list) -> tuple:
     """Return what the recordings of several runs must have in common to be joined; it can be a key of a dictionary."""
     return tuple(
         (each.program.unit.text, each.kernel, each.count) if isinstance(each, Launch) else tuple(map(kind, each.lists))
@@ -60,7 +62,7 @@ def kind(noted):
     )
 
 
-def programs(noted):
+def programs(noted: list) -> list:
     """Return the programs of a recording, each once."""
     found = {}
     for each in noted:
@@ -69,7 +71,7 @@ def programs(noted):
     return list(found.values())
 
 
-def join(recordings):
+def join(recordings: list[list]) -> list[Callable]:
     """Return functions that launch, one after the other, what runs have noted whose ``kind``s are equal."""
     steps = []
     for first, *others in zip(*recordings, strict=True):
@@ -83,7 +85,7 @@ def join(recordings):
     return steps
 
 
-def run_all(steps):
+def run_all(steps: list[Callable]) -> None:
     """Call each of ``steps``."""
     for step in steps:
         step()
@@ -98,13 +100,13 @@ class Joined:
         owners: Of the memory that launches point to: it stays as long as they may be launched.
     """
 
-    def __init__(self, recordings, executor, owners):
+    def __init__(self, recordings: list[list], executor: Executor, owners: object):
         self.owners = owners
         build_ahead([(executor, program.joined_unit()) for program in programs(recordings[0])])
         self.steps, self.device = join(recordings), executor.name
         executor.synchronise()  # arguments have arrived, whatever stream launches read them in
 
-    def launch(self):
+    def launch(self) -> None:
         """Queue all launches, on a GPU in torch's current stream."""
         with torch_stream() if self.device == "cuda" else nullcontext():
             run_all(self.steps)

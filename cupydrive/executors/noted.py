@@ -3,7 +3,8 @@
 Programs ask ``note`` before they launch, as a CUDA stream asks whether it is captured.
 """
 
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,22 +31,22 @@ class SideBySide:
 _noting = ContextVar("noting", default=None)
 
 
-def begin_notes(noted):
+def begin_notes(noted: list) -> Token:
     """Write launches into the list ``noted`` from now on; return what ends that, for ``end_notes``."""
     return _noting.set(noted)
 
 
-def end_notes(begun):
+def end_notes(begun: Token) -> None:
     """Do with launches what was done before ``begin_notes`` returned ``begun``."""
     _noting.reset(begun)
 
 
-def noting():
+def noting() -> bool:
     """Return whether launches are written down."""
     return _noting.get() is not None
 
 
-def note(program, kernel, call, count, work):
+def note(program: object, kernel: str, call: np.ndarray, count: int, work: int) -> bool:
     """Write a launch down and return True; or return False where launches are run."""
     if (noted := _noting.get()) is None:
         return False
@@ -53,7 +54,7 @@ def note(program, kernel, call, count, work):
     return True
 
 
-def note_side_by_side(calls):
+def note_side_by_side(calls: list[Callable]) -> None:
     """Write down what each of ``calls`` launches, as lists that may run at the same time."""
     noted, lists = _noting.get(), tuple([] for _ in calls)
     for own, call in zip(lists, calls, strict=True):
@@ -65,7 +66,7 @@ def note_side_by_side(calls):
     noted.append(SideBySide(lists))
 
 
-def packed(kernel, calls, size):
+def packed(kernel: str, calls: np.ndarray, size: int) -> np.ndarray:
     """Return the arguments of several members as C reads them, (M, size) bytes: what Python has behind them is left out.
 
     Args:

@@ -32,7 +32,7 @@ arguments = ContextVar("arguments")  # of the command line, which processes star
 END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 
-def start_on_gpus(asked, device):
+def start_on_gpus(asked: str, device: str) -> int | None:
     """Run this process's own command in a process for each GPU; return the exit code, or None where this one is to do it.
 
     Args:
@@ -57,7 +57,7 @@ def start_on_gpus(asked, device):
     return start(count, arguments.get()) if count > 1 else None
 
 
-def numbers_of_gpus(asked, device):
+def numbers_of_gpus(asked: str, device: str) -> tuple[int, ...]:
     """Return the numbers that ``bench --gpus`` was given, such as ``1,2``.
 
     Raises:
@@ -70,12 +70,12 @@ def numbers_of_gpus(asked, device):
     return tuple(map(int, texts))
 
 
-def is_number(text):
+def is_number(text: str) -> bool:
     """Return whether a text is a number of GPUs."""
     return text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS and int(text) > 0
 
 
-def require_gpus(asked, device):
+def require_gpus(asked: str, device: str) -> None:
     """Refuse ``--gpus`` where no processes with a GPU each can be started."""
     if device == "cpu":
         raise CupydriveError(f"--gpus {asked} is for GPUs, and --device is cpu; leave one of them out")
@@ -89,7 +89,7 @@ def require_gpus(asked, device):
 
 
 @contextlib.contextmanager
-def joined(device):
+def joined(device: str) -> Iterator[bool]:
     """Be one of the processes that train together, if this is one of several: give whether it is the one that prints.
 
     Args:
@@ -116,7 +116,7 @@ def joined(device):
         distributed.destroy_process_group()
 
 
-def said(name, otherwise):
+def said(name: str, otherwise: int) -> int:
     """Return the number that an environment variable holds, ``otherwise`` where there is none.
 
     Raises:
@@ -130,7 +130,7 @@ def said(name, otherwise):
     return int(text)
 
 
-def own_gpu(local):
+def own_gpu(local: int) -> None:
     """Make the ``local``-th GPU the only one that this process sees, before a library has looked."""
     seen = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     if seen:
@@ -159,7 +159,7 @@ def handled(number: int, handler: Callable) -> Iterator[None]:
         signal.signal(number, before)
 
 
-def start(count, arguments, program=CUPYDRIVE):
+def start(count: int, arguments: list[str], program: tuple[str, ...] = CUPYDRIVE) -> int:
     """Run ``python PROGRAM ARGUMENTS`` in ``count`` processes of this machine and return the exit code.
 
     The first has this process's terminal. Ctrl-C goes to it, and the others hear of it from it; a second one ends all. When one
@@ -182,7 +182,9 @@ def start(count, arguments, program=CUPYDRIVE):
             end(children)
 
 
-def start_one(rank, count, arguments, folder, program=CUPYDRIVE):
+def start_one(
+    rank: int, count: int, arguments: list[str], folder: Path, program: tuple[str, ...] = CUPYDRIVE
+) -> subprocess.Popen:
     """Start the process of one rank; what others than the first write goes to files of ``folder``."""
     own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, MEETING: folder / "meeting"}
     cores = max(1, usable_cores() // count)
@@ -195,7 +197,7 @@ def start_one(rank, count, arguments, folder, program=CUPYDRIVE):
         return subprocess.Popen(command, env=environment, start_new_session=True, **streams)
 
 
-def end(children):
+def end(children: list[subprocess.Popen]) -> None:
     """End the processes that have not ended."""
     for child in children:
         if child.poll() is None:
@@ -203,7 +205,7 @@ def end(children):
         child.wait()
 
 
-def wait(children, folder):
+def wait(children: list[subprocess.Popen], folder: Path) -> int:
     """Wait for all processes and return 0, or the exit code of the one whose end was the first cause of another's.
 
     Once one has failed, the others hear of it when they next exchange something, and end. They have ``GRACE`` seconds for that:
@@ -228,7 +230,7 @@ def wait(children, folder):
     return code if code > 0 else 128 - code
 
 
-def how_it_ended(rank, code, folder):
+def how_it_ended(rank: int, code: int, folder: Path) -> str:
     """Return one line about a process that has ended."""
     if code < 0:
         return (

@@ -9,13 +9,16 @@ environments share is done here, by torch operations in the phases of ``kernels/
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import DeviceError, SpecError
 from cupydrive.executors.interop import Views, make_call
 from cupydrive.executors.launch_views import LaunchViews
+from cupydrive.protocols import Executor
 from cupydrive.random import ACTION, DYNAMICS, RESET
+from cupydrive.spec import EnvSpec, Group
 
 DEVICES = {"torch": ("cpu", "cuda"), "cupy": ("cuda",), "numpy": ("cpu",)}
 
@@ -84,11 +87,11 @@ class PythonKernels:
             raise SpecError(f"arrays = {self.arrays!r}; it must be one of {', '.join(map(repr, DEVICES))}")
 
     @property
-    def devices(self):
+    def devices(self) -> tuple[str, ...]:
         """Where these kernels run."""
         return DEVICES[self.arrays]
 
-    def program(self, executor, spec, params):
+    def program(self, executor: Executor, spec: EnvSpec, params: object) -> "PythonProgram":
         """Return the ``PythonProgram`` of one environment; raise ``DeviceError`` where its arrays cannot be."""
         if executor.name not in self.devices:
             raise DeviceError(
@@ -103,7 +106,7 @@ class PythonProgram:
 
     prints, cache_bytes = False, 0  # Python prints by itself
 
-    def __init__(self, kernels, executor, spec, params):
+    def __init__(self, kernels: PythonKernels, executor: Executor, spec: EnvSpec, params: object):
         self.kernels, self.executor, self.spec, self.params = kernels, executor, spec, params
         self.groups, self.state_dtype, self.log_dtype = spec.groups(params), spec.state_dtype(params), spec.log_dtype()
         self.agents, self.tables = sum(g.count for g in self.groups), spec.declared_tables(params)
@@ -111,7 +114,7 @@ class PythonProgram:
         self.last = {g.name: torch.tensor(g.sizes, device=executor.name) - 1 for g in self.groups if not g.continuous}
         self._scratch = {}
 
-    def launch(self, kernel, call, count, work=0):
+    def launch(self, kernel: str, call: np.ndarray, count: int, work: int = 0) -> None:
         """Run ``env_reset``, ``env_step`` or ``env_rollout`` on the arrays that ``call`` points to."""
         del count, work
         views = LaunchViews(call, self)
@@ -167,7 +170,7 @@ class PythonProgram:
         self._begin(views, arrays, over if views.mask is None else over & views.mask)
         self._run(self.kernels.observe, arrays)
 
-    def _begin(self, views, arrays, mask):
+    def _begin(self, views: LaunchViews, arrays: Arrays, mask: torch.Tensor) -> None:
         """Begin new episodes where ``mask``: ``begin_episode`` of kernels/drive/phases.cuh."""
         views.clock[:, 1].masked_fill_(mask, 0)
         views.words.masked_fill_(mask[:, None], 0)
@@ -179,8 +182,7 @@ class PythonProgram:
 
     # ---- the three callables ----
 
-    def _arrays(self, views, row):
-        """Return the ``Arrays`` of one step, whose rows are ``row``."""
+    def _arrays(self, views: LaunchViews, row: dict) -> Arrays:
         action = {}
         for g in self.groups:
             shape = (
@@ -191,11 +193,11 @@ class PythonProgram:
         kept = {"state": views.state, "log": views.metrics, "elapsed": views.clock[:, 1], "table": views.table}
         return Arrays(params=self.params, action=action, **rows, **kept, mask=None, bits=None, uniform=None)
 
-    def _run(self, function, arrays):
+    def _run(self, function: Callable, arrays: Arrays) -> None:
         """Call one of the three with arrays of its library; they were made in torch."""
         function(Arrays(**{name: self._native(name, value) for name, value in vars(arrays).items()}))
 
-    def _native(self, name, value):
+    def _native(self, name: str, value: object) -> object:
         """Return an array, or arrays by name, as the callables' library has them."""
         if isinstance(value, dict):
             return Views(name, {key: self._native(key, array) for key, array in value.items()})
@@ -210,7 +212,7 @@ class PythonProgram:
         bits, uniform = self._draw(views, purpose, draws) if draws else (None, None)
         return replace(arrays, bits=bits, uniform=uniform)
 
-    def _draw(self, views, purpose, draws):
+    def _draw(self, views: LaunchViews, purpose: int, draws: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return (N, agents, draws, 4) random words of this step, as uint32 and as float32 in [0, 1)."""
         shape = (views.num_envs, self.agents, draws, 4)
         bits = self._buffer(("bits", purpose), shape, torch.int32).view(torch.uint32)
@@ -221,7 +223,7 @@ class PythonProgram:
         self.draws.launch("draw_words", make_call(ints, pointers), size, size)
         return bits, uniform
 
-    def _choose(self, views, t):
+    def _choose(self, views: LaunchViews, t: int) -> None:
         """Write uniformly random actions into row t: ``take_actions`` of kernels/drive/groups.cuh."""
         bits, _ = self._draw(views, ACTION, max(g.heads for g in self.groups))
         words = bits.view(torch.int32).long() & 0xFFFFFFFF
@@ -234,7 +236,7 @@ class PythonProgram:
                 action[..., head] = sample(g, words[:, first : first + g.count, head], head, mask)
             first += g.count
 
-    def _read(self, given, g, into):
+    def _read(self, given: torch.Tensor, g: Group, into: torch.Tensor) -> None:
         """Write the actions ``given`` (N, C, H) into ``into`` as kernels read them: within the space, NaN as 0."""
         into = into.view(given.shape)
         if g.continuous:
@@ -242,7 +244,7 @@ class PythonProgram:
         else:
             into.copy_(given.clamp(min=0).clamp(max=self.last[g.name]))
 
-    def _buffer(self, key, shape, dtype):
+    def _buffer(self, key: tuple, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Return scratch memory that this program keeps."""
         if key not in self._scratch or self._scratch[key].shape != torch.Size(shape):
             with torch.inference_mode(False):  # it outlives the caller's mode
@@ -250,7 +252,7 @@ class PythonProgram:
         return self._scratch[key]
 
 
-def sample(group, words, head, mask=None):
+def sample(group: Group, words: torch.Tensor, head: int, mask: torch.Tensor | None = None) -> torch.Tensor:
     """Return random actions of one head: ``source.sample_action`` in torch.
 
     Args:

@@ -118,7 +118,7 @@ class FrozenPlayer:
 FIXED = {"heuristic": Heuristic, "random": Random, "frozen": Frozen, "pool": Pool}
 
 
-def describe(settings):
+def describe(settings: object) -> dict:
     """Return a policy's settings as JSON can hold them."""
     values = {f.name: plain(getattr(settings, f.name)) for f in fields(settings)}
     if isinstance(settings, Pool):
@@ -153,7 +153,7 @@ def check_kept(policies: dict) -> None:
             ) from None
 
 
-def rebuild(name, about, given):
+def rebuild(name: str, about: dict, given: dict | None) -> object:
     """Return settings from ``describe``'s dictionary.
 
     Args:
@@ -172,22 +172,18 @@ def rebuild(name, about, given):
     makers = {**ALGORITHMS, **FIXED}
     if type(kind) is not str or kind not in makers:
         raise TrainingError(f"policy {name!r} is of an unknown kind {kind!r}; the run may be from a newer version")
-    if kind in ALGORITHMS and about.get("policy") == "custom":
+    if kind in ALGORITHMS and about.get("policy") is not None:
         raise TrainingError(f"policy {name!r} is a module of your own; pass policies={{{name!r}: ...}} with it")
     known = [f.name for f in fields(makers[kind])]
     if unknown := [key for key in about if key not in known or (kind == "frozen" and key == "env")]:
         raise TrainingError(
             f"policy {name!r}: {kind} has no setting {unknown[0]!r}; the run may be from a newer version"
         )
-    if kind in ALGORITHMS and about.get("policy") is not None:
-        raise TrainingError(f"policy {name!r}: policy is {about['policy']!r}; it must be null or 'custom'")
     if kind == "pool":
         inner = about.pop("settings", None)
         if not isinstance(inner, dict):
             raise TrainingError(f"policy {name!r} is a pool, but what it is of is {shown(inner)}")
         return Pool(rebuild(name, inner, None), **about)
-    if kind == "frozen" and not (isinstance(about.get("path"), str) and isinstance(about.get("policy"), str | None)):
-        raise TrainingError(f"policy {name!r} is frozen, but its path or policy is no text")
     return makers[kind](**{name: as_tuples(value) for name, value in about.items()})
 
 
