@@ -17,7 +17,7 @@ import cupydrive
 from cupydrive import envs
 from cupydrive.errors import OrderError, ParameterError
 from cupydrive.executors.interop import as_numpy, as_torch, member, torch_stream
-from cupydrive.inputs.arguments import checked_bool, checked_instance, checked_int, shown
+from cupydrive.inputs.arguments import checked_bool, checked_instance, checked_int
 from cupydrive.inputs.names import NotCopied
 from cupydrive.simulation.actions import ActionReader
 from cupydrive.simulation.batch import CLOCK, Batch
@@ -123,7 +123,7 @@ class VectorEnv(NotCopied):
             del self._fields
             new, *others = self._fields
             dict.update(state, new)
-            object.__setattr__(state, "moved", new.moved)
+            state.moved = new.moved
             self._fields = state, *others
         return self._fields
 
@@ -140,13 +140,6 @@ class VectorEnv(NotCopied):
         """
         self._check_open("state")
         return self._current_fields()[0]
-
-    @state.setter
-    def state(self, values):
-        raise ParameterError(
-            f"{self.spec.name}: env.state = ... would change no environment; call env.set_state(NAME=...), or restore(...) "
-            "with what env.snapshot() has returned"
-        )
 
     @property
     def elapsed(self):
@@ -270,11 +263,6 @@ class VectorEnv(NotCopied):
         Its tensors are written again by the next rollout. ``final_obs=False`` saves that array.
         """
         self._check_ready("rollout()")
-        if callable(final_obs):
-            raise ParameterError(
-                f"{self.spec.name}: final_obs = {shown(final_obs)}; it must be True or False. rollout acts at random and "
-                "takes no policy, which acts in a loop: obs, *_ = env.step(policy(obs)); whole episodes: run.evaluate()"
-            )
         steps = checked_int(self.spec.name, "steps", steps)
         final_obs = checked_bool(self.spec.name, "final_obs", final_obs)
         with self._stream():

@@ -38,10 +38,6 @@ def put(env):
     env.state["theta"] = torch.ones(2)
 
 
-def put_all(env):
-    env.state = {"theta": torch.ones(2)}
-
-
 def put_elapsed(env):
     env.elapsed = 3
 
@@ -52,7 +48,6 @@ def put_elapsed(env):
         (put, ("env.state[NAME][:] = ...",)),
         (lambda env: env.state.update(x_dot=torch.ones(2)), ("env.state[NAME][:] = ...",)),
         (lambda env: env.state.pop("theta"), ("env.state[NAME][:] = ...",)),
-        (put_all, ("env.set_state(NAME=...)", "restore")),
         (put_elapsed, ("env.elapsed[:] = ...", "env.set_state(elapsed=...)")),
     ],
 )
@@ -87,6 +82,8 @@ def test_names_that_are_no_attributes_are_told():
     env = cartpole()
     with pytest.raises(AttributeError, match="theta"):
         env.state.theta = 1.0
+    with pytest.raises(AttributeError, match="state"):
+        env.state = {"theta": torch.ones(2)}
     with pytest.raises(AttributeError, match="num_envs"):
         env.num_envs = 3
     env.close()
