@@ -157,16 +157,15 @@ def register(spec, kernel=None):
     if beside is not None and kernel is None and spec.kernel is None:
         kernel = beside / f"{spec.name}.cu"
         if not kernel.is_file():
-            there = ", ".join(sorted(file.name for file in beside.glob("*.cu"))[:3])
             raise SpecError(
                 f"{spec.name}: there is no kernel file {kernel}: it is called after EnvSpec({spec.name!r}, ...); write it, or "
-                f"pass kernel={f'. In its folder are: {there}' * bool(there)}"
+                "pass kernel="
             )
     if kernel is not None:
         is_text = isinstance(kernel, str) and "\n" in kernel
         spec = replace(spec, kernel=kernel if is_text else checked_path("register", "kernel", kernel, SpecError))
     if spec.kernel is None:
-        raise SpecError(f"{spec.name}: there is no kernel; pass kernel=, its path or text{_kernel_beside(spec)}")
+        raise SpecError(f"{spec.name}: there is no kernel; pass kernel=, its path or text")
     if isinstance(spec.kernel, Path) and not spec.kernel.expanduser().is_file():
         raise SpecError(f"{spec.name}: there is no kernel file {spec.kernel}; write it, or pass kernel=")
     _registered[spec.name], _given[spec.name] = spec, given[0]
@@ -177,15 +176,6 @@ def register(spec, kernel=None):
     if beside is not None:
         _files[spec.name] = given
     return spec
-
-
-def _kernel_beside(spec):
-    """Return where the kernel of a ``SPEC`` probably lies, in words: beside the Python file that defines its reference."""
-    file = getattr(sys.modules.get(spec.params.__module__), "__file__", None)
-    for folder in (Path(file).parent if file else Path(), Path()):
-        if (folder / f"{spec.name}.cu").is_file():
-            return f"; did you mean kernel={str(folder / spec.name) + '.cu'!r}?"
-    return f", such as kernel={spec.name + '.cu'!r}"
 
 
 def _load(source):

@@ -8,7 +8,6 @@ import inspect
 import math
 import os
 from dataclasses import fields, is_dataclass
-from typing import get_origin
 
 import numpy as np
 from gymnasium import spaces
@@ -30,7 +29,6 @@ from cupydrive.inputs.arguments import (
     checked_sequence,
     checked_size,
     checked_str,
-    kind_of,
     shown,
 )
 
@@ -97,18 +95,10 @@ def check_field(f):
     """Raise ``SpecError`` if a ``Field`` is no member of a struct."""
     where = f"Field({checked_member('Field', 'name', f.name, SpecError)!r})"
     if not isinstance(f.dtype, str) or f.dtype not in DTYPES:
-        same = [dtype for dtype in DTYPES if _is_dtype(f.dtype, dtype)]
-        meant = f" Write {same[0]!r}." if same else ""
-        raise SpecError(f"{where}: dtype = {shown(f.dtype)}; it must be 'f4', 'i4' or 'u4', of 4 bytes each.{meant}")
+        raise SpecError(f"{where}: dtype = {shown(f.dtype)}; it must be 'f4', 'i4' or 'u4', of 4 bytes each")
     check_shape(where, f.shape)
     checked_float(where, "scale", f.scale, SMALLEST, FLOAT32, SpecError)
     checked_str(where, "unit", f.unit, SpecError)
-
-
-def _is_dtype(given, dtype):
-    with contextlib.suppress(Exception):  # no name of a type, or an object whose own methods fail when NumPy asks it
-        return np.dtype(given) == dtype
-    return False
 
 
 def check_shape(where, given):
@@ -195,7 +185,7 @@ def check_spec(spec):
     """Raise ``SpecError`` if an ``EnvSpec``'s own fields are wrong; those that depend on parameters are checked later."""
     where = checked_name("EnvSpec", "name", spec.name, SpecError)
     _check_params(where, spec.params)
-    _check_horizon(where, spec.horizon)
+    checked_choice(where, "horizon", spec.horizon, ("task", "limit"), SpecError)
     for name, arguments in FUNCTIONS.items():
         function = getattr(spec, name)
         if name in NEEDED or function is not None:
@@ -241,16 +231,6 @@ def check_spec(spec):
         checked_name(where, "title", spec.title, SpecError)
 
 
-def _check_horizon(where, horizon):
-    try:
-        checked_choice(where, "horizon", horizon, ("task", "limit"), SpecError)
-    except SpecError as error:
-        raise SpecError(
-            f"{error} 'task': reaching the time limit ends the task, and nothing is worth anything after it (terminated); "
-            "'limit': it cuts off a task that would go on (truncated). How long it is, Params.max_episode_steps says"
-        ) from None
-
-
 def _check_arguments(where, name, function, arguments, tables):
     """Raise ``SpecError`` if a function cannot be called with ``arguments``, and with tables not with one more either."""
     try:
@@ -275,25 +255,10 @@ def _check_params(where, params):
     for f in fields(params):
         if "help" not in f.metadata:
             raise SpecError(f"{where}: params: {params.__name__}.{f.name} must be made by param(default, help, ...)")
-        annotated, real = _plain_type(f.type), type(f.default)
-        if annotated not in (None, real):
-            meant = " (1.0 is a float, 1 an int)" * ({annotated, real} == {float, int})
+        if f.type in (float, "float") and type(f.default) is int:
             raise SpecError(
-                f"{where}: params: {params.__name__}.{f.name} is annotated as {annotated.__name__}, and its default "
-                f"{shown(f.default)} is {kind_of(f.default)}; a parameter has its default's type: write "
-                f"{f.name}: {real.__name__}, or a default of type {annotated.__name__}{meant}"
+                f"{where}: params: {params.__name__}.{f.name} is a float, and its default {f.default} an int"
             )
         # These are members of the kernel's Params and Table; the others are constants of their upper-case name.
         if type(f.default) in (float, tuple):
             checked_member(where, "params", f.name, SpecError)
-
-
-def _plain_type(annotation):
-    """Return the type of a parameter that an annotation names, or None where it names something else, such as a ``Literal``."""
-    annotation = get_origin(annotation) or annotation
-    for kind in (bool, int, float, str, tuple):
-        if annotation in (kind, kind.__name__) or (
-            isinstance(annotation, str) and annotation.startswith(f"{kind.__name__}[")
-        ):
-            return kind
-    return None

@@ -1,9 +1,7 @@
 """Mistakes in the description of an environment are told where it is described, in words of its author."""
 
-from contextlib import nullcontext
 from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
 
 import point
 import pytest
@@ -53,40 +51,18 @@ def test_what_is_wrong_in_a_description_is_told(change, words):
         replace(SPEC, **change).make_params()
 
 
-@pytest.mark.parametrize(
-    ("annotation", "default", "words"),
-    [
-        (
-            str,
-            0.3,
-            r"Params\.price is annotated as str, and its default 0\.3 is a float; .* write price: float, or .* of type str$",
-        ),
-        ("str", 0.3, "annotated as str, and its default 0.3 is a float"),
-        (float, 1, r"annotated as float, and its default 1 is an int; .*\(1\.0 is a float, 1 an int\)$"),
-        (int, True, "annotated as int, and its default True is a bool"),
-        ("tuple[float, ...]", 1.0, "annotated as tuple, and its default 1.0 is a float"),
-        (float, 0.3, None),
-        ("int", 3, None),
-        (Literal["low", "high"], "low", None),
-        (Any, 3, None),
-        (tuple[float, ...], (), None),
-        ("tuple", (), None),
-    ],
-)
-def test_an_annotation_and_a_default_are_of_one_type(annotation, default, words):
-    more = {"choices": ("low", "high")} if default == "low" else {"of": float} if default == () else {}
-    price = ("price", annotation, cd.param(default, "Of one.", **more))
+@pytest.mark.parametrize("annotation", [float, "float"])
+def test_a_float_has_no_int_as_its_default(annotation):
+    price = ("price", annotation, cd.param(1, "Of one."))
     steps = ("max_episode_steps", int, cd.param(40, "Time limit.", low=1))
-    with pytest.raises(SpecError, match=words) if words else nullcontext():
+    with pytest.raises(SpecError, match=r"Params\.price is a float, and its default 1 an int"):
         replace(SPEC, params=make_dataclass("Params", [price, steps], frozen=True))
 
 
 def test_what_horizon_may_be_is_told_where_it_is_missing_or_wrong():
     needed = (SPEC.name, SPEC.params, SPEC.state, SPEC.groups)
     for given in ({}, {"horizon": 40}):
-        with pytest.raises(
-            SpecError, match=r"^described: horizon = .*; it must be 'task' or 'limit'\. 'task': .*terminated.*trunc"
-        ):
+        with pytest.raises(SpecError, match=r"^described: horizon = .*; it must be 'task' or 'limit'"):
             cd.EnvSpec(*needed, **given)
 
 
@@ -102,13 +78,10 @@ def test_a_function_may_take_more_than_it_is_called_with_if_it_has_defaults():
     assert replace(SPEC, step=lambda params, state, action, elapsed, random, table: None, **tables)
 
 
-@pytest.mark.parametrize(
-    ("given", "meant"), [("float32", "f4"), (float, None), ("int32", "i4"), (bool, None), ("f5", None)]
-)
-def test_a_type_by_another_name_is_told_what_it_is_called_here(given, meant):
-    with pytest.raises(SpecError, match="it must be 'f4', 'i4' or 'u4'") as caught:
+@pytest.mark.parametrize("given", ["float32", float, "f5"])
+def test_a_type_by_another_name_is_refused(given):
+    with pytest.raises(SpecError, match="it must be 'f4', 'i4' or 'u4'"):
         cd.Field("x", given)
-    assert (f"Write {meant!r}." in str(caught.value)) == (meant is not None)
 
 
 def test_without_a_kernel_every_way_to_give_one_is_told(tmp_path):
@@ -136,7 +109,7 @@ def test_a_kernel_file_is_called_after_the_spec_and_no_spec_as_one_of_the_packag
     file.write_text(point.PYTHON.replace('EnvSpec("point"', 'EnvSpec("yours"'))
     with pytest.raises(
         SpecError,
-        match=r"no kernel file .*yours\.cu: it is called after EnvSpec\('yours', .* In its folder are: mine\.cu$",
+        match=r"no kernel file .*yours\.cu: it is called after EnvSpec\('yours', ",
     ):
         envs.get(str(file))
 
