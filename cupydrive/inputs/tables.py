@@ -194,16 +194,10 @@ def checked_tables(where, declared, given):
         SpecError: If a table is missing or not declared, or its shape, type or values are not those declared.
     """
     given, names = checked_mapping(where, "tables", given, SpecError), [t.name for t in declared]
-    for name in given:
-        if name not in names:
-            raise SpecError(
-                f"{where}: tables has {shown(name)}, which table_fields does not declare; it declares {', '.join(names)}"
-            )
-    for name in names:
-        if name not in given:
-            raise SpecError(
-                f"{where}: tables has no {name!r}, which table_fields declares; return it, or declare it no more"
-            )
+    if set(given) != set(names):
+        raise SpecError(
+            f"{where}: tables returns {shown(sorted(given))}, and table_fields declares {', '.join(names)}; they must be equal"
+        )
     return {t.name: _checked(f"{where}: table {t.name!r}", t, given[t.name]) for t in declared}
 
 
