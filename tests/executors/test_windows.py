@@ -67,7 +67,7 @@ def test_a_kernel_builds_as_a_library_for_windows(name, tmp_path):
 def test_text_is_read_and_written_in_a_named_encoding():
     """Not in the locale's: a kernel's comments are UTF-8 everywhere."""
     text = (
-        r"\.(?:read|write)_text\(|(?<!def )(?<![\w.])open\((?!.*\"[rwa]\+?b)|\btext=True|\buniversal_newlines|fdopen\("
+        r"\.(?:read|write)_text\(|(?<!def )(?<![\w.])open\((?!.*\"[rwax]\+?b)|\btext=True|\buniversal_newlines|fdopen\("
     )
     for path in (ROOT / "cupydrive").rglob("*.py"):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
