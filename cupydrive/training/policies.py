@@ -163,7 +163,7 @@ def check_groups(spec, groups, policies):
     for name in groups:
         if played.count(name) != 1:
             raise ParameterError(
-                f"group {name!r} has {played.count(name)} policies; give each group one, for example {name!r}: cd.Random()"
+                f"group {name!r} has {played.count(name)} policies; give each group one, for example {name!r}: cd.PPO()"
             )
     for key in policies:
         spaces = {(groups[n].obs_dim, str(groups[n].action_space)) for n in key.split("+")}
