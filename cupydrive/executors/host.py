@@ -32,7 +32,7 @@ from cupydrive.executors.compiler import compile_unit, compiler
 from cupydrive.executors.constants import one_copy
 from cupydrive.executors.noted import note, packed
 from cupydrive.executors.trial_process import RACE, last_fault
-from cupydrive.inputs.arguments import checked_choice, shown
+from cupydrive.inputs.arguments import checked_choice, checked_int
 
 
 def frame_bytes() -> int:
@@ -194,14 +194,11 @@ def usual_threads() -> int:
     Raises:
         DeviceError: If it is set and no whole number from 1 to ``MOST_THREADS``.
     """
-    asked = os.environ.get("CUPYDRIVE_THREADS", "")
-    if asked:
-        if not (asked.isascii() and asked.isdecimal() and len(asked) < 10 and 0 < int(asked) <= MOST_THREADS):
-            raise DeviceError(
-                f"CUPYDRIVE_THREADS = {shown(asked)}; it must be a whole number from 1 to {MOST_THREADS}, or not set"
-            )
-        return int(asked)
-    return usable_cores()
+    asked = os.environ.get("CUPYDRIVE_THREADS")
+    if not asked:
+        return usable_cores()
+    number = int(asked) if asked.isascii() and asked.isdecimal() and len(asked) < 10 else asked
+    return checked_int("the environment", "CUPYDRIVE_THREADS", number, 1, MOST_THREADS, DeviceError)
 
 
 def usual_level() -> str:

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 
 from cupydrive import envs
-from cupydrive.errors import ParameterError, did_you_mean
+from cupydrive.errors import ParameterError
 from cupydrive.inputs.arguments import checked_str, shown
 from cupydrive.protocols import LearnerSettings
 
-OF_STABLE_BASELINES3 = ("dqn", "sac", "td3")  # which are not here; spelling alone would lead from sac to a2c
 DEFAULTS = {"algorithm": "ppo", "num_envs": 1024, "steps": 1_000_000}
 
 
@@ -69,13 +68,7 @@ def suggested_algorithm(env, name=None, /, **changed):
     name = None if name is None else checked_str("suggested_algorithm", "name", name).lower()
     about = suggestion(env, name)
     if about.algorithm not in ALGORITHMS:
-        meant = (
-            f" Stable-Baselines3 has {name.upper()}, and cupydrive.stable_baselines3.VecEnv is an environment for it: "
-            "docs/how/gymnasium.md."
-            if name in OF_STABLE_BASELINES3
-            else did_you_mean(name, ALGORITHMS)
-        )
-        raise ParameterError(f"there is no algorithm {shown(name)}.{meant} There are: {', '.join(ALGORITHMS)}")
+        raise ParameterError(f"there is no algorithm {shown(name)}. There are: {', '.join(ALGORITHMS)}")
     return ALGORITHMS[about.algorithm](**{**about.settings, **changed})
 
 

@@ -2,7 +2,6 @@
 
 import sys
 import traceback
-from pathlib import Path
 
 import pytest
 import torch
@@ -28,18 +27,6 @@ def said(call):
     with pytest.raises(CupydriveError) as caught:
         call()
     return str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["sac", "DQN", "td3"])
-def test_an_algorithm_of_stable_baselines3_is_told_what_leads_there(name):
-    words = said(lambda: cd.train("pendulum", name, **QUIET))
-    assert words == said(lambda: cd.suggested_algorithm("pendulum", name))
-    adapter = f"Stable-Baselines3 has {name.upper()}, and cupydrive.stable_baselines3.VecEnv is an environment for it"
-    assert (
-        words == f"there is no algorithm '{name.lower()}'. {adapter}: docs/how/gymnasium.md. There are: ppo, a2c, ddpg"
-    )
-    page = (Path(__file__).resolve().parents[2] / "docs/how/gymnasium.md").read_text()
-    assert "from cupydrive.stable_baselines3 import VecEnv" in page
 
 
 def test_a_run_plays_as_what_its_error_says(run):
