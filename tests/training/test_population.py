@@ -49,7 +49,7 @@ def test_seeds_may_be_listed_by_any_sequence_of_ints(seeds):
 def test_members_may_name_an_algorithm_as_text():
     first, second = cd.train("cartpole", members=[{"algorithm": "a2c", "num_steps": 8}, {"num_envs": 4}], **SMALL)
     assert (first.settings["cart"].name, first.settings["cart"].num_steps, second.num_envs) == ("a2c", 8, 4)
-    with pytest.raises(ParameterError, match="Did you mean 'a2c'"):
+    with pytest.raises(ParameterError, match="no algorithm 'a2d'"):
         cd.train("cartpole", members=[{"algorithm": "a2d"}], **SMALL)
 
 
