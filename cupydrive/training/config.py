@@ -253,9 +253,9 @@ def settings_of(config: dict) -> dict[str, object]:
 def require_same(out: Path, mine: dict[str, object], theirs: dict[str, object]) -> None:
     """Raise ``TrainingError`` if the run in ``out`` differs from the one that was asked for."""
     differ = [
-        f"{name} is {shown(theirs.get(name))} there, and {shown(value)} was asked for"
-        for name, value in mine.items()
-        if value != theirs.get(name)
+        f"{name} is {shown(theirs.get(name))} there, and {shown(mine.get(name))} was asked for"
+        for name in theirs | mine
+        if mine.get(name) != theirs.get(name)
     ]
     if differ:
         raise TrainingError(
