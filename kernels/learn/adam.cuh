@@ -1,23 +1,26 @@
-// adam.cuh -- what a step takes: the gradient that is known, Adam's averages and their corrections, and one weight's step.
+// adam.cuh -- Adam: kernel arguments, bias corrections, the update of one parameter, and what is reported of a step.
 //
 // Source: Kingma & Ba 2015, "Adam: a method for stochastic optimization", algorithm 1, with epsilon outside of the root.
-// Bias corrections are followed by the averages' own recursions, of an average of ones, so that they need no powers and
-// correct what rounding does, too. Where `step` is another one than they were followed to, as in a checkpoint that was read,
-// they are followed again from the beginning.
+// Bias corrections follow the recursions of the moments for a gradient of 1: that needs no powers and corrects rounding, too.
+// If `step` is not the one that they were followed to, as after a checkpoint was read, they are followed again from 0.
 // Constants: those of layers.cuh.
 #pragma once
 #include "learn/layers.cuh"
 
-constexpr float FIRST_RATE = 0.1f, SECOND_RATE = 0.001f, EPSILON = 1e-5f;  // 1 - beta of each average
+constexpr float FIRST_RATE = 0.1f, SECOND_RATE = 0.001f, EPSILON = 1e-5f;  // 1 - beta of each moment
 
 enum Verdict { SKIPPED, SOUND, UNSOUND };
-// What is known of a step before the gradients' norm is.
-struct Prospect {
-  int verdict;  // SOUND: it happens if the norm is finite
-  float rate;   // learning rate over the first average's correction
-  float root;   // of the second average's correction
+// What is known of a step before the norm of its gradient is.
+struct StepSize {
+  int verdict;  // SOUND: it is taken if the norm is finite
+  float rate;   // learning rate over the first correction
+  float root;   // root of the second correction, or one over it (APPROXIMATE)
 };
-// The averages of ones after `step` steps.
+// One step, which every team decides alike.
+struct AdamStep : StepSize {
+  float norm, scale;  // of the gradient; by which it is clipped
+};
+// The moments of a gradient of 1 after `step` steps.
 struct Corrections { float first, second, step; };
 
 struct Update {
@@ -33,7 +36,7 @@ struct Update {
   const float* partials;       // (pieces, GRADIENT_FLOATS)
   float* total;                // (GRADIENT_FLOATS)
   float* squares;              // (STRIPS - 1): sums of the squares of LANES numbers of `total`
-  Prospect* prospect;          // (1)
+  StepSize* step_size;         // (1)
   Corrections* corrections;    // (1)
   const float* learning_rate;  // (1)
   const float* ent_coef;       // (1)
@@ -46,7 +49,7 @@ struct Update {
   float* step;                 // (TENSORS): steps so far, all equal
   float* copies;               // or null: nobody reads them
   float* weights[TENSORS];     // the network's own memory, (OUT, IN) or (OUT)
-  float* first[TENSORS];       // Adam's averages, of the same shapes
+  float* first[TENSORS];       // first and second moments, of the same shapes
   float* second[TENSORS];
 };
 
@@ -67,13 +70,32 @@ DEVICE Corrections corrections_of(Corrections made, const float step) {
   return made;
 }
 
-// What is decided for all weights of one step, by every team alike.
-struct Decision {
-  int verdict;
-  float norm;   // of the gradients
-  float scale;  // of the gradients
-  float rate, root;
-};
+DEVICE StepSize step_size(const int verdict, const float learning_rate, const Corrections& corrections) {
+  const float root = math::sqrt(corrections.second);
+  return {verdict, learning_rate / corrections.first, APPROXIMATE ? 1.0f / root : root};
+}
+// The step whose gradient has this norm, which is clipped to `max_norm`.
+DEVICE AdamStep clipped_step(const StepSize& size, const float norm, const float max_norm) {
+  const float scale = max_norm / (norm + 1e-6f);
+  const int verdict = size.verdict == SOUND && !is_finite(norm) ? UNSOUND : size.verdict;
+  return {{verdict, size.rate, size.root}, norm, scale < 1.0f ? scale : 1.0f};  // equal(swap <): equal where they meet
+}
+// The loss of a minibatch from the sums over its rows that are reported.
+DEVICE float loss_of(const float* sums, const float inverse, const float ent_coef, const float vf_coef) {
+  return sums[0] * inverse - ent_coef * (sums[2] * inverse) + vf_coef * (sums[1] * inverse);
+}
+
+// Updates one parameter and its moments.
+DEVICE void descend(float& value, float& first, float& second, const float gradient, const AdamStep& step) {
+  const float scaled = gradient * step.scale;
+  first = math::fma(FIRST_RATE, scaled - first, first);
+  second = math::fma(1.0f - SECOND_RATE, second, SECOND_RATE * scaled * scaled);
+  const float root = square_root(second);
+  const float deviation = APPROXIMATE ? math::fma(root, step.root, EPSILON) : root / step.root + EPSILON;
+  value -= step.rate * quotient(first, deviation);
+}
+
+// ---- the parameters ----
 
 // Where one row of the weights, or of biases, and what goes with it are.
 struct WeightRow {
@@ -106,15 +128,39 @@ struct Weight {
     second = row.second[k];
   }
   DEVICE void load_gradient(const WeightRow& row, const int k) { gradient = row.gradients[k]; }
-  DEVICE void descend(const Decision& decision) {
-    const float scaled = gradient * decision.scale;
-    first = math::fma(FIRST_RATE, scaled - first, first);
-    second = math::fma(1.0f - SECOND_RATE, second, SECOND_RATE * scaled * scaled);
-    value -= decision.rate * (first / (math::sqrt(second) / decision.root + EPSILON));
-  }
   DEVICE void store(const WeightRow& row, const int k) const {
     row.first[k] = first;
     row.second[k] = second;
     row.weights[k] = value;
+  }
+};
+
+// ---- what is reported ----
+
+// What one thread has of `metric_sums`.
+struct Report {
+  static constexpr int OWN = own_count(METRICS);
+  float metric[OWN];
+
+  // visit(own, k): number k is this thread's.
+  template <class Visit> static DEVICE void each(const Update& call, const Team team, Visit visit) {
+    UNROLL for (int own = 0; own < OWN; ++own) {  // equal(swap <): one turn more, past the end
+      const int k = team.rank + own * TEAM;
+      if (k <= call.reported) visit(own, k);
+    }
+  }
+  DEVICE void load(const Update& call, const Team team) {
+    each(call, team, [&](int own, int k) INLINED { metric[own] = call.metric_sums[k]; });
+  }
+  // What number k grows by, but for the norm. sums: over the rows of a minibatch; inverse: one over their number.
+  static DEVICE float change(const Update& call, const int k, const float* sums, const float inverse) {
+    return k == call.reported ? 1.0f : sums[k < call.norm_at ? k : k - 1] * inverse;  // equal(swap <): the norm is reported there
+  }
+  // change(own, k): as above.
+  template <class Change> DEVICE void add(const Update& call, const Team team, const float norm, Change change) {
+    each(call, team, [&](int own, int k) INLINED { metric[own] += k == call.norm_at ? norm : change(own, k); });
+  }
+  DEVICE void store(const Update& call, const Team team) const {
+    each(call, team, [&](int own, int k) INLINED { call.metric_sums[k] = metric[own]; });
   }
 };

@@ -1,11 +1,13 @@
-// functions.cuh -- functions and quotients of the losses: those of math.cuh, or (APPROXIMATE, on a GPU) the hardware's, which
-// take a tenth of the instructions and are off by about 2^-21 of the result.
+// functions.cuh -- functions of networks and losses: those of math.cuh, or the hardware's approximations (APPROXIMATE, on a GPU),
+// which take a tenth of the instructions and have a relative error of about 2^-21.
 #pragma once
 #include "drive/math.cuh"
 
 #ifndef APPROXIMATE
 #define APPROXIMATE 0
 #endif
+
+namespace policy {
 
 #if APPROXIMATE && defined(__CUDACC__)
 DEVICE float exponential(float x) { return __expf(x); }
@@ -28,3 +30,21 @@ DEVICE float quotient(float x, float y) { return x / y; }
 DEVICE float square_root(float x) { return math::sqrt(x); }
 DEVICE float hyperbolic_tangent(float x) { return math::tanh(x); }
 #endif
+
+template <bool RELU> DEVICE float activation(float x) {
+  if constexpr (RELU) return x < 0.0f ? 0.0f : x;  // keeps NaN; equal(swap <): the result is 0 either way
+  else return hyperbolic_tangent(x);
+}
+
+// Derivative of the activation whose result is `y`.
+template <bool RELU> DEVICE float activation_gradient(float y) {
+  if constexpr (RELU) return y > 0.0f ? 1.0f : 0.0f;
+  else return APPROXIMATE ? math::fma(-y, y, 1.0f) : 1.0f - y * y;
+}
+
+// Entry d of an observation as the network sees it: normalised and clipped to [-10, 10], or `x` if `center` is null.
+DEVICE float seen(float x, const float* center, const float* scale, int d) {
+  return center == nullptr ? x : math::clamp((x - center[d]) * scale[d], -10.0f, 10.0f);
+}
+
+}  // namespace policy

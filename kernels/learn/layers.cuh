@@ -11,7 +11,10 @@
 //              one row of METRICS sums
 #pragma once
 #include "learn/exact/lanes.cuh"
+#include "learn/functions.cuh"
 #include "generated/spaces.cuh"
+
+using namespace policy;  // functions.cuh
 
 constexpr int STRIP = SIDE_FLOATS == 1 ? 1 : PAD;  // columns that one member adds up
 constexpr int METRICS = PAD;  // numbers of the last row: sums over rows of what is reported

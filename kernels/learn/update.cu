@@ -21,9 +21,8 @@ struct Workspace {
 
 // ---- the sum of the gradients ----
 
-// What the last strip's team finds out besides its sums. It is on its way while these are added up: the other strips need nothing
-// more, and would wait for it.
-struct Outlook {
+// Scalars that the last strip's team prefetches, so that their latency overlaps the reduction.
+struct StepInputs {
   float inverse, ent_coef, vf_coef, learning_rate, step;
   Corrections made;
 
@@ -37,10 +36,10 @@ struct Outlook {
   }
   // By the leader; `sums` is what is reported.
   DEVICE void store(const Update& call, const float* sums, const float bad) const {
-    const float loss = sums[0] * inverse - ent_coef * (sums[2] * inverse) + vf_coef * (sums[1] * inverse);
+    const float loss = loss_of(sums, inverse, ent_coef, vf_coef);
     *call.corrections = made;
     const bool sound = is_finite(loss) && !(bad > 0.0f);  // equal(constant): it is 0 or 1
-    *call.prospect = {sound ? SOUND : UNSOUND, learning_rate / made.first, math::sqrt(made.second)};
+    *call.step_size = step_size(sound ? SOUND : UNSOUND, learning_rate, made);
   }
 };
 
@@ -51,8 +50,8 @@ DEVICE void reduce_strips(const Update& call, const Team team, Workspace& work, 
   const float skip = *call.skip, bad = *call.bad;
   const int begin_strip = e * call.strips, strips = math::min(call.strips, STRIPS - begin_strip);
   const bool last = begin_strip + strips == STRIPS;
-  Outlook outlook{};
-  if (last) outlook.load(call);  // equal(dropped condition): more work, same result
+  StepInputs inputs{};
+  if (last) inputs.load(call);  // equal(dropped condition): more work, same result
   const int of_strip = call.parts * ACROSS;
   for (int k : team.each(strips * of_strip)) {
     const int strip = call.strips == 1 ? 0 : k / of_strip, within = k - strip * of_strip;
@@ -73,10 +72,10 @@ DEVICE void reduce_strips(const Update& call, const Team team, Workspace& work, 
     sum.store(work.part[strip * call.parts + part] + lane);
   }
   if (skip > 0.0f) {  // equal(constant): it is 0 or 1
-    if (last && team.leader()) call.prospect->verdict = SKIPPED;  // equal(swap &&): all write the same
+    if (last && team.leader()) call.step_size->verdict = SKIPPED;  // equal(swap &&): all write the same
     return;
   }
-  if (last) outlook.made = corrections_of(outlook.made, outlook.step);  // equal(dropped condition): more work, same result
+  if (last) inputs.made = corrections_of(inputs.made, inputs.step);  // equal(dropped condition): more work, same result
   team.sync();
   for (int k : team.each(strips * ACROSS)) {
     const int strip = k / ACROSS, lane = k % ACROSS * SIDE;
@@ -94,64 +93,56 @@ DEVICE void reduce_strips(const Update& call, const Team team, Workspace& work, 
     for (int j = 0; j < LANES; ++j) square = math::fma(work.sum[strip][j], work.sum[strip][j], square);
     call.squares[begin_strip + strip] = square;
   }
-  if (last && team.leader()) outlook.store(call, work.sum[strips - 1], bad);
+  if (last && team.leader()) inputs.store(call, work.sum[strips - 1], bad);
 }
 
 // ---- the step ----
 
-DEVICE Decision decide_step(const Update& call, const Team team, Workspace& work) {
-  const Prospect prospect = *call.prospect;
-  const float most = *call.max_grad_norm;
+DEVICE AdamStep decide_step(const Update& call, const Team team, Workspace& work) {
+  const StepSize size = *call.step_size;
+  const float max_norm = *call.max_grad_norm;
   const int used = chains_of(STRIPS - 1);  // equal(swap -): empty chains add 0
   for (int c : team.each(used)) {
     float square = 0.0f;
     UNROLL_TIMES(4) for (int strip = c; strip < STRIPS - 1; strip += CHAINS) square += call.squares[strip];
     work.chain[c] = square;
   }
-  const float norm = math::sqrt(add_halves(team, work.chain, used)), scale = most / (norm + 1e-6f);
-  const int verdict = prospect.verdict == SOUND && !is_finite(norm) ? UNSOUND : prospect.verdict;
-  return {verdict, norm, scale < 1.0f ? scale : 1.0f, prospect.rate, prospect.root};  // equal(swap <): equal where they meet
+  return clipped_step(size, math::sqrt(add_halves(team, work.chain, used)), max_norm);
 }
 
-// What the launches after this one ask for. The team that writes it asks for what it needs before the step is decided, lest all
-// teams wait for this one.
-struct Report {
-  static constexpr int OWN = own_count(METRICS);
-  float metric[OWN], change[OWN], divergence, steps;
+// What the launches after this one read. One team writes it, and loads what it needs before the step is decided, lest all teams
+// wait for it.
+struct StepRecord {
+  Report report;
+  float change[Report::OWN], divergence, steps;
 
   DEVICE void load(const Update& call, const Team team) {
     const float* const sums = call.total + GRADIENT_FLOATS - METRICS;
     const float inverse = *call.inverse;
     divergence = sums[4] * inverse;
     steps = call.step[0];  // equal(constant): equal for all of the tensors
-    UNROLL for (int own = 0; own < OWN; ++own) {  // equal(swap <): one turn more, past the end
-      const int k = team.rank + own * TEAM;
-      if (k > call.reported) continue;
-      metric[own] = call.metric_sums[k];
-      // equal(dropped condition, swap <): the norm is reported there
-      if (k != call.norm_at) change[own] = k == call.reported ? 1.0f : sums[k < call.norm_at ? k : k - 1] * inverse;
-    }
+    report.load(call, team);
+    Report::each(call, team, [&](int own, int k) INLINED {
+      if (k != call.norm_at) change[own] = Report::change(call, k, sums, inverse);  // equal(dropped condition): not read there
+    });
   }
-  DEVICE void store(const Update& call, const Team team, const Decision& decision) const {
-    const bool sound = decision.verdict == SOUND;
+  DEVICE void store(const Update& call, const Team team, const AdamStep& step) {
+    const bool sound = step.verdict == SOUND;
     const bool too_far = sound && call.epoch_ends && call.target_kl > 0.0f && divergence > call.target_kl;
     if (sound) {
-      UNROLL for (int own = 0; own < OWN; ++own) {  // equal(swap <): one turn more, past the end
-        const int k = team.rank + own * TEAM;
-        if (k <= call.reported) call.metric_sums[k] = metric[own] + (k == call.norm_at ? decision.norm : change[own]);
-        if (k < TENSORS) call.step[k] = steps + 1.0f;
-      }
+      report.add(call, team, step.norm, [&](int own, int) INLINED { return change[own]; });
+      report.store(call, team);
+      for (int k : team.each(TENSORS)) call.step[k] = steps + 1.0f;
     }
     if (!team.leader()) return;
-    if (decision.verdict == UNSOUND) *call.bad = 1.0f;
-    if (decision.verdict == UNSOUND || too_far) *call.skip = 1.0f;
+    if (step.verdict == UNSOUND) *call.bad = 1.0f;
+    if (step.verdict == UNSOUND || too_far) *call.skip = 1.0f;
     if (call.iteration_ends) {
       *call.skip = 0.0f;
       *call.iteration += 1;
     }
   }
 };
-static_assert(TENSORS <= METRICS, "as many as members report at once");
 
 // Puts one row of a layer's weights, or its biases, into `copies`.
 template <class Here> DEVICE void copy_row(const Update& call, const Team team, Here, const int row) {
@@ -173,7 +164,7 @@ DEVICE void lay_out_row(const Update& call, const Team team, const int e) {
 }
 
 // Lets each warp take rows of its own, if a team has more rows than warps; nobody reads copies then.
-DEVICE bool by_warps(const Update& call, const Team team, const int from, const int until, const Decision& decision) {
+DEVICE bool by_warps(const Update& call, const Team team, const int from, const int until, const AdamStep& step) {
 #if defined(__CUDACC__) && TEAM >= 64
   constexpr int WARPS = TEAM / WARP_SIZE;
   if (call.copies != nullptr || until - from <= WARPS) return false;
@@ -183,13 +174,13 @@ DEVICE bool by_warps(const Update& call, const Team team, const int from, const 
       Weight own;
       own.load(row, k);
       own.load_gradient(row, k);
-      own.descend(decision);
+      descend(own.value, own.first, own.second, own.gradient, step);
       own.store(row, k);
     }
   }
   return true;
 #else
-  (void)call; (void)team; (void)from; (void)until; (void)decision;
+  (void)call; (void)team; (void)from; (void)until; (void)step;
   return false;
 #endif
 }
@@ -207,12 +198,12 @@ DEVICE void update_share(const Update& call, const Team team, Workspace& work, c
   if (loads) ahead.load(first, team.rank);
   await_previous();  // equal(dropped statement): a CPU launch has ended by then
   if (loads) ahead.load_gradient(first, team.rank);
-  Report report;
-  if (e == 0) report.load(call, team);  // equal(dropped condition): more work, same result
-  const Decision decision = decide_step(call, team, work);
-  if (e == 0) report.store(call, team, decision);
-  if (decision.verdict != SOUND) return;
-  if (by_warps(call, team, from, until, decision)) return;
+  StepRecord record;
+  if (e == 0) record.load(call, team);  // equal(dropped condition): more work, same result
+  const AdamStep step = decide_step(call, team, work);
+  if (e == 0) record.store(call, team, step);
+  if (step.verdict != SOUND) return;
+  if (by_warps(call, team, from, until, step)) return;
   NO_UNROLL for (int r = from; r < until; ++r) {
     const WeightRow row = weight_row(call, r);
     NO_UNROLL for (int k : team.each(row.columns)) {  // a GPU's members have one or two: short code is sooner there
@@ -223,7 +214,7 @@ DEVICE void update_share(const Update& call, const Team team, Workspace& work, c
         own.load(row, k);
         own.load_gradient(row, k);
       }
-      own.descend(decision);
+      descend(own.value, own.first, own.second, own.gradient, step);
       own.store(row, k);
     }
     if (call.copies == nullptr) continue;

@@ -6,7 +6,6 @@
 // A Network is generated: OBS, PARAMETERS, TOWERS, LAYERS, RELU, width(tower, layer), AGENTS (rows of one environment), and
 // COPIED (numbers of `copies` that forward passes read, as layers.cuh has them).
 #pragma once
-#include "learn/neuron.cuh"
 
 namespace policy {
 

@@ -10,7 +10,8 @@
 #include "train/choices.cuh"
 #include "train/boxes.cuh"
 #include "generated/policies.cuh"
-#include "learn/neuron.cuh"
+#define APPROXIMATE BY_MATRIX_UNITS
+#include "learn/functions.cuh"
 #if BY_MATRIX_UNITS
 #include "play/tensor.cuh"
 #else

@@ -6,10 +6,7 @@
 //
 // A Network is generated, as for perceptron.cuh; FIRST_TOWER: towers of the policies before it.
 #pragma once
-#define APPROXIMATE 1
-#include "learn/functions.cuh"
 #include "learn/mma/matrix_units.cuh"
-#include "learn/neuron.cuh"
 
 namespace policy {
 
@@ -113,8 +110,7 @@ template <class Network> DEVICE void begin_tile(const Crew crew, Tile<Network>& 
 
 // Two results of a hidden layer, as the next layer takes them.
 template <class Network> DEVICE u32 activated(const float c, const float d) {
-  if constexpr (Network::RELU) return pair(activation<true>(c), activation<true>(d));
-  else return pair(hyperbolic_tangent(c), hyperbolic_tangent(d));
+  return pair(activation<Network::RELU>(c), activation<Network::RELU>(d));
 }
 // Results (m, n) and (m, n + 1) of the last layer of tower T.
 template <class Network, int T>

@@ -197,7 +197,7 @@ JUDGES = {
     "learn/wide/wide_weights.cu": [*WIDE[:2], WIDE[-1]],
     "learn/observations.cuh": PASSES_AND_DRAWS,
     "learn/wide/slabs.cuh": [*PASSES[:2], *WIDE],
-    "learn/functions.cuh": LOSSES,
+    "learn/functions.cuh": [*LOSSES, *NETWORK, *TENSOR],
     **{f"learn/{name}": [*MINIBATCHES, *LOSSES] for name in ("minibatches.cuh", "sums.cuh")},
     "learn/minibatches.cu": [*MINIBATCHES, ROWS_OF + "all_bits_of_an_iterations_number_draw_others", *LOSSES, RECORDED],
     "learn/loss.cuh": [BOUND, *LOSSES],
@@ -214,7 +214,7 @@ JUDGES = {
     "learn/adam.cuh": [*STEPS, RECORDED, "tests/kernels/learn/test_resident.py"],
     **{
         f"learn/{name}": ["tests/kernels/learn/test_resident.py"]
-        for name in ("resident.cu", "resident.cuh", "group_resident.cu")
+        for name in ("mma/resident.cu", "mma/resident.cuh", "hopper/group_resident.cu")
     },
     "learn/initial.cu": [
         "tests/training/test_learner.py::test_one_vector_is_the_normal_numbers_of_its_agent_layer_and_part",
@@ -235,7 +235,6 @@ JUDGES = {
         "tests/kernels/learn/test_statistics.py::test_returns_are_discounted_until_their_episode_ends",
         "tests/kernels/learn/test_statistics.py::test_returns_of_a_pause_are_those_of_the_step_before_it",
     ],
-    "learn/neuron.cuh": NETWORK,
     "play/perceptron.cuh": [
         *(
             PLAY + f"one_launch_has_the_bytes_of_many[{name}]"

@@ -14,6 +14,7 @@ import re
 import struct
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,13 +22,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from cupydrive import envs
 from cupydrive.codegen.diagnostics import NVRTC_WARNINGS
-from cupydrive.codegen.layout import Layout, Observations
+from cupydrive.codegen.layout import Layout, Observations, PlayLayout
 from cupydrive.codegen.source import assemble
 from cupydrive.executors.ranks import Shard
 from cupydrive.playing.policy import make_distribution
 from cupydrive.training.algorithms import PPO
-from cupydrive.training.algorithms.kernels.gradients import forward_unit, gradient_unit, minibatch_unit
+from cupydrive.training.algorithms.kernels import gradients, play, resident, statistics, tensor, wide
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
+from cupydrive.training.algorithms.kernels.tensor import Way
+from cupydrive.training.begin import make_run
 
 OPTIONS = ["-std=c++17", "--fmad=false", "-ftz=true", "--device-as-default-execution-space", *NVRTC_WARNINGS]
 LAYOUT_BYTES = 99 * 1024
@@ -55,12 +58,24 @@ CASES = [
     ("tag_continuous", {}, Layout(128, 1, False, False, STAGED)),
     *(("tag_continuous", {"num_taggers": 5, "num_runners": 1000}, Layout(n, observations=STAGED)) for n in (256, 512)),
 ]
-# PPO of CartPole: settings, number of copies, and a file of kernels/learn.
+# PPO of CartPole: settings, number of environments, and a file of kernels/learn or a ``Way`` to compute gradients.
+EXACT = ("exact/gradient", "exact/forward", "update", "minibatches")
+GRADIENTS = [Way("mma/tensor_gradient", 128, 256), Way("mma/tensor_gradient", 64, 128), tensor.GROUPS]
+RESIDENT = [Way("mma/resident", 32, 256), resident.GROUP_RESIDENT]
+WIDE = ("wide/wide_weights", "wide/wide_forward", "wide/wide_gradient", "wide/wide_sums", "update")
 LEARNERS = [
-    ({"shared_layers": shared}, n, file)
-    for shared in (True, False)
-    for n in (65_536, 256)
-    for file in ("gradient", "forward", "update", "minibatches")
+    *(({"shared_layers": shared}, n, file) for shared in (True, False) for n in (65_536, 256) for file in EXACT),
+    *(({"shared_layers": shared}, 65_536, way) for shared in (True, False) for way in GRADIENTS),
+    *(({"shared_layers": shared}, n, "mma/forward") for shared in (True, False) for n in (65_536, 256)),
+    *(({"shared_layers": way is resident.GROUP_RESIDENT}, 16, way) for way in RESIDENT),
+    ({"shared_layers": True, "activation": "relu"}, 16, RESIDENT[0]),
+    ({"shared_layers": True, "activation": "relu"}, 16, RESIDENT[1]),
+    *(({"hidden": (256, 256)}, 4096, file) for file in WIDE),
+    ({}, 65_536, "statistics"),
+]
+# Settings of PPO, an environment, its copies in a crew, and whether policies use tensor cores.
+PLAYERS = [({"shared_layers": True}, "cartpole", 16, tensor_cores) for tensor_cores in (False, True)] + [
+    ({"hidden": (20, 16), "activation": "relu"}, "tag_grid", 2, tensor_cores) for tensor_cores in (False, True)
 ]
 H200 = SimpleNamespace(max_team=1024, team_bytes=227 * 1024, processors=132)
 REGISTERS, FRAME = 0x2F, 0x11  # attributes of the section .nv.info: of a function, by its symbol
@@ -74,28 +89,51 @@ def environment_unit(name, given, layout):
 
 
 def learner_unit(given, n, file):
-    """Return the ``Unit`` of one file of the learner for ``n`` copies of CartPole, as an H200 gets it."""
+    """Return the ``Unit`` of one file of the learner for ``n`` environments of CartPole, as an H200 gets it."""
     config, spec = PPO(**given), envs.get("cartpole")
     group = spec.groups(spec.make_params())[0]
     distribution = make_distribution(group, config.distribution)
     layout = NetworkLayout.of(config, group.obs_dim, distribution.size)
-    if file == "gradient":
-        return gradient_unit(layout, distribution, config, (Shard(n), config.num_steps, [1]), H200)
-    if file == "minibatches":
-        return minibatch_unit(config, (Shard(65_536), 32, [1]), H200)
-    if file == "forward":
-        return forward_unit(layout, distribution, H200, n)[1]
-    return layout.unit(file, H200)
+    network, sizes = (layout, distribution), (Shard(n), config.num_steps, [1])
+    if isinstance(file, Way):
+        return tensor.gradient_unit(*network, config, sizes, H200, file)
+    make = {
+        "exact/gradient": lambda: gradients.gradient_unit(*network, config, sizes, H200),
+        "exact/forward": lambda: gradients.forward_unit(*network, H200, n)[1],
+        "mma/forward": lambda: tensor.forward_unit(*network, H200, n)[1],
+        "minibatches": lambda: gradients.minibatch_unit(config, (Shard(65_536), 32, [1]), H200),
+        "statistics": statistics.statistics_unit,
+        "update": lambda: layout.unit("update", H200),
+        "wide/wide_weights": lambda: wide.weights_unit(layout, H200),
+        "wide/wide_forward": lambda: wide.forward_unit(*network, H200, n)[1],
+        "wide/wide_gradient": lambda: wide.gradient_units(*network, config, sizes, H200)[0],
+        "wide/wide_sums": lambda: wide.gradient_units(*network, config, sizes, H200)[1],
+    }
+    return make[file]()
+
+
+def player_unit(given, name, num_envs, tensor_cores):
+    """Return the ``Unit`` of a rollout in one launch."""
+    run = make_run(name, PPO(**given), num_envs=num_envs, device="cpu", learner="kernels")
+    policies = [replace(policy, tensor=tensor_cores) for policy in play.policies_of(run.batch, run.rollout.player_of)]
+    return play.play_unit(run.batch, policies, PlayLayout(1, num_envs, crews=4))
+
+
+def unit_of(case):
+    """Return the ``Unit`` of one case."""
+    if case in PLAYERS:
+        return player_unit(*case)
+    return learner_unit(*case) if case in LEARNERS else environment_unit(*case)
 
 
 def cubin(case, architecture):
     """Return the machine code of one case."""
     from cuda.bindings import nvrtc
 
-    unit = learner_unit(*case) if case in LEARNERS else environment_unit(*case)
+    unit = unit_of(case)
     text = re.sub(r"^#line.*$", "", unit.text, flags=re.M)
     _, program = nvrtc.nvrtcCreateProgram(text.encode(), b"unit.cu", 0, [], [])
-    options = [*OPTIONS, f"-arch=sm_{architecture}"]
+    options = [*OPTIONS, f"-arch=sm_{architecture}{'a' if unit.architecture_specific else ''}"]
     (code,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
     if int(code):
         raise SystemExit(f"{case} does not compile: python -m pytest tests/executors/test_nvrtc.py says why")
@@ -143,10 +181,10 @@ def measured(case, architecture):
     return " ".join(str(part) for part in case if part != {}), functions(cubin(case, architecture))
 
 
-def main(path, other, architecture):
+def main(path, other, architecture, only):
     """Write what the kernels are, and print what differs."""
     with ProcessPoolExecutor() as pool:
-        cases = CASES + LEARNERS
+        cases = [case for case in CASES + LEARNERS + PLAYERS if re.search(only, " ".join(map(str, case)))]
         found = dict(pool.map(measured, cases, [architecture] * len(cases)))
     path.write_text(json.dumps(found, indent=1) + "\n")
     if other is None:
@@ -167,5 +205,6 @@ if __name__ == "__main__":
     parser.add_argument("path", type=Path, help="where to write them, as JSON")
     parser.add_argument("--to", type=Path, help="a file that another commit has written")
     parser.add_argument("--architecture", type=int, default=90)
+    parser.add_argument("--only", default="", help="a regular expression: cases whose name has a match")
     given = parser.parse_args()
-    main(given.path, given.to, given.architecture)
+    main(given.path, given.to, given.architecture, given.only)

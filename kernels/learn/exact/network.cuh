@@ -4,7 +4,6 @@
 #pragma once
 #include "learn/exact/multiply.cuh"
 #include "learn/layers.cuh"
-#include "learn/neuron.cuh"
 
 constexpr int TILE_FLOATS = TILE * before(OUTPUTS, TOWERS, 0);
 
@@ -53,15 +52,6 @@ struct Tile {
   }
 };
 
-DEVICE float activation(float x) { return policy::activation<RELU>(x); }
-// The activation's derivative, from its result.
-DEVICE float activation_slope(float y) {
-  if constexpr (RELU) return y > 0.0f ? 1.0f : 0.0f;
-  else return 1.0f - y * y;
-}
-
-using policy::seen;
-
 // A member reads a row's observation as a whole if it is short, else one in SHARERS of its entries.
 constexpr int SHARERS = TEAM == 1 || OBS <= 8 ? 1 : OBS;  // equal(swap <=): speed only
 
@@ -91,7 +81,7 @@ template <int STRIDE, bool LAST> struct Activate {
   DEVICE void four(const int m, const int n) const {
     Four some;
     some.load(out + m * STRIDE + n);
-    UNROLL for (float& sum : some.of) sum = activation(sum);
+    UNROLL for (float& sum : some.of) sum = activation<RELU>(sum);
     some.store(out + m * STRIDE + n);
   }
 };
@@ -113,7 +103,7 @@ template <int T, int L> DEVICE void forward_from(const Team team, Tile& tile, co
             constexpr int N = sizeof(some) / sizeof(float);
             float sums[N];
             some.store(sums);
-            for (int j = 0; j < N; ++j) to[j] = activation(sums[j]);
+            for (int j = 0; j < N; ++j) to[j] = activation<RELU>(sums[j]);
           }
         },
         Activate<Here::OUT_PAD, Here::LAST>{out});
@@ -164,13 +154,13 @@ DEVICE void backward_from(const Team team, Tile& tile, float* spare, const int r
           if constexpr (TEAM > 1) {
             Four results;
             results.load(inputs + at);
-            UNROLL for (int j = 0; j < 4; ++j) results.of[j] = some.of[j] * activation_slope(results.of[j]);
+            UNROLL for (int j = 0; j < 4; ++j) results.of[j] = some.of[j] * activation_gradient<RELU>(results.of[j]);
             results.store(to + at);
           } else {
             constexpr int N = sizeof(some) / sizeof(float);
             float sums[N];
             some.store(sums);
-            for (int j = 0; j < N; ++j) to[at + j] = sums[j] * activation_slope(inputs[at + j]);
+            for (int j = 0; j < N; ++j) to[at + j] = sums[j] * activation_gradient<RELU>(inputs[at + j]);
           }
         });
   }

@@ -171,7 +171,7 @@ DEVICE void add_up(const Team team, Workspace& work, Gradient<0>& gradient, cons
 // The step of all that this member keeps, and its weights, rounded, to where products read them. Who multiplies by them must
 // sync. All is loaded, then computed, then stored: what a store might change the compiler loads behind it.
 DEVICE void descend_all(const Team team, Workspace& work, Gradient<0>& gradient, const BiasSlopes& biases, Kept& kept,
-                        const Decision& decision) {
+                        const AdamStep& step) {
   Two first[PAIRS], second[PAIRS];
   UNROLL for (int k = 0; k < PAIRS; ++k) {
     first[k] = work.first[k * TEAM + team.rank];
@@ -180,9 +180,9 @@ DEVICE void descend_all(const Team team, Workspace& work, Gradient<0>& gradient,
   each_pair(team, gradient, [&](auto own, int k, int m, int n, float c, float d) INLINED {
     typedef decltype(own) Own;
     const float slopes[2] = {Own::spot(m, n).tensor < 0 ? 0.0f : c, Own::spot(m, n + 1).tensor < 0 ? 0.0f : d};
-    UNROLL for (int j = 0; j < 2; ++j) descend(kept.value[2 * k + j], first[k].of[j], second[k].of[j], slopes[j], decision);
+    UNROLL for (int j = 0; j < 2; ++j) descend(kept.value[2 * k + j], first[k].of[j], second[k].of[j], slopes[j], step);
   });
-  each_bias(team, [&](int j, int) INLINED { descend(kept.bias[j], kept.first[j], kept.second[j], biases.of[j], decision); });
+  each_bias(team, [&](int j, int) INLINED { descend(kept.bias[j], kept.first[j], kept.second[j], biases.of[j], step); });
   UNROLL for (int k = 0; k < PAIRS; ++k) {
     work.first[k * TEAM + team.rank] = first[k];
     work.second[k * TEAM + team.rank] = second[k];
@@ -194,7 +194,7 @@ DEVICE void descend_all(const Team team, Workspace& work, Gradient<0>& gradient,
 
 // Leaves the gradient of a minibatch, which no step follows, for whoever looks at it.
 DEVICE void show(const Update& call, const Team team, Workspace& work, Gradient<0>& gradient, const int verdict) {
-  if (team.leader()) call.prospect->verdict = verdict;
+  if (team.leader()) call.step_size->verdict = verdict;
   if (verdict == SKIPPED) return;
   gradient.store(team, work.tower, call.total);
   for (int j : team.each(REPORTED)) call.total[NUMBERS + j] = work.reported[j];
@@ -218,7 +218,7 @@ struct Tiles {
 DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& work) {
   const Update& update = call.update;
   const Learn& learn = call.about.learn;
-  Course course(call, team);
+  Optimizer optimizer(call, team);
   Tower<0>& tower = work.tower;
   Tiles behind(call);  // the tile whose rows are looked for next
   int turn = 0;
@@ -234,14 +234,14 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
   team.sync();
   EntriesAhead ahead;
   ahead.load(learn, team, work.rows.row[0]);
-  for (int k = call.from; course.reaches(k); ++k) {
+  for (int k = call.from; optimizer.reaches(k); ++k) {
     const Moments moments = learn.moments[k];
-    const Coming coming(course.rates, course.now);
+    const StepSize size = optimizer.next_size();
     float reported[REPORTED] = {};
     gradient.clear();
     int left = call.tiles;
     do {
-      add_tile(learn, course.of, moments, team, tower, work.rows, turn, ahead, gradient, reported, [&](int m) INLINED {
+      add_tile(learn, optimizer.of, moments, team, tower, work.rows, turn, ahead, gradient, reported, [&](int m) INLINED {
         return behind.row(call, m);
       });
       behind.next(call);
@@ -251,17 +251,17 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
     team.sync();  // equal(dropped sync): a CPU has finished it at once
     const BiasSlopes biases(team, gradient.template of<LAYERS - 1>(), tower);
     add_up(team, work, gradient, biases, reported);
-    const Decision decision = course.decide(coming, work.square, work.reported, moments.inverse);
-    if (call.looks) return show(update, team, work, gradient, decision.verdict);
-    course.go_on(team, decision, work.reported, moments.inverse, k, [&]() INLINED {
-      descend_all(team, work, gradient, biases, kept, decision);
+    const AdamStep step = optimizer.decide(size, work.square, work.reported, moments.inverse);
+    if (call.looks) return show(update, team, work, gradient, step.verdict);
+    optimizer.go_on(team, step, work.reported, moments.inverse, k, [&]() INLINED {
+      descend_all(team, work, gradient, biases, kept, step);
     });
     publish();
     team.sync();
   }
   if (call.looks) return show(update, team, work, gradient, SKIPPED);
   leave(update, team, gradient, work, kept);
-  course.leave(team);
+  optimizer.store(team);
 }
 
 // So many leave a thread 255 registers. How many blocks have room for the rest, their memory says.

@@ -112,7 +112,7 @@ DEVICE void forward(const Team team, Tower<T>& tower, const Factors<K>& inputs, 
     });
   } else {
     Factors<entries(T, L + 1)> outputs;
-    change_pairs(outputs, sums, [](float c, float d, u32) INLINED { return pair(activate(c), activate(d)); });
+    change_pairs(outputs, sums, [](float c, float d, u32) INLINED { return pair(activation<RELU>(c), activation<RELU>(d)); });
     // equal(dropped sync): a CPU has finished it at once
     if constexpr (L == 0) team.sync();  // all have awaited the sums over the tile before, whose rows make room now
     outputs.store(team, tower.template inputs_of<L + 1>(turn));
@@ -173,7 +173,7 @@ template <int T> struct Gradient<T, LAYERS> {
 
 // The activation's derivatives, from two results.
 DEVICE u32 slopes_of(const u32 both) {
-  if constexpr (RELU) return pair(slope_of(first_of(both)), slope_of(second_of(both)));
+  if constexpr (RELU) return pair(activation_gradient<RELU>(first_of(both)), activation_gradient<RELU>(second_of(both)));
   else return one_minus_square(both);
 }
 // Begins to add to the gradients of layers L, L - 1, ..., 0; all members see the derivatives by the outputs of layer L.

@@ -98,7 +98,7 @@ DEVICE void learn_tower(const TensorLearn& about, const Losses& losses, const Te
 // ---- the step ----
 
 // All members see the gradient, and those that summed up what is reported have done so before its sync.
-DEVICE Decision decide(const Course& course, const Team team, Workspace& work, const Coming& coming, const float inverse) {
+DEVICE AdamStep decide(const Optimizer& optimizer, const Team team, Workspace& work, const StepSize& size, const float inverse) {
   const float* const total = work.total();
   Four squares{};
   UNROLL_TIMES(3) for (int i = team.rank; i < NUMBERS / 4; i += TEAM) {
@@ -109,11 +109,11 @@ DEVICE Decision decide(const Course& course, const Team team, Workspace& work, c
   const float square[1] = {(squares.of[0] + squares.of[1]) + (squares.of[2] + squares.of[3])};
   sum_members(team, square, work.squares, [&](int, float sum) INLINED { work.square = sum; });
   team.sync();
-  return course.decide(coming, work.square, work.reported, inverse);
+  return optimizer.decide(size, work.square, work.reported, inverse);
 }
 
 // Of all weights. Members take four side by side, which wait for nothing of each other.
-DEVICE void descend_all(const Team team, Workspace& work, const Decision& decision) {
+DEVICE void descend_all(const Team team, Workspace& work, const AdamStep& step) {
   const float* const total = work.total();
   UNROLL_TIMES(3) for (int i = team.rank; i < NUMBERS / 4; i += TEAM) {
     Four value, first, second, gradient;
@@ -121,7 +121,7 @@ DEVICE void descend_all(const Team team, Workspace& work, const Decision& decisi
     first.load(work.first + 4 * i);
     second.load(work.second + 4 * i);
     gradient.load(total + 4 * i);
-    UNROLL for (int j = 0; j < 4; ++j) descend(value.of[j], first.of[j], second.of[j], gradient.of[j], decision);
+    UNROLL for (int j = 0; j < 4; ++j) descend(value.of[j], first.of[j], second.of[j], gradient.of[j], step);
     value.store(work.weights + 4 * i);
     first.store(work.first + 4 * i);
     second.store(work.second + 4 * i);
@@ -130,7 +130,7 @@ DEVICE void descend_all(const Team team, Workspace& work, const Decision& decisi
 
 // Leaves the gradient of a minibatch, which no step follows, for whoever looks at it.
 DEVICE void show(const Update& call, const Team team, Workspace& work, const int verdict) {
-  if (team.leader()) call.prospect->verdict = verdict;
+  if (team.leader()) call.step_size->verdict = verdict;
   if (verdict == SKIPPED) return;
   for (int i : team.each(NUMBERS)) call.total[i] = work.total()[i];
   for (int j : team.each(REPORTED)) call.total[NUMBERS + j] = work.reported[j];
@@ -139,13 +139,13 @@ DEVICE void show(const Update& call, const Team team, Workspace& work, const int
 DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& work) {
   const Update& update = call.update;
   const Learn& learn = call.about.learn;
-  Course course(call, team);
+  Optimizer optimizer(call, team);
   FirstRows first;
   first.load(call, team, call.from);
   fetch(update, team, work);
-  for (int k = call.from; course.reaches(k); ++k) {
-    const Losses losses{course.of, learn.moments[k], true};
-    const Coming coming(course.rates, course.now);
+  for (int k = call.from; optimizer.reaches(k); ++k) {
+    const Losses losses{optimizer.of, learn.moments[k], true};
+    const StepSize size = optimizer.next_size();
     first.store(team, work.tile);
     learn_tower<0>(call.about, losses, team, work, k);
     if constexpr (TOWERS == 2) {
@@ -154,14 +154,14 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
     }
     if (k + 1 < call.until) first.load(call, team, k + 1);  // on their way during the step
     const float inverse = losses.moments.inverse;
-    const Decision decision = decide(course, team, work, coming, inverse);
-    if (call.looks) return show(update, team, work, decision.verdict);
-    course.go_on(team, decision, work.reported, inverse, k, [&]() INLINED { descend_all(team, work, decision); });
+    const AdamStep step = decide(optimizer, team, work, size, inverse);
+    if (call.looks) return show(update, team, work, step.verdict);
+    optimizer.go_on(team, step, work.reported, inverse, k, [&]() INLINED { descend_all(team, work, step); });
     team.sync();
   }
   if (call.looks) return show(update, team, work, SKIPPED);
   leave(update, team, work);
-  course.leave(team);
+  optimizer.store(team);
 }
 
 // So many leave a thread 128 registers. How many blocks have room for the rest, their memory says.

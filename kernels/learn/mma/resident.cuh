@@ -4,8 +4,8 @@
 // of few rows, which other blocks could not share: many members of a population have a block each.
 // Constants: those of layers.cuh, minibatches.cuh and loss.cuh.
 #pragma once
-#include "learn/adam.cuh"
 #include "learn/mma/tile.cuh"
+#include "learn/adam.cuh"
 
 constexpr int NUMBERS = GRADIENT_FLOATS - METRICS;  // of a gradient
 
@@ -43,110 +43,60 @@ struct Minibatch {
   }
 };
 
-// What all members know alike of the steps so far.
-struct Standing {
-  float skip, bad, step;
-  Corrections made;
-  DEVICE explicit Standing(const Update& call) : skip(*call.skip), bad(*call.bad), step(call.step[0]), made(*call.corrections) {}
-
-  DEVICE void leave(const Update& call, const Team team, const bool ends) const {
-    for (int k : team.each(TENSORS)) call.step[k] = step;
-    if (!team.leader()) return;
-    *call.corrections = made;
-    *call.bad = bad;
-    *call.skip = ends ? 0.0f : skip;
-    if (ends) *call.iteration += 1;
-  }
-};
-
-struct Rates {
-  float learning_rate, max_grad_norm;
-  DEVICE explicit Rates(const Update& call) : learning_rate(*call.learning_rate), max_grad_norm(*call.max_grad_norm) {}
-};
-
-// What this member adds to `metric_sums`.
-struct Report {
-  static constexpr int OWN = own_count(METRICS);
-  float metric[OWN];
-  DEVICE Report(const Update& call, const Team team) {
-    each(call, team, [&](int own, int k) INLINED { metric[own] = call.metric_sums[k]; });
-  }
-  template <class Visit> static DEVICE void each(const Update& call, const Team team, Visit visit) {
-    UNROLL for (int own = 0; own < OWN; ++own) {  // equal(swap <): no report is as long
-      const int k = team.rank + own * TEAM;
-      if (k <= call.reported) visit(own, k);
-    }
-  }
-  DEVICE void add(const Update& call, const Team team, const float* sums, const float inverse, const float norm) {
-    each(call, team, [&](int own, int k) INLINED {
-      // equal(swap <): the norm is taken instead
-      metric[own] += k == call.norm_at ? norm : k == call.reported ? 1.0f : sums[k < call.norm_at ? k : k - 1] * inverse;
-    });
-  }
-  DEVICE void leave(const Update& call, const Team team) const {
-    each(call, team, [&](int own, int k) INLINED { call.metric_sums[k] = metric[own]; });
-  }
-};
-
-// ---- the step ----
-
-// What is known of the next step before its gradient is.
-struct Coming {
-  float rate, root;  // the last one over the root, unlike update.cu's: each weight's step multiplies by it
-  DEVICE Coming(const Rates& rates, Standing& now) {
-    now.made = corrections_of(now.made, now.step + 1.0f);
-    rate = rates.learning_rate / now.made.first;
-    root = 1.0f / math::sqrt(now.made.second);
-  }
-};
-
-// One weight's step: struct Weight's, by the hardware's root and quotient, with one over the correction's root.
-DEVICE void descend(float& value, float& first, float& second, const float gradient, const Decision& decision) {
-  const float scaled = gradient * decision.scale;
-  first = math::fma(FIRST_RATE, scaled - first, first);
-  second = math::fma(1.0f - SECOND_RATE, second, SECOND_RATE * scaled * scaled);
-  value -= decision.rate * quotient(first, math::fma(square_root(second), decision.root, EPSILON));
-}
-
-// What a member knows of the steps from the first minibatch to the last.
-struct Course {
+// What a thread knows of the steps from the first minibatch to the last.
+struct Optimizer {
   const Resident& call;
   const Coefficients of;
-  const Rates rates;
-  Standing now;
+  const float learning_rate, max_grad_norm;
+  float skip, bad, step;
+  Corrections made;
   Report report;
-  DEVICE Course(const Resident& call, const Team team)
-      : call(call), of(call.about.learn), rates(call.update), now(call.update), report(call.update, team) {}
+  DEVICE Optimizer(const Resident& call, const Team team)
+      : call(call), of(call.about.learn), learning_rate(*call.update.learning_rate), max_grad_norm(*call.update.max_grad_norm),
+        skip(*call.update.skip), bad(*call.update.bad), step(call.update.step[0]), made(*call.update.corrections) {
+    report.load(call.update, team);
+  }
 
   // Whether minibatch k of all epochs is learnt from.
-  DEVICE bool reaches(const int k) const { return k < call.until && !(now.skip > 0.0f); }
-  // `square`: of the gradient's norm; `sums`: of what is reported, over a minibatch's rows.
-  DEVICE Decision decide(const Coming& coming, const float square, const float* sums, const float inverse) const {
-    // equal(swap +, swap -, constant 2): only whether it is finite is asked
-    const float loss = sums[0] * inverse - of.entropy * (sums[2] * inverse) + of.value * (sums[1] * inverse);
-    // equal(swap +): within the norm's rounding
-    const float norm = math::sqrt(square), scale = rates.max_grad_norm / (norm + 1e-6f);
-    const bool sound = is_finite(loss) && is_finite(norm) && !(now.bad > 0.0f);
-    return {sound ? SOUND : UNSOUND, norm, scale < 1.0f ? scale : 1.0f, coming.rate, coming.root};
+  DEVICE bool reaches(const int k) const { return k < call.until && !(skip > 0.0f); }
+  // Of the next step, before its gradient is known.
+  DEVICE StepSize next_size() {
+    made = corrections_of(made, step + 1.0f);
+    return step_size(SOUND, learning_rate, made);
   }
-  // What follows minibatch k: step(), if it may be taken.
-  template <class Step>
-  DEVICE void go_on(const Team team, const Decision& decision, const float* sums, const float inverse, const int k, Step step) {
-    if (decision.verdict != SOUND) {
-      now.bad = now.skip = 1.0f;
+  // `square`: of the gradient's norm; `sums`: of what is reported, over a minibatch's rows.
+  DEVICE AdamStep decide(StepSize size, const float square, const float* sums, const float inverse) const {
+    const bool sound = is_finite(loss_of(sums, inverse, of.entropy, of.value)) && !(bad > 0.0f);
+    size.verdict = sound ? SOUND : UNSOUND;
+    return clipped_step(size, math::sqrt(square), max_grad_norm);
+  }
+  // What follows minibatch k: take_step(), if it may be taken.
+  template <class Take>
+  DEVICE void go_on(const Team team, const AdamStep& now, const float* sums, const float inverse, const int k, Take take_step) {
+    if (now.verdict != SOUND) {
+      bad = skip = 1.0f;
       return;
     }
     const float target_kl = call.update.target_kl;
     const bool epoch_ends = (k + 1) % call.about.learn.minibatches == 0;
     // equal(swap > 2): no mean is the limit exactly
     const bool too_far = epoch_ends && target_kl > 0.0f && sums[4] * inverse > target_kl;
-    report.add(call.update, team, sums, inverse, decision.norm);
-    step();
-    now.step += 1.0f;
-    if (too_far) now.skip = 1.0f;
+    report.add(call.update, team, now.norm, [&](int, int number) INLINED {
+      return Report::change(call.update, number, sums, inverse);
+    });
+    take_step();
+    step += 1.0f;
+    if (too_far) skip = 1.0f;
   }
-  DEVICE void leave(const Team team) const {
-    report.leave(call.update, team);
-    now.leave(call.update, team, call.until == call.about.learn.epochs * call.about.learn.minibatches);
+  DEVICE void store(const Team team) const {
+    const Update& update = call.update;
+    const bool ends = call.until == call.about.learn.epochs * call.about.learn.minibatches;
+    report.store(update, team);
+    for (int k : team.each(TENSORS)) update.step[k] = step;
+    if (!team.leader()) return;
+    *update.corrections = made;
+    *update.bad = bad;
+    *update.skip = ends ? 0.0f : skip;
+    if (ends) *update.iteration += 1;
   }
 };

@@ -77,7 +77,7 @@ template <int T, int L = 0> DEVICE void forward(const Team team, Tower<T>& tower
           c += biases[n];
           d += biases[n + 1];
           if constexpr (Here::LAST) { tower.results_of(m)[n] = c; tower.results_of(m)[n + 1] = d; }
-          else tower.template outputs_of<L>().two(m, n) = pair(activate(c), activate(d));
+          else tower.template outputs_of<L>().two(m, n) = pair(activation<RELU>(c), activation<RELU>(d));
         });
     team.sync();
     forward<T, L + 1>(team, tower);
@@ -122,7 +122,7 @@ template <int T, int L = LAYERS - 1> DEVICE void backward(const Team team, Tower
     product<ROWS, Here::IN_PAD, Here::OUT_PAD, false>(
         team, slopes, tower.template weights_of<L>(), [&](int m, int n, float c, float d) INLINED {
           u32& both = inputs.two(m, n);
-          both = pair(c * slope_of(first_of(both)), d * slope_of(second_of(both)));
+          both = pair(c * activation_gradient<RELU>(first_of(both)), d * activation_gradient<RELU>(second_of(both)));
         });
     team.sync();
     backward<T, L - 1>(team, tower, gradient);

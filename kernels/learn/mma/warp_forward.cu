@@ -50,7 +50,7 @@ DEVICE void forward_rows_of(const int lane, Workspace& work, WarpMemory& own, co
   } else {
     RowFactors<Here::OUT_PAD> outputs;
     multiply_rows<Here::OUT_PAD>(lane, left, weights.template weights_of<L>(), [&](Spot spot, float c, float d) INLINED {
-      outputs.put(spot, activate(c + biases[spot.n]), activate(d + biases[spot.n + 1]));
+      outputs.put(spot, activation<RELU>(c + biases[spot.n]), activation<RELU>(d + biases[spot.n + 1]));
     });
     forward_rows_of<T, L + 1>(lane, work, own, outputs);
   }

@@ -195,7 +195,7 @@ DEVICE void wide_forward(const Team team, WideTower<T>& tower, const Weights& we
       team, tower.template inputs_of<L>(), weights.forward(Here{}), [&](int n) INLINED { return weights.bias(Here{}, n); },
       [&](int m, int n, float c, float d) INLINED {
         if constexpr (Here::LAST) { tower.results_of(m)[n] = c; tower.results_of(m)[n + 1] = d; }
-        else tower.template outputs_of<L>().two(m, n) = pair(activate(c), activate(d));
+        else tower.template outputs_of<L>().two(m, n) = pair(activation<RELU>(c), activation<RELU>(d));
       });
   team.sync();
   if constexpr (!Here::LAST) {
@@ -216,7 +216,7 @@ DEVICE void wide_backward(const Team team, WideTower<T>& tower, const Weights& w
         team, tower.template outputs_of<L>(), weights.backward(Here{}), [](int) INLINED { return 0.0f; },
         [&](int m, int n, float c, float d) INLINED {
           u32& both = inputs.two(m, n);
-          both = pair(c * slope_of(first_of(both)), d * slope_of(second_of(both)));
+          both = pair(c * activation_gradient<RELU>(first_of(both)), d * activation_gradient<RELU>(second_of(both)));
         });
     team.sync();
     wide_backward<T, L - 1>(team, tower, weights, left);

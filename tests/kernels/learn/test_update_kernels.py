@@ -27,7 +27,7 @@ def made(how, pieces, parts=1, strips=1, shares=1, copied=True, target=None, inv
     shared = {name: walled(torch.tensor(value)) for name, value in (usual | numbers).items()}
     shared |= {"iteration": torch.tensor([3]), "metric_sums": walled(torch.zeros(len(REPORTED) + 1))}
     steps = (Steps if copied else UncopiedSteps)(HostExecutor(**how), LAYOUT, weights, REPORTED, shared)
-    for name in ("steps", "total", "squares", "copies", "prospect", "corrections"):
+    for name in ("steps", "total", "squares", "copies", "step_size", "corrections"):
         setattr(steps, name, walled(getattr(steps, name)))
     steps.first, steps.second = ([walled(p) for p in of] for of in (steps.first, steps.second))
     steps.shares, moments = shares, torch.full((2, 2, 4), inverse)

@@ -43,7 +43,7 @@ class Steps:
         self.copies = torch.zeros(layout.copied, dtype=torch.float32, device=device) if self.copied else None
         self.total = torch.zeros(layout.gradient, dtype=torch.float32, device=device)
         self.squares = torch.zeros(layout.gradient // PAD - 1, dtype=torch.float32, device=device)
-        self.prospect, self.corrections = (torch.zeros(3, dtype=torch.float32, device=device) for _ in range(2))
+        self.step_size, self.corrections = (torch.zeros(3, dtype=torch.float32, device=device) for _ in range(2))
         # Each team finds out by itself what happens: a CPU's thread for many rows at once.
         teams = executor.processors * (TEAMS_AT_ONCE if executor.max_team > 1 else 1)
         self.shares, self.processors = min(layout.rows, teams), executor.processors
@@ -63,7 +63,7 @@ class Steps:
             "norm_at": self.reported.index("grad_norm"),
         }
         pointers = {"inverse": None, "partials": gradients.sums, "total": self.total, "squares": self.squares}
-        pointers |= {"prospect": self.prospect, "corrections": self.corrections}
+        pointers |= {"step_size": self.step_size, "corrections": self.corrections}
         names = ("learning_rate", "ent_coef", "vf_coef", "max_grad_norm", "skip", "bad", "iteration")
         pointers |= {name: self.shared[name] for name in names}
         pointers |= {"metric_sums": self.shared["metric_sums"], "step": self.steps, "copies": self.copies}
@@ -112,7 +112,7 @@ class Steps:
         gradients = self.gradients_of(self.total)
         norm = torch.linalg.vector_norm(torch.cat([gradient.reshape(-1) for gradient in gradients]))
         reported = [norm if k == norm_at else sums[k - (k > norm_at)] for k in range(len(self.reported))]
-        skipped = self.prospect.view(torch.int32)[0] == SKIPPED
+        skipped = self.step_size.view(torch.int32)[0] == SKIPPED
         return loss, reported, self.weights, gradients, skipped
 
     def gradients_of(self, total):
