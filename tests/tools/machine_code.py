@@ -66,7 +66,7 @@ WIDE = ("wide/wide_weights", "wide/wide_forward", "wide/wide_gradient", "wide/wi
 LEARNERS = [
     *(({"shared_layers": shared}, n, file) for shared in (True, False) for n in (65_536, 256) for file in EXACT),
     *(({"shared_layers": shared}, 65_536, way) for shared in (True, False) for way in GRADIENTS),
-    *(({"shared_layers": shared}, n, "mma/forward") for shared in (True, False) for n in (65_536, 256)),
+    *(({"shared_layers": shared}, n, "mma/forward") for shared in (True, False) for n in (2**20, 256)),
     *(({"shared_layers": way is resident.GROUP_RESIDENT}, 16, way) for way in RESIDENT),
     ({"shared_layers": True, "activation": "relu"}, 16, RESIDENT[0]),
     ({"shared_layers": True, "activation": "relu"}, 16, RESIDENT[1]),

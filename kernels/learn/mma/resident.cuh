@@ -65,10 +65,10 @@ struct Optimizer {
     return step_size(SOUND, learning_rate, made);
   }
   // `square`: of the gradient's norm; `sums`: of what is reported, over a minibatch's rows.
-  DEVICE AdamStep decide(StepSize size, const float square, const float* sums, const float inverse) const {
-    const bool sound = is_finite(loss_of(sums, inverse, of.entropy, of.value)) && !(bad > 0.0f);
-    size.verdict = sound ? SOUND : UNSOUND;
-    return clipped_step(size, math::sqrt(square), max_grad_norm);
+  DEVICE AdamStep decide(const StepSize& size, const float square, const float* sums, const float inverse) const {
+    AdamStep now = clipped_step(size, math::sqrt(square), max_grad_norm);
+    if (!is_finite(loss_of(sums, inverse, of.entropy, of.value)) || bad > 0.0f) now.verdict = UNSOUND;
+    return now;
   }
   // What follows minibatch k: take_step(), if it may be taken.
   template <class Take>

@@ -27,8 +27,8 @@ template <int T> struct TowerWeights {
 
   template <int L> DEVICE auto weights_of() { return Matrix<Layer<T, L>::IN_PAD>{weights + taken(Part::WEIGHTS, T, L)}; }
 };
-// And rows of it.
-template <int T> struct Tower : TowerWeights<T> {
+// And rows of it; `Base` has its weights, or nothing.
+template <int T, class Base> struct TowerRows : Base {
   // equal(constant): memory banks, on a GPU only
   static constexpr int RESULTS = padded(WIDTH[T][LAYERS]) + 1;  // of one row; an odd number of words: rows in different banks
   alignas(16) bf16 entries[ROWS * taken(Part::ENTRIES, T, LAYERS)];
@@ -44,6 +44,7 @@ template <int T> struct Tower : TowerWeights<T> {
   // The last layer's outputs of row m: parameters of the distribution, or the value, or both.
   DEVICE float* results_of(int m) { return results + m * RESULTS; }
 };
+template <int T> using Tower = TowerRows<T, TowerWeights<T>>;
 
 template <int T, int L = 0> DEVICE void load_layers(const Team team, TowerWeights<T>& tower, const float* const* tensors) {
   if constexpr (L < LAYERS) {

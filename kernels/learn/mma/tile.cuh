@@ -4,6 +4,7 @@
 // `outputs_of<layer>()`, matrices of bfloat16. Constants: those of layers.cuh, minibatches.cuh and loss.cuh.
 #pragma once
 #include "learn/mma/tensor_layers.cuh"
+#include "learn/mma/warps.cuh"
 #include "learn/loss.cuh"
 
 constexpr int MOST_BLOCKS = 128;  // that environments are shared among
@@ -47,6 +48,21 @@ template <class Work> DEVICE void learn_piece(const TensorLearn& call, const Tea
   float* const sums = call.learn.partials + (size_type)piece * GRADIENT_FLOATS;
   if (piece % TOWERS == 0) learn_tower(TowerNumber<0>{}, call, team, work, share, shares, sums);
   else learn_tower(TowerNumber<TOWERS - 1>{}, call, team, work, share, shares, sums);
+}
+
+// What a block has of a tile besides the tower's rows.
+struct TileMemory {
+  int row[ROWS];               // as `Place` takes them; -1: none
+  float sums[REPORTED * WARPS];
+};
+
+constexpr int OWN_ROWS = own_count(ROWS);
+// visit(k, m): the k-th row of a tile that is this member's is m.
+template <class Visit> DEVICE void each_own_row(const Team team, Visit visit) {
+  UNROLL for (int k = 0; k < OWN_ROWS; ++k) {
+    const int m = team.rank + k * TEAM;
+    if (ROWS % TEAM == 0 || m < ROWS) visit(k, m);
+  }
 }
 
 // The observation of a row as it is in memory, null where there is no row; and entry d of it, 0 where there is none.

@@ -5,27 +5,13 @@
 #include "learn/mma/tensor.cuh"
 #include "learn/mma/tile.cuh"
 
-// What a block has of a tile besides the tower's rows.
-struct TileMemory {
-  int row[ROWS];               // as `Place` takes them; -1: none
-  float sums[REPORTED * WARPS];
-};
-
-// What one member loads of a tile, ahead of its use: some rows' numbers, or entries of observations.
-constexpr int OWN_ROWS = own_count(ROWS), OWN_ENTRIES = own_count(ROWS * OBS);
+// Entries of observations that one thread prefetches for a tile.
+constexpr int OWN_ENTRIES = own_count(ROWS * OBS);
 constexpr bool ENTRIES_AHEAD = OWN_ENTRIES <= 8;
 
 // Puts entry d of the observation of row m to where `forward` reads it.
 template <int T> DEVICE void put_entry(const Learn& call, Tower<T>& tower, const int m, const int d, const float x) {
   tower.observations().row(m)[d] = seen(x, call.center, call.scale, d);
-}
-
-// visit(k, m): the k-th row of a tile that is this member's is m.
-template <class Visit> DEVICE void each_own_row(const Team team, Visit visit) {
-  UNROLL for (int k = 0; k < OWN_ROWS; ++k) {
-    const int m = team.rank + k * TEAM;
-    if (ROWS % TEAM == 0 || m < ROWS) visit(k, m);
-  }
 }
 
 // What the losses of a minibatch's rows need besides the rows.
@@ -41,7 +27,6 @@ struct Losses {
 template <int T, class Begin, class Told>
 DEVICE void add_tiles(const Learn& call, Tower<T>& tower, TileMemory& memory, const Chunks& chunks, const Team team,
                       const int share, const int shares, float* sums, Begin begin, Told report) {
-  const auto each_row = [&](auto visit) INLINED { each_own_row(team, visit); };
   // visit(k, m, d): the k-th of its entries is entry d of the observation of row m.
   const auto each_entry = [&](auto visit) INLINED {
     UNROLL_TIMES(ENTRIES_AHEAD ? OWN_ENTRIES : 1) for (int k = 0; k < OWN_ENTRIES; ++k) {
@@ -68,14 +53,14 @@ DEVICE void add_tiles(const Learn& call, Tower<T>& tower, TileMemory& memory, co
     Transition row[OWN_ROWS];
     int next[OWN_ROWS];
     bool there[OWN_ROWS];
-    each_row([&](int k, int m) INLINED {
+    each_own_row(team, [&](int k, int m) INLINED {
       there[k] = memory.row[m] >= 0;
       if (there[k]) row[k].load(call, Place(call, memory.row[m]));  // equal(dropped condition): loaded of no row, unused
       next[k] = chunks.row(first + shares * ROWS + m);
     });
     team.sync();
     forward(team, tower);
-    each_row([&](int k, int m) INLINED {
+    each_own_row(team, [&](int k, int m) INLINED {
       float metric[METRICS];
       differentiate<T>(losses.of, tower, m, there[k], row[k], losses.moments, metric);
       UNROLL for (int j = 0; j < REPORTED; ++j) reported[j] += metric[j];  // equal(swap <): one number more, never read

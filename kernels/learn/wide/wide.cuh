@@ -136,21 +136,8 @@ DEVICE void wide_product(const Team team, const Matrix<A> a, const bf16* b, Star
 
 // ---- rows of a block ----
 
-// What a block has of tower T: as Tower<T> of tensor.cuh, but for the weights.
-template <int T> struct WideTower {
-  static constexpr int RESULTS = padded(WIDTH[T][LAYERS]) + 1;  // of one row; an odd number of words: rows in different banks
-  alignas(16) bf16 entries[ROWS * taken(Part::ENTRIES, T, LAYERS)];
-  float results[ROWS * RESULTS];
-
-  DEVICE Matrix<padded(OBS)> observations() { return {entries}; }
-  template <int L> DEVICE auto inputs_of() {
-    if constexpr (L == 0) return observations();
-    else return outputs_of<L - 1>();
-  }
-  // Outputs of the layer, or the derivatives by them.
-  template <int L> DEVICE auto outputs_of() { return Matrix<Layer<T, L>::OUT_PAD>{entries + ROWS * taken(Part::ENTRIES, T, L)}; }
-  DEVICE float* results_of(int m) { return results + m * RESULTS; }
-};
+struct NoWeights {};
+template <int T> using WideTower = TowerRows<T, NoWeights>;
 
 // Numbers of an observation that a member loads at once: rows begin where so many do.
 constexpr int PIECE = OBS % 4 == 0 ? 4 : OBS % 2 == 0 ? 2 : 1;

@@ -8,8 +8,7 @@
 
 struct Workspace {
   AnyTower<WideTower> tower;
-  int row[ROWS];               // as `Place` takes them; -1: none
-  float sums[REPORTED * WARPS];
+  TileMemory tile;
 };
 
 // Copies all rows of a matrix to `to`, where rows are side by side.
@@ -33,25 +32,19 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
   const size_type first = (size_type)tile * ROWS;
   for (int m : team.each(ROWS)) {
     const int i = tile * ROWS + m;
-    work.row[m] = i < about.count ? chunks.row(about.from + i) : -1;
+    work.tile.row[m] = i < about.count ? chunks.row(about.from + i) : -1;
   }
   team.sync();
-  put_observations(team, tower, call.center, call.scale, [&](int m) INLINED { return observation_of(call, work.row[m]); });
+  put_observations(team, tower, call.center, call.scale, [&](int m) INLINED { return observation_of(call, work.tile.row[m]); });
   team.sync();
   if constexpr (T == 0) leave(team, tower.observations(), about.rows + first * padded(OBS));
 
-  Transition row[own_count(ROWS)];
-  bool there[own_count(ROWS)];
-  const auto each_row = [&](auto visit) INLINED {
-    UNROLL for (int k = 0; k < own_count(ROWS); ++k) {
-      const int m = team.rank + k * TEAM;
-      if (ROWS % TEAM == 0 || m < ROWS) visit(k, m);
-    }
-  };
+  Transition row[OWN_ROWS];
+  bool there[OWN_ROWS];
   const auto load_rows = [&]() INLINED {  // they are on their way during the last layer
-    each_row([&](int k, int m) INLINED {
-      there[k] = work.row[m] >= 0;
-      if (there[k]) row[k].load(call, Place(call, work.row[m]));
+    each_own_row(team, [&](int k, int m) INLINED {
+      there[k] = work.tile.row[m] >= 0;
+      if (there[k]) row[k].load(call, Place(call, work.tile.row[m]));
     });
   };
   wide_forward(team, tower, weights, load_rows, [&](auto layer) INLINED {
@@ -60,7 +53,7 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
   });
   const Moments moments = call.moments[call.epoch * call.minibatches + call.minibatch];
   float reported[REPORTED] = {};
-  each_row([&](int k, int m) INLINED {
+  each_own_row(team, [&](int k, int m) INLINED {
     float metric[METRICS];
     differentiate<T>(of, tower, m, there[k], row[k], moments, metric);
     UNROLL for (int j = 0; j < REPORTED; ++j) reported[j] += metric[j];
@@ -71,7 +64,7 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
     leave(team, tower.template outputs_of<L>(), rows_of_slopes<T, L>(about) + first * decltype(layer)::OUT_PAD);
   });
   float* const sums = about.reported + ((size_type)tile * TOWERS + T) * METRICS;
-  sum_members(team, reported, work.sums, [&](int k, float sum) INLINED { sums[k] = sum; });
+  sum_members(team, reported, work.tile.sums, [&](int k, float sum) INLINED { sums[k] = sum; });
 }
 
 DEVICE void learn_tile(const WideLearn& call, const Team team, Workspace& work, const int e) {
