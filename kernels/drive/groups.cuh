@@ -78,7 +78,8 @@ template <class Kind> struct NearRows {
 };
 template <class Kind> using WorkRows = typename Choose<ROWS_NEAR, NearRows<Kind>, NoRows>::type;
 
-// Where a group's KeptRows are: a member's own, else in the workspace, if at all.
+// Where a group's KeptRows are, if there are any (KEPT): a member's own, or in the workspace.
+template <class Kind> constexpr bool KEPT = OWN<Kind> || ROWS_NEAR;
 template <class Kept, class Near> DEVICE Kept& kept_rows(Kept& own, Near&) { return own; }
 template <class Kind> DEVICE auto& kept_rows(NoRows&, NearRows<Kind>& near) { return near.kept; }
 
@@ -88,7 +89,6 @@ template <class Kind>
 DEVICE void fetch_actions_of(const Team team, NearRows<Kind>& near, const GroupRows<Kind>& rows, const size_type row) {
   copy_words<Kind::COUNT * Kind::HEADS>(team, near.action, rows.action + row * (Kind::COUNT * Kind::HEADS));
 }
-template <class Kind> DEVICE void fetch_actions_of(const Team, NoRows&, const GroupRows<Kind>&, const size_type) {}
 
 // Calls visit(k, i, head) for heads that this member draws actions of: those of its k-th agent i; or, of many heads, any, so that
 // the team's members draw as many each, and what they store lies side by side.
@@ -106,22 +106,23 @@ template <class Kind, class Visit> DEVICE void each_head(const Team team, const 
 }
 
 // Draws the random words of the next four steps' actions (struct Drawn).
-template <class Kind, int SLOTS> DEVICE void draw_ahead(const Team team, KeptRows<Kind, SLOTS>& kept, const Random& random) {
-  each_head<Kind>(team, [&](const int k, const int i, const int head) INLINED {
-    kept.drawn[kept.slot(k, i) * Kind::HEADS + head].template draw<Kind>(random.bits(Kind::FIRST_AGENT + i, head), head);
-  });
+template <class Kind, class Kept> DEVICE void draw_ahead(const Team team, Kept& kept, const Random& random) {
+  if constexpr (KEPT<Kind>) {
+    each_head<Kind>(team, [&](const int k, const int i, const int head) INLINED {
+      kept.drawn[kept.slot(k, i) * Kind::HEADS + head].template draw<Kind>(random.bits(Kind::FIRST_AGENT + i, head), head);
+    });
+  }
 }
-DEVICE void draw_ahead(const Team, NoRows&, const Random&) {}
 
-template <class Kind, int SLOTS>
-DEVICE auto drawn_action(KeptRows<Kind, SLOTS>& kept, int k, int i, int head, const Random&, u32 word_of_four, const u8* mask) {
-  return kept.drawn[kept.slot(k, i) * Kind::HEADS + head].template action<Kind>(word_of_four, head, mask);
-}
-template <class Kind>
-DEVICE auto drawn_action(NoRows&, int, int i, int head, const Random& random, u32 word_of_four, const u8* mask) {
-  Drawn<PACKED<Kind>> drawn;
-  drawn.template draw<Kind>(random.bits(Kind::FIRST_AGENT + i, head), head);
-  return drawn.template action<Kind>(word_of_four, head, mask);
+template <class Kind, class Kept>
+DEVICE auto drawn_action(Kept& kept, int k, int i, int head, const Random& random, u32 word_of_four, const u8* mask) {
+  if constexpr (KEPT<Kind>) {
+    return kept.drawn[kept.slot(k, i) * Kind::HEADS + head].template action<Kind>(word_of_four, head, mask);
+  } else {
+    Drawn<PACKED<Kind>> drawn;
+    drawn.template draw<Kind>(random.bits(Kind::FIRST_AGENT + i, head), head);
+    return drawn.template action<Kind>(word_of_four, head, mask);
+  }
 }
 
 // Puts this step's actions where `env.NAME.action` reads them: drawn at random, or taken from the batch.
@@ -155,12 +156,10 @@ DEVICE void begin_rows(const Team team, Group<Kind>& group, const GroupRows<Kind
 }
 
 // The returns so far of agent i of environment e, a member's k-th one.
-template <class Kind, int SLOTS>
-DEVICE float& return_at(KeptRows<Kind, SLOTS>& kept, const GroupRows<Kind>&, const int, const int k, const int i) {
-  return kept.returns[kept.slot(k, i)];
-}
-template <class Kind> DEVICE float& return_at(NoRows&, const GroupRows<Kind>& rows, const int e, const int, const int i) {
-  return rows.returns[(size_type)e * Kind::COUNT + i];
+template <class Kind, class Kept>
+DEVICE float& return_at(Kept& kept, const GroupRows<Kind>& rows, const int e, const int k, const int i) {
+  if constexpr (KEPT<Kind>) return kept.returns[kept.slot(k, i)];
+  else return rows.returns[(size_type)e * Kind::COUNT + i];
 }
 
 // Adds this step's rewards to the returns, and stores the returns of an episode that is over. (The return of a single agent is
@@ -198,16 +197,17 @@ DEVICE void store_rows(const Team team, NearRows<Kind>& near, const GroupRows<Ki
     }
   }
 }
-template <bool RANDOM, class Kind> DEVICE void store_rows(const Team, NoRows&, const GroupRows<Kind>&, const size_type) {}
 
 // Moves the returns from the batch to what is kept, and back; each member those of its own agents.
-template <class Kind, int SLOTS>
-DEVICE void load_returns(const Team team, KeptRows<Kind, SLOTS>& kept, const GroupRows<Kind>& rows, const int e) {
-  FOR_OWN(team, k, i, Kind::COUNT) kept.returns[kept.slot(k, i)] = rows.returns[(size_type)e * Kind::COUNT + i];
+template <class Kind, class Kept>
+DEVICE void load_returns(const Team team, Kept& kept, const GroupRows<Kind>& rows, const int e) {
+  if constexpr (KEPT<Kind>) {
+    FOR_OWN(team, k, i, Kind::COUNT) kept.returns[kept.slot(k, i)] = rows.returns[(size_type)e * Kind::COUNT + i];
+  }
 }
-template <class Kind, int SLOTS>
-DEVICE void store_returns(const Team team, KeptRows<Kind, SLOTS>& kept, const GroupRows<Kind>& rows, const int e) {
-  FOR_OWN(team, k, i, Kind::COUNT) rows.returns[(size_type)e * Kind::COUNT + i] = kept.returns[kept.slot(k, i)];
+template <class Kind, class Kept>
+DEVICE void store_returns(const Team team, Kept& kept, const GroupRows<Kind>& rows, const int e) {
+  if constexpr (KEPT<Kind>) {
+    FOR_OWN(team, k, i, Kind::COUNT) rows.returns[(size_type)e * Kind::COUNT + i] = kept.returns[kept.slot(k, i)];
+  }
 }
-template <class Kind> DEVICE void load_returns(const Team, NoRows&, const GroupRows<Kind>&, const int) {}
-template <class Kind> DEVICE void store_returns(const Team, NoRows&, const GroupRows<Kind>&, const int) {}

@@ -173,7 +173,9 @@ template <bool RANDOM> struct TeamPhases {
     row = (size_type)t * batch.num_envs + e;
     const Random actions{env.random.seed, env.random.env, 0, clock.time / 4, ACTION};
     if (RANDOM && (t == first || word_of_four == 0)) {  // of all agents together: one branch, and none waits for another
-      each_group([&](auto, auto& mine, auto& near) INLINED { draw_ahead(team, kept_rows(mine, near), actions); }, own, work.rows);
+      each_group([&](auto kind, auto& mine, auto& near) INLINED {
+        draw_ahead<decltype(kind)>(team, kept_rows(mine, near), actions);
+      }, own, work.rows);
     }
     each_group([&](auto, auto& group, const auto& rows, auto& mine, auto& near) INLINED {
       take_actions<RANDOM>(team, group, rows, near, kept_rows(mine, near), row, actions, word_of_four, batch.num_envs);
@@ -244,8 +246,10 @@ template <bool RANDOM> struct TeamPhases {
 
   DEVICE void commit() {
     observations.commit(row);
-    each_group([&](auto, auto& near, const auto& rows) INLINED { store_rows<RANDOM>(team, near, rows, row); }, work.rows,
-               batch.rows);
+    if constexpr (ROWS_NEAR) {
+      each_group([&](auto, auto& near, const auto& rows) INLINED { store_rows<RANDOM>(team, near, rows, row); }, work.rows,
+                 batch.rows);
+    }
     if (ONE_AGENT && recorded && team.leader()) store_record(first_group(batch.rows).episode_return + row * RECORD, sum, length);
     if (team.leader()) {
       batch.terminated[row] = HORIZON_ENDS_TASK ? over : ended;

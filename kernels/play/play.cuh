@@ -52,15 +52,6 @@ template <int THREADS> DEVICE void load_weights(const Play& call, BlockMemory& b
 DEVICE Workspace& workspace_at(Workspaces& work, Workspace&, const int slot) { return work.of[slot]; }
 DEVICE Workspace& workspace_at(NoRows&, Workspace& own, const int) { return own; }
 
-// Gives the next step an action. Where rows are near the step reads it there: from far memory it would take longer to come than
-// the step does.
-template <class Kind> DEVICE void give_action(NearRows<Kind>& near, const int at, const typename Kind::Action action) {
-  near.action[at] = action;
-}
-template <class Action> DEVICE void give_action(NoRows&, const int, const Action) {}
-template <class Kind> DEVICE void read_near(Group<Kind>& group, NearRows<Kind>& near) { group.action_row = near.action; }
-template <class Kind> DEVICE void read_near(Group<Kind>&, NoRows&) {}
-
 // The words by which a member's agents draw their first four heads. They do not depend on what policies say, so that a GPU makes
 // them, ten multiplications one after the other, while it waits for the layers.
 template <class Kind> struct Foreseen {
@@ -142,7 +133,8 @@ struct PlayPhases : TeamPhases<false> {
     Given::fetch_actions(of_step);
     const Random random = words();
     each_group([&](auto kind, auto& group, const auto& rows, auto& near_rows, const auto& played, const auto& of_group) INLINED {
-      read_near(group, near_rows);
+      // The step reads actions where they are near: from global memory they would take longer to come than the step does.
+      if constexpr (ROWS_NEAR) group.action_row = near_rows.action;
       draw(kind, random, rows, near_rows, played, of_group);
     }, env, batch.rows, work.rows, call.rows, foreseen);
   }
@@ -158,7 +150,7 @@ struct PlayPhases : TeamPhases<false> {
       const int agent = Kind::FIRST_AGENT + i;
       const auto take = [&](const int head, const typename Kind::Action action) INLINED {
         rows.action[at * Kind::HEADS + head] = action;
-        give_action(near_rows, i * Kind::HEADS + head, action);
+        if constexpr (ROWS_NEAR) near_rows.action[i * Kind::HEADS + head] = action;
       };
       if constexpr (Network::GAUSSIAN) {
         const auto take_both = [&](int head, float action, float raw) INLINED {

@@ -136,7 +136,7 @@ DEVICE void product(const Team team, const Matrix<A> a, const Matrix<B> b, Finis
 }
 
 // M x N sums that stay in the registers of the team's members, and the sums of the left factor's M columns.
-template <int M, int N> struct Sums {
+template <int M, int N> struct Accumulator {
   static constexpr int BLOCKS = M / 16 * (N / 16), OWN = (BLOCKS + WARPS - 1) / WARPS;  // of 16 x 16, neighbours in one warp
   static constexpr int STRIPS = (M / 16 + WARPS - 1) / WARPS;                           // of 16 columns, for their sums
   float of[OWN][2][4];
@@ -214,7 +214,7 @@ DEVICE void product(const Team team, const Matrix<A> a, const Matrix<B> b, Finis
     for (int i : team.each(N / 2)) finish(m, 2 * i, sum[2 * i], sum[2 * i + 1]);  // so that members need each other's results
   }
 }
-template <int M, int N> struct Sums {
+template <int M, int N> struct Accumulator {
   float of[own_count(M)][N], columns[own_count(M)];  // of every TEAM-th row
 
   DEVICE void clear() { *this = {}; }

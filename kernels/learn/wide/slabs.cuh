@@ -34,7 +34,7 @@ constexpr int best_row_warps(const int m, const int n) {
 }
 
 // M x N sums that stay in the registers of the team's members, and the sums of the left factor's M columns.
-template <int M, int N> struct SlabSums {
+template <int M, int N> struct TiledAccumulator {
   static constexpr int ROW_WARPS = best_row_warps(M / 16, N / 16), COLUMN_WARPS = WARPS / ROW_WARPS;
   static constexpr int TALL = (M / 16 + ROW_WARPS - 1) / ROW_WARPS, WIDE = (N / 16 + COLUMN_WARPS - 1) / COLUMN_WARPS;
   static constexpr bool EVEN = TALL * ROW_WARPS == M / 16 && WIDE * COLUMN_WARPS == N / 16;
@@ -110,9 +110,9 @@ DEVICE void copy_ahead(float* to, const float* from, const bool there) { *to = t
 DEVICE void end_slab() {}
 template <int LEFT> DEVICE void await_slabs() {}
 
-template <int M, int N> struct SlabSums : Sums<M, N> {
+template <int M, int N> struct TiledAccumulator : Accumulator<M, N> {
   template <int K> DEVICE void add(const Team team, const Matrix<M> a, const Matrix<N> b, bool) {
-    Sums<M, N>::template add<K>(team, a, b);
+    Accumulator<M, N>::template add<K>(team, a, b);
   }
 };
 #endif

@@ -48,7 +48,7 @@ DEVICE void sum_tile(const WideLearn& call, const Team team, Workspace& work, co
     }
     end_slab();  // equal(dropped statement): a CPU has finished it at once
   };
-  SlabSums<M, N> sums;
+  TiledAccumulator<M, N> sums;
   sums.clear();
   for (int k = 0; k < STAGES - 1; ++k) load(begin + k);
   for (int slab = begin; slab < end; ++slab) {
