@@ -128,7 +128,8 @@ struct Weight {
     second = row.second[k];
   }
   DEVICE void load_gradient(const WeightRow& row, const int k) { gradient = row.gradients[k]; }
-  DEVICE void store(const WeightRow& row, const int k) const {
+  DEVICE void take_step(const WeightRow& row, const int k, const AdamStep& step) {
+    descend(value, first, second, gradient, step);
     row.first[k] = first;
     row.second[k] = second;
     row.weights[k] = value;

@@ -174,8 +174,7 @@ DEVICE bool by_warps(const Update& call, const Team team, const int from, const 
       Weight own;
       own.load(row, k);
       own.load_gradient(row, k);
-      descend(own.value, own.first, own.second, own.gradient, step);
-      own.store(row, k);
+      own.take_step(row, k, step);
     }
   }
   return true;
@@ -214,8 +213,7 @@ DEVICE void update_share(const Update& call, const Team team, Workspace& work, c
         own.load(row, k);
         own.load_gradient(row, k);
       }
-      descend(own.value, own.first, own.second, own.gradient, step);
-      own.store(row, k);
+      own.take_step(row, k, step);
     }
     if (call.copies == nullptr) continue;
     team.sync();  // equal(dropped sync, dropped statement): each member copies what it wrote itself

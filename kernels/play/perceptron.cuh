@@ -68,35 +68,27 @@ template <int COUNT, int THREADS> DEVICE void copy_numbers(float* to, const floa
     }
   }
 }
+// A CPU has them in its cache.
+template <class Network> struct NoWeights {};
+template <class Network> using NearWeights = typename Choose<WEIGHTS_NEAR, Weights<Network>, NoWeights<Network>>::type;
+
 template <int THREADS, class Network>
-DEVICE void load_network(Weights<Network>& near, const Source<Network>& far, const int thread) {
-  copy_numbers<Weights<Network>::NUMBERS, THREADS>(near.layers, far.copies, thread);
-  if (far.center != nullptr) {
-    for (int d = thread; d < Network::OBS; d += THREADS) {
-      near.center[d] = far.center[d];
-      near.scale[d] = far.scale[d];
+DEVICE void load_network([[maybe_unused]] NearWeights<Network>& near, const Source<Network>& far, const int thread) {
+  if constexpr (WEIGHTS_NEAR) {
+    copy_numbers<Weights<Network>::NUMBERS, THREADS>(near.layers, far.copies, thread);
+    if (far.center != nullptr) {
+      for (int d = thread; d < Network::OBS; d += THREADS) {
+        near.center[d] = far.center[d];
+        near.scale[d] = far.scale[d];
+      }
     }
   }
 }
-template <class Network> DEVICE const float* layers_of(const Weights<Network>& near, const Source<Network>&) {
-  return near.layers;
-}
 template <class Network>
-DEVICE float see_entry(const Weights<Network>& near, const Source<Network>& far, const float x, const int d) {
-  return far.center == nullptr ? x : seen(x, near.center, near.scale, d);
+DEVICE float see_entry([[maybe_unused]] const NearWeights<Network>& near, const Source<Network>& far, const float x, const int d) {
+  if constexpr (WEIGHTS_NEAR) return far.center == nullptr ? x : seen(x, near.center, near.scale, d);
+  else return seen(x, far.center, far.scale, d);
 }
-
-// The same where a block's memory has none: a CPU has them in its cache.
-template <class Network> struct Elsewhere {};
-template <int THREADS, class Network> DEVICE void load_network(Elsewhere<Network>&, const Source<Network>&, int) {}
-template <class Network> DEVICE const float* layers_of(const Elsewhere<Network>&, const Source<Network>& far) {
-  return far.copies;
-}
-template <class Network>
-DEVICE float see_entry(const Elsewhere<Network>&, const Source<Network>& far, const float x, const int d) {
-  return seen(x, far.center, far.scale, d);
-}
-template <class Network> using NearWeights = typename Choose<WEIGHTS_NEAR, Weights<Network>, Elsewhere<Network>>::type;
 
 // What a crew knows of the rows of its environments: observations as the network sees them, and outputs of layers.
 template <class Network> struct Tile {
@@ -245,9 +237,11 @@ template <class Network, int L = 0> DEVICE void forward_from(const Crew crew, Ti
 template <class Network> DEVICE void begin_tile(const Crew, Tile<Network>&) {}
 
 // Parameters and values of all rows, whose observations the whole crew can see. It can see the results after its next sync.
-template <class Network, class Near>
-DEVICE void forward(const Crew crew, Tile<Network>& tile, const Near& near, const Source<Network>& far) {
-  forward_from<Network>(crew, tile, layers_of(near, far));
+template <class Network>
+DEVICE void forward(const Crew crew, Tile<Network>& tile, [[maybe_unused]] const NearWeights<Network>& near,
+                    [[maybe_unused]] const Source<Network>& far) {
+  if constexpr (WEIGHTS_NEAR) forward_from<Network>(crew, tile, near.layers);
+  else forward_from<Network>(crew, tile, far.copies);
 }
 
 }  // namespace policy

@@ -198,7 +198,7 @@ DEVICE void backward(const Team team, Tower<T>& tower, const Factors<K>& slopes,
 }
 
 // What one lane loads of its warp's rows of a tile, ahead of its use.
-constexpr int OWN_ENTRIES = (LANE_ROWS * OBS + GROUP_LANES - 1) / GROUP_LANES;
+constexpr int OWN_ENTRIES = (WARP_ROWS * OBS + WARP_LANES - 1) / WARP_LANES;
 constexpr bool ENTRIES_AHEAD = OWN_ENTRIES <= 8;
 
 // Puts the derivatives by the parameters, or by the value, of row m to where `backward` reads them, zeros where there is none,
@@ -238,8 +238,8 @@ struct EntriesAhead {
   // visit(k, m, d): the k-th of its entries is entry d of the observation of row m, which its own warp reads.
   template <class Visit> static DEVICE void each(const Team team, Visit visit) {
     UNROLL_TIMES(ENTRIES_AHEAD ? OWN_ENTRIES : 1) for (int k = 0; k < OWN_ENTRIES; ++k) {
-      const int i = team.rank % GROUP_LANES + k * GROUP_LANES;
-      if (i < LANE_ROWS * OBS) visit(k, team.rank / GROUP_LANES * LANE_ROWS + i / OBS, i % OBS);
+      const int i = team.rank % WARP_LANES + k * WARP_LANES;
+      if (i < WARP_ROWS * OBS) visit(k, team.rank / WARP_LANES * WARP_ROWS + i / OBS, i % OBS);
     }
   }
   DEVICE void load(const Learn& call, const Team team, const int* row) {
@@ -268,7 +268,7 @@ DEVICE void add_tile(const Learn& call, const Coefficients& of, const Moments& m
     }
   };
   ahead.put(call, team, tower, rows.row[turn], turn);
-  sync_lanes();
+  sync_warp();
   Factors<entries(T, 0)> inputs;
   inputs.load(team, tower.template inputs_of<0>(turn));
   Transition row[OWN_HALVES];

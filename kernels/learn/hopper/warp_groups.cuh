@@ -215,17 +215,15 @@ template <int N, class Change> DEVICE void change_pairs(Factors<N>& factors, con
     }
   }
 }
-constexpr int GROUP_LANES = WARP_SIZE, LANE_ROWS = 16;  // members of a warp, and how many of the rows they have
-DEVICE void sync_lanes() { __syncwarp(); }
+constexpr int WARP_ROWS = 16;
 #else
 DEVICE u32 times(const u32 a, const u32 b) { return pair(first_of(a) * first_of(b), second_of(a) * second_of(b)); }
 DEVICE u32 one_minus_square(const u32 a) {
   return pair(math::fma(-first_of(a), first_of(a), 1.0f), math::fma(-second_of(a), second_of(a), 1.0f));
 }
-// Each member has all rows of what is in registers, of which only its own LANE_ROWS count: these it loads and stores.
+// Each member has all rows of what is in registers, of which only its own WARP_ROWS count: these it loads and stores.
 static_assert(GROUP_ROWS % TEAM == 0, "members have equally many rows");
-constexpr int GROUP_LANES = 1, LANE_ROWS = GROUP_ROWS / TEAM;
-DEVICE void sync_lanes() {}
+constexpr int WARP_ROWS = GROUP_ROWS / TEAM;
 DEVICE void begin_products() {}
 DEVICE void end_products() {}
 template <int LATER = 0> DEVICE void await_products() {}
@@ -236,12 +234,12 @@ template <int K> struct Factors {
 
   DEVICE void load(const Team team, const Panel<K> panel) {
     *this = {};
-    for (int m = team.rank * LANE_ROWS; m < (team.rank + 1) * LANE_ROWS; ++m) {
+    for (int m = team.rank * WARP_ROWS; m < (team.rank + 1) * WARP_ROWS; ++m) {
       for (int k = 0; k < K; k += 2) of[m][k / 2] = panel.two(m, k);
     }
   }
   DEVICE void store(const Team team, const Panel<K> panel) const {
-    for (int m = team.rank * LANE_ROWS; m < (team.rank + 1) * LANE_ROWS; ++m) {
+    for (int m = team.rank * WARP_ROWS; m < (team.rank + 1) * WARP_ROWS; ++m) {
       for (int k = 0; k < K; k += 2) panel.two(m, k) = of[m][k / 2];
     }
   }
@@ -288,9 +286,9 @@ template <int N> struct Products {
       }
     }
   }
-  static constexpr int own_pairs(const int columns) { return LANE_ROWS * ((columns + 1) / 2); }
+  static constexpr int own_pairs(const int columns) { return WARP_ROWS * ((columns + 1) / 2); }
   template <int COLUMNS = N, class Visit> DEVICE void each(const Team team, Visit visit) const {
-    for (int m = team.rank * LANE_ROWS; m < (team.rank + 1) * LANE_ROWS; ++m) {
+    for (int m = team.rank * WARP_ROWS; m < (team.rank + 1) * WARP_ROWS; ++m) {
       for (int n = 0; n < COLUMNS; n += 2) visit(m, n, of[m][n], of[m][n + 1]);
     }
   }

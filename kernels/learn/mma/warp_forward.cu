@@ -65,9 +65,9 @@ DEVICE void forward_towers(const Forward& call, const int lane, Workspace& work,
     return d < OBS ? seen(entries[m * OBS + d], call.center, call.scale, d) : 0.0f;
   });
   forward_rows_of<T, 0>(lane, work, own, inputs);
-  sync_lanes();
-  leave_outputs<T>(call, lane, ROW_LANES, first, rows, [&](int m) INLINED { return own.results_of(m); });
-  sync_lanes();  // its memory is written again
+  sync_warp();
+  leave_outputs<T>(call, lane, WARP_LANES, first, rows, [&](int m) INLINED { return own.results_of(m); });
+  sync_warp();  // its memory is written again
   if constexpr (T + 1 < TOWERS) forward_towers<T + 1>(call, lane, work, own, entries, first, rows);
 }
 
@@ -75,12 +75,12 @@ DEVICE void forward_towers(const Forward& call, const int lane, Workspace& work,
 DEVICE void forward_share(const TensorForward& call, const Team team, Workspace& work, const int share) {
   const Forward& about = call.forward;
   // equal(swap /): a CPU's warp is one thread, rank 0
-  const int warp = team.rank / ROW_LANES, lane = team.rank % ROW_LANES, stride = about.shares * WARPS * ROWS;
+  const int warp = team.rank / WARP_LANES, lane = team.rank % WARP_LANES, stride = about.shares * WARPS * ROWS;
   WarpMemory& own = work.warps[warp];
   const auto load = [&](const int first, float* to) INLINED {
     const int entries = (about.rows - first < ROWS ? about.rows - first : ROWS) * OBS;
     if (first < about.rows) {  // equal(swap <): no entry behind the last row
-      UNROLL_TIMES(OBS <= 32 ? OBS : 8) for (int i = lane; i < ROWS * OBS; i += ROW_LANES) {
+      UNROLL_TIMES(OBS <= 32 ? OBS : 8) for (int i = lane; i < ROWS * OBS; i += WARP_LANES) {
         const bool there = i < entries;
         const float* const from = about.at == nullptr ? about.obs + (size_type)first * OBS + i
                                                       : observation(about, first + (there ? i / OBS : 0)) + i % OBS;
@@ -96,7 +96,7 @@ DEVICE void forward_share(const TensorForward& call, const Team team, Workspace&
   for (int turn = 0; first < about.rows; first += stride, turn ^= 1) {
     load(first + stride, own.entries[turn ^ 1]);
     await_slabs<1>();
-    sync_lanes();
+    sync_warp();
     const int left = about.rows - first, rows = left < ROWS ? left : ROWS;
     forward_towers(about, lane, work, own, own.entries[turn], first, rows);
   }

@@ -9,9 +9,6 @@
 struct Spot { int m, n, block, column, word; };
 
 #ifdef __CUDACC__
-constexpr int ROW_LANES = WARP_SIZE;  // members that share the rows
-DEVICE void sync_lanes() { __syncwarp(); }
-
 // ROWS rows of K numbers as left factor.
 template <int K> struct RowFactors {
   u32 of[ROWS / 16][K / 16][4];
@@ -57,9 +54,6 @@ DEVICE void multiply_rows(const int lane, const RowFactors<K>& left, const Matri
   }
 }
 #else
-constexpr int ROW_LANES = 1;
-DEVICE void sync_lanes() {}
-
 template <int K> struct RowFactors {
   u32 of[ROWS][K / 2];  // equal(swap /): more room, never read
 
