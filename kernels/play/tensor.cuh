@@ -6,7 +6,7 @@
 //
 // A Network is generated, as for perceptron.cuh; FIRST_TOWER: towers of the policies before it.
 #pragma once
-#include "learn/mma/matrix_units.cuh"
+#include "learn/mma/mma.cuh"
 
 namespace policy {
 
@@ -148,8 +148,8 @@ DEVICE void compute_layers(Tile<Network>& tile, NearWeights<Network>& near, cons
       load_weights(right, matrices + (u32)sizeof(bf16) * (corner + BLOCK * (column * STRIDE + k)));
       UNROLL for (int i = 0; i < TALL; ++i) {
         UNROLL for (int half = 0; half < WIDE; ++half) {
-          if (k == 0) set_product(sum[i][half], left[0][i], right[2 * half], right[2 * half + 1]);
-          else add_product(sum[i][half], left[k][i], right[2 * half], right[2 * half + 1]);
+          if (k == 0) mma_zero(sum[i][half], left[0][i], right[2 * half], right[2 * half + 1]);
+          else mma_add(sum[i][half], left[k][i], right[2 * half], right[2 * half + 1]);
         }
       }
     }
@@ -180,7 +180,7 @@ DEVICE void forward(const Crew crew, Tile<Network>& tile, NearWeights<Network>& 
   NO_UNROLL for (int first = 0; first < ROWS; first += BLOCK * TALL) {
     u32 left[DEPTH][TALL][4];
     UNROLL for (int k = 0; k < DEPTH; ++k) {
-      UNROLL for (int i = 0; i < TALL; ++i) load_left<false>(left[k][i], tile.inputs(), first + BLOCK * i, BLOCK * k);
+      UNROLL for (int i = 0; i < TALL; ++i) load_a<false>(left[k][i], tile.inputs(), first + BLOCK * i, BLOCK * k);
     }
     if (Network::FIRST_TOWER % WARPS_PER_CREW == warp) compute_layers<Network, 0, 0>(tile, near, matrices, first, left);
     if constexpr (Network::TOWERS == 2) {

@@ -165,7 +165,7 @@ JUDGES = {
     **dict.fromkeys(
         (
             "learn/mma/tensor.cuh",
-            "learn/mma/matrix_units.cuh",
+            "learn/mma/mma.cuh",
             "learn/mma/tower_gradient.cuh",
             "learn/mma/tensor_gradient.cu",
         ),
@@ -173,7 +173,7 @@ JUDGES = {
     ),
     "learn/mma/tile.cuh": [CHUNKS, *TENSOR],
     **dict.fromkeys(
-        ("learn/hopper/warp_groups.cuh", "learn/hopper/group_tower.cuh", "learn/hopper/group_gradient.cu"), GROUPS
+        ("learn/hopper/wgmma.cuh", "learn/hopper/group_tower.cuh", "learn/hopper/group_gradient.cu"), GROUPS
     ),
     **dict.fromkeys(("learn/mma/bfloat.cuh", "learn/mma/warps.cuh"), TENSOR + GROUPS),
     "learn/mma/tensor_layers.cuh": [*TENSOR, *GROUPS, WIDE_FORWARD],
@@ -196,7 +196,7 @@ JUDGES = {
     ],
     "learn/wide/wide_weights.cu": [*WIDE[:2], WIDE[-1]],
     "learn/observations.cuh": PASSES_AND_DRAWS,
-    "learn/wide/slabs.cuh": [*PASSES[:2], *WIDE],
+    "learn/wide/pipeline.cuh": [*PASSES[:2], *WIDE],
     "learn/functions.cuh": [*LOSSES, *NETWORK, *TENSOR],
     **{f"learn/{name}": [*MINIBATCHES, *LOSSES] for name in ("minibatches.cuh", "sums.cuh")},
     "learn/minibatches.cu": [*MINIBATCHES, ROWS_OF + "all_bits_of_an_iterations_number_draw_others", *LOSSES, RECORDED],

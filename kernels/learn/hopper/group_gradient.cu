@@ -36,7 +36,7 @@ DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team tea
   Gradient<T> gradient;
   gradient.clear();
   float reported[REPORTED] = {};
-  publish();
+  fence_async_proxy();
   team.sync();
   int first = share * ROWS, turn = 0;
   do {  // once also where there is no row: the compiler then sees that the products which are awaited behind it began in it
@@ -46,7 +46,7 @@ DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team tea
     first += stride;
     turn ^= 1;
   } while (first < count);
-  await_products();
+  wgmma_wait();
   team.sync();  // equal(dropped sync): a CPU has finished it at once
   gradient.store(team, tower, gradients);
   sum_members(team, reported, work.sums, [&](int k, float sum) INLINED { gradients[GRADIENT_FLOATS - METRICS + k] = sum; });

@@ -9,7 +9,7 @@
 
 static_assert(TOWERS == 1, "the gradient of another tower would have to be kept");
 
-// What a member has of layer L of the network: pairs of weights and biases, as `Products::each` visits their gradients, and,
+// What a member has of layer L of the network: pairs of weights and biases, as `Accumulator::each` visits their gradients, and,
 // of a last layer, biases as `ColumnSums::each` does.
 template <int L> struct Share {
   typedef Layer<0, L> Here;
@@ -230,7 +230,7 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
   gradient.clear();
   Kept kept;
   fetch(update, team, gradient, work, kept);
-  publish();
+  fence_async_proxy();
   team.sync();
   EntriesAhead ahead;
   ahead.load(learn, team, work.rows.row[0]);
@@ -247,7 +247,7 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
       behind.next(call);
       turn ^= 1;
     } while (--left > 0);
-    await_products();
+    wgmma_wait();
     team.sync();  // equal(dropped sync): a CPU has finished it at once
     const BiasSlopes biases(team, gradient.template of<LAYERS - 1>(), tower);
     add_up(team, work, gradient, biases, reported);
@@ -256,7 +256,7 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
     optimizer.go_on(team, step, work.reported, moments.inverse, k, [&]() INLINED {
       descend_all(team, work, gradient, biases, kept, step);
     });
-    publish();
+    fence_async_proxy();
     team.sync();
   }
   if (call.looks) return show(update, team, work, gradient, SKIPPED);

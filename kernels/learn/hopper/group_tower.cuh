@@ -5,7 +5,7 @@
 // than 64: a column of ones stands behind them. Sums over a tile's rows are still under way when the next tile begins.
 // Constants: those of tensor_layers.cuh, minibatches.cuh and loss.cuh; ROWS.
 #pragma once
-#include "learn/hopper/warp_groups.cuh"
+#include "learn/hopper/wgmma.cuh"
 #include "learn/mma/tile.cuh"
 
 static_assert(ROWS == GROUP_ROWS, "a warp group has 64 rows");
@@ -36,12 +36,12 @@ template <int T> struct Tower {
   float results[ROWS * RESULTS];
 
   // Inputs of layer L, of the tile whose turn it is; derivatives by its outputs.
-  template <int L> DEVICE Panel<entries(T, L)> inputs_of([[maybe_unused]] const int turn) {
+  template <int L> DEVICE SwizzledTile<entries(T, L)> inputs_of([[maybe_unused]] const int turn) {
     if constexpr (L == 0) return {observations[turn]};
     else return {rows + ROWS * entries_before(T, L)};
   }
-  template <int L> DEVICE Panel<entries(T, LAYERS + L)> slopes_of() { return {rows + ROWS * entries_before(T, LAYERS + L)}; }
-  template <int L> DEVICE Panel<entries(T, L)> weights_of() { return {weights + weights_before(T, L)}; }
+  template <int L> DEVICE SwizzledTile<entries(T, LAYERS + L)> slopes_of() { return {rows + ROWS * entries_before(T, LAYERS + L)}; }
+  template <int L> DEVICE SwizzledTile<entries(T, L)> weights_of() { return {weights + weights_before(T, L)}; }
   DEVICE float* results_of(int m) { return results + m * RESULTS; }
 };
 // Loads the weights and biases of layers L and those behind it: no load waits for the store of another layer before it.
@@ -81,7 +81,7 @@ template <int T, int L = 0> DEVICE void load_layers(const Team team, Tower<T>& t
     }
   }
 }
-// Loads the weights, and what does not change of the rows. Who reads it must publish and sync first.
+// Loads the weights, and what does not change of the rows. Who reads it must fence_async_proxy and sync first.
 template <int T> DEVICE void load_tower(const Team team, Tower<T>& tower, const float* const* tensors) {
   load_layers<T>(team, tower, tensors);
   for (int m : team.each(ROWS)) {
@@ -95,13 +95,13 @@ template <int T> DEVICE void load_tower(const Team team, Tower<T>& tower, const 
 
 // Layers L and those behind it, of the tile in this `turn`; meanwhile(layer) runs during the products of each.
 template <int T, int L, int K, class Meanwhile>
-DEVICE void forward(const Team team, Tower<T>& tower, const Factors<K>& inputs, const int turn, Meanwhile meanwhile) {
+DEVICE void forward(const Team team, Tower<T>& tower, const Fragment<K>& inputs, const int turn, Meanwhile meanwhile) {
   typedef Layer<T, L> Here;
-  Products<entries(T, LAYERS + L)> sums;
+  Accumulator<entries(T, LAYERS + L)> sums;
   if constexpr (L > 0) sums.fill(team, tower.biases[L]);
   sums.template multiply<false, (L > 0)>(inputs, tower.template weights_of<L>());
   meanwhile(Here{});
-  await_products();
+  wgmma_wait();
   // Biases of the first layer come after the product: while sums over the tile before are under way, a register that products
   // are added to must not be written, or the compiler awaits each product where it begins.
   if constexpr (L == 0) sums.add(team, tower.biases[L]);
@@ -111,8 +111,8 @@ DEVICE void forward(const Team team, Tower<T>& tower, const Factors<K>& inputs, 
       if (n + 1 < Here::OUT) tower.results_of(m)[n + 1] = d;
     });
   } else {
-    Factors<entries(T, L + 1)> outputs;
-    change_pairs(outputs, sums, [](float c, float d, u32) INLINED { return pair(activation<RELU>(c), activation<RELU>(d)); });
+    Fragment<entries(T, L + 1)> outputs;
+    transform_pairs(outputs, sums, [](float c, float d, u32) INLINED { return pair(activation<RELU>(c), activation<RELU>(d)); });
     // equal(dropped sync): a CPU has finished it at once
     if constexpr (L == 0) team.sync();  // all have awaited the sums over the tile before, whose rows make room now
     outputs.store(team, tower.template inputs_of<L + 1>(turn));
@@ -126,7 +126,7 @@ template <int T, int L = 0> struct Gradient {
   typedef Layer<T, L> Here;
   static constexpr bool FIRST = L == 0, LAST = L == LAYERS - 1;
   static constexpr int ONES = FIRST ? Here::IN : entries(T, L);  // the first column of ones
-  Products<LAST ? entries(T, LAYERS + L) : FIRST ? entries(T, L) : entries(T, L) + 8> own;
+  Accumulator<LAST ? entries(T, LAYERS + L) : FIRST ? entries(T, L) : entries(T, L) + 8> own;
   ColumnSums<LAST ? entries(T, LAYERS + L) : 0> biases;
   Gradient<T, L + 1> rest;
 
@@ -136,14 +136,14 @@ template <int T, int L = 0> struct Gradient {
     else return rest.template of<LAYER>();
   }
   // Begins to add what the rows give, whose derivatives by the layer's outputs are `slopes`.
-  template <int K> DEVICE void add(Tower<T>& tower, const Factors<K>& slopes, const int turn) {
+  template <int K> DEVICE void add(Tower<T>& tower, const Fragment<K>& slopes, const int turn) {
     const auto inputs = tower.template inputs_of<L>(turn);
     const auto rows = tower.template slopes_of<L>();
-    begin_products();
+    wgmma_fence();
     if constexpr (LAST) own.add_over_rows(inputs, rows);
     else if constexpr (FIRST) own.add_over_rows(rows, inputs);
     else own.add_over_rows(rows, inputs, {tower.ones});
-    end_products();
+    wgmma_commit();
     if constexpr (LAST) biases.add(slopes);
   }
   // Writes rows as layers.cuh has them.
@@ -179,17 +179,17 @@ DEVICE u32 slopes_of(const u32 both) {
 // Begins to add to the gradients of layers L, L - 1, ..., 0; all members see the derivatives by the outputs of layer L.
 // What is needed to go on is multiplied first.
 template <int T, int L, int K>
-DEVICE void backward(const Team team, Tower<T>& tower, const Factors<K>& slopes, Gradient<T>& gradient, const int turn) {
+DEVICE void backward(const Team team, Tower<T>& tower, const Fragment<K>& slopes, Gradient<T>& gradient, const int turn) {
   if constexpr (L > 0) {
-    Products<entries(T, L)> sums;
+    Accumulator<entries(T, L)> sums;
     sums.template multiply<true, false>(slopes, tower.template weights_of<L>());
     gradient.template of<L>().add(tower, slopes, turn);
-    Factors<entries(T, L)> before;
+    Fragment<entries(T, L)> before;
     before.load(team, tower.template inputs_of<L>(turn));
-    await_products<1>();
-    change_pairs(before, sums, [](float c, float d, u32 both) INLINED { return times(pair(c, d), slopes_of(both)); });
+    wgmma_wait<1>();
+    transform_pairs(before, sums, [](float c, float d, u32 both) INLINED { return times(pair(c, d), slopes_of(both)); });
     before.store(team, tower.template slopes_of<L - 1>());
-    publish();
+    fence_async_proxy();
     team.sync();
     backward<T, L - 1>(team, tower, before, gradient, turn);
   } else {
@@ -269,7 +269,7 @@ DEVICE void add_tile(const Learn& call, const Coefficients& of, const Moments& m
   };
   ahead.put(call, team, tower, rows.row[turn], turn);
   sync_warp();
-  Factors<entries(T, 0)> inputs;
+  Fragment<entries(T, 0)> inputs;
   inputs.load(team, tower.template inputs_of<0>(turn));
   Transition row[OWN_HALVES];
   bool there[OWN_HALVES];
@@ -299,9 +299,9 @@ DEVICE void add_tile(const Learn& call, const Coefficients& of, const Moments& m
     UNROLL for (int j = 0; j < REPORTED; ++j) reported[j] += metric[j];
   });
   TileRows::each(team, [&](int k, int m) INLINED { rows.row[turn][m] = next[k]; });
-  publish();
+  fence_async_proxy();
   team.sync();
-  Factors<entries(T, 2 * LAYERS - 1)> slopes;
+  Fragment<entries(T, 2 * LAYERS - 1)> slopes;
   slopes.load(team, tower.template slopes_of<LAYERS - 1>());
   backward<T, LAYERS - 1>(team, tower, slopes, gradient, turn);
 }

@@ -5,7 +5,7 @@
 // in float32. The gradients of the weights stay in registers from the first row of a launch to the last.
 // Constants: those of layers.cuh; ROWS, a multiple of 16.
 #pragma once
-#include "learn/mma/matrix_units.cuh"
+#include "learn/mma/mma.cuh"
 #include "learn/mma/tensor_layers.cuh"
 
 enum class Part { WEIGHTS, BIASES, ENTRIES };

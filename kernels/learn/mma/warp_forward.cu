@@ -5,7 +5,7 @@
 // Constants: those of tensor.cuh; ROWS.
 #include "learn/mma/tensor.cuh"
 #include "learn/mma/outputs.cuh"
-#include "learn/wide/slabs.cuh"
+#include "learn/wide/pipeline.cuh"
 #include "learn/mma/warp_rows.cuh"
 
 constexpr int STAGES = 2;  // of observations: those that are computed from, and the next
@@ -38,7 +38,7 @@ template <int T = 0> DEVICE void load_towers(const Team team, Workspace& work, c
 
 // Layers L and those behind it, of rows whose inputs are `left`. The last one's results go to `own`, where all lanes find them.
 template <int T, int L, int K>
-DEVICE void forward_rows_of(const int lane, Workspace& work, WarpMemory& own, const RowFactors<K>& left) {
+DEVICE void forward_rows_of(const int lane, Workspace& work, WarpMemory& own, const RowFragments<K>& left) {
   typedef Layer<T, L> Here;
   auto& weights = weights_of<T>(work);
   const float* const biases = weights.biases + taken(Part::BIASES, T, L);
@@ -48,7 +48,7 @@ DEVICE void forward_rows_of(const int lane, Workspace& work, WarpMemory& own, co
       if (spot.n + 1 < Here::OUT) own.results_of(spot.m)[spot.n + 1] = d + biases[spot.n + 1];
     });
   } else {
-    RowFactors<Here::OUT_PAD> outputs;
+    RowFragments<Here::OUT_PAD> outputs;
     multiply_rows<Here::OUT_PAD>(lane, left, weights.template weights_of<L>(), [&](Spot spot, float c, float d) INLINED {
       outputs.put(spot, activation<RELU>(c + biases[spot.n]), activation<RELU>(d + biases[spot.n + 1]));
     });
@@ -60,7 +60,7 @@ DEVICE void forward_rows_of(const int lane, Workspace& work, WarpMemory& own, co
 template <int T = 0>
 DEVICE void forward_towers(const Forward& call, const int lane, Workspace& work, WarpMemory& own, const float* entries,
                            const int first, const int rows) {
-  RowFactors<padded(OBS)> inputs;
+  RowFragments<padded(OBS)> inputs;
   inputs.fill(lane, [&](int m, int d) INLINED {
     return d < OBS ? seen(entries[m * OBS + d], call.center, call.scale, d) : 0.0f;
   });
@@ -84,10 +84,10 @@ DEVICE void forward_share(const TensorForward& call, const Team team, Workspace&
         const bool there = i < entries;
         const float* const from = about.at == nullptr ? about.obs + (size_type)first * OBS + i
                                                       : observation(about, first + (there ? i / OBS : 0)) + i % OBS;
-        copy_ahead(to + i, there ? from : about.obs, there);
+        copy_async(to + i, there ? from : about.obs, there);
       }
     }
-    end_slab();  // equal(dropped statement): a CPU's copy is there at once
+    commit_stage();  // equal(dropped statement): a CPU's copy is there at once
   };
   int first = (share * WARPS + warp) * ROWS;  // equal(swap +): a CPU's warp is one thread, rank 0
   load(first, own.entries[0]);
@@ -95,7 +95,7 @@ DEVICE void forward_share(const TensorForward& call, const Team team, Workspace&
   team.sync();
   for (int turn = 0; first < about.rows; first += stride, turn ^= 1) {
     load(first + stride, own.entries[turn ^ 1]);
-    await_slabs<1>();
+    wait_stages<1>();
     sync_warp();
     const int left = about.rows - first, rows = left < ROWS ? left : ROWS;
     forward_towers(about, lane, work, own, own.entries[turn], first, rows);

@@ -1,16 +1,16 @@
 // warp_rows.cuh -- rows that one warp alone takes through all layers: what its lanes have of a layer's results is what they must
 // have of the left factor of the next one, so that rows stay in registers and no warp waits for another.
 //
-// Results have the bits of `product` in matrix_units.cuh. A CPU's one member has plain loops. Constants: ROWS, a multiple of 16.
+// Results have the bits of `product` in mma.cuh. A CPU's one member has plain loops. Constants: ROWS, a multiple of 16.
 #pragma once
-#include "learn/mma/matrix_units.cuh"
+#include "learn/mma/mma.cuh"
 
 // Where two results side by side go: row m, columns n and n + 1; as the word `word` of a lane's 16 x 16 block (block, column).
 struct Spot { int m, n, block, column, word; };
 
 #ifdef __CUDACC__
 // ROWS rows of K numbers as left factor.
-template <int K> struct RowFactors {
+template <int K> struct RowFragments {
   u32 of[ROWS / 16][K / 16][4];
 
   DEVICE void put(const Spot spot, const float c, const float d) { of[spot.block][spot.column][spot.word] = pair(c, d); }
@@ -30,16 +30,16 @@ template <int K> struct RowFactors {
 // finish(spot, c, d) for all rows m and even n in [0, N), where c is the sum over k in [0, K) of left(m, k) weights(n, k), and d
 // the same of column n + 1.
 template <int N, int K, class Finish>
-DEVICE void multiply_rows(const int lane, const RowFactors<K>& left, const Matrix<K> weights, Finish finish) {
+DEVICE void multiply_rows(const int lane, const RowFragments<K>& left, const Matrix<K> weights, Finish finish) {
   UNROLL for (int column = 0; column < N / 16; ++column) {
     float sum[ROWS / 16][2][4];
     UNROLL for (int k = 0; k < K / 16; ++k) {
       u32 right[4];
-      load_right<true>(right, weights, 16 * column, 16 * k);
+      load_b<true>(right, weights, 16 * column, 16 * k);
       UNROLL for (int i = 0; i < ROWS / 16; ++i) {
         UNROLL for (int half = 0; half < 2; ++half) {
-          if (k == 0) set_product(sum[i][half], left.of[i][0], right[2 * half], right[2 * half + 1]);
-          else add_product(sum[i][half], left.of[i][k], right[2 * half], right[2 * half + 1]);
+          if (k == 0) mma_zero(sum[i][half], left.of[i][0], right[2 * half], right[2 * half + 1]);
+          else mma_add(sum[i][half], left.of[i][k], right[2 * half], right[2 * half + 1]);
         }
       }
     }
@@ -54,7 +54,7 @@ DEVICE void multiply_rows(const int lane, const RowFactors<K>& left, const Matri
   }
 }
 #else
-template <int K> struct RowFactors {
+template <int K> struct RowFragments {
   u32 of[ROWS][K / 2];  // equal(swap /): more room, never read
 
   DEVICE void put(const Spot spot, const float c, const float d) { of[spot.m][spot.n / 2] = pair(c, d); }
@@ -66,7 +66,7 @@ template <int K> struct RowFactors {
 };
 
 template <int N, int K, class Finish>
-DEVICE void multiply_rows(int, const RowFactors<K>& left, const Matrix<K> weights, Finish finish) {
+DEVICE void multiply_rows(int, const RowFragments<K>& left, const Matrix<K> weights, Finish finish) {
   for (int m = 0; m < ROWS; ++m) {
     float sum[N] = {};
     for (int k = 0; k < K; ++k) {

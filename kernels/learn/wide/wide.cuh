@@ -97,11 +97,11 @@ DEVICE void wide_product(const Team team, const Matrix<A> a, const bf16* b, Star
         const int k = from + s;
         if (DEPTH % STAGES != 0 && k >= DEPTH) break;
         u32 left[TALL][4];
-        UNROLL for (int i = 0; i < TALL; ++i) load_left<false>(left[i], a, first + 16 * i, 16 * k);
+        UNROLL for (int i = 0; i < TALL; ++i) load_a<false>(left[i], a, first + 16 * i, 16 * k);
         UNROLL for (int j = 0; j < WIDE; ++j) {
           UNROLL for (int i = 0; i < TALL; ++i) {
-            add_product(sum[i][j][0], left[i], right[s][j].x, right[s][j].y);
-            add_product(sum[i][j][1], left[i], right[s][j].z, right[s][j].w);
+            mma_add(sum[i][j][0], left[i], right[s][j].x, right[s][j].y);
+            mma_add(sum[i][j][1], left[i], right[s][j].z, right[s][j].w);
           }
         }
         if (k + STAGES < DEPTH) load(right[s], k + STAGES);

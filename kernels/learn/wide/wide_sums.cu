@@ -6,7 +6,7 @@
 // SLAB rows at once, a multiple of 16; STAGES of them in shared memory.
 #include "learn/wide/wide_rows.cuh"
 #include "learn/loss.cuh"
-#include "learn/wide/slabs.cuh"
+#include "learn/wide/pipeline.cuh"
 
 // Into how many parts n rows or columns are cut, and how many a part has; the last one may have fewer.
 constexpr int cuts(const int n, const int most) { return (n + most - 1) / most; }
@@ -38,21 +38,21 @@ DEVICE void sum_tile(const WideLearn& call, const Team team, Workspace& work, co
       for (int i : team.each(SLAB * M / 8)) {
         const int row = slab * SLAB + i / (M / 8), k = i % (M / 8) * 8;
         const bool there = row < call.count && m + k < Here::OUT_PAD;
-        copy_ahead(left(slab).row(i / (M / 8)) + k, slopes + (size_type)row * Here::OUT_PAD + m + k, there);
+        copy_async(left(slab).row(i / (M / 8)) + k, slopes + (size_type)row * Here::OUT_PAD + m + k, there);
       }
       for (int i : team.each(SLAB * N / 8)) {
         const int row = slab * SLAB + i / (N / 8), k = i % (N / 8) * 8;
         const bool there = row < call.count && n + k < Here::IN_PAD;
-        copy_ahead(right(slab).row(i / (N / 8)) + k, inputs + (size_type)row * Here::IN_PAD + n + k, there);
+        copy_async(right(slab).row(i / (N / 8)) + k, inputs + (size_type)row * Here::IN_PAD + n + k, there);
       }
     }
-    end_slab();  // equal(dropped statement): a CPU has finished it at once
+    commit_stage();  // equal(dropped statement): a CPU has finished it at once
   };
   TiledAccumulator<M, N> sums;
   sums.clear();
   for (int k = 0; k < STAGES - 1; ++k) load(begin + k);
   for (int slab = begin; slab < end; ++slab) {
-    await_slabs<STAGES - 2>();
+    wait_stages<STAGES - 2>();
     team.sync();  // all have come, and all have read the one before
     load(slab + STAGES - 1);
     sums.template add<SLAB>(team, left(slab), right(slab), n == 0);

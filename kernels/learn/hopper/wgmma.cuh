@@ -1,4 +1,4 @@
-// warp_groups.cuh -- products of bfloat16 matrices by a warp group, 128 threads that have 64 rows, summed up in float32: by wgmma
+// wgmma.cuh -- products of bfloat16 matrices by a warp group, 128 threads that have 64 rows, summed up in float32: by wgmma
 // (sm_90a alone), by plain loops on a CPU, which is there for tests.
 //
 // Source of layouts: PTX ISA, "Asynchronous warpgroup level matrix instructions". Lane l of warp w has, of 64 x N sums, those of
@@ -17,7 +17,7 @@ constexpr int wide(int n) { return n <= 16 ? 16 : n <= 32 ? 32 : 64; }
 
 // A matrix of ... x COLUMNS entries in memory, 16, 32 or 64, that begins at a multiple of 1,024 bytes. Pieces of 16 bytes of
 // eight rows change places, so that pieces of one column lie in different banks.
-template <int COLUMNS> struct Panel {
+template <int COLUMNS> struct SwizzledTile {
   bf16* at;
 
   DEVICE bf16* entry(int m, int n) const {
@@ -40,7 +40,7 @@ template <> struct ColumnSums<0> {
 // lie that have no room in a row of the panel (`beside`, in 16 bytes), and which pieces change places. Sums with constants alone,
 // so that a compiler that knows the address computes nothing.
 template <int COLUMNS>
-DEVICE u64 description(const Panel<COLUMNS> panel, const int m, const int n, const u32 beside = (u32)COLUMNS) {
+DEVICE u64 smem_descriptor(const SwizzledTile<COLUMNS> panel, const int m, const int n, const u32 beside = (u32)COLUMNS) {
   constexpr u32 PLACES = COLUMNS == 64 ? 1 : COLUMNS == 32 ? 2 : 3;
   const u32 address = (u32)__cvta_generic_to_shared(panel.at) >> 4;
   return (u64)(PLACES << 30 | COLUMNS) << 32 | (address + (u32)((m * COLUMNS + n) / 8) + (beside << 16));
@@ -58,14 +58,14 @@ DEVICE u32 one_minus_square(const u32 a) {
   return rest;
 }
 
-DEVICE void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-DEVICE void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // Returns when all that was ended is done, but for the LATER last ones.
-template <int LATER = 0> DEVICE void await_products() {
+template <int LATER = 0> DEVICE void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LATER) : "memory");
 }
 // What this thread has written to memory, products of all members see after the next sync.
-DEVICE void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+DEVICE void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 #define SUMS_4(i) "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3])
 #define SUMS_8(i) SUMS_4(i), SUMS_4(i + 4)
@@ -79,9 +79,9 @@ DEVICE void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memor
 #define NAMES_36 NAMES_32 ", %32, %33, %34, %35"
 
 // Sums (64 x N, COUNT of each lane) of products over 16 columns, with the left factor in registers or, transposed, in memory.
-template <int N> struct Instruction;
+template <int N> struct Wgmma;
 #define INSTRUCTION(N, COUNT, A, B, C, D, E, F, G)                                                                              \
-  template <> struct Instruction<N> {                                                                                           \
+  template <> struct Wgmma<N> {                                                                                           \
     template <bool BY_ROWS, bool ADD> DEVICE static void run(float (&s)[COUNT], const u32 (&a)[4], const u64 b) {               \
       asm volatile("{.reg .pred p; setp.ne.b32 p, " F ", 0; wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {"         \
                    NAMES_##COUNT "}, {" A ", " B ", " C ", " D "}, " E ", p, 1, 1, " G ";}"                                     \
@@ -98,22 +98,22 @@ INSTRUCTION(64, 32, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
 INSTRUCTION(72, 36, "%36", "%37", "%38", "%39", "%40", "%41", "%42")
 
 // 64 rows of K numbers as left factor: each member has what it needs of them in registers.
-template <int K> struct Factors {
+template <int K> struct Fragment {
   u32 of[K / 16][4];
 
   // The address of the 16 bytes that this lane names of the 16 x 16 block at column k.
-  DEVICE u32 piece(const Team team, const Panel<K> panel, const int k) const {
+  DEVICE u32 piece(const Team team, const SwizzledTile<K> panel, const int k) const {
     const int lane = team.rank % WARP_SIZE, block = lane / 8;
     const bf16* const at = panel.entry(team.rank / WARP_SIZE * 16 + block % 2 * 8 + lane % 8, k + block / 2 * 8);
     return (u32)__cvta_generic_to_shared(at);
   }
-  DEVICE void load(const Team team, const Panel<K> panel) {
+  DEVICE void load(const Team team, const SwizzledTile<K> panel) {
     UNROLL for (int i = 0; i < K / 16; ++i) {
       asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                    : "=r"(of[i][0]), "=r"(of[i][1]), "=r"(of[i][2]), "=r"(of[i][3]) : "r"(piece(team, panel, 16 * i)) : "memory");
     }
   }
-  DEVICE void store(const Team team, const Panel<K> panel) const {
+  DEVICE void store(const Team team, const SwizzledTile<K> panel) const {
     UNROLL for (int i = 0; i < K / 16; ++i) {
       asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
                    :: "r"(piece(team, panel, 16 * i)), "r"(of[i][0]), "r"(of[i][1]), "r"(of[i][2]), "r"(of[i][3]) : "memory");
@@ -122,7 +122,7 @@ template <int K> struct Factors {
 };
 
 // 64 x N sums in the registers of the team's members.
-template <int N> struct Products {
+template <int N> struct Accumulator {
   float of[N / 2];
 
   // Each row becomes `row` (N).
@@ -147,26 +147,26 @@ template <int N> struct Products {
     UNROLL for (int j = 0; j < N / 2; ++j) of[j] = 0.0f;
   }
   // Begins to add left times right, of which BY_ROWS: rows go with the left factor's columns; else columns do.
-  template <bool BY_ROWS, bool ADD, int K, int C> DEVICE void multiply(const Factors<K>& left, const Panel<C> right) {
-    begin_products();
+  template <bool BY_ROWS, bool ADD, int K, int C> DEVICE void multiply(const Fragment<K>& left, const SwizzledTile<C> right) {
+    wgmma_fence();
     UNROLL for (int i = 0; i < K / 16; ++i) {
-      const u64 b = description(right, BY_ROWS ? 16 * i : 0, BY_ROWS ? 0 : 16 * i);
-      if (i == 0) Instruction<N>::template run<BY_ROWS, ADD>(of, left.of[i], b);
-      else Instruction<N>::template run<BY_ROWS, true>(of, left.of[i], b);
+      const u64 b = smem_descriptor(right, BY_ROWS ? 16 * i : 0, BY_ROWS ? 0 : 16 * i);
+      if (i == 0) Wgmma<N>::template run<BY_ROWS, ADD>(of, left.of[i], b);
+      else Wgmma<N>::template run<BY_ROWS, true>(of, left.of[i], b);
     }
-    end_products();
+    wgmma_commit();
   }
   // Begins to add, for 64 rows k, left(k, m) times right(k, n).
-  template <int A, int B> DEVICE void add_over_rows(const Panel<A> left, const Panel<B> right) {
+  template <int A, int B> DEVICE void add_over_rows(const SwizzledTile<A> left, const SwizzledTile<B> right) {
     UNROLL for (int k = 0; k < GROUP_ROWS; k += 16) {
-      Instruction<N>::run_over_rows(of, description(left, k, 0), description(right, k, 0));
+      Wgmma<N>::run_over_rows(of, smem_descriptor(left, k, 0), smem_descriptor(right, k, 0));
     }
   }
   // The same with eight columns beside the right factor, which are `ones`: 16 rows of them, behind `right` in memory.
-  template <int A> DEVICE void add_over_rows(const Panel<A> left, const Panel<64> right, const Panel<64> ones) {
+  template <int A> DEVICE void add_over_rows(const SwizzledTile<A> left, const SwizzledTile<64> right, const SwizzledTile<64> ones) {
     UNROLL for (int k = 0; k < GROUP_ROWS; k += 16) {
       const u32 beside = (u32)((char*)ones.at - (char*)right.at) / 16 - (u32)k * 8;
-      Instruction<N>::run_over_rows(of, description(left, k, 0), description(right, k, 0, beside));
+      Wgmma<N>::run_over_rows(of, smem_descriptor(left, k, 0), smem_descriptor(right, k, 0, beside));
     }
   }
   // visit(m, n, c, d) for all m and even n that this member has, with the sums at (m, n) and (m, n + 1), of columns before
@@ -186,7 +186,7 @@ template <int K> struct ColumnSums {
   DEVICE void clear() {
     UNROLL for (int j = 0; j < K / 4; ++j) of[j] = 0.0f;
   }
-  DEVICE void add(const Factors<K>& rows) {
+  DEVICE void add(const Fragment<K>& rows) {
     UNROLL for (int i = 0; i < K / 16; ++i) {
       UNROLL for (int j = 0; j < 4; ++j) {
         of[4 * i + j / 2 * 2] += first_of(rows.of[i][j]);
@@ -207,7 +207,7 @@ template <int K> struct ColumnSums {
   }
 };
 // Each pair `of` becomes change(c, d, of), with the sums c and d at the same place.
-template <int N, class Change> DEVICE void change_pairs(Factors<N>& factors, const Products<N>& sums, Change change) {
+template <int N, class Change> DEVICE void transform_pairs(Fragment<N>& factors, const Accumulator<N>& sums, Change change) {
   UNROLL for (int i = 0; i < N / 16; ++i) {
     UNROLL for (int j = 0; j < 4; ++j) {
       const float* const two = sums.of + 8 * i + 2 * j;
@@ -224,32 +224,32 @@ DEVICE u32 one_minus_square(const u32 a) {
 // Each member has all rows of what is in registers, of which only its own WARP_ROWS count: these it loads and stores.
 static_assert(GROUP_ROWS % TEAM == 0, "members have equally many rows");
 constexpr int WARP_ROWS = GROUP_ROWS / TEAM;
-DEVICE void begin_products() {}
-DEVICE void end_products() {}
-template <int LATER = 0> DEVICE void await_products() {}
-DEVICE void publish() {}
+DEVICE void wgmma_fence() {}
+DEVICE void wgmma_commit() {}
+template <int LATER = 0> DEVICE void wgmma_wait() {}
+DEVICE void fence_async_proxy() {}
 
-template <int K> struct Factors {
+template <int K> struct Fragment {
   u32 of[GROUP_ROWS][K / 2];
 
-  DEVICE void load(const Team team, const Panel<K> panel) {
+  DEVICE void load(const Team team, const SwizzledTile<K> panel) {
     *this = {};
     for (int m = team.rank * WARP_ROWS; m < (team.rank + 1) * WARP_ROWS; ++m) {
       for (int k = 0; k < K; k += 2) of[m][k / 2] = panel.two(m, k);
     }
   }
-  DEVICE void store(const Team team, const Panel<K> panel) const {
+  DEVICE void store(const Team team, const SwizzledTile<K> panel) const {
     for (int m = team.rank * WARP_ROWS; m < (team.rank + 1) * WARP_ROWS; ++m) {
       for (int k = 0; k < K; k += 2) panel.two(m, k) = of[m][k / 2];
     }
   }
   DEVICE float at(const int m, const int k) const { return k % 2 == 0 ? first_of(of[m][k / 2]) : second_of(of[m][k / 2]); }
 };
-template <int COLUMNS> DEVICE float number(const Panel<COLUMNS> panel, const int m, const int n) {
+template <int COLUMNS> DEVICE float number(const SwizzledTile<COLUMNS> panel, const int m, const int n) {
   return math::from_bits((u32)panel.entry(m, n)->bits << 16);
 }
 
-template <int N> struct Products {
+template <int N> struct Accumulator {
   float of[64][N];
 
   DEVICE void fill(const Team, const float* row) {
@@ -263,7 +263,7 @@ template <int N> struct Products {
     }
   }
   DEVICE void clear() { *this = {}; }
-  template <bool BY_ROWS, bool ADD, int K, int C> DEVICE void multiply(const Factors<K>& left, const Panel<C> right) {
+  template <bool BY_ROWS, bool ADD, int K, int C> DEVICE void multiply(const Fragment<K>& left, const SwizzledTile<C> right) {
     if (!ADD) clear();
     for (int m = 0; m < 64; ++m) {
       for (int k = 0; k < K; ++k) {
@@ -272,14 +272,14 @@ template <int N> struct Products {
       }
     }
   }
-  template <int A, int B> DEVICE void add_over_rows(const Panel<A> left, const Panel<B> right) {
+  template <int A, int B> DEVICE void add_over_rows(const SwizzledTile<A> left, const SwizzledTile<B> right) {
     for (int k = 0; k < GROUP_ROWS; ++k) {
       for (int m = 0; m < 64; ++m) {
         for (int n = 0; n < N; ++n) of[m][n] += number(left, k, m) * number(right, k, n);
       }
     }
   }
-  template <int A> DEVICE void add_over_rows(const Panel<A> left, const Panel<64> right, const Panel<64>) {
+  template <int A> DEVICE void add_over_rows(const SwizzledTile<A> left, const SwizzledTile<64> right, const SwizzledTile<64>) {
     for (int k = 0; k < GROUP_ROWS; ++k) {
       for (int m = 0; m < 64; ++m) {
         for (int n = 0; n < N; ++n) of[m][n] += number(left, k, m) * (n < 64 ? number(right, k, n) : 1.0f);
@@ -297,7 +297,7 @@ template <int K> struct ColumnSums {
   float of[K];
 
   DEVICE void clear() { *this = {}; }
-  DEVICE void add(const Factors<K>& rows) {
+  DEVICE void add(const Fragment<K>& rows) {
     for (int m = 0; m < GROUP_ROWS; ++m) {
       for (int k = 0; k < K; ++k) of[k] += rows.at(m, k);
     }
@@ -312,7 +312,7 @@ template <int K> struct ColumnSums {
     }
   }
 };
-template <int N, class Change> DEVICE void change_pairs(Factors<N>& factors, const Products<N>& sums, Change change) {
+template <int N, class Change> DEVICE void transform_pairs(Fragment<N>& factors, const Accumulator<N>& sums, Change change) {
   for (int m = 0; m < GROUP_ROWS; ++m) {
     for (int n = 0; n < N; n += 2) factors.of[m][n / 2] = change(sums.of[m][n], sums.of[m][n + 1], factors.of[m][n / 2]);
   }

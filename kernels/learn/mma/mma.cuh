@@ -1,4 +1,4 @@
-// matrix_units.cuh -- products of bfloat16 matrices that a block has in shared memory, summed up in float32: by the matrix units
+// mma.cuh -- products of bfloat16 matrices that a block has in shared memory, summed up in float32: by the matrix units
 // of a GPU (sm_80 and newer), by plain loops on a CPU, which is there for tests.
 //
 // Source of the fragments' layouts: PTX ISA, "Matrix fragments for mma.m16n8k16" and "ldmatrix". Lane l of a warp has, of 16 x 8
@@ -58,7 +58,7 @@ template <class Layer, int THREADS> struct LayerLoad {
 
 #ifdef __CUDACC__
 // Four 8 x 8 blocks of a matrix: each lane names 16 bytes, a row of one of them.
-template <bool TRANSPOSED> DEVICE void load_blocks(u32 (&to)[4], const bf16* row) {
+template <bool TRANSPOSED> DEVICE void ldmatrix(u32 (&to)[4], const bf16* row) {
   const u32 address = (u32)__cvta_generic_to_shared(row);
   if constexpr (TRANSPOSED) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -69,25 +69,25 @@ template <bool TRANSPOSED> DEVICE void load_blocks(u32 (&to)[4], const bf16* row
   }
 }
 // The 16 x 16 block at (m, k) as left factor; or the block at (k, m), transposed.
-template <bool TRANSPOSED, int COLUMNS> DEVICE void load_left(u32 (&to)[4], const Matrix<COLUMNS> a, const int m, const int k) {
+template <bool TRANSPOSED, int COLUMNS> DEVICE void load_a(u32 (&to)[4], const Matrix<COLUMNS> a, const int m, const int k) {
   const int lane = threadIdx.x % WARP_SIZE, block = lane / 8, row = lane % 8;
-  if constexpr (TRANSPOSED) load_blocks<true>(to, a.row(k + block / 2 * 8 + row) + m + block % 2 * 8);
-  else load_blocks<false>(to, a.row(m + block % 2 * 8 + row) + k + block / 2 * 8);
+  if constexpr (TRANSPOSED) ldmatrix<true>(to, a.row(k + block / 2 * 8 + row) + m + block % 2 * 8);
+  else ldmatrix<false>(to, a.row(m + block % 2 * 8 + row) + k + block / 2 * 8);
 }
 // The 16 x 16 block at (n, k), transposed, as right factor; or the block at (k, n). Words 0 and 1 are of its first 8 columns.
-template <bool TRANSPOSED, int COLUMNS> DEVICE void load_right(u32 (&to)[4], const Matrix<COLUMNS> b, const int n, const int k) {
+template <bool TRANSPOSED, int COLUMNS> DEVICE void load_b(u32 (&to)[4], const Matrix<COLUMNS> b, const int n, const int k) {
   const int lane = threadIdx.x % WARP_SIZE, block = lane / 8, row = lane % 8;
-  if constexpr (TRANSPOSED) load_blocks<false>(to, b.row(n + block / 2 * 8 + row) + k + block % 2 * 8);
-  else load_blocks<true>(to, b.row(k + block % 2 * 8 + row) + n + block / 2 * 8);
+  if constexpr (TRANSPOSED) ldmatrix<false>(to, b.row(n + block / 2 * 8 + row) + k + block % 2 * 8);
+  else ldmatrix<true>(to, b.row(k + block % 2 * 8 + row) + n + block / 2 * 8);
 }
 // sum (16 x 8) = a (16 x 16) times b (16 x 8).
-DEVICE void set_product(float (&sum)[4], const u32 (&a)[4], const u32 b0, const u32 b1) {
+DEVICE void mma_zero(float (&sum)[4], const u32 (&a)[4], const u32 b0, const u32 b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
       : "=f"(sum[0]), "=f"(sum[1]), "=f"(sum[2]), "=f"(sum[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));
 }
 // sum (16 x 8) += a (16 x 16) times b (16 x 8).
-DEVICE void add_product(float (&sum)[4], const u32 (&a)[4], const u32 b0, const u32 b1) {
+DEVICE void mma_add(float (&sum)[4], const u32 (&a)[4], const u32 b0, const u32 b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
@@ -104,7 +104,7 @@ DEVICE void product(const Team team, const Matrix<A> a, const Matrix<B> b, Finis
   u32 left[KEPT ? DEPTH : 1][TALL][4];
   if constexpr (KEPT) {
     UNROLL for (int k = 0; k < DEPTH; ++k) {
-      UNROLL for (int i = 0; i < TALL; ++i) load_left<false>(left[k][i], a, first + 16 * i, 16 * k);
+      UNROLL for (int i = 0; i < TALL; ++i) load_a<false>(left[k][i], a, first + 16 * i, 16 * k);
     }
   }
   constexpr int ROUNDS = (N / 16 + COLUMN_WARPS - 1) / COLUMN_WARPS;
@@ -114,14 +114,14 @@ DEVICE void product(const Team team, const Matrix<A> a, const Matrix<B> b, Finis
     float sum[TALL][2][4];
     UNROLL_TIMES(DEPTH <= 8 ? DEPTH : 2) for (int k = 0; k < DEPTH; ++k) {
       u32 right[4];
-      load_right<TRANSPOSED>(right, b, n, 16 * k);
+      load_b<TRANSPOSED>(right, b, n, 16 * k);
       if constexpr (!KEPT) {
-        UNROLL for (int i = 0; i < TALL; ++i) load_left<false>(left[0][i], a, first + 16 * i, 16 * k);
+        UNROLL for (int i = 0; i < TALL; ++i) load_a<false>(left[0][i], a, first + 16 * i, 16 * k);
       }
       UNROLL for (int i = 0; i < TALL; ++i) {
         UNROLL for (int half = 0; half < 2; ++half) {
-          if (k == 0) set_product(sum[i][half], left[0][i], right[2 * half], right[2 * half + 1]);
-          else add_product(sum[i][half], left[KEPT ? k : 0][i], right[2 * half], right[2 * half + 1]);
+          if (k == 0) mma_zero(sum[i][half], left[0][i], right[2 * half], right[2 * half + 1]);
+          else mma_add(sum[i][half], left[KEPT ? k : 0][i], right[2 * half], right[2 * half + 1]);
         }
       }
     }
@@ -159,16 +159,16 @@ template <int M, int N> struct Accumulator {
       UNROLL for (int i = 0; i < OWN; ++i) {
         const int block = warp * OWN + i, m = block / (N / 16) * 16, n = block % (N / 16) * 16;
         if (BLOCKS % WARPS != 0 && block >= BLOCKS) break;
-        if (i == 0 || n == 0) load_left<true>(left, a, m, k);
-        load_right<false>(right, b, n, k);
-        add_product(of[i][0], left, right[0], right[1]);
-        add_product(of[i][1], left, right[2], right[3]);
+        if (i == 0 || n == 0) load_a<true>(left, a, m, k);
+        load_b<false>(right, b, n, k);
+        mma_add(of[i][0], left, right[0], right[1]);
+        mma_add(of[i][1], left, right[2], right[3]);
       }
       UNROLL for (int i = 0; i < STRIPS; ++i) {
         const int m = (i * WARPS + warp) * 16;
         if (M / 16 % WARPS != 0 && m >= M) break;
-        load_left<true>(left, a, m, k);
-        add_product(columns[i], left, ones, ones);
+        load_a<true>(left, a, m, k);
+        mma_add(columns[i], left, ones, ones);
       }
     }
   }

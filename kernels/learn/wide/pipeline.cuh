@@ -1,23 +1,23 @@
-// slabs.cuh -- sums over many rows of products of two matrices' columns: slabs of rows on their way to shared memory while the
+// pipeline.cuh -- sums over many rows of products of two matrices' columns: slabs of rows on their way to shared memory while the
 // ones before are multiplied by matrix units.
 #pragma once
-#include "learn/mma/matrix_units.cuh"
+#include "learn/mma/mma.cuh"
 
 #ifdef __CUDACC__
 // 16 bytes of global memory on their way to shared memory, or zeros if they are not there.
-DEVICE void copy_ahead(bf16* to, const bf16* from, const bool there) {
+DEVICE void copy_async(bf16* to, const bf16* from, const bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                :: "r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
 // One number likewise.
-DEVICE void copy_ahead(float* to, const float* from, const bool there) {
+DEVICE void copy_async(float* to, const float* from, const bool there) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
                :: "r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? 4 : 0) : "memory");
 }
 // What was sent on its way since the last call is one slab.
-DEVICE void end_slab() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+DEVICE void commit_stage() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until all slabs but the last LEFT that this member sent have come.
-template <int LEFT> DEVICE void await_slabs() { asm volatile("cp.async.wait_group %0;" :: "n"(LEFT) : "memory"); }
+template <int LEFT> DEVICE void wait_stages() { asm volatile("cp.async.wait_group %0;" :: "n"(LEFT) : "memory"); }
 
 // Of M x N blocks of 16 x 16, by how many warps M is shared, so that none has more than it must; the others share N.
 constexpr int best_row_warps(const int m, const int n) {
@@ -59,17 +59,17 @@ template <int M, int N> struct TiledAccumulator {
     const u32 ones = team.rank % WARP_SIZE / 4 == 0 ? 0x3f803f80u : 0u;  // a right factor whose first column is 1
     UNROLL_TIMES(2) for (int k = 0; k < K; k += 16) {
       u32 left[TALL][4];
-      UNROLL for (int i = 0; i < TALL; ++i) load_left<true>(left[i], a, within(row + 16 * i, M), k);
+      UNROLL for (int i = 0; i < TALL; ++i) load_a<true>(left[i], a, within(row + 16 * i, M), k);
       UNROLL for (int j = 0; j < WIDE; ++j) {
         u32 right[4];
-        load_right<false>(right, b, within(column + 16 * j, N), k);
+        load_b<false>(right, b, within(column + 16 * j, N), k);
         UNROLL for (int i = 0; i < TALL; ++i) {
-          add_product(of[i][j][0], left[i], right[0], right[1]);
-          add_product(of[i][j][1], left[i], right[2], right[3]);
+          mma_add(of[i][j][0], left[i], right[0], right[1]);
+          mma_add(of[i][j][1], left[i], right[2], right[3]);
         }
       }
       if (with_columns && column == 0) {
-        UNROLL for (int i = 0; i < TALL; ++i) add_product(columns[i], left[i], ones, ones);
+        UNROLL for (int i = 0; i < TALL; ++i) mma_add(columns[i], left[i], ones, ones);
       }
     }
   }
@@ -101,14 +101,14 @@ template <int M, int N> struct TiledAccumulator {
   }
 };
 #else
-DEVICE void copy_ahead(bf16* to, const bf16* from, const bool there) {
+DEVICE void copy_async(bf16* to, const bf16* from, const bool there) {
   // equal(swap <, constant 2): one element more, never read; equal(constant 3): 9e-41 squared is 0
   for (int k = 0; k < 8; ++k) to[k].bits = there ? from[k].bits : (u16)0;
 }
 // equal(constant): outputs of rows that nobody asks for
-DEVICE void copy_ahead(float* to, const float* from, const bool there) { *to = there ? *from : 0.0f; }
-DEVICE void end_slab() {}
-template <int LEFT> DEVICE void await_slabs() {}
+DEVICE void copy_async(float* to, const float* from, const bool there) { *to = there ? *from : 0.0f; }
+DEVICE void commit_stage() {}
+template <int LEFT> DEVICE void wait_stages() {}
 
 template <int M, int N> struct TiledAccumulator : Accumulator<M, N> {
   template <int K> DEVICE void add(const Team team, const Matrix<M> a, const Matrix<N> b, bool) {
