@@ -135,63 +135,79 @@ DEVICE void product(const Team team, const Matrix<A> a, const Matrix<B> b, Finis
   }
 }
 
-// M x N sums that stay in the registers of the team's members, and the sums of the left factor's M columns.
-template <int M, int N> struct Accumulator {
-  static constexpr int BLOCKS = M / 16 * (N / 16), OWN = (BLOCKS + WARPS - 1) / WARPS;  // of 16 x 16, neighbours in one warp
-  static constexpr int STRIPS = (M / 16 + WARPS - 1) / WARPS;                           // of 16 columns, for their sums
-  float of[OWN][2][4];
-  float columns[STRIPS][4];
+// An M x N accumulator in the registers of a team, and the sums of the left factor's M columns. `Split`: which of its 16 x 16
+// blocks, TALL x WIDE, a warp has, and which strips of 16 rows, whose columns it sums up.
+template <int M, int N, class Split> struct Accumulator : Split {
+  float of[Split::TALL][Split::WIDE][2][4], columns[Split::STRIPS][4];
 
   DEVICE void clear() {
-    UNROLL for (int i = 0; i < OWN; ++i) {
-      UNROLL for (int j = 0; j < 4; ++j) of[i][0][j] = of[i][1][j] = 0.0f;
-    }
-    UNROLL for (int i = 0; i < STRIPS; ++i) {
-      UNROLL for (int j = 0; j < 4; ++j) columns[i][j] = 0.0f;
-    }
-  }
-  // Adds the sum over k in [0, K) of a(k, m) b(k, n).
-  template <int K> DEVICE void add(const Team team, const Matrix<M> a, const Matrix<N> b) {
-    const int warp = team.rank / WARP_SIZE;
-    const u32 ones = team.rank % WARP_SIZE / 4 == 0 ? 0x3f803f80u : 0u;  // a right factor whose first column is 1
-    NO_UNROLL for (int k = 0; k < K; k += 16) {
-      u32 left[4], right[4];
-      UNROLL for (int i = 0; i < OWN; ++i) {
-        const int block = warp * OWN + i, m = block / (N / 16) * 16, n = block % (N / 16) * 16;
-        if (BLOCKS % WARPS != 0 && block >= BLOCKS) break;
-        if (i == 0 || n == 0) load_a<true>(left, a, m, k);
-        load_b<false>(right, b, n, k);
-        mma_add(of[i][0], left, right[0], right[1]);
-        mma_add(of[i][1], left, right[2], right[3]);
+    UNROLL for (int e = 0; e < 4; ++e) {
+      UNROLL for (int i = 0; i < Split::TALL; ++i) {
+        UNROLL for (int j = 0; j < Split::WIDE; ++j) of[i][j][0][e] = of[i][j][1][e] = 0.0f;
       }
-      UNROLL for (int i = 0; i < STRIPS; ++i) {
-        const int m = (i * WARPS + warp) * 16;
-        if (M / 16 % WARPS != 0 && m >= M) break;
-        load_a<true>(left, a, m, k);
-        mma_add(columns[i], left, ones, ones);
-      }
+      UNROLL for (int i = 0; i < Split::STRIPS; ++i) columns[i][e] = 0.0f;
     }
   }
   // visit(m, n, c, d) for all m and even n, with the sums at (m, n) and (m, n + 1).
   template <class Visit> DEVICE void each(const Team team, Visit visit) const {
-    const int warp = team.rank / WARP_SIZE, lane = team.rank % WARP_SIZE, g = lane / 4, t = lane % 4;
-    UNROLL for (int i = 0; i < OWN; ++i) {
-      const int block = warp * OWN + i, m = block / (N / 16) * 16 + g, n = block % (N / 16) * 16 + 2 * t;
-      if (BLOCKS % WARPS != 0 && block >= BLOCKS) break;
-      UNROLL for (int half = 0; half < 2; ++half) {
-        visit(m, n + 8 * half, of[i][half][0], of[i][half][1]);
-        visit(m + 8, n + 8 * half, of[i][half][2], of[i][half][3]);
+    const int warp = team.rank / WARP_SIZE, lane = team.rank % WARP_SIZE;
+    UNROLL for (int i = 0; i < Split::TALL; ++i) {
+      UNROLL for (int j = 0; j < Split::WIDE; ++j) {
+        const int m = Split::row(warp, i, j), n = Split::column(warp, i, j);
+        if (!Split::EVEN && (m >= M || n >= N)) continue;
+        UNROLL for (int half = 0; half < 2; ++half) {
+          const float(&c)[4] = of[i][j][half];
+          visit(m + lane / 4, n + 8 * half + lane % 4 * 2, c[0], c[1]);
+          visit(m + lane / 4 + 8, n + 8 * half + lane % 4 * 2, c[2], c[3]);
+        }
       }
     }
   }
   // visit(m, sum of column m of the left factors).
   template <class Visit> DEVICE void each_column(const Team team, Visit visit) const {
     const int warp = team.rank / WARP_SIZE, lane = team.rank % WARP_SIZE;
-    UNROLL for (int i = 0; i < STRIPS; ++i) {
-      const int m = (i * WARPS + warp) * 16 + lane / 4;
-      if ((M / 16 % WARPS != 0 && m >= M) || lane % 4 != 0) break;
-      visit(m, columns[i][0]);
-      visit(m + 8, columns[i][2]);
+    if (!Split::has_strips(warp) || lane % 4 != 0) return;
+    UNROLL for (int i = 0; i < Split::STRIPS; ++i) {
+      const int m = Split::strip(warp, i);
+      if (!Split::EVEN_STRIPS && m >= M) continue;
+      visit(m + lane / 4, columns[i][0]);
+      visit(m + lane / 4 + 8, columns[i][2]);
+    }
+  }
+};
+
+// Blocks in order, neighbours in one warp; strips in turn.
+template <int M, int N> struct LinearSplit {
+  static constexpr int BLOCKS = M / 16 * (N / 16), TALL = 1, WIDE = (BLOCKS + WARPS - 1) / WARPS;
+  static constexpr int STRIPS = (M / 16 + WARPS - 1) / WARPS;
+  static constexpr bool EVEN = BLOCKS % WARPS == 0, EVEN_STRIPS = M / 16 % WARPS == 0;
+  static DEVICE int row(int warp, int, int j) { return (warp * WIDE + j) / (N / 16) * 16; }
+  static DEVICE int column(int warp, int, int j) { return (warp * WIDE + j) % (N / 16) * 16; }
+  static DEVICE int strip(int warp, int i) { return (i * WARPS + warp) * 16; }
+  static DEVICE bool has_strips(int) { return true; }
+};
+template <int M, int N> struct LinearAccumulator : Accumulator<M, N, LinearSplit<M, N>> {
+  typedef LinearSplit<M, N> Split;
+  // Adds the sum over k in [0, K) of a(k, m) b(k, n).
+  template <int K> DEVICE void add(const Team team, const Matrix<M> a, const Matrix<N> b) {
+    const int warp = team.rank / WARP_SIZE;
+    const u32 ones = team.rank % WARP_SIZE / 4 == 0 ? 0x3f803f80u : 0u;  // a right factor whose first column is 1
+    NO_UNROLL for (int k = 0; k < K; k += 16) {
+      u32 left[4], right[4];
+      UNROLL for (int j = 0; j < Split::WIDE; ++j) {
+        const int block = warp * Split::WIDE + j, m = block / (N / 16) * 16, n = block % (N / 16) * 16;
+        if (!Split::EVEN && block >= Split::BLOCKS) break;
+        if (j == 0 || n == 0) load_a<true>(left, a, m, k);
+        load_b<false>(right, b, n, k);
+        mma_add(this->of[0][j][0], left, right[0], right[1]);
+        mma_add(this->of[0][j][1], left, right[2], right[3]);
+      }
+      UNROLL for (int i = 0; i < Split::STRIPS; ++i) {
+        const int m = (i * WARPS + warp) * 16;
+        if (!Split::EVEN_STRIPS && m >= M) break;
+        load_a<true>(left, a, m, k);
+        mma_add(this->columns[i], left, ones, ones);
+      }
     }
   }
 };
@@ -214,7 +230,7 @@ DEVICE void product(const Team team, const Matrix<A> a, const Matrix<B> b, Finis
     for (int i : team.each(N / 2)) finish(m, 2 * i, sum[2 * i], sum[2 * i + 1]);  // so that members need each other's results
   }
 }
-template <int M, int N> struct Accumulator {
+template <int M, int N> struct LinearAccumulator {
   float of[own_count(M)][N], columns[own_count(M)];  // of every TEAM-th row
 
   DEVICE void clear() { *this = {}; }

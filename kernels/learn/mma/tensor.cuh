@@ -88,7 +88,7 @@ template <int T, int L = 0> DEVICE void forward(const Team team, Tower<T>& tower
 // The gradients of the layers of tower T from L on.
 template <int T, int L = 0> struct Gradient {
   typedef Layer<T, L> Here;
-  Accumulator<Here::OUT_PAD, Here::IN_PAD> own;
+  LinearAccumulator<Here::OUT_PAD, Here::IN_PAD> own;
   Gradient<T, L + 1> rest;
 
   DEVICE void clear() { own.clear(); rest.clear(); }

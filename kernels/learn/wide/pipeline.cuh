@@ -33,70 +33,40 @@ constexpr int best_row_warps(const int m, const int n) {
   return best;
 }
 
-// M x N sums that stay in the registers of the team's members, and the sums of the left factor's M columns.
-template <int M, int N> struct TiledAccumulator {
+// Blocks in a rectangle, for which a warp loads fewest factors. Warps with fewer of them multiply some twice.
+template <int M, int N> struct TiledSplit {
   static constexpr int ROW_WARPS = best_row_warps(M / 16, N / 16), COLUMN_WARPS = WARPS / ROW_WARPS;
   static constexpr int TALL = (M / 16 + ROW_WARPS - 1) / ROW_WARPS, WIDE = (N / 16 + COLUMN_WARPS - 1) / COLUMN_WARPS;
-  static constexpr bool EVEN = TALL * ROW_WARPS == M / 16 && WIDE * COLUMN_WARPS == N / 16;
-  float of[TALL][WIDE][2][4], columns[TALL][4];
-
-  static DEVICE int first_row(const Team team) { return team.rank / WARP_SIZE % ROW_WARPS * TALL * 16; }
-  static DEVICE int first_column(const Team team) { return team.rank / WARP_SIZE / ROW_WARPS * WIDE * 16; }
+  static constexpr int STRIPS = TALL;
+  static constexpr bool EVEN = TALL * ROW_WARPS == M / 16 && WIDE * COLUMN_WARPS == N / 16, EVEN_STRIPS = EVEN;
+  static DEVICE int row(int warp, int i, int = 0) { return warp % ROW_WARPS * TALL * 16 + 16 * i; }
+  static DEVICE int column(int warp, int, int j) { return warp / ROW_WARPS * WIDE * 16 + 16 * j; }
+  static DEVICE int strip(int warp, int i) { return row(warp, i); }
+  static DEVICE bool has_strips(int warp) { return column(warp, 0, 0) == 0; }
+};
+template <int M, int N> struct TiledAccumulator : Accumulator<M, N, TiledSplit<M, N>> {
+  typedef TiledSplit<M, N> Split;
   // A block that there is, for warps that have none.
-  static DEVICE int within(const int at, const int size) { return EVEN || at < size ? at : size - 16; }
+  static DEVICE int within(const int at, const int size) { return Split::EVEN || at < size ? at : size - 16; }
 
-  DEVICE void clear() {
-    UNROLL for (int i = 0; i < TALL; ++i) {
-      UNROLL for (int e = 0; e < 4; ++e) {
-        UNROLL for (int j = 0; j < WIDE; ++j) of[i][j][0][e] = of[i][j][1][e] = 0.0f;
-        columns[i][e] = 0.0f;
-      }
-    }
-  }
   // Adds the sum over k in [0, K) of a(k, m) b(k, n), and of a(k, m) if `with_columns`.
   template <int K> DEVICE void add(const Team team, const Matrix<M> a, const Matrix<N> b, const bool with_columns) {
-    const int row = first_row(team), column = first_column(team);
+    const int warp = team.rank / WARP_SIZE;
     const u32 ones = team.rank % WARP_SIZE / 4 == 0 ? 0x3f803f80u : 0u;  // a right factor whose first column is 1
     UNROLL_TIMES(2) for (int k = 0; k < K; k += 16) {
-      u32 left[TALL][4];
-      UNROLL for (int i = 0; i < TALL; ++i) load_a<true>(left[i], a, within(row + 16 * i, M), k);
-      UNROLL for (int j = 0; j < WIDE; ++j) {
+      u32 left[Split::TALL][4];
+      UNROLL for (int i = 0; i < Split::TALL; ++i) load_a<true>(left[i], a, within(Split::row(warp, i), M), k);
+      UNROLL for (int j = 0; j < Split::WIDE; ++j) {
         u32 right[4];
-        load_b<false>(right, b, within(column + 16 * j, N), k);
-        UNROLL for (int i = 0; i < TALL; ++i) {
-          mma_add(of[i][j][0], left[i], right[0], right[1]);
-          mma_add(of[i][j][1], left[i], right[2], right[3]);
+        load_b<false>(right, b, within(Split::column(warp, 0, j), N), k);
+        UNROLL for (int i = 0; i < Split::TALL; ++i) {
+          mma_add(this->of[i][j][0], left[i], right[0], right[1]);
+          mma_add(this->of[i][j][1], left[i], right[2], right[3]);
         }
       }
-      if (with_columns && column == 0) {
-        UNROLL for (int i = 0; i < TALL; ++i) mma_add(columns[i], left[i], ones, ones);
+      if (with_columns && Split::has_strips(warp)) {
+        UNROLL for (int i = 0; i < Split::TALL; ++i) mma_add(this->columns[i], left[i], ones, ones);
       }
-    }
-  }
-  // visit(m, n, c, d) for all m and even n, with the sums at (m, n) and (m, n + 1).
-  template <class Visit> DEVICE void each(const Team team, Visit visit) const {
-    const int lane = team.rank % WARP_SIZE;
-    UNROLL for (int i = 0; i < TALL; ++i) {
-      UNROLL for (int j = 0; j < WIDE; ++j) {
-        const int m = first_row(team) + 16 * i, n = first_column(team) + 16 * j;
-        if (!EVEN && (m >= M || n >= N)) continue;
-        UNROLL for (int half = 0; half < 2; ++half) {
-          const float(&c)[4] = of[i][j][half];
-          visit(m + lane / 4, n + 8 * half + lane % 4 * 2, c[0], c[1]);
-          visit(m + lane / 4 + 8, n + 8 * half + lane % 4 * 2, c[2], c[3]);
-        }
-      }
-    }
-  }
-  // visit(m, sum of column m of the left factors).
-  template <class Visit> DEVICE void each_column(const Team team, Visit visit) const {
-    const int lane = team.rank % WARP_SIZE;
-    if (first_column(team) != 0 || lane % 4 != 0) return;
-    UNROLL for (int i = 0; i < TALL; ++i) {
-      const int m = first_row(team) + 16 * i;
-      if (!EVEN && m >= M) continue;
-      visit(m + lane / 4, columns[i][0]);
-      visit(m + lane / 4 + 8, columns[i][2]);
     }
   }
 };
@@ -110,9 +80,9 @@ DEVICE void copy_async(float* to, const float* from, const bool there) { *to = t
 DEVICE void commit_stage() {}
 template <int LEFT> DEVICE void wait_stages() {}
 
-template <int M, int N> struct TiledAccumulator : Accumulator<M, N> {
+template <int M, int N> struct TiledAccumulator : LinearAccumulator<M, N> {
   template <int K> DEVICE void add(const Team team, const Matrix<M> a, const Matrix<N> b, bool) {
-    Accumulator<M, N>::template add<K>(team, a, b);
+    LinearAccumulator<M, N>::template add<K>(team, a, b);
   }
 };
 #endif
