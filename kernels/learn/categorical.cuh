@@ -1,9 +1,8 @@
-// categorical.cuh -- discrete heads, backwards: log-probability and entropy of one row, and their derivatives by the logits.
+// categorical.cuh -- discrete heads: log-probability and entropy of one row, and their gradients by the logits.
 //
-// With p = softmax(z) over what a head allows, H = -sum p log p: d log p[a] / dz[k] = (k == a) - p[k] and
-// dH / dz[k] = -p[k] (log p[k] + H). The order of operations is that of train/choices.cuh, so that a policy that has not
-// changed gives the log-probabilities that its actions were drawn with, to the bit.
-// Constants: HEADS, CHOICES (the sum of all heads' sizes); head_size(head) is generated.
+// With p = softmax(z) over the allowed choices, H = -sum p log p: d log p[a] / dz[k] = (k == a) - p[k] and
+// dH / dz[k] = -p[k] (log p[k] + H). Operations are in the order of train/choices.cuh: as long as a policy has not changed, its
+// log-probabilities are those of the draw, to the bit. Constants: HEADS, CHOICES (of all heads); generated: head_size(head).
 #pragma once
 #include "learn/functions.cuh"
 #include "generated/spaces.cuh"

@@ -1,9 +1,8 @@
-// gaussian.cuh -- Gaussian heads, backwards: log-density and entropy of one row, and their derivatives by means and logarithms of
-// deviations; squashed by tanh into a Box, or not.
+// gaussian.cuh -- Gaussian heads: log-density and entropy of one row, and their gradients by means and log-deviations.
 //
-// With s = (raw - mean) / deviation: d log p / d mean = s / deviation, d log p / d log deviation = s^2 - 1, and the entropy
-// grows by 1 with each logarithm. What tanh adds to both depends on `raw` alone. Source: train/boxes.cuh's.
-// Constants: HEADS, SQUASHED; box_low(head), box_span(head) are generated.
+// With s = (raw - mean) / deviation: d log p / d mean = s / deviation, d log p / d log deviation = s^2 - 1, d H / d log
+// deviation = 1. What tanh adds to both depends on `raw` only. Source: that of train/boxes.cuh.
+// Constants: HEADS, SQUASHED; generated: box_low(head), box_span(head).
 #pragma once
 #include "learn/functions.cuh"
 #include "generated/spaces.cuh"

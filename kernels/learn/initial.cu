@@ -1,9 +1,8 @@
-// initial.cu -- initial weights of one layer: orthonormal rows, or columns where there are more rows, times a gain.
+// initial.cu -- orthogonal initial weights of one layer, times a gain, on the CPU.
 //
 // Source: Saxe, McClelland & Ganguli 2014, "Exact solutions to the nonlinear dynamics of learning in deep linear neural
-// networks". Vectors of normal numbers are made orthogonal one after the other, each to all before it and twice over (Giraud,
-// Langou & Rozloznik 2005, "The loss of orthogonality in the Gram-Schmidt orthogonalization process"): uniformly distributed.
-// One thread and one order of operations, so that weights have the same bits everywhere; they are made on the CPU.
+// networks". Modified Gram-Schmidt of normal vectors, twice over (Giraud, Langou & Rozloznik 2005, "The loss of orthogonality in
+// the Gram-Schmidt orthogonalization process"). One thread and one order of operations: the same bits everywhere.
 #include "train/normals.cuh"
 
 constexpr int LANES = 16;  // chains of one sum, added in order at its end

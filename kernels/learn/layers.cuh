@@ -1,14 +1,11 @@
-// layers.cuh -- the layers of perceptrons with one or two towers, and the arrays that have their weights or what goes with them.
+// layers.cuh -- the layers of perceptrons with one or two towers, and the layout of their packed weights and gradients.
 //
 // A tower is a chain of LAYERS linear layers with an activation between them. Actor and critic are two towers, or one whose
-// last output is the value. Constants: OBS, PARAMETERS (of the distribution), TOWERS, LAYERS, RELU (0: tanh);
-// WIDTH[tower][layer], widths from the observation on, is generated.
-//
-// Rows of the arrays are padded with zeros:
-//   copies     what forward reads: each layer's weights transposed, (IN, padded OUT), then its biases; after all layers what
-//              backward reads: the weights of all but first layers as they are, (OUT, padded IN)
-//   gradients  rows of derivatives: each layer's OUT rows (padded IN), then one of its biases (padded OUT); after all layers
-//              one row of METRICS sums
+// last output is the value. Constants: OBS, PARAMETERS (of the distribution), TOWERS, LAYERS, RELU (0: tanh). Generated:
+// WIDTH[tower][layer], from the observation on. Rows are padded with zeros:
+//   copies     for forward passes each layer's weights transposed, (IN, padded OUT), then its biases; then for backward passes
+//              the weights of all but first layers, (OUT, padded IN)
+//   gradients  each layer's OUT rows (padded IN), then its biases (padded OUT); then METRICS sums
 #pragma once
 #include "learn/exact/lanes.cuh"
 #include "learn/functions.cuh"

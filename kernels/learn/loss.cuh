@@ -1,8 +1,7 @@
-// loss.cuh -- PPO's and A2C's loss of one row: its derivatives by what the network gives, and what is reported.
+// loss.cuh -- PPO's and A2C's loss of one row: its gradient by the network's outputs, and what is reported.
 //
-// Source: cupydrive/training/algorithms/ppo.py and a2c.py.
-// Constants: those of the distribution; CLIPPED (1: PPO's objective, 0: A2C's), CLIP_VALUE, NORMALIZE (advantages). The text
-// generated for them defines GAUSSIAN as 0 or 1.
+// Source: cupydrive/training/algorithms/ppo.py and a2c.py. Constants: those of the distribution; CLIPPED (1: PPO, 0: A2C),
+// CLIP_VALUE, NORMALIZE (advantages). Generated: GAUSSIAN (0 or 1).
 #pragma once
 #include "learn/functions.cuh"
 #include "learn/minibatches.cuh"

@@ -1,6 +1,4 @@
-// minibatches.cu -- draws the minibatches of all epochs, and finds the moments of their advantages.
-//
-// Sums over the rows of a chunk, and over the chunks of a minibatch, are those of sums.cuh.
+// minibatches.cu -- draws the minibatches of all epochs, and computes mean and deviation of their advantages (sums.cuh).
 // Constants: AGENT_GROUPS; SHUFFLED (0: rows stay in their order).
 #include "learn/minibatches.cuh"
 #include "drive/math.cuh"

@@ -1,10 +1,9 @@
-// minibatches.cuh -- which rows each minibatch has: what the kernels that draw them and those that learn from them share.
+// minibatches.cuh -- which rows each minibatch has.
 //
-// All blocks share all environments: block b of B has those of [b N / B, (b + 1) N / B), whatever runs them. Each permutes its
-// own rows, (T, its environments, agents) of all groups that share the policy, and gives the m-th part of them to minibatch m: a
-// stratified shuffle. A chunk, the rows of one block in one minibatch, is summed over in the order of its rows; sums of chunks
-// are added within P parts of neighbouring blocks, then part after part (update.cu). So bits depend on N of all, T and the number
-// of minibatches alone. Where several processes train, each has some neighbouring blocks, and their environments.
+// Block b of B has environments [b N / B, (b + 1) N / B), in any process. It permutes its rows, (T, its environments, agents) of
+// all groups that share the policy, and gives the m-th part of them to minibatch m: a stratified shuffle. A chunk is the rows of
+// one block in one minibatch. Its rows are summed up in order; then chunks within P parts of neighbouring blocks; then the parts
+// (update.cu). So bits depend only on the total N, T and the number of minibatches.
 // Letters: T steps, N environments here, R rows of all groups here; E epochs, M minibatches of each; B blocks of all processes.
 // Constants: AGENT_GROUPS.
 #pragma once

@@ -1,7 +1,7 @@
-// observations.cuh -- the rows that a network looks at to act, or to value.
+// observations.cuh -- arguments of a forward pass.
 //
 // Rows (e, i) of N environments with C agents; with `at`, rows (slot, e, i) of observations at the steps named there.
-// Constants: OBS, PARAMETERS, those of the distribution. The text generated for them defines GAUSSIAN as 0 or 1.
+// Constants: OBS, PARAMETERS, those of the distribution. Generated: GAUSSIAN (0 or 1).
 #pragma once
 #include "drive/random.cuh"  // before the next line, of whose files one alone is compiled
 #include "drive/math.cuh"

@@ -1,8 +1,7 @@
-// statistics.cu -- mean and variance of the columns of an array, and the discounted returns whose deviation scales rewards.
+// statistics.cu -- mean and variance of an array's columns, and the discounted returns whose deviation scales rewards.
 //
-// A chunk is the rows of one block of environments in some neighbouring steps; its rows are added in order, then the chunks. Blocks
-// are those of minibatches.cuh: bits depend on the numbers of all environments, steps and agents alone. What all rows so far
-// have is kept in double precision.
+// A chunk is the rows of one block (minibatches.cuh) in some neighbouring steps. Its rows are added in order, then the chunks:
+// bits depend only on the total numbers of environments, steps and agents. Running totals are in double precision.
 // Source: Chan, Golub & LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample variances".
 // Letters: T steps, N environments, C agents, D columns; B blocks of all processes, S slices of the steps, K = B S chunks.
 #include "drive/math.cuh"

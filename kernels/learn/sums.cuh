@@ -1,6 +1,5 @@
-// sums.cuh -- how much work is shared out, and sums of many numbers in an order that neither the size of a team nor the device
-// changes: CHAINS chains side by side, of which chain c has the c-th number and every CHAINS-th after it, then halves of the
-// chains added to each other.
+// sums.cuh -- even splits of work, and sums whose order depends on neither team nor device: CHAINS partial sums, of which chain c
+// has numbers c, c + CHAINS, ..., then a tree over the chains.
 #pragma once
 
 // Where the k-th of `shares` even shares of n begins: k * n / shares, rounded down, without its 64 bits. shares < 2^15.

@@ -1,6 +1,4 @@
-// update.cu -- from sums of gradients to new weights: norm, clipping, Adam; and copies of weights as layers.cuh wants them.
-//
-// Constants: those of layers.cuh.
+// update.cu -- from gradients of pieces to new weights: reduction, clipping by the norm, Adam; and the packed `copies`.
 #include "learn/adam.cuh"
 #include "learn/sums.cuh"
 

@@ -1,7 +1,5 @@
-// perceptron.cuh -- the forward pass of a perceptron for a few rows, by the threads of one crew, from weights that are near.
-//
-// The bits are those of learn/exact/network.cuh: each output is one chain of fused multiply-adds in ascending order, from the bias on.
-// There many rows share a block's threads; here a crew has the rows of its own few environments and waits for nobody else.
+// perceptron.cuh -- the forward pass of a perceptron for a few rows, by the threads of one crew, with weights in shared memory and
+// the bits of learn/exact/network.cuh: each output is one chain of fused multiply-adds in ascending order, from the bias on.
 //
 // A Network is generated: OBS, PARAMETERS, TOWERS, LAYERS, RELU, width(tower, layer), AGENTS (rows of one environment), and
 // COPIED (numbers of `copies` that forward passes read, as layers.cuh has them).

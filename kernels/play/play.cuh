@@ -1,9 +1,8 @@
 // play.cuh -- env_play: T steps of environments and of the policies that play in them, in one launch.
 //
-// A crew (one or some warps, or one team that is larger) has environments of its own. Before each step all its threads compute
-// what the policies say of its agents' observations, which lie in shared memory beside the weights; then the teams draw actions
-// by the random numbers and functions of train/categorical.cu and gaussian.cu, and step as phases.cuh does. All that is written
-// has the bits of one launch of learn/exact/forward.cu, of sampling and of env_step after the other.
+// A crew (some warps, or one team that is larger) has environments of its own. Before each step all its threads compute the
+// policies' outputs from observations and weights in shared memory; then teams draw actions, as train/categorical.cu and gaussian.cu
+// do, and step, as phases.cuh does. All bits are those of separate launches of learn/exact/forward.cu, sampling and env_step.
 #pragma once
 #include "drive/phases.cuh"
 #include "generated/agreement.cuh"

@@ -1,10 +1,7 @@
-// tensor.cuh -- what perceptron.cuh does, by matrix units: the forward pass of learn/mma/tensor_forward.cu, with its bits.
+// tensor.cuh -- perceptron.cuh on tensor cores, with the bits of learn/mma/tensor_forward.cu.
 //
-// A result is summed up in blocks of 16 factors, whatever rows are beside it, so that it has the same bits in a tile of any size.
-// One warp takes rows through all layers of a tower, in registers: where matrix units leave two products of 16 x 8 is where the
-// next product wants its left factor. No layer waits for memory or for another warp.
-//
-// A Network is generated, as for perceptron.cuh; FIRST_TOWER: towers of the policies before it.
+// A result is accumulated in blocks of 16 factors: it has the same bits in a tile of any size. One warp takes rows through all
+// layers of a tower in registers. A Network is that of perceptron.cuh, and FIRST_TOWER: towers of the policies before it.
 #pragma once
 #include "learn/mma/mma.cuh"
 

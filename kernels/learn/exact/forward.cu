@@ -1,6 +1,5 @@
-// forward.cu -- what a network gives for rows of observations: parameters of the distribution of actions, and values.
-//
-// Constants: those of network.cuh; NEAR_COPIES: whether the weights are kept in a GPU's shared memory.
+// forward.cu -- forward passes: parameters of the distribution of actions, and values.
+// Constants: those of network.cuh; NEAR_COPIES (1: a GPU keeps the weights in shared memory).
 #include "learn/exact/network.cuh"
 #include "learn/observations.cuh"
 

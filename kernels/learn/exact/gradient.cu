@@ -1,9 +1,6 @@
-// gradient.cu -- gradients of PPO's and A2C's losses over minibatches.
-//
-// A chunk, the rows of one block in one minibatch (minibatches.cuh), is summed over in the order of its rows; sums of chunks are
-// added within P parts of neighbouring blocks, then part after part (update.cu).
-// Constants: those of network.cuh, minibatches.cuh and loss.cuh; NEAR_COPIES and NEAR_CHUNK: whether the weights and the sums of
-// a chunk are kept in a GPU's shared memory.
+// gradient.cu -- gradients of PPO's and A2C's losses over minibatches, in the order of sums of minibatches.cuh.
+// Constants: those of network.cuh, minibatches.cuh and loss.cuh; NEAR_COPIES, NEAR_CHUNK (1: a GPU keeps the weights, or the sums
+// of a chunk, in shared memory).
 #include "learn/exact/network.cuh"
 #include "learn/loss.cuh"
 

@@ -1,7 +1,5 @@
-// lanes.cuh -- N numbers side by side that one member has in registers: vectors of a CPU, or single floats.
-//
-// Each lane does what a float would, to the bit. A CPU's compiler makes vectors of such loops by itself only sometimes, and
-// ten times slower code at other times, so that they are written out where that is possible.
+// lanes.cuh -- N floats in one thread's registers: vectors of a CPU, written out as compilers vectorise such loops unreliably, or
+// scalars. Each lane does what a float would, to the bit.
 #pragma once
 #include "drive/math.cuh"
 

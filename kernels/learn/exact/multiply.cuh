@@ -1,9 +1,7 @@
-// multiply.cuh -- matrix products in float32 whose bits are the same on every device, in any tiling: each result is one chain
-// of fused multiply-adds, in ascending order of what is summed over.
+// multiply.cuh -- float32 matrix products with the same bits on every device and in any tiling: each result is one chain of fused
+// multiply-adds, in ascending order of k.
 //
-// One member alone (a CPU's) keeps tiles of vectors in registers. A team shares tiles of single numbers, whose operands its
-// members read four at a time and one step ahead: a GPU's thread then computes 8 x 8 results from 16 numbers, as shared memory
-// gives no more than it needs. Tiles change speed and no bit.
+// A CPU's thread keeps tiles of vectors in registers. A GPU's thread keeps 8 x 8 results and prefetches operands four at a time.
 #pragma once
 #include "learn/exact/lanes.cuh"
 

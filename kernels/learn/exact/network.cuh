@@ -1,6 +1,4 @@
-// network.cuh -- perceptrons with one or two towers: forwards, and backwards from the derivatives of what they return.
-//
-// layers.cuh says what the arrays are. Constants: its own, and TILE (rows at once).
+// network.cuh -- forward and backward passes of the towers, exactly. Constants: those of layers.cuh; TILE (rows at once).
 #pragma once
 #include "learn/exact/multiply.cuh"
 #include "learn/layers.cuh"

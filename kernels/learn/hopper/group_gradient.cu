@@ -1,5 +1,4 @@
-// group_gradient.cu -- what tensor_gradient.cu computes, of many rows, by blocks of one warp group (group_tower.cuh).
-// Constants: those of tensor_layers.cuh, minibatches.cuh and loss.cuh; ROWS.
+// group_gradient.cu -- tensor_gradient.cu for many rows, by blocks of one warpgroup.
 #include "learn/hopper/group_tower.cuh"
 
 struct Workspace {

@@ -1,9 +1,7 @@
-// group_resident.cu -- all minibatches of an iteration by one block of one warp group, of a network of one tower: wgmma.
+// group_resident.cu -- resident.cu for networks of one tower, by a block of one warpgroup.
 //
-// Gradients are those of group_gradient.cu, steps those of resident.cu. Each member takes the steps of the weights whose
-// gradients it has in its registers: there it keeps the weights, too, and Adam's averages of them in memory that only it reads.
-// So a gradient is stored nowhere, and products see a step's weights, rounded, behind one sync.
-// Constants: those of group_tower.cuh.
+// Each thread updates the weights whose gradients it has in registers. There it keeps the weights, too, and their moments in memory
+// that only it reads. So no gradient is stored, and products see a step's weights behind one sync.
 #include "learn/hopper/group_tower.cuh"
 #include "learn/mma/resident.cuh"
 

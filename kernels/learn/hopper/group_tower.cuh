@@ -1,9 +1,7 @@
-// group_tower.cuh -- a tower by one warp group: 64 rows at a time, their gradients, and what is reported of them: wgmma.
+// group_tower.cuh -- forward and backward passes of a tower by one warpgroup, 64 rows at a time, by wgmma.
 //
-// A block has the weights of a tower and 64 rows at a time. Rows stay in registers from layer to layer and back; what the
-// gradients of weights are summed up from lies in shared memory, too. Hidden layers have 33 to 64 outputs, and inputs are fewer
-// than 64: a column of ones stands behind them. Sums over a tile's rows are still under way when the next tile begins.
-// Constants: those of tensor_layers.cuh, minibatches.cuh and loss.cuh; ROWS.
+// Rows stay in registers from layer to layer and back; the factors of weight gradients lie in shared memory, too. Hidden layers have
+// 33 to 64 outputs, and inputs fewer than 64, as a column of ones follows them. Weight gradients overlap the next tile.
 #pragma once
 #include "learn/hopper/wgmma.cuh"
 #include "learn/mma/tile.cuh"

@@ -1,10 +1,9 @@
-// wgmma.cuh -- products of bfloat16 matrices by a warp group, 128 threads that have 64 rows, summed up in float32: by wgmma
-// (sm_90a alone), by plain loops on a CPU, which is there for tests.
+// wgmma.cuh -- products of bfloat16 matrices by a warpgroup, 128 threads with 64 rows, accumulated in float32: by `wgmma` (sm_90a),
+// by plain loops on a CPU, for tests.
 //
-// Source of layouts: PTX ISA, "Asynchronous warpgroup level matrix instructions". Lane l of warp w has, of 64 x N sums, those of
-// rows 16 w + l / 4 and 8 more, and of columns 8 j + 2 (l % 4) and the next: what a lane has of the sums of one layer is what it
-// must have of the left factor of the next one, so that rows stay in registers from layer to layer. Right factors, and both
-// factors of sums over rows, are read from memory. What was written there before, all members must have published.
+// Source of layouts: PTX ISA, "Asynchronous warpgroup level matrix instructions". Lane l of warp w has, of a 64 x N accumulator,
+// rows 16 w + l / 4 and 8 more, of columns 8 j + 2 (l % 4) and the next: the accumulator fragment of a layer is the A fragment of
+// the next. B, and both factors of sums over rows, are in shared memory: call fence_async_proxy and sync after writing them.
 #pragma once
 #define ARCHITECTURE_SPECIFIC 1
 #include "learn/mma/bfloat.cuh"

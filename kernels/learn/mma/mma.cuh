@@ -1,10 +1,9 @@
-// mma.cuh -- products of bfloat16 matrices that a block has in shared memory, summed up in float32: by the matrix units
-// of a GPU (sm_80 and newer), by plain loops on a CPU, which is there for tests.
+// mma.cuh -- products of bfloat16 matrices in shared memory, accumulated in float32: by `mma` on tensor cores (sm_80 and newer), by
+// plain loops on a CPU, for tests.
 //
-// Source of the fragments' layouts: PTX ISA, "Matrix fragments for mma.m16n8k16" and "ldmatrix". Lane l of a warp has, of 16 x 8
-// results, those of rows l / 4 and l / 4 + 8 and columns 2 (l % 4) and the next: so results come in pairs of columns.
-// All sizes are multiples of 16. Rows of a matrix begin at multiples of 16 bytes, and SKEW entries apart from one another, so
-// that eight rows' pieces of 16 bytes lie in different banks. Whoever reads what a product finishes must sync first.
+// Source of the fragments' layouts: PTX ISA, "Matrix fragments for mma.m16n8k16" and "ldmatrix". Lane l of a warp has, of a 16 x 8
+// accumulator, rows l / 4 and l / 4 + 8 of columns 2 (l % 4) and the next. All sizes are multiples of 16. Rows are padded by SKEW
+// entries, against bank conflicts. Sync before reading what a product has finished.
 #pragma once
 #include "learn/mma/bfloat.cuh"
 #include "learn/mma/warps.cuh"

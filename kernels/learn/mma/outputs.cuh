@@ -1,5 +1,4 @@
-// outputs.cuh -- what a kernel for matrix units is told of a forward pass, and what leaves of a tower's outputs.
-// Constants: those of layers.cuh.
+// outputs.cuh -- arguments and results of forward passes on tensor cores.
 #pragma once
 #include "learn/observations.cuh"
 #include "learn/mma/tensor_layers.cuh"

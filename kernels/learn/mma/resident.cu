@@ -1,9 +1,7 @@
-// resident.cu -- all minibatches of an iteration by one block: gradients by matrix units, and the steps along them.
+// resident.cu -- all minibatches of an iteration by one block: gradients by mma, and the steps along them.
 //
-// What a step changes, weights and Adam's averages, stays in the block's shared memory from the first minibatch to the last. For
-// minibatches of few rows, which other blocks could not share: many members of a population have a block each.
-// Steps are those of tensor_gradient.cu and update.cu, where the squares of a gradient are added in another order.
-// Constants: those of tensor.cuh, minibatches.cuh and loss.cuh.
+// Weights and moments stay in shared memory. Steps are those of tensor_gradient.cu and update.cu, but for the order in which the
+// squares of a gradient are added.
 #include "learn/mma/tower_gradient.cuh"
 #include "learn/mma/resident.cuh"
 

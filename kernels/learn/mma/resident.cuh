@@ -1,8 +1,5 @@
-// resident.cuh -- all minibatches of an iteration by one block: what resident.cu and group_resident.cu share.
-//
-// What a step changes, weights and Adam's averages, stays with the block from the first minibatch to the last. For minibatches
-// of few rows, which other blocks could not share: many members of a population have a block each.
-// Constants: those of layers.cuh, minibatches.cuh and loss.cuh.
+// resident.cuh -- all minibatches of an iteration by one block, which keeps weights and moments from the first to the last: for
+// minibatches too small to share among blocks, as those of many runs in a population. Shared by resident.cu, group_resident.cu.
 #pragma once
 #include "learn/mma/tile.cuh"
 #include "learn/adam.cuh"

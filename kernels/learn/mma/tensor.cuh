@@ -1,9 +1,7 @@
-// tensor.cuh -- perceptrons by matrix units: weights, outputs and derivatives in bfloat16, sums in float32.
+// tensor.cuh -- forward and backward passes of a tower on tensor cores: bfloat16 factors, float32 accumulators.
 //
-// A block has the weights of a tower and ROWS rows in its shared memory: actor and critic need nothing of each other.
-// Derivatives by a layer's outputs take the place of these: those of the last layer have one of their own, as its outputs stay
-// in float32. The gradients of the weights stay in registers from the first row of a launch to the last.
-// Constants: those of layers.cuh; ROWS, a multiple of 16.
+// A block has the weights of a tower and ROWS rows (a multiple of 16) in shared memory. Gradients by a layer's outputs replace the
+// outputs; those of the last layer, which stay in float32, have their own place. Weight gradients stay in registers for a launch.
 #pragma once
 #include "learn/mma/mma.cuh"
 #include "learn/mma/tensor_layers.cuh"

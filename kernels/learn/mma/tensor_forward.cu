@@ -1,5 +1,4 @@
-// tensor_forward.cu -- what a network gives for rows of observations, by matrix units: as forward.cu.
-// Constants: those of tensor.cuh.
+// tensor_forward.cu -- forward passes on tensor cores.
 #include "learn/mma/tensor.cuh"
 #include "learn/mma/outputs.cuh"
 

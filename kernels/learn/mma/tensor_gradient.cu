@@ -1,8 +1,7 @@
-// tensor_gradient.cu -- gradients of PPO's and A2C's losses over minibatches, by matrix units.
+// tensor_gradient.cu -- gradients of PPO's and A2C's losses over minibatches, on tensor cores.
 //
-// Tiles of ROWS rows of a minibatch are shared out among `pieces` blocks, each of which adds up those that it has in one order:
-// the same bits in each run on the same GPU, other ones than on another.
-// Constants: those of tensor.cuh, minibatches.cuh and loss.cuh.
+// Tiles of ROWS rows are split among `pieces` blocks, each of which adds its own in order: the same bits in each run on the same
+// kind of GPU.
 #include "learn/mma/tower_gradient.cuh"
 
 struct Workspace {

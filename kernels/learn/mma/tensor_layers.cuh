@@ -1,5 +1,4 @@
 // tensor_layers.cuh -- approximate functions and memory for a tower: what all kernels for tensor cores share.
-// Constants: those of layers.cuh.
 #pragma once
 #define APPROXIMATE 1
 #include "learn/mma/bfloat.cuh"

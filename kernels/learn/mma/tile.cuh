@@ -1,7 +1,6 @@
-// tile.cuh -- rows of a minibatch that a block takes at once: which they are, their observations, and their loss's derivatives.
+// tile.cuh -- a tile of a minibatch: its rows, their observations, and the gradients of their losses.
 //
-// A tower's memory, Tower<T> of tensor.cuh or one like it, has `results_of(row)`, the last layer's outputs, and
-// `outputs_of<layer>()`, matrices of bfloat16. Constants: those of layers.cuh, minibatches.cuh and loss.cuh.
+// A tower's memory has `results_of(row)`, the last layer's outputs, and `outputs_of<layer>()`, matrices of bfloat16.
 #pragma once
 #include "learn/mma/tensor_layers.cuh"
 #include "learn/mma/warps.cuh"

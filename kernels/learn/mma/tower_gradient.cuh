@@ -1,6 +1,4 @@
-// tower_gradient.cuh -- the gradient of a tower over tiles of a minibatch's rows, by one block.
-//
-// Constants: those of tensor.cuh, minibatches.cuh and loss.cuh.
+// tower_gradient.cuh -- the gradient of a tower over tiles of a minibatch, by one block.
 #pragma once
 #include "learn/mma/tensor.cuh"
 #include "learn/mma/tile.cuh"

@@ -1,8 +1,7 @@
-// warp_forward.cu -- what tensor_forward.cu gives, with its bits, for many rows.
+// warp_forward.cu -- forward passes of many rows on tensor cores, with the bits of tensor_forward.cu.
 //
-// A block keeps the weights of all towers, and each of its warps has ROWS rows of its own at a time, in registers from layer to
-// layer. The observations of its next rows are on their way meanwhile.
-// Constants: those of tensor.cuh; ROWS.
+// A block keeps the weights of all towers. Each warp takes ROWS rows through all layers in registers, and prefetches the
+// observations of its next rows.
 #include "learn/mma/tensor.cuh"
 #include "learn/mma/outputs.cuh"
 #include "learn/wide/pipeline.cuh"

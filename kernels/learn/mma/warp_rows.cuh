@@ -1,7 +1,5 @@
-// warp_rows.cuh -- rows that one warp alone takes through all layers: what its lanes have of a layer's results is what they must
-// have of the left factor of the next one, so that rows stay in registers and no warp waits for another.
-//
-// Results have the bits of `product` in mma.cuh. A CPU's one member has plain loops. Constants: ROWS, a multiple of 16.
+// warp_rows.cuh -- layers of ROWS rows (a multiple of 16) in one warp's registers: the accumulator fragment of a layer is the A
+// fragment of the next, so that no warp waits for another. Results have the bits of `product` in mma.cuh.
 #pragma once
 #include "learn/mma/mma.cuh"
 

@@ -1,5 +1,4 @@
-// pipeline.cuh -- sums over many rows of products of two matrices' columns: slabs of rows on their way to shared memory while the
-// ones before are multiplied by matrix units.
+// pipeline.cuh -- asynchronous copies to shared memory, and an accumulator over many rows of two matrices.
 #pragma once
 #include "learn/mma/mma.cuh"
 

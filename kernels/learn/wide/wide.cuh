@@ -1,10 +1,8 @@
-// wide.cuh -- perceptrons whose weights or gradients have no room in one block: forwards and backwards by matrix units, with
-// weights that come from the cache of the whole GPU.
+// wide.cuh -- forward and backward passes of networks too wide for a block's memory, on tensor cores.
 //
-// A block has ROWS rows of one tower in its shared memory, layer after layer. Weights are `fragments`: bfloat16 in the order in
-// which matrix units take right factors, so that a warp loads a block of 16 x 16 as 16 bytes for each of its lanes, side by
-// side, and multiplies many rows by it. First those of all layers for forward passes, then, but for first layers, those for
-// backward passes, which are the same ones transposed. Constants: those of layers.cuh; ROWS, a power of two from 16 on.
+// A block has ROWS rows (a power of two from 16 on) of one tower in shared memory. Weights come from the L2 cache, packed as
+// `fragments`: bfloat16 in the order of B fragments, so that a warp loads a block of 16 x 16 as 16 bytes a lane. First those of all
+// layers for forward passes; then, but for first layers, the same transposed for backward passes.
 #pragma once
 #include "learn/mma/tensor.cuh"
 

@@ -1,6 +1,4 @@
-// wide_forward.cu -- what a wide network gives for rows of observations, by matrix units: as forward.cu, but each team has one
-// tile, since no weights stay with it.
-// Constants: those of wide.cuh.
+// wide_forward.cu -- forward passes of wide networks: each team has one tile.
 #include "learn/wide/wide.cuh"
 #include "learn/mma/outputs.cuh"
 

@@ -1,7 +1,6 @@
-// wide_gradient.cu -- derivatives of PPO's and A2C's losses by the outputs of all layers of a wide network, row by row.
+// wide_gradient.cu -- gradients of PPO's and A2C's losses by the outputs of all layers of a wide network, row by row.
 //
-// They and the layers' inputs leave for wide_sums.cu, which makes the weights' gradients of them. A block has one tile of ROWS
-// rows and one tower. Constants: those of wide.cuh, minibatches.cuh and loss.cuh.
+// They and the layers' inputs are stored for wide_sums.cu. A block has one tile of ROWS rows and one tower.
 #include "learn/wide/wide.cuh"
 #include "learn/wide/wide_rows.cuh"
 #include "learn/mma/tile.cuh"

@@ -1,7 +1,7 @@
-// wide_rows.cuh -- what leaves one kernel of a wide network's gradient for the next: inputs and derivatives of each row.
+// wide_rows.cuh -- what wide_gradient.cu stores for wide_sums.cu.
 //
-// Matrices of `capacity` rows in bfloat16: the observations as the network sees them, then of each layer, tower after tower, its
-// outputs, if it is hidden, and the derivatives by them. Constants: those of layers.cuh, minibatches.cuh.
+// Matrices of `capacity` rows in bfloat16: normalised observations; then for each layer of each tower its outputs, if it is hidden,
+// and the gradients by them.
 #pragma once
 #include "drive/halves.cuh"
 #include "learn/layers.cuh"

@@ -1,9 +1,8 @@
-// wide_sums.cu -- gradients of a wide network's weights: sums over rows of what wide_gradient.cu has left.
+// wide_sums.cu -- weight gradients of a wide network: sums over the rows that wide_gradient.cu has stored.
 //
-// The matrix of each layer's weights is cut into tiles of at most MOST_OUT x MOST_IN, whose sums are a block's registers. The
-// rows are shared out among `pieces` shares; element e is share e / TILES of tile e % TILES.
-// Constants: those of wide_rows.cuh and loss.cuh; ROWS, as wide_gradient.cu has it; MOST_OUT and MOST_IN, multiples of 16;
-// SLAB rows at once, a multiple of 16; STAGES of them in shared memory.
+// Each layer's weights are cut into tiles of at most MOST_OUT x MOST_IN, whose accumulators are a block's registers, and the rows
+// into `pieces` shares; element e is share e / TILES of tile e % TILES. Constants: ROWS, as in wide_gradient.cu; MOST_OUT, MOST_IN,
+// SLAB (rows at once), multiples of 16; STAGES of slabs in shared memory.
 #include "learn/wide/wide_rows.cuh"
 #include "learn/loss.cuh"
 #include "learn/wide/pipeline.cuh"

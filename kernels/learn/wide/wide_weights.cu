@@ -1,5 +1,4 @@
-// wide_weights.cu -- weights as the kernels of wide networks read them: wide.cuh says in which order.
-// Constants: those of wide.cuh.
+// wide_weights.cu -- packs weights as `fragments` (wide.cuh).
 #include "learn/wide/wide.cuh"
 
 struct Workspace {};
