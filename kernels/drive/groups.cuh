@@ -21,9 +21,8 @@ template <class Kind> struct GroupRows {
   u8* left;                  // (T, N, C) in this step      }
 };
 
-// What the actions of one head in four steps are drawn from: four random words. Of a head with at most 256 choices, all of
-// them allowed, the actions are known as soon as the words are, and are kept instead, a byte each: a quarter of the memory.
-// One thread keeps the words all the same where environments are few: it has registers enough, and packing takes time.
+// What the actions of one head in four steps are drawn from: four random words, or (PACKED) the four actions, a byte each, if a
+// head has at most 256 choices and no mask. One thread packs only where environments are many: packing takes time.
 template <class Kind> constexpr bool PACKED = Kind::BYTES && (TEAM > 1 || OBSERVATIONS == OBS_WARP_COPY);
 template <bool BYTES> struct Drawn {
   alignas(16) Random::Bits bits;
@@ -60,9 +59,8 @@ template <class Kind, int SLOTS> struct KeptRows {
 
   static DEVICE int slot(const int k, const int i) { return SLOTS == own_count(Kind::COUNT) ? k : i; }
 };
-// A member of few agents has theirs to itself, in registers, whatever else is near: `advance_env` makes them. A team's random
-// words that are not packed stay in the workspace, since one of four is picked by an index. So does all that a CPU's one thread
-// has, whose workspace is on the stack.
+// A thread with few agents keeps theirs in registers (`advance_env`). A team's words that are not packed stay in the workspace, as
+// an index selects one of four; so does all that a CPU's thread has, whose workspace is on the stack.
 template <class Kind> constexpr bool OWN =
     // equal(swap <=, swap ==, swap &&, swap ?, constant): speed only
     TEAM == 1 ? ROWS_NEAR && REGISTERS_HAVE_NO_INDEX && sizeof(KeptRows<Kind, own_count(Kind::COUNT)>) <= MOST_LOCAL_BYTES
@@ -83,7 +81,7 @@ template <class Kind> constexpr bool KEPT = OWN<Kind> || ROWS_NEAR;
 template <class Kept, class Near> DEVICE Kept& kept_rows(Kept& own, Near&) { return own; }
 template <class Kind> DEVICE auto& kept_rows(NoRows&, NearRows<Kind>& near) { return near.kept; }
 
-// A team of one loads the actions that it is given one step ahead, so that the step that takes them does not wait for memory.
+// A team of one prefetches the given actions of the next step.
 constexpr bool FETCHED = TEAM == 1 && ROWS_NEAR;  // equal(swap ==): speed only
 template <class Kind>
 DEVICE void fetch_actions_of(const Team team, NearRows<Kind>& near, const GroupRows<Kind>& rows, const size_type row) {
@@ -175,10 +173,9 @@ DEVICE void end_rows(const Team team, Group<Kind>& group, const GroupRows<Kind>&
   }
 }
 
-// Stores the near rows of this step. All stores of a step stand together at its end: registers that a store still
-// reads cannot be written, and stores spread over the step would make the next instructions wait for each of them.
-// Each member stores what it wrote itself. The next step's actions are written before the next sync, so that what another
-// member wrote may be overwritten by now.
+// Stores the near rows of this step. All stores stand together at its end: spread over the step, each would make the next
+// instructions wait, as a store holds its registers. Each member stores only what it wrote itself: before the next sync others
+// overwrite theirs with the next step's actions.
 template <bool RANDOM, class Kind>
 DEVICE void store_rows(const Team team, NearRows<Kind>& near, const GroupRows<Kind>& rows, const size_type row) {
   constexpr int COUNT = Kind::COUNT, HEADS = Kind::HEADS;

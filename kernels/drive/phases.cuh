@@ -2,18 +2,16 @@
 #pragma once
 #include "drive/step.cuh"
 
-// Whether the state that the next episode begins with is drawn ahead, by all lanes of a warp together as soon as one of them
-// has used its own. Without this nearly every step of 32 environments would run `reset` for the one whose episode has ended,
-// and 31 lanes would wait.
+// Whether all lanes of a warp draw the next episode's initial state ahead, as soon as one has used its own. Otherwise nearly every
+// step of 32 environments would run `reset` for one, and 31 lanes would wait.
 #ifdef __CUDACC__
 constexpr bool AHEAD = TEAM == 1 && STATE_NEAR && !HAS_SHARED && !HAS_CACHE && sizeof(State) <= 64 && !PRINTS;
 #else
 constexpr bool AHEAD = false;
 #endif
 
-// On a CPU the functions of an environment with a struct Shared are compiled once, as functions that both kernels call: they
-// are most of the compiler's work. Those of smaller environments are compiled into each kernel, where they are up to a third
-// faster.
+// On a CPU the functions of an environment with a struct Shared are compiled once for all kernels, as they are most of the compiler's
+// work. Those of smaller environments are inlined, up to a third faster.
 #ifdef __CUDACC__
 #define ONCE(type, name) DEVICE type name##_once(Env& env) { return name(env); }
 #else

@@ -4,11 +4,10 @@
 //   row.put(x).put(y).put_each([&](int k) { ... })   // the entries of k = 0 .. COUNT - 1; it may ask for more, and drops those
 //      .put(time);
 //
-// On a GPU a store of 32 lanes to 32 rows is 32 requests to the cache, and the number of requests that it takes in a second
-// does not depend on their size. So rows are made in near memory as a whole (storage/shared.cuh), or leave in pieces through a
-// stage (storage/staged.cuh). For the latter all members of a warp write rows together, and each writes as many; `mine` says
-// whether this member has a row. Which entry comes next is part of a writer's type, so that entries wait in registers until
-// there are enough for one store. For rows that are too long for that there is PlainRow, which any member may write at any time.
+// On a GPU a store of 32 lanes to 32 rows is 32 requests to the cache, which takes a fixed number a second, of any size. So rows
+// are made in shared memory as a whole (storage/shared.cuh), or in chunks (storage/staged.cuh): then all members of a warp write
+// equally many rows together, and `mine` says whether this one has a row. The next entry's number is part of a writer's type, so
+// that entries wait in registers for one store. PlainRow, for longer rows, may be written by any member at any time.
 #pragma once
 #include "drive/storage/staged.cuh"
 

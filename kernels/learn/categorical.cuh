@@ -12,8 +12,7 @@ struct Distribution {
   float log_prob, entropy;   // of all heads; nats
   float head_entropy[HEADS];
 
-  // Of logits (CHOICES), which become logarithms of probabilities; -inf where `mask` (CHOICES, or null) forbids. A head that
-  // allows nothing is not masked. The actions (HEADS) are in [0, head_size).
+  // Turns logits (CHOICES) into log-probabilities: -inf where `mask` (CHOICES, or null) is 0, unless it is 0 for all of a head.
   DEVICE Distribution(float* logits, const u8* mask, const Action* action) : log_prob(0.0f), entropy(0.0f) {
     for (int head = 0; head < HEADS; ++head) {
       const int size = head_size(head);
@@ -42,7 +41,7 @@ struct Distribution {
     }
   }
 
-  // Turns what the constructor left in `log_p` into by_log_prob * d log_prob / dz + by_entropy * d entropy / dz.
+  // Turns these into by_log_prob * d log_prob / dz + by_entropy * d entropy / dz.
   DEVICE void differentiate(float* log_p, const Action* action, const float by_log_prob, const float by_entropy) const {
     for (int head = 0; head < HEADS; ++head) {
       const int size = head_size(head);

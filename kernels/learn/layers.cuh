@@ -18,8 +18,7 @@ constexpr int METRICS = PAD;  // numbers of the last row: sums over rows of what
 constexpr int TENSORS = 2 * TOWERS * LAYERS;  // weights and biases of each layer, as the network has them: (OUT, IN), (OUT)
 
 enum Size { FORWARD_COPIES, BACKWARD_COPIES, GRADIENT, GRADIENT_ROWS, OUTPUTS };
-// What the layers before layer (tower, layer) take: numbers of either part of `copies` and of `gradients`, rows of `gradients`,
-// and numbers of one row of a tile.
+// Sizes of the layers before (tower, layer): floats of either part of `copies`, of `gradients`, of one row of a tile; rows.
 constexpr int before(const Size what, const int tower, const int layer) {
   int sum = what == OUTPUTS ? padded(OBS) : 0;
   for (int t = 0; t < TOWERS; ++t) {  // equal(swap <): there is nothing else there
@@ -52,8 +51,7 @@ constexpr int COPIED_FLOATS = FORWARD_FLOATS + before(BACKWARD_COPIES, TOWERS, 0
 
 // ---- rows of gradients ----
 
-// visit(Layer, row of the layer, or OUT: its biases; first number of that row) for row e of `gradients`, in
-// [0, ROWS_OF_WEIGHTS).
+// visit(Layer, its row, or OUT: its biases, the row's first number) for row e of `gradients`, in [0, ROWS_OF_WEIGHTS).
 template <class Here = Layer<0, 0>, int FIRST_ROW = 0, int FIRST = 0, class Visit>
 DEVICE void visit_row(const int e, Visit visit) {
   constexpr int ROWS = Here::OUT + 1;

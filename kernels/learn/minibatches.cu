@@ -9,8 +9,8 @@ struct Workspace {
   int count[CHAINS];
 };
 
-// Chunk e: block b of those here in minibatch m of an epoch. Its rows are those [from, until) of the block's, and of these begins
-// at `begin` in the `order` of the epoch. `place`: among the chunks of all blocks.
+// Chunk e: rows [from, until) of block b of those here, whose rows begin at `begin` in the epoch's `order`. `place`: among the
+// chunks of all blocks.
 struct Chunk {
   int epoch, minibatch, block, place, begin, count, from, until;
   DEVICE Chunk(const Learn& call, const int e) {
@@ -37,7 +37,7 @@ struct Worth {
     advantage = call.advantage[place.group][place.row];
   }
 };
-// Rows that a GPU's thread has on their way at once, where one minibatch has all rows and few threads; others are many.
+// Rows that a GPU's thread loads at once, where one minibatch has all rows and few threads.
 // equal(swap >, swap ||, constant 2, constant 3): same order of sums; equal(constant 1): 8 or 16 numbers, one on a GPU
 constexpr int AT_ONCE = SIDE_FLOATS > 1 || SHUFFLED ? 1 : 16;
 

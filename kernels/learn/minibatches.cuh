@@ -74,8 +74,7 @@ struct Place {
   DEVICE u8 weight(const Learn& call) const { return call.active[group] == nullptr ? (u8)1 : call.active[group][row]; }
 };
 
-// Neighbours among the rows of a block, of one group and step: for j before `end` the j-th row is j + `apart`, as `Place` takes
-// it.
+// Rows of a block of one group and step: for j before `end` the j-th is j + `apart`, as `Place` takes it.
 struct Run { int apart, end; };
 
 // Those from the j-th row of block b on.

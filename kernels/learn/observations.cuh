@@ -25,8 +25,7 @@ struct Forward {
   float* value;             // (rows)
 };
 
-// By members rank, rank + members, ... : draws the actions of rows [first, first + rows), or leaves their parameters.
-// parameters_of(m): where those of row first + m are.
+// Draws the actions of rows [first, first + rows), or stores their parameters: parameters_of(m) are those of row first + m.
 template <class ParametersOf>
 DEVICE void leave_parameters(const Forward& call, const int rank, const int members, const int first, const int rows,
                              ParametersOf parameters_of) {

@@ -10,8 +10,7 @@ DEVICE int share(const int k, const int n, const int shares) {
 
 constexpr int CHAINS = 128;  // a power of two
 
-// The sum of the first `used` chains, at least one, which all members get. Members may have written different ones before, and no
-// member may write them again before another sync.
+// The sum of the first `used` chains, at least one, for all members. Sync before writing the chains again.
 #if defined(__CUDACC__) && TEAM >= 32
 // By each warp for itself: members that waited for each other after each half would take three times as long.
 template <class T> DEVICE T add_halves(const Team team, const T (&of)[CHAINS], const int used) {

@@ -6,7 +6,7 @@ constexpr int LANES = PAD;                                                 // nu
 constexpr int STRIPS = GRADIENT_FLOATS / LANES;                            // so many; the last one is of what is reported
 constexpr int MOST_PARTS = 32;  // equal(constant): more room, never read
 static_assert(METRICS == LANES, "what is reported is one strip");
-// What one member adds up of a strip: on a GPU four numbers, so that a team has all that it adds on its way at once.
+// What one thread adds up of a strip: on a GPU four numbers, so that a team loads all at once.
 typedef Choose<SIDE_FLOATS == 1, Four, Lanes<LANES>>::type Side;
 // equal(swap == 2, constant 3, constant 4, constant 5): same order of sums
 constexpr int SIDE = SIDE_FLOATS == 1 ? 4 : LANES, ACROSS = LANES / SIDE, AT_ONCE = SIDE_FLOATS == 1 ? 8 : 1;
@@ -108,8 +108,7 @@ DEVICE AdamStep decide_step(const Update& call, const Team team, Workspace& work
   return clipped_step(size, math::sqrt(add_halves(team, work.chain, used)), max_norm);
 }
 
-// What the launches after this one read. One team writes it, and loads what it needs before the step is decided, lest all teams
-// wait for it.
+// What the launches after this one read. One team stores it, and prefetches its inputs, lest all teams wait for it.
 struct StepRecord {
   Report report;
   float change[Report::OWN], divergence, steps;
@@ -161,7 +160,7 @@ DEVICE void lay_out_row(const Update& call, const Team team, const int e) {
   visit_row(e, [&](auto layer, const int row, int) INLINED { copy_row(call, team, layer, row); });
 }
 
-// Lets each warp take rows of its own, if a team has more rows than warps; nobody reads copies then.
+// Lets each warp take rows of its own, if a team has more rows than warps and there are no copies to write.
 DEVICE bool by_warps(const Update& call, const Team team, const int from, const int until, const AdamStep& step) {
 #if defined(__CUDACC__) && TEAM >= 64
   constexpr int WARPS = TEAM / WARP_SIZE;
@@ -188,7 +187,7 @@ DEVICE void update_share(const Update& call, const Team team, Workspace& work, c
   if (call.copies == nullptr) release_next();  // equal(dropped condition, swap ==): GPU speed only
   // equal(swapped arguments 1): the product fits into 32 bits
   const int from = share(e, ROWS_OF_WEIGHTS, call.shares), until = share(e + 1, ROWS_OF_WEIGHTS, call.shares);
-  // What a member needs first of the first row is on its way while the step is decided.
+  // Each thread prefetches its first weight while the step is decided.
   const WeightRow first = weight_row(call, from);
   const bool loads = TEAM > 1 && team.rank < first.columns;  // equal(swap >): loads again what it loaded ahead
   Weight ahead;

@@ -15,8 +15,7 @@ constexpr int divided_up(int n, int by) { return (n + by - 1) / by; }
 constexpr int at_most(int n, int most) { return n < most ? n : most; }
 constexpr int at_least(int n, int least) { return n > least ? n : least; }
 
-// Numbers from one row of a tile to the next: whole pieces of 16 bytes, an odd number of them, so that eight lanes that read
-// eight rows touch each of the 32 banks of shared memory once.
+// Floats from one row of a tile to the next: an odd number of 16-byte chunks, so that eight rows lie in different banks.
 constexpr int stride(int n) { return (divided_up(n, 4) | 1) * 4; }
 
 // Some numbers side by side, that are read at once.
@@ -204,8 +203,7 @@ template <class Network, int L> DEVICE void compute_layer(const Crew crew, Tile<
         UNROLL for (int j = 0; j < ACROSS; ++j) sum[i][j] = math::fma(rows[i][k], weight.of[j], sum[i][j]);
       }
     }
-    // Few results pass the activation in registers; many do so in a loop of its own, which is short code: what one thread has
-    // written it may read. Beyond the last output, but not beyond OUT_STRIDE, there may be more columns.
+    // Few results pass the activation in registers, many in a loop of its own, which is short code. Columns may reach OUT_STRIDE.
     UNROLL for (int i = 0; i < DOWN; ++i) {
       Pack<ACROSS> result;
       UNROLL for (int j = 0; j < ACROSS; ++j) {

@@ -51,8 +51,8 @@ template <int THREADS> DEVICE void load_weights(const Play& call, BlockMemory& b
 DEVICE Workspace& workspace_at(Workspaces& work, Workspace&, const int slot) { return work.of[slot]; }
 DEVICE Workspace& workspace_at(NoRows&, Workspace& own, const int) { return own; }
 
-// The words by which a member's agents draw their first four heads. They do not depend on what policies say, so that a GPU makes
-// them, ten multiplications one after the other, while it waits for the layers.
+// Random words of the first four heads of a thread's agents. They do not depend on the policies, so that a GPU computes them while
+// it waits for the layers.
 template <class Kind> struct Foreseen {
   static constexpr int OWN = own_count(Kind::COUNT);
   // equal(swap <=): speed only; equal(swap &&): more work, same result

@@ -119,8 +119,7 @@ DEVICE void keep_results(Tile<Network>& tile, const int m, const int n, const fl
 }
 
 #ifdef __CUDACC__
-// The 16 x 16 block of weights of which each lane names 16 bytes. Nobody writes weights any more, so that no store has to wait
-// for this, nor this for a store: the compiler may ask for them long before it needs them.
+// A 16 x 16 block of weights. They are constant now: without `volatile` and "memory" the compiler may prefetch them.
 DEVICE void load_weights(u32 (&to)[4], const u32 address) {
   asm("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
       : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(address));
@@ -165,8 +164,7 @@ DEVICE void compute_layers(Tile<Network>& tile, NearWeights<Network>& near, cons
   if constexpr (!Here::LAST) compute_layers<Network, T, L + 1>(tile, near, matrices, first, outputs);
 }
 
-// Parameters and values of all rows, whose observations the whole crew can see. It can see the results after its next sync.
-// The towers of all policies are shared out among the crew's warps.
+// Parameters and values of all rows; sync before and after. The towers of all policies are split among the crew's warps.
 template <class Network>
 DEVICE void forward(const Crew crew, Tile<Network>& tile, NearWeights<Network>& near, const Source<Network>&) {
   constexpr int DEPTH = padded(Network::OBS) / BLOCK, ROWS = Tile<Network>::ROWS;

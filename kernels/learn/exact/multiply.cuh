@@ -37,8 +37,8 @@ DEVICE void multiply_vectors(const int m, const int n, const int depth, const En
 
 // ---- a team ----
 
-// What STEP products of a tile are made from. Eight columns of a tile are four and, `apart` from these, four more: so members
-// side by side read what lies side by side.
+// Operands of STEP products of a tile. Eight columns are four and, `apart` from these, four more, so that neighbouring threads
+// read neighbouring numbers.
 template <int ROWS, int COLUMNS, int STEP> struct Operands {
   float left[STEP][ROWS], right[STEP][COLUMNS];
 
@@ -136,10 +136,9 @@ constexpr int tiles_of(const int rows, const int columns, const int members) {
 
 // finish(m, n, c) for all m in [0, rows) and n in [0, COLUMNS), where
 //   c = start(m, n), then c = fma(a(m, k), b[k * stride + n], c) for k = 0, 1, ..., depth - 1.
-// start(m, n, some) and finish(m, n, some) are called for several n side by side, from n on: `some`, Lanes or Four, has them.
-// They may be called for n beyond COLUMNS, up to padded(COLUMNS). revisit.four(m, n) is called for columns [n, n + 4) after
-// finish, by the same member of a team: what is long for each number goes there, as finish is unrolled for all.
-// rows <= MOST_ROWS; about MEMBERS of the team share the tiles. Who reads what others finish must sync first.
+// start(m, n, some) and finish(m, n, some) take several n, from n on, in `some`, Lanes or Four; n may reach padded(COLUMNS).
+// Then the same thread calls revisit.four(m, n) for columns [n, n + 4), for long code that is not to be unrolled for all numbers.
+// rows <= MOST_ROWS; about MEMBERS threads share the tiles. Sync before reading the results of others.
 struct NoRevisit { static constexpr bool NEEDED = false; };
 template <int MOST_ROWS, int COLUMNS, int MEMBERS, bool BY_COLUMN, class Start, class Finish, class Revisit = NoRevisit>
 DEVICE void multiply(const Team team, const int rows, const int depth, const Entries<BY_COLUMN> a, const float* b,

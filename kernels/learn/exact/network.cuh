@@ -5,9 +5,9 @@
 
 constexpr int TILE_FLOATS = TILE * before(OUTPUTS, TOWERS, 0);
 
-// On a GPU several members compute a layer's gradients while others compute what the layer before gets, so that the latter needs
-// a place of its own: for outputs of the last hidden layer a spare one, for those before it where the next layer's outputs were,
-// if these are as wide, and so on. One member alone does one after the other, in place.
+// On a GPU some threads compute a layer's weight gradient while others compute the gradient by its inputs, which therefore needs
+// other memory: spare memory for the last hidden layer, the next layer's outputs for those before it, if they are as wide. A
+// single thread computes one after the other, in place.
 constexpr bool BESIDE = TEAM > 1;
 constexpr int widest_hidden() {
   int most = 0;  // equal(swap = 0;): more room, never read
@@ -179,8 +179,7 @@ DEVICE void backward_from(const Team team, Tile& tile, float* spare, const int r
     backward_from<T, L - 1>(team, tile, spare, rows, copies, gradients, first);
   }
 }
-// Adds `rows` rows to the gradients; derivatives by the towers' last outputs stand in their place, and all members see them.
-// `spare` has SPARE_FLOATS.
+// Adds `rows` rows to the gradients. The gradients by the towers' outputs are in place of these. `spare` has SPARE_FLOATS.
 DEVICE void backward(const Team team, Tile& tile, float* spare, const int rows, const float* copies, float* gradients,
                      const bool first) {
   backward_from<0, LAYERS - 1>(team, tile, spare, rows, copies, gradients, first);

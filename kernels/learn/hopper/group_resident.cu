@@ -7,8 +7,7 @@
 
 static_assert(TOWERS == 1, "the gradient of another tower would have to be kept");
 
-// What a member has of layer L of the network: pairs of weights and biases, as `Accumulator::each` visits their gradients, and,
-// of a last layer, biases as `ColumnSums::each` does.
+// What a thread has of layer L: pairs of parameters, as `Accumulator::each` visits their gradients; of a last layer also biases.
 template <int L> struct Share {
   typedef Layer<0, L> Here;
   typedef Gradient<0, L> Slopes;
@@ -166,8 +165,8 @@ DEVICE void add_up(const Team team, Workspace& work, Gradient<0>& gradient, cons
   team.sync();
 }
 
-// The step of all that this member keeps, and its weights, rounded, to where products read them. Who multiplies by them must
-// sync. All is loaded, then computed, then stored: what a store might change the compiler loads behind it.
+// Updates this thread's parameters and copies them, rounded, to where products read them after the next sync. All loads come
+// before all stores, as the compiler cannot move them.
 DEVICE void descend_all(const Team team, Workspace& work, Gradient<0>& gradient, const BiasSlopes& biases, Kept& kept,
                         const AdamStep& step) {
   Two first[PAIRS], second[PAIRS];

@@ -100,8 +100,8 @@ DEVICE void forward(const Team team, Tower<T>& tower, const Fragment<K>& inputs,
   sums.template multiply<false, (L > 0)>(inputs, tower.template weights_of<L>());
   meanwhile(Here{});
   wgmma_wait();
-  // Biases of the first layer come after the product: while sums over the tile before are under way, a register that products
-  // are added to must not be written, or the compiler awaits each product where it begins.
+  // Biases of the first layer come after the product: while the weight gradients of the tile before are under way, writing an
+  // accumulator would make the compiler serialise all wgmma.
   if constexpr (L == 0) sums.add(team, tower.biases[L]);
   if constexpr (Here::LAST) {
     sums.each(team, [&](int m, int n, float c, float d) INLINED {
@@ -118,8 +118,8 @@ DEVICE void forward(const Team team, Tower<T>& tower, const Fragment<K>& inputs,
   }
 }
 
-// The gradients of the layers of tower T from L on: of a last layer transposed. A column of ones beside a layer's inputs makes
-// those of its biases; those of a last layer are sums of the derivatives that members have in registers.
+// Weight gradients of the layers of tower T from L on, of a last layer transposed. A column of ones beside the inputs gives those of
+// the biases; a last layer adds up the gradients in registers.
 template <int T, int L = 0> struct Gradient {
   typedef Layer<T, L> Here;
   static constexpr bool FIRST = L == 0, LAST = L == LAYERS - 1;
@@ -174,8 +174,7 @@ DEVICE u32 slopes_of(const u32 both) {
   if constexpr (RELU) return pair(activation_gradient<RELU>(first_of(both)), activation_gradient<RELU>(second_of(both)));
   else return one_minus_square(both);
 }
-// Begins to add to the gradients of layers L, L - 1, ..., 0; all members see the derivatives by the outputs of layer L.
-// What is needed to go on is multiplied first.
+// Begins to add to the gradients of layers L, L - 1, ..., 0; the product that the next layer needs comes first.
 template <int T, int L, int K>
 DEVICE void backward(const Team team, Tower<T>& tower, const Fragment<K>& slopes, Gradient<T>& gradient, const int turn) {
   if constexpr (L > 0) {
@@ -199,8 +198,7 @@ DEVICE void backward(const Team team, Tower<T>& tower, const Fragment<K>& slopes
 constexpr int OWN_ENTRIES = (WARP_ROWS * OBS + WARP_LANES - 1) / WARP_LANES;
 constexpr bool ENTRIES_AHEAD = OWN_ENTRIES <= 8;
 
-// Puts the derivatives by the parameters, or by the value, of row m to where `backward` reads them, zeros where there is none,
-// and what is reported into `metric`.
+// Stores the gradient by the parameters, or by the value, of row m where `backward` reads it, 0 if it has no row.
 template <int T, bool VALUE>
 DEVICE void differentiate_half(const Coefficients& of, Tower<T>& tower, const int m, const bool there, const Transition& row,
                                const Moments moments, float* metric) {
@@ -251,8 +249,8 @@ struct EntriesAhead {
   }
 };
 
-// Begins to add a tile, whose turn it is and whose observations are `ahead`, to the gradient, and adds what is reported of it.
-// next_row(m): row m of the tile after the next, whose observations are then `ahead`.
+// Begins to add a tile, whose observations are `ahead`, to the gradient, and adds what is reported of it. Prefetches the next
+// tile's observations. next_row(m): row m of the tile after the next.
 template <int T, class Next>
 DEVICE void add_tile(const Learn& call, const Coefficients& of, const Moments& moments, const Team team, Tower<T>& tower,
                      TileRows& rows, const int turn, EntriesAhead& ahead, Gradient<T>& gradient, float (&reported)[REPORTED],

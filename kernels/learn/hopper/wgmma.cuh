@@ -14,8 +14,8 @@ constexpr int GROUP_ROWS = 64;
 // How many entries a row of `n` numbers takes.
 constexpr int wide(int n) { return n <= 16 ? 16 : n <= 32 ? 32 : 64; }
 
-// A matrix of ... x COLUMNS entries in memory, 16, 32 or 64, that begins at a multiple of 1,024 bytes. Pieces of 16 bytes of
-// eight rows change places, so that pieces of one column lie in different banks.
+// A matrix with COLUMNS (16, 32 or 64) columns in shared memory, at a multiple of 1,024 bytes. XOR-swizzled: 16-byte chunks are
+// permuted within 8 rows to avoid bank conflicts.
 template <int COLUMNS> struct SwizzledTile {
   bf16* at;
 
@@ -35,9 +35,8 @@ template <> struct ColumnSums<0> {
 };
 
 #ifdef __CUDACC__
-// How wgmma finds a matrix whose entry (m, n) comes first: where that is, what eight rows take, how far behind it the columns
-// lie that have no room in a row of the panel (`beside`, in 16 bytes), and which pieces change places. Sums with constants alone,
-// so that a compiler that knows the address computes nothing.
+// Matrix descriptor of wgmma for a matrix that begins at entry (m, n): address, bytes of eight rows, offset of the columns behind
+// the tile's (`beside`, in 16 bytes), swizzle mode. Folds to a constant where the address is known.
 template <int COLUMNS>
 DEVICE u64 smem_descriptor(const SwizzledTile<COLUMNS> panel, const int m, const int n, const u32 beside = (u32)COLUMNS) {
   constexpr u32 PLACES = COLUMNS == 64 ? 1 : COLUMNS == 32 ? 2 : 3;
@@ -168,8 +167,7 @@ template <int N> struct Accumulator {
       Wgmma<N>::run_over_rows(of, smem_descriptor(left, k, 0), smem_descriptor(right, k, 0, beside));
     }
   }
-  // visit(m, n, c, d) for all m and even n that this member has, with the sums at (m, n) and (m, n + 1), of columns before
-  // COLUMNS and a few behind them; and how often that is.
+  // visit(m, n, c, d) for this thread's m and even n up to COLUMNS, and a few behind; own_pairs: how often that is.
   static constexpr int own_pairs(const int columns) { return (columns + 7) / 8 * 2; }
   template <int COLUMNS = N, class Visit> DEVICE void each(const Team team, Visit visit) const {
     const int m = team.rank / WARP_SIZE * 16 + team.rank % WARP_SIZE / 4, n = team.rank % 4 * 2;

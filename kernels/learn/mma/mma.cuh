@@ -20,8 +20,8 @@ template <int COLUMNS> struct Matrix {
   DEVICE u32& two(int m, int n) const { return *(u32*)(row(m) + n); }
 };
 
-// A layer's weights (OUT, IN) and biases (OUT) on their way to a block's memory, by THREADS threads, with zeros beside them. What
-// is asked for first waits in registers: no load waits for a store before it, nor layers that are loaded together for each other.
+// Copies a layer's weights (OUT, IN) and biases (OUT), padded with zeros, to shared memory, by THREADS threads. The first AT_ONCE
+// pairs of a thread are prefetched into registers, so that the loads of several layers overlap.
 template <class Layer, int THREADS> struct LayerLoad {
   static constexpr int ACROSS = Layer::IN_PAD / 2, PAIRS = Layer::OUT_PAD * ACROSS, TURNS = (PAIRS + THREADS - 1) / THREADS;
   static constexpr int AT_ONCE = TURNS < 8 ? TURNS : 8;
@@ -91,8 +91,8 @@ DEVICE void mma_add(float (&sum)[4], const u32 (&a)[4], const u32 b0, const u32 
       : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// finish(m, n, c, d) for all m in [0, M) and even n in [0, N), where c is the sum over k in [0, K) of a(m, k) b(n, k), or
-// a(m, k) b(k, n) if not TRANSPOSED; and d the same of column n + 1.
+// Epilogue finish(m, n, c, d) for all m in [0, M) and even n in [0, N): c is the sum over k in [0, K) of a(m, k) b(n, k), or
+// a(m, k) b(k, n) if not TRANSPOSED; d that of column n + 1.
 template <int M, int N, int K, bool TRANSPOSED, int A, int B, class Finish>
 DEVICE void product(const Team team, const Matrix<A> a, const Matrix<B> b, Finish finish) {
   constexpr int ROW_WARPS = WARPS < M / 16 ? WARPS : M / 16, COLUMN_WARPS = WARPS / ROW_WARPS;

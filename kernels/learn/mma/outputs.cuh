@@ -8,8 +8,7 @@ struct TensorForward {
   const float* tensors[TENSORS];  // the network's own memory
 };
 
-// Leaves the outputs of tower T for rows [first, first + rows) of the pass, by members rank, rank + members, ...
-// results_of(m): where those of row first + m are.
+// Stores the outputs of tower T for rows [first, first + rows) of the pass: results_of(m) are those of row first + m.
 template <int T, class ResultsOf>
 DEVICE void leave_outputs(const Forward& call, const int rank, const int members, const int first, const int rows,
                           ResultsOf results_of) {

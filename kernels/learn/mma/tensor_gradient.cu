@@ -18,8 +18,7 @@ DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team tea
   const Chunks chunks(call, call.epoch, about.table, about.table + 2);
   each_own_row(team, [&](int, int m) INLINED { work.tile.row[m] = chunks.row(share * ROWS + m); });
   team.sync();
-  // The first tile's rows are on their way while the weights still change: what the launch before this one may write, a
-  // minibatch's moments or a step, is not among them.
+  // The first tile's rows are prefetched before the launch before this one ends: it writes neither them nor their order.
   const auto begin = [&]() INLINED {
     await_previous();
     const float skip = *call.skip;
@@ -31,8 +30,8 @@ DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team tea
   add_tiles(call, tower, work.tile, chunks, team, share, shares, sums, begin, report);
 }
 
-// Where a thread's sums leave registers for it, two blocks of 256 threads or three of 128 wait in turn on a processor. A compiler
-// that is not told gives a thread what it likes: NVRTC 13.0 gave 154 registers, which left one block of 256.
+// A processor has two blocks of 256 threads, or three of 128, where the accumulators leave registers for that. NVRTC 13.0 by itself
+// took 154 registers, which left one block of 256.
 constexpr int SUMS_OF_FIRST = sizeof(Gradient<0>) / sizeof(float), SUMS_OF_LAST = sizeof(Gradient<TOWERS - 1>) / sizeof(float);
 constexpr int MOST_SUMS = SUMS_OF_FIRST > SUMS_OF_LAST ? SUMS_OF_FIRST : SUMS_OF_LAST;
 #define BUSY_THREADS (TEAM > 128 ? (MOST_SUMS > 64 ? 1 : 2) * TEAM : (MOST_SUMS > 100 ? 1 : 3) * TEAM)

@@ -40,8 +40,7 @@ struct Chunks {
   }
 };
 
-// Pieces take the towers in turn, and leave what is another's as it is, 0. A kernel's own learn_tower(TowerNumber, ...) adds
-// tiles share, share + shares, ... of that tower to `sums`.
+// Pieces take the towers in turn: the kernel's learn_tower(TowerNumber, ...) adds up tiles share, share + shares, ... of it.
 template <class Work> DEVICE void learn_piece(const TensorLearn& call, const Team team, Work& work, const int piece) {
   const int share = piece / TOWERS, shares = call.learn.pieces / TOWERS;
   float* const sums = call.learn.partials + (size_type)piece * GRADIENT_FLOATS;
@@ -73,8 +72,7 @@ DEVICE const float* observation_of(const Learn& call, const int row) {
 DEVICE float entry_of(const Learn& call, const int row, const int d) {
   return row < 0 ? 0.0f : observation_of(call, row)[d];
 }
-// Puts the derivatives by the outputs of row m, zeros where there is none, to where `backward` reads them, and what is reported
-// into `metric`.
+// Replaces the outputs of row m by the gradient of its loss, 0 if it has no row, and writes what is reported into `metric`.
 template <int T, class Memory> DEVICE void differentiate(const Coefficients& of, Memory& tower, const int m, const bool there,
                                                          const Transition& row, const Moments moments, float* metric) {
   constexpr int USED = WIDTH[T][LAYERS];

@@ -19,9 +19,9 @@ struct Losses {
   bool wanted;  // false: nothing is learnt
 };
 
-// Tiles share, share + shares, ... of a minibatch: the gradient of tower T into `sums`, which may lie where the tower does, and
-// report(k, sum) by one member of what is reported. All see the first tile's rows in `memory`. begin() returns `Losses`, once the
-// tower's weights are on their way to its memory, while that tile's observations are on theirs.
+// Stores the gradient of tower T over tiles share, share + shares, ... of a minibatch in `sums`, which may overlap the tower, and
+// calls report(k, sum) for what is reported. `memory` has the first tile's rows, whose observations are prefetched before begin(),
+// which loads the tower's weights and returns `Losses`.
 template <int T, class Begin, class Told>
 DEVICE void add_tiles(const Learn& call, Tower<T>& tower, TileMemory& memory, const Chunks& chunks, const Team team,
                       const int share, const int shares, float* sums, Begin begin, Told report) {
@@ -47,7 +47,7 @@ DEVICE void add_tiles(const Learn& call, Tower<T>& tower, TileMemory& memory, co
       // equal(constant): never read there
       put_entry(call, tower, m, d, ENTRIES_AHEAD ? entries[ENTRIES_AHEAD ? k : 0] : entry_of(call, memory.row[m], d));
     });
-    // What is needed after the forward pass, or for the next tile, is on its way during it.
+    // Prefetch what is needed after the forward pass, and the next tile's rows.
     Transition row[OWN_ROWS];
     int next[OWN_ROWS];
     bool there[OWN_ROWS];

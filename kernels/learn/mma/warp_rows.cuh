@@ -25,8 +25,7 @@ template <int K> struct RowFragments {
   }
 };
 
-// finish(spot, c, d) for all rows m and even n in [0, N), where c is the sum over k in [0, K) of left(m, k) weights(n, k), and d
-// the same of column n + 1.
+// Epilogue finish(spot, c, d): c is the sum over k in [0, K) of left(m, k) weights(n, k), d that of column n + 1.
 template <int N, int K, class Finish>
 DEVICE void multiply_rows(const int lane, const RowFragments<K>& left, const Matrix<K> weights, Finish finish) {
   UNROLL for (int column = 0; column < N / 16; ++column) {

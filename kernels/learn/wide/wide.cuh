@@ -49,16 +49,16 @@ struct Weights {
 // ---- products ----
 
 #ifdef __CUDACC__
-// Of `rows` x `columns` blocks of 16 x 16, by how many warps the rows are shared; the others share the columns. A warp has four
-// blocks of rows if it can, as each of them is multiplied by what it loads.
+// Number of warps among which the rows of `rows` x `columns` blocks of 16 x 16 are split, the columns among the others. A warp has
+// four blocks of rows if it can: each uses the B fragments that it loads.
 constexpr int row_warps(const int rows, const int columns) {
   int warps = 1;
   while (warps < rows && warps < WARPS && (rows / warps > 4 || WARPS / warps > columns)) warps *= 2;
   return warps;
 }
 
-// finish(m, n, c, d) for all m in [0, M) and even n in [0, N), where c is start(n) and the sum over k in [0, K) of
-// a(m, k) b(k, n), and d the same of column n + 1. b: fragments.
+// Epilogue finish(m, n, c, d) for all m in [0, M) and even n in [0, N): c is start(n) plus the sum over k in [0, K) of
+// a(m, k) b(k, n), d that of column n + 1. b: fragments.
 template <int M, int N, int K, int A, class Start, class Finish>
 DEVICE void wide_product(const Team team, const Matrix<A> a, const bf16* b, Start start, Finish finish) {
   constexpr int BLOCKS = N / 16, DEPTH = K / 16, ROW_WARPS = row_warps(M / 16, BLOCKS), COLUMN_WARPS = WARPS / ROW_WARPS;
@@ -170,8 +170,7 @@ DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* 
   }
 }
 
-// All layers, of rows whose observations all members can see. Calls before_last() ahead of the last layer, and left(layer) when
-// all can see a hidden layer's outputs.
+// Forward pass. Calls before_last() before the last layer, and left(layer) after the sync behind a hidden one.
 template <int T, int L = 0, class Before, class Left>
 DEVICE void wide_forward(const Team team, WideTower<T>& tower, const Weights& weights, Before before_last, Left left) {
   typedef Layer<T, L> Here;
@@ -189,8 +188,7 @@ DEVICE void wide_forward(const Team team, WideTower<T>& tower, const Weights& we
   }
 }
 
-// Derivatives by the outputs of layers L, L - 1, ..., 0, those of layer L being there for all to see. Calls left(layer) when
-// all can see a layer's.
+// Gradients by the outputs of layers L - 1, ..., 0 from those of L. Calls left(layer) when all threads can read a layer's.
 template <int T, int L = LAYERS - 1, class Left>
 DEVICE void wide_backward(const Team team, WideTower<T>& tower, const Weights& weights, Left left) {
   typedef Layer<T, L> Here;
