@@ -42,41 +42,13 @@ template <int T> struct Tower {
   template <int L> DEVICE SwizzledTile<entries(T, L)> weights_of() { return {weights + weights_before(T, L)}; }
   DEVICE float* results_of(int m) { return results + m * RESULTS; }
 };
-// Loads the weights and biases of layers L and those behind it: no load waits for the store of another layer before it.
 template <int T, int L = 0> DEVICE void load_layers(const Team team, Tower<T>& tower, const float* const* tensors) {
   if constexpr (L < LAYERS) {
     typedef Layer<T, L> Here;
-    constexpr int ACROSS = entries(T, L) / 2, PAIRS = entries(T, LAYERS + L) * ACROSS, OWN = own_count(PAIRS);
-    constexpr int AT_ONCE = OWN < 16 ? OWN : 16, OWN_BIASES = own_count(64);
-    const float* const weights = tensors[2 * Here::NUMBER];
-    const float* const biases = tensors[2 * Here::NUMBER + 1];
-    u32 kept[AT_ONCE];
-    const auto each_pair = [&](int first, auto visit) INLINED {  // visit(j, n, k)
-      UNROLL for (int j = 0; j < AT_ONCE; ++j) {
-        const int i = first + j * TEAM;
-        if (PAIRS % (AT_ONCE * TEAM) == 0 || i < PAIRS) visit(j, i / ACROSS, 2 * (i % ACROSS));
-      }
-    };
-    const auto load = [&](int j, int n, int k) INLINED {
-      kept[j] = pair(weight_at<Here>(weights, n, k), weight_at<Here>(weights, n, k + 1));
-    };
-    const auto store = [&](int j, int n, int k) INLINED { tower.template weights_of<L>().two(n, k) = kept[j]; };
-    float bias[OWN_BIASES];
-    each_pair(team.rank, load);
-    UNROLL for (int j = 0; j < OWN_BIASES; ++j) {
-      const int n = team.rank + j * TEAM;
-      bias[j] = n < Here::OUT ? biases[n] : 0.0f;
-    }
+    LayerLoad<Here, TEAM, entries(T, L), entries(T, LAYERS + L), 64, 16> load(
+        tensors[2 * Here::NUMBER], tensors[2 * Here::NUMBER + 1], team.rank);
     load_layers<T, L + 1>(team, tower, tensors);
-    each_pair(team.rank, store);
-    UNROLL for (int j = 0; j < OWN_BIASES; ++j) {
-      const int n = team.rank + j * TEAM;
-      if (n < 64) tower.biases[L][n] = bias[j];
-    }
-    for (int first = team.rank + AT_ONCE * TEAM; first < PAIRS; first += AT_ONCE * TEAM) {
-      each_pair(first, load);
-      each_pair(first, store);
-    }
+    load.store(tower.template weights_of<L>(), tower.biases[L]);
   }
 }
 // Loads the weights, and what does not change of the rows. Who reads it must fence_async_proxy and sync first.

@@ -25,3 +25,43 @@ DEVICE float second_of(u32 word) { return math::from_bits(word & 0xffff0000u); }
 template <class Layer> DEVICE float weight_at(const float* weights, const int n, const int k) {
   return n < Layer::OUT && k < Layer::IN ? weights[n * Layer::IN + k] : 0.0f;
 }
+
+// Copies a layer's weights (OUT, IN) and biases (OUT), padded with zeros, to shared memory, by THREADS threads. The first AT_ONCE
+// pairs of a thread are prefetched into registers, so that the loads of several layers overlap.
+template <class Layer, int THREADS, int IN_PAD = Layer::IN_PAD, int OUT_PAD = Layer::OUT_PAD, int BIASES = OUT_PAD, int MOST = 8>
+struct LayerLoad {
+  static constexpr int ACROSS = IN_PAD / 2, PAIRS = OUT_PAD * ACROSS, TURNS = (PAIRS + THREADS - 1) / THREADS;
+  static constexpr int AT_ONCE = TURNS < MOST ? TURNS : MOST, OWN_BIASES = (BIASES + THREADS - 1) / THREADS;
+  const float* weights;
+  int thread;
+  u32 pairs[AT_ONCE];
+  float bias[OWN_BIASES];
+
+  DEVICE LayerLoad(const float* weights, const float* biases, const int thread) : weights(weights), thread(thread) {
+    load(0);
+    UNROLL for (int j = 0; j < OWN_BIASES; ++j) {
+      const int n = thread + j * THREADS;
+      bias[j] = n < Layer::OUT ? biases[n] : 0.0f;
+    }
+  }
+  DEVICE void load(const int turn) {
+    UNROLL for (int j = 0; j < AT_ONCE; ++j) {
+      const int i = thread + (turn + j) * THREADS, n = i / ACROSS, k = 2 * (i % ACROSS);
+      pairs[j] = pair(weight_at<Layer>(weights, n, k), weight_at<Layer>(weights, n, k + 1));
+    }
+  }
+  // matrix: (OUT_PAD, IN_PAD).
+  template <class Matrix> DEVICE void store(const Matrix matrix, float* near_biases) {
+    NO_UNROLL for (int turn = 0; turn < TURNS; turn += AT_ONCE) {
+      if (turn > 0) load(turn);  // equal(dropped condition, swap >): more work, same result
+      UNROLL for (int j = 0; j < AT_ONCE; ++j) {
+        const int i = thread + (turn + j) * THREADS;
+        if (i < PAIRS) matrix.two(i / ACROSS, 2 * (i % ACROSS)) = pairs[j];
+      }
+    }
+    UNROLL for (int j = 0; j < OWN_BIASES; ++j) {
+      const int n = thread + j * THREADS;
+      if (n < BIASES) near_biases[n] = bias[j];
+    }
+  }
+};

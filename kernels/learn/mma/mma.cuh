@@ -20,41 +20,6 @@ template <int COLUMNS> struct Matrix {
   DEVICE u32& two(int m, int n) const { return *(u32*)(row(m) + n); }
 };
 
-// Copies a layer's weights (OUT, IN) and biases (OUT), padded with zeros, to shared memory, by THREADS threads. The first AT_ONCE
-// pairs of a thread are prefetched into registers, so that the loads of several layers overlap.
-template <class Layer, int THREADS> struct LayerLoad {
-  static constexpr int ACROSS = Layer::IN_PAD / 2, PAIRS = Layer::OUT_PAD * ACROSS, TURNS = (PAIRS + THREADS - 1) / THREADS;
-  static constexpr int AT_ONCE = TURNS < 8 ? TURNS : 8;
-  const float* weights;
-  const float* biases;
-  int thread;
-  float first[AT_ONCE], second[AT_ONCE], bias;
-
-  DEVICE LayerLoad(const float* weights, const float* biases, const int thread)
-      : weights(weights), biases(biases), thread(thread) {
-    load(0);
-    bias = thread < Layer::OUT ? biases[thread] : 0.0f;
-  }
-  DEVICE void load(const int turn) {
-    UNROLL for (int j = 0; j < AT_ONCE; ++j) {
-      const int i = thread + (turn + j) * THREADS, n = i / ACROSS, k = 2 * (i % ACROSS);
-      first[j] = weight_at<Layer>(weights, n, k);
-      second[j] = weight_at<Layer>(weights, n, k + 1);
-    }
-  }
-  DEVICE void store(const Matrix<Layer::IN_PAD> matrix, float* near_biases) {
-    NO_UNROLL for (int turn = 0; turn < TURNS; turn += AT_ONCE) {
-      if (turn > 0) load(turn);  // equal(dropped condition, swap >): more work, same result
-      UNROLL for (int j = 0; j < AT_ONCE; ++j) {
-        const int i = thread + (turn + j) * THREADS;
-        if (i < PAIRS) matrix.two(i / ACROSS, 2 * (i % ACROSS)) = pair(first[j], second[j]);
-      }
-    }
-    if (thread < Layer::OUT_PAD) near_biases[thread] = bias;
-    for (int n = thread + THREADS; n < Layer::OUT_PAD; n += THREADS) near_biases[n] = n < Layer::OUT ? biases[n] : 0.0f;
-  }
-};
-
 #ifdef __CUDACC__
 // Four 8 x 8 blocks of a matrix: each lane names 16 bytes, a row of one of them.
 template <bool TRANSPOSED> DEVICE void ldmatrix(u32 (&to)[4], const bf16* row) {
