@@ -24,7 +24,7 @@ DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team tea
     work.rows.row[1][m] = second;
   });
   team.sync();  // equal(dropped sync): a CPU has finished it at once
-  EntriesAhead ahead;
+  WarpEntries ahead;
   ahead.load(call, team, work.rows.row[0]);
   await_previous();
   const float skip = *call.skip;

@@ -229,7 +229,7 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
   fetch(update, team, gradient, work, kept);
   fence_async_proxy();
   team.sync();
-  EntriesAhead ahead;
+  WarpEntries ahead;
   ahead.load(learn, team, work.rows.row[0]);
   for (int k = call.from; optimizer.reaches(k); ++k) {
     const Moments moments = learn.moments[k];

@@ -112,7 +112,7 @@ template <int T, int L = 0> struct Gradient {
     wgmma_fence();
     if constexpr (LAST) own.add_over_rows(inputs, rows);
     else if constexpr (FIRST) own.add_over_rows(rows, inputs);
-    else own.add_over_rows(rows, inputs, {tower.ones});
+    else own.add_over_rows(rows, inputs, tower.ones);
     wgmma_commit();
     if constexpr (LAST) biases.add(slopes);
   }
@@ -166,10 +166,6 @@ DEVICE void backward(const Team team, Tower<T>& tower, const Fragment<K>& slopes
   }
 }
 
-// What one lane loads of its warp's rows of a tile, ahead of its use.
-constexpr int OWN_ENTRIES = (WARP_ROWS * OBS + WARP_LANES - 1) / WARP_LANES;
-constexpr bool ENTRIES_AHEAD = OWN_ENTRIES <= 8;
-
 // Stores the gradient by the parameters, or by the value, of row m where `backward` reads it, 0 if it has no row.
 template <int T, bool VALUE>
 DEVICE void differentiate_half(const Coefficients& of, Tower<T>& tower, const int m, const bool there, const Transition& row,
@@ -199,33 +195,14 @@ struct TileRows {
   }
 };
 
-// What a member has of a tile's observations, on their way before the tile's turn, if they are few.
-struct EntriesAhead {
-  float of[ENTRIES_AHEAD ? OWN_ENTRIES : 1];
-
-  // visit(k, m, d): the k-th of its entries is entry d of the observation of row m, which its own warp reads.
-  template <class Visit> static DEVICE void each(const Team team, Visit visit) {
-    UNROLL_TIMES(ENTRIES_AHEAD ? OWN_ENTRIES : 1) for (int k = 0; k < OWN_ENTRIES; ++k) {
-      const int i = team.rank % WARP_LANES + k * WARP_LANES;
-      if (i < WARP_ROWS * OBS) visit(k, team.rank / WARP_LANES * WARP_ROWS + i / OBS, i % OBS);
-    }
-  }
-  DEVICE void load(const Learn& call, const Team team, const int* row) {
-    if constexpr (ENTRIES_AHEAD) each(team, [&](int k, int m, int d) INLINED { of[k] = entry_of(call, row[m], d); });
-  }
-  template <int T> DEVICE void put(const Learn& call, const Team team, Tower<T>& tower, const int* row, const int turn) const {
-    each(team, [&](int k, int m, int d) INLINED {
-      const float x = ENTRIES_AHEAD ? of[ENTRIES_AHEAD ? k : 0] : entry_of(call, row[m], d);
-      tower.template inputs_of<0>(turn).put(m, d, seen(x, call.center, call.scale, d));
-    });
-  }
-};
+// A warp's threads prefetch the observations of its own rows.
+typedef EntriesAhead<WARP_LANES, WARP_ROWS> WarpEntries;
 
 // Begins to add a tile, whose observations are `ahead`, to the gradient, and adds what is reported of it. Prefetches the next
 // tile's observations. next_row(m): row m of the tile after the next.
 template <int T, class Next>
 DEVICE void add_tile(const Learn& call, const Coefficients& of, const Moments& moments, const Team team, Tower<T>& tower,
-                     TileRows& rows, const int turn, EntriesAhead& ahead, Gradient<T>& gradient, float (&reported)[REPORTED],
+                     TileRows& rows, const int turn, WarpEntries& ahead, Gradient<T>& gradient, float (&reported)[REPORTED],
                      Next next_row) {
   // The loss's halves are shared out: parameters of all rows, then values of all rows.
   constexpr int HALVES = TOWERS == 1 ? 2 : 1, OWN_HALVES = own_count(HALVES * ROWS);
@@ -235,7 +212,7 @@ DEVICE void add_tile(const Learn& call, const Coefficients& of, const Moments& m
       if (i < HALVES * ROWS) visit(k, i % ROWS, TOWERS == 1 ? i >= ROWS : T == 1);
     }
   };
-  ahead.put(call, team, tower, rows.row[turn], turn);
+  ahead.put(call, team, rows.row[turn], [&](int m, int d, float x) INLINED { tower.template inputs_of<0>(turn).put(m, d, x); });
   sync_warp();
   Fragment<entries(T, 0)> inputs;
   inputs.load(team, tower.template inputs_of<0>(turn));

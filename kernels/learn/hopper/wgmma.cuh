@@ -154,16 +154,12 @@ template <int N> struct Accumulator {
     }
     wgmma_commit();
   }
-  // Begins to add, for 64 rows k, left(k, m) times right(k, n).
-  template <int A, int B> DEVICE void add_over_rows(const SwizzledTile<A> left, const SwizzledTile<B> right) {
+  // Begins to add, for 64 rows k, left(k, m) times right(k, n). `ones`: 16 rows of eight columns beside the right factor, behind it
+  // in memory, or null.
+  template <int A, int B>
+  DEVICE void add_over_rows(const SwizzledTile<A> left, const SwizzledTile<B> right, const bf16* ones = nullptr) {
     UNROLL for (int k = 0; k < GROUP_ROWS; k += 16) {
-      Wgmma<N>::run_over_rows(of, smem_descriptor(left, k, 0), smem_descriptor(right, k, 0));
-    }
-  }
-  // The same with eight columns beside the right factor, which are `ones`: 16 rows of them, behind `right` in memory.
-  template <int A> DEVICE void add_over_rows(const SwizzledTile<A> left, const SwizzledTile<64> right, const SwizzledTile<64> ones) {
-    UNROLL for (int k = 0; k < GROUP_ROWS; k += 16) {
-      const u32 beside = (u32)((char*)ones.at - (char*)right.at) / 16 - (u32)k * 8;
+      const u32 beside = ones == nullptr ? B : (u32)((char*)ones - (char*)right.at) / 16 - (u32)k * 8;
       Wgmma<N>::run_over_rows(of, smem_descriptor(left, k, 0), smem_descriptor(right, k, 0, beside));
     }
   }
@@ -269,17 +265,11 @@ template <int N> struct Accumulator {
       }
     }
   }
-  template <int A, int B> DEVICE void add_over_rows(const SwizzledTile<A> left, const SwizzledTile<B> right) {
+  template <int A, int B>
+  DEVICE void add_over_rows(const SwizzledTile<A> left, const SwizzledTile<B> right, const bf16* = nullptr) {
     for (int k = 0; k < GROUP_ROWS; ++k) {
       for (int m = 0; m < 64; ++m) {
-        for (int n = 0; n < N; ++n) of[m][n] += number(left, k, m) * number(right, k, n);
-      }
-    }
-  }
-  template <int A> DEVICE void add_over_rows(const SwizzledTile<A> left, const SwizzledTile<64> right, const SwizzledTile<64>) {
-    for (int k = 0; k < GROUP_ROWS; ++k) {
-      for (int m = 0; m < 64; ++m) {
-        for (int n = 0; n < N; ++n) of[m][n] += number(left, k, m) * (n < 64 ? number(right, k, n) : 1.0f);
+        for (int n = 0; n < N; ++n) of[m][n] += number(left, k, m) * (n < B ? number(right, k, n) : 1.0f);
       }
     }
   }

@@ -72,6 +72,31 @@ DEVICE const float* observation_of(const Learn& call, const int row) {
 DEVICE float entry_of(const Learn& call, const int row, const int d) {
   return row < 0 ? 0.0f : observation_of(call, row)[d];
 }
+// Observations of a tile that a thread prefetches, if they are few; LANES threads share ROWS_OF_LANES of its rows.
+template <int LANES, int ROWS_OF_LANES> struct EntriesAhead {
+  static constexpr int ENTRIES = ROWS_OF_LANES * OBS, OWN = (ENTRIES + LANES - 1) / LANES;
+  static constexpr bool AHEAD = OWN <= 8;
+  float of[AHEAD ? OWN : 1];  // equal(constant): more room, never read
+
+  // visit(k, m, d): the k-th of this thread's entries is entry d of the observation of row m.
+  template <class Visit> static DEVICE void each(const Team team, Visit visit) {
+    UNROLL_TIMES(AHEAD ? OWN : 1) for (int k = 0; k < OWN; ++k) {
+      const int i = (LANES == TEAM ? team.rank : team.rank % LANES) + k * LANES;
+      // equal(swap * 1): more work, same result
+      if (ENTRIES % LANES == 0 || i < ENTRIES) visit(k, (LANES == TEAM ? 0 : team.rank / LANES * ROWS_OF_LANES) + i / OBS, i % OBS);
+    }
+  }
+  DEVICE void load(const Learn& call, const Team team, const int* row) {
+    if constexpr (AHEAD) each(team, [&](int k, int m, int d) INLINED { of[k] = entry_of(call, row[m], d); });
+  }
+  // put_entry(m, d, x): x is entry d of row m as the network sees it.
+  template <class Put> DEVICE void put(const Learn& call, const Team team, const int* row, Put put_entry) const {
+    each(team, [&](int k, int m, int d) INLINED {
+      const float x = AHEAD ? of[AHEAD ? k : 0] : entry_of(call, row[m], d);  // equal(constant): never read there
+      put_entry(m, d, seen(x, call.center, call.scale, d));
+    });
+  }
+};
 // Replaces the outputs of row m by the gradient of its loss, 0 if it has no row, and writes what is reported into `metric`.
 template <int T, class Memory> DEVICE void differentiate(const Coefficients& of, Memory& tower, const int m, const bool there,
                                                          const Transition& row, const Moments moments, float* metric) {

@@ -3,15 +3,6 @@
 #include "learn/mma/tensor.cuh"
 #include "learn/mma/tile.cuh"
 
-// Entries of observations that one thread prefetches for a tile.
-constexpr int OWN_ENTRIES = own_count(ROWS * OBS);
-constexpr bool ENTRIES_AHEAD = OWN_ENTRIES <= 8;
-
-// Puts entry d of the observation of row m to where `forward` reads it.
-template <int T> DEVICE void put_entry(const Learn& call, Tower<T>& tower, const int m, const int d, const float x) {
-  tower.observations().row(m)[d] = seen(x, call.center, call.scale, d);
-}
-
 // What the losses of a minibatch's rows need besides the rows.
 struct Losses {
   Coefficients of;
@@ -25,28 +16,15 @@ struct Losses {
 template <int T, class Begin, class Told>
 DEVICE void add_tiles(const Learn& call, Tower<T>& tower, TileMemory& memory, const Chunks& chunks, const Team team,
                       const int share, const int shares, float* sums, Begin begin, Told report) {
-  // visit(k, m, d): the k-th of its entries is entry d of the observation of row m.
-  const auto each_entry = [&](auto visit) INLINED {
-    UNROLL_TIMES(ENTRIES_AHEAD ? OWN_ENTRIES : 1) for (int k = 0; k < OWN_ENTRIES; ++k) {
-      const int i = team.rank + k * TEAM;
-      if (ROWS * OBS % TEAM == 0 || i < ROWS * OBS) visit(k, i / OBS, i % OBS);  // equal(swap * 1): more work, same result
-    }
-  };
-  float entries[ENTRIES_AHEAD ? OWN_ENTRIES : 1];  // equal(constant): more room, never read
-  const auto load_entries = [&]() INLINED {
-    if constexpr (ENTRIES_AHEAD) each_entry([&](int k, int m, int d) INLINED { entries[k] = entry_of(call, memory.row[m], d); });
-  };
-  load_entries();
+  EntriesAhead<TEAM, ROWS> entries;
+  entries.load(call, team, memory.row);
   const Losses losses = begin();
   if (!losses.wanted) return;
   Gradient<T> gradient;
   gradient.clear();
   float reported[REPORTED] = {};
   for (int first = share * ROWS; first < chunks.rows; first += shares * ROWS) {
-    each_entry([&](int k, int m, int d) INLINED {
-      // equal(constant): never read there
-      put_entry(call, tower, m, d, ENTRIES_AHEAD ? entries[ENTRIES_AHEAD ? k : 0] : entry_of(call, memory.row[m], d));
-    });
+    entries.put(call, team, memory.row, [&](int m, int d, float x) INLINED { tower.observations().row(m)[d] = x; });
     // Prefetch what is needed after the forward pass, and the next tile's rows.
     Transition row[OWN_ROWS];
     int next[OWN_ROWS];
@@ -65,7 +43,7 @@ DEVICE void add_tiles(const Learn& call, Tower<T>& tower, TileMemory& memory, co
       memory.row[m] = next[k];
     });
     team.sync();
-    load_entries();
+    entries.load(call, team, memory.row);
     backward(team, tower, gradient);
     team.sync();  // rows are written again
   }
