@@ -10,7 +10,7 @@ from cupydrive.training.algorithms.kernels.tiles import PAD, padded
 from cupydrive.training.algorithms.looking import looker
 
 TEAMS_AT_ONCE = 4  # of one processor of a GPU, that take a step
-SKIPPED = 0  # a Verdict of update.cu
+SKIPPED = 0  # a Verdict of adam.cuh
 
 
 class Steps:
