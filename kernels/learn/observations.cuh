@@ -27,7 +27,7 @@ struct Forward {
 
 // Draws the actions of rows [first, first + rows), or stores their parameters: parameters_of(m) are those of row first + m.
 template <class ParametersOf>
-DEVICE void leave_parameters(const Forward& call, const int rank, const int members, const int first, const int rows,
+DEVICE void store_parameters(const Forward& call, const int rank, const int members, const int first, const int rows,
                              ParametersOf parameters_of) {
   if (call.sample.action != nullptr) {
     NO_UNROLL for (int m = rank; m < rows; m += members) sample_row(call.sample, first + m, parameters_of(m));

@@ -20,7 +20,7 @@ DEVICE void forward_share(const Forward& call, const Team team, Workspace& work,
     }
     team.sync();
     forward(team, tile, rows, copies);
-    leave_parameters(call, team.rank, TEAM, first, rows, [&](int m) INLINED { return tile.parameters(m); });
+    store_parameters(call, team.rank, TEAM, first, rows, [&](int m) INLINED { return tile.parameters(m); });
     for (int m : team.each(rows)) call.value[first + m] = *tile.value(m);
     team.sync();  // its memory is written again; equal(dropped sync, dropped statement): overwritten, and a sync follows
   }

@@ -73,7 +73,7 @@ template <class Visit> DEVICE void each_bias(const Team team, Visit visit) {
 constexpr int LAST_BIASES = 2 * LAYERS - 1;  // their tensor
 
 // Loads come before all stores, so that none waits for another.
-DEVICE void fetch(const Update& call, const Team team, Gradient<0>& gradient, Workspace& work, Kept& kept) {
+DEVICE void load_state(const Update& call, const Team team, Gradient<0>& gradient, Workspace& work, Kept& kept) {
   float first[2 * PAIRS], second[2 * PAIRS];
   each_pair(team, gradient, [&](auto own, int k, int m, int n, float, float) INLINED {
     UNROLL for (int j = 0; j < 2; ++j) {
@@ -93,7 +93,7 @@ DEVICE void fetch(const Update& call, const Team team, Gradient<0>& gradient, Wo
     work.second[k * TEAM + team.rank] = {second[2 * k], second[2 * k + 1]};
   }
 }
-DEVICE void leave(const Update& call, const Team team, Gradient<0>& gradient, Workspace& work, Kept& kept) {
+DEVICE void store_state(const Update& call, const Team team, Gradient<0>& gradient, Workspace& work, Kept& kept) {
   each_pair(team, gradient, [&](auto own, int k, int m, int n, float, float) INLINED {
     const Two first = work.first[k * TEAM + team.rank], second = work.second[k * TEAM + team.rank];
     UNROLL for (int j = 0; j < 2; ++j) {
@@ -190,7 +190,7 @@ DEVICE void descend_all(const Team team, Workspace& work, Gradient<0>& gradient,
 // ---- the kernel ----
 
 // Leaves the gradient of a minibatch, which no step follows, for whoever looks at it.
-DEVICE void show(const Update& call, const Team team, Workspace& work, Gradient<0>& gradient, const int verdict) {
+DEVICE void store_gradient(const Update& call, const Team team, Workspace& work, Gradient<0>& gradient, const int verdict) {
   if (team.leader()) call.step_size->verdict = verdict;
   if (verdict == SKIPPED) return;
   gradient.store(team, work.tower, call.total);
@@ -226,7 +226,7 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
   Gradient<0> gradient;
   gradient.clear();
   Kept kept;
-  fetch(update, team, gradient, work, kept);
+  load_state(update, team, gradient, work, kept);
   fence_async_proxy();
   team.sync();
   WarpEntries ahead;
@@ -249,15 +249,15 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
     const BiasSlopes biases(team, gradient.template of<LAYERS - 1>(), tower);
     add_up(team, work, gradient, biases, reported);
     const AdamStep step = optimizer.decide(size, work.square, work.reported, moments.inverse);
-    if (call.looks) return show(update, team, work, gradient, step.verdict);
+    if (call.looks) return store_gradient(update, team, work, gradient, step.verdict);
     optimizer.go_on(team, step, work.reported, moments.inverse, k, [&]() INLINED {
       descend_all(team, work, gradient, biases, kept, step);
     });
     fence_async_proxy();
     team.sync();
   }
-  if (call.looks) return show(update, team, work, gradient, SKIPPED);
-  leave(update, team, gradient, work, kept);
+  if (call.looks) return store_gradient(update, team, work, gradient, SKIPPED);
+  store_state(update, team, gradient, work, kept);
   optimizer.store(team);
 }
 

@@ -10,9 +10,9 @@ struct TensorForward {
 
 // Stores the outputs of tower T for rows [first, first + rows) of the pass: results_of(m) are those of row first + m.
 template <int T, class ResultsOf>
-DEVICE void leave_outputs(const Forward& call, const int rank, const int members, const int first, const int rows,
+DEVICE void store_outputs(const Forward& call, const int rank, const int members, const int first, const int rows,
                           ResultsOf results_of) {
-  if constexpr (T == 0) leave_parameters(call, rank, members, first, rows, results_of);
+  if constexpr (T == 0) store_parameters(call, rank, members, first, rows, results_of);
   if constexpr (T == TOWERS - 1) {
     for (int m = rank; m < rows; m += members) call.value[first + m] = results_of(m)[TOWERS == 1 ? PARAMETERS : 0];
   }

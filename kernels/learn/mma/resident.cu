@@ -31,8 +31,8 @@ template <class Visit> DEVICE void each_weight(const Update& call, const Team te
     for (int k = team.rank % LANES; k < row.columns; k += LANES) visit(row.first_number + k, row, k);
   }
 }
-// Who reads what is fetched must sync first.
-DEVICE void fetch(const Update& call, const Team team, Workspace& work) {
+// Sync before reading it.
+DEVICE void load_state(const Update& call, const Team team, Workspace& work) {
   for (int i : team.each(NUMBERS)) work.weights[i] = work.first[i] = work.second[i] = 0.0f;
   team.sync();
   each_weight(call, team, [&](int i, const WeightRow& row, int k) INLINED {
@@ -41,7 +41,7 @@ DEVICE void fetch(const Update& call, const Team team, Workspace& work) {
     work.second[i] = row.second[k];
   });
 }
-DEVICE void leave(const Update& call, const Team team, const Workspace& work) {
+DEVICE void store_state(const Update& call, const Team team, const Workspace& work) {
   each_weight(call, team, [&](int i, const WeightRow& row, int k) INLINED {
     row.weights[k] = work.weights[i];
     row.first[k] = work.first[i];
@@ -127,7 +127,7 @@ DEVICE void descend_all(const Team team, Workspace& work, const AdamStep& step) 
 }
 
 // Leaves the gradient of a minibatch, which no step follows, for whoever looks at it.
-DEVICE void show(const Update& call, const Team team, Workspace& work, const int verdict) {
+DEVICE void store_gradient(const Update& call, const Team team, Workspace& work, const int verdict) {
   if (team.leader()) call.step_size->verdict = verdict;
   if (verdict == SKIPPED) return;
   for (int i : team.each(NUMBERS)) call.total[i] = work.total()[i];
@@ -140,7 +140,7 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
   Optimizer optimizer(call, team);
   FirstRows first;
   first.load(call, team, call.from);
-  fetch(update, team, work);
+  load_state(update, team, work);
   for (int k = call.from; optimizer.reaches(k); ++k) {
     const Losses losses{optimizer.of, learn.moments[k], true};
     const StepSize size = optimizer.next_size();
@@ -153,12 +153,12 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
     if (k + 1 < call.until) first.load(call, team, k + 1);  // on their way during the step
     const float inverse = losses.moments.inverse;
     const AdamStep step = decide(optimizer, team, work, size, inverse);
-    if (call.looks) return show(update, team, work, step.verdict);
+    if (call.looks) return store_gradient(update, team, work, step.verdict);
     optimizer.go_on(team, step, work.reported, inverse, k, [&]() INLINED { descend_all(team, work, step); });
     team.sync();
   }
-  if (call.looks) return show(update, team, work, SKIPPED);
-  leave(update, team, work);
+  if (call.looks) return store_gradient(update, team, work, SKIPPED);
+  store_state(update, team, work);
   optimizer.store(team);
 }
 

@@ -18,7 +18,7 @@ template <int T> DEVICE void forward_tower(const TensorForward& call, const Team
     }
     team.sync();
     forward(team, tower);
-    leave_outputs<T>(about, team.rank, TEAM, first, rows, [&](int m) INLINED { return tower.results_of(m); });
+    store_outputs<T>(about, team.rank, TEAM, first, rows, [&](int m) INLINED { return tower.results_of(m); });
   }
 }
 DEVICE void forward_share(const TensorForward& call, const Team team, AnyTower<Tower>& tower, const int share) {

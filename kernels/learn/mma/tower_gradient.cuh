@@ -13,9 +13,9 @@ struct Losses {
 // Stores the gradient of tower T over tiles share, share + shares, ... of a minibatch in `sums`, which may overlap the tower, and
 // calls report(k, sum) for what is reported. `memory` has the first tile's rows, whose observations are prefetched before begin(),
 // which loads the tower's weights and returns `Losses`.
-template <int T, class Begin, class Told>
+template <int T, class Begin, class Report>
 DEVICE void add_tiles(const Learn& call, Tower<T>& tower, TileMemory& memory, const Chunks& chunks, const Team team,
-                      const int share, const int shares, float* sums, Begin begin, Told report) {
+                      const int share, const int shares, float* sums, Begin begin, Report report) {
   EntriesAhead<TEAM, ROWS> entries;
   entries.load(call, team, memory.row);
   const Losses losses = begin();

@@ -65,7 +65,7 @@ DEVICE void forward_towers(const Forward& call, const int lane, Workspace& work,
   });
   forward_rows_of<T, 0>(lane, work, own, inputs);
   sync_warp();
-  leave_outputs<T>(call, lane, WARP_LANES, first, rows, [&](int m) INLINED { return own.results_of(m); });
+  store_outputs<T>(call, lane, WARP_LANES, first, rows, [&](int m) INLINED { return own.results_of(m); });
   sync_warp();  // its memory is written again
   if constexpr (T + 1 < TOWERS) forward_towers<T + 1>(call, lane, work, own, entries, first, rows);
 }

@@ -17,7 +17,7 @@ template <int T> DEVICE void forward_tower(const WideForward& call, const Team t
   });
   team.sync();
   wide_forward(team, tower, Weights{call.pass.tensors, call.fragments}, []() INLINED {}, [](auto) INLINED {});
-  leave_outputs<T>(about, team.rank, TEAM, first, rows, [&](int m) INLINED { return tower.results_of(m); });
+  store_outputs<T>(about, team.rank, TEAM, first, rows, [&](int m) INLINED { return tower.results_of(m); });
 }
 DEVICE void forward_tile(const WideForward& call, const Team team, AnyTower<WideTower>& tower, const int e) {
   forward_tower(call, team, tower.of<0>(), e);

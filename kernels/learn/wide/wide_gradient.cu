@@ -11,7 +11,7 @@ struct Workspace {
 };
 
 // Copies all rows of a matrix to `to`, where rows are side by side.
-template <int COLUMNS> DEVICE void leave(const Team team, const Matrix<COLUMNS> from, bf16* to) {
+template <int COLUMNS> DEVICE void store_matrix(const Team team, const Matrix<COLUMNS> from, bf16* to) {
   constexpr int PIECES = COLUMNS / 8;  // of 16 bytes, in a row
   UNROLL_TIMES(4) for (int i = team.rank; i < ROWS * PIECES; i += TEAM) {
     Four piece;
@@ -36,7 +36,7 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
   team.sync();
   put_observations(team, tower, call.center, call.scale, [&](int m) INLINED { return observation_of(call, work.tile.row[m]); });
   team.sync();
-  if constexpr (T == 0) leave(team, tower.observations(), about.rows + first * padded(OBS));
+  if constexpr (T == 0) store_matrix(team, tower.observations(), about.rows + first * padded(OBS));
 
   Transition row[OWN_ROWS];
   bool there[OWN_ROWS];
@@ -48,7 +48,7 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
   };
   wide_forward(team, tower, weights, load_rows, [&](auto layer) INLINED {
     constexpr int L = decltype(layer)::NUMBER % LAYERS;
-    leave(team, tower.template outputs_of<L>(), rows_of_outputs<T, L>(about) + first * decltype(layer)::OUT_PAD);
+    store_matrix(team, tower.template outputs_of<L>(), rows_of_outputs<T, L>(about) + first * decltype(layer)::OUT_PAD);
   });
   const Moments moments = call.moments[call.epoch * call.minibatches + call.minibatch];
   float reported[REPORTED] = {};
@@ -60,7 +60,7 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
   team.sync();
   wide_backward(team, tower, weights, [&](auto layer) INLINED {
     constexpr int L = decltype(layer)::NUMBER % LAYERS;
-    leave(team, tower.template outputs_of<L>(), rows_of_slopes<T, L>(about) + first * decltype(layer)::OUT_PAD);
+    store_matrix(team, tower.template outputs_of<L>(), rows_of_slopes<T, L>(about) + first * decltype(layer)::OUT_PAD);
   });
   float* const sums = about.reported + ((size_type)tile * TOWERS + T) * METRICS;
   sum_members(team, reported, work.tile.sums, [&](int k, float sum) INLINED { sums[k] = sum; });
