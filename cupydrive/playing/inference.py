@@ -239,6 +239,13 @@ def act(modules, obs, greedy, mask, generator, state):
     greedy = checked_bool("act", "greedy", greedy)
     if generator is not None and not isinstance(generator, torch.Generator):
         raise ParameterError(f"act: generator = {shown(generator)}; it must be a torch.Generator or None")
+    for argument, given in (("obs", obs), ("mask", mask), ("state", state)):
+        for name in given if isinstance(given, dict) else ():
+            if name not in modules:
+                raise ParameterError(
+                    f"act: {argument} has {shown(name)}, which is no group.{did_you_mean(name, modules)} Groups: "
+                    f"{', '.join(modules)}"
+                )
     if not isinstance(obs, dict):
         if len(modules) > 1:
             raise ParameterError(
@@ -247,15 +254,9 @@ def act(modules, obs, greedy, mask, generator, state):
         (name,) = modules
         mask, state = (given.get(name) if isinstance(given, dict) else given for given in (mask, state))
         return act_of(name, modules[name], obs, greedy, mask, generator, state)
-    for argument, given in (("obs", obs), ("mask", mask), ("state", state)):
+    for argument, given in (("mask", mask), ("state", state)):
         if given is not None and not isinstance(given, dict):
             raise ParameterError(f"act: {argument} is {kind_of(given)}; it must be a dict by group, as obs is")
-        for name in given or {}:
-            if name not in modules:
-                raise ParameterError(
-                    f"act: {argument} has {shown(name)}, which is no group.{did_you_mean(name, modules)} Groups: "
-                    f"{', '.join(modules)}"
-                )
     mask, state = mask or {}, state or {}
     actions = {
         name: act_of(name, modules[name], rows, greedy, mask.get(name), generator, state.get(name))
