@@ -18,13 +18,16 @@ is tested without anybody's data. Tests of the data itself use the environment's
 
 import importlib
 import os
+import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
 import warnings
 from collections import Counter
 from functools import cache, lru_cache, wraps
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -56,6 +59,27 @@ def optional(name):
 def python_path(*folders):
     """Return PYTHONPATH with ``folders`` before its present value, which has this checkout and all folders of tests."""
     return os.pathsep.join([*map(str, folders), os.environ["PYTHONPATH"]])
+
+
+def run_python(
+    *arguments: object, cwd: Path | None = None, seconds: float = 100, **environment: str
+) -> CompletedProcess:
+    """Run a Python process that finds this checkout; return it when it is done, or fail after so many seconds."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env=os.environ | {"PYTHONPATH": python_path()} | environment,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        cwd=cwd,
+    )
+
+
+def command(line: str) -> int:
+    """Run a command line of ours, without its first word, in this process; return its exit code."""
+    from cupydrive.cli.main import main
+
+    return main(shlex.split(line))
 
 
 @lru_cache(maxsize=1)

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from conftest import command
 from reinforce import Reinforce
 from solving import solve
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.cli.main import main
 from cupydrive.training.config import resolve
 from cupydrive.training.suggestions import all_suggestions, suggestion
 
@@ -78,7 +78,7 @@ def test_a_sweep_trains_as_long_as_the_algorithm_needs(spec, tmp_path):
 
 
 def test_the_command_line_says_what_is_suggested(capsys):
-    assert main(["envs", "cartpole"]) == 0
+    assert command("envs cartpole") == 0
     words = capsys.readouterr().out
     assert "ppo 256 copies, 500,000 env-steps; a2c 64 copies, 4,000,000 env-steps" in words
 

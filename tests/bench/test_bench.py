@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import point
 import pytest
+from conftest import command
 from torch.utils.flop_counter import FlopCounterMode
 
 import cupydrive
@@ -13,7 +14,7 @@ from cupydrive import envs
 from cupydrive.bench import Bench, Work, bench, benchmark, ceilings, measure, short, timing
 from cupydrive.bench.cases import ROLLOUTS, STEPS, written_bytes
 from cupydrive.bench.operations import count_operations, learning_operations
-from cupydrive.bench.sweep import listed, sweep
+from cupydrive.bench.sweep import sweep
 from cupydrive.bench.training import Lesson, measure_lesson, run_operations, towers
 from cupydrive.checks.bits import fetch, trajectory
 from cupydrive.cli.main import main
@@ -138,7 +139,7 @@ def test_limits_of_this_machine_are_of_its_size(quick):
 @pytest.mark.full
 def test_the_command_prints_a_table_and_writes_json(quick, tmp_path, capsys):
     path = tmp_path / "bench.json"
-    assert main(["bench", "--device", "cpu", "--runs", "2", "--json", str(path)]) == 0
+    assert command(f"bench --device cpu --runs 2 --json {path}") == 0
     kept, out = json.loads(path.read_text()), capsys.readouterr().out
     assert [(r["case"], r["env"]) for r in kept["rows"]] == [
         ("rollout", "cartpole"), ("rollout", "tag_grid"), ("stepping", "cartpole"), ("stepping", "tag_grid"),
@@ -164,7 +165,7 @@ def test_an_interrupt_keeps_what_was_measured(quick, monkeypatch, tmp_path, caps
 
     monkeypatch.setattr(benchmark, "measure", measured_once)
     path = tmp_path / "bench.json"
-    assert main(["bench", "rollout", "stepping", "--device", "cpu", "--runs", "2", "--json", str(path)]) == 130
+    assert command(f"bench rollout stepping --device cpu --runs 2 --json {path}") == 130
     kept = json.loads(path.read_text())
     assert [(r["case"], r["env"]) for r in kept["rows"]] == [("rollout", "cartpole")] and kept["interrupted"]
     assert "interrupted" in capsys.readouterr().out
@@ -181,23 +182,17 @@ def test_sweeps_are_all_combinations(quick):
             sweep("tag_grid", wrong)
 
 
-def test_a_named_environment_has_the_works_that_it_has_anyway():
-    assert [work.params for work in listed("rice_n", "cuda")] == [{}, {}, {"negotiation": True}]
-    assert all(work in ROLLOUTS[device] for device in ROLLOUTS for work in listed("catalysis", device))
-    assert listed(envs.register(point.PYTHON, point.KERNEL).name, "cpu") == [Work("point", 10_000, 32)]
-
-
 @pytest.mark.full
 def test_of_a_named_environment_nothing_else_is_timed(quick, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(benchmark, "start_times", lambda *_: {"warm": {"first step": 1.0}})
     path = tmp_path / "bench.json"
-    small = ["--device", "cpu", "--runs", "1", "--json", str(path)]
-    assert main(["bench", *small, "--env", "tag_grid", "--sweep", "num_envs=8", "steps=2"]) == 0
+    small = f"--device cpu --runs 1 --json {path}"
+    assert command(f"bench {small} --env tag_grid --sweep num_envs=8 steps=2") == 0
     kept = json.loads(path.read_text())
     assert [(r["case"], r["env"]) for r in kept["rows"]] == [("rollout", "tag_grid"), ("stepping", "tag_grid")]
     assert list(kept["startup"]) == ["tag_grid"]
     capsys.readouterr()
-    assert main(["bench", "training", "--env", "tag_grid", "--device", "cpu"]) == 2
+    assert command("bench training --env tag_grid --device cpu") == 2
     out, err = capsys.readouterr()
     assert "it has some of: cartpole" in err and out == ""
 

@@ -28,17 +28,6 @@ def test_peers_that_are_not_there_say_so(monkeypatch, tmp_path):
     assert skipped == ["absent: not installed: x", "broken failed: ValueError: broken"]
 
 
-def test_peers_of_other_cases_have_nothing_to_say(monkeypatch, capsys):
-    monkeypatch.syspath_prepend(str(ROOT / "tests" / "peers"))
-    import protocol
-
-    monkeypatch.setattr("sys.argv", ["peer", "--device", "cpu", "--cases", "stepping", "startup"])
-    assert protocol.arguments("Of steps.", "stepping", ["x"]).device == "cpu"
-    with pytest.raises(SystemExit) as left:
-        protocol.arguments("Of rollouts.", "rollout", ["x"])
-    assert not left.value.code and capsys.readouterr() == ("", "")
-
-
 def test_peers_time_only_the_environments_that_are_asked_for(monkeypatch, tmp_path, capsys):
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "peers"))
     import protocol
@@ -67,17 +56,3 @@ def test_gymnasiums_program_tells_rows(monkeypatch):
     env = gymnasium_vector.make_vec("cartpole", 8, device="cpu", autoreset_mode="next_step")
     row = gymnasium_vector.timed("cartpole", env, 3, "us")
     assert row.case == "stepping" and len(row.seconds) == 3 and math.isfinite(row.rate)
-
-
-def test_why_a_process_of_warpdrive_failed_is_one_line(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tests" / "peers"))
-    from warpdrive_backends import reason_of, tell_rows
-
-    trace = "Traceback (most recent call last):\n  File x\n"
-    assert reason_of(1, "", f"{trace}a.b.DriverError: \nno driver:\nnone\n") == "a.b.DriverError: no driver: none"
-    assert reason_of(1, "", f"{trace}Exception: x\nException ignored in: y\n").startswith("Exception: x Exception ign")
-    nvcc = "x.cu(3): warning: w\nx.cu(7): error: no such file\nnvcc fatal: y\n"
-    assert reason_of(1, nvcc, "said nothing more\n") == "said nothing more | x.cu(7): error: no such file"
-    assert reason_of(-6, "", "") == "ended with -6, no reason given" and len(reason_of(1, "", "x" * 999)) == 300
-    assert tell_rows(["true"], 60) == "it told no row"
-    assert tell_rows(["false"], 60) == "ended with 1, no reason given"

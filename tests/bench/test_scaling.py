@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from conftest import command
 
 from cupydrive.bench import bench, scaling
 from cupydrive.bench.scaling import check_counts, measure_scaling
 from cupydrive.bench.timing import make_row
 from cupydrive.bench.training import SEVERAL
-from cupydrive.cli.main import main
 from cupydrive.errors import DeviceError, ParameterError
 
 
@@ -48,7 +48,7 @@ def test_numbers_of_processes_are_ordered_and_more_gpus_than_there_are_refused()
 def test_wrong_input_is_refused_before_anything_is_measured(capsys):
     with pytest.raises(ParameterError, match="which is not among cases"):
         bench(("rollout",), device="cpu", processes=(1,))
-    assert main(["bench", "training", "--gpus", "1,x"]) == 2
+    assert command("bench training --gpus 1,x") == 2
     assert "--gpus '1,x': pass numbers of GPUs" in capsys.readouterr().err
-    assert main(["bench", "training", "--gpus", "1", "--device", "cpu"]) == 2
+    assert command("bench training --gpus 1 --device cpu") == 2
     assert "leave one of them out" in capsys.readouterr().err

@@ -9,11 +9,10 @@ import sysconfig
 import threading
 
 import pytest
-from conftest import python_path
+from conftest import command, python_path
 
 from cupydrive import load
 from cupydrive.cli import interrupts
-from cupydrive.cli.main import main
 from cupydrive.training.logbook import Logbook
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a process on Windows gets no SIGINT from another")
@@ -94,8 +93,8 @@ def test_a_training_that_is_told_to_terminate_is_saved(times, tmp_path, monkeypa
 
     monkeypatch.setattr(Logbook, "add", add_and_terminate)
     before = signal.getsignal(signal.SIGTERM)
-    sizes = ["--steps", "640", "--num-envs", "4", "--device", "cpu", "--set", "num_steps=4"]
-    assert main(["train", "cartpole", *sizes, "--out", str(tmp_path / "run")]) == 0
+    sizes = "--steps 640 --num-envs 4 --device cpu --set num_steps=4"
+    assert command(f"train cartpole {sizes} --out {tmp_path / 'run'}") == 0
     assert 0 < load(tmp_path / "run").step < 640
     assert signal.getsignal(signal.SIGTERM) is before
     assert "this iteration is finished first" in capfd.readouterr().err
@@ -107,8 +106,8 @@ def test_ctrl_c_twice_says_what_is_kept(tmp_path, monkeypatch, capsys):
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(Logbook, "add", press_twice)
-    sizes = ["--steps", "640", "--num-envs", "4", "--device", "cpu", "--set", "num_steps=4"]
-    assert main(["train", "cartpole", *sizes, "--out", str(tmp_path / "run")]) == 130
+    sizes = "--steps 640 --num-envs 4 --device cpu --set num_steps=4"
+    assert command(f"train cartpole {sizes} --out {tmp_path / 'run'}") == 130
     assert "run keeps the checkpoint of 0 env-steps" in capsys.readouterr().err
 
 

@@ -4,16 +4,13 @@ The text of a block is never altered. The quick test runs pages with less work b
 The slow one runs each page in a process of its own and alters nothing.
 """
 
-import os
 import re
-import subprocess
-import sys
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
 
 import pytest
-from conftest import python_path
+from conftest import run_python
 from page_blocks import blocks, not_run, pages
 from site_blocks import run_page
 from test_structure import PATH
@@ -74,13 +71,7 @@ def test_the_blocks_of_a_page_run(name, tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUN)
 def test_a_page_runs_as_it_is(name):
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "tools" / "site_blocks.py"), name],
-        env=os.environ | {"PYTHONPATH": python_path()},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-    )
+    done = run_python(ROOT / "tests" / "tools" / "site_blocks.py", name, seconds=SECONDS)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
@@ -98,7 +89,7 @@ def test_blocks_are_of_known_languages_and_code_is_formatted(name, tmp_path):
             (tmp_path / f"block{number}.py").write_text(block.code)
     for command in (["check", "--ignore", "D,E402,F401,F811,F821,F841,B018,I001"], ["format", "--check"]):
         config = ["--config", str(ROOT / "pyproject.toml"), str(tmp_path)]
-        done = subprocess.run([sys.executable, "-m", "ruff", *command, *config], capture_output=True, text=True)
+        done = run_python("-m", "ruff", *command, *config)
         assert done.returncode == 0, done.stdout
 
 

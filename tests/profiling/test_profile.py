@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import streaks
 import torch
+from conftest import command
 
 import cupydrive as cd
 from cupydrive import envs, profiling
 from cupydrive.bench import Ceilings
 from cupydrive.bench.cases import written_bytes
 from cupydrive.bench.operations import count_operations
-from cupydrive.cli.main import main
 from cupydrive.codegen.layout import Layout
 from cupydrive.errors import ParameterError
 from cupydrive.executors import executor
@@ -164,8 +164,7 @@ def test_operations_of_kernels_in_python_are_not_counted(little):
 @pytest.mark.full
 def test_the_command_line_prints_it_and_writes_files(little, tmp_path, capsys):
     data = tmp_path / "p.json"
-    sizes = ["--num-envs", "64", "--steps", "4", "--device", "cpu"]
-    assert main(["profile", "cartpole", *sizes, "--json", str(data)]) == 0
+    assert command(f"profile cartpole --num-envs 64 --steps 4 --device cpu --json {data}") == 0
     out = capsys.readouterr().out
     assert out.startswith("cartpole: 64 environments x 4 steps") and out.count("\n") == len(out.splitlines()) == 7
     assert json.loads(data.read_text())["env"] == "cartpole"
