@@ -1,4 +1,4 @@
-"""Correct calls of training, of runs, of settings and of files, for `test_arguments.py`; see `calls.py`.
+"""Right calls of training, of runs, of settings and of files, for `test_arguments.py`; see `calls.py`.
 
 They are as small as they can be: four environments, four steps, networks of four neurons.
 """
@@ -10,292 +10,174 @@ from pathlib import Path
 from unittest.mock import patch
 
 import torch
-from calls import Row, played, tag
+from calls import FUNCTIONS, SMALL_VIDEO, Row, played, tag
 
 import cupydrive as cd
 from cupydrive.training.algorithms import ALGORITHMS
 from cupydrive.training.config import resolve
 from cupydrive.training.explain import Failure
 
-# Right numbers of env-steps that take for ever; None is as many as the environment suggests.
-LONG = ("2**31-1", "2**31", "None", "np.uint64")
+SMALL = {"steps": 16, "num_envs": 4, "device": "cpu", "progress": False}
 PAIR = {"grid_length": 5, "max_episode_steps": 4}
 
 
-def ppo():
+def ppo() -> cd.PPO:
     """Return the settings of a small network that learns from four steps."""
     return cd.PPO(num_steps=4, hidden=(4,), num_minibatches=1, update_epochs=1)
 
 
-def population():
-    return cd.train("cartpole", ppo(), seeds=2, steps=16, num_envs=4, device="cpu", progress=False)
+def population() -> cd.Population:
+    """Return two runs of CartPole after one iteration."""
+    return cd.train("cartpole", ppo(), seeds=2, **SMALL)
 
 
-def trained(**options):
+def trained(**options: object) -> cd.Run:
     """Return a run of CartPole after one iteration."""
-    return cd.train("cartpole", ppo(), steps=16, num_envs=4, device="cpu", progress=False, **options)
+    return cd.train("cartpole", ppo(), **SMALL | options)
 
 
-def failed():
+def failed() -> cd.Run:
     """Return a run that met a NaN, not explained yet."""
-    run = cd.train("cartpole", cd.PPO(num_steps=4, hidden=(8,)), num_envs=4, steps=1, device="cpu", progress=False)
+    run = cd.train("cartpole", cd.PPO(num_steps=4, hidden=(8,)), **SMALL | {"steps": 1})
     run.failed = Failure(run.step, run.seconds, "made up")
     return run
 
 
-def trained_pair():
-    """Return a run of Tag whose taggers learn and whose runners play at random."""
-    policies = {"tagger": ppo(), "runner": cd.Heuristic()}
-    return cd.train("tag_grid", policies=policies, steps=16, num_envs=4, device="cpu", progress=False, **PAIR)
+def pair(**players: object) -> cd.Run:
+    """Return a run of Tag; unless told otherwise its taggers learn and its runners play at random."""
+    return cd.train("tag_grid", policies={"tagger": ppo(), "runner": cd.Random(), **players}, **SMALL, **PAIR)
 
 
-def now(run):
-    """Return everything that a run's future depends on."""
-    return run.step, run.snapshot()
-
-
-def going_on(run, result=None):
-    """Return what a run is now, and after one more iteration."""
-    before = now(run)
-    return before, now(cd.train(run, steps=16, progress=False))
-
-
-def folder():
+def folder() -> Path:
     """Return an empty folder."""
     return Path(tempfile.mkdtemp())
 
 
-def run_folder():
-    """Return the folder of a run."""
-    path = folder() / "run"
-    trained().save(path)
+def saved(what: object, name: str) -> Path:
+    """Return the path of what was saved in a folder of its own."""
+    path = folder() / name
+    what.save(path)
     return path
 
 
-def settings(name):
-    """Return the row of an algorithm's settings: every one of them is given."""
-    kind = getattr(cd, name)
-    return Row(
-        lambda it, **given: kind(**given),
-        lambda it: {f.name: getattr(kind(), f.name) for f in fields(kind)},
-        after=lambda it, made: (repr(made), [getattr(made, f.name) for f in fields(kind)]),
-    )
+def run_folder() -> Path:
+    """Return the folder of a run."""
+    return saved(trained(), "run")
 
 
-def fastest(**given):
-    """Return what ``best_num_envs`` finds when it tries one number of copies, once."""
+def settings(kind: type) -> Row:
+    """Return the row of an algorithm's settings: every one of them is passed."""
+    arguments = {f.name: getattr(kind(), f.name) for f in fields(kind)}
+    return Row(kind, arguments, takes={"policy": FUNCTIONS, "target_kl": ("0.5",)})
+
+
+def plotted(it: object, keys: str, levels: dict) -> bytes:
+    """Return the beginning of a figure."""
+    return it.plot(keys, levels=levels).png()[:8]
+
+
+def fastest(**given: object) -> object:
+    """Return what ``best_num_envs`` finds when it tries one number of environments, once."""
     with patch.multiple("cupydrive.training.num_envs", SIZES=(64,), ITERATIONS=1):
-        return cd.best_num_envs(**given)
+        return type(cd.best_num_envs(**given))
 
 
-ROWS = {name: settings(name) for name in ("PPO", "A2C", "DDPG", "OnPolicy")}
+ROWS = {kind.__name__: settings(kind) for kind in (cd.PPO, cd.A2C, cd.DDPG, cd.OnPolicy)}
 assert len(ROWS) == len(ALGORITHMS) + 1
+OUT = {"out": ("out", "cannot be locked")}
 TRAINING = {
-    "env": "cartpole", "algorithm": None, "policies": None, "steps": 16, "num_envs": 4, "seed": 0, "device": "cpu",
-    "out": None, "resume": False, "overwrite": False, "progress": False, "capture": None, "callback": None,
-    "checkpoint_minutes": 5.0, "keep": 3, "learner": "auto", "gravity": 9.8,
+    "env": "cartpole", "algorithm": ppo(), "policies": None, "capture": None, "seed": 0, "resume": False, "overwrite": False,
+    "checkpoint_minutes": 5.0, "keep": 3, "learner": "auto", "gravity": 9.8, **SMALL,
 }  # fmt: skip
+PLOT = {"keys": "losses/entropy", "levels": {"before": {"losses/entropy": 0.5}}}
+KEYS = {"keys": ("keys", "metric")}
+OBS = {"obs": ("obs", "observation")}
 ROWS |= {
-    "best_num_envs": Row(
-        lambda it, **given: fastest(**given),
-        lambda it: {"env": "cartpole", "device": "cpu", "remember": False, "progress": str, "gravity": 9.8},
-        right={"progress": ("class",)}, slow=True,
-    ),
-    "train": Row(
-        lambda it, **given: cd.train(**given), lambda it: {**TRAINING, "algorithm": ppo()},
-        after=lambda it, run: now(run), slow=True, words={"out": ("out", "cannot be locked")},
-        right={"steps": LONG, "callback": ("class",)},  # a user's own function may raise what it likes
-    ),
+    "best_num_envs": Row(fastest, {"env": "cartpole", "device": "cpu", "remember": False, "progress": str, "gravity": 9.8}),
+    "train": Row(cd.train, lambda it: {**TRAINING, "out": folder() / "run", "callback": lambda *_: None}, words=OUT),
     "train of policies": Row(
-        lambda it, **given: cd.train("tag_grid", **given, steps=16, num_envs=4, device="cpu", progress=False, **PAIR),
-        lambda it: {"policies": {"tagger": ppo(), "runner": cd.Random()}},
-        after=lambda it, run: now(run), slow=True,
+        lambda **given: cd.train("tag_grid", **given, **SMALL, **PAIR),
+        {"policies": {"tagger": ppo(), "runner": cd.Random()}},
     ),
-    "Pool": Row(
-        lambda it, **given: cd.Pool(**given), lambda it: {"settings": ppo(), "size": 2, "every": 1, "share": 0.5},
-        after=lambda it, pool: repr(pool),
-    ),
-    "train of a pool": Row(
-        lambda it, runner: cd.train(
-            "tag_grid", policies={"tagger": ppo(), "runner": runner}, steps=16, num_envs=4, device="cpu", progress=False,
-            **PAIR
-        ),
-        lambda it: {"runner": cd.Pool(ppo(), size=2, every=1)}, after=lambda it, run: now(run),
-    ),
-    "train of one policy": Row(
-        lambda it, tagger: cd.train(
-            "tag_grid", policies={"tagger": tagger, "runner": cd.Random()}, steps=16, num_envs=4, device="cpu",
-            progress=False, **PAIR
-        ),
-        lambda it: {"tagger": ppo()}, after=lambda it, run: now(run),
-    ),
+    "train of one policy": Row(pair, {"tagger": ppo()}),
+    "train of a pool": Row(pair, {"runner": cd.Pool(ppo(), size=2, every=1)}),
     "train into a folder": Row(
-        lambda it, **given: trained(**given),
-        lambda it: {"out": it / "run", "resume": True, "overwrite": False, "keep": 1, "checkpoint_minutes": 0.0},
-        folder, lambda it, run: now(run), slow=True, words={"out": ("out", "cannot be locked")},
+        trained,
+        lambda it: {"out": folder() / "run", "resume": True, "overwrite": False, "keep": 1, "checkpoint_minutes": 0.0},
+        words=OUT,
     ),
     "train of a run": Row(
-        lambda it, **given: cd.train(it, **given, progress=False), lambda it: {"steps": 16, "device": "cpu", "out": None},
-        trained, going_on, right={"steps": LONG}, slow=True, words={"out": ("out", "cannot be locked")},
+        lambda run, **given: cd.train(run, **given, progress=False),
+        lambda it: {"steps": 16, "device": "cpu", "out": folder() / "run"}, trained, words=OUT,
     ),
-    "train of a population": Row(
-        lambda it, **given: cd.train(**given), lambda it: {**TRAINING, "seeds": 2, "members": [{"gamma": 0.9}]},
-        after=lambda it, population: now(population.runs[-1]), slow=True, words={"out": ("out", "cannot be locked")},
-        right={"steps": LONG, "callback": ("class",)}, takes={"seeds": ("None",), "members": ("None",)},
-    ),
-    "Population.scores": Row(
-        lambda it, **given: it.scores(**given), lambda it: {"key": "losses/entropy"}, population,
-    ),
-    "Population.best": Row(
-        lambda it, **given: now(it.best(**given)), lambda it: {"key": "losses/entropy"}, population,
-    ),
-    "Population.table": Row(
-        lambda it, **given: it.table(**given), lambda it: {"key": "losses/entropy"}, population,
-        lambda it, words: len(words),
-    ),
-    "Population.evaluate": Row(
-        lambda it, **given: it.evaluate(**given), lambda it: {"episodes": 4, "seed": 3, "greedy": True, "device": "cpu"},
-        population,
-    ),
-    "Population.plot": Row(
-        lambda it, keys, levels: it.plot(keys, levels=levels),
-        lambda it: {"keys": "losses/entropy", "levels": {"before": {"losses/entropy": 0.5}}},
-        population, lambda it, figure: figure.png()[:8], words={"keys": ("keys", "metric")},
-    ),
+    "train of a population": Row(cd.train, {**TRAINING, "seeds": 2, "members": [{"gamma": 0.9}], "callback": lambda *_: None}),
+    "Pool": Row(cd.Pool, {"settings": ppo(), "size": 2, "every": 1, "share": 0.5}),
+    "Population.scores": Row("scores", {"key": "losses/entropy"}, population),
+    "Population.best": Row("best", {"key": "losses/entropy"}, population),
+    "Population.table": Row("table", {"key": "losses/entropy"}, population),
+    "Population.evaluate": Row("evaluate", {"episodes": 4, "seed": 3, "greedy": True, "device": "cpu"}, population),
+    "Population.plot": Row(plotted, PLOT, population, words=KEYS),
     "tournament": Row(
-        lambda it, **given: cd.tournament(**given),
-        lambda it: {
+        cd.tournament,
+        {
             "players": {"a": cd.Random()}, "env": "tag_grid", "key": "length", "episodes": 4, "seed": 3, "device": "cpu",
             "progress": False, **PAIR,
         },
-        after=lambda it, found: found.mean, slow=True,
     ),
-    "interquartile_mean": Row(
-        lambda it, **given: cd.interquartile_mean(**given), lambda it: {"values": [1.0, 2.0, 4.0], "seed": 1},
-    ),
-    "Run": Row(
-        lambda it, **given: cd.Run(**given),
-        lambda it: {"config": resolve("cartpole", ppo(), num_envs=4, seed=1, device="cpu")},
-        after=lambda it, run: now(run),
-    ),
+    "interquartile_mean": Row(cd.interquartile_mean, {"values": [1.0, 2.0, 4.0], "seed": 1}),
+    "Run": Row(cd.Run, {"config": resolve("cartpole", ppo(), num_envs=4, seed=1, device="cpu")}),
     "Run.act": Row(
-        lambda it, **given: it.act(**given),
-        lambda it: {"obs": torch.zeros(3, 4), "state": None, "greedy": True, "mask": None, "generator": None},
-        trained, lambda run, action: (action, going_on(run)), words={"obs": ("obs", "observation")},
-    ),
+        "act", {"obs": torch.zeros(3, 4), "greedy": True, "state": None, "mask": None, "generator": None}, trained, words=OBS),
     "Run.act of groups": Row(
-        lambda it, **given: it.act(**given),
+        "act",
         lambda it: {
-            "obs": {g.name: torch.zeros(3, g.obs_dim) for g in it.batch.groups}, "state": None, "mask": None, "greedy": False,
+            "obs": {"tagger": torch.zeros(3, 4, it.batch.groups[0].obs_dim)}, "greedy": False,
             "generator": torch.Generator().manual_seed(3),
         },
-        trained_pair, lambda run, action: going_on(run), words={"obs": ("obs", "observation")},
+        pair, words={"obs": ("obs", "group")},
     ),
-    "Run.policy": Row(
-        lambda it, **given: it.policy(**given), lambda it: {"group": "cart"}, trained,
-        lambda run, policy: (policy(torch.zeros(2, 4)), now(run)),
-    ),
-    "Run.frozen": Row(
-        lambda it, **given: it.frozen(**given), lambda it: {"group": "cart", "greedy": False}, trained,
-        lambda run, player: (str(player), now(run)),
-    ),
-    "Run.explain": Row(
-        lambda it, **given: it.explain(**given), lambda it: {"progress": False}, failed, lambda run, found: str(found),
-    ),
+    "Run.policy": Row("policy", {"group": "cart"}, trained),
+    "Run.frozen": Row("frozen", {"group": "cart", "greedy": False}, trained),
+    "Run.explain": Row("explain", {"progress": False}, failed),
     "Run.evaluate": Row(
-        lambda it, **given: it.evaluate(**given),
-        lambda it: {"episodes": 4, "players": {"runner": cd.Random()}, "seed": 3, "greedy": True, "device": "cpu"},
-        trained_pair, lambda run, played: (played, now(run)),
+        "evaluate", {"episodes": 4, "players": {"runner": cd.Random()}, "seed": 3, "greedy": True, "device": "cpu"}, pair,
     ),
-    "Run.render": Row(
-        lambda it, **given: it.render(**given),
-        lambda it: {
-            "path": None, "players": None, "episodes": 1, "seed": 1, "greedy": True, "size": (64, 48), "fps": 30,
-            "hold": 0.0, "title": "x", "progress": False,
-        },
-        trained_pair, lambda run, video: (list(video.frames()), now(run)),
-    ),
-    "Run.plot": Row(
-        lambda it, keys, levels: it.plot(keys, levels=levels),
-        lambda it: {"keys": "losses/entropy", "levels": {"before": {"losses/entropy": 0.5}}},
-        trained, lambda run, figure: (now(run), figure.png()[:8]), words={"keys": ("keys", "metric")},
-    ),
+    "Run.render": Row("render", {"path": "a.gif", "episodes": 1, "seed": 1, "greedy": True, **SMALL_VIDEO}, pair),
+    "Run.plot": Row(plotted, PLOT, trained, words=KEYS),
     "Run.save": Row(
-        lambda it, **given: it.save(**given), lambda it: {"folder": folder() / "run", "keep": 3}, trained,
-        lambda run, nothing: now(run), words={"folder": ("folder", "cannot be written")},
+        "save", lambda it: {"folder": folder() / "run", "keep": 3}, trained, words={"folder": ("folder", "cannot be written")},
     ),
-    "Run.restore": Row(
-        lambda it, kept: it.restore(kept), lambda it: {"kept": it.snapshot()}, trained, going_on,
-        words={"kept": ("kept", "checkpoint")},
-    ),
-    "Run.load": Row(
-        lambda it, **given: cd.Run.load(**given),
-        lambda it: {"folder": it, "device": "cpu", "policies": None, "env": None}, run_folder, lambda it, run: now(run),
-    ),
+    "Run.restore": Row("restore", lambda it: {"kept": it.snapshot()}, trained, words={"kept": ("kept", "checkpoint")}),
+    "Run.load": Row(cd.Run.load, lambda it: {"folder": run_folder(), "device": "cpu"}),
     "load": Row(
-        lambda it, **given: cd.load(**given),
-        lambda it: {"folder": it, "device": "cpu", "policies": {"cart": ppo()}, "env": "cartpole"}, run_folder,
-        lambda it, run: now(run), slow=True,
+        cd.load, lambda it: {"folder": run_folder(), "device": "cpu", "policies": {"cart": ppo()}, "env": "cartpole"},
     ),
     "Frozen": Row(
-        lambda it, **given: playing(cd.Frozen(**given)),
-        lambda it: {"path": it, "policy": "cart", "greedy": True, "env": "cartpole"}, run_folder,
+        lambda **given: cd.evaluate("cartpole", {"cart": cd.Frozen(**given)}, episodes=2, seed=1, device="cpu").returns,
+        lambda it: {"path": run_folder(), "policy": "cart", "greedy": True, "env": "cartpole"},
         words={"path": ("path", "run folder")},
     ),
     "Recording.__getitem__": Row(
-        lambda it, which: it[which], lambda it: {"which": slice(0, 1)}, lambda: played(1).recording,
-        lambda it, part: (list(part.moments()), list(it.moments())), takes={"which": ("slice",)},
+        "__getitem__", {"which": slice(0, 1)}, lambda: played(1).recording, takes={"which": ("0", "slice(0, 3)")},
         words={"which": ("which", "recording[")},
     ),
     "Recording.moments": Row(
-        lambda it, **given: list(it.moments(**given)), lambda it: {"device": "cpu"}, lambda: played(1).recording,
+        lambda it, device: list(it.moments(device)), {"device": "cpu"}, lambda: played(1).recording,
     ),
-    "Recording.save": Row(
-        lambda it, **given: it.save(**given), lambda it: {"path": "a.npz"}, lambda: played(1).recording,
-        lambda it, nothing: list(it.moments()),
-    ),
+    "Recording.save": Row("save", {"path": "a.npz"}, lambda: played(1).recording),
     "Recording.load": Row(
-        lambda it, **given: cd.Recording.load(**given), lambda it: {"path": it, "env": "tag_grid"}, lambda: recorded(),
-        lambda it, recording: list(recording.moments()),
+        cd.Recording.load, lambda it: {"path": saved(played(1).recording, "a.npz"), "env": "tag_grid"},
     ),
-    "Snapshot.save": Row(
-        lambda it, **given: it.save(**given), lambda it: {"path": "a.npz"}, lambda: tag().snapshot(), lambda it, nothing: it,
-    ),
-    "Snapshot.load": Row(lambda it, **given: cd.Snapshot.load(**given), lambda it: {"path": it}, lambda: kept()),
+    "Snapshot.save": Row("save", {"path": "a.npz"}, lambda: tag().snapshot()),
+    "Snapshot.load": Row(cd.Snapshot.load, lambda it: {"path": saved(tag().snapshot(), "a.npz")}),
 }  # fmt: skip
 if find_spec("onnx") and find_spec("onnxscript"):
-    ROWS["Run.export"] = Row(
-        lambda it, **given: it.export(**given), lambda it: {"path": "a.onnx", "group": "cart"}, trained,
-        lambda run, path: now(run), slow=True,
-    )  # fmt: skip
-
-
-def playing(player):
-    """Return what a policy kept as it is plays."""
-    return cd.evaluate("cartpole", {"cart": player}, episodes=2, seed=1, device="cpu", max_episode_steps=5).returns
-
-
-def recorded():
-    """Return the file of a recording."""
-    path = folder() / "a.npz"
-    played(1).recording.save(path)
-    return path
-
-
-def kept():
-    """Return the file of a snapshot."""
-    path = folder() / "a.npz"
-    tag().snapshot().save(path)
-    return path
-
-
+    ROWS["Run.export"] = Row("export", {"path": "a.onnx", "group": "cart"}, trained)
 if find_spec("optuna"):
     ROWS["sweep"] = Row(
-        lambda it, **given: cd.sweep(**given),
+        lambda **given: len(cd.sweep(**given).trials),
         lambda it: {
             "env": "cartpole", "algorithm": ppo(), "trials": 1, "out": folder() / "sweep", "space": {"gamma": [0.5, 0.9]},
-            "mark": 9.0, "key": "charts/episodic_return", "prune": True, "batch": 1, "steps": 16, "num_envs": 4, "seed": 1,
-            "device": "cpu", "progress": False, "gravity": 9.8,
+            "mark": 9.0, "key": "charts/episodic_return", "prune": True, "batch": 1, "seed": 1, **SMALL, "gravity": 9.8,
         },
-        after=lambda it, found: len(found.trials), slow=True, right={"trials": LONG, "steps": LONG}, words={"out": ("out",)},
     )  # fmt: skip

@@ -1,9 +1,6 @@
 """Every mistake of a caller gives an error that names the value, the limit and the fix; nothing has changed then."""
 
-import os
 import re
-import subprocess
-import sys
 from dataclasses import make_dataclass, replace
 from pathlib import Path
 
@@ -51,18 +48,13 @@ def good_action():
     [
         (dict(env="cartpol"), UnknownEnvironmentError, "Did you mean 'cartpole'"),
         (dict(num_envs=0), ParameterError, "num_envs = 0 is out of range; it must be from 1"),
-        (dict(num_envs=-1), ParameterError, "num_envs = -1"),
-        (dict(num_envs=1.5), ParameterError, "num_envs = 1.5 is a float; it must be an int"),
         (dict(num_envs=1e3), ParameterError, "num_envs = 1000.0 is a float; it must be an int, such as 1000"),
         (dict(num_envs=2**31 - 1), MemoryLimitError, "the largest num_envs that fits is"),
+        (dict(num_envs="many"), ParameterError, "num_envs = 'many'; it must be an int or 'auto'"),
         (dict(gravty=9.8), ParameterError, "no parameter 'gravty'. Did you mean 'gravity'"),
-        (dict(gravity="9.8"), ParameterError, "gravity = '9.8' is a str; it must be a number"),
-        (dict(gravity=float("nan")), ParameterError, "out of range"),
         (dict(tau=0.0), ParameterError, "tau = 0.0 is out of range; it must be from 1e-06 to 1.0 s"),
-        (dict(max_episode_steps=0), ParameterError, "max_episode_steps = 0 is out of range"),
         (dict(device="gpu"), DeviceError, "must be 'auto', 'cuda' or 'cpu'"),
         (dict(device="cuda:1"), DeviceError, "choose it by torch.cuda.set_device"),
-        (dict(device="cuda:x"), DeviceError, "must be 'auto', 'cuda' or 'cpu'"),
         (dict(env="tag_grid", start="randm"), ParameterError, "Did you mean 'random'"),
         (
             dict(env="tag_continuous", num_runners=2, num_taggers=1),
@@ -84,17 +76,11 @@ def test_make_refuses(options, error, words):
         (lambda a: a.pop("runner"), "no action for group 'runner'"),
         (lambda a: a.update(runer=a["runner"]), "Did you mean 'runner'"),
         (lambda a: a.update(tagger=a["tagger"][:2]), "has shape (2, 4); it must be (3, 4)"),
-        (
-            lambda a: a.update(tagger=a["tagger"].float()),
-            "is torch.float32; Discrete(5) needs torch.int32, as .to(torch.int32) makes it",
-        ),
-        (
-            lambda a: a.update(tagger=[[0] * 4] * 3),
-            "is a list; pass a torch tensor on cpu of shape (3, 4) and torch.int32",
-        ),
+        (lambda a: a.update(tagger=a["tagger"].float()), "is torch.float32; Discrete(5) needs torch.int32"),
+        (lambda a: a.update(tagger=[[0] * 4] * 3), "is a list; pass a torch tensor on cpu of shape (3, 4)"),
         (lambda a: a.update(tagger=a["tagger"].to("meta")), "is on meta"),
-        (lambda a: a["tagger"].__setitem__((1, 2), 5), "environment 1, agent 2 is 5; it must be 0 to 4"),
         (lambda a: a["runner"].__setitem__((2, 0), -1), "environment 2 is -1"),
+        (lambda a: a["tagger"].__setitem__((1, 2), 5), "environment 1, agent 2 is 5; it must be 0 to 4"),
         (lambda a: a.update(tagger=a["tagger"].long() + 2**32), "is 4294967296; it must be 0 to 4"),
     ],
 )
@@ -134,16 +120,8 @@ def test_step_and_rollout_want_a_reset_first():
             call()
 
 
-@pytest.mark.parametrize("mask", [torch.ones(2, dtype=torch.bool), torch.ones(3), [1, 0, 1]])
-def test_reset_refuses_a_wrong_mask(mask):
-    with pytest.raises(ParameterError, match=r"it must be torch\.bool"):
-        grid().reset(mask=mask)
-
-
 def changed(name, old, new):
     """Return a user's environment: a kernel of the package with one change."""
-    from dataclasses import replace
-
     spec = envs.get(name)
     text = kernel_text(spec)[1]
     assert old in text
@@ -252,29 +230,9 @@ def test_neither_gpu_nor_compiler(monkeypatch):
         make("cartpole", 1, device="cpu", x_limit=2.5)
 
 
-@pytest.mark.parametrize("other", [{"team_threads": 4}, {"count": True}], ids=["team", "count"])
-def test_a_build_for_debugging_is_no_other_build(other):
-    with pytest.raises(DeviceError, match=f"debug=True or {next(iter(other))}={next(iter(other.values()))}, not both"):
-        HostExecutor(debug=True, **other)
-
-
-def test_no_message_names_the_package_as_if_it_were_on_an_index():
-    texts = {path: path.read_text() for path in (ROOT / "cupydrive").rglob("*.py")}
-    assert [str(path) for path, text in texts.items() if "cupydrive[" in text.replace("cupydrive[name]", "")] == []
-
-
-@pytest.mark.full
-def test_a_cache_that_cannot_be_written_works_and_says_so_once():
-    program = (
-        "import cupydrive as cd\n"
-        "for n in ('cartpole', 'tag_grid'):\n"
-        "    env = cd.make(n, 2, device='cpu'); env.reset(seed=0); env.rollout(2)\n"
-        "print('done')"
-    )
-    environment = {**os.environ, "CUPYDRIVE_CACHE": "/dev/null/cache"}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, env=environment)
-    assert done.stdout.strip() == "done", done.stderr
-    assert done.stderr.count("cannot be written") == 1
+def test_a_build_for_debugging_is_no_other_build():
+    with pytest.raises(DeviceError, match="debug=True or team_threads=4, not both"):
+        HostExecutor(debug=True, team_threads=4)
 
 
 def test_a_file_that_is_not_there_is_looked_for_beside_it(tmp_path):
@@ -321,20 +279,13 @@ def test_a_group_has_no_name_that_kernels_use_for_something_else():
     [
         ("new", r" = 'new' is a word of C\+\+ or Python, .*; choose another"),
         ("lambda", " = 'lambda' is a word of "),
-        ("class", " = 'class' is a word of "),
         ("__global__", " = '__global__' is .* reserved for compilers"),
-        ("two words", " = 'two words'; it must be an identifier"),
     ],
 )
 def test_words_of_a_language_name_no_member_of_a_struct(name, words):
-    for make_one in (
-        lambda: Field(name),
-        lambda: Table(name, (2,)),
-        lambda: Group(name, 1, 4, Discrete(2)),
-        lambda: replace(envs.get("cartpole"), metrics={name: "int"}),
-    ):
+    for make_one in (Field, lambda name: Table(name, (2,)), lambda name: Group(name, 1, 4, Discrete(2))):
         with pytest.raises(SpecError, match=words):
-            make_one()
+            make_one(name)
 
 
 def test_a_word_of_cpp_names_no_float_parameter():

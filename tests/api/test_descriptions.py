@@ -25,21 +25,12 @@ class Thawed:
     ("change", "words"),
     [
         (dict(params=Thawed), r"params = .*Thawed'>; it must be a class, decorated with @dataclass\(frozen=True\)"),
-        (
-            dict(step=lambda p, states, action: None),
-            r"step is a function of \(p, states, action\); it is called as step\(params, state, action, elapsed, random\)",
-        ),
         (dict(observe=lambda p, states: None), r"it is called as observe\(params, state, elapsed\), in this order"),
-        (dict(reset=lambda: None), r"reset is a function of \(\); it is called as reset\(params, random\)"),
         (dict(draw=lambda canvas, p: None), r"called as draw\(canvas, params, states, elapsed\)"),
-        (dict(state=lambda p: {"x": "f4"}), r"state\(params\) = \{'x': 'f4'\} is a dict; it must be a tuple or a list"),
         (dict(state=lambda p: ()), r"state\(params\) = \(\) is empty; it must have one cupydrive\.Field at least"),
         (dict(state=lambda p: (cd.Field("x"), cd.Field("x"))), "2 fields are called 'x'; each needs a name of its own"),
         (dict(state=lambda p: ("x",)), r"state\(params\)\[0\] = 'x' is a str; it must be a cupydrive\.Field"),
-        (
-            dict(groups=lambda p: SPEC.groups(p)[0]),
-            r"groups\(params\) is one cupydrive\.Group; it must be a tuple: \(Group\(\.\.\.\),\) with a comma",
-        ),
+        (dict(groups=lambda p: SPEC.groups(p)[0]), r"groups\(params\) is one cupydrive\.Group; it must be a tuple"),
         (
             dict(kernel="point.cu"),
             r"'point\.cu' has one line, and a text is a whole kernel; .* kernel=Path\('point\.cu'\)",
@@ -94,8 +85,6 @@ def test_without_a_kernel_every_way_to_give_one_is_told(tmp_path):
         cd.register(replace(bare, step=None))  # whose reference says nothing of where it was written
     with pytest.raises(SpecError, match=r"there is no kernel file .*none\.cu\. Give"):
         cd.make(replace(bare, kernel=Path(tmp_path, "none.cu")), device="cpu")
-    with pytest.raises(SpecError, match=r"register: spec = .* is a type; it must be an EnvSpec, or a Python file"):
-        cd.register(cd.EnvSpec)
 
 
 def test_a_kernel_file_is_called_after_the_spec_and_no_spec_as_one_of_the_package(tmp_path):
@@ -116,12 +105,7 @@ def test_a_kernel_file_is_called_after_the_spec_and_no_spec_as_one_of_the_packag
 
 def test_what_is_no_environment_is_told_what_is(tmp_path):
     env = cd.make("cartpole", device="cpu")
-    for call in (cd.make, cd.check, cd.train):
-        with pytest.raises(
-            ParameterError, match=r"is a VectorEnv; it must be an environment's name, .*, here 'cartpole'"
-        ):
-            call(env)
-    with pytest.raises(ParameterError, match=r"env = 3 is an int; it must be an environment's name"):
-        envs.get(3)
+    with pytest.raises(ParameterError, match=r"is a VectorEnv; it must be an environment's name, .*, here 'cartpole'"):
+        cd.make(env)
     with pytest.raises(cd.CupydriveError, match=r"A run folder is read by: cupydrive\.load\("):
         envs.get(str(tmp_path))

@@ -37,25 +37,16 @@ def untrained(*arguments, out, error=ParameterError, match, **given):
 
 LATER = {
     "minibatches": ({"num_minibatches": 3}, r"PPO: 64 rows .* 3 minibatches; num_minibatches = 1, 2, 4, 8 would"),
-    "rows": ({"num_envs": 7, "num_minibatches": 5}, "PPO: 56 rows"),
     "actions": ({"algorithm": "ddpg"}, r"DDPG needs a Box of actions; group 'cart' has Discrete\(2\). Use PPO or A2C"),
     "distribution": ({"distribution": "gaussian"}, "can be categorical, not 'gaussian'"),
     "precision": ({"precision": "tensor"}, "precision='tensor', but kernels do not apply: a CPU has no matrix units"),
-    "activation": ({"activation": "gelu", "precision": "exact"}, "kernels do not apply: activation = 'gelu'"),
     "nobody plays": ({"policies": {"cart": cd.Heuristic()}}, "cartpole has no heuristic"),
-    "group": ({"policies": {"carr": GOOD}}, "no group 'carr'"),
-    "both": ({"policies": {"cart": GOOD}, "algorithm": "ppo"}, "not both"),
     "parameter": ({"tau": -1.0}, "tau = -1.0 is out of range"),
-    "seed": ({"seed": -1}, "seed = -1"),
     "memory": (
         {"policy": Net(memory_size=3), "num_minibatches": 16},
         r"PPO: 8 sequences .* 16 minibatches; .* = 1, 2, 4, 8",
     ),
     "network": ({"policy": Net(wrong=True)}, r"returned shape \(3, 1\)"),
-    "memory of a function": (
-        {"policy": lambda *_: Net(memory_size=3), "num_minibatches": 16},
-        "PPO: 8 sequences|failed",
-    ),
 }
 
 
@@ -142,10 +133,8 @@ def optuna():
     ("space", "words"),
     [
         ({"num_minibatches": [3, 5]}, r"none of 100 draws from space can be trained, .*'num_minibatches': .* 64 rows"),
-        ({"activation": ["tanh", "sin"]}, r"space\['activation'\] holds 'sin': PPO: activation = 'sin'"),
         ({"gamma": (0.5, 1.5)}, r"space\['gamma'\] holds 1.5: PPO: gamma = 1.5; it must be from 0 to 1"),
         ({"gravity": (5.0, 1e6)}, r"space\['gravity'\] holds 1000000.0: .*gravity = 1000000.0 is out of range"),
-        ({"num_steps": (2**20, 2**40)}, r"space\['num_steps'\] holds 1099511627776"),
     ],
 )
 def test_a_value_that_fits_with_nothing_is_named_before_the_first_trial(space, words, optuna, tmp_path):

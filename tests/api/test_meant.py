@@ -1,77 +1,202 @@
-"""Players, folders and counts of the wrong kind, in calls a newcomer would try: the error names what was meant."""
+"""Unknown names, and players, folders and devices of the wrong kind: the error names what was meant, and that works."""
 
-import sys
 import traceback
+import warnings
+from collections.abc import Callable
 
+import point
 import pytest
 import torch
 
 import cupydrive as cd
-from cupydrive.checks.checker import usable
-from cupydrive.errors import CupydriveError
-from cupydrive.playing.game import Game
-
-pytestmark = pytest.mark.full
+from cupydrive import envs
+from cupydrive.errors import CupydriveError, CupydriveWarning, DeviceError, ParameterError, did_you_mean
+from cupydrive.training.begin import make_run
 
 QUIET = {"device": "cpu", "progress": False}
+CALLS = {"make": cd.make, "train": cd.train, "evaluate": cd.evaluate, "render": cd.render}
 
 
 @pytest.fixture(scope="module")
 def run():
-    policies = {"tagger": cd.PPO(num_steps=4), "runner": cd.Heuristic()}
-    return cd.train("tag_grid", policies=policies, steps=1, num_envs=4, **QUIET)
+    return make_run("cartpole", cd.PPO(num_steps=4, hidden=(8,)), num_envs=4, device="cpu")
 
 
-def said(call):
+def said(call: Callable, *arguments: object, **given: object) -> str:
     """Return what a call refuses."""
     with pytest.raises(CupydriveError) as caught:
-        call()
+        call(*arguments, **given)
     return str(caught.value)
 
 
-def test_a_run_plays_as_what_its_error_says(run):
-    words = said(lambda: cd.train("tag_grid", policies={"tagger": cd.PPO(), "runner": run}, **QUIET))
-    assert words.endswith("or run.frozen(GROUP)")
-    policies = {"tagger": run.frozen("tagger"), "runner": cd.PPO(num_steps=4)}
-    assert cd.train("tag_grid", policies=policies, steps=1, num_envs=4, **QUIET).step == 16
+# ---- names -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "words"),
+    [
+        ("train", "stepss", "Did you mean 'steps'?"),
+        (
+            "train",
+            "buffer_size",
+            "a setting of DDPG; pass algorithm=cupydrive.suggested_algorithm('cartpole', 'ddpg', ",
+        ),
+        ("evaluate", "player", "Did you mean 'players'?"),
+    ],
+)
+def test_an_unknown_name_leads_to_the_nearest(call, name, words):
+    text = said(CALLS[call], "cartpole", **{name: 1})
+    assert words in text and "It has: gravity, " in text
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"algorithm": "DDPG"}, "pass algorithm=cupydrive.suggested_algorithm('pendulum', 'ddpg', gamma=...)"),
+        ({"algorithm": cd.A2C()}, "it is a setting of A2C; pass A2C(gamma=...)"),
+    ],
+)
+def test_a_setting_is_named_with_the_algorithm_that_was_asked_for(given, words):
+    assert words in said(cd.train, "pendulum", gamma=0.9, **given)
+
+
+@pytest.mark.full
+def test_a_parameter_that_is_a_setting_too_is_told_what_it_is_taken_for(tmp_path):
+    short = {"num_envs": 512, "steps": 2048, "tau": 0.1, **QUIET}  # enough to begin to learn
+    says = r"tau is set as a parameter of pendulum.*suggested_algorithm\('pendulum', 'ddpg', tau=\.\.\.\)"
+    with pytest.warns(CupydriveWarning, match=says):
+        assert cd.train("pendulum", "ddpg", **short).params.tau == 0.1
+    with pytest.warns(CupydriveWarning, match=f"sweep: {says}"), pytest.raises(ParameterError):
+        cd.sweep("pendulum", "ddpg", out=tmp_path, space={"nothing": [1]}, tau=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CupydriveWarning)
+        assert cd.train("pendulum", cd.DDPG(learning_starts=1), **short).params.tau == 0.1
+        assert cd.train("pendulum", **short).params.tau == 0.1  # PPO has no such setting
+
+
+def test_what_train_is_told_to_pass_trains():
+    algorithm = cd.suggested_algorithm("cartpole", learning_rate=1e-3)
+    run = make_run("cartpole", algorithm, num_envs=8, device="cpu")
+    assert run.settings["cart"].learning_rate == 1e-3 and run.settings["cart"].gamma == 0.98  # the environment's
+
+
+def test_a_name_that_the_package_does_not_have_is_told_with_the_nearest():
+    with pytest.raises(AttributeError, match=r"module 'cupydrive' has no attribute 'trian'\. Did you mean 'train'\?"):
+        _ = cd.trian
+    assert not hasattr(cd, "__wrapped__")
+
+
+def test_nothing_is_suggested_that_is_not_near():
+    assert did_you_mean("view", ["new", "envs"]) == "" and did_you_mean("version", ["train"]) == ""
+    assert did_you_mean("CartPole-v1", ["acrobot", "cartpole"]) == " Did you mean 'cartpole'?"
+    assert did_you_mean("TANH", ["relu", "tanh"]) == " Did you mean 'tanh'?"
+
+
+def test_the_spec_that_was_registered_with_a_kernel_has_it():
+    spec, other = envs._load(point.PYTHON)[0], envs._load(point.PYTHON)[0]
+    registered = envs.register(spec, point.KERNEL)
+    assert envs.get(spec) is registered and envs.get("point") is registered and envs.get(other) is other
+
+
+# ---- players ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.full
+def test_players_of_all_groups_are_one_word():
+    given = {"episodes": 5, "device": "cpu", "grid_length": 6}
+    by_word = cd.evaluate("tag_grid", "random", **given)
+    by_group = cd.evaluate("tag_grid", dict.fromkeys(("tagger", "runner"), cd.Random()), **given)
+    of_an_env = cd.evaluate(cd.make("tag_grid", 3, device="cpu", grid_length=6), "random", episodes=5)
+    assert by_word.players == by_group.players
+    for found in (by_group, of_an_env):
+        assert torch.equal(found.returns["tagger"], by_word.returns["tagger"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda run: 10, "such as {'cart': cd.Random()}"),
+        (lambda run: "randm", "it must be 'random' or 'heuristic'. Did you mean 'random'?"),
+        (lambda run: {"cart": run}, "it must be cd.Heuristic(), cd.Random(), cd.Frozen(FOLDER) or run.frozen('cart')"),
+        (lambda run: {"car": cd.Random()}, "'car'; it must be 'cart'. Did you mean 'cart'?"),
+        (lambda run: None, "cartpole has no heuristic, and 'cart' has no player; pass players='random'"),
+    ],
+)
+def test_a_player_of_the_wrong_kind_is_told_what_to_pass(run, wrong, words):
+    assert words in said(cd.evaluate, "cartpole", wrong(run), episodes=2, device="cpu")
+
+
+def test_settings_of_the_wrong_kind_are_refused():
+    assert said(cd.train, "cartpole", policies={"cart": 1}, **QUIET).endswith("or run.frozen(GROUP)")
 
 
 def test_one_algorithm_in_the_place_of_policies_is_told_where_it_goes():
-    assert said(lambda: cd.train("cartpole", policies=cd.DDPG(), **QUIET)).endswith("for all groups is algorithm=")
+    assert said(cd.train, "cartpole", policies=cd.DDPG(), **QUIET).endswith("for all groups is algorithm=")
+
+
+@pytest.mark.parametrize("env", ["cartpole", "tag_grid"])
+def test_who_is_proposed_for_a_group_without_a_policy_can_play_it(env):
+    policies = {}
+    for group in [each.name for each in cd.make(env, device="cpu").groups]:
+        text = said(make_run, env, policies=policies, num_envs=4, device="cpu")
+        assert f"group {group!r} has 0 policies; give each group one" in text
+        policies |= eval(f"{{{text.partition('for example ')[2]}}}", {"cd": cd})
+    assert make_run(env, policies=policies, num_envs=64, device="cpu").settings == policies
 
 
 def test_a_rollout_takes_no_policy():
     env = cd.make("cartpole", 2, device="cpu")
-    obs, _ = env.reset(seed=0)
+    env.reset(seed=0)
+    text = said(env.rollout, 16, lambda seen: (seen[:, 2] > 0).int())
+    assert "is a function; it must be True or False" in text
 
-    def policy(seen):
-        return (seen[:, 2] > 0).int()
 
-    assert "is a function; it must be True or False" in said(lambda: env.rollout(16, policy))
-    obs, *_ = env.step(policy(obs))
+# ---- devices ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_not_played_on_another_device_than_was_asked_for(run):
+    assert len(run.evaluate(2, device="cpu").length) == 2
+    with pytest.raises(DeviceError, match=r"device = 'cuda', but the run is on 'cpu'; .*cupydrive\.load\(folder, "):
+        run.evaluate(2, device="cuda")
+
+
+TAKES_A_DEVICE = {
+    "make": lambda device: cd.make("cartpole", device=device).device,
+    "evaluate": lambda device: cd.evaluate("cartpole", "random", episodes=2, device=device).length.device.type,
+    "train": lambda device: cd.train("cartpole", device=device, steps=1, num_envs=4, progress=False).device,
+}
+
+
+@pytest.mark.parametrize("call", TAKES_A_DEVICE.values(), ids=TAKES_A_DEVICE)
+def test_a_device_of_torch_is_the_device_of_its_name(call):
+    assert call(torch.device("cpu")) == call(torch.device("cpu", 0)) == "cpu"
+    text = said(call, torch.device("cuda:0"))
+    assert "device = 'cuda:0'; it must be 'auto', 'cuda' or 'cpu'. 'cuda' is torch's" in text
+
+
+# ---- folders ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("call", [cd.render, cd.evaluate])
-def test_an_unknown_environment_or_player_is_named(call):
-    assert "there is no environment 'runs/nope'" in said(lambda: call("runs/nope"))
-    assert "players = 'rnadom'; it must be 'random' or 'heuristic'" in said(lambda: call("cartpole", players="rnadom"))
+def test_an_unknown_environment_is_named(call):
+    assert "there is no environment 'runs/nope'" in said(call, "runs/nope")
 
 
-@pytest.mark.parametrize("number", ["Auto", "many", ""])
-def test_a_word_for_a_number_of_copies_names_auto(number):
-    assert said(lambda: cd.make("cartpole", number)) == f"make: num_envs = {number!r}; it must be an int or 'auto'"
-
-
-def test_a_seed_counts_once():
-    assert "at most 10,000 different seeds" in said(lambda: cd.train("cartpole", seeds=[0, 1, 0], **QUIET))
+def test_a_policy_that_a_run_does_not_have_is_named(run, tmp_path):
+    run.save(tmp_path / "run")
+    text = said(cd.load, tmp_path / "run", policies={"x": cd.PPO()})
+    assert text.endswith("has no policy 'x'; it has: cart")
 
 
 def test_a_file_in_a_folder_that_there_is_not_is_told(run, tmp_path):
     env, gone = cd.make("cartpole", 2, device="cpu"), tmp_path / "gone"
     env.reset(seed=0)
-    writers = [(env.snapshot().save, "a.npz"), (run.evaluate(2).recording.save, "a.npz")]
-    for write, name in [*writers, (lambda path: run.export(path, group="tagger"), "a.onnx")]:
-        assert f"cannot be written: there is no folder {str(gone)!r}" in said(lambda w=write, n=name: w(gone / n))
+    for write, name in (
+        (env.snapshot().save, "a.npz"),
+        (run.evaluate(2).recording.save, "a.npz"),
+        (run.export, "a.onnx"),
+    ):
+        assert f"cannot be written: there is no folder {str(gone)!r}" in said(write, gone / name)
     assert not gone.exists()
 
 
@@ -80,87 +205,33 @@ def test_a_folder_that_cannot_be_is_told_before_anything_runs(under, tmp_path):
     file = tmp_path / "afile.txt"
     file.write_text("mine")
     for call in (cd.train, cd.sweep):
-        words = said(lambda call=call: call("cartpole", out=file / under))
-        assert "nothing can be written there" in words and str(file) in words
-    if sys.platform == "linux":
-        assert "nothing can be written there" in said(lambda: cd.train("cartpole", out="/proc/run"))
+        text = said(call, "cartpole", out=file / under)
+        assert "nothing can be written there" in text and str(file) in text
 
 
-TAKES_A_DEVICE = {
-    "make": lambda device: cd.make("cartpole", device=device).device,
-    "evaluate": lambda device: cd.evaluate("cartpole", "random", episodes=2, device=device).length.device.type,
-    "train": lambda device: cd.train("cartpole", device=device, steps=1, num_envs=4, progress=False).device,
-    "train of a run": lambda device: cd.train(short_run(), device=device, steps=1, progress=False).device,
-    "play": lambda device: Game("cartpole", device=device)._batch.executor.name,
-    "check": lambda device: next(iter(usable(device, cd.make("cartpole", device="cpu").spec)[0])),
-}
+# ---- places ----------------------------------------------------------------------------------------------------------
 
 
-def short_run():
-    return cd.train("cartpole", steps=1, num_envs=4, **QUIET)
-
-
-@pytest.mark.parametrize("call", TAKES_A_DEVICE.values(), ids=TAKES_A_DEVICE)
-def test_a_device_of_torch_is_the_device_of_its_name(call):
-    assert call(torch.device("cpu")) == call(torch.device("cpu", 0)) == "cpu"
-    for given in ("cuda:0", torch.device("cuda:0")):
-        assert "device = 'cuda:0'; it must be 'auto', 'cuda' or 'cpu'. 'cuda' is torch's" in said(
-            lambda g=given: call(g)
-        )
-    assert said(lambda: call(torch.device("meta"))).endswith("device = 'meta'; it must be 'auto', 'cuda' or 'cpu'.")
-    assert said(lambda: call(0)).endswith("device = 0; it must be 'auto', 'cuda' or 'cpu'.")
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: it is used")
-def test_cuda_of_torch_is_cuda():
-    assert said(lambda: cd.make("cartpole", device=torch.device("cuda"))).startswith("device = 'cuda', but ")
-
-
-def test_names_of_numbers_are_listed_as_they_are_printed(run):
-    found = cd.evaluate("cartpole", "random", episodes=2, device="cpu")
-    assert "must be 'return', 'cart' or 'length'" in said(lambda: found.mean("foo"))
-    assert found.mean("return") == found.mean("cart")
-    assert "must be 'tagger', 'runner', 'length'" in said(lambda: run.evaluate(2).mean("foo"))
-
-
-def test_settings_of_the_wrong_kind_are_refused(tmp_path):
-    assert said(lambda: cd.train("cartpole", policies={"x": 1}, **QUIET)).endswith("or run.frozen(GROUP)")
-    cd.train("cartpole", steps=1, num_envs=4, out=tmp_path, **QUIET)
-    assert said(lambda: cd.load(tmp_path, policies={"x": 1})).endswith("has no policy 'x'; it has: cart")
-    assert said(lambda: cd.load(tmp_path, policies={"cart": 1})).endswith("or run.frozen(GROUP)")
-
-
-class Linear(torch.nn.Module):
+class Linear(torch.nn.Linear):
     """No value: not what a policy returns."""
 
-    def __init__(self, obs_dim, size):
-        super().__init__()
-        self.layer = torch.nn.Linear(obs_dim, size)
 
-    def forward(self, obs):
-        return self.layer(obs)
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
+def test_a_slip_is_told_with_its_place_and_a_short_traceback(tmp_path):
+    for call, words in (
         (
-            lambda out: cd.train("cartpole", members=[{"gamma": 2.0}], **QUIET),
+            lambda: cd.train("cartpole", members=[{"gamma": 2.0}], **QUIET),
             "members[0]: PPO: gamma = 2.0; it must be from 0 to 1",
         ),
         (
-            lambda out: cd.sweep("cartpole", space={"learning_rate": (-1.0, 1e-2)}, trials=1, out=out, **QUIET),
+            lambda: cd.sweep("cartpole", space={"learning_rate": (-1.0, 1e-2)}, trials=1, out=tmp_path, **QUIET),
             "sweep: space['learning_rate'] holds -1.0: PPO: learning_rate = -1.0; it must be finite and at least 0",
         ),
         (
-            lambda out: cd.train("cartpole", cd.PPO(policy=Linear), **QUIET),
+            lambda: cd.train("cartpole", cd.PPO(policy=Linear), **QUIET),
             "the policy of 'cart', Linear, returned a Tensor",
         ),
-    ],
-)
-def test_a_slip_is_told_with_its_place_and_a_short_traceback(call, words, tmp_path):
-    with pytest.raises(CupydriveError) as caught:
-        call(tmp_path)
-    assert str(caught.value).startswith(words)
-    shown = "".join(traceback.format_exception(caught.value)).splitlines()
-    assert len(shown) <= 30, "\n".join(shown)
+    ):
+        with pytest.raises(CupydriveError) as caught:
+            call()
+        assert str(caught.value).startswith(words)
+        assert len("".join(traceback.format_exception(caught.value)).splitlines()) <= 30
