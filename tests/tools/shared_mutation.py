@@ -14,28 +14,39 @@ import shutil
 import sys
 import tempfile
 import time
+import tomllib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from judges import JUDGES
 from mutation import SWAPS
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "kernels"
 SECONDS = 300  # for the judges of one file that is not altered; of a mutant: SLOWER times what that took, and START
 SLOWER, START = 5, 15
+
+
+def read_judges() -> dict[str, list[str]]:
+    """Return the tests that judge the mutants of each kernel file, most telling first."""
+    judges = tomllib.loads((ROOT / "tests" / "tools" / "judges.toml").read_text())
+
+    def expand(names: list[str]) -> list[str]:
+        found = []
+        for name in names:
+            found += expand(judges["lists"][name[1:]]) if name.startswith("@") else [f"tests/{name}"]
+        return found
+
+    return {file: expand(names) for file, names in judges["files"].items()}
+
+
+JUDGES = read_judges()
 IMPORTED = [
-    "pytest",
-    "hypothesis",
-    "torch",
-    "cupydrive",
-    "cupydrive.checks.checker",
-    "cupydrive.playing.policy",
+    "pytest", "hypothesis", "torch", "cupydrive", "cupydrive.checks.checker", "cupydrive.playing.policy",
     "cupydrive.training.algorithms",
-]
+]  # fmt: skip
 GPU_ONLY = {"__CUDACC__", "ROWS_STAGED", "REGISTERS_HAVE_NO_INDEX"}  # false wherever a CPU compiles
 NO_VECTORS = {
     "defined",
@@ -279,17 +290,7 @@ def judge(mutant, kernels):
     with open(kernels / "output", "w") as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
-    options = [
-        "-x",
-        "-q",
-        "--assert=plain",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:randomly",
-        "-m",
-        "not gpu",
-    ]
+    options = ["-x", "-q", "--assert=plain", *["-p", "no:cacheprovider", "-p", "no:randomly", "-m"], "not gpu"]
     code = pytest.main([*options, *JUDGES[mutant.file]], plugins=[Redirect(kernels, JUDGES[mutant.file])])
     sys.stdout.flush()
     os._exit(int(code))
