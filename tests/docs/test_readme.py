@@ -8,16 +8,16 @@ The lines that the README shows below a block are among those that it prints, in
 which does the same work, and but for the numbers in the quick one. They are of a CPU, and compared where there is no GPU.
 """
 
-import os
 import re
 import shlex
-import subprocess
-import sys
+from collections.abc import Callable
+from doctest import OutputChecker
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conftest import python_path
+from conftest import run_python
+from site_blocks import ALIKE
 from test_project import EXTRAS, _targets
 
 import cupydrive as cd
@@ -30,40 +30,19 @@ PYTHON = [text for language, text in BLOCKS if language == "python"]
 SHOWN = {code: text for (language, code), (then, text) in pairwise(BLOCKS) if (language, then) == ("python", "text")}
 LINES = [[line.partition("#")[0].strip() for line in text.splitlines()] for language, text in BLOCKS if not language]
 SHELL = [shlex.split(line) for lines in LINES for line in lines]
+NUMBER = r"-?\d[\d,]*(\.\d+)?(e[+-]\d+)?"
 SECONDS = 540  # of one block as a script
 
 
-def test_there_are_blocks_of_commands_and_of_python_with_what_it_prints():
-    assert {language for language, _ in BLOCKS} == {"", "python", "text"} and len(PYTHON) >= 3
-    assert [*SHOWN] == [text for text in PYTHON if "print(" in text]
-    assert len(SHOWN) == [language for language, _ in BLOCKS].count("text")
+def without_numbers(text: str) -> str:
+    """Return a text with a mark for each number; the shape of a tensor stays, which is the same with less work."""
+    lines = [line if "torch.Size" in line else re.sub(NUMBER, "#", line) for line in text.splitlines()]
+    return "\n".join(lines)
 
 
-def without_numbers(line):
-    """Return a line with a mark for each number; the shape of a tensor stays, which is the same with less work."""
-    return line if "torch.Size" in line else re.sub(r"-?\d[\d,]*(\.\d+)?(e[+-]\d+)?", "#", line)
-
-
-def missing(shown, printed, of=str):
-    """Return the first line of ``shown`` that is not in ``printed`` after those before it, or None; blanks count as one.
-
-    Args:
-        shown: What the README shows; ``...`` stands for lines that it leaves out.
-        printed: What was printed.
-        of: Called with a line, returns what is compared.
-    """
-    rest = iter([of(" ".join(line.split())) for line in printed.splitlines()])
-    lines = [" ".join(line.split()) for line in shown.splitlines()]
-    return next((line for line in lines if line != "..." and of(line) not in rest), None)
-
-
-def test_a_line_that_is_not_printed_is_found():
-    printed = "torch.Size([2])\nPASS  7 rows\n  mean   1.5 +- 0.1\n"
-    assert missing("torch.Size([2])\n...\n mean -12 +- 3e-07\n", printed, without_numbers) is None
-    assert missing("mean 1.5 +- 0.1\n", printed) is None
-    assert missing("mean 1.6 +- 0.1\n", printed) == "mean 1.6 +- 0.1"
-    assert missing("torch.Size([3])\n", printed, without_numbers) == "torch.Size([3])"
-    assert missing("mean 1.5 +- 0.1\nPASS 7 rows\n", printed, without_numbers) == "PASS 7 rows"  # in another order
+def prints(printed: str, shown: str, of: Callable[[str], str] = str) -> bool:
+    """Return whether the lines that the README shows are among those printed; ``...`` stands for any."""
+    return choose()[0] == "cuda" or OutputChecker().check_output(f"...{of(shown)}...", of(printed), ALIKE)
 
 
 def less(function, **given):
@@ -81,7 +60,7 @@ def test_python_runs_twice_in_one_folder(text, tmp_path, monkeypatch, capsys):
     for _ in range(2):
         exec(compile(text, "README.md", "exec"), {"__name__": "__main__"})
         printed = capsys.readouterr().out
-        assert choose()[0] == "cuda" or missing(SHOWN[text], printed, without_numbers) is None, printed
+        assert prints(printed, SHOWN[text], without_numbers), printed
 
 
 def test_the_check_names_the_mistake_that_the_readme_makes():
@@ -100,16 +79,9 @@ def test_the_check_names_the_mistake_that_the_readme_makes():
 def test_python_runs_twice_in_one_folder_as_a_script(text, tmp_path):
     (tmp_path / "block.py").write_text(text)
     for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "block.py"],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": python_path()},
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-        )
+        done = run_python("block.py", cwd=tmp_path, seconds=SECONDS)
         assert done.returncode == 0, done.stderr
-        assert choose()[0] == "cuda" or missing(SHOWN[text], done.stdout) is None, done.stdout
+        assert prints(done.stdout, SHOWN[text]), done.stdout
 
 
 def test_it_is_read_in_ten_minutes():
