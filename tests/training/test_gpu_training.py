@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from equal_runs import rows, same
 from point import KERNEL, PYTHON
-from test_runs import KINDS, same, without_time
+from test_runs import KINDS
 
 import cupydrive as cd
 from cupydrive.training.begin import make_run
@@ -33,7 +34,7 @@ def train(kind, iterations, **options):
 def test_captured_equals_eager_bit_for_bit(kind):
     captured, eager = train(kind, 12), train(kind, 12, capture=False)
     assert same(captured, eager)
-    for one, other in zip(without_time(captured.metrics), without_time(eager.metrics), strict=True):
+    for one, other in zip(rows(captured), rows(eager), strict=True):
         assert {key: (value, other[key]) for key, value in one.items() if other[key] != value} == {}
 
 

@@ -2,8 +2,6 @@
 
 import platform
 import re
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,7 +10,8 @@ import everything
 import numpy as np
 import pytest
 import torch
-from learner_weights import QUIET, ROOT, WEIGHTS, digest, recorded
+from conftest import run_python
+from learner_weights import QUIET, WEIGHTS, digest, recorded
 
 import cupydrive as cd
 from cupydrive import envs
@@ -161,12 +160,6 @@ def test_a_processor_without_fused_multiply_add_learns_by_torch():
 def test_exact_and_torch_contradict_each_other():
     with pytest.raises(ParameterError, match="precision='exact' needs kernels"):
         train("cartpole", cd.PPO(precision="exact"), learner="torch")
-
-
-def test_matrix_units_are_a_gpus():
-    group = cd.make("cartpole", num_envs=1, device="cpu").batch.groups[0]
-    with pytest.raises(ParameterError, match="precision='tensor', but kernels do not apply: a CPU has no matrix units"):
-        make_learner("cart", cd.PPO(precision="tensor"), group, HostExecutor())
 
 
 def test_checkpoints_go_from_one_learner_to_the_other(tmp_path):
@@ -342,7 +335,7 @@ def test_nothing_of_torchs_optimisers_or_compiler_is_loaded():
         "cd.train('cartpole', cd.PPO(num_steps=8), num_envs=16, steps=500, device='cpu', progress=False)\n"
         "print([m for m in sys.modules if m.startswith(('torch._dynamo', 'torch._inductor', 'sympy'))])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    done = run_python("-c", program)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
 

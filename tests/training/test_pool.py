@@ -267,14 +267,8 @@ def test_members_change_a_pool_and_what_it_is_of():
     [
         ({"settings": cd.Heuristic()}, r"Pool.settings = Heuristic\(\); it must be PPO\(...\) or A2C\(...\)"),
         ({"settings": cd.DDPG()}, "Pool.settings = DDPG"),
-        ({"settings": cd.PPO}, "Pool.settings = "),
         ({"settings": cd.Pool(PPO)}, r"Pool.settings = Pool\("),
-        ({"size": 0}, "size = 0"),
-        ({"size": 257}, "size = 257"),
-        ({"every": 0}, "every = 0"),
-        ({"share": -0.1}, "share = -0.1"),
         ({"share": 1}, "share = 1.0 leaves no environment"),
-        ({"share": float("nan")}, "share = nan"),
     ],
 )
 def test_wrong_settings_are_named(settings, message):
@@ -302,9 +296,7 @@ def test_pools_without_opponents_are_refused(env, policies, message):
     ("change", "message"),
     [
         ({"share": 0.6}, "0.6 of 'tagger' and 0.6 of 'runner', are 1.2 together"),
-        ({"num_envs": 1}, "share of 0.25 of 1 environments is 0"),
         ({"policies": {"runner": cd.Pool(PPO), "tagger": cd.Heuristic()}}, "nobody learns against its snapshots"),
-        ({"policies": {"runner": cd.Pool(PPO), "tagger": cd.PPO(num_steps=4)}}, "one num_steps"),
         ({"policies": {"runner": cd.Pool(PPO)}}, "group 'tagger' has 0 policies"),
     ],
 )

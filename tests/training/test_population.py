@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-import torch
+from equal_runs import rows, same
 
 import cupydrive as cd
 from cupydrive.errors import ParameterError, TrainingError
@@ -16,15 +16,6 @@ SMALL = {"num_envs": 8, "steps": 3 * 8 * 8, "device": "cpu", "progress": False}
 
 def ppo(**settings):
     return cd.PPO(num_steps=8, hidden=(16,), num_minibatches=2, **settings)
-
-
-def same(one, other):
-    one, other = one.snapshot(), other.snapshot()
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
-def rows(run):
-    return [{key: value for key, value in row.items() if key != "charts/SPS"} for row in run.metrics]
 
 
 def test_a_member_is_the_run_that_it_would_be_alone():
@@ -66,13 +57,8 @@ def test_members_change_policies_of_groups_and_seeds():
     ("given", "message"),
     [
         ({"members": [{"learning_rte": 1e-3}]}, r"members\[0\] has 'learning_rte'.*Did you mean 'learning_rate'"),
-        ({"members": [{}, {"gamma": 2.0}]}, "gamma"),
-        ({"members": [{"gravity": -1.0}]}, "gravity = -1"),
         ({"members": []}, "at least one member"),
-        ({"members": [3]}, r"members\[0\]"),
-        ({"seeds": 0}, "seeds = 0"),
         ({"seeds": [1, -1]}, r"seeds\[1\] = -1"),
-        ({"seeds": "3"}, "seeds = '3' is a str; it must be numbers"),
         ({"seeds": range(10_001)}, "at most 10,000 different seeds"),
         ({"seeds": [0, 1], "seed": 3}, r"seeds = \[0, 1\] lists the seeds, and seed = 3 is another; pass one of them"),
         ({"seeds": [0, 1], "members": [{}, {"seed": 2}]}, r"members\[1\] has seed = 2, .*; pass one of them"),

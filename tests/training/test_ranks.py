@@ -1,6 +1,5 @@
 """Several processes train one run: with the bits of one process, on any number of them, and they end together."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from conftest import python_path
+from conftest import run_python
 from learner_weights import digest, recorded
 from ranks import TOGETHER, start
 from torch import distributed
@@ -181,15 +180,8 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path, capfd):
     options = dict(num_envs=20, seed=5, device="cpu", progress=False)
     settings = cd.PPO(num_steps=8, hidden=(16, 16), normalize_obs=True, normalize_reward=True)
     whole = cd.train("cartpole", settings, steps=160 * 40, **options)
-    given = [
-        "train",
-        "cartpole",
-        *SMALL,
-        "normalize_obs=True",
-        "normalize_reward=True",
-        "update_epochs=4",
-        "gamma=0.99",
-    ]
+    more = "normalize_obs=True normalize_reward=True update_epochs=4 gamma=0.99"
+    given = ["train", "cartpole", *SMALL, *more.split()]
     given += ["gae_lambda=0.95", "learning_rate=2.5e-4", "--seed", "5", "--out", str(tmp_path / "run"), "--resume"]
     assert processes.start(2, [*given, "--steps", "1600"]) == 0
     assert main([*given, "--steps", "3200"]) == 0
@@ -221,17 +213,8 @@ def started():
 
 def endless(children, folder, count=2):
     """Start processes of a run without end, and wait until it has saved something."""
-    given = [
-        "train",
-        "cartpole",
-        *SMALL,
-        "--steps",
-        "1e12",
-        "--checkpoint-minutes",
-        "0.002",
-        "--out",
-        str(folder / "run"),
-    ]
+    end = "--steps 1e12 --checkpoint-minutes 0.002 --out"
+    given = ["train", "cartpole", *SMALL, *end.split(), str(folder / "run")]
     children += [processes.start_one(rank, count, given, folder) for rank in range(count)]
     while len(checkpoints(folder / "run")) < 3:
         try:
@@ -304,14 +287,9 @@ def test_a_number_of_processes_that_is_none_is_refused(monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_torchrun_starts_processes_that_train_one_run(tmp_path):
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     given = ["train", "cartpole", *SMALL, "--steps", "1600", "--out", str(tmp_path / "run")]
-    done = subprocess.run(
-        [*torchrun, "-m", "cupydrive", *given],
-        env=os.environ | {"PYTHONPATH": python_path()},
-        capture_output=True,
-        text=True,
-    )
+    done = run_python(*torchrun, "-m", "cupydrive", *given, seconds=600)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("<Run cartpole: 1,600 env-steps of 20 environments") == 1
     assert Run.load(tmp_path / "run").step == 1600

@@ -12,6 +12,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 import torch
+from equal_runs import rows, same
 
 import cupydrive as cd
 from cupydrive.codegen.source import assemble_file
@@ -33,15 +34,6 @@ def ppo(**settings):
     return cd.PPO(**{"num_steps": 8, "hidden": (16,), "num_minibatches": 2, "learning_rate": FALLING} | settings)
 
 
-def same(one, other):
-    one, other = one.snapshot(), other.snapshot()
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
-def rows(run):
-    return [{key: value for key, value in row.items() if key != "charts/SPS"} for row in run.metrics]
-
-
 LEAVING = {"num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 2}
 CASES = {
     "one agent": ("cartpole", ppo(), {}, {"max_episode_steps": 12}),
@@ -52,7 +44,7 @@ CASES = {
         "tag_continuous",
         ppo(normalize_obs=True),
         {},
-        {"num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 2},
+        LEAVING,
     ),
 }
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 import numpy as np
 import pytest
 import torch
+from equal_runs import same
 
 import cupydrive as cd
 from cupydrive.cli.main import main
@@ -26,11 +27,6 @@ EACH = 8 * 8  # env-steps of one iteration
 def train(iterations=2, env="cartpole", settings=None, **options):
     settings = settings or cd.PPO(**SMALL)
     return cd.train(env, settings, **{"num_envs": 8, "steps": iterations * EACH, **QUIET, **options})
-
-
-def same(one, other):
-    one, other = one.snapshot(), other.snapshot()
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 # ---- the same lines twice --------------------------------------------------------------------------------------------
@@ -64,8 +60,6 @@ def test_resume_begins_a_run_where_there_is_none_and_gives_the_bits_of_a_whole_o
     ("change", "words"),
     [
         (dict(num_envs=16), r"num_envs is 8 there, and 16 was asked for"),
-        (dict(seed=3), r"seed is 0 there, and 3"),
-        (dict(gravity=5.0), r"gravity is 9.8 there, and 5.0"),
         (dict(settings=cd.PPO(**SMALL, gamma=0.5)), r"gamma of policy 'cart' is 0.99 there, and 0.5"),
         (dict(settings=cd.A2C(**SMALL)), r"kind of policy 'cart' is 'ppo' there, and 'a2c'"),
         (dict(env="acrobot"), r"the environment is 'cartpole' there, and 'acrobot'"),
@@ -125,14 +119,8 @@ def test_resume_and_overwrite_on_the_command_line(tmp_path, capsys):
     ("options", "words"),
     [
         (dict(num_envs=8), r"train\(run, num_envs=8\): a run brings .* leave num_envs out"),
-        (dict(seed=0), r"train\(run, seed=0\)"),
-        (dict(algorithm="ppo"), r"train\(run, algorithm='ppo'\)"),
-        (dict(policies={}), r"train\(run, policies=\{\}\)"),
         (dict(resume=True), r"train: resume=True needs out=|train\(run, resume=True\)"),
-        (dict(gravity=9.8), r"train\(run, gravity=9.8\)"),
-        (dict(stepps=None), r"train\(run, stepps=None\)"),
         (dict(device="cuda"), r"the run is on cpu; save it and load it there"),
-        (dict(steps=0), r"steps = 0; input should be greater than or equal to 1"),
         (dict(), r"has done its 128 env-steps; pass steps="),
     ],
 )
@@ -146,17 +134,9 @@ def test_train_of_a_run_refuses_what_it_would_ignore(options, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (dict(callback=3), r"callback = 3 is an int; it must be a function"),
         (dict(callback=lambda: None), r"must be a function of \(step, metrics\): too many positional arguments"),
-        (dict(callback=lambda step, metrics, run: None), r"must be a function of \(step, metrics\): missing .* 'run'"),
-        (dict(callback=lambda: None, seeds=2), r"must be a function of \(step, metrics\)"),
-        (dict(checkpoint_minutes=float("nan")), r"checkpoint_minutes = nan"),
-        (dict(out=3), r"out = 3 is an int; it must be a path"),
         (dict(resume=True), r"resume=True needs out="),
         (dict(resume=True, overwrite=True, out="x"), r"pass one of them"),
-        (dict(overwrite=1), r"overwrite = 1; input should be a valid boolean"),
-        (dict(policies=3), r"policies = 3; it must be a dict|not both"),
-        (dict(stepps=3), r"no parameter 'stepps'"),
     ],
 )
 def test_train_refuses_before_it_begins(options, words):

@@ -1,0 +1,16 @@
+"""Whether runs are equal to the last bit."""
+
+import torch
+
+from cupydrive.training.run import Run
+
+
+def same(one: Run, other: Run) -> bool:
+    """Return whether two runs have the same future."""
+    one, other = one.snapshot(), other.snapshot()
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def rows(run: Run) -> list[dict]:
+    """Return a run's metrics without the speed."""
+    return [{key: value for key, value in row.items() if key != "charts/SPS"} for row in run.metrics]
