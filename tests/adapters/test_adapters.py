@@ -2,8 +2,6 @@
 
 import copy
 import pickle
-import subprocess
-import sys
 import warnings
 
 import gymnasium
@@ -12,7 +10,7 @@ import numpy as np
 import point
 import pytest
 import torch
-from conftest import optional
+from conftest import optional, run_python
 from gymnasium import error
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode
@@ -23,7 +21,7 @@ from test_gymnasium import IDS
 import cupydrive as cd
 from cupydrive import envs
 from cupydrive.drawing.canvas import Canvas
-from cupydrive.errors import CupydriveError, ParameterError
+from cupydrive.errors import CupydriveError
 from cupydrive.gymnasium import Env, VectorEnv, make_vec, register
 
 OLD_GYMNASIUM = Version(gymnasium.__version__) < Version("1.4")
@@ -235,7 +233,7 @@ def test_a_name_with_the_module_needs_no_import():
         "import gymnasium; env = gymnasium.make_vec('cupydrive.gymnasium:cupydrive/CartPole-v0', num_envs=3); "
         "print(env, env.reset(seed=0)[0].shape)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = run_python("-c", code)
     assert done.stdout == "VectorEnv(cupydrive/CartPole-v0, num_envs=3) (3, 4)\n", done.stderr
 
 
@@ -392,10 +390,8 @@ def test_attributes_of_gymnasiums_vectors():
     assert env.get_attr("copy") == (False, False) and env.call("__repr__") == (repr(env), repr(env))
     for name, value in (
         ("gravity", 1.0),
-        ("copy", [True, False]),
         ("copy", []),
         ("copy", [False]),
-        ("copy", [False] * 3),
     ):
         with pytest.raises(CupydriveError, match=f"set_attr: got {name}"):
             env.set_attr(name, value)
@@ -438,25 +434,15 @@ def test_a_mask_resets_some_and_a_state_starts_from_it():
     assert Env("cartpole").reset(seed=1, options={"state": {"x": 2}})[0][0] == 2
 
 
-WRONG_SEEDS = ["seven", 1.5, -1, [1, 2, 3], 2**64]
-WRONG_OPTIONS = [{"lo": 0.1}, {"state": {"thetta": 0.1}}, {"state": {"theta": np.nan}}, {"state": 3}, "state"]
-
-
-@pytest.mark.parametrize("make", [Env, lambda name: VectorEnv(name, 3, device="cpu")], ids=["single", "vector"])
-def test_wrong_resets_are_gymnasiums_errors_and_change_nothing(make):
-    env = make("cartpole")
-    before = env.reset(seed=0)[0]
-    for wrong in [{"seed": s} for s in WRONG_SEEDS] + [{"options": o} for o in WRONG_OPTIONS]:
-        with pytest.raises(error.Error) as caught:
-            env.reset(**wrong)
-        assert isinstance(caught.value, CupydriveError), wrong
-        now = env.env.batch.get_observations()[0]["cart"].reshape(before.shape)
-        assert np.array_equal(now, before), wrong
-
-
-def test_what_an_error_left_unmade_can_be_closed():
-    """Gymnasium up to 1.2 does so in `__del__`."""
-    VectorEnv.__new__(VectorEnv).close()
+def test_wrong_resets_and_actions_are_gymnasiums_errors():
+    for env in (Env("cartpole"), VectorEnv("cartpole", 3, device="cpu")):
+        for wrong in ({"seed": -1}, {"options": {"lo": 0.1}}, {"options": {"state": 3}}):
+            with pytest.raises(error.Error):
+                env.reset(**wrong)
+        env.reset(seed=0)
+        for action in (2, "a", np.zeros(7), None):
+            with pytest.raises(error.InvalidAction):
+                env.step(action)
 
 
 def test_wrong_masks_are_the_errors_of_gymnasiums_vectors():
@@ -470,40 +456,6 @@ def test_wrong_masks_are_the_errors_of_gymnasiums_vectors():
                 env.reset(options={"reset_mask": mask})
             caught.append(raised.type)
         assert issubclass(caught[0], caught[-1])
-
-
-WRONG_ACTIONS = {
-    "cartpole": [
-        [0, 1, 2],
-        [0, -1, 0],
-        [0, 1],
-        [0.0, 1.0, 0.0],
-        ["a", "b", "c"],
-        [True, False, True],
-        1,
-        None,
-        [2**40, 0, 0],
-    ],
-    "pendulum": [[[0.0], [np.nan], [0.0]], [0.0, 0.0, 0.0], [["a"], ["b"], ["c"]], [[True], [True], [False]]],
-}
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name", WRONG_ACTIONS)
-def test_wrong_actions_are_invalid_and_change_nothing(name, device):
-    env = VectorEnv(name, 3, device=device)
-    env.reset(seed=0)
-    before = env.env.snapshot().arrays()
-    for action in WRONG_ACTIONS[name]:
-        with pytest.raises(error.InvalidAction):
-            env.step(action)
-    for key, array in env.env.snapshot().arrays().items():
-        assert array.tobytes() == before[key].tobytes()
-    single = Env(name)
-    single.reset(seed=0)
-    for action in WRONG_ACTIONS[name]:
-        with pytest.raises(error.InvalidAction):
-            single.step(action[1] if isinstance(action, list) and len(action) == 3 and action[1] not in (1, 0) else "a")
 
 
 def test_order_and_making():
@@ -525,10 +477,6 @@ def test_order_and_making():
         env.step(0)
     with pytest.raises(TypeError, match="Did you mean 'gravity'"):
         gymnasium.make(OURS["cartpole"], gravty=9)
-    with pytest.raises(ValueError, match="it must be 'numpy' or 'torch'"):
-        VectorEnv("cartpole", arrays="jax")
-    with pytest.raises(ValueError, match="it must be 'rgb_array'"):
-        VectorEnv("cartpole", render_mode="human")
     with warnings.catch_warnings(), pytest.raises(ValueError, match="num_envs = 0"):
         warnings.simplefilter("ignore")
         gymnasium.make_vec(OURS["cartpole"], num_envs=0)
@@ -543,14 +491,3 @@ def test_frames_are_those_of_the_environment():
     blue = np.array(tuple(bytes.fromhex(Canvas.BLUE[1:])))
     cart = [np.nonzero((abs(frame.astype(int) - blue) < 9).all(-1))[1].mean() for frame in (left, right)]
     assert cart[1] - cart[0] > width / 5  # the second cart stands further right
-
-
-def test_arguments_that_the_adapter_calls_otherwise_are_told():
-    with pytest.raises(ParameterError, match=r"has no parameter 'n_envs'\. Did you mean 'num_envs'\?"):
-        VectorEnv("cartpole", n_envs=3)
-    with pytest.raises(ParameterError, match=r"'arays'\. Did you mean 'arrays'\?"):
-        VectorEnv("cartpole", arays="torch")
-    for name in ("num_envs", "n_envs"):
-        words = rf"'{name}': an Env is one copy; many are: cupydrive\.gymnasium\.VectorEnv\(\.\.\., num_envs=\.\.\.\)"
-        with pytest.raises(ParameterError, match=words):
-            Env("cartpole", **{name: 3})

@@ -1,7 +1,5 @@
 """Stable-Baselines3 accepts the environment, and its PPO learns CartPole through it."""
 
-import copy
-
 import masked
 import numpy as np
 import pytest
@@ -105,14 +103,6 @@ def test_reset_options_reach_their_environments():
     assert all(array.tobytes() == before[name].tobytes() for name, array in env.env.env.snapshot().arrays().items())
 
 
-def test_what_a_vector_says_about_copies_works():
-    env = VecEnv("cartpole", 2, device="cpu")
-    env.reset()
-    with pytest.raises(CupydriveError, match=r"env\.unwrapped\.env\.env\.snapshot\(\)"):
-        copy.copy(env)
-    env.unwrapped.env.env.restore(env.unwrapped.env.env.snapshot())
-
-
 def test_options_that_sb3_cannot_use_are_refused():
     for options in ({"arrays": "torch"}, {"autoreset_mode": "next_step"}):
         with pytest.raises(ParameterError, match=r"leave .* out"):
@@ -131,8 +121,3 @@ def test_maskable_ppo_trains():
     assert [info["action_mask"].tolist() for info in env.reset_infos] == env.env.action_masks().tolist()
     assert len(env.env_method("action_masks", indices=[1, 3])) == 2
     assert not VecEnv("cartpole", 2, device="cpu").has_attr("action_masks")
-
-
-def test_its_own_name_of_a_number_of_copies_is_told_ours():
-    with pytest.raises(ParameterError, match=r"has no parameter 'n_envs'\. Did you mean 'num_envs'\?"):
-        VecEnv("cartpole", n_envs=3)

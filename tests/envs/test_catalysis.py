@@ -12,7 +12,6 @@ import torch
 import cupydrive as cd
 from cupydrive.drawing.canvas import Canvas
 from cupydrive.envs.catalysis import PATH, SETTINGS, SPEC, optimum
-from cupydrive.errors import ActionError, ParameterError
 from cupydrive.inputs.data import files
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data" / "real_world" / "rlchemists"
@@ -255,19 +254,6 @@ def test_a_random_policy_does_about_as_badly_as_upstreams():
         assert found.mean("atoms")[0] == pytest.approx(
             about[UPSTREAM[setting]]["random_policy_return_mean_30ep"], rel=0.25
         )
-
-
-def test_wrong_input_is_named():
-    with pytest.raises(ParameterError, match="Did you mean 'surface'"):
-        SPEC.make_params(setting="surfaces")
-    with pytest.raises(ParameterError, match="min_reward"):
-        SPEC.make_params(min_reward=0.5)
-    env = cd.make(SPEC.with_made_up_tables(), 2, device="cpu", setting="two_atom_diffusion")
-    env.reset(seed=0)
-    before = env.state["position"].clone()
-    with pytest.raises(ActionError):
-        env.step(torch.zeros(2, 3, dtype=torch.int32))
-    assert torch.equal(env.state["position"], before)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

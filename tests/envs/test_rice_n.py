@@ -242,18 +242,6 @@ def test_utility_keeps_its_digits(given, seed):
     assert not (differs & ~undecided).any() and differs.mean() < 0.005
 
 
-def test_wrong_actions_and_parameters_are_refused():
-    made_up = SPEC.with_made_up_tables()
-    env = cd.make(made_up, 1, device="cpu")
-    env.reset(seed=0)
-    with pytest.raises(ActionError, match="57"):
-        env.step(torch.zeros(1, C, 138, dtype=torch.int32))  # those of negotiation, which is off
-    with pytest.raises(ParameterError, match="ratio"):
-        SPEC.make_params(debt_formula="ratios")
-    with pytest.raises(ParameterError, match="alpha"):
-        SPEC.make_params(alpha=1.0)
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("negotiation", [False, True])
 def test_any_part_of_an_episode_is_drawn(negotiation):
@@ -326,10 +314,7 @@ def test_what_is_no_observation_of_world_once_is_refused():
         ({}, "obs = {}"),
         ({"region": seen["region"]}, r"region: Tensor torch.float32 \(3, 27, 36\);"),
         ({**seen, "world": seen["world"].numpy()}, r"world: ndarray float32 \(3, 1, 1007\)"),
-        ({**seen, "world": seen["world"].double()}, "torch.float64"),
-        ({**seen, "world": seen["world"][:2]}, r"\(2, 1, 1007\)"),
         ({**seen, "world": seen["world"][..., :-1]}, r"\(3, 1, 1006\)"),
-        ({name: part.tolist() for name, part in seen.items()}, "region: list"),
     ):
         with pytest.raises(ParameterError, match=f"{found}.* pass what world_once=True observes, region"):
             whole_observations(wrong)

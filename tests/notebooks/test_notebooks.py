@@ -201,12 +201,6 @@ def test_a_notebook_reads_easily(path):
         assert "os.environ" not in cell.source
 
 
-def test_all_notebooks_are_there():
-    names = ["quickstart", "kernels", "check", "train_cartpole", "tag", "your_own_environment", "zero_copy", "speed"]
-    names += ["other_libraries", "kernels_in_python", "sciences", "populations", "lightning"]
-    assert [p.stem for p in NOTEBOOKS] == [f"{k:02d}_{name}" for k, name in enumerate(names)]
-
-
 def test_parameters_are_given_below_the_cell_that_has_them():
     new = optional("nbformat").v4
     notebook = new.new_notebook(
@@ -258,11 +252,6 @@ def bare(tmp_path):
     return tmp_path / "bare" / "bin" / "python", site
 
 
-def test_the_set_up_is_short():
-    text = run_notebooks.code_cells(read(NOTEBOOKS[0]))[SET_UP].source
-    assert sum(bool(line.strip()) for line in text.splitlines()) <= 8
-
-
 @pytest.mark.full
 def test_the_set_up_only_says_what_runs_where_cupydrive_is(tmp_path):
     """That is so beside a checkout too, whose program then leaves all as it is."""
@@ -307,12 +296,6 @@ def test_the_set_up_installs_from_a_checkout_that_is_near(place, first, tmp_path
     assert line == f"installed from {ROOT}"
 
 
-def test_the_set_up_without_a_checkout_says_what_to_type(tmp_path, bare):
-    done = begin(tmp_path, bare[0])
-    assert done.returncode == 1 and "No module named 'cupydrive'" in done.stderr.splitlines()[-1]
-    assert "cd  # missing? Type `!git clone ADDRESS cupydrive` in a cell, run this again" in done.stderr
-
-
 def program(name):
     """Return a program of notebooks/ as a dictionary of what it defines."""
     found = {"__name__": name, "__file__": str(ROOT / "notebooks" / f"{name}.py")}
@@ -335,25 +318,6 @@ def test_only_what_is_missing_is_installed_and_the_rest_is_held(tmp_path):
         install["lacking"](wanted, {"numpy": "1.26.4"})
     with pytest.raises(install["InstallError"], match="no extra swep; there are sweep"):
         install["wanted"](project, ["swep"])
-
-
-def test_what_is_installed_becomes_constraints(tmp_path):
-    def about(name, version):
-        class Distribution:
-            metadata = {"Name": name}  # noqa: RUF012
-
-        Distribution.version = version
-        return Distribution
-
-    found = [
-        about("Torch", "2.10.0+cu128"),
-        about("a_b.c", "1"),
-        about(None, "1"),
-        about("x", None),
-        about("y", "odd one"),
-    ]
-    found.append(about("torch", "2.0"))  # hidden by the first
-    assert program("install")["versions"](found) == {"torch": "2.10.0+cu128", "a-b-c": "1"}
 
 
 # ---- copies ----------------------------------------------------------------------------------------------------------

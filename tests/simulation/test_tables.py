@@ -250,25 +250,16 @@ def test_numbers_too_small_for_a_kernel_are_0_for_the_reference_too():
     assert (given(height=height).table_arrays(PARAMS)["height"] != 0).sum() == 4
 
 
-RAGGED = [[1.0], [1.0, 2.0]]
 NAN = np.full((7, 2, 3), np.nan)
 BEYOND = np.full(7, 2**31)
 
 
 @pytest.mark.parametrize(("changed", "words"), [
     ({"height": np.zeros((7, 6))}, r"table 'height' has the shape \(7, 6\), and table_fields declares \(7, 2, 3\); return"),
-    ({"height": np.zeros((7, 2, 3, 1))}, r"table 'height' has the shape \(7, 2, 3, 1\)"),
-    ({"level": [0.1]}, r"table 'level' has the shape \(1,\), and table_fields declares \(\)"),
-    ({"height": RAGGED}, "table 'height': tables = .* must be an array of numbers"),
-    ({"height": "height.npy"}, "table 'height': tables = 'height.npy' is a str; it must be an array of numbers"),
-    ({"height": np.zeros((7, 2, 3), complex)}, "must be an array of numbers"),
     ({"height": NAN}, r"table 'height' holds nan at \[0, 0, 0\], one of 42 values that are no finite float32; mend"),
     ({"height": np.where(np.arange(3) == 1, np.inf, np.zeros((7, 2, 3)))}, r"holds inf at \[0, 0, 1\], one of 14 values"),
-    ({"height": np.full((7, 2, 3), 1e39)}, r"holds 1e\+39 at \[0, 0, 0\]"),
-    ({"level": np.nan}, r"table 'level' holds nan at \[\]"),
     ({"next": np.zeros((7, 2))}, "table 'next' is of float64, and table_fields declares whole numbers; declare dtype='f4'"),
     ({"code": BEYOND}, r"table 'code' holds 2147483648 at \[0\], which no int32 can"),
-    ({"code": BEYOND.astype(np.uint64) * 2}, "table 'code' holds 4294967296"),
     ({"height": None}, "and table_fields declares height, next, code, level; they must be equal"),
     ({"hieght": np.zeros(3)}, "'hieght'"),
 ])  # fmt: skip
@@ -284,18 +275,12 @@ def test_a_table_may_hold_what_is_not_finite_if_it_is_declared():
 
 
 @pytest.mark.parametrize(("make", "words"), [
-    (lambda: Table("a b", ()), "identifier"),
-    (lambda: Table("a", 3), "shape = 3 is an int; it must be a tuple or a list"),
     (lambda: Table("a", (0,)), "shape = 0"),
+    (lambda: fields_of(Table("a", ())), "must be a tuple or a list"),
     (lambda: Table("a", (2**15, 2**15)), "4,294,967,296 bytes; at most 2,147,483,647 fit"),
-    (lambda: Table("a", (2,), "f8"), "dtype = 'f8'"),
     (lambda: Table("a", (2,), low=2.0), "low = 2.0 is above high = 1.0"),
     (lambda: Table("a", (2,), "i4", 0.2, 0.8), "no whole number lies between low = 0.2 and high = 0.8"),
-    (lambda: Table("a", (2,), unit=3), "unit = 3"),
-    (lambda: Table("a", (2,), finite=1), "finite = 1"),
     (lambda: replace(SPEC, tables=None), "table_fields declares tables, but there is no tables"),
-    (lambda: replace(SPEC, tables={}), "tables = {} is a dict; it must be a function|tables = {}"),
-    (lambda: fields_of(Table("a", ())), "must be a tuple or a list"),
     (lambda: fields_of(("a",)), "table_fields = 'a' is a str; it must be a tuple of cupydrive.Table"),
     (lambda: fields_of((Table("a", ()), Table("a", (3,)))), "2 tables are called 'a'"),
     (lambda: fields_of([Table(f"t{k}", ()) for k in range(33)]), "33 tables; at most 32 fit"),

@@ -1,11 +1,11 @@
 """The tuner measures layouts that give the same numbers, keeps what it found, and stops where nothing is gained."""
 
 import pytest
+from conftest import command
 
 import cupydrive as cd
 from cupydrive import envs
 from cupydrive.checks.bits import trajectory
-from cupydrive.cli.main import main
 from cupydrive.codegen.layout import Layout
 from cupydrive.errors import DeviceError, MemoryLimitError, SpecError
 from cupydrive.executors import cache as cache_module
@@ -111,14 +111,14 @@ def test_auto_measures_real_training(cache, monkeypatch, device, capsys):
 
 
 def test_the_command_says_what_it_found(cache, capsys, monkeypatch):
-    assert main(["tune", "cartpole", "--num-envs", "64", "--device", "cpu"]) == 0
+    assert command("tune cartpole --num-envs 64 --device cpu") == 0
     shown = capsys.readouterr().out
     assert "team 1, 1 a block" in shown
     monkeypatch.setattr(num_envs, "SIZES", (64,))
     monkeypatch.setattr(num_envs, "ITERATIONS", 1)
-    assert main(["tune", "cartpole", "--training", "--device", "cpu"]) == 0
+    assert command("tune cartpole --training --device cpu") == 0
     assert capsys.readouterr().out == "64 copies\n"
-    assert main(["tune", "cartpol"]) == 2 and main(["tune", "cartpole", "--num-envs", "0"]) == 2
+    assert command("tune cartpol") == 2 and command("tune cartpole --num-envs 0") == 2
 
 
 def test_a_default_layout_that_cannot_be_built_is_an_error(cache, monkeypatch):

@@ -22,7 +22,6 @@ def cartpole():
     [
         ("pos", "'pos'. It has: x, x_dot, theta, theta_dot"),
         ("theta_dott", "Did you mean 'theta_dot'?"),
-        (0, "state 0. "),
     ],
 )
 def test_a_field_that_the_state_does_not_have_is_named_with_those_there_are(field, words):
@@ -69,15 +68,6 @@ def test_what_the_error_says_writes():
     assert env.batch.clock["elapsed"].tolist() == [2, 2]
 
 
-def test_a_copy_of_the_views_is_anybodys():
-    env = cartpole()
-    kept = copy.deepcopy(env.state)
-    assert type(kept) is dict and torch.equal(kept["theta"], env.state["theta"])
-    kept["theta"] += 1
-    kept["x"] = None
-    assert (env.state["theta"] < 0.5).all() and env.state["x"] is not None
-
-
 def test_names_that_are_no_attributes_are_told():
     env = cartpole()
     with pytest.raises(AttributeError, match="theta"):
@@ -104,3 +94,12 @@ def test_a_kernel_in_python_that_replaces_an_array_is_told_so(arrays):
     env.reset(seed=0)
     with pytest.raises(ParameterError, match=r"as in reward\[NAME\]\[:\] = \.\.\.$"):
         env.rollout(1)
+
+
+def test_a_copy_of_the_views_is_anybodys():
+    env = cartpole()
+    kept = copy.deepcopy(env.state)
+    assert type(kept) is dict and torch.equal(kept["theta"], env.state["theta"])
+    kept["theta"] += 1
+    kept["x"] = None
+    assert (env.state["theta"] < 0.5).all() and env.state["x"] is not None
