@@ -22,7 +22,7 @@ import math
 import shlex
 import sys
 import time
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -42,7 +42,7 @@ from cupydrive.terminal.curves import Curves, draw_median, quartiles
 from cupydrive.terminal.progress import Silent
 from cupydrive.training.begin import make_run
 from cupydrive.training.loop import Loop
-from cupydrive.training.schedule import value_at
+from cupydrive.training.schedule import schedules, value_at
 from cupydrive.training.suggestions import suggested_algorithm
 from cupydrive.training.together import Alone
 
@@ -63,7 +63,7 @@ AXES = {
 def equal_settings(env):
     """Return the settings for all numbers of copies: those that the environment suggests, schedules at their first values."""
     suggested = suggested_algorithm(env, "ppo")
-    scheduled = [f.name for f in fields(suggested) if f.metadata.get("schedule")]
+    scheduled = schedules(type(suggested))
     return replace(suggested, **{name: value_at(getattr(suggested, name), 0) for name in scheduled})
 
 

@@ -61,7 +61,7 @@ def test_a_syntax_error_names_the_cells_line(shell):
     ("old", "new", "words"),
     [
         ("s.x += s.v;", "s.x += sinf(s.v);", "write math::sin"),
-        ("float x, v;", "float x; int v;", "declares State.v as float at byte 4"),
+        ("float x, v;", "float x; int v;", "struct State must be as in Python: { float x; float v; }"),
     ],
 )
 def test_a_cell_shows_its_message_alone(shell, capsys, old, new, words):
@@ -99,7 +99,7 @@ def test_a_cell_without_a_spec_says_what_to_do(shell):
         CupydriveError, match=r"no EnvSpec of that name, it has: cell_point\. Did you mean 'cell_point'\?"
     ):
         shell.run_cell_magic("cuda_env", "cel_point", point.KERNEL)
-    with pytest.raises(CupydriveError, match="kernel must say `struct State"):
+    with pytest.raises(CupydriveError, match="kernel must have `struct State"):
         shell.run_cell_magic("cuda_env", "cell_point", "struct Params {};\n")
 
 
