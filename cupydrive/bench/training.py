@@ -103,7 +103,7 @@ def measure_lesson(lesson: Lesson, device: str, runs: int) -> list[Row]:
 
 def start(lesson: Lesson, learner: str, device: str):
     """Return the run of a lesson, or its first, and what runs one iteration of it: on a GPU the replay of its graph."""
-    given = {"algorithm": lesson.settings, "num_envs": lesson.num_envs, "learner": learner, **lesson.params}
+    given = {"algorithm": lesson.settings, "num_envs": lesson.num_envs, "learner": learner, "params": lesson.params}
     runs = [begin(resolve(lesson.env, **given, seed=k, device=device), lesson.members) for k in range(lesson.members)]
     if lesson.members > 1:
         return runs[0], Together(runs).prepare([Report(run) for run in runs], device == "cuda")

@@ -57,8 +57,8 @@ def _cache_folder(named: str) -> Path:
     if hasattr(os, "geteuid") and (about.st_uid != os.geteuid() or about.st_mode & OTHERS):
         raise DeviceError(
             f"the cache folder {folder} can be written by other users: got owner {about.st_uid} and mode "
-            f"{stat.S_IMODE(about.st_mode):03o}, expected owner {os.geteuid()} and mode 700. Compiled kernels are loaded only "
-            "from a folder of your own: remove it, or set CUPYDRIVE_CACHE to another one"
+            f"{stat.S_IMODE(about.st_mode):03o}, expected owner {os.geteuid()} and no write permission of others. "
+            "Compiled kernels are loaded only from a folder of your own: chmod go-w, or set CUPYDRIVE_CACHE to another folder"
         )
     return folder
 
@@ -112,9 +112,10 @@ def measurement_path(kind: str, device: str, text: str, size: int) -> Path:
 def read_measurement(path: Path) -> dict:
     """Return what ``keep_measurement`` wrote; an empty dictionary if there is none, or the file is damaged."""
     try:
-        return json.loads(path.read_bytes())
+        found = json.loads(path.read_bytes())
     except (OSError, ValueError):
-        return {}
+        found = None
+    return found if isinstance(found, dict) else {}
 
 
 def keep_measurement(path: Path, found: dict) -> None:

@@ -1,5 +1,6 @@
 """Number of threads on which torch computes on a CPU: one where networks are small, so that threads do not wait."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -14,6 +15,7 @@ from cupydrive.spec import Group
 # and 5.4 thousand env-steps a second with 2^26 multiplications a minibatch, 33 and 7.8 with 2^28, 18 and 5.5 with 2^30, 6.7
 # and 2.5 with 2^32. From 2^31 on a machine of its own is taken for granted.
 PRODUCTS_PER_THREAD = 2**30
+_found = {}  # by Python thread that changes the number: what it was; threads that begin meanwhile take the changed one over
 
 
 def threads_for(products: int, available: int) -> int:
@@ -24,12 +26,17 @@ def threads_for(products: int, available: int) -> int:
 @contextmanager
 def threads_worth(products: int) -> Iterator[None]:
     """Have torch compute on as many of its threads as ``products`` multiplications are worth."""
-    before = torch.get_num_threads()
+    here, before = threading.get_ident(), torch.get_num_threads()
+    outermost = here not in _found
+    if outermost:
+        before = _found[here] = max(before, *_found.values(), 1)
     torch.set_num_threads(threads_for(products, before))
     try:
         yield
     finally:
         torch.set_num_threads(before)
+        if outermost:
+            del _found[here]
 
 
 def acting_threads(rollout: Rollout) -> AbstractContextManager:

@@ -103,7 +103,7 @@ def tune(env, num_envs, *, device="auto", remember=True, **params):
     kept = read_measurement(path) if remember else {}
     for layout in tried:
         if asdict(layout) == kept.get("layout"):
-            return Tuned(layout, kept["rates"], cached=True)
+            return Tuned(layout, kept.get("rates", {}), cached=True)
     rates = {}
     for layout in tried:
         try:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from os import PathLike
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from cupydrive.spec import EnvSpec
 from cupydrive.training.config import TrainConfig, check_players, resolve
 from cupydrive.training.frozen import check_kept
 from cupydrive.training.run import Run
-from cupydrive.training.runfolder import checkpoints, clear
+from cupydrive.training.runfolder import checkpoints, clear, read_config
 from cupydrive.training.torch_settings import memory_errors
 
 
@@ -32,7 +33,9 @@ def begin(config: TrainConfig, share: int = 1) -> Run:
     try:
         with memory_errors():
             if config.resume and checkpoints(config.out):
-                return Run.restored(config, config.out, share, older=True)
+                run = Run.restored(config, config.out, share, older=True)
+                run.total = max(config.steps, read_config(config.out)["total"] or 0)
+                return run
             return Run(config, share)
     except ParameterError as error:
         # Of a network of one's own: the way to where it was tried says nothing to its author.
@@ -63,7 +66,10 @@ def replaced(run: Run, out: Path) -> Iterator[None]:
 
 def make_run(env: str | PathLike | EnvSpec, algorithm: object = None, **given: object) -> Run:
     """Return the ``Run`` that ``train`` would train, before its first step; arguments as there."""
-    config = resolve(env, algorithm, **given)
+    options = {
+        f.name: given.pop(f.name) for f in fields(TrainConfig) if f.name in given and f.name not in ("spec", "params")
+    }
+    config = resolve(env, algorithm, options.pop("policies", None), given, **options)
     check_players(config)
     return begin(config)
 

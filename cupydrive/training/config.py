@@ -4,7 +4,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -48,6 +48,7 @@ def function(value: object) -> Callable:
 
 Steps = Annotated[int, BeforeValidator(whole), Ge(1), Le(2**53)]
 Seed = Annotated[int, Ge(0), Le(2**63 - 1)]
+ALWAYS = ("num_envs", "seed", "learner")  # fields that a continued run keeps
 FILLED = ("num_envs", "steps", "seed", "learner")  # fields that ``resolve`` fills in
 Callback = Callable[[int, dict[str, float]], object]
 
@@ -101,6 +102,10 @@ class TrainConfig:
                 "train: resume=True goes on with the run in out, overwrite=True replaces it; pass one of them"
             )
 
+    def made_of(self) -> "TrainConfig":
+        """Return what the run is made of, without what concerns a single call of ``train``."""
+        return replace(self, out=None, resume=False, overwrite=False, capture=None, callback=None)
+
     def as_json(self) -> dict:
         """Return what the run is made of, as JSON can hold it."""
         return {
@@ -120,10 +125,11 @@ def resolve(
     env: str | PathLike | EnvSpec,
     algorithm: object = None,
     policies: Mapping[str, PolicySettings] | None = None,
+    params: Mapping[str, object] | None = None,
     *,
     device: str = "auto",
     where: str = "train",
-    **given: object,
+    **options: object,
 ) -> TrainConfig:
     """Return the configuration of a run that begins, or that ``resume`` continues.
 
@@ -131,25 +137,24 @@ def resolve(
         env: Name of an environment, path of its Python file, or ``EnvSpec``.
         algorithm: Settings of all groups, the name of an algorithm, or None.
         policies: Settings by policy name instead.
+        params: Parameters of the environment that were given.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
         where: Function that was called, for messages.
-        **given: Other fields of ``TrainConfig``, and parameters of the environment. Number of environments, env-steps, seed and
-            learner may be None: those of the run that is continued, or what the environment suggests for the algorithm.
+        **options: Other fields of ``TrainConfig``. Number of environments, env-steps, seed and learner may be None: those of
+            the run that is continued, or what the environment suggests for the algorithm.
 
     Raises:
         ParameterError: If anything is wrong. The message lists everything.
         TrainingError: If the run in ``out`` has other settings.
     """
-    spec, errors = envs.get(env), []
-    options = {f.name: given.pop(f.name) for f in fields(TrainConfig) if f.name in given}
-    found = {}
+    spec, given, errors, found, made = envs.get(env), dict(params or {}), [], {}, None
     with collected(errors):
         found = validated(where, TrainConfig, drop_none(options))
     with collected(errors):
         spec.require_known(given, cupydrive.train, setting_hints(env, given, algorithm, policies))
-        params = spec.make_params(**given)
+        made = spec.make_params(**given)
     with collected(errors):
-        groups = [g.name for g in spec.groups(spec.params())]
+        groups = [g.name for g in spec.groups(made or spec.params())]
         settings = learning_settings(algorithm, policies, groups, partial(suggested_algorithm, env))
         settings = settings if isinstance(settings, dict) else dict.fromkeys(groups, settings)
     with collected(errors):
@@ -161,7 +166,7 @@ def resolve(
         return continued(found, spec, given, own, device)
     sizes = suggested_sizes(env, settings)
     found = {"num_envs": sizes.num_envs, "steps": sizes.steps} | found
-    return TrainConfig(spec=spec, params=params, policies=settings, device=device, **found)
+    return TrainConfig(spec=spec, params=made, policies=settings, device=device, **found)
 
 
 def drop_none(given: dict[str, object]) -> dict[str, object]:
@@ -231,20 +236,25 @@ def continued(found: dict, spec: EnvSpec, params: dict, policies: dict | None, d
     out = found["out"]
     saved = read_config(out)
     require_same(out, {"the environment": spec.name}, {"the environment": saved["env"]})
+    if policies is not None and set(policies) == set(saved["policies"]):
+        policies = {name: policies[name] for name in saved["policies"]}  # learners draw their weights in this order
     envs.compare_origin(str(out), spec, saved.get("origin"))
     given = policies or {}
     theirs = read(out, spec, device, {name: each for name, each in given.items() if name in saved["policies"]})
     mine = replace(
         theirs, params=spec.make_params(**saved["params"] | params), policies=policies or theirs.policies, **found
     )
-    require_same(out, settings_of(mine.as_json()), settings_of(saved))
+    known, asked = settings_of(mine.as_json()), {*found, *params}
+    if policies is not None:
+        asked |= known.keys() - {*ALWAYS, *kept_params(mine.params)}
+    require_same(out, {name: known.get(name) for name in [*known, *params] if name in asked}, settings_of(saved))
     return mine
 
 
 def settings_of(config: dict) -> dict[str, object]:
     """Return what two runs must share, by what a message calls it; from ``TrainConfig.as_json``."""
     policies = config["policies"].items()
-    found = {name: config[name] for name in ("num_envs", "seed", "learner")} | config["params"]
+    found = {name: config[name] for name in ALWAYS} | config["params"]
     found["the policies' groups"] = ", ".join(config["policies"])
     found |= {f"{key} of policy {name!r}": value for name, each in policies for key, value in each.items()}
     return json.loads(json.dumps(found))
@@ -253,9 +263,9 @@ def settings_of(config: dict) -> dict[str, object]:
 def require_same(out: Path, mine: dict[str, object], theirs: dict[str, object]) -> None:
     """Raise ``TrainingError`` if the run in ``out`` differs from the one that was asked for."""
     differ = [
-        f"{name} is {shown(theirs.get(name))} there, and {shown(mine.get(name))} was asked for"
-        for name in theirs | mine
-        if mine.get(name) != theirs.get(name)
+        f"{name} is {shown(theirs.get(name))} there, and {shown(mine[name])} was asked for"
+        for name in mine
+        if mine[name] != theirs.get(name)
     ]
     if differ:
         raise TrainingError(

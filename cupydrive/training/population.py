@@ -69,14 +69,15 @@ def resolve_members(
     env: str | PathLike | EnvSpec,
     algorithm: object = None,
     policies: Mapping[str, PolicySettings] | None = None,
+    params: Mapping[str, object] | None = None,
     *,
     seeds: int | Sequence[int] | None = None,
     members: Sequence[Mapping[str, object]] | None = None,
     seed: int | None = None,
     out: str | PathLike | None = None,
-    **given: object,
+    **options: object,
 ) -> list[Member]:
-    """Return the members of a population; arguments as in ``train``.
+    """Return the members of a population; arguments as in ``train``, with ``params`` of the environment in one dictionary.
 
     Raises:
         CupydriveError: If one of them cannot be trained. The message names it. Nothing has been written.
@@ -94,7 +95,8 @@ def resolve_members(
                 "member; pass one of them"
             )
         with named(where):
-            own = changed(spec, given | {"algorithm": algorithm, "policies": policies}, change, where)
+            common = options | {"algorithm": algorithm, "policies": policies, "params": dict(params or {})}
+            own = changed(spec, common, change, where)
             setting = ", ".join(f"{name} {str(value)[:60]}" for name, value in change.items() if name != "seed")
             for first, seed in enumerate([change["seed"]] if "seed" in change else each_seed):
                 folder = None if out is None else member_folder(out, len(found))
@@ -144,7 +146,7 @@ def changed(spec: EnvSpec, given: dict[str, object], change: dict[str, object], 
         change: Fields of ``TrainConfig``, settings of the algorithms and parameters that this member changes.
         where: Name of the member, for messages.
     """
-    own, parameters = dict(given), {field.name for field in fields(spec.params)}
+    own, parameters = given | {"params": dict(given["params"])}, {field.name for field in fields(spec.params)}
     whose = change if {"algorithm", "policies"} & change.keys() else given
     groups = [g.name for g in spec.groups(spec.params())]
     suggested = partial(suggested_algorithm, spec)
@@ -160,14 +162,18 @@ def changed(spec: EnvSpec, given: dict[str, object], change: dict[str, object], 
             )
         if name in known:
             new[name] = value
-        elif name in parameters or name in WHOLE:
+        elif name in WHOLE:
             own[name] = value
+        elif name in parameters:
+            own["params"][name] = value
         else:
             names = sorted({*known, *parameters, *WHOLE})
             raise ParameterError(
                 f"train: {where} has {name!r}, which is no setting and no parameter.{did_you_mean(name, names)} "
                 f"There are: {', '.join(names)}"
             )
+    if given.get("resume") and not new and whose.get("algorithm") is None and whose.get("policies") is None:
+        return own  # the settings of the run that is continued
     own |= {"algorithm": None, "policies": None}
     if isinstance(policies, dict):
         own["policies"] = {name: with_settings(each, new) for name, each in policies.items()}

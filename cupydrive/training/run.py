@@ -69,7 +69,7 @@ class Run(NotCopied):
     """
 
     def __init__(self, config: TrainConfig, share: int = 1):
-        self.config = checked_instance("Run", "config", config, TrainConfig, "a TrainConfig")
+        self.config = checked_instance("Run", "config", config, TrainConfig, "a TrainConfig").made_of()
         self.spec, self.params, self.settings = config.spec, config.params, config.policies
         self.num_envs, self.seed, self.device, self.learner = (
             config.num_envs,

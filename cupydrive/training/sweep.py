@@ -202,9 +202,9 @@ def sweep(
     key = RETURN if key is None and len(groups) == 1 else key
     key = checked_choice("sweep", "key", key, episode_metrics(groups, spec))
     space = checked_space(space, settings, spec, params)
-    common = {"num_envs": num_envs, "seed": seed, **params}
+    common = {"num_envs": num_envs, "seed": seed}
     rungs = sorted({math.ceil(steps * fraction) for fraction in (RUNGS if prune else [1])})
-    searched = Trials(env, settings, common, space, rungs, choose(device)[0], key, mark)
+    searched = Trials(env, settings, common, params, space, rungs, choose(device)[0], key, mark)
     searched.ask(optuna.create_study())  # whether any draw fits, before a file is written
     described = describe(settings)
     if callable(network := getattr(settings, "policy", None)):
@@ -226,7 +226,9 @@ def sweep(
         raise TrainingError(
             "sweep: all trials failed; the warnings say why. Pass another space=, a smaller num_envs= or other settings"
         )
-    return Sweep(spec.name, study, ranked(finished, mark), settings, {"steps": steps, **common}, mark, interrupted)
+    return Sweep(
+        spec.name, study, ranked(finished, mark), settings, {"steps": steps, **common, **params}, mark, interrupted
+    )
 
 
 def ranked(trials: list, mark: float | None) -> tuple["optuna.trial.FrozenTrial", ...]:

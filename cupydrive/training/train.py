@@ -120,13 +120,13 @@ def train(
                 "train(run, seeds=..., members=...): a population begins anew; pass the environment's name"
             )
         planned = resolve_members(
-            env, algorithm, policies, seeds=seeds, members=members, device=device, out=out, **options, **params
+            env, algorithm, policies, params, seeds=seeds, members=members, device=device, out=out, **options
         )
         config = planned[0].config
     elif isinstance(env, Run):
         config = going_on(env, algorithm, policies, device, out, options, params)
     else:
-        config = resolve(env, algorithm, policies, device=device, out=out, **options, **params)
+        config = resolve(env, algorithm, policies, params, device=device, out=out, **options)
         check_players(config)
     if out is not None:
         check_folder(out, written=not config.resume)

@@ -167,7 +167,8 @@ class Trials:
     Args:
         env: As in ``train``.
         settings: The algorithm's settings, which trials change.
-        common: Further arguments of ``train``: ``num_envs``, ``seed``, parameters of the environment.
+        common: Further arguments of ``train``: ``num_envs`` and ``seed``.
+        params: Parameters of the environment.
         space: Choices by name, checked.
         rungs: Env-steps at which trials are judged, up to those of a whole trial.
         device: ``"cuda"`` or ``"cpu"``.
@@ -178,6 +179,7 @@ class Trials:
     env: object
     settings: LearnerSettings
     common: dict
+    params: dict
     space: dict
     rungs: list[int]
     device: str
@@ -196,7 +198,9 @@ class Trials:
             values = {name: suggest(trial, name, choices) for name, choices in self.space.items()}
             try:
                 settings, params = split(self.settings, values)
-                check_players(resolve(self.env, settings, device=self.device, **self.common | params))
+                check_players(
+                    resolve(self.env, settings, None, self.params | params, device=self.device, **self.common)
+                )
                 return trial
             except CupydriveError as error:
                 misfit = error
@@ -242,7 +246,8 @@ class Trials:
         for trial in trials:
             settings, params = split(self.settings, trial.params)
             members.append({"algorithm": settings, **params})
-        members = resolve_members(self.env, members=members, steps=self.rungs[-1], device=self.device, **self.common)
+        how = {"steps": self.rungs[-1], "device": self.device, **self.common}
+        members = resolve_members(self.env, params=self.params, members=members, **how)
         left = dict(zip(trials, begin_members(members), strict=True))
         for rung in self.rungs:
             interrupted, failures = train_on(list(left.values()), rung)

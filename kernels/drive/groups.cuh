@@ -76,8 +76,8 @@ template <class Kind> struct NearRows {
 };
 template <class Kind> using WorkRows = typename Choose<ROWS_NEAR, NearRows<Kind>, NoRows>::type;
 
-// Where a group's KeptRows are, if there are any (KEPT): a member's own, or in the workspace.
-template <class Kind> constexpr bool KEPT = OWN<Kind> || ROWS_NEAR;
+// Where a group's KeptRows are, if there are any (HAS_KEPT_ROWS): a member's own, or in the workspace.
+template <class Kind> constexpr bool HAS_KEPT_ROWS = OWN<Kind> || ROWS_NEAR;
 template <class Kept, class Near> DEVICE Kept& kept_rows(Kept& own, Near&) { return own; }
 template <class Kind> DEVICE auto& kept_rows(NoRows&, NearRows<Kind>& near) { return near.kept; }
 
@@ -105,7 +105,7 @@ template <class Kind, class Visit> DEVICE void each_head(const Team team, const 
 
 // Draws the random words of the next four steps' actions (struct Drawn).
 template <class Kind, class Kept> DEVICE void draw_ahead(const Team team, Kept& kept, const Random& random) {
-  if constexpr (KEPT<Kind>) {
+  if constexpr (HAS_KEPT_ROWS<Kind>) {
     each_head<Kind>(team, [&](const int k, const int i, const int head) INLINED {
       kept.drawn[kept.slot(k, i) * Kind::HEADS + head].template draw<Kind>(random.bits(Kind::FIRST_AGENT + i, head), head);
     });
@@ -114,7 +114,7 @@ template <class Kind, class Kept> DEVICE void draw_ahead(const Team team, Kept& 
 
 template <class Kind, class Kept>
 DEVICE auto drawn_action(Kept& kept, int k, int i, int head, const Random& random, u32 word_of_four, const u8* mask) {
-  if constexpr (KEPT<Kind>) {
+  if constexpr (HAS_KEPT_ROWS<Kind>) {
     return kept.drawn[kept.slot(k, i) * Kind::HEADS + head].template action<Kind>(word_of_four, head, mask);
   } else {
     Drawn<PACKED<Kind>> drawn;
@@ -156,7 +156,7 @@ DEVICE void begin_rows(const Team team, Group<Kind>& group, const GroupRows<Kind
 // The returns so far of agent i of environment e, a member's k-th one.
 template <class Kind, class Kept>
 DEVICE float& return_at(Kept& kept, const GroupRows<Kind>& rows, const int e, const int k, const int i) {
-  if constexpr (KEPT<Kind>) return kept.returns[kept.slot(k, i)];
+  if constexpr (HAS_KEPT_ROWS<Kind>) return kept.returns[kept.slot(k, i)];
   else return rows.returns[(size_type)e * Kind::COUNT + i];
 }
 
@@ -198,13 +198,13 @@ DEVICE void store_rows(const Team team, NearRows<Kind>& near, const GroupRows<Ki
 // Moves the returns from the batch to what is kept, and back; each member those of its own agents.
 template <class Kind, class Kept>
 DEVICE void load_returns(const Team team, Kept& kept, const GroupRows<Kind>& rows, const int e) {
-  if constexpr (KEPT<Kind>) {
+  if constexpr (HAS_KEPT_ROWS<Kind>) {
     FOR_OWN(team, k, i, Kind::COUNT) kept.returns[kept.slot(k, i)] = rows.returns[(size_type)e * Kind::COUNT + i];
   }
 }
 template <class Kind, class Kept>
 DEVICE void store_returns(const Team team, Kept& kept, const GroupRows<Kind>& rows, const int e) {
-  if constexpr (KEPT<Kind>) {
+  if constexpr (HAS_KEPT_ROWS<Kind>) {
     FOR_OWN(team, k, i, Kind::COUNT) rows.returns[(size_type)e * Kind::COUNT + i] = kept.returns[kept.slot(k, i)];
   }
 }

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Le, MaxLen
-from pydantic import Strict
+from pydantic import BeforeValidator
 
 from cupydrive.errors import MemoryLimitError, ParameterError, did_you_mean
 from cupydrive.inputs.arguments import shown
@@ -17,8 +17,14 @@ ARGS = "\n\nArgs:"  # begins the list of settings in a docstring
 COPIES = 4  # of each weight while it learns: itself, its gradient, two moments of Adam
 WIDEST, DEEPEST = 65_536, 64  # layer, network: far beyond what fits, so that a slip is not a matter of memory
 
+
+def as_tuple(value: object) -> object:
+    """Return a list as a tuple."""
+    return tuple(value) if isinstance(value, list) else value
+
+
 Activation = Literal["tanh", "relu", "silu", "gelu"]
-Widths = Annotated[tuple[Annotated[int, Ge(1), Le(WIDEST)], ...], Strict(False), MaxLen(DEEPEST)]  # a list will do
+Widths = Annotated[tuple[Annotated[int, Ge(1), Le(WIDEST)], ...], MaxLen(DEEPEST), BeforeValidator(as_tuple)]
 NonNegative = Annotated[Schedule, Range(0.0)]
 Positive = Annotated[Schedule, Range(0.0, positive=True)]
 Fraction = Annotated[Schedule, Range(0.0, 1.0)]
