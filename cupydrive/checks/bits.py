@@ -184,13 +184,13 @@ def compare_teams(report, spec, params, executors, rng):
             teamed = trajectory(spec, short, team, seed, n, steps, states=states)
             compare_bits(report, part, teamed, one, agents, sides)
         except TeamFault as fault:
-            report.fault(f"cpu: {TEAM_RULES}", fault.rule, fault)
+            report.fault(f"cpu: {TEAM_RULES}", fault.rule, fault, rule=True)
         part = f"cpu: {BOUNDS}"
         try:
             guarded = trajectory(spec, short, HostExecutor(debug=True), seed, n, steps, states=states)
             compare_bits(report, part, guarded, one, agents, ("bounds-checked", "fast"))
         except KernelFault as fault:
-            report.fault(part, "bounds", fault)
+            report.fault(part, "bounds", fault, rule=True)
     if "cuda" in executors:
         device = executors["cuda"]
         n, steps = TEAM_ENVS, 1 + 3000 // max(100, agents)

@@ -135,7 +135,10 @@ def count_branches(report: Report, spec: EnvSpec, seed: int) -> None:
             load_ahead([(counter, (spec, spec.make_params(**case))) for case in spec.cases])
             for number, case in enumerate(spec.cases):
                 rng = np.random.default_rng([seed, number])
-                compare_with_reference(report, spec, spec.make_params(**case), counter, rng, BRANCH_STEPS)
+                params = spec.make_params(**case)
+                agents = sum(g.count for g in spec.groups(params))
+                least = 2 * 6 * STEPS * agents  # six draws of parameters, two environments in each
+                compare_with_reference(report, spec, params, counter, rng, max(BRANCH_STEPS, least))
             counts.update(counter.counts(kernel_text(spec)[0]))
     report_branches(report, spec, counts)
 

@@ -101,11 +101,11 @@ class Report:
         changed = ", ".join(f"{name}={shown(value)}" for name, value in self.case.items())
         return f", with {changed or 'default parameters'}"
 
-    def fault(self, part: str, name: str, fault: object) -> None:
-        """Record the first exception that ``name`` raised in ``part``."""
+    def fault(self, part: str, name: str, fault: object, rule: bool = False) -> None:
+        """Record the first exception that ``name`` raised in ``part``; ``rule``: the kernel breaks one, so it comes first."""
         tally = self.tally(part, name)
         if not tally.failure:
-            tally.failure, tally.fault = f"{fault}{self.with_case}", True
+            tally.failure, tally.fault = f"{fault}{self.with_case}", rule
 
     def count(self, events: dict[str, np.ndarray]) -> None:
         """Add the true entries of ``events``, bool arrays by name."""
@@ -284,8 +284,11 @@ def digits(got: object, want: object) -> tuple[str, str]:
     """Return two values as text, floats with as many digits as tell them apart."""
     if not isinstance(got, np.floating):
         return str(got), str(want)
-    short = f"{got:.6g}", f"{want:.6g}"
-    return short if short[0] != short[1] else (f"{got:.9g}", f"{want:.9g}")
+    for precision in (6, 9, 17):
+        texts = f"{got:.{precision}g}", f"{want:.{precision}g}"
+        if texts[0] != texts[1]:
+            break
+    return texts
 
 
 def write_json(path: str | Path, reports: list[Report]) -> None:

@@ -105,7 +105,8 @@ def _errors(log: str, own_files: tuple[str, ...], code: str) -> list[tuple[str, 
             continue
         if file not in (*own_files, AGREEMENT):
             before = log[ends[k] : m.start()]  # g++ names the call before the error, clang and NVRTC after it
-            around = before[before.rfind("In instantiation of") :] + log[m.end() : starts[k + 1]]
+            after = re.split("In (?:instantiation of|function|member function)", log[m.end() : starts[k + 1]])[0]
+            around = before[before.rfind("In instantiation of") :] + after
             if there := call.search(around):
                 file, number = there["file"] or there["own"], int(there["a"] or there["b"])
         found.append((file, number, what))
@@ -128,9 +129,15 @@ def _advice(what: str, names: dict[str, str]) -> str:
         ]
         if advice := math_advice(name):
             return advice
-        if near:
+        if near and not (near[0] == name and _owner(names[name]) in what):  # else it is what the kernel has
             return f"did you mean {names[near[0]]}?"
     return next((advice for pattern, advice in ADVICE if re.search(pattern, what)), "")
+
+
+def _owner(written: str) -> str:
+    """Return the struct of ``env.state.x``, ``State``, of which a message would say that it lacks the member."""
+    path = written.split(".")
+    return f"{path[1].capitalize()}" if len(path) == 3 else "\0"
 
 
 def known_names(unit: Unit) -> dict[str, str]:

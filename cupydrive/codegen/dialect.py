@@ -22,7 +22,7 @@ NOT_OFFERED = _words(
 )
 _SHARED_WITH_C = _words("abs atan2 cos exp floor fma log log1p max min pow sin sincos sqrt tanh")
 _BARE = re.compile(rf"(?<![\w.:])(?<!->)((?:{'|'.join((*_SHARED_WITH_C, *OTHER_NAMES, *NOT_OFFERED))})f?)\s*\(")
-_TYPES = r"\b(?:auto|bool|double|float|int|u8|u32|i64|u64|void|[A-Z]\w*)"
+_TYPES = r"\b(?:auto|bool|double|float|int|u8|u32|i64|u64|void|[A-Z]\w*|(?:(?:unsigned|signed|long|short|char)(?:\s+int)?\s*)+)"
 _LIBRARY = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<[^>\n]*>|(?<!\w)std\s*::\s*(\w+)|\busing\s+namespace\s+std\b", re.M)
 NO_LIBRARY = "a kernel has no library: docs/dialect.md lists its types and functions"
 STATE = (
@@ -49,17 +49,22 @@ REFUSED = (
     (r"\bprintf(?=\s*\()", 'write env.print("x = %g", x), which prints one environment on CPU and GPU'),
     (r"\bu?int(?:_fast|_least)?(?:8|16|32|64|ptr|max)_t\b", "write int, u8, u32, i64 or u64"),
     (r"\b__(?!attribute__|builtin_(?:expect|unreachable)\b)[a-z]\w*(?=\s*\()|\b(?:_mm\d*_\w+|asm)\b", INTRINSIC),
+    (r"\?\s*:(?!:)", "write the middle of `a ? b : c`, which NVRTC requires"),
+    (r"\bcase\b[^:;{}]*\.\.\.", "write one `case` for each value, as NVRTC requires"),
+    (r"\(\s*\{(?=[^{}()]*;)", "write a function: NVRTC knows no statements in an expression"),
+    (r"\{\s*\.\w+\s*=", "write members in their order, without names, as NVRTC requires"),
     (r"\b(?:__u?int128(?:_t)?|__fp16|__bf16|_Float\d+x?|__float\d+|__asm(?:__)?|__COUNTER__)\b", INTRINSIC),
     (
-        r"(?<!const )(?<!constexpr )\b(?:static|thread_local)\b"
+        r"\b(?:static|thread_local)\b"
         r"(?![^;={}()\[\]]*\b(?:const|constexpr|operator|struct|class|union)\b)[^;={}()\[\]]*(?=[;={\[])",
         STATE,
     ),
 )
 # A declaration outside of all braces.
 _GLOBAL = re.compile(
-    rf"(?:^|;)\s*((?:(?:DEVICE|inline|volatile|extern)\s+)*(?:{_TYPES}|Array\s*<[^;]*?>)[\s*&]*\b\w+)\s*[=;,\[]"
+    rf"(?:^|;)\s*((?:(?:DEVICE|inline|volatile|extern)\s+)*(?:{_TYPES}|Array\s*<[^;]*?>)[\s*&]*\b(?!operator\b)\w+)\s*[=;,\[]"
 )
+_CONSTANT = re.compile(r"\b(?:const|constexpr)\b[\w\s]*$")  # before `static`
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.)*", re.M | re.S)
 _DOUBLE = re.compile(r"(?<![\w.])(?:\d+\.\d*|\.\d+|\d+(?=[eE][+-]?\d))(?:[eE][+-]?\d+)?[lL]?(?![\w.])")
 _NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
@@ -93,7 +98,8 @@ def _mistakes(text: str, code: str) -> Iterator[tuple[int, str, str]]:
             yield match.start(), match[1], math_advice(match[1])
     for pattern, advice in REFUSED:
         for match in re.finditer(rf"(?<![\w.:])(?<!->)(?:{pattern})", code):
-            yield match.start(), match[0].strip(), advice
+            if advice is not STATE or not _CONSTANT.search(code, 0, match.start()):
+                yield match.start(), match[0].strip(), advice
     for match in _GLOBAL.finditer(_outside_braces(code)):
         yield match.start(1), match[1], STATE
     include = re.search(r'^[ \t]*#[ \t]*include[ \t]+"drive/env\.cuh"', text, re.M)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from cupydrive.codegen.agreement import agreement, state_fields
-from cupydrive.codegen.dialect import check_dialect, prints
+from cupydrive.codegen.dialect import check_dialect, code_only, prints
 from cupydrive.codegen.includes import KERNELS, paste, shown_path
 from cupydrive.codegen.layout import Layout, Observations, fits_bytes
 from cupydrive.errors import SpecError
@@ -88,15 +88,16 @@ def _texts(spec, params, layout):
     )
     headers = list(texts.items())[1:]
     own = "\n".join([kernel, *(text for _, text in headers)])
+    code = code_only(own)
     for part, text in (
         (r"\bstruct\s+Params\b", "struct Params { float ...; };"),
         (r"\bstruct\s+State\b", "struct State { ...; };"),
         (r'#include\s+"drive/env\.cuh"', '#include "drive/env.cuh"'),
-        (r"\bDEVICE\b[^;{}()]*\bvoid\s+reset\s*\(", "DEVICE void reset(Env& env) { ... }"),
-        (r"\bDEVICE\b[^;{}()]*\bbool\s+step\s*\(", "DEVICE bool step(Env& env) { ... }"),
-        (r"\bDEVICE\b[^;{}()]*\bvoid\s+observe\s*\(", "DEVICE void observe(Env& env) { ... }"),
+        (r"\bDEVICE\b[^;{}]*\b(?:void|auto)\s+reset\s*\(", "DEVICE void reset(Env& env) { ... }"),
+        (r"\bDEVICE\b[^;{}]*\b(?:bool|auto)\s+step\s*\(", "DEVICE bool step(Env& env) { ... }"),
+        (r"\bDEVICE\b[^;{}]*\b(?:void|auto)\s+observe\s*\(", "DEVICE void observe(Env& env) { ... }"),
     ):
-        if not re.search(part, own):
+        if not re.search(part, own if "#include" in part else code):
             raise SpecError(f"{shown}: the kernel must have `{text}`")
     check_dialect(spec.name, shown, kernel)
     for path, text in headers:

@@ -152,9 +152,12 @@ def checked_str(where, name, value, error=ParameterError):
 
 def checked_path(where, name, value, error=ParameterError):
     """Return ``value``, a str or ``os.PathLike``, as a ``pathlib.Path`` that a file system can hold; ``~`` is expanded."""
-    if not isinstance(value, str | os.PathLike):
+    try:
+        text = os.fspath(value)
+    except TypeError:
+        text = None
+    if not isinstance(text, str):
         raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be a path: a str or a Path")
-    text = os.fspath(value)
     try:
         encoded = os.fsencode(text)
     except UnicodeEncodeError:  # half of a surrogate pair

@@ -29,6 +29,7 @@ from cupydrive.inputs.arguments import (
     checked_sequence,
     checked_size,
     checked_str,
+    kind_of,
     shown,
 )
 
@@ -245,6 +246,9 @@ def _check_arguments(where, name, function, arguments, tables):
     raise SpecError(f"{where}: {name} is a function of {signature}; it is called as {name}({arguments}), in this order")
 
 
+PARAM_TYPES = (bool, int, float, str, tuple)
+
+
 def _check_params(where, params):
     if not isinstance(params, type) or not is_dataclass(params) or not params.__dataclass_params__.frozen:
         raise SpecError(
@@ -255,9 +259,14 @@ def _check_params(where, params):
     for f in fields(params):
         if "help" not in f.metadata:
             raise SpecError(f"{where}: params: {params.__name__}.{f.name} must be made by param(default, help, ...)")
-        if f.type in (float, "float") and type(f.default) is int:
+        kind = type(f.default)
+        if f.type not in (kind, kind.__name__) and (
+            f.type in PARAM_TYPES or f.type in [t.__name__ for t in PARAM_TYPES]
+        ):
+            said = f.type if isinstance(f.type, str) else f.type.__name__
             raise SpecError(
-                f"{where}: params: {params.__name__}.{f.name} is a float, and its default {f.default} an int"
+                f"{where}: params: {params.__name__}.{f.name} is annotated as {said}, and its default {shown(f.default)} is "
+                f"{kind_of(f.default)}"
             )
         # These are members of the kernel's Params and Table; the others are constants of their upper-case name.
         if type(f.default) in (float, tuple):

@@ -42,11 +42,13 @@ def test_what_is_wrong_in_a_description_is_told(change, words):
         replace(SPEC, **change).make_params()
 
 
-@pytest.mark.parametrize("annotation", [float, "float"])
-def test_a_float_has_no_int_as_its_default(annotation):
-    price = ("price", annotation, cd.param(1, "Of one."))
+@pytest.mark.parametrize(
+    ("annotation", "default"), [(float, 1), ("float", 1), (int, 2.0), ("int", True), (bool, 1), (str, 3)]
+)
+def test_a_default_is_of_its_annotation(annotation, default):
+    price = ("price", annotation, cd.param(default, "Of one."))
     steps = ("max_episode_steps", int, cd.param(40, "Time limit.", low=1))
-    with pytest.raises(SpecError, match=r"Params\.price is a float, and its default 1 an int"):
+    with pytest.raises(SpecError, match=r"Params\.price is annotated as \w+, and its default .* is an? "):
         replace(SPEC, params=make_dataclass("Params", [price, steps], frozen=True))
 
 

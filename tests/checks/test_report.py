@@ -72,5 +72,5 @@ def test_what_is_not_finite_agrees_with_nothing_and_a_near_decision_excuses_no_k
 def test_a_fault_comes_before_differences_that_it_may_cause():
     report = Report("e", ["cpu"], [{}], 0)
     report.compare(REFERENCE, "reward.a", np.float32([2]), np.float64([1]), scale=1.0)
-    report.fault("bounds", "bounds", "index 5 is outside")
+    report.fault("bounds", "bounds", "index 5 is outside", rule=True)
     assert [text.partition(";")[0][:18] for text in report.failures()] == ["index 5 is outside", "reward.a: environm"]
