@@ -46,6 +46,8 @@ FOLDERS = [
 ]
 sys.path[:0] = FOLDERS
 os.environ["PYTHONPATH"] = os.pathsep.join([*FOLDERS, *filter(None, [os.environ.get("PYTHONPATH")])])
+# Tests that start another pytest must not share this one's --basetemp, which a new session empties.
+os.environ.pop("PYTEST_ADDOPTS", None)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
