@@ -1,5 +1,6 @@
 """A game in a terminal: pictures of half blocks, two pixels per character, in 256 colours. Keys come from curses."""
 
+import shutil
 import sys
 import time
 from itertools import groupby, product
@@ -19,6 +20,7 @@ except ImportError:  # Windows
     curses = None
 
 HOLD = 0.1  # seconds that a key counts as down: terminals report no release, and repeat a held key faster than that
+GLANCE = 0.25  # seconds between looks at the terminal's size: curses misses a change that comes just before it waits
 LINES = 4  # of text below the picture
 SMALLEST = 24  # pixels of the picture's shorter side
 UPPER = "\u2580"  # upper half block: the foreground is the upper pixel, the background the lower one
@@ -77,8 +79,12 @@ class Screen:
         self._show()
         while not game.ended:
             wait = game.wait(time.monotonic())
-            self.screen.timeout(-1 if wait is None else int(1000 * wait) + 1)
+            self.screen.timeout(int(1000 * (GLANCE if wait is None else min(wait, GLANCE))) + 1)
             code, now = self.screen.getch(), time.monotonic()
+            columns, rows = shutil.get_terminal_size(self.screen.getmaxyx()[::-1])
+            if code < 0 and curses.is_term_resized(rows, columns):
+                curses.resizeterm(rows, columns)
+                code = curses.KEY_RESIZE
             if code == curses.KEY_RESIZE:
                 self.stage.canvas = self._make_canvas()
                 if self.stage.canvas is None:
