@@ -55,8 +55,8 @@ _SHORT = _Short()
 
 
 def shown(value):
-    """Return a value as one short line for a message."""
-    text = _SHORT.repr(value)
+    """Return a value as one short line for a message; a path in full."""
+    text = repr(str(value)) if isinstance(value, Path) else _SHORT.repr(value)
     return " ".join(text.split()) if "\n" in text else text  # arrays take several lines
 
 

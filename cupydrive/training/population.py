@@ -172,7 +172,7 @@ def changed(spec: EnvSpec, given: dict[str, object], change: dict[str, object], 
                 f"train: {where} has {name!r}, which is no setting and no parameter.{did_you_mean(name, names)} "
                 f"There are: {', '.join(names)}"
             )
-    if given.get("resume") and not new and whose.get("algorithm") is None and whose.get("policies") is None:
+    if given.get("resume") is True and not new and whose.get("algorithm") is None and whose.get("policies") is None:
         return own  # the settings of the run that is continued
     own |= {"algorithm": None, "policies": None}
     if isinstance(policies, dict):
