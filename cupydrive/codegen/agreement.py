@@ -1,5 +1,7 @@
 """What C and Python must agree on: ``struct Batch``, and assertions in the compiled text that every struct is the same."""
 
+from typing import Any
+
 import numpy as np
 
 from cupydrive.spec import EnvSpec
@@ -22,7 +24,7 @@ def agreement(spec: EnvSpec, params: object) -> str:
         if struct == "Params" and dtype.names == ("none",):
             continue  # no float parameters: any struct will do
         same, members = [f"sizeof({struct}) == {dtype.itemsize}"], []
-        for name, (kind, offset) in dtype.fields.items():
+        for name, kind, offset in members_of(dtype):
             base = {"f4": "float", "i4": "int", "u4": "u32"}[kind.base.str[1:]]
             shape = "".join(f"[{n}]" for n in kind.shape)
             same.append(
@@ -33,26 +35,30 @@ def agreement(spec: EnvSpec, params: object) -> str:
         lines.append(f'static_assert({" && ".join(same)}, "{message}");')
     batch, groups = batch_dtype(spec, params), {g.name for g in spec.groups(params)}
     same = [f"sizeof(Batch) == {batch.itemsize}"]
-    for name in batch.names:
-        same.append(f"OFFSET_OF(Batch, {'rows.' * (name in groups)}{name}) == {batch.fields[name][1]}")
+    for name, _, offset in members_of(batch):
+        same.append(f"OFFSET_OF(Batch, {'rows.' * (name in groups)}{name}) == {offset}")
     lines.append(f'static_assert({" && ".join(same)}, "struct Batch");')
     lines.append(f'static_assert(FEW_OWN == {FEW_OWN}, "FEW_OWN: Layout.near_bytes counts with another number");')
     return "\n".join(lines)
 
 
-def state_fields(spec, params):
+def members_of(dtype: np.dtype[Any]) -> list[tuple[str, np.dtype[Any], int]]:
+    """Return name, type and offset of each member of a struct."""
+    return [(name, member[0], member[1]) for name, member in (dtype.fields or {}).items()]
+
+
+def state_fields(spec: EnvSpec, params: object) -> str:
     """Return where each member of ``State`` is, for ``kernels/drive/entries.cuh``."""
-    dtype = spec.state_dtype(params)
-    places = ((name, *dtype.fields[name][:2]) for name in dtype.names)
+    places = members_of(spec.state_dtype(params))
     fields = (f'{{"{name}", {offset}, {kind.itemsize}, {kind.base.itemsize}}}' for name, kind, offset in places)
     return f"constexpr StateField STATE_FIELDS[] = {{{', '.join(fields)}}};"
 
 
-def batch_dtype(spec, params):
+def batch_dtype(spec: EnvSpec, params: object) -> np.dtype[np.void]:
     """Return the NumPy dtype of ``struct Batch``, the one argument of every kernel; pointers are uint64."""
     pointers = "obs current_obs final_obs reward returns episode_return action action_mask active left"
     rows = np.dtype([(name, "u8") for name in pointers.split()])
-    members = [("params", spec.pack_params(params).dtype)]
+    members: list[Any] = [("params", spec.pack_params(params).dtype)]
     members += [(name, "i4") for name in ("num_envs", "first_env", "steps", "max_episode_steps")]
     members += [("inverse_horizon", "f4")]
     pointers = "seed state clock log mask terminated truncated episode_length episode_log"

@@ -33,20 +33,12 @@ ADVICE = (
         "agents are called and entries indexed: env.GROUP.reward(agent), env.GROUP.obs(agent)[entry]",
     ),
     (
-        r"call (?:of overloaded|to) '(?:min|max|clamp)\b.*ambiguous|than one instance of .*\b(?:min|max|clamp)\b",
-        "give all arguments one type: 1.0f for 1, (float)n for an int n",
-    ),
-    (
         r"deleted (?:member )?function|cannot be referenced -- it is a deleted",
         "env.team's sum, min, before and add and Random::below take integers, Random::unit a word env.random.bits(i).x",
     ),
     (
         r"inlining failed .*(?:recursive inlining|function not inlinable)",
         "a function may not call itself: write a loop",
-    ),
-    (
-        r"\bUniform4\b|\bRandom::Bits\b|['\"]Bits['\"]",
-        "env.random.uniform4(i) and bits(i) are four numbers: write .x, .y, .z or .w",
     ),
     (
         r"frame size",
@@ -75,7 +67,8 @@ def explain(unit: Unit, log: str) -> CompileError | None:
     errors = _errors(log, own_files, code)
     own = [e for e in errors if e[0] in own_files]
     structs = [e for e in errors if e[0] == AGREEMENT]
-    names, found = known_names(unit), {}
+    names = known_names(unit)
+    found: dict[str, str] = {}
     for file, number, what in structs + own or errors:
         lines = unit.files.get(file, [])
         asserted = re.search(r'"(.*)"\);$', lines[number - 1]) if file == AGREEMENT else None
@@ -123,34 +116,24 @@ def _advice(what: str, names: dict[str, str]) -> str:
     """Return how to fix a compiler's message, or an empty string; ``names``: from ``known_names``."""
     if unknown := _UNKNOWN.search(what):
         name = next(filter(None, unknown.groups()))
-        near = [
-            *get_close_matches(name, names, n=1, cutoff=0.7),
-            *get_close_matches(name.lower(), names, n=1, cutoff=0.7),
-        ]
         if advice := math_advice(name):
             return advice
-        if near and not (near[0] == name and _owner(names[name]) in what):  # else it is what the kernel has
+        if near := get_close_matches(name.lower(), names, n=1, cutoff=0.7):
             return f"did you mean {names[near[0]]}?"
     return next((advice for pattern, advice in ADVICE if re.search(pattern, what)), "")
 
 
-def _owner(written: str) -> str:
-    """Return the struct of ``env.state.x``, ``State``, of which a message would say that it lacks the member."""
-    path = written.split(".")
-    return f"{path[1].capitalize()}" if len(path) == 3 else "\0"
-
-
 def known_names(unit: Unit) -> dict[str, str]:
-    """Return how a kernel writes each name of its environment, read from the text that is generated for it."""
+    """Return how a kernel writes each name of its environment, by the name in lower case, read from the generated text."""
     agreement, sizes, tables = (
         "\n".join(unit.files.get(f"<generated/{name}.cuh>", ())) for name in ("agreement", "sizes", "tables")
     )
     constants = re.findall(r"^constexpr int (\w+) =", sizes, re.M)
-    return {
+    written = {
         **{name: f"math::{name}" for name in MATH},
-        **{name.lower(): name for name in constants},
         **{name: name for name in constants},
         **{name: f"env.table.{name}" for name in re.findall(r"^  TableArray<.*> (\w+);", tables, re.M)},
         **{name: f"env.{struct.lower()}.{name}" for struct, name in re.findall(r"decltype\((\w+)::(\w+)\)", agreement)},
         **{name: f"env.{name}" for name in re.findall(r"OFFSET_OF\(Batch, rows\.(\w+)\)", agreement)},
     }
+    return {name.lower(): words for name, words in written.items()}

@@ -48,12 +48,15 @@ REFUSED = (
     (r"\bs?rand(?=\s*\()|\bcurand(?:_|[A-Z])\w*", RANDOM),
     (r"\bprintf(?=\s*\()", 'write env.print("x = %g", x), which prints one environment on CPU and GPU'),
     (r"\bu?int(?:_fast|_least)?(?:8|16|32|64|ptr|max)_t\b", "write int, u8, u32, i64 or u64"),
-    (r"\b__(?!attribute__|builtin_(?:expect|unreachable)\b)[a-z]\w*(?=\s*\()|\b(?:_mm\d*_\w+|asm)\b", INTRINSIC),
+    (r"\b__(?!attribute__|builtin_(?:expect|unreachable)\b)[a-z]\w*(?=\s*\()", INTRINSIC),
+    (
+        r"\b(?:_mm\d*_\w+|(?:__)?asm(?:__)?|__u?int128(?:_t)?|__(?:fp|bf)16|_Float\d+x?|__float\d+|__COUNTER__)\b",
+        INTRINSIC,
+    ),
     (r"\?\s*:(?!:)", "write the middle of `a ? b : c`, which NVRTC requires"),
     (r"\bcase\b[^:;{}]*\.\.\.", "write one `case` for each value, as NVRTC requires"),
     (r"\(\s*\{(?=[^{}()]*;)", "write a function: NVRTC knows no statements in an expression"),
     (r"\{\s*\.\w+\s*=", "write members in their order, without names, as NVRTC requires"),
-    (r"\b(?:__u?int128(?:_t)?|__fp16|__bf16|_Float\d+x?|__float\d+|__asm(?:__)?|__COUNTER__)\b", INTRINSIC),
     (
         r"\b(?:static|thread_local)\b"
         r"(?![^;={}()\[\]]*\b(?:const|constexpr|operator|struct|class|union)\b)[^;={}()\[\]]*(?=[;={\[])",
@@ -93,13 +96,14 @@ def _mistakes(text: str, code: str) -> Iterator[tuple[int, str, str]]:
     for match in _LIBRARY.finditer(code):
         yield match.start(), match[0].strip(), math_advice(match[1] or "") or NO_LIBRARY
     for match in _BARE.finditer(code):
-        # A function of this name in the kernel itself is the author's own: its type stands before it.
-        if not re.search(rf"{_TYPES}\s+{match[1]}\s*\(|\busing\b[^;]*\b(?:{match[1]}|math)\s*;", code):
+        if not _is_own(match[1], code):
             yield match.start(), match[1], math_advice(match[1])
     for pattern, advice in REFUSED:
         for match in re.finditer(rf"(?<![\w.:])(?<!->)(?:{pattern})", code):
-            if advice is not STATE or not _CONSTANT.search(code, 0, match.start()):
-                yield match.start(), match[0].strip(), advice
+            found = match[0].strip()
+            constant = advice is STATE and _CONSTANT.search(code, 0, match.start())
+            if not constant and not (found.isidentifier() and _is_own(found, code)):
+                yield match.start(), found, advice
     for match in _GLOBAL.finditer(_outside_braces(code)):
         yield match.start(1), match[1], STATE
     include = re.search(r'^[ \t]*#[ \t]*include[ \t]+"drive/env\.cuh"', text, re.M)
@@ -110,6 +114,13 @@ def _mistakes(text: str, code: str) -> Iterator[tuple[int, str, str]]:
         if not re.search(r"\bdouble\b", lines[code.count("\n", 0, match.start())]):
             advice = f"it is a double: write {match[0].rstrip('lL')}f, or name `double` in the same line"
             yield match.start(), match[0], advice
+
+
+def _is_own(name: str, code: str) -> bool:
+    """Return whether the kernel itself defines a function or a type of this name."""
+    function = rf"(?:{_TYPES}|\bDEVICE\b[\w\s]*)\s+{name}\s*\("
+    kind = rf"\busing\s+{name}\s*=|\busing\b[^;]*\b(?:{name}|math)\s*;|\btypedef\b[^;]*\b{name}\s*;"
+    return re.search(f"{function}|{kind}", _DIRECTIVE.sub(_blank, code)) is not None
 
 
 def math_advice(name: str) -> str:
@@ -128,11 +139,6 @@ def code_only(text: str) -> str:
     return _NOT_CODE.sub(_blank, text)
 
 
-def prints(kernel: str) -> bool:
-    """Return whether a kernel's text calls ``env.print``."""
-    return re.search(r"\.print\s*\(", code_only(kernel)) is not None
-
-
 def _outside_braces(code: str) -> str:
     """Return ``code`` with directives and braces blanked, each brace to a semicolon."""
     code = _DIRECTIVE.sub(_blank, code)
@@ -141,7 +147,7 @@ def _outside_braces(code: str) -> str:
     return code
 
 
-def _blank(match: re.Match) -> str:
+def _blank(match: re.Match[str]) -> str:
     return re.sub(r"[^\n]", " ", match[0])
 
 

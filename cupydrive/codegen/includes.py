@@ -1,6 +1,7 @@
 """Pastes files into a unit, those of the package once, with ``#line`` marks by which compilers name the real file and line."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from cupydrive.errors import SpecError
@@ -21,13 +22,20 @@ def shown_path(path: Path) -> str:
     return printable(Path("kernels") / path.relative_to(KERNELS) if path.is_relative_to(KERNELS) else path)
 
 
-def _mark(number, shown):
+def _mark(number: int, shown: str) -> str:
     """Return the directive that makes the next line line ``number`` of the file ``shown``."""
     escaped = shown.replace("\\", r"\\").replace('"', r"\"")
     return f'#line {number} "{escaped}"'
 
 
-def paste(line, texts, files, kernel_name, file=None, within=()):
+def paste(
+    line: str,
+    texts: Mapping[str | Path, str],
+    files: dict[str, list[str]],
+    kernel_name: str,
+    file: Path | None = None,
+    within: tuple[str, ...] = (),
+) -> str:
     """Return ``line``, or the text that it includes; its lines are kept in ``files``.
 
     A file of the package is pasted once, an author's each time, unless it says ``#pragma once``: it may hold data, or make of
@@ -46,16 +54,15 @@ def paste(line, texts, files, kernel_name, file=None, within=()):
     own = file if name == "kernel" else header if header in texts else None  # the author's file that is pasted
     if name in texts:
         shown, text = kernel_name if name == "kernel" else f"<{name}>", texts[name]
-    elif own:
+    elif own is not None:
         shown, text = shown_path(own), texts[own]
-    else:
-        if not path.is_file():
-            there = "; a kernel that is text has none" if file is None else f" as {shown_path(header)}"
-            raise SpecError(
-                f"{kernel_name if file is None else shown_path(file)}: there is no file to include named {name!r}. A header of "
-                f"your own lies beside the file that includes it{there}; headers of the package lie in {KERNELS}"
-            )
+    elif path.is_file():
         shown, text = shown_path(path), path.read_text(encoding="utf-8")
+    else:
+        raise SpecError(
+            f"{kernel_name if file is None else shown_path(file)}: there is no file to include named {name!r}. A header of "
+            f"your own lies beside the file that includes it; a kernel that is text has none. The package's lie in {KERNELS}"
+        )
     if shown in within or (shown in files and (not own or ONCE.search(text))):
         return ""
     source = text.splitlines()

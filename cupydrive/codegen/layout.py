@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Self
 
 from cupydrive.codegen.agreement import FEW_OWN
 from cupydrive.errors import SpecError
+from cupydrive.spec import EnvSpec, Group
 
 
 class Observations(StrEnum):
@@ -40,33 +42,25 @@ class Layout:
     observations: Observations = Observations.SHARED
     half_obs: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         powers = {2**k for k in range(11)}
         most = 1024 // self.team if self.team in powers and self.team <= WARP else 1
         # Powers of two, or a block's last warp would wait for lanes that do not exist.
         if self.team not in powers or self.envs_per_block not in powers or self.envs_per_block > most:
             given = f"team = {self.team}, envs_per_block = {self.envs_per_block}"
             raise SpecError(f"{given}: expected powers of two with at most 1024 threads, and 1 for teams above {WARP}")
-        if not isinstance(self.observations, Observations):
-            ways = ", ".join(f"Observations.{way.name}" for way in Observations)
-            raise SpecError(f"observations = {self.observations!r}; it must be one of {ways}")
-        if self.observations is Observations.WARP_COPY and (self.team > 1 or self.envs_per_block % 32):
-            raise SpecError(
-                f"team = {self.team}, envs_per_block = {self.envs_per_block}: a warp copies observations of teams of 1, "
-                "and a block must have whole warps of 32"
-            )
 
     @property
-    def threads(self):
+    def threads(self) -> int:
         """Threads of a block."""
         return self.team * self.envs_per_block
 
     @property
-    def block_envs(self):
+    def block_envs(self) -> int:
         """Environments of a block."""
         return self.envs_per_block
 
-    def near_bytes(self, spec, params):
+    def near_bytes(self, spec: EnvSpec, params: object) -> int:
         """Return the bytes that one environment keeps in a block's memory, ``struct Shared`` and padding not counted.
 
         A team of one has its state and rows in registers, or on the stack.
@@ -78,12 +72,12 @@ class Layout:
         rows = sum(g.count * (4 + 4 * g.heads + self._kept_bytes(g)) for g in groups)
         return spec.state_dtype(params).itemsize * self.state_near + rows * self.rows_near + obs
 
-    def _kept_bytes(self, g):
+    def _kept_bytes(self, g: Group) -> int:
         """Return the bytes of an agent's return and of what its next actions are drawn from, if not in registers."""
         own = fits_bytes(g) and max(g.heads, -(-g.count // self.team)) <= FEW_OWN
         return 0 if own else 4 + (4 if fits_bytes(g) else 16) * g.heads
 
-    def fit(self, spec, params, limit):
+    def fit(self, spec: EnvSpec, params: object, limit: int) -> Self:
         """Return this layout with as much near as ``limit`` bytes hold: observation goes first, state last.
 
         Near observations of several agents, of one thread, leave by their warp if there is a whole one.
@@ -110,23 +104,17 @@ class PlayLayout(Layout):
     crews: int = 1
     warps: int = 1
 
-    def __post_init__(self):
-        super().__post_init__()
-        alone = self.team > WARP
-        if self.team * self.envs_per_block > max(WARP, self.team) or (alone and self.crews * self.warps > 1):
-            raise SpecError(f"{self}: a crew has a warp's threads that step, or is one larger team, a block of its own")
-
     @property
-    def threads(self):
+    def threads(self) -> int:
         """Threads of a block."""
         return self.crews * max(WARP * self.warps, self.team)
 
     @property
-    def block_envs(self):
+    def block_envs(self) -> int:
         """Environments of a block."""
         return self.crews * self.envs_per_block
 
 
-def fits_bytes(g):
+def fits_bytes(g: Group) -> bool:
     """Return whether an action of ``g`` is known when it is drawn, and fits in a byte."""
     return not g.continuous and not g.mask and max(g.sizes) <= 256

@@ -5,36 +5,39 @@ So it shows in a notebook, where neither the C library's output nor a GPU's goes
 
 import re
 import struct
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+
+from cupydrive.protocols import Executor
 
 HEADER = np.dtype([("env", "i4"), ("used", "i4"), ("lost", "i4")])  # of struct Printed
 BYTES = 65536  # of its text: PRINT_BYTES
 FORMATS = {"f": "f", "i": "q", "u": "Q"}  # how `struct` reads a value of each type
-# A conversion of printf; Python knows no length, such as ll, and no other conversions that make sense here.
-CONVERSION = re.compile(r"%(?P<flags>[-+ #0]*\d*(?:\.\d+)?)(?:hh|h|ll|l|z)?(?P<type>[diuoxXeEfFgGc%])")
+# The length of a conversion of printf, such as ll, which Python does not know.
+LENGTH = re.compile(r"%([-+ #0-9.]*)(?:hh|h|ll|l|z)(?=[diuoxX])")
 
 
 class Printer:
     """The memory that one batch's kernels print to.
 
     Args:
-        executor: Of the batch.
-        name: Of the environment.
+        executor: Executor of the batch.
+        name: Name of the environment.
     """
 
-    def __init__(self, executor, name):
+    def __init__(self, executor: Executor, name: str) -> None:
         self.executor, self.name = executor, name
         self.memory = executor.allocate((HEADER.itemsize + BYTES,), np.uint8)
         self.choose(None)
 
-    def choose(self, env):
-        """Let environment ``env`` print, or none (None); lines that nobody has read are dropped."""
+    def choose(self, env: int | None) -> None:
+        """Let environment ``env`` print, or none (None); unread lines are dropped."""
         self.env = env
         head = np.array([-1 if env is None else env, 0, 0], np.int32)
         self.executor.put(self.memory[: HEADER.itemsize], head.view(np.uint8))
 
-    def show(self):
+    def show(self) -> None:
         """Print the lines since the last call; on a GPU this waits for the launches before it.
 
         While a CUDA graph is captured nothing can be read: its lines appear after the next launch outside of it.
@@ -54,7 +57,7 @@ class Printer:
         self.choose(self.env)
 
 
-def lines(text):
+def lines(text: bytes) -> Iterator[tuple[int, str]]:
     """Yield pairs (elapsed, line) of the bytes that a kernel has written."""
     at = 0
     while at < len(text):
@@ -69,21 +72,9 @@ def lines(text):
         yield elapsed, formatted(form, values)
 
 
-def formatted(form: str, values: list) -> str:
-    """Return ``form`` filled in as printf would; where it has another number of conversions, the values follow it."""
-    if sum(match["type"] != "%" for match in CONVERSION.finditer(form)) != len(values):
+def formatted(form: str, values: Sequence[float]) -> str:
+    """Return ``form`` filled in as printf would; if the values do not fit its conversions, they follow it."""
+    try:
+        return (LENGTH.sub(r"%\1", form) % tuple(values)).rstrip("\n")
+    except (TypeError, ValueError, OverflowError):
         return " ".join([form, *map(str, values)])
-    rest = iter(values)
-
-    def fill(match):
-        kind = {"u": "d", "i": "d"}.get(match["type"], match["type"])
-        if kind == "%":
-            return "%"
-        value = next(rest)
-        if kind not in "doxXc":
-            return f"%{match['flags']}{kind}" % value
-        if not np.isfinite(value):  # a float where the format wants an integer
-            return f"{value}"
-        return f"%{match['flags']}{kind}" % (int(value) & 255 if kind == "c" else int(value))
-
-    return CONVERSION.sub(fill, form).rstrip("\n")

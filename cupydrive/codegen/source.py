@@ -5,19 +5,24 @@ needed, and a cache keyed by the text cannot serve a stale kernel after a header
 """
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Self
 
 import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
 
 from cupydrive.codegen.agreement import agreement, state_fields
-from cupydrive.codegen.dialect import check_dialect, code_only, prints
+from cupydrive.codegen.dialect import check_dialect, code_only
 from cupydrive.codegen.includes import KERNELS, paste, shown_path
-from cupydrive.codegen.layout import Layout, Observations, fits_bytes
+from cupydrive.codegen.layout import Layout, Observations, PlayLayout, fits_bytes
 from cupydrive.errors import SpecError
 from cupydrive.inputs.kernels import as_text, read_kernel
-from cupydrive.spec import EnvSpec, constant_params
+from cupydrive.inputs.tables import Table
+from cupydrive.spec import EnvSpec, Group, constant_params
 
 FEW_HEADS = 8
 
@@ -38,22 +43,22 @@ class Unit:
     headers: tuple[str, ...] = ()
 
     @property
-    def prints(self):
+    def prints(self) -> bool:
         """Whether the kernel prints."""
         return "#define PRINTS 1\n" in self.text
 
     @property
-    def architecture_specific(self):
+    def architecture_specific(self) -> bool:
         """Whether the kernel has instructions that one architecture of GPUs has alone."""
         return "#define ARCHITECTURE_SPECIFIC 1\n" in self.text
 
-    def of_members(self):
+    def of_members(self) -> Self:
         """Return the unit whose kernels take the arguments of several members: ``drive/backend/cuda_launch.cuh``."""
         return replace(self, name=f"{self.name}_of_members", text=f"#define MANY_CALLS 1\n{self.text}")
 
 
 @lru_cache(maxsize=256)
-def assemble(spec, params, layout):
+def assemble(spec: EnvSpec, params: object, layout: Layout) -> Unit:
     """Return the ``Unit`` of ``spec`` with ``params`` under ``layout``.
 
     Raises:
@@ -65,13 +70,13 @@ def assemble(spec, params, layout):
 
 
 @lru_cache(maxsize=64)
-def assemble_play(spec, params, layout, policies):
+def assemble_play(spec: EnvSpec, params: object, layout: PlayLayout, policies: str) -> Unit:
     """Return the ``Unit`` of the kernel ``env_play``, in which policies play; errors as of ``assemble``.
 
     Args:
-        spec: ``EnvSpec``.
+        spec: The environment.
         params: Its parameters.
-        layout: ``PlayLayout``.
+        layout: Layout of the threads.
         policies: Generated text about them, as ``kernels/play`` reads it.
     """
     shown, texts = _texts(spec, params, layout)
@@ -80,14 +85,17 @@ def assemble_play(spec, params, layout, policies):
     return _unit(f"{spec.name}_play", ("drive/platform.cuh", "kernel", "play/play.cuh"), texts, shown, layout)
 
 
-def _texts(spec, params, layout):
+def _texts(spec: EnvSpec, params: object, layout: Layout) -> tuple[str, dict[str | Path, str]]:
     """Return the name that errors show for the kernel of ``spec``, and the texts that are pasted, by name."""
     shown, kernel = kernel_text(spec)
-    texts = (
-        {} if isinstance(spec.kernel, str) else {p: as_text(p, b) for p, b in read_kernel(kernel_path(spec)).items()}
-    )
-    headers = list(texts.items())[1:]
-    own = "\n".join([kernel, *(text for _, text in headers)])
+    texts: dict[str | Path, str] = {}
+    headers = {}
+    if not isinstance(spec.kernel, str):
+        path = kernel_path(spec)
+        read = {p: as_text(p, content) for p, content in read_kernel(path).items()}
+        headers = {p: text for p, text in read.items() if p != path}
+        texts.update(read.items())
+    own = "\n".join([kernel, *headers.values()])
     code = code_only(own)
     for part, text in (
         (r"\bstruct\s+Params\b", "struct Params { float ...; };"),
@@ -100,10 +108,10 @@ def _texts(spec, params, layout):
         if not re.search(part, own if "#include" in part else code):
             raise SpecError(f"{shown}: the kernel must have `{text}`")
     check_dialect(spec.name, shown, kernel)
-    for path, text in headers:
-        check_dialect(spec.name, shown_path(path), text)
+    for header, text in headers.items():
+        check_dialect(spec.name, shown_path(header), text)
     texts |= {
-        "generated/sizes.cuh": _sizes(spec, params, layout, own),
+        "generated/sizes.cuh": _sizes(spec, params, layout, code),
         "generated/groups.cuh": _groups(spec.groups(params)),
         "generated/log.cuh": _log(spec.metrics),
         "generated/tables.cuh": _tables(spec.declared_tables(params)),
@@ -115,7 +123,7 @@ def _texts(spec, params, layout):
 
 
 @lru_cache(maxsize=64)
-def assemble_file(path, constants=(), spaces="", team=1):
+def assemble_file(path: str, constants: tuple[tuple[str, int], ...] = (), spaces: str = "", team: int = 1) -> Unit:
     """Return the ``Unit`` of ``kernels/PATH.cu``, a kernel of rows or words: one team per element.
 
     Args:
@@ -132,40 +140,43 @@ def assemble_file(path, constants=(), spaces="", team=1):
         "#define OBS_HALF 0",
     ]
     sizes += [f"constexpr int {key} = {int(value)};" for key, value in constants]
-    texts = {"generated/sizes.cuh": "\n".join(sizes), "generated/spaces.cuh": spaces}
+    texts: dict[str | Path, str] = {"generated/sizes.cuh": "\n".join(sizes), "generated/spaces.cuh": spaces}
     return _unit(path.split("/")[1], ("drive/platform.cuh", f"{path}.cu"), texts, f"kernels/{path}.cu", layout)
 
 
-def _unit(name, parts, texts, shown, layout):
-    files, own = {}, [path for path in texts if isinstance(path, Path)]
+def _unit(name: str, parts: Sequence[str], texts: Mapping[str | Path, str], shown: str, layout: Layout) -> Unit:
+    own = [path for path in texts if isinstance(path, Path)]
+    files: dict[str, list[str]] = {}
     file = next(iter(own), None)
     text = "\n".join(paste(f'#include "{part}"', texts, files, shown, file) for part in parts) + "\n"
     kernels = re.findall(r"^KERNEL(?:_OF_STEPS|_OF_CREWS|_AHEAD)?\((\w+)", text, re.M)
     return Unit(name, text, shown, files, layout, tuple(kernels), tuple(map(shown_path, own[1:])))
 
 
-def kernel_text(spec):
+def kernel_text(spec: EnvSpec) -> tuple[str, str]:
     """Return the name that errors show for the kernel of ``spec``, and its text."""
     if isinstance(spec.kernel, str):
         return f"<kernel of {spec.name}>", spec.kernel
     path = kernel_path(spec)
     if not path.is_file():
         raise SpecError(
-            f"{spec.name}: there is no kernel file {path}. Give the EnvSpec kernel=, a text or a Path, or in a notebook write "
-            f"it into a cell: %%cuda_env {spec.name}"
+            f"{spec.name}: there is no kernel file {path}. Write it, or pass kernel= to the EnvSpec; "
+            f"in a notebook, begin a cell with %%cuda_env {spec.name}"
         )
     return shown_path(path), as_text(path, path.read_bytes())
 
 
 def kernel_path(spec: EnvSpec) -> Path:
     """Return the path of the kernel of ``spec``, which is no text."""
-    return Path(spec.kernel).expanduser() if spec.kernel is not None else KERNELS / "envs" / f"{spec.name}.cu"
+    kernel = spec.kernel
+    return Path(kernel).expanduser() if isinstance(kernel, str | Path) else KERNELS / "envs" / f"{spec.name}.cu"
 
 
-def _sizes(spec, params, layout, kernel):
+def _sizes(spec: EnvSpec, params: object, layout: Layout, code: str) -> str:
     """Return the constants of this environment: layout, sizes, groups, metrics."""
     groups = spec.groups(params)
-    has_shared, has_cache = (re.search(rf"\bstruct\s+{name}\b", kernel) is not None for name in ("Shared", "Cache"))
+    has_shared, has_cache = (re.search(rf"\bstruct\s+{name}\b", code) is not None for name in ("Shared", "Cache"))
+    prints = re.search(r"\.print\s*\(", code) is not None
     lines = [
         f"#define TEAM {layout.team}",
         f"#define ENVS_PER_BLOCK {layout.envs_per_block}",
@@ -177,7 +188,7 @@ def _sizes(spec, params, layout, kernel):
         f"#define HAS_SHARED {int(has_shared)}",
         f"#define HAS_CACHE {int(has_cache)}",
         f"#define HAS_TABLES {int(bool(spec.declared_tables(params)))}",
-        f"#define PRINTS {int(prints(kernel))}",
+        f"#define PRINTS {int(prints)}",
         f"#define ONE_AGENT {int(spec.one_agent(params))}",
         f"#define HORIZON_ENDS_TASK {'true' if spec.horizon == 'task' else 'false'}",
         f"constexpr bool HAS_METRICS = {str(bool(spec.metrics)).lower()};",
@@ -194,7 +205,7 @@ def _sizes(spec, params, layout, kernel):
     return "\n".join(lines)
 
 
-def _log(metrics):
+def _log(metrics: Mapping[str, str]) -> str:
     """Return ``struct Log`` of metrics {name: "int" or "float"} in C, and ``each_count``, which visits its integers."""
     members = metrics or {"none": "int"}
     counts = [f"  visit(log.{name});" for name, kind in members.items() if kind == "int"]
@@ -210,7 +221,7 @@ def _log(metrics):
     )
 
 
-def _tables(tables):
+def _tables(tables: Sequence[Table]) -> str:
     """Return ``struct Table`` in C: one read-only array for each ``Table``."""
     if not tables:
         return ""
@@ -223,7 +234,7 @@ def _tables(tables):
     return "\n".join([*lines, "};"])
 
 
-def _groups(groups):
+def _groups(groups: Sequence[Group]) -> str:
     """Return a struct of each group in C, one of each for a template, and ``each_group``, which calls something for each."""
     first = [sum(g.count for g in groups[:k]) for k in range(len(groups))]
     lines = [
@@ -243,7 +254,7 @@ def _groups(groups):
     return "\n".join(lines)
 
 
-def _group(g, first_agent):
+def _group(g: Group, first_agent: int) -> str:
     """Return the struct of one group in C: its sizes, and how to read and draw its actions."""
     lines = [
         f"struct {g.name}_group {{",
@@ -279,7 +290,7 @@ def _group(g, first_agent):
     return "\n".join([*lines, "};"])
 
 
-def pick_int(values):
+def pick_int(values: Sequence[int]) -> str:
     """Return what a C function of ``head`` does that returns one of these ints."""
     stretches = _stretches(values)
     if len(set(values)) == 1 or len(values) <= FEW_HEADS or len(stretches) > FEW_HEADS:
@@ -290,9 +301,9 @@ def pick_int(values):
     return " ".join(f"{end}return {line};" for end, line in zip(ends, lines, strict=True))
 
 
-def _stretches(values):
+def _stretches(values: Sequence[int]) -> list[tuple[int, int, int]]:
     """Return (first head, its value, step) of each stretch of heads over which ints grow by equal steps."""
-    found = []
+    found: list[tuple[int, int, int]] = []
     for head, value in enumerate(values):
         if found:
             first, start, step = found[-1]
@@ -305,40 +316,42 @@ def _stretches(values):
     return found
 
 
-def pick_float(values):
+def pick_float(values: Iterable[float]) -> str:
     """Return what a C function of ``head`` does that returns one of these floats."""
     return _pick("float", [f"{float(x)!r}f" for x in values])
 
 
-def _pick(kind, values):
+def _pick(kind: str, values: Sequence[str]) -> str:
     if len(set(values)) == 1:
         return f"(void)head; return {values[0]};"
     return f"constexpr {kind} of_head[] = {{{', '.join(values)}}}; return of_head[head];"
 
 
-def column_words(words):
+def column_words(words: Sequence[int]) -> str:
     """Return the C function ``column_words`` of a row's 4-byte words in each of several arrays."""
     return f"DEVICE int column_words(int head) {{ {pick_int(words)} }}"
 
 
-def head_sizes(sizes):
+def head_sizes(sizes: Sequence[int]) -> str:
     """Return the C function ``head_size`` of discrete heads with these numbers of choices."""
     return f"DEVICE int head_size(int head) {{ {pick_int(sizes)} }}"
 
 
-def box_bounds(space):
+def box_bounds(space: spaces.Box) -> str:
     """Return the C functions ``box_low`` and ``box_span`` of a bounded Box of one dimension."""
     bounds = {"box_low": space.low, "box_span": space.high - space.low}
     return "\n".join(f"DEVICE float {name}(int head) {{ {pick_float(values)} }}" for name, values in bounds.items())
 
 
-def sample_action(group, words, head, mask=None):
+def sample_action(
+    group: Group, words: NDArray[np.uint32], head: int, mask: NDArray[np.bool_] | None = None
+) -> NDArray[np.int32] | NDArray[np.float32]:
     """Return int32 or float32 actions of one head from uint32 ``words``: ``sample`` of the group's space in C.
 
     Args:
-        group: ``Group``.
+        group: The group.
         words: uint32 array.
-        head: Head.
+        head: Number of the head.
         mask: (*shape of words, choices of all heads) bool, what is allowed, or None: everything.
     """
     if mask is not None:

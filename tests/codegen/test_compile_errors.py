@@ -72,8 +72,8 @@ PARAMS = "point: struct Params must be as in Python: { float strength; float dra
         (MOVE, "s.x += env.v;", "did you mean env.state.v?"),
         (MOVE, "s.x += env.points.action(i);", "did you mean env.point?"),
         (MOVE, "env.point.reward[i] = s.x;", "agents are called and entries indexed"),
-        (MOVE, "float u = env.random.uniform4(i);", "write .x, .y, .z or .w"),
-        (MOVE, "s.x = math::clamp(s.x, 0, 1);", "give all arguments one type"),
+        (MOVE, "float u = env.random.uniform4(i);", ""),
+        (MOVE, "s.x = math::clamp(s.x, 0, 1);", ""),
         (MOVE, "env.point.mask(0, 0) = 1;", "this group writes masks"),
         (MOVE, "env.point.left(i) = 0;", "this group says who leaves"),
     ],
@@ -162,13 +162,17 @@ def test_a_kernel_must_have_its_functions(old, new):
             "struct Way { static constexpr int N = 3; static DEVICE int of(int n = N) { return n; } };\n"
             "static DEVICE float round(float x) { return 0.5f * x; }\nconstexpr float HALF = 0.5f;\n"
             "#define KEPT \\\n  int calls\ntemplate <class T> DEVICE T same(T x) { T kept = x; return kept; }\n"
-            "DEVICE float half(float x) { return round(x); }\nDEVICE bool step",
+            "typedef u32 uint32_t;\nDEVICE uint32_t calloc(uint32_t n) { return n; }\n"
+            "DEVICE float rand() { return (float)calloc(3u); }\n"
+            "DEVICE float half(float x) { return round(x) + rand(); }\nDEVICE bool step",
         ),
     ],
 )
 def test_right_kernels_are_left_alone(old, right):
     spec = broken(old, right)
     HostExecutor().load(spec, spec.make_params())
+    code, log = compiled(assemble(spec, spec.make_params(), Layout(1, 32)), 90)
+    assert code == 0, log
 
 
 @pytest.mark.full
