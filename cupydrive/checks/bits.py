@@ -1,11 +1,13 @@
 """Bit for bit: executors, thread counts, team sizes and the two ways to step, against each other."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import numpy as np
 
-from cupydrive.checks.answers import require_states
+from cupydrive.checks.reference import Reference
 from cupydrive.checks.report import BOUNDS, DEVICES, GPU_TEAMS, PATHS, TEAM_RULES, TEAMS, THREADS, Report
 from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.source import assemble
@@ -14,7 +16,8 @@ from cupydrive.executors.host import HostExecutor, TeamFault
 from cupydrive.executors.nvrtc import compile_for_gpu
 from cupydrive.protocols import Executor
 from cupydrive.simulation.batch import Batch
-from cupydrive.spec import EnvSpec
+from cupydrive.simulation.buffers import Buffers
+from cupydrive.spec import EnvSpec, Group
 
 FREE_STEPS = 1000  # of the comparison between CPU and GPU
 STEP_ENTRIES = 200_000  # of observations that it compares after one step, at most, unless four environments have more
@@ -36,13 +39,13 @@ def try_gpu_compiler(report: Report, spec: EnvSpec, params: object) -> None:
         report.fault(part, "kernel", "; ".join(line.strip() for line in str(error).splitlines()))
 
 
-def put(batch, **arrays):
+def put(batch: Batch, **arrays: np.ndarray) -> None:
     """Write NumPy arrays into a batch's own."""
     for name, values in arrays.items():
         batch.executor.put(getattr(batch, name), values)
 
 
-def launch_step(batch, actions):
+def launch_step(batch: Batch, actions: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Step ``batch`` with NumPy actions by group and return what it wrote, as NumPy arrays."""
     arrays = [batch.executor.allocate(actions[g.name].shape, g.action_dtype) for g in batch.groups]
     for array, g in zip(arrays, batch.groups, strict=True):
@@ -52,9 +55,9 @@ def launch_step(batch, actions):
     return fetch(batch, written)
 
 
-def fetch(batch, buffers):
+def fetch(batch: Batch, buffers: Buffers) -> dict[str, Any]:
     """Return NumPy copies of ``buffers``, dictionaries by group and all."""
-    out = {}
+    out: dict[str, Any] = {}
     for name, value in vars(buffers).items():
         if isinstance(value, dict):
             out[name] = {key: batch.executor.get(array) for key, array in value.items()}
@@ -64,7 +67,16 @@ def fetch(batch, buffers):
     return out
 
 
-def trajectory(spec, params, device, seed, n, steps, layout=None, states=None):
+def trajectory(
+    spec: EnvSpec,
+    params: object,
+    device: Executor,
+    seed: int,
+    n: int,
+    steps: int,
+    layout: Layout | None = None,
+    states: np.ndarray | None = None,
+) -> dict[str, np.ndarray]:
     """Return all bits of ``steps`` random steps in one launch: arrays by name.
 
     What the kernel keeps for speed alone is filled with other bytes in each call: no result may depend on it.
@@ -78,7 +90,7 @@ def trajectory(spec, params, device, seed, n, steps, layout=None, states=None):
     return flatten(out, batch)
 
 
-def flatten(out: dict, batch: Batch) -> dict[str, np.ndarray]:
+def flatten(out: Mapping[str, Any], batch: Batch) -> dict[str, np.ndarray]:
     """Return the arrays of one or more steps and of the batch's state by name; rows that are unspecified are set to 0."""
     over = out["terminated"] | out["truncated"]
     arrays = named({**out, **batch.get_state()})
@@ -90,9 +102,9 @@ def flatten(out: dict, batch: Batch) -> dict[str, np.ndarray]:
     return arrays
 
 
-def named(out: dict) -> dict[str, np.ndarray]:
+def named(out: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return arrays by name, those of a dictionary or of a struct as ``"name.key"``."""
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     for name, value in out.items():
         if isinstance(value, dict):
             arrays |= named({f"{name}.{key}": array for key, array in value.items()})
@@ -103,11 +115,10 @@ def named(out: dict) -> dict[str, np.ndarray]:
     return arrays
 
 
-def draw_states(spec, params, device, rng, n):
+def draw_states(spec: EnvSpec, params: Any, device: Executor, rng: np.random.Generator, n: int) -> np.ndarray:
     """Return n states to start from: those of ``spec.sample``, or what some random steps of the kernel have reached."""
     if spec.sample is not None:
-        states = require_states(spec, params, "sample", spec.sample(params, rng, n), n)
-        return states.astype(spec.state_dtype(params))
+        return Reference(spec, params).sample(rng, n)
     batch = Batch(spec, n, params, device, first_env=int(rng.integers(0, 2**20)))
     batch.reset(int(rng.integers(0, 2**63)))
     for _ in range(int(rng.integers(0, 2 * min(params.max_episode_steps, 20)))):
@@ -116,7 +127,7 @@ def draw_states(spec, params, device, rng, n):
     return batch.get_state()["state"]
 
 
-def axes_of(name, shape, agents):
+def axes_of(name: str, shape: tuple[int, ...], agents: int) -> Sequence[str]:
     """Return what the axes of an array that ``flatten`` has named count."""
     of_now = name.split(".")[0] in ("seed", "state", "clock", "log", "returns")  # one for all steps
     lead = ("environment",) if of_now else ("step", "environment")
@@ -126,15 +137,23 @@ def axes_of(name, shape, agents):
     return (*lead, "agent" if inner[:1] == (agents,) else "index", *["index"] * len(inner))
 
 
-def compare_bits(report, part, got, want, agents, sides):
+def compare_bits(
+    report: Report,
+    part: str,
+    got: Mapping[str, np.ndarray],
+    want: Mapping[str, np.ndarray],
+    agents: int,
+    sides: tuple[str, str],
+) -> None:
     """Compare two trajectories bit for bit; ``sides`` says what each of them is."""
     # Ends first: after another end everything differs.
     for name in sorted(got, key=lambda name: name not in ("terminated", "truncated")):
         array = got[name]
-        report.identical(part, name, array, want[name], axes=axes_of(name, array.shape, agents), sides=sides)
+        axes = axes_of(name, array.shape, agents)
+        report.compare(part, name, array, want[name], bits=True, axes=axes, sides=sides)
 
 
-def compare_paths(report: Report, spec: EnvSpec, params: object, device: Executor, rng: np.random.Generator) -> None:
+def compare_paths(report: Report, spec: EnvSpec, params: Any, device: Executor, rng: np.random.Generator) -> None:
     """Compare T steps in one launch with T launches of one step, given the same actions, bit for bit.
 
     The second rollout begins in the middle of four steps, whose actions are drawn together. Masks begin with random bits: what
@@ -158,14 +177,16 @@ def compare_paths(report: Report, spec: EnvSpec, params: object, device: Executo
         compare_bits(report, f"{device.name}: {PATHS}", flatten(stepped, single), flatten(rolled, fused), agents, sides)
 
 
-def stack(rows: list) -> np.ndarray | dict:
+def stack(rows: list[Any]) -> Any:
     """Stack arrays, or dictionaries of arrays, along a new first axis of steps."""
     if isinstance(rows[0], dict):
         return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
     return np.stack(rows)
 
 
-def compare_teams(report, spec, params, executors, rng):
+def compare_teams(
+    report: Report, spec: EnvSpec, params: Any, executors: Mapping[str, Executor], rng: np.random.Generator
+) -> None:
     """Compare thread counts, teams of threads and the GPU's team sizes with a team of one, bit for bit."""
     agents = sum(g.count for g in spec.groups(params))
     seed = int(rng.integers(0, 2**63))
@@ -177,47 +198,45 @@ def compare_teams(report, spec, params, executors, rng):
         n, steps = max(4, min(40, 300 // agents)), 6
         short = replace(params, max_episode_steps=4)
         states = draw_states(spec, short, HostExecutor(threads=1), rng, n)
-        part, team = f"cpu: {TEAMS}", team_of_threads(agents)
-        sides = (f"a team of {team.team_threads}", "a team of one")
         one = trajectory(spec, short, HostExecutor(threads=1), seed, n, steps, states=states)
-        try:
-            teamed = trajectory(spec, short, team, seed, n, steps, states=states)
-            compare_bits(report, part, teamed, one, agents, sides)
-        except TeamFault as fault:
-            report.fault(f"cpu: {TEAM_RULES}", fault.rule, fault, rule=True)
-        part = f"cpu: {BOUNDS}"
-        try:
-            guarded = trajectory(spec, short, HostExecutor(debug=True), seed, n, steps, states=states)
-            compare_bits(report, part, guarded, one, agents, ("bounds-checked", "fast"))
-        except KernelFault as fault:
-            report.fault(part, "bounds", fault, rule=True)
+        team = team_of_threads(agents)
+        for part, device, sides in (
+            (TEAMS, team, (f"a team of {team.team_threads}", "a team of one")),
+            (BOUNDS, HostExecutor(debug=True), ("bounds-checked", "fast")),
+        ):
+            try:
+                other = trajectory(spec, short, device, seed, n, steps, states=states)
+                compare_bits(report, f"cpu: {part}", other, one, agents, sides)
+            except TeamFault as fault:
+                report.fault(f"cpu: {TEAM_RULES}", fault.rule, fault, rule=True)
+            except KernelFault as fault:
+                report.fault(f"cpu: {part}", "bounds", fault, rule=True)
     if "cuda" in executors:
-        device = executors["cuda"]
         n, steps = TEAM_ENVS, 1 + 3000 // max(100, agents)
-        want = trajectory(spec, params, device, seed, n, steps)
+        want = trajectory(spec, params, executors["cuda"], seed, n, steps)
         for layout in team_layouts(spec, params):
-            got = trajectory(spec, params, device, seed, n, steps, layout)
+            got = trajectory(spec, params, executors["cuda"], seed, n, steps, layout)
             compare_bits(report, f"cuda: {GPU_TEAMS}", got, want, agents, (f"a team of {layout.team}", "the default"))
 
 
-def team_of_threads(agents):
+def team_of_threads(agents: int) -> HostExecutor:
     """Return the executor whose team of threads is compared with a team of one."""
     return HostExecutor(team_threads=8 if agents > 4 else 4)
 
 
-def team_layouts(spec, params):
+def team_layouts(spec: EnvSpec, params: object) -> list[Layout]:
     """Return the layouts of a GPU that are compared with the one it chooses."""
     layouts = (Layout(team, 1 if team > 32 else 64 // team) for team in (1, 4, 32, 128))
     return [layout.fit(spec, params, 100_000) for layout in layouts]
 
 
-def device_envs(groups):
+def device_envs(groups: Sequence[Group]) -> int:
     """Return how many environments the comparison between CPU and GPU has: fewer where they have many agents, or see much."""
     agents, entries = sum(g.count for g in groups), sum(g.count * g.obs_dim for g in groups)
     return max(4, min(1000, 1000 // agents, STEP_ENTRIES // entries))
 
 
-def compare_devices(report, spec, params, executors):
+def compare_devices(report: Report, spec: EnvSpec, params: object, executors: Mapping[str, Executor]) -> None:
     """Compare CPU and GPU over FREE_STEPS free-running steps, bit for bit, in launches of 50."""
     agents = sum(g.count for g in spec.groups(params))
     n = device_envs(spec.groups(params))
@@ -228,18 +247,3 @@ def compare_devices(report, spec, params, executors):
     for _ in range(FREE_STEPS // 50):
         cpu, cuda = (flatten(fetch(b, b.rollout(50)), b) for b in batches)
         compare_bits(report, part, cuda, cpu, agents, ("cuda", "cpu"))
-
-
-def programs(spec, params, executors, sizes):
-    """Return what the comparisons of one case load, for ``load_ahead``; ``sizes``: further numbers of environments."""
-    groups, found = spec.groups(params), {}
-    agents = sum(g.count for g in groups)
-    for device in executors.values():
-        for n in (PATH_ENVS, TEAM_ENVS, device_envs(groups), *sizes):
-            found[device, device.layout(spec, params, n)] = None
-    if "cpu" in executors:
-        for device in (team_of_threads(agents), HostExecutor(debug=True)):
-            found[device, device.layout(spec, params)] = None
-    if "cuda" in executors:
-        found |= {(executors["cuda"], layout): None for layout in team_layouts(spec, params)}
-    return [(device, (spec, params, layout)) for device, layout in found]

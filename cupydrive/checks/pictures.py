@@ -5,7 +5,6 @@ import numpy as np
 from cupydrive.checks.bits import draw_states
 from cupydrive.checks.mistakes import own_mistake
 from cupydrive.checks.report import Report
-from cupydrive.checks.resets import RESET_ENVS
 from cupydrive.drawing.canvas import Canvas
 from cupydrive.drawing.frames import clock
 from cupydrive.errors import SpecError
@@ -15,15 +14,17 @@ from cupydrive.spec import EnvSpec
 
 DRAWING = "draw, on a small picture"
 HEURISTIC = "heuristic, on observations of a reset"
+ENVS = 67  # as many as other comparisons have: on a GPU, another number is another program
 WIDTH = 480  # pixels: with fewer, letters are left out and would not be tried
 
 
 def try_drawing(report: Report, spec: EnvSpec, params: object, device: Executor, rng: np.random.Generator) -> None:
     """Draw a state, and one with the states before it that ``trail`` asks for; an exception is a failure."""
+    if spec.draw is None:
+        return
     canvas = Canvas(WIDTH, round(WIDTH * spec.render_size[1] / spec.render_size[0]) // 2 * 2, labels=True)
-    # As many as a comparison has: on a GPU, another number is another program.
-    states = draw_states(spec, params, device, rng, RESET_ENVS)
-    for count in {1, min(spec.trail + 1, RESET_ENVS)}:
+    states = draw_states(spec, params, device, rng, ENVS)
+    for count in {1, min(spec.trail + 1, ENVS)}:
         report.tally(DRAWING, "draw").compared += 1
         canvas.clear()
         try:
@@ -36,9 +37,11 @@ def try_drawing(report: Report, spec: EnvSpec, params: object, device: Executor,
 
 def try_heuristic(report: Report, spec: EnvSpec, params: object, device: Executor, seed: int) -> None:
     """Ask the heuristic of each group for actions once; an exception is a failure."""
+    if spec.heuristic is None:
+        return
     from cupydrive.executors.interop import as_torch, heuristic_heads  # torch, which other checks do not need
 
-    batch = Batch(spec, RESET_ENVS, params, device)
+    batch = Batch(spec, ENVS, params, device)
     batch.reset(seed)
     batch.executor.synchronise()
     for g in batch.groups:

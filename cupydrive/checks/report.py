@@ -1,8 +1,10 @@
 """What a check has compared and found: prints as a table, and can be saved as JSON."""
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,17 +30,12 @@ PATHS = "fused rollout against single steps, bit for bit"
 DEVICES = "cpu against cuda"
 
 _TEAM_ADVICE = (
-    "all threads of a team run step, reset and observe. Guard what belongs to no agent by `if (env.team.leader())`, loop over "
-    "agents by `for (int i : env.team.each(n))`, and call env.team.sync(), which all threads must reach, before reading what "
-    "another thread wrote (docs/dialect.md)"
+    "guard what belongs to no agent by `if (env.team.leader())`, loop over agents by `for (int i : env.team.each(n))`, and let "
+    "all threads call env.team.sync() before one reads what another wrote (docs/dialect.md)"
 )
-_UNWRITTEN = "a second run from the same seed gives other numbers: something is read before it is written"
 ADVICE = {
-    TEAM_RULES: _TEAM_ADVICE,
-    TEAMS: _TEAM_ADVICE,
-    GPU_TEAMS: _TEAM_ADVICE,
-    THREADS: _UNWRITTEN,
-    BOUNDS: _UNWRITTEN,
+    **dict.fromkeys((TEAM_RULES, TEAMS, GPU_TEAMS), _TEAM_ADVICE),
+    **dict.fromkeys((THREADS, BOUNDS), "something is read before it is written"),
     PATHS: "only State outlives a step, and observe must write every entry of a mask",
     DEVICES: "use the functions of math::, and add floats up in one order",
 }
@@ -80,14 +77,14 @@ class Report:
 
     env: str
     devices: list[str]
-    cases: list[dict]
+    cases: list[dict[str, Any]]
     seed: int
     agent_steps: int = 0
     tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
     events: dict[str, int] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
     compared_with: str = "against the reference"
-    case: dict | None = None  # the one of ``cases`` that is being compared
+    case: dict[str, Any] | None = None  # the one of ``cases`` that is being compared
 
     def tally(self, part: str, name: str) -> Tally:
         """Return the tally of ``name`` in ``part``, made on first use."""
@@ -101,21 +98,33 @@ class Report:
         changed = ", ".join(f"{name}={shown(value)}" for name, value in self.case.items())
         return f", with {changed or 'default parameters'}"
 
-    def fault(self, part: str, name: str, fault: object, rule: bool = False) -> None:
+    def fault(self, part: str, name: str, fault: Exception | str, rule: bool = False) -> None:
         """Record the first exception that ``name`` raised in ``part``; ``rule``: the kernel breaks one, so it comes first."""
         tally = self.tally(part, name)
         if not tally.failure:
             tally.failure, tally.fault = f"{fault}{self.with_case}", rule
 
-    def count(self, events: dict[str, np.ndarray]) -> None:
+    def count(self, events: Mapping[str, np.ndarray]) -> None:
         """Add the true entries of ``events``, bool arrays by name."""
         for name, happened in events.items():
             self.events[name] = self.events.get(name, 0) + int(np.count_nonzero(happened))
 
     def compare(
-        self, part, name, got, want, *,
-        scale=None, margin=None, factor=1.0, where=None, step=None, axes=AXES, sides=("kernel", "reference"),
-    ):  # fmt: skip
+        self,
+        part: str,
+        name: str,
+        got: np.ndarray,
+        want: np.ndarray,
+        *,
+        scale: float | np.ndarray | None = None,
+        margin: np.ndarray | None = None,
+        factor: float = 1.0,
+        bits: bool = False,
+        where: np.ndarray | None = None,
+        step: np.ndarray | int | None = None,
+        axes: Sequence[str] = AXES,
+        sides: tuple[str, str] = ("kernel", "reference"),
+    ) -> None:
         """Compare two arrays (N, ...) and record the outcome.
 
         Args:
@@ -126,6 +135,7 @@ class Report:
             scale: Magnitude that the tolerance refers to. By default the comparison is exact.
             margin: How near the decisions behind a row were, of a leading part of the shape of ``got``.
             factor: Multiplies the tolerance, where roundings add up.
+            bits: Compare bit for bit; NaN equals NaN.
             where: (N,) bool, rows that count.
             step: (N,) elapsed steps, or one for all, for the message.
             axes: Names of the axes, for the message.
@@ -134,66 +144,48 @@ class Report:
         Raises:
             SpecError: If the shapes differ.
         """
-        got, want, ids = self._rows(name, got, want, where, axes, sides)
-        if scale is None:
-            equal = got == want
-            error = np.where(equal, 0.0, np.inf)
-        else:
-            with np.errstate(invalid="ignore"):  # inf less inf is NaN, which is not equal
-                error = np.abs(got.astype(np.float64) - want) / scale
-            equal = error <= TOLERANCE * factor  # False for NaN
-        near = np.zeros(len(got), bool) if margin is None else margin[ids] < TOLERANCE * factor
-        if not equal.all():  # no rounding makes a NaN
-            near = near & np.isfinite(got).reshape(*near.shape, -1).all(axis=-1)
-        self._record(part, name, got, want, equal, error, near, ids, step, axes, sides)
-
-    def identical(self, part, name, got, want, *, where=None, step=None, axes=AXES, sides=("kernel", "reference")):
-        """Compare bit for bit; NaN equals NaN. Arguments are those of ``compare``."""
-        got, want, ids = self._rows(name, got, want, where, axes, sides)
-        equal = got == want
-        if got.dtype == np.float32:
-            got, want = np.ascontiguousarray(got), np.ascontiguousarray(want)
-            equal = (got.view(np.uint32) == want.view(np.uint32)) | (np.isnan(got) & np.isnan(want))
-        near = np.zeros(len(got), bool)
-        self._record(part, name, got, want, equal, np.where(equal, 0.0, np.inf), near, ids, step, axes, sides)
-
-    def _rows(self, name, got, want, where, axes, sides):
-        """Return the rows of both arrays that count, and their indices; raise ``SpecError`` if the shapes differ."""
-        got, want = np.asarray(got), np.asarray(want)
+        got, want, tally = np.asarray(got), np.asarray(want), self.tally(part, name)
         if got.shape != want.shape:
             raise SpecError(
                 f"{self.env}: {name} has the shape {want.shape} in the {sides[1]}, expected {got.shape}: "
                 f"{', '.join(axes[: max(got.ndim, want.ndim)])}{self.with_case}"
             )
-        if where is None:
-            return got, want, np.arange(len(got))
-        return got[where], want[where], np.flatnonzero(where)
-
-    def _record(self, part, name, got, want, equal, error, near, ids, step, axes, sides):
-        """Count a comparison, and keep place and values of the first mismatch."""
-        tally = self.tally(part, name)
+        ids = np.arange(len(got)) if where is None else np.flatnonzero(where)
+        if where is not None:
+            got, want = got[where], want[where]
         if got.size == 0:
             return
+        equal = got == want
+        if bits and got.dtype == np.float32:
+            words = (np.ascontiguousarray(array).view(np.uint32) for array in (got, want))
+            equal = np.equal(*words) | (np.isnan(got) & np.isnan(want))
+        error = np.where(equal, 0.0, np.inf)
+        if scale is not None:
+            with np.errstate(invalid="ignore"):  # inf less inf is NaN, which is not equal
+                error = np.abs(got.astype(np.float64) - want) / scale
+            equal = error <= TOLERANCE * factor  # False for NaN
+        near = np.zeros(len(got), bool) if margin is None else margin[ids] < TOLERANCE * factor
+        if near.any():  # no rounding makes a NaN
+            near = near & np.isfinite(got).reshape(*near.shape, -1).all(axis=-1)
+
         by_row = equal.reshape(*near.shape, -1).all(axis=-1)
         wrong = ~by_row & ~near
         tally.compared += got.size
         tally.rows += by_row.size
         tally.excused += int(np.count_nonzero(~by_row & near))
         counted = error[by_row | wrong]
-        counted = counted[np.isfinite(counted)]
-        if counted.size:
-            tally.worst = max(tally.worst, float(counted.max()))
+        tally.worst = max(tally.worst, float(counted.max(initial=0.0, where=np.isfinite(counted))))
         if tally.failure or not wrong.any():
             return
         at = tuple(np.argwhere(~equal & wrong.reshape(*wrong.shape, *(1,) * (equal.ndim - wrong.ndim)))[0])
         first = int(ids[at[0]])
         place = [f"{axis} {i}" for axis, i in zip(axes, (first, *at[1:]), strict=False)]
         if step is not None:
-            place.append(f"step {int(step[first] if np.ndim(step) else step)}")
-        values = [f"{side} {value}" for side, value in zip(sides, digits(got[at], want[at]), strict=True)]
-        tally.failure = (
-            f"{name}: {', '.join(place)}{self.with_case}: {', '.join(values)} ({wrong.sum():,} of {wrong.size:,} rows)"
-        )
+            steps = np.asarray(step)
+            place.append(f"step {int(steps[first] if steps.ndim else steps)}")
+        rows = f"({wrong.sum():,} of {wrong.size:,} rows)"
+        values = f"{sides[0]} {_short(got[at])}, {sides[1]} {_short(want[at])}"
+        tally.failure = f"{name}: {', '.join(place)}{self.with_case}: {values} {rows}"
 
     @property
     def mismatched(self) -> bool:
@@ -246,7 +238,7 @@ class Report:
     def __repr__(self) -> str:
         failures = self.failures()
         lines = [self.summary, *([f"  {self._done}"] if failures else [])]
-        lines += [f"  fix: {advice}" for advice in self._advice()]
+        lines += [f"  fix: {text}" for t in self._failed()[:1] for part, text in ADVICE.items() if part in t.part]
         lines.append(f"  {'what was compared':<58}{'fields':>7}{'numbers':>13}{'worst error':>13}{'excused':>9}")
         for part in dict.fromkeys(t.part for t in self.tallies.values()):
             of = [t for t in self.tallies.values() if t.part == part]
@@ -260,35 +252,16 @@ class Report:
             lines.append(f"  also: {len(failures) - SHOWN} more, see report.failures()")
         return "\n".join(lines)
 
-    def _advice(self) -> list[str]:
-        """Return the advice on the first failure, if there is any."""
-        return [text for t in self._failed()[:1] for part, text in ADVICE.items() if part in t.part]
-
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""
-        return {
-            "env": self.env,
-            "passed": self.passed,
-            "devices": self.devices,
-            "cases": self.cases,
-            "seed": self.seed,
-            "agent_steps": self.agent_steps,
-            "comparisons": [asdict(t) for t in self.tallies.values()],
-            "events": self.events,
-            "skipped": self.skipped,
-            "failures": self.failures(),
-        }
+        names = ("env", "passed", "devices", "cases", "seed", "agent_steps", "events", "skipped")
+        tallies = [asdict(t) for t in self.tallies.values()]
+        return {name: getattr(self, name) for name in names} | {"comparisons": tallies, "failures": self.failures()}
 
 
-def digits(got: object, want: object) -> tuple[str, str]:
-    """Return two values as text, floats with as many digits as tell them apart."""
-    if not isinstance(got, np.floating):
-        return str(got), str(want)
-    for precision in (6, 9, 17):
-        texts = f"{got:.{precision}g}", f"{want:.{precision}g}"
-        if texts[0] != texts[1]:
-            break
-    return texts
+def _short(value: np.generic) -> str:
+    """Return a value as text; nine digits tell any two float32 apart."""
+    return f"{value:.9g}" if isinstance(value, np.floating) else str(value)
 
 
 def write_json(path: str | Path, reports: list[Report]) -> None:

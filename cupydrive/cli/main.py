@@ -185,7 +185,7 @@ def check_envs(
         device: "auto": all that can be used here.
         seed: Of states, actions and parameters, an integer from 0 on.
         fail_fast: Of an environment, leave out what comes after the first case with a comparison that fails: other cases,
-            teams of threads, array bounds, branches.
+            teams of threads, array bounds.
         json_file: Write the reports to this file.
     """
     from cupydrive.checks.checker import check

@@ -54,7 +54,6 @@ FLAGS = (
     *GNU_WARNINGS,
     f"-Wframe-larger-than={FRAME_BYTES}",
 )
-# Of all builds but that which counts branches, to which a check of the compiler's would be one more.
 DIVISIONS = ("-fsanitize=integer-divide-by-zero", "-fno-sanitize-recover=integer-divide-by-zero")
 UNEVEN, FAULTY = 1, 2  # bits of what a kernel returns: ``Ended`` of ``kernels/drive/backend/cpu_launch.cuh``
 TEAM_BYTES = 96 * 1024  # of what kernels of the learner keep in one thread's cache

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from cupydrive.checks.single import TakenStep, after_reset, reference_number
+from cupydrive.checks.reference import TakenStep, after_reset, reference_number
 from cupydrive.simulation.batch import CLOCK
 
 POLICY_ROWS = ("value", "log_prob")  # that on-policy learners store for each row

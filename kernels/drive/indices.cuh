@@ -18,13 +18,9 @@ struct Each {
 // it makes no loop, but copies of which only the last asks whether there is such an index. So the members of a warp do not wait
 // for each other, and the agents of one member are computed side by side.
 constexpr int own_count(const int n) { return (n + TEAM - 1) / TEAM; }
-#ifdef COUNT_BRANCHES  // a loop's end is a branch that goes both ways
-#define FOR_OWN(team, k, i, n) for (int k = 0, i = (team).rank; i < (n); ++k, i += TEAM)
-#else
 #define FOR_OWN(team, k, i, n)                         \
   UNROLL_OWN for (int k = 0; k < own_count(n); ++k)  /* equal(swap <): one turn more, that does nothing */ \
     if (const int i = (team).rank + k * TEAM; i < (n))
-#endif
 
 
 // What an array is indexed with. A debug build knows where the index was written (faults.cuh).

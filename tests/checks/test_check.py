@@ -2,14 +2,12 @@
 
 import json
 import re
-import shutil
 from dataclasses import replace
 from functools import lru_cache
 
 import pytest
 
 from cupydrive import envs
-from cupydrive.checks.bits import device_envs
 from cupydrive.checks.checker import check
 from cupydrive.checks.report import ADVICE, PATHS, REFERENCE, RESETS, STATISTICS, TEAMS, write_json
 from cupydrive.cli.scaffold import new
@@ -49,16 +47,11 @@ WRONG = [
     ("tag_continuous", "env.team.sync();  // everybody has moved, all tags are 0", ""),
     ("tag_continuous", "env.team.sync();  // all tags are counted", ""),
     ("tag_continuous", "(j != i) & is_tagger(j)", "is_tagger(j)"),
-    # The next two only in `make test-all`.
-    ("tag_continuous", "speed <= 0.0f || speed >= top ?", "speed <= 0.0f || speed > top ?"),
-    ("tag_continuous", "env.team.add(env.shared.tags, tagger, 1);", "env.shared.tags[tagger] = 1;"),
 ]
 
 
 @pytest.mark.quick(2)
-@pytest.mark.parametrize(
-    ("name", "right", "wrong"), [*WRONG[:-2], *(pytest.param(*case, marks=pytest.mark.slow) for case in WRONG[-2:])]
-)
+@pytest.mark.parametrize(("name", "right", "wrong"), WRONG)
 def test_a_wrong_kernel_fails_with_place_and_values(name, right, wrong):
     text = kernel_text(envs.get(name))[1]
     assert text.count(right) == 1
@@ -85,50 +78,15 @@ def test_fail_fast_leaves_out_what_comes_after_the_first_failure(fail_fast):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("excluded", [False, True])
-def test_a_branch_that_no_draw_takes_fails_unless_its_line_says_why(excluded):
-    """The altered kernel computes the same numbers: no comparison can see that a part of it has never run."""
-    text, step = kernel_text(envs.get("cartpole"))[1], "s.x += p.tau * s.x_dot;"
-    assert text.count(step) == 1
-    comment = "  // LCOV_EXCL_BR_LINE: there is no such planet" if excluded else ""
-    spec = replace(
-        envs.get("cartpole"), kernel=text.replace(step, f"if (p.gravity > 1e6f) s.x = 0.0f;{comment}\n    {step}")
-    )
-    report = check(spec, agent_steps=1000, device="cpu", progress=False)
-    assert not any("branches" in reason for reason in report.skipped)
-    assert report.passed == excluded
-    if not excluded:
-        (failure,) = report.failures()
-        line = 1 + spec.kernel.splitlines().index("    if (p.gravity > 1e6f) s.x = 0.0f;")
-        assert failure.startswith(f"<kernel of cartpole>:{line}: 1 of 2 ways ") and "`if (p.gravity > 1e6f) " in failure
-
-
-@pytest.mark.full
-def test_where_branches_cannot_be_counted_the_report_says_so(monkeypatch, tmp_path):
-    """With a compiler beside which there is no gcov."""
-    (tmp_path / "g++-none").symlink_to(shutil.which("g++"))
-    monkeypatch.setenv("CXX", str(tmp_path / "g++-none"))
-    report = check("cartpole", agent_steps=1000, device="cpu", progress=False)
-    assert report.passed
-    assert "branches that no case takes: there is no gcov-none, which comes with g++" in report.skipped
-
-
-@pytest.mark.full
-def test_events_are_those_that_the_reference_names():
-    report = check("cartpole", agent_steps=1000, device="cpu", progress=False)
-    assert report.passed and {"fell left", "balanced", "pushed right"} < set(report.events)
-
-
-@pytest.mark.full
 def test_an_event_that_never_happens_fails():
     spec = replace(envs.get("cartpole"), events=("flies",))
     report = check(spec, agent_steps=1000, device="cpu", progress=False)
+    assert {"fell left", "balanced", "pushed right"} < set(report.events)  # which the reference names
     (failure,) = report.failures()
     assert "flies" in failure
 
 
 # What beginners do to the environment of `cupydrive new`: a text to replace, and where the report then points.
-EACH = "  int arrived = 0;\n  for (int i : env.team.each(NUM_AGENTS)) {"
 MISTAKES = {
     "no leader guard": (
         "if (env.team.leader()) s.ticks += 1;",
@@ -156,38 +114,6 @@ MISTAKES = {
         r"reward\.point: environment \d+, agent \d, step \d+: kernel nan, reference -",
     ),
 }
-MISTAKES_TOO = {
-    "a sum that not all reach": (
-        "    arrived += there;",
-        "    arrived += env.team.sum(there);",
-        r"the members of a team of 4 call different numbers of ",
-    ),
-    "a loop over all by everybody": (
-        EACH,
-        EACH.replace("int i : env.team.each(NUM_AGENTS)", "int i = 0; i < NUM_AGENTS; ++i"),
-        r"`step`: two members of a team write `state\.\w+\[\d+\]` between ",
-    ),
-    "ends before all are there": (
-        "return env.team.sum(arrived) ==",
-        "return arrived ==",
-        r"terminated: step 0, environment \d+: a team of 4 False, a team of one True \(",
-    ),
-    "a wrong sign": (
-        "- p.drag * s.vx[i]",
-        "+ p.drag * s.vx[i]",
-        r"state\.v?x: environment \d+, agent \d, step \d+: kernel \S+, reference ",
-    ),
-    "the reward of the first alone": (
-        "env.point.reward(i) =",
-        "if (i == 0) env.point.reward(i) =",
-        r"reward\.point: environment \d+, agent [12], step \d+: kernel 0, ",
-    ),
-    "an end by elapsed": (
-        "return env.team.sum(arrived) == NUM_AGENTS",
-        "return env.elapsed > 10 || env.team.sum(arrived) == NUM_AGENTS",
-        r"terminated: environment \d+, step \d+: kernel True, reference False \(",
-    ),
-}
 
 
 @pytest.fixture(scope="module")
@@ -207,10 +133,10 @@ def written_env(tmp_path_factory):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("mistake", [*MISTAKES, *(pytest.param(name, marks=pytest.mark.slow) for name in MISTAKES_TOO)])
+@pytest.mark.parametrize("mistake", MISTAKES)
 def test_the_first_line_is_the_cause(written_env, mistake):
     spec, text = written_env
-    right, wrong, place = (MISTAKES | MISTAKES_TOO)[mistake]
+    right, wrong, place = MISTAKES[mistake]
     assert text.count(right) == 1
     report = check(replace(spec, kernel=text.replace(right, wrong)), agent_steps=600, device="cpu", progress=False)
     assert re.match(f"FAIL  mine: {place}", str(report)) and report.summary == str(report).splitlines()[0], str(report)
@@ -297,15 +223,3 @@ def test_a_kernel_without_a_reference_still_keeps_the_rules_of_teams():
     spec = replace(spec, kernel=text, cases=({"num_taggers": 2, "grid_length": 2},))
     report = check(spec, agent_steps=500, device="cpu", progress=False)
     assert f"cpu: {TEAMS}" in report.summary and f"fix: {ADVICE[TEAMS]}" in str(report), str(report)
-
-
-@pytest.mark.parametrize("name", envs.names())
-def test_devices_are_compared_on_as_much_as_fits(name):
-    """On 1,000 agents and 200,000 entries of observations a step at most, but for four environments, the fewest there are."""
-    spec = envs.get(name)
-    for case in spec.cases:
-        groups = spec.groups(spec.make_params(**case))
-        agents, entries = sum(g.count for g in groups), sum(g.count * g.obs_dim for g in groups)
-        n = device_envs(groups)
-        assert 4 <= n <= 1000 and (n == 4 or (n * agents <= 1000 and n * entries <= 200_000))
-        assert n == 1000 or (n + 1) * agents > 1000 or (n + 1) * entries > 200_000

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from dataclasses import replace
 
 import pytest
 import shared_mutation
@@ -91,56 +90,6 @@ def test_judges_are_tests_that_exist():
     collect = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *judges]
     done = subprocess.run(collect, capture_output=True, text=True, cwd=shared_mutation.ROOT)
     assert done.returncode == 0, done.stderr
-
-
-def test_lines_that_only_a_gpu_compiles_are_no_mutants():
-    text = "#ifdef __CUDACC__\na();\n#else\nb();\n#endif\n#if ROWS_STAGED\nc();\n#endif\n"
-    text += "#if ONE_AGENT\nd();\n#else\ne();\n#endif\n"
-    lines = text.splitlines()
-    assert [lines[i] for i in shared_mutation.compiled_on_a_cpu(lines)] == ["b();", "d();", "e();"]
-    text = "#if defined(__CUDACC__) || defined(COUNT_OPERATIONS)\ne();\n#else\nf();\n#endif\n"
-    assert shared_mutation.compiled_on_a_cpu(text.splitlines()) == [3]
-    changed = {
-        m.before
-        for m in shared_mutation.mutants("drive/platform.cuh", "#ifdef __CUDACC__\nx = 1;\n#else\ny = 2;\n#endif\n")
-    }
-    assert changed == {"y = 2;"}
-
-
-def test_lines_that_no_result_depends_on_are_no_mutants():
-    lines = [
-        "  if constexpr (AHEAD) {",
-        "    if (drawn) {",
-        "    }",
-        "  } else {",
-        "    begin(clock);  // on a CPU, too",
-        "  }",
-        "  constexpr int PIECE = 4;",
-        "  (void)team; (void)work; /* not every kernel needs them */  \\",
-        "  (void)team; count += 1;",
-        "  steps(PIECE);",
-        "  constexpr int MEMBERS = TEAM / 2;",
-        "  constexpr int STRIPS = 4;",
-    ]
-    assert shared_mutation.without_results(lines) == {0, 1, 2, 3, 6, 7, 10}
-    unrolled = [m.after for m in shared_mutation.chosen("drive/step.cuh", 1000) if "UNROLL_TIMES" in m.before]
-    assert unrolled and all("UNROLL_TIMES(Phases::UNROLLED_VIEWS)" in after for after in unrolled)
-    kernel = [m.after for m in shared_mutation.chosen("train/episodes.cu", 1000) if m.before.startswith("KERNEL(")]
-    assert kernel and all(", (call.num_envs + ENVS - 1) / ENVS, take_in(" in after for after in kernel)
-    line = "KERNEL(a, B::C, (call.n + (2 - k)) / 4 * call.shares, go<2>(call, e + 1))"
-    assert shared_mutation.what_a_cpu_sees(line) == "KERNEL(a, B::C, , go<2>(call, e + 1))"
-
-
-def test_two_arguments_that_may_change_places_do_not():
-    line = "s = fused(t, u, v) + math::fma(p, q, r) - math::min(p, q) + n.lesser(p, 0.5f);"
-    swapped = {m.after for m in shared_mutation.mutants("drive/math.cuh", line) if m.kind == "swapped arguments"}
-    commuted = {line.replace("fused(t, u", "fused(u, t"), line.replace("fma(p, q", "fma(q, p")}
-    commuted |= {line.replace("lesser(p, 0.5f", "lesser(0.5f, p")}
-    assert commuted < swapped
-    left = [line.replace("(p, q, r", "(p, r, q"), line.replace("min(p, q", "min(q, p")]
-    mutant = shared_mutation.SharedMutant("drive/math.cuh", 1, "swapped arguments", line, "")
-    assert all(shared_mutation.only_commutes(replace(mutant, after=after)) for after in commuted)
-    assert not any(shared_mutation.only_commutes(replace(mutant, after=after)) for after in left)
 
 
 def test_survivors_of_environments_are_lines_that_exist():

@@ -1,7 +1,6 @@
 """Programs are compiled side by side, and each once: by all threads and processes together."""
 
 import errno
-import importlib
 import os
 import subprocess
 import sys
@@ -13,11 +12,9 @@ from conftest import python_path
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.checks import checker
 from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.source import assemble, kernel_text
 from cupydrive.errors import CompileError, TrainingError
-from cupydrive.executors import executor
 from cupydrive.executors.ahead import alone, build_ahead, load_ahead
 from cupydrive.executors.host import HostExecutor, compiler
 from cupydrive.training.algorithms.kernels import learner
@@ -67,31 +64,6 @@ def test_a_lock_that_only_saves_work_is_optional(tmp_path, number, monkeypatch):
         (tmp_path / "made").touch()
     with pytest.raises(TrainingError, match=r"cannot be locked for writing; pass a folder of a local disk: \w+"):
         cd.train("cartpole", num_envs=4, steps=1, device="cpu", progress=False, out=tmp_path / "run")
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("device", DEVICES)
-def test_a_check_loads_nothing_that_was_not_loaded_ahead(device, monkeypatch):
-    """Each later program has the text and flags of one that was built before the first comparison."""
-    module = importlib.import_module(type(executor(device)).__module__)
-    name, built, ahead = f"{'Cuda' if device == 'cuda' else 'Host'}Program", [], []
-    make = getattr(module, name)
-
-    def recorded(where, unit):
-        built.append((getattr(where, "flags", ()), unit.text))
-        return make(where, unit)
-
-    def load_and_remember(work):
-        before = len(built)
-        load_ahead(work)
-        ahead.extend(built[before:])
-        del built[before:]
-
-    monkeypatch.setattr(module, name, recorded)
-    monkeypatch.setattr(checker, "load_ahead", load_and_remember)
-    spec = replace(envs.get("tag_grid"), cases=envs.get("tag_grid").cases[:2], events=())
-    assert checker.check(spec, agent_steps=1000, device=device, progress=False).passed
-    assert built and set(built) <= set(ahead)
 
 
 def test_the_first_error_of_loading_ahead_is_raised_and_the_rest_left_out():

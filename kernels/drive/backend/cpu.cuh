@@ -9,15 +9,8 @@ typedef uint32_t u32;
 typedef int64_t i64;
 typedef uint64_t u64;
 typedef size_t size_type;
-#ifdef COUNT_BRANCHES  // each function once, and gcov's counts written on demand (cupydrive/checks/branches.py)
-#define DEVICE inline
-#define INLINED
-extern "C" void __gcov_dump();
-extern "C" void write_branches() { __gcov_dump(); }
-#else
 #define DEVICE inline __attribute__((always_inline))
 #define INLINED __attribute__((always_inline))
-#endif
 #define MAY_ALIAS [[gnu::may_alias]]
 #define UNROLL
 #define NO_UNROLL

@@ -12,7 +12,8 @@ import pytest
 import cupydrive as cd
 from cupydrive import envs
 from cupydrive.checks.bits import fetch, flatten, launch_step, trajectory
-from cupydrive.checks.checker import check, draw_actions
+from cupydrive.checks.checker import check
+from cupydrive.checks.comparison import draw_actions
 from cupydrive.codegen.layout import Layout, Observations
 from cupydrive.executors.host import HostExecutor
 from cupydrive.random import ACTION, RandomStream, below
