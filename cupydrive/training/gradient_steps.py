@@ -1,12 +1,21 @@
 """Record the gradient steps of an iteration: losses, and the largest gradient and weight of each tensor."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from cupydrive.training.algorithms.looking import looking
 
+if TYPE_CHECKING:
+    from cupydrive.protocols import Learner
+    from cupydrive.training.run import Run
+
+Tensors = Sequence[torch.Tensor]
 SHOWN_STEPS = 8
 POLICY = "policy."  # prefix of a policy's own tensors among all of a learner's
 
@@ -19,7 +28,7 @@ class GradientStep:
         policy: Name.
         env_steps: Env-steps of the run when the iteration began.
         number: Number of the step in the iteration, from 1 on.
-        learning_rate: Of the policy.
+        learning_rate: Learning rate of the policy.
         loss: Minimised loss.
         reported: Logged losses by name.
         weights: Largest absolute value of each tensor of the learner's networks before the step, by name.
@@ -31,61 +40,51 @@ class GradientStep:
     number: int
     learning_rate: float
     loss: float
-    reported: dict
-    weights: dict
-    gradients: dict
+    reported: Mapping[str, float]
+    weights: Mapping[str, float]
+    gradients: Mapping[str, float]
 
     def first(self) -> tuple[str, float] | None:
         """Return field and value of the non-finite number that was computed first, or None."""
-        if (name := last_nonfinite(self.weights)) is not None:
-            return f"weight.{name}", self.weights[name]
-        if not math.isfinite(self.loss):
-            return "loss", self.loss
-        if (name := last_nonfinite(self.gradients)) is not None:  # the last layers are computed first
-            return f"gradient.{name}", self.gradients[name]
-        norm = self.reported.get("grad_norm", 0.0)
-        return None if math.isfinite(norm) else ("grad_norm", norm)
+        computed = [(f"weight.{name}", size) for name, size in reversed(self.weights.items())]
+        computed.append(("loss", self.loss))
+        computed += [(f"gradient.{name}", size) for name, size in reversed(self.gradients.items())]  # last layers first
+        computed.append(("grad_norm", self.reported.get("grad_norm", 0.0)))
+        return next(((field, value) for field, value in computed if not math.isfinite(value)), None)
 
 
-def last_nonfinite(sizes: dict) -> str | None:
-    """Return the last name whose number is not finite, or None."""
-    return next((name for name in reversed(sizes) if not math.isfinite(sizes[name])), None)
-
-
-def largest(sizes: dict) -> float:
+def largest(sizes: Mapping[str, float]) -> float:
     """Return the largest of some numbers by name; a non-finite one is larger than any other."""
     return max(sizes.values(), key=lambda size: size if math.isfinite(size) else math.inf, default=math.nan)
 
 
-def weights_of(learner) -> dict:
+def weights_of(learner: Learner) -> dict[str, torch.nn.Parameter]:
     """Return the weights of all of a learner's networks by name."""
     tensors = learner.tensors().items()
     return {key.removeprefix(POLICY): p for key, p in tensors if isinstance(p, torch.nn.Parameter) and p.numel()}
 
 
-def weight_sizes(learner) -> dict:
-    """Return the largest absolute value of each weight tensor by name; wait for the device."""
-    weights = weights_of(learner)
-    return dict(zip(weights, sizes_of(list(weights.values())), strict=True))
-
-
-def sizes_of(tensors: list[torch.Tensor]) -> list[float]:
-    """Return the largest absolute value of each tensor; NaN where one has a NaN."""
+def largest_of_each(tensors: Mapping[str, torch.Tensor]) -> dict[str, float]:
+    """Return the largest absolute value of each tensor, NaN where one has a NaN; wait for the device."""
     if not tensors:
-        return []
-    return torch.stack([tensor.detach().abs().amax().double() for tensor in tensors]).tolist()
+        return {}
+    sizes = torch.stack([tensor.detach().abs().amax().double() for tensor in tensors.values()])
+    return dict(zip(tensors, sizes.tolist(), strict=True))
 
 
-def learn(run, name: str, learner) -> list[GradientStep]:
+def learn(run: Run, name: str, learner: Learner) -> list[GradientStep]:
     """Let a learner learn from the run's rollout and return its gradient steps."""
-    found, known = [], {p.data_ptr(): key for key, p in weights_of(learner).items()}
+    found: list[GradientStep] = []
+    known = {p.data_ptr(): key for key, p in weights_of(learner).items()}
     labels = getattr(getattr(learner, "inner", learner), "reported", ())
 
-    def look(loss, reported, weights, gradients, skipped):
-        names = [known.get(p.data_ptr(), f"tensor {k}") for k, p in enumerate(weights)]
+    def look(
+        loss: torch.Tensor, reported: Tensors, weights: Tensors, gradients: Tensors, skipped: torch.Tensor
+    ) -> None:
         with torch.no_grad():
             numbers = torch.stack([x.detach().double().view(()) for x in (skipped, loss, *reported)]).tolist()
-            sizes = weight_sizes(learner), dict(zip(names, sizes_of(gradients), strict=True))
+            names = [known.get(p.data_ptr(), f"tensor {k}") for k, p in enumerate(weights)]
+            sizes = largest_of_each(weights_of(learner)), largest_of_each(dict(zip(names, gradients, strict=True)))
         if numbers[0] == 0.0:
             logged = dict(zip(labels, numbers[2:], strict=False))  # not all learners name them
             found.append(
@@ -97,14 +96,14 @@ def learn(run, name: str, learner) -> list[GradientStep]:
     return found
 
 
-def gradient_table(steps: list[GradientStep]) -> list[str]:
+def gradient_table(steps: Sequence[GradientStep]) -> list[str]:
     """Return a table of the last few gradient steps, up to the first with a non-finite number, as lines."""
+    if not steps:
+        return []
     end = next((k + 1 for k, step in enumerate(steps) if step.first() is not None), len(steps))
-    steps = steps[max(0, end - SHOWN_STEPS) : end]
-    rows = [["after env-step", "step", "learning_rate", "loss", *steps[-1].reported, "gradient", "weight"]]
-    for step in steps:
-        sizes = largest(step.gradients), largest(step.weights)
-        numbers = step.learning_rate, step.loss, *step.reported.values(), *sizes
-        rows.append([f"{step.env_steps:,}", str(step.number), *(f"{number:.4g}" for number in numbers)])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    lines = ["Gradient steps, with the largest gradient, and the largest weight before the step:"]
+    lines.append(f"{'after env-step':>16}{'step':>6}{'loss':>12}{'gradient':>12}{'weight':>12}")
+    for step in steps[max(0, end - SHOWN_STEPS) : end]:
+        row = f"{step.env_steps:>16,}{step.number:>6}{step.loss:>12.4g}"
+        lines.append(f"{row}{largest(step.gradients):>12.4g}{largest(step.weights):>12.4g}")
+    return lines

@@ -1,17 +1,47 @@
 """Report: the numbers of a run that the host logs, gathered on the device by one launch."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 import torch
 
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import make_call
 from cupydrive.playing.rollout import NONE_FOUND
 
+if TYPE_CHECKING:
+    from cupydrive.training.run import Run
+
 HEAD = 2  # numbers before the means: episodes, and the least length
 TEAM = 128  # threads of one row of kernels/train/report.cu on a GPU
 
 
+class Reading(NamedTuple):
+    """Numbers of a report.
+
+    Attributes:
+        episodes: Number of episodes that ended.
+        least: Length of the shortest of the environments' latest episodes.
+        means: Means of the latest episodes over environments, by metric.
+        sums: ``metric_sums`` of each learner.
+        bad: Whether a loss was not finite, by learner.
+        found: Places of the first non-finite numbers, for ``Rollout.describe_nonfinite``.
+        envs: Environments of the rank that found them.
+    """
+
+    episodes: int
+    least: float
+    means: list[float]
+    sums: list[list[float]]
+    bad: list[bool]
+    found: list[int]
+    envs: range
+
+
 class Report:
-    """What a run has to say since it was last asked.
+    """The numbers of a run since the last report.
 
     Args:
         run: ``Run``.
@@ -21,7 +51,7 @@ class Report:
             ``bad``; then bits of int64: where the first numbers are that are not finite.
     """
 
-    def __init__(self, run):
+    def __init__(self, run: Run) -> None:
         self.run, self.names = run, run.episodes.names
         self.sizes = [len(learner.metric_sums) for learner in run.learners.values()]
         self.found = len(run.rollout.nonfinite)
@@ -30,8 +60,8 @@ class Report:
         executor = run.batch.executor
         self.program = executor.build(assemble_file("train/report", constants, team=min(executor.max_team, TEAM)))
 
-    def make(self, numbers):
-        """Queue what fills ``numbers`` (L,) float64, and begin to count anew."""
+    def make(self, numbers: torch.Tensor) -> None:
+        """Queue a launch that fills ``numbers`` (L,) float64, and begin to count anew."""
         run = self.run
         learners, first = list(run.learners.values()), HEAD + len(self.names)
         firsts = [first + sum(self.sizes[:k]) + k for k in range(len(learners))]
@@ -46,40 +76,18 @@ class Report:
         with run.rollout.stream():
             self.program.launch("report", make_call(ints, pointers), rows, len(self.names) * run.shard.num_envs)
 
-    def read(self, numbers):
-        """Return ``(episodes, least length, means, sums, bad, found, envs)`` of ``numbers`` on the host, float64.
-
-        ``sums`` and ``bad`` have an element for each learner: a list of floats, and whether a loss was not finite; ``found``
-        and ``envs`` are for ``Rollout.describe_nonfinite``.
-
-        Args:
-            numbers: (L,), or (W, L) of all ranks.
-        """
-        shard = self.run.shard
-        if numbers.dim() == 2:
-            rows = [self.read(row) for row in numbers]
-            shares = [len(shard.envs_of(rank)) / shard.all_envs for rank in range(len(rows))]
-            means = [
-                sum(share * mean for share, mean in zip(shares, each, strict=True))
-                for each in zip(*(row[2] for row in rows), strict=True)
-            ]
-            bad = [any(each) for each in zip(*(row[4] for row in rows), strict=True)]
-            first = min(range(len(rows)), key=lambda rank: earliest(rows[rank][5]))
-            found = rows[first][5], shard.envs_of(first)
-            return sum(row[0] for row in rows), min(row[1] for row in rows), means, rows[0][3], bad, *found
-        found = numbers[self.size - self.found :].view(torch.int64).tolist()
-        episodes, least, *numbers = numbers.tolist()
-        means, numbers, sums, bad = numbers[: len(self.names)], numbers[len(self.names) :], [], []
-        for size in self.sizes:
-            sums.append(numbers[:size])
-            bad.append(bool(numbers[size]))
-            numbers = numbers[size + 1 :]
-        return int(episodes), least, means, sums, bad, found, shard.envs
-
-
-def earliest(found):
-    """Return the first of what ``Rollout.describe_nonfinite`` is given, a number that grows with iteration and place."""
-    return min(number & NONE_FOUND for number in found)
+    def read(self, numbers: torch.Tensor) -> Reading:
+        """Return what ``numbers`` on the host, (L,) or (W, L) float64 of all ranks, hold."""
+        shard, rows = self.run.shard, np.atleast_2d(numbers.numpy())
+        found = np.ascontiguousarray(rows[:, self.size - self.found :]).view(np.int64)
+        first = int((found & NONE_FOUND).min(1).argmin())  # a number grows with iteration and place
+        shares = [len(shard.envs_of(rank)) / shard.all_envs for rank in range(len(rows))] if len(rows) > 1 else [1.0]
+        means = sum(share * row for share, row in zip(shares, rows[:, HEAD : HEAD + len(self.names)], strict=True))
+        ends = HEAD + len(self.names) + np.cumsum([size + 1 for size in self.sizes], dtype=int)
+        sums = [rows[0, end - 1 - size : end - 1].tolist() for size, end in zip(self.sizes, ends, strict=True)]
+        bad = [bool(rows[:, end - 1].any()) for end in ends]
+        envs = shard.envs_of(first) if len(rows) > 1 else shard.envs
+        return Reading(int(rows[:, 0].sum()), rows[:, 1].min(), means.tolist(), sums, bad, found[first].tolist(), envs)
 
 
 class NoLearner:

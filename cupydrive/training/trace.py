@@ -1,6 +1,10 @@
 """Record one environment of a rollout step by step: states, actions and results, on the host."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -8,8 +12,10 @@ import torch
 from cupydrive.checks.reference import TakenStep, after_reset, reference_number
 from cupydrive.simulation.batch import CLOCK
 
-POLICY_ROWS = ("value", "log_prob")  # that on-policy learners store for each row
-ORDER = ("value", "log_prob", "action", "state", "reward", "final_obs", "obs")  # in which one step computes them
+if TYPE_CHECKING:
+    from cupydrive.training.run import Run
+
+ORDER = ("action", "state", "reward", "final_obs", "obs")  # in which one step computes them
 
 
 @dataclass(frozen=True)
@@ -19,7 +25,7 @@ class Number:
     Args:
         kind: One of ``ORDER``.
         name: Member of ``struct State``, or group.
-        row: Steps of the trace after which it was there; of a policy's output, the step that it is for.
+        row: Steps of the trace after which it was there.
         index: Indices of a member of ``State``; of a group, agent and entry.
         value: The number.
     """
@@ -27,16 +33,8 @@ class Number:
     kind: str
     name: str
     row: int
-    index: tuple
+    index: tuple[int, ...]
     value: float
-
-    def describe(self, agents: int) -> str:
-        """Return a phrase such as "the reward of 'cart'"; ``agents`` is the number of all agents."""
-        if self.kind == "state":
-            return f"state {self.name!r}" + "".join(f"[{i}]" for i in self.index)
-        agent, *entry = self.index
-        phrase = f"the {self.kind} of {self.name!r}" + (f", agent {agent}" if agents > 1 else "")
-        return phrase + "".join(f", entry {k}" for k in entry)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +45,6 @@ class Step:
         state: (1,) ``struct State`` before it.
         clock: (1,) episode, elapsed and time before it.
         action: (C, H) by group.
-        policy: (C,) ``value`` and ``log_prob`` by group, of learners that store them.
         after: (1,) state after it; if the episode ended, that of the next one.
         reward: (C,) by group.
         obs: (C, D) by group, after it.
@@ -57,12 +54,11 @@ class Step:
 
     state: np.ndarray
     clock: np.ndarray
-    action: dict
-    policy: dict
+    action: dict[str, np.ndarray]
     after: np.ndarray
-    reward: dict
-    obs: dict
-    final_obs: dict
+    reward: dict[str, np.ndarray]
+    obs: dict[str, np.ndarray]
+    final_obs: dict[str, np.ndarray]
     over: bool
 
 
@@ -81,89 +77,74 @@ class Trace:
         steps: ``Step``s.
     """
 
-    def __init__(self, run, env: int):
-        self.run, self.env, self.steps = run, env, []
+    def __init__(self, run: Run, env: int) -> None:
+        self.run, self.env = run, env
+        self.steps: list[Step] = []
         self.begun = run.step // run.num_envs
-        self.state, self.clock = self.state_now, self.clock_now = self._now()
-        self.obs = {g: host(rows[-1][env]) for g, rows in run.rollout.obs.items()}
+        self.state, self.clock = self.now = self._read()
+        self.obs = self._rows(run.rollout.obs, -1)
 
-    def _now(self) -> tuple[np.ndarray, np.ndarray]:
-        batch, env = self.run.batch, self.env
-        pairs = (batch.state, batch.state_dtype), (batch.clock, CLOCK)
-        return tuple(batch.as_records(batch.executor.get(array[env : env + 1]), dtype) for array, dtype in pairs)
+    def _read(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return state and clock as they are now."""
+        batch, env = self.run.batch, slice(self.env, self.env + 1)
+        state = batch.as_records(batch.executor.get(batch.state[env]), batch.state_dtype)
+        return state, batch.as_records(batch.executor.get(batch.clock[env]), CLOCK)
+
+    def _rows(self, arrays: Mapping[str, torch.Tensor], t: int) -> dict[str, np.ndarray]:
+        """Return copies of the environment's part of row t by group."""
+        return {name: rows[t][self.env].detach().cpu().numpy().copy() for name, rows in arrays.items()}
 
     def add(self, t: int) -> None:
         """Record the step of row t of the rollout, which has just been taken."""
-        rollout, env = self.run.rollout, self.env
-        over = bool(rollout.terminated[t][env] | rollout.truncated[t][env])
-        before, clock = self.state_now, self.clock_now
-        self.state_now, self.clock_now = self._now()
-        step = Step(
-            before,
-            clock,
-            {name: host(rows[t][env]) for name, rows in rollout.action.items()},
-            {name: self._policy_rows(name, t) for name in rollout.action},
-            self.state_now,
-            {name: host(rows[t][env]) for name, rows in rollout.reward.items()},
-            {name: host(rows[t + 1][env]) for name, rows in rollout.obs.items()},
-            {name: host(rows[t][env]) for name, rows in rollout.final_obs.items()} if over else {},
-            over,
-        )
-        self.steps.append(step)
+        rollout = self.run.rollout
+        over = bool(rollout.terminated[t][self.env] | rollout.truncated[t][self.env])
+        before, self.now = self.now, self._read()
+        action, reward = self._rows(rollout.action, t), self._rows(rollout.reward, t)
+        obs, final_obs = self._rows(rollout.obs, t + 1), self._rows(rollout.final_obs, t) if over else {}
+        self.steps.append(Step(*before, action, self.now[0], reward, obs, final_obs, over))
 
-    def _policy_rows(self, name: str, t: int) -> dict:
-        learner = self.run.rollout.player_of[name]
-        stored = getattr(getattr(learner, "inner", learner), "stored", {}).get(name, {})
-        return {kind: host(stored[kind][t][self.env]) for kind in POLICY_ROWS if kind in stored}
-
-    def up_to(self, step: int) -> "Trace":
+    def up_to(self, step: int) -> Trace:
         """Drop the steps after ``step`` steps of the environment since the run began, and return the trace."""
         del self.steps[step - self.begun :]
         return self
 
-    def numbers(self) -> list[Number]:
-        """Return the non-finite numbers, in the order in which they were computed.
+    def first(self) -> Number | None:
+        """Return the non-finite number that was computed first, or None.
 
         Members of ``State`` may hold infinity on purpose. Of those that are not finite at the end, the moment counts from which
         on they were not. One that was not finite when an episode or the trace began counts only if an observation was not
         either, or if nothing else is found.
         """
-        found = []
-        for name, obs in self.obs.items():
-            found += nonfinite("obs", name, 0, obs)
+        found = [number for name, obs in self.obs.items() for number in nonfinite("obs", name, 0, obs)]
         for row, step in enumerate(self.steps, 1):
-            for name, rows in step.policy.items():
-                for kind in rows:
-                    found += nonfinite(kind, name, row, rows[kind])
             for kind in ("action", "reward", "final_obs", "obs"):
                 for name, values in getattr(step, kind).items():
                     found += nonfinite(kind, name, row, values)
-        begins = {0, *(row for row, step in enumerate(self.steps, 1) if step.over)} - {
-            n.row for n in found if n.kind == "obs"
-        }
-        states = self._state_numbers()
+        begins = {0, *(row for row, step in enumerate(self.steps, 1) if step.over)}
+        begins -= {number.row for number in found if number.kind == "obs"}
+        states = list(self._state_numbers())
         found += [number for number in states if number.row not in begins]
-        return sorted(found or states, key=lambda number: (number.row, ORDER.index(number.kind)))
+        return min(found or states, key=lambda number: (number.row, ORDER.index(number.kind)), default=None)
 
-    def _state_numbers(self) -> list[Number]:
-        states, found = [self.state, *(step.after for step in self.steps)], []
-        if self.steps and self.steps[-1].over and all(is_finite(states[-1][name]) for name in self.state.dtype.names):
+    def _state_numbers(self) -> Iterator[Number]:
+        """Yield for each member of the state that is not finite at the end the moment from which on it was not."""
+        states, names = [self.state, *(step.after for step in self.steps)], self.state.dtype.names or ()
+        if self.steps and self.steps[-1].over and all(is_finite(states[-1][name]) for name in names):
             states.pop()  # of the next episode
-        for name in self.state.dtype.names:
+        for name in names:
             row = len(states)
             while row > 0 and not is_finite(states[row - 1][name]):
                 row -= 1
                 if row > 0 and self.steps[row - 1].over:  # the episode began here
                     break
             if row < len(states):
-                found += nonfinite("state", name, row, states[row][name][0])
-        return found
+                yield from nonfinite("state", name, row, states[row][name][0])
 
     def reference(self, number: Number) -> tuple[float | None, str | None]:
         """Return what the NumPy reference computes for a number, or None and the reason why there is nothing."""
-        if number.kind not in ("state", "reward", "obs", "final_obs"):
+        if number.kind == "action":
             return None, "the environment does not compute it"
-        batch, spec = self.run.batch, self.run.spec
+        batch = self.run.batch
         seed, env = int(batch.executor.get(batch.seed)[0]), batch.first_env + self.env
         if number.row > 0:
             step = self.steps[number.row - 1]
@@ -173,12 +154,7 @@ class Trace:
             taken = after_reset(seed, env, self.state, self.clock)
         else:
             return None, "it was there before the replay"
-        return reference_number(spec, self.run.params, taken, number.kind, number.name, number.index)
-
-
-def host(tensor: torch.Tensor) -> np.ndarray:
-    """Return a NumPy copy of a tensor."""
-    return tensor.detach().cpu().numpy().copy()
+        return reference_number(self.run.spec, self.run.params, taken, number.kind, number.name, number.index)
 
 
 def is_finite(values: np.ndarray) -> bool:

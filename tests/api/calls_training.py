@@ -39,7 +39,7 @@ def trained(**options: object) -> cd.Run:
 def failed() -> cd.Run:
     """Return a run that met a NaN, not explained yet."""
     run = cd.train("cartpole", cd.PPO(num_steps=4, hidden=(8,)), **SMALL | {"steps": 1})
-    run.failed = Failure(run.step, run.seconds, "made up")
+    run.failed = Failure(run.step, run.seconds)
     return run
 
 

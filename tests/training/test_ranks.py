@@ -64,8 +64,8 @@ def compare_alike(said, name, size):
 def test_all_processes_explain_a_failure_as_one_does(said):
     (alone,) = (one["explained"] for one in said[1])
     (environment, told, states, _), (learning, also, gradients, _) = alone
-    assert environment.startswith("The first is state 'total'[") and told and "Steps before it:" in states
-    assert learning.startswith("The first is the loss of policy 'cart' in gradient step 2") and also
+    assert environment.startswith("First non-finite number: state.total[") and told and "Steps before it:" in states
+    assert "of policy 'cart' in gradient step 2" in learning and also
     assert "Gradient steps, with the largest gradient" in gradients
     assert all(one["explained"] == alone for size in SIZES[1:] for one in said[size])
 
@@ -85,7 +85,7 @@ def compare_errors(said, size):
         "lost number": (
             "NotFiniteError",
             f"{lost}, agent 0",
-            "A replay of the run met no non-finite number",  # since the program has changed the state
+            "A replay met no non-finite number",  # since the program has changed the state
         ),
         "population": ("ParameterError", "seeds= and members="),
         "too few": ("ParameterError", f"num_envs = {size - 1} environments"),
