@@ -170,7 +170,6 @@ def run_sweep(
     envs.get(name).make_params(**params)  # a name that is none of its parameters is not taken for an argument
     options = {"steps": steps, "num_envs": num_envs, "mark": mark, "key": key, "prune": prune}
     found = sweep(name, algorithm, trials=trials, out=out, batch=batch, seed=seed, device=device, **options, **params)
-    print(found.table())
     print(found)
     return 130 if found.interrupted else 0
 

@@ -24,10 +24,9 @@ from cupydrive.inputs.validation import Count, validated
 from cupydrive.protocols import PolicySettings
 from cupydrive.spec import EnvSpec, kept_params
 from cupydrive.training.frozen import describe, rebuild
-from cupydrive.training.misplaced import setting_hints
 from cupydrive.training.policies import learning_settings, make_players
 from cupydrive.training.runfolder import checkpoints, read_config
-from cupydrive.training.suggestions import suggested_algorithm, suggested_sizes
+from cupydrive.training.suggestions import setting_hints, suggested_algorithm, suggested_sizes
 from cupydrive.training.torch_settings import drawing_from
 
 
@@ -151,7 +150,7 @@ def resolve(
     with collected(errors):
         found = validated(where, TrainConfig, drop_none(options))
     with collected(errors):
-        spec.require_known(given, cupydrive.train, setting_hints(env, given, algorithm, policies))
+        spec.require_known(given, cupydrive.train, setting_hints(env, given, algorithm))
         made = spec.make_params(**given)
     with collected(errors):
         groups = [g.name for g in spec.groups(made or spec.params())]

@@ -1,24 +1,31 @@
-"""Trains one run, or the members of a population: those of equal shapes side by side, the others in turn."""
+"""Train one run, or the members of a population: those of equal shapes side by side, the others in turn."""
+
+from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cupydrive.errors import NotFiniteError, ParameterError
-from cupydrive.executors.joined import NotJoinedError, kind
+from cupydrive.executors.joined import NotJoinedError
 from cupydrive.spec import constant_params
 from cupydrive.terminal.progress import Silent, follow
 from cupydrive.training.begin import begin, replaced
-from cupydrive.training.config import TrainConfig
 from cupydrive.training.loop import Loop
 from cupydrive.training.policies import warn_if_never_learning
 from cupydrive.training.population import Member, Population, check_members, named, write_members
-from cupydrive.training.run import Run
 from cupydrive.training.runfolder import check_free
 from cupydrive.training.schedule import schedules
 from cupydrive.training.together import Alone, Together, recording
+
+if TYPE_CHECKING:
+    from cupydrive.protocols import PolicySettings
+    from cupydrive.training.config import Callback, TrainConfig
+    from cupydrive.training.run import Run
 
 MOST_TOGETHER = 4096  # members whose launches are one
 MOST_FOLDERS = 128  # of them where each keeps files open in a folder of its own
@@ -27,15 +34,12 @@ MOST_FOLDERS = 128  # of them where each keeps files open in a folder of its own
 def train_alone(run: Run, config: TrainConfig) -> None:
     """Train one run up to ``config.steps`` env-steps. Of several processes the first writes, prints and calls back."""
     first, goal = run.shard.ranks.rank == 0, config.steps
-    run.total = max(goal, run.total)
     iterations = math.ceil((goal - run.step) / run.steps_per_iteration)
     total, progress = iterations * run.steps_per_iteration, config.progress and first
     line, words = follow(total, f"train {run.spec.name}", progress), None
-    capture = run.shard.ranks.captures(run.device) if config.capture is None else config.capture
     callback = None if config.callback is None or not first else lambda step, row, number: config.callback(step, row)
-    often = config.checkpoint_minutes * 60
     try:
-        loop = Loop(Alone(run), goal, [config.out], line, capture, callback, often, config.keep, progress=progress)
+        loop = loop_of(Alone(run), [replace(config, progress=progress)], goal, line, callback)
         loop.go()
         run.interrupted = loop.interrupted
         if run.interrupted:
@@ -45,44 +49,26 @@ def train_alone(run: Run, config: TrainConfig) -> None:
         line.close(words)
 
 
-def kept(out):
-    """Return where the result is after an interrupt, in words; ``out`` is its folder, or None."""
+def loop_of(
+    trained: Alone | Together,
+    configs: Sequence[TrainConfig],
+    goal: int,
+    line: Silent | Part,
+    callback: Callable[[int, dict[str, float], int], object] | None,
+    explains: bool = True,
+) -> Loop:
+    """Return the loop that trains runs up to ``goal`` env-steps; ``configs`` are theirs."""
+    first, run = configs[0], trained.runs[0]
+    for each in trained.runs:
+        each.total = max(goal, each.total)
+    capture = run.shard.ranks.captures(run.device) if first.capture is None else first.capture
+    how = capture, callback, first.checkpoint_minutes * 60, first.keep, explains, first.progress
+    return Loop(trained, goal, [config.out for config in configs], line, *how)
+
+
+def kept(out: Path | None) -> str:
+    """Return where the result is after an interrupt, as text."""
     return "the result is kept" + " in what train returns; nothing is saved without out (--out DIR)" * (out is None)
-
-
-def begin_members(members: list[Member]) -> list[Run]:
-    """Return the runs of a population's members before their first step."""
-    training = Training(members)
-    training.begin()
-    return [training.runs[k] for k in range(len(members))]
-
-
-def train_on(runs: list[Run], goal: int) -> tuple[bool, dict[Run, NotFiniteError]]:
-    """Train runs up to ``goal`` env-steps, side by side where they are at the same step and have equal shapes.
-
-    Returns:
-        Whether an interrupt ended it, and the error of each run in which a number was not finite.
-    """
-    alike, failures, interrupted = {}, {}, False
-    for number, run in enumerate(runs):
-        try:
-            same = run.step, kind(recording(run))
-        except NotJoinedError:
-            same = number
-        alike.setdefault(same, []).append(run)
-    for some in alike.values():
-        trained = Together(some) if len(some) > 1 else Alone(some[0])
-        for run in some:
-            run.total = max(goal, run.total)
-        how = some[0].device == "cuda", None, math.inf, 1, False
-        loop = Loop(trained, goal, [None] * len(some), Silent(), *how)
-        with suppress(NotFiniteError):
-            loop.go()
-        failures |= {some[k]: error for k, error in loop.failures.items()}
-        interrupted = loop.interrupted
-        if interrupted:
-            break
-    return interrupted, failures
 
 
 def check_capture(capture: bool | None, captures: bool) -> None:
@@ -94,48 +80,48 @@ def check_capture(capture: bool | None, captures: bool) -> None:
 
 
 class Training:
-    """Trains the members of a population and keeps what has been trained.
+    """Runs of the members of a population, and their training.
 
-    ``begin`` makes the runs of all of them: what only a ``Run`` finds out, of a network of one's own or of memory, is said
-    while nothing has been trained or written.
+    All runs are made here: errors that only a ``Run`` finds, such as those of a network of one's own or of memory, are raised
+    before anything is trained or written.
 
     Args:
-        members: What to train.
+        members: Members to train.
+        explains: Explain non-finite numbers, by a replay.
 
     Attributes:
         runs: ``Run`` of each member, by number.
+        parts: Numbers of members that train side by side, with what trains them.
         begun: Numbers of those whose training has begun.
         failures: By number, the error that ended a member's training.
     """
 
-    def __init__(self, members: list[Member]):
-        self.members = members
-        self.runs, self.failures, self.begun, self.done, self.parts = {}, {}, set(), 0, []
-
-    # ---- beginning ----
-
-    def begin(self):
-        """Make the runs of all members; raise what is wrong with one of them."""
-        most = MOST_TOGETHER if self.members[0].config.out is None else MOST_FOLDERS
-        for alike in by_shape(self.members):
+    def __init__(self, members: Sequence[Member], explains: bool = True) -> None:
+        self.members, self.explains, self.done = members, explains, 0
+        self.runs: dict[int, Run] = {}
+        self.parts: list[tuple[list[int], Alone | Together]] = []
+        self.begun: set[int] = set()
+        self.failures: dict[int, NotFiniteError] = {}
+        most = MOST_TOGETHER if members[0].config.out is None else MOST_FOLDERS
+        for alike in by_shape(members):
             for first in range(0, len(alike), most):
-                self.parts += self._begin_alike(alike[first : first + most])
+                self._begin_alike(alike[first : first + most])
 
-    def _begin_alike(self, numbers):
-        """Make the runs of members of equal shapes; return lists of numbers of those that train side by side."""
+    def _begin_alike(self, numbers: list[int]) -> None:
+        """Make the runs of members of equal shapes, and join those at the same step."""
         if len(numbers) > 1:
-            try:
+            with suppress(NotJoinedError):
                 recording(self._begin(numbers[0], len(numbers)))
-                for number in numbers[1:]:
-                    self._begin(number, len(numbers))
-                return [numbers]
-            except NotJoinedError:
-                pass
+                at: dict[tuple[int, int], list[int]] = {}
+                for number in numbers:  # resumed ones may be at different steps
+                    run = self.runs[number] if number == numbers[0] else self._begin(number, len(numbers))
+                    at.setdefault((run.step, self.members[number].config.steps), []).append(number)
+                self.parts += [(each, self._trained(each)) for each in at.values()]
+                return
         for number in numbers:
-            self._begin(number)
-        return [[number] for number in numbers]
+            self.parts.append(([number], Alone(self._begin(number))))
 
-    def _begin(self, number, share=1):
+    def _begin(self, number: int, share: int = 1) -> Run:
         """Return the run of a member, begun or read."""
         member, config = self.members[number], self.members[number].config
         with named(member.where):
@@ -145,79 +131,83 @@ class Training:
         self.runs[number] = run
         return run
 
-    # ---- training ----
+    def _trained(self, numbers: Sequence[int]) -> Alone | Together:
+        """Return what trains members that share launches."""
+        runs = [self.runs[number] for number in numbers]
+        return Together(runs) if len(runs) > 1 else Alone(runs[0])
 
-    def train(self, line):
-        """Train all members, with a progress line of all; return whether an interrupt ended it."""
-        return any(self._train_alike(numbers, line) for numbers in self.parts)
+    def keep(self, numbers: Collection[int]) -> None:
+        """Train only these members from now on."""
+        parts, self.parts = self.parts, []
+        for each, trained in parts:
+            left = [number for number in each if number in numbers]
+            if left:
+                self.parts.append((left, trained if left == each else self._trained(left)))
 
-    def _train_alike(self, numbers, line):
-        """Train members that are one, or whose launches may be joined; return whether an interrupt came."""
-        if len(numbers) == 1:
-            return self._go(numbers, Alone(self.runs[numbers[0]]), line)
-        at = {}
-        for number in numbers:  # resumed ones may be at different steps
-            at.setdefault((self.runs[number].step, self.members[number].config.steps), []).append(number)
-        try:
-            together = [(each, Together([self.runs[k] for k in each])) for each in at.values()]
-        except NotJoinedError:
-            return any(self._go([number], Alone(self._begin(number)), line) for number in numbers)
-        return any(self._go(each, trained, line) for each, trained in together)
+    def train(self, line: Silent, goal: int | None = None) -> bool:
+        """Train all members and return whether an interrupt ended it.
 
-    def _go(self, numbers, trained, line):
-        """Train up to the goal; return whether an interrupt came first."""
+        Args:
+            line: Progress line of all members.
+            goal: Env-steps of each. Defaults to those of its configuration.
+        """
+        return any(self._train_part(numbers, trained, line, goal) for numbers, trained in self.parts)
+
+    def _train_part(self, numbers: list[int], trained: Alone | Together, line: Silent, goal: int | None) -> bool:
+        """Train members side by side; return whether an interrupt came."""
         runs, configs = trained.runs, [self.members[number].config for number in numbers]
-        first, goal = configs[0], configs[0].steps
+        first = configs[0]
+        goal = first.steps if goal is None else goal
         self.begun.update(numbers)
-        for run in runs:
-            run.total = max(goal, run.total)
-        interrupted = False
-        if runs[0].step < goal:  # else resumed, of runs that are done
-            call = None if first.callback is None else partial(self._call_back, first.callback, numbers)
-            capture = runs[0].device == "cuda" if first.capture is None else first.capture
-            part, outs = Part(line, self.done, goal, len(numbers)), [config.out for config in configs]
-            often = first.checkpoint_minutes * 60
-            with ExitStack() as locks:
-                if first.overwrite:
-                    for run, out in zip(runs, outs, strict=True):
-                        locks.enter_context(replaced(run, out))
-                training = Loop(trained, goal, outs, part, capture, call, often, first.keep, progress=first.progress)
-                with suppress(NotFiniteError):
-                    training.go()
-                interrupted = training.interrupted
-                self.failures |= {numbers[k]: error for k, error in training.failures.items()}
+        part = Part(line, self.done, goal, len(numbers))
         self.done += goal * len(numbers)
-        return interrupted
+        if runs[0].step >= goal:  # resumed, and done
+            return False
+        call = None if first.callback is None else partial(call_back, first.callback, numbers)
+        with ExitStack() as locks:
+            for run, config in zip(runs, configs, strict=True):
+                if config.overwrite:
+                    locks.enter_context(replaced(run, config.out))
+            loop = loop_of(trained, configs, goal, part, call, self.explains)
+            with suppress(NotFiniteError):
+                loop.go()
+            self.failures |= {numbers[k]: error for k, error in loop.failures.items()}
+        return loop.interrupted
 
-    def _call_back(self, callback, numbers, step, row, number):
-        return callback(step, {**row, "member": numbers[number]})
+
+def call_back(callback: Callback, numbers: list[int], step: int, row: dict, number: int) -> object:
+    """Call a user's function with the number of the member in the row."""
+    return callback(step, {**row, "member": numbers[number]})
 
 
+@dataclass(frozen=True)
 class Part:
-    """The part of a population's progress line that ``members`` runs have which train side by side.
+    """The part of a population's progress line for members that train side by side.
 
     Args:
-        line: The line.
+        line: Progress line.
         done: Env-steps of the runs before them.
         goal: Env-steps of each of them.
-        members: How many they are.
+        members: Number of members.
     """
 
-    def __init__(self, line, done, goal, members):
-        self.line, self.done, self.goal, self.members = line, done, goal, members
+    line: Silent
+    done: int
+    goal: int
+    members: int
 
-    def update(self, done, row):
-        """Say that each has done so many env-steps."""
+    def update(self, done: int, row: dict[str, float]) -> None:
+        """Show that each has done so many env-steps."""
         self.line.update(self.done + min(done, self.goal) * self.members, row)
 
 
-def train_members(members: list[Member], out: Path | None) -> Population:
+def train_members(members: Sequence[Member], out: Path | None) -> Population:
     """Train runs and return their ``Population``: those whose training was begun, if an interrupt comes.
 
-    A run in which a number is not finite ends, and the others go on.
+    A run in which a number is not finite ends, and the others continue.
 
     Args:
-        members: What to train.
+        members: Members to train.
         out: Folder of the population.
 
     Raises:
@@ -228,22 +218,20 @@ def train_members(members: list[Member], out: Path | None) -> Population:
     if out is not None:
         check_members(out, members, first.resume, first.overwrite)
     training = Training(members)
-    training.begin()
     warn_if_never_learning((run, members[number].config.steps) for number, run in sorted(training.runs.items()))
     if out is not None:
         write_members(out, members)
     name, total = f"train {len(members)} x {first.spec.name}", sum(member.config.steps for member in members)
-    line, words, interrupted, left = follow(total, name, first.progress), None, False, ""
+    line, interrupted, left = follow(total, name, first.progress), False, kept(out)
     try:
         interrupted = training.train(line)
-    except KeyboardInterrupt as error:  # pressed twice, or between two runs, where it has not been noted
+    except KeyboardInterrupt as error:  # pressed twice, or between two runs
         if not training.begun:
             raise
-        interrupted, left = True, str(error)
+        interrupted, left = True, str(error) or left
     finally:
-        if interrupted:
-            words = f"interrupted after {len(training.begun)} of {len(members)} runs were begun; {left or kept(out)}"
-        line.close(words)
+        words = f"interrupted after {len(training.begun)} of {len(members)} runs were begun; {left}"
+        line.close(words if interrupted else None)
     if len(training.failures) == len(members):
         raise training.failures[0]
     numbers = sorted(training.begun)
@@ -252,9 +240,9 @@ def train_members(members: list[Member], out: Path | None) -> Population:
     return Population([training.runs[k] for k in numbers], settings, failures, interrupted)
 
 
-def by_shape(members: list[Member]) -> list[list[int]]:
+def by_shape(members: Sequence[Member]) -> list[list[int]]:
     """Return lists of numbers of members whose runs have equal shapes, so that their launches may be joined."""
-    found = {}
+    found: dict[str, list[int]] = {}
     for number, member in enumerate(members):
         new = member.config
         policies = [(name, type(each), shape(each)) for name, each in new.policies.items()]
@@ -263,7 +251,7 @@ def by_shape(members: list[Member]) -> list[list[int]]:
     return list(found.values())
 
 
-def shape(settings):
+def shape(settings: PolicySettings) -> PolicySettings | list[tuple[str, object]]:
     """Return what of a policy's settings decides what is compiled and launched: all but what schedules may change."""
     if not is_dataclass(settings):
         return settings

@@ -1,60 +1,66 @@
-"""How an environment suggests to be trained: by which algorithm, with which settings, how many copies, how many env-steps."""
+"""Suggestions of an environment for its training: the algorithm, its settings, the number of environments and env-steps."""
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from os import PathLike
+from typing import Any
 
 from cupydrive import envs
-from cupydrive.errors import ParameterError
-from cupydrive.inputs.arguments import checked_str, shown
-from cupydrive.protocols import LearnerSettings
+from cupydrive.errors import CupydriveWarning
+from cupydrive.inputs.arguments import checked_choice, checked_str
+from cupydrive.protocols import LearnerSettings, PolicySettings
+from cupydrive.spec import EnvSpec
 
 DEFAULTS = {"algorithm": "ppo", "num_envs": 1024, "steps": 1_000_000}
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """What an environment suggests for one algorithm, or defaults where it says nothing.
+    """What an environment suggests for one algorithm, or defaults.
 
     Args:
-        algorithm: Its name.
-        num_envs: N.
+        algorithm: Name of the algorithm.
+        num_envs: Number of environments.
         steps: Env-steps.
-        settings: By name, those that differ from the algorithm's own.
+        settings: Settings by name that differ from the algorithm's own.
     """
 
     algorithm: str
     num_envs: int
     steps: int
-    settings: dict
+    settings: dict[str, Any]
 
 
-def suggestion(env, name=None):
+def suggestion(env: str | PathLike | EnvSpec, name: str | None = None) -> Suggestion:
     """Return the ``Suggestion`` of an environment for the algorithm called ``name``, by default the one that it suggests.
 
-    One of which it says nothing gets the numbers that it says of all, and no settings.
+    An algorithm that the environment does not name gets the sizes that hold for all, and no settings.
     """
-    said = {**DEFAULTS, **envs.get(env).training}
-    name = said["algorithm"] if name is None else name
-    own = dict(said[name]) if isinstance(said.get(name), dict) else {}
-    sizes = {size: own.pop(size, said[size]) for size in ("num_envs", "steps")}
+    about = {**DEFAULTS, **envs.get(env).training}
+    name = about["algorithm"] if name is None else name
+    own = dict(about[name]) if isinstance(about.get(name), dict) else {}
+    sizes = {size: own.pop(size, about[size]) for size in ("num_envs", "steps")}
     return Suggestion(name, settings=own, **sizes)
 
 
-def all_suggestions(env):
-    """Return the ``Suggestion`` for each algorithm of which the environment says something, that of its own choice first."""
-    said = envs.get(env).training
+def all_suggestions(env: str | PathLike | EnvSpec) -> list[Suggestion]:
+    """Return the ``Suggestion`` for each algorithm that the environment names, that of its own choice first."""
     first = suggestion(env)
-    others = [name for name, own in said.items() if isinstance(own, dict) and name != first.algorithm]
+    others = [name for name, own in envs.get(env).training.items() if isinstance(own, dict) and name != first.algorithm]
     return [first, *(suggestion(env, name) for name in others)]
 
 
-def suggested_algorithm(env, name=None, /, **changed):
+def suggested_algorithm(env: str | PathLike | EnvSpec, name: str | None = None, /, **changed: Any) -> LearnerSettings:
     """Return the settings that an environment suggests, to train with all of them but those that you change.
 
     ``cd.PPO(gamma=0.9)`` takes nothing from the environment: what it does not name are the algorithm's own defaults.
 
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.
-        name: ``"ppo"``, ``"a2c"``, ``"ddpg"``, or None: the algorithm that the environment suggests.
+        name: ``"ppo"``, ``"a2c"`` or ``"ddpg"``. Defaults to the algorithm that the environment suggests.
         **changed: Settings that differ.
 
     Returns:
@@ -63,23 +69,63 @@ def suggested_algorithm(env, name=None, /, **changed):
     Raises:
         ParameterError: If there is no such environment, algorithm or setting, or a value does not fit.
     """
-    from cupydrive.training.algorithms import ALGORITHMS  # torch: who only asks for numbers does without
+    from cupydrive.training.algorithms import ALGORITHMS  # imports torch
 
-    name = None if name is None else checked_str("suggested_algorithm", "name", name).lower()
-    about = suggestion(env, name)
-    if about.algorithm not in ALGORITHMS:
-        raise ParameterError(f"there is no algorithm {shown(name)}. There are: {', '.join(ALGORITHMS)}")
-    return ALGORITHMS[about.algorithm](**{**about.settings, **changed})
+    about = suggestion(env, None if name is None else checked_str("suggested_algorithm", "name", name).lower())
+    kind = ALGORITHMS[checked_choice("train", "algorithm name", about.algorithm, list(ALGORITHMS))]
+    return kind(**{**about.settings, **changed})
 
 
-def suggested_sizes(env, policies):
-    """Return the ``Suggestion`` whose copies and env-steps are meant for policies that learn together.
-
-    Of several algorithms it is that of the one with most env-steps: the others have learnt by then, too.
+def suggested_sizes(env: str | PathLike | EnvSpec, policies: Mapping[str, PolicySettings]) -> Suggestion:
+    """Return the ``Suggestion`` whose sizes are meant for policies that learn together: the one with most env-steps.
 
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.
-        policies: Settings by policy name; where nobody learns, what the environment suggests counts.
+        policies: Settings by policy name. If none of them learns, what the environment suggests counts.
     """
     learning = [settings.name for settings in policies.values() if isinstance(settings, LearnerSettings)]
     return max((suggestion(env, name) for name in learning or [None]), key=lambda each: each.steps)
+
+
+# ---- settings that were passed as parameters of the environment --------------------------------------------------------
+
+
+def setting_hints(env: str | PathLike | EnvSpec, names: Iterable[str], algorithm: object = None) -> dict[str, str]:
+    """Return a hint for each name that is a setting of an algorithm, of the one that was asked for first.
+
+    Args:
+        env: Environment, as ``train`` got it.
+        names: Names that were passed as parameters.
+        algorithm: Algorithm as ``train`` got it, not validated yet.
+    """
+    from cupydrive.training.algorithms import ALGORITHMS  # imports torch
+
+    asked = ALGORITHMS.get(algorithm.lower()) if isinstance(algorithm, str) else type(algorithm)
+    kinds = sorted(ALGORITHMS.values(), key=lambda kind: (kind is not asked, kind.name != suggestion(env).algorithm))
+    hints: dict[str, str] = {}
+    for name in names:
+        for kind in kinds:
+            if name in (f.name for f in fields(kind)):
+                call = f"cupydrive.suggested_algorithm({envs.get(env).name!r}, {kind.name!r}, {name}=...)"
+                hints.setdefault(name, f"it is a setting of {kind.__name__}; pass algorithm={call}")
+    return hints
+
+
+def warn_of_two_meanings(
+    env: str | PathLike | EnvSpec,
+    params: Mapping[str, object],
+    algorithm: object = None,
+    policies: object = None,
+    who: str = "train",
+) -> None:
+    """Warn if a parameter of the environment has the name of a setting of the algorithm, which has no settings of its own."""
+    if policies is not None or not (algorithm is None or isinstance(algorithm, str)):
+        return
+    settings, spec = suggested_algorithm(env, algorithm), envs.get(env)
+    for name, hint in setting_hints(env, params, algorithm).items():
+        if name in (f.name for f in fields(settings)):
+            warnings.warn(
+                f"{who}: {name} is set as a parameter of {spec.name}, but {hint} to change it",
+                CupydriveWarning,
+                stacklevel=3,
+            )

@@ -3,37 +3,31 @@
 import math
 import warnings
 from dataclasses import dataclass, fields
-from functools import partial
 from importlib.util import find_spec
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from cupydrive import envs
-from cupydrive.errors import CupydriveError, ParameterError, TrainingError, did_you_mean
-from cupydrive.executors import choose
+from cupydrive.errors import CupydriveError, ParameterError, TrainingError
 from cupydrive.inputs.arguments import (
     checked_bool,
     checked_choice,
-    checked_count,
     checked_float,
     checked_int,
     checked_mapping,
-    checked_path,
-    checked_str,
     shown,
 )
 from cupydrive.inputs.files import file_errors
 from cupydrive.protocols import LearnerSettings
-from cupydrive.spec import EnvSpec, kept_params
+from cupydrive.spec import EnvSpec
 from cupydrive.terminal.progress import counted
 from cupydrive.training.algorithms.pool import with_settings
-from cupydrive.training.frozen import check_kept, describe
+from cupydrive.training.config import resolve, settings_of
+from cupydrive.training.frozen import check_kept
 from cupydrive.training.logbook import episode_metrics
-from cupydrive.training.misplaced import setting_hints, warn_of_two_meanings
-from cupydrive.training.policies import learning_settings
 from cupydrive.training.population import RETURN, setting_names
 from cupydrive.training.runfolder import check_folder
-from cupydrive.training.suggestions import suggested_algorithm, suggestion
+from cupydrive.training.suggestions import setting_hints, warn_of_two_meanings
 
 if TYPE_CHECKING:
     import optuna
@@ -100,25 +94,20 @@ class Sweep:
     def table(self) -> str:
         """Return a table of the trials as text."""
         names = list(dict.fromkeys(name for trial in self.trials for name in trial.params))
-        rows = [["trial", self._value(), *names]]
+        lines = [f"trial{self._value():>20}" + "".join(f"{name:>16}" for name in names)]
         for trial in self.trials:
             value = "pruned" if trial.state.name == "PRUNED" else f"{trial.value:,.6g}"
             drawn = [trial.params[name] for name in names]
-            rows.append([str(trial.number), value, *(f"{x:.4g}" if isinstance(x, float) else str(x) for x in drawn)])
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join("  ".join(map(str.rjust, row, widths)) for row in rows)
+            texts = [f"{x:.4g}" if isinstance(x, float) else str(x) for x in drawn]
+            lines.append(f"{trial.number:>5}{value:>20}" + "".join(f"{text:>16}" for text in texts))
+        return "\n".join(lines)
 
     def _value(self) -> str:
+        """Return what the value of a trial is, as text."""
         return "return" if self.mark is None else f"env-steps to {self.mark:g}"
 
-    def __repr__(self):
-        head = f"Sweep {self.env}{' (interrupted)' * self.interrupted}: {len(self.trials)} trials"
-        try:
-            best = self.best
-        except ParameterError as error:
-            return f"<{head}; {error}>"
-        drawn = ", ".join(f"{name}={value!r}" for name, value in best.params.items())
-        return f"<{head}; best {self._value()}: {best.value:,.6g} by trial {best.number} with {drawn}>"
+    def __repr__(self) -> str:
+        return f"<Sweep {self.env}{' (interrupted)' * self.interrupted}: {len(self.trials)} trials\n{self.table()}>"
 
 
 def sweep(
@@ -183,41 +172,31 @@ def sweep(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     trials = checked_int("sweep", "trials", trials, 1, MOST_TRIALS)
     batch = checked_int("sweep", "batch", batch, 1, MOST_BATCH)
-    seed = checked_int("sweep", "seed", seed, 0, 2**63 - 1)
     mark = None if mark is None else checked_float("sweep", "mark", mark)
     prune = checked_bool("sweep", "prune", prune)
-    progress = checked_bool("sweep", "progress", progress)
-    out = checked_path("sweep", "out", out)
-    with file_errors(TrainingError, f"out = {str(out)!r} cannot be used"):
-        check_folder(out)
-    spec = envs.get(env)
-    spec.require_known(params, sweep, setting_hints(env, params, algorithm))
-    groups = spec.groups(spec.make_params(**params))
-    settings = learning_settings(algorithm, None, [g.name for g in groups], partial(suggested_algorithm, env))
+    envs.get(env).require_known(params, sweep, setting_hints(env, params, algorithm))
+    how = {"steps": steps, "num_envs": num_envs, "seed": seed, "progress": progress, "out": out}
+    config = resolve(env, algorithm, None, params, device=device, where="sweep", **how)
+    with file_errors(TrainingError, f"out = {str(config.out)!r} cannot be used"):
+        check_folder(config.out)
     warn_of_two_meanings(env, params, algorithm, who="sweep")
-    check_kept({settings.name: settings})
-    suggested = suggestion(env, settings.name)
-    steps = suggested.steps if steps is None else checked_count("sweep", "steps", steps)
-    num_envs = suggested.num_envs if num_envs is None else checked_int("sweep", "num_envs", num_envs)
-    key = RETURN if key is None and len(groups) == 1 else key
-    key = checked_choice("sweep", "key", key, episode_metrics(groups, spec))
+    check_kept(config.policies)
+    spec, settings, steps = config.spec, next(iter(config.policies.values())), config.steps
+    key = RETURN if key is None and len(config.policies) == 1 else key
+    key = checked_choice("sweep", "key", key, episode_metrics(spec.groups(config.params), spec))
     space = checked_space(space, settings, spec, params)
-    common = {"num_envs": num_envs, "seed": seed}
     rungs = sorted({math.ceil(steps * fraction) for fraction in (RUNGS if prune else [1])})
-    searched = Trials(env, settings, common, params, space, rungs, choose(device)[0], key, mark)
+    searched = Trials(config, settings, params, space, rungs, key, mark)
     searched.ask(optuna.create_study())  # whether any draw fits, before a file is written
-    described = describe(settings)
-    if callable(network := getattr(settings, "policy", None)):
-        described["policy"] = getattr(network, "__qualname__", type(network).__qualname__)
-    config = {
-        "env": spec.name, "steps": steps, "mark": mark, "key": key, "prune": prune, "space": space, "num_envs": num_envs,
-        "seed": seed, **{f"{spec.name}.{name}": value for name, value in kept_params(spec.make_params(**params)).items()},
-        **{f"{settings.name}.{name}": value for name, value in described.items()},
+    network = getattr(settings, "policy", None)
+    described = {
+        "env": spec.name, "steps": steps, "mark": mark, "key": key, "prune": prune, "space": space,
+        "network": getattr(network, "__qualname__", type(network).__qualname__), **settings_of(config.as_json()),
     }  # fmt: skip
-    study = open_study(out / FILE, config, prune)
+    study = open_study(config.out / FILE, described, prune)
     interrupted, batches = False, math.ceil(max(0, trials - len(finished_trials(study))) / batch)
     words = f"sweep {spec.name}, batches of {batch}"
-    for size in counted(batch_sizes(study, trials, batch), words, batches, progress):
+    for size in counted(batch_sizes(study, trials, batch), words, batches, config.progress):
         interrupted = searched.run_batch(study, size)
         if interrupted:
             break
@@ -226,9 +205,8 @@ def sweep(
         raise TrainingError(
             "sweep: all trials failed; the warnings say why. Pass another space=, a smaller num_envs= or other settings"
         )
-    return Sweep(
-        spec.name, study, ranked(finished, mark), settings, {"steps": steps, **common, **params}, mark, interrupted
-    )
+    common = {"steps": steps, "num_envs": config.num_envs, "seed": config.seed, **params}
+    return Sweep(spec.name, study, ranked(finished, mark), settings, common, mark, interrupted)
 
 
 def ranked(trials: list, mark: float | None) -> tuple["optuna.trial.FrozenTrial", ...]:
@@ -238,7 +216,9 @@ def ranked(trials: list, mark: float | None) -> tuple["optuna.trial.FrozenTrial"
     return (*sorted(complete, key=lambda trial: trial.value, reverse=mark is None), *pruned)
 
 
-def checked_space(space: dict | None, settings: LearnerSettings, spec: EnvSpec, params: dict) -> dict:
+def checked_space(
+    space: dict | None, settings: LearnerSettings, spec: EnvSpec, params: dict
+) -> dict[str, list | tuple]:
     """Return the search space, by default that part of ``SPACE`` which the algorithm has.
 
     Raises:
@@ -251,9 +231,7 @@ def checked_space(space: dict | None, settings: LearnerSettings, spec: EnvSpec, 
         raise ParameterError("sweep: space is empty; name at least one setting")
     names = sorted({*known, *(field.name for field in fields(spec.params))})
     for name, choices in space.items():
-        if checked_str("sweep", "a name in space", name) not in names:
-            hint = did_you_mean(name, names)
-            raise ParameterError(f"sweep: space has {name!r}.{hint} There are: {', '.join(names)}")
+        checked_choice("sweep", "a name in space", name, names)
         for value in ends_or_choices(name, choices):
             try:
                 if name in known:

@@ -14,12 +14,12 @@ from cupydrive.training.begin import begin, goal_of, refuse_for_run, replaced
 from cupydrive.training.config import TrainConfig, check_players, drop_none, resolve
 from cupydrive.training.frozen import check_kept
 from cupydrive.training.members import check_capture, train_alone, train_members
-from cupydrive.training.misplaced import warn_of_two_meanings
 from cupydrive.training.policies import warn_if_never_learning, warn_if_nobody_learns
 from cupydrive.training.population import resolve_members
 from cupydrive.training.ranks import require_equal
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import POPULATION_FILE, check_folder, check_free
+from cupydrive.training.suggestions import warn_of_two_meanings
 
 
 def train(

@@ -1,14 +1,16 @@
 """Trials of a sweep: Optuna draws them, a batch of them is trained side by side, and a journal file keeps them."""
 
+from __future__ import annotations
+
 import gc
 import json
 import math
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import optuna
@@ -20,12 +22,15 @@ from cupydrive.errors import CupydriveError, CupydriveWarning, MemoryLimitError,
 from cupydrive.executors.modes import EXCLUSIVE
 from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.files import file_errors
-from cupydrive.protocols import LearnerSettings
+from cupydrive.terminal.progress import Silent
 from cupydrive.training.algorithms.pool import with_settings
-from cupydrive.training.config import check_players, resolve
-from cupydrive.training.members import begin_members, train_on
-from cupydrive.training.population import resolve_members, setting_names
-from cupydrive.training.run import Run
+from cupydrive.training.members import Training
+from cupydrive.training.population import Member, resolve_members, setting_names
+
+if TYPE_CHECKING:
+    from cupydrive.protocols import LearnerSettings
+    from cupydrive.training.config import TrainConfig
+    from cupydrive.training.run import Run
 
 STUDY, CONFIG = "sweep", "cupydrive"  # names of the study and of the attribute that describes it
 MOST_DRAWS = 100  # in a row whose values do not fit together
@@ -35,50 +40,26 @@ MOST_DRAWS = 100  # in a row whose values do not fit together
 
 
 class Journal(JournalFileBackend):
-    """Optuna's journal file, whose errors name it.
-
-    A line without an end at the end of the file, torn by a kill or a full disk, is removed: what Optuna appends would continue
-    it. Other processes may use the file at the same time.
-    """
+    """Optuna's journal file. Other processes may use it at the same time."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        lock = JournalFileOpenLock(str(path))
+        self.path, lock = path, JournalFileOpenLock(str(path))
         super().__init__(str(path), lock)
         lock.acquire()
         try:
             content = path.read_bytes()
-            whole = content.rfind(b"\n") + 1
-            if whole < len(content) and content.startswith(b'{"op_code"'):  # another file stays as it is
-                os.truncate(path, whole)
+            if content.startswith(b'{"op_code"'):  # a last line without an end was torn by a kill or a full disk
+                os.truncate(path, content.rfind(b"\n") + 1)
         finally:
             lock.release()
 
-    def append_logs(self, logs: list[dict]) -> None:
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Append operations."""
-        with journal_errors(self.path):
+        with file_errors(TrainingError, f"the journal of a sweep, {self.path}, cannot be written"):
             super().append_logs(logs)
 
-    def read_logs(self, log_number_from: int) -> Iterator[dict]:
-        """Yield the operations from a number on."""
-        with journal_errors(self.path):
-            yield from super().read_logs(log_number_from)
 
-
-@contextmanager
-def journal_errors(path: Path) -> Iterator[None]:
-    """Turn whatever Optuna raises on a file that it cannot use into ``TrainingError``."""
-    words = f"{path} cannot be used as the journal of a sweep"
-    with file_errors(TrainingError, words):
-        try:
-            yield
-        except (OSError, TrainingError):
-            raise
-        except Exception as error:  # a damaged line can raise anything
-            raise TrainingError(f"{words} ({type(error).__name__}: {error}). Pass another folder") from None
-
-
-def open_study(path: Path, config: dict, prune: bool) -> optuna.Study:
+def open_study(path: Path, config: dict[str, object], prune: bool) -> optuna.Study:
     """Open the study of a journal file, or create it.
 
     Args:
@@ -90,35 +71,24 @@ def open_study(path: Path, config: dict, prune: bool) -> optuna.Study:
         TrainingError: If the file is damaged or holds a sweep of another configuration.
     """
     config = json.loads(json.dumps(config))
-    with journal_errors(path):
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        journal = Journal(path)
-        is_new = path.stat().st_size == 0
-        storage = optuna.storages.JournalStorage(journal)
+        storage = optuna.storages.JournalStorage(Journal(path))
         pruner = optuna.pruners.MedianPruner() if prune else optuna.pruners.NopPruner()
-        how = {"study_name": STUDY, "storage": storage, "pruner": pruner}
-        if is_new:  # for several processes at once, perhaps
+        if path.stat().st_size == 0:  # for several processes at once, perhaps
             direction = "maximize" if config["mark"] is None else "minimize"
-            study = optuna.create_study(**how, direction=direction, load_if_exists=True)
-        else:
-            study = optuna.load_study(**how)
+            optuna.create_study(study_name=STUDY, storage=storage, direction=direction, load_if_exists=True)
+        study = optuna.load_study(study_name=STUDY, storage=storage, pruner=pruner)
         if CONFIG not in study.user_attrs:
             study.set_user_attr(CONFIG, config)
         known = dict(study.user_attrs[CONFIG])
+    except Exception as error:  # a damaged line can raise anything
+        raise TrainingError(f"{path} cannot be used as the journal of a sweep: {error}. Pass another folder") from None
     for name, value in config.items():
         if known.get(name) != value:
             raise TrainingError(
                 f"{path} holds another sweep: {name} is {shown(known.get(name))} there, and {shown(value)} was asked for. "
                 "Pass the same arguments, or another folder"
-            )
-    with journal_errors(path):
-        for trial in finished_trials(study):
-            value = None if trial.state == TrialState.PRUNED else trial.value
-            if trial.params.keys() != config["space"].keys() or not isinstance(value, float | None):
-                raise ValueError(f"trial {trial.number} has params {trial.params} and value {value!r}")
-            # Raises if a value does not lie in its distribution.
-            optuna.trial.create_trial(
-                state=trial.state, value=value, params=trial.params, distributions=trial.distributions
             )
     return study
 
@@ -165,26 +135,30 @@ class Trials:
     """Draws, trains and judges the trials of a sweep.
 
     Args:
-        env: As in ``train``.
+        config: Configuration that trials share.
         settings: The algorithm's settings, which trials change.
-        common: Further arguments of ``train``: ``num_envs`` and ``seed``.
-        params: Parameters of the environment.
+        params: Parameters of the environment that were given.
         space: Choices by name, checked.
         rungs: Env-steps at which trials are judged, up to those of a whole trial.
-        device: ``"cuda"`` or ``"cpu"``.
         key: Name of the metric that is the return.
         mark: Return to reach in few env-steps. If None, the return at the end counts.
     """
 
-    env: object
+    config: TrainConfig
     settings: LearnerSettings
-    common: dict
-    params: dict
-    space: dict
+    params: dict[str, Any]
+    space: dict[str, list | tuple]
     rungs: list[int]
-    device: str
     key: str
     mark: float | None
+
+    def members(self, drawn: Sequence[dict[str, Any]]) -> list[Member]:
+        """Return what trains the drawn values; of values that are wrong or do not fit together, raise the error."""
+        config, how = self.config, {"params": self.params, "progress": False, "steps": self.rungs[-1]}
+        how |= {"num_envs": config.num_envs, "seed": config.seed, "device": config.device}
+        each = [split(self.settings, values) for values in drawn]
+        changes = [{"algorithm": settings, **params} for settings, params in each]
+        return resolve_members(config.spec, members=changes, **how)
 
     def ask(self, study: optuna.Study) -> Trial:
         """Return a new trial whose values fit together. Draws that do not fit are recorded as failed.
@@ -194,13 +168,10 @@ class Trials:
         """
         for _ in range(MOST_DRAWS):
             trial = study.ask()
-            study.sampler = sampler_of(self.common["seed"], trial.number)
+            study.sampler = sampler_of(self.config.seed, trial.number)
             values = {name: suggest(trial, name, choices) for name, choices in self.space.items()}
             try:
-                settings, params = split(self.settings, values)
-                check_players(
-                    resolve(self.env, settings, None, self.params | params, device=self.device, **self.common)
-                )
+                self.members([values])
                 return trial
             except CupydriveError as error:
                 misfit = error
@@ -209,7 +180,7 @@ class Trials:
 
     def run_batch(self, study: optuna.Study, size: int) -> bool:
         """Draw and train trials; return whether an interrupt came. Those that have not ended then are recorded as failed."""
-        asked = []
+        asked: list[Trial] = []
         gc.collect()  # torch's learners of the last batch are cyclic, and hold memory of the device
         try:
             for _ in range(size):
@@ -222,16 +193,13 @@ class Trials:
                 study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
 
     def _train(self, study: optuna.Study, trials: list[Trial]) -> bool:
-        """Train a batch and report its results to the study; return whether an interrupt ended it.
-
-        If a batch does not fit into memory, its trials are trained in turn. One that does not fit alone fails.
-        """
+        """Train a batch, or its trials in turn if it does not fit into memory; return whether an interrupt ended it."""
         try:
             return self._train_together(study, trials)
         except MemoryLimitError as error:
             reason = str(error).removeprefix("members[0]: ")
-        gc.collect()  # the runs, which the error referred to until here
-        if self.device == "cuda":
+        gc.collect()
+        if self.config.device == "cuda":
             with EXCLUSIVE:
                 torch.cuda.empty_cache()
         if len(trials) == 1:
@@ -241,21 +209,18 @@ class Trials:
         return any(self._train(study, [trial]) for trial in trials if not states[trial.number].is_finished())
 
     def _train_together(self, study: optuna.Study, trials: list[Trial]) -> bool:
-        """Train a batch from rung to rung, side by side where shapes are equal."""
-        members = []
-        for trial in trials:
-            settings, params = split(self.settings, trial.params)
-            members.append({"algorithm": settings, **params})
-        how = {"steps": self.rungs[-1], "device": self.device, **self.common}
-        members = resolve_members(self.env, params=self.params, members=members, **how)
-        left = dict(zip(trials, begin_members(members), strict=True))
+        """Train a batch from rung to rung and report its results; return whether an interrupt ended it."""
+        training = Training(self.members([trial.params for trial in trials]), explains=False)
+        left = dict(enumerate(trials))
         for rung in self.rungs:
-            interrupted, failures = train_on(list(left.values()), rung)
-            for trial, run in list(left.items()):
-                if run in failures:
-                    fail(study, trial, str(failures[run]))
-                if run in failures or (run.step >= rung and self._judge(study, trial, run, rung)):
-                    del left[trial]
+            training.keep(left)
+            interrupted = training.train(Silent(), rung)
+            for number, trial in list(left.items()):
+                run, failure = training.runs[number], training.failures.get(number)
+                if failure is not None:
+                    fail(study, trial, str(failure))
+                if failure is not None or (run.step >= rung and self._judge(study, trial, run, rung)):
+                    del left[number]
             if interrupted:
                 return True
         return False

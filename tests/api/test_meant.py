@@ -53,7 +53,7 @@ def test_an_unknown_name_leads_to_the_nearest(call, name, words):
     ("given", "words"),
     [
         ({"algorithm": "DDPG"}, "pass algorithm=cupydrive.suggested_algorithm('pendulum', 'ddpg', gamma=...)"),
-        ({"algorithm": cd.A2C()}, "it is a setting of A2C; pass A2C(gamma=...)"),
+        ({"algorithm": cd.A2C()}, "it is a setting of A2C; pass algorithm=cupydrive.suggested_algorithm("),
     ],
 )
 def test_a_setting_is_named_with_the_algorithm_that_was_asked_for(given, words):

@@ -40,7 +40,7 @@ def test_seeds_may_be_listed_by_any_sequence_of_ints(seeds):
 def test_members_may_name_an_algorithm_as_text():
     first, second = cd.train("cartpole", members=[{"algorithm": "a2c", "num_steps": 8}, {"num_envs": 4}], **SMALL)
     assert (first.settings["cart"].name, first.settings["cart"].num_steps, second.num_envs) == ("a2c", 8, 4)
-    with pytest.raises(ParameterError, match="no algorithm 'a2d'"):
+    with pytest.raises(ParameterError, match="algorithm name = 'a2d'"):
         cd.train("cartpole", members=[{"algorithm": "a2d"}], **SMALL)
 
 
@@ -56,13 +56,15 @@ def test_members_change_policies_of_groups_and_seeds():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"members": [{"learning_rte": 1e-3}]}, r"members\[0\] has 'learning_rte'.*Did you mean 'learning_rate'"),
+        (
+            {"members": [{"learning_rte": 1e-3}]},
+            r"a name in members\[0\] = 'learning_rte'.*Did you mean 'learning_rate'",
+        ),
         ({"members": []}, "at least one member"),
         ({"seeds": [1, -1]}, r"seeds\[1\] = -1"),
-        ({"seeds": range(10_001)}, "at most 10,000 different seeds"),
-        ({"seeds": [0, 1], "seed": 3}, r"seeds = \[0, 1\] lists the seeds, and seed = 3 is another; pass one of them"),
-        ({"seeds": [0, 1], "members": [{}, {"seed": 2}]}, r"members\[1\] has seed = 2, .*; pass one of them"),
-        ({"seeds": 2, "members": [{"seed": 2}]}, r"members\[0\] has seed = 2, and seeds = 2 says .*; pass one of them"),
+        ({"seeds": range(10_001)}, "1 to 10,000 different seeds"),
+        ({"seeds": [0, 1], "seed": 3}, r"seeds = \[0, 1\]; .* without seed="),
+        ({"seeds": 2, "members": [{}, {"seed": 2}]}, r"members\[1\] has seed = 2; pass it, or seeds=, not both"),
         ({"seeds": 2, "resume": True}, "resume=True needs out="),
     ],
 )
@@ -85,13 +87,9 @@ def test_a_population_goes_on_from_its_folder(tmp_path):
     cd.train("cartpole", ppo(), seeds=2, out=tmp_path, **short)
     for resumed in (cd.train("cartpole", ppo(), seeds=2, out=tmp_path, resume=True, **SMALL), cd.load(tmp_path)):
         assert all(same(one, other) for one, other in zip(whole, resumed, strict=True))
-    timed, loaded = whole.table().splitlines(), cd.load(tmp_path).table().splitlines()
-    assert timed[0].split() == ["env-steps", "seconds", RETURN] and loaded[0].split() == ["env-steps", RETURN]
-    assert [len(line.split()) for line in timed[1:3]] == [5, 5]  # seed, its number, env-steps, seconds, return
-    assert [line.split()[:3] + line.split()[4:] for line in timed[1:3]] == [line.split() for line in loaded[1:3]]
     with pytest.raises(TrainingError, match="a population of 2 runs already"):
         cd.train("cartpole", ppo(), seeds=2, out=tmp_path, **SMALL)
-    with pytest.raises(TrainingError, match=r"number 2 is none there, and .*'seed': 2\} was asked for"):
+    with pytest.raises(TrainingError, match=r"holds the members \[.*\], and \[.*'seed': 2, .*\] was asked for"):
         cd.train("cartpole", ppo(), seeds=3, out=tmp_path, resume=True, **SMALL)
     with pytest.raises(TrainingError, match="holds a population"):
         cd.train("cartpole", ppo(), out=tmp_path, **SMALL)
@@ -120,7 +118,7 @@ def test_the_interquartile_mean_is_that_of_the_middle_half():
     assert cd.interquartile_mean([8, 1, 7, 2, 6, 3, 5, 100])[0] == (3 + 5 + 6 + 7) / 4
     assert cd.interquartile_mean([1.0, 2.0, 6.0])[0] == 3.0  # of three none is left out
     assert cd.interquartile_mean([2.5] * 7) == (2.5, 2.5, 2.5)
-    with pytest.raises(ParameterError, match="no values"):
+    with pytest.raises(ParameterError, match="values is empty"):
         cd.interquartile_mean([])
 
 

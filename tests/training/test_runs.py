@@ -178,7 +178,7 @@ def test_a_loss_that_is_no_number_stops_training_and_leaves_the_weights():
     [
         (dict(algorithm=cd.DDPG()), r"DDPG needs a Box.*'cart'.*Discrete\(2\).*PPO or A2C"),
         (dict(algorithm=cd.PPO), r"or their names$"),
-        (dict(algorithm="pp0"), r"no algorithm 'pp0'. There are: ppo, a2c, ddpg"),
+        (dict(algorithm="pp0"), r"algorithm name = 'pp0'; it must be 'ppo', 'a2c' or 'ddpg'. Did you mean 'ppo'"),
         (dict(policies={"carr": cd.PPO()}), r"no group 'carr'\. Did you mean 'cart'"),
         (dict(policies={"cart": cd.PPO()}, algorithm=cd.PPO()), r"not both"),
         (dict(capture=True), r"capture=True needs device='cuda'"),

@@ -40,25 +40,27 @@ CASES = {
     "normalised": ("pendulum", ppo(normalize_obs=True, normalize_reward=True), {}, {"max_episode_steps": 12}),
     "two policies": ("tag_grid", None, {"tagger": ppo(), "runner": cd.A2C(num_steps=8)}, {"grid_length": 6}),
     "one of both": ("tag_grid", None, {"tagger+runner": ppo(target_kl=1e-3)}, {"grid_length": 6}),
-    "leaving": (
-        "tag_continuous",
-        ppo(normalize_obs=True),
-        {},
-        LEAVING,
-    ),
+    "leaving": ("tag_continuous", ppo(normalize_obs=True), {}, LEAVING),
 }
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("case", CASES)
-def test_each_has_the_bits_that_it_has_alone(case, monkeypatch):
+@pytest.mark.parametrize(
+    ("device", "capture"),
+    [("cpu", None), *(pytest.param("cuda", each, marks=pytest.mark.gpu) for each in (True, False))],
+)
+def test_each_has_the_bits_that_it_has_alone_on_a_cpu(device, capture, case, monkeypatch):
     env, algorithm, policies, params = CASES[case]
-    given = {"policies": policies} if policies else {"algorithm": algorithm}
-    trained = []
+    exactly = {name: dataclasses.replace(each, precision="exact") for name, each in policies.items()}
+    given = {"policies": exactly} if policies else {"algorithm": dataclasses.replace(algorithm, precision="exact")}
+    trained, size = [], {"num_envs": 8 if device == "cpu" else 64, "progress": False}
+    size["steps"] = 6 * 8 * size["num_envs"]
     monkeypatch.setattr(Together, "prepare", prepared(trained, Together.prepare))
-    population = cd.train(env, seeds=3, seed=5, steps=STEPS, **given, **SMALL, **params)
+    population = cd.train(env, seeds=3, seed=5, device=device, capture=capture, **given, **size, **params)
     assert [len(each.runs) for each in trained] == [3], "they did not train side by side"
     for number, run in enumerate(population):
-        alone = cd.train(env, seed=5 + number, steps=STEPS, **given, **SMALL, **params)
+        alone = cd.train(env, seed=5 + number, device="cpu", **given, **size, **params)
         assert same(run, alone) and rows(run) == rows(alone) and run.step == alone.step
     assert not same(*population.runs[:2])
 
@@ -124,14 +126,6 @@ def test_whatever_torch_computes_is_refused_before_it_is_done():
         tensor.add_(1)
     with pytest.raises(NotJoinedError, match="empty"), recorded():
         torch.empty(3)
-
-
-@pytest.mark.full
-def test_runs_by_torch_train_in_turn():
-    given = {"learner": "torch", **SMALL}
-    population = cd.train("cartpole", ppo(), seeds=2, steps=STEPS, **given)
-    alone = cd.train("cartpole", ppo(), seed=1, steps=STEPS, **given)
-    assert same(population.runs[1], alone) and rows(population.runs[1]) == rows(alone)
 
 
 def test_runs_of_other_shapes_are_not_joined():
@@ -327,23 +321,6 @@ def test_schedules_are_written_for_all_and_begin_anew_after_their_table_ends(mon
 # ---- on a GPU ------------------------------------------------------------------------------------------------------------
 
 WHOLE = {"num_envs": 64, "steps": 6 * 64 * 8, "progress": False}
-
-
-@pytest.mark.quick(2)
-@pytest.mark.gpu
-@pytest.mark.parametrize("capture", [True, False])
-@pytest.mark.parametrize("case", CASES)
-def test_each_has_the_bits_of_a_cpu_exactly(case, capture, monkeypatch):
-    env, algorithm, policies, params = CASES[case]
-    exactly = {name: dataclasses.replace(each, precision="exact") for name, each in policies.items()}
-    given = {"policies": exactly} if policies else {"algorithm": dataclasses.replace(algorithm, precision="exact")}
-    trained = []
-    monkeypatch.setattr(Together, "prepare", prepared(trained, Together.prepare))
-    population = cd.train(env, seeds=3, seed=5, device="cuda", capture=capture, **given, **WHOLE, **params)
-    assert [len(each.runs) for each in trained] == [3]
-    for number, run in enumerate(population):
-        alone = cd.train(env, seed=5 + number, device="cpu", **given, **WHOLE, **params)
-        assert same(run, alone) and rows(run) == rows(alone)
 
 
 @pytest.mark.full
