@@ -118,7 +118,8 @@ class Replay:
             rows: Metrics of the failed run, whose numbers were finite.
             end: Env-steps when the failure was noticed.
         """
-        run, place, failed = self.run, None, []
+        run, place = self.run, None
+        failed: list[str] = []
         self.run_to(rows[-1]["charts/global_step"] if rows else 0)
         while not place and not failed:
             if run.step >= end:
@@ -228,7 +229,6 @@ class Replay:
 
     def first_of_ranks(self, own: Explanation | None) -> Explanation | None:
         """Return the explanation of the first rank that has one, on the others without its arrays; None if no rank has."""
-        arrays = {"trace": (), "gradient_steps": ()}
-        each = self.gather(None if own is None else asdict(replace(own, **arrays)))
+        each = self.gather(None if own is None else asdict(replace(own, trace=(), gradient_steps=())))
         rank = next((rank for rank, found in enumerate(each) if found is not None), None)
         return own if rank in (None, self.ranks.rank) else Explanation(**each[rank])

@@ -168,5 +168,5 @@ def numbers(values: np.ndarray, row: int | None = None) -> str:
     values, place = np.asarray(values), ""
     if values.size > SHOWN_NUMBERS and row is not None and row < len(values):
         values, place = values[row], f"[{row}]"
-    text = np.array2string(values, max_line_width=np.inf, precision=6, threshold=SHOWN_NUMBERS, separator=", ")
+    text = np.array2string(values, max_line_width=10_000, precision=6, threshold=SHOWN_NUMBERS, separator=", ")
     return f"{place} = {text}"

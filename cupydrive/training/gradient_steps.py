@@ -46,9 +46,11 @@ class GradientStep:
 
     def first(self) -> tuple[str, float] | None:
         """Return field and value of the non-finite number that was computed first, or None."""
-        computed = [(f"weight.{name}", size) for name, size in reversed(self.weights.items())]
+        computed = [(f"weight.{name}", size) for name, size in reversed(list(self.weights.items()))]
         computed.append(("loss", self.loss))
-        computed += [(f"gradient.{name}", size) for name, size in reversed(self.gradients.items())]  # last layers first
+        computed += [
+            (f"gradient.{name}", size) for name, size in reversed(list(self.gradients.items()))
+        ]  # last layers first
         computed.append(("grad_norm", self.reported.get("grad_norm", 0.0)))
         return next(((field, value) for field, value in computed if not math.isfinite(value)), None)
 

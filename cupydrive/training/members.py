@@ -37,7 +37,8 @@ def train_alone(run: Run, config: TrainConfig) -> None:
     iterations = math.ceil((goal - run.step) / run.steps_per_iteration)
     total, progress = iterations * run.steps_per_iteration, config.progress and first
     line, words = follow(total, f"train {run.spec.name}", progress), None
-    callback = None if config.callback is None or not first else lambda step, row, number: config.callback(step, row)
+    own = config.callback if first else None
+    callback = None if own is None else lambda step, row, number: own(step, row)
     try:
         loop = loop_of(Alone(run), [replace(config, progress=progress)], goal, line, callback)
         loop.go()
@@ -166,7 +167,7 @@ class Training:
         call = None if first.callback is None else partial(call_back, first.callback, numbers)
         with ExitStack() as locks:
             for run, config in zip(runs, configs, strict=True):
-                if config.overwrite:
+                if config.overwrite and config.out is not None:
                     locks.enter_context(replaced(run, config.out))
             loop = loop_of(trained, configs, goal, part, call, self.explains)
             with suppress(NotFiniteError):

@@ -50,7 +50,7 @@ MOST_SEED = 2**63 - 1
 RETURN = "charts/episodic_return"
 LARGEST = 1e300  # whose sums are still finite
 RESAMPLES, INTERVAL = 2000, (2.5, 97.5)  # of a bootstrap; percentiles
-WHOLE = ("algorithm", "policies", "seed", "num_envs")  # what a member may change besides settings and parameters
+WHOLE = ("algorithm", "policies", "num_envs")  # what a member may change besides settings and parameters
 
 
 @dataclass(frozen=True)
@@ -99,22 +99,18 @@ def resolve_members(
     for k, given in enumerate(changes):
         where = "" if members is None else f"members[{k}]"
         change = checked_mapping("train", where or "members", given)
-        if seeds is not None and "seed" in change:
-            raise ParameterError(f"train: {where} has seed = {shown(change['seed'])}; pass it, or seeds=, not both")
         with named(where):
             own = changed(spec, common, change, where)
-            setting = ", ".join(f"{name} {str(value)[:60]}" for name, value in change.items() if name != "seed")
-            for first, each in enumerate([change["seed"]] if "seed" in change else each_seed):
+            setting = ", ".join(f"{name} {str(value)[:60]}" for name, value in change.items())
+            for each in each_seed:
                 folder = None if out is None else member_folder(out, len(found))
-                config = resolve(spec, **own | {"seed": each, "out": folder})
-                if first == 0:  # the others differ in seeds
-                    check_players(config)
-                found.append(Member(setting, config, where))
+                found.append(Member(setting, resolve(spec, **own | {"seed": each, "out": folder}), where))
+            check_players(found[-1].config)  # those of other seeds differ in nothing else
     return found
 
 
 def planned_seeds(seed: int | None, seeds: int | Sequence[int] | None) -> list[int]:
-    """Return the seeds of members that name none."""
+    """Return the seeds of each member."""
     first = checked_int("train", "seed", 0 if seed is None else seed, 0, MOST_SEED)
     if seeds is None:
         return [first]
@@ -139,7 +135,7 @@ def named(where: str) -> Iterator[None]:
         raise
 
 
-def changed(spec: EnvSpec, given: dict[str, object], change: dict[str, object], where: str) -> dict[str, object]:
+def changed(spec: EnvSpec, given: dict[str, Any], change: dict[str, Any], where: str) -> dict[str, Any]:
     """Return the arguments of ``resolve`` of one member.
 
     Args:
@@ -156,7 +152,7 @@ def changed(spec: EnvSpec, given: dict[str, object], change: dict[str, object], 
     suggested = partial(suggested_algorithm, spec)
     policies = learning_settings(own["algorithm"], own["policies"], groups, suggested)
     by_name = policies if isinstance(policies, dict) else {"": policies}
-    learners = [each for each in by_name.values() if isinstance(each, LearnerSettings) and is_dataclass(each)]
+    learners = [each for each in by_name.values() if isinstance(each, LearnerSettings)]
     known = {name for each in learners for name in setting_names(each)}
     for name in change:
         checked_choice("train", f"a name in {where}", name, sorted({*known, *parameters, *WHOLE}))
@@ -176,7 +172,8 @@ def changed(spec: EnvSpec, given: dict[str, object], change: dict[str, object], 
 
 def setting_names(settings: LearnerSettings) -> set[str]:
     """Return the names of an algorithm's settings; of a ``Pool``, also those of the policy in it."""
-    return {field.name for each in (settings, unpooled(settings)) for field in fields(each)}
+    both = settings, unpooled(settings)
+    return {field.name for each in both if is_dataclass(each) for field in fields(each)}
 
 
 def interquartile_mean(values: Sequence[float], *, seed: int = 0) -> tuple[float, float, float]:
@@ -351,7 +348,8 @@ def read_members(folder: Path) -> list[dict[str, Any]]:
     with file_errors(TrainingError, f"{path} cannot be read"):
         content = read_file(path, MOST_JSON)
     try:
-        return read_json(content, POPULATION)["members"]
+        found: Any = read_json(content, POPULATION)
+        return found["members"]
     except FormatError as error:
         raise TrainingError(explained(path, "population", error, "Train into another folder")) from None
 

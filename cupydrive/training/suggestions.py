@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from os import PathLike
 from typing import Any
@@ -83,14 +83,14 @@ def suggested_sizes(env: str | PathLike | EnvSpec, policies: Mapping[str, Policy
         env: Name, path of a Python file, or ``EnvSpec``.
         policies: Settings by policy name. If none of them learns, what the environment suggests counts.
     """
-    learning = [settings.name for settings in policies.values() if isinstance(settings, LearnerSettings)]
-    return max((suggestion(env, name) for name in learning or [None]), key=lambda each: each.steps)
+    learning = [suggestion(env, each.name) for each in policies.values() if isinstance(each, LearnerSettings)]
+    return max(learning or [suggestion(env)], key=lambda each: each.steps)
 
 
 # ---- settings that were passed as parameters of the environment --------------------------------------------------------
 
 
-def setting_hints(env: str | PathLike | EnvSpec, names: Iterable[str], algorithm: object = None) -> dict[str, str]:
+def setting_hints(env: str | PathLike | EnvSpec, names: Collection[str], algorithm: object = None) -> dict[str, str]:
     """Return a hint for each name that is a setting of an algorithm, of the one that was asked for first.
 
     Args:
@@ -100,14 +100,13 @@ def setting_hints(env: str | PathLike | EnvSpec, names: Iterable[str], algorithm
     """
     from cupydrive.training.algorithms import ALGORITHMS  # imports torch
 
-    asked = ALGORITHMS.get(algorithm.lower()) if isinstance(algorithm, str) else type(algorithm)
-    kinds = sorted(ALGORITHMS.values(), key=lambda kind: (kind is not asked, kind.name != suggestion(env).algorithm))
+    asked = algorithm.lower() if isinstance(algorithm, str) else getattr(algorithm, "name", None)
     hints: dict[str, str] = {}
-    for name in names:
-        for kind in kinds:
-            if name in (f.name for f in fields(kind)):
-                call = f"cupydrive.suggested_algorithm({envs.get(env).name!r}, {kind.name!r}, {name}=...)"
-                hints.setdefault(name, f"it is a setting of {kind.__name__}; pass algorithm={call}")
+    for each in sorted(ALGORITHMS, key=lambda each: (each != asked, each != suggestion(env).algorithm)):
+        kind, known = ALGORITHMS[each].__name__, {field.name for field in fields(ALGORITHMS[each])}
+        for name in known.intersection(names) - hints.keys():
+            call = f"cupydrive.suggested_algorithm({envs.get(env).name!r}, {each!r}, {name}=...)"
+            hints[name] = f"it is a setting of {kind}; pass algorithm={call}"
     return hints
 
 
@@ -123,7 +122,7 @@ def warn_of_two_meanings(
         return
     settings, spec = suggested_algorithm(env, algorithm), envs.get(env)
     for name, hint in setting_hints(env, params, algorithm).items():
-        if name in (f.name for f in fields(settings)):
+        if hasattr(settings, name):
             warnings.warn(
                 f"{who}: {name} is set as a parameter of {spec.name}, but {hint} to change it",
                 CupydriveWarning,

@@ -15,6 +15,7 @@ from cupydrive.inputs.arguments import (
     checked_float,
     checked_int,
     checked_mapping,
+    checked_path,
     shown,
 )
 from cupydrive.inputs.files import file_errors
@@ -36,7 +37,7 @@ FILE = "sweep.jsonl"
 MOST_TRIALS, MOST_BATCH = 100_000, 1000
 RUNGS = (1 / 8, 1 / 4, 1 / 2, 1)  # fractions of the env-steps at which trials may be pruned
 # The default search space, as far as an algorithm has these settings.
-SPACE = {
+SPACE: dict[str, list | tuple] = {
     "learning_rate": (1e-4, 2e-2, "log"),
     "ent_coef": (1e-4, 0.1, "log"),
     "gamma": [0.9, 0.95, 0.98, 0.99, 0.995, 0.999],
@@ -175,13 +176,15 @@ def sweep(
     mark = None if mark is None else checked_float("sweep", "mark", mark)
     prune = checked_bool("sweep", "prune", prune)
     envs.get(env).require_known(params, sweep, setting_hints(env, params, algorithm))
-    how = {"steps": steps, "num_envs": num_envs, "seed": seed, "progress": progress, "out": out}
+    folder = checked_path("sweep", "out", out)
+    with file_errors(TrainingError, f"out = {str(folder)!r} cannot be used"):
+        check_folder(folder)
+    how = {"steps": steps, "num_envs": num_envs, "seed": seed, "progress": progress, "out": folder}
     config = resolve(env, algorithm, None, params, device=device, where="sweep", **how)
-    with file_errors(TrainingError, f"out = {str(config.out)!r} cannot be used"):
-        check_folder(config.out)
     warn_of_two_meanings(env, params, algorithm, who="sweep")
     check_kept(config.policies)
-    spec, settings, steps = config.spec, next(iter(config.policies.values())), config.steps
+    spec, steps = config.spec, config.steps
+    settings = next(each for each in config.policies.values() if isinstance(each, LearnerSettings))
     key = RETURN if key is None and len(config.policies) == 1 else key
     key = checked_choice("sweep", "key", key, episode_metrics(spec.groups(config.params), spec))
     space = checked_space(space, settings, spec, params)
@@ -193,7 +196,7 @@ def sweep(
         "env": spec.name, "steps": steps, "mark": mark, "key": key, "prune": prune, "space": space,
         "network": getattr(network, "__qualname__", type(network).__qualname__), **settings_of(config.as_json()),
     }  # fmt: skip
-    study = open_study(config.out / FILE, described, prune)
+    study = open_study(folder / FILE, described, prune)
     interrupted, batches = False, math.ceil(max(0, trials - len(finished_trials(study))) / batch)
     words = f"sweep {spec.name}, batches of {batch}"
     for size in counted(batch_sizes(study, trials, batch), words, batches, config.progress):

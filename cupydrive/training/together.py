@@ -1,8 +1,13 @@
-"""One run, or several side by side, as the loop trains them: schedules, iterations, and what they report.
+"""One run, or several side by side, as the loop trains them: schedules, iterations and reports.
 
-Runs side by side share their launches: ``cupydrive/executors/joined.py``. What each of them computes is what it would compute
-alone, and how many launches an iteration has does not depend on how many they are.
+Runs side by side share their launches: ``cupydrive/executors/joined.py``. Each of them computes what it would compute alone,
+and the number of launches of an iteration does not depend on the number of runs.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,7 +18,14 @@ from cupydrive.executors.joined import Joined, NotJoinedError, kind, recorded
 from cupydrive.executors.ranks import Ranks
 from cupydrive.training.schedule import value_at
 
-AHEAD = 256  # iterations whose scheduled numbers travel to the device at once
+if TYPE_CHECKING:
+    from cupydrive.executors.noted import Launch
+    from cupydrive.training.algorithms.scheduled_learner import ScheduledLearner
+    from cupydrive.training.ranks import Wishes
+    from cupydrive.training.report import Report
+    from cupydrive.training.run import Run
+
+AHEAD = 256  # iterations whose scheduled numbers are copied to the device at once
 
 
 class Alone:
@@ -23,11 +35,11 @@ class Alone:
         run: ``Run``.
     """
 
-    def __init__(self, run):
+    def __init__(self, run: Run) -> None:
         self.runs, self.ranks = [run], run.shard.ranks
 
-    def prepare(self, reports, captured):
-        """Return what runs one iteration: the run's own method, or the replay of its CUDA graph."""
+    def prepare(self, reports: Sequence[Report], captured: bool) -> Callable[[], None]:
+        """Return a function that runs one iteration: the run's own method, or the replay of its CUDA graph."""
         (run,), (self.report,) = self.runs, reports
         self.numbers = torch.zeros((1, self.report.size), dtype=torch.float64, device=run.device)
         if not captured:
@@ -44,16 +56,16 @@ class Alone:
         """Follow weights that torch has put elsewhere; return whether there are any. ``prepare`` must be called then."""
         return self.runs[0].follow_weights()
 
-    def schedule(self, step):
+    def schedule(self, step: int) -> None:
         """Write the settings as they are after ``step`` env-steps."""
         for learner in self.runs[0].learners.values():
             learner.schedule(step)
 
-    def rates(self, step):
+    def rates(self, step: int) -> list[dict[str, float]]:
         """Return the learning rates of each run by policy, those of the iteration that began after ``step`` env-steps."""
         return [{name: learner.learning_rate for name, learner in self.runs[0].learners.items()}]
 
-    def tell(self, wishes):
+    def tell(self, wishes: Wishes) -> torch.Tensor:
         """Queue the report and return it, (1, L) float64 on the device; of several ranks (1, W, L + 4), with ``Wishes``."""
         self.report.make(self.numbers[0])
         return self.numbers if self.ranks.alone else wishes.tell(self.ranks, self.numbers[0])[None]
@@ -69,14 +81,14 @@ class Together:
         NotJoinedError: If their iterations are no launches of equal kernels.
     """
 
-    def __init__(self, runs):
+    def __init__(self, runs: Sequence[Run]) -> None:
         self.runs, self.device, self.ranks = list(runs), runs[0].device, Ranks()
         self.recordings = [recording(run) for run in self.runs]
         if len({kind(each) for each in self.recordings}) > 1:
             raise NotJoinedError("their iterations differ in shapes")
 
-    def prepare(self, reports, captured):
-        """Return what runs one iteration of all runs: their joint launches, or the replay of these as a CUDA graph."""
+    def prepare(self, reports: Sequence[Report], captured: bool) -> Callable[[], None]:
+        """Return a function that runs one iteration of all runs: their joint launches, or the replay of these as a graph."""
         members = len(self.runs)
         self.numbers = torch.zeros((members, reports[0].size), dtype=torch.float64, device=self.device)
         told = []
@@ -99,26 +111,26 @@ class Together:
             self.recordings = [recording(run) for run in self.runs]
         return moved
 
-    def _replay(self):
+    def _replay(self) -> None:
         self.graph.replay()
 
-    def schedule(self, step):
+    def schedule(self, step: int) -> None:
         """Write the settings of all runs as they are after ``step`` env-steps."""
         self.schedules.write(step)
 
-    def rates(self, step):
+    def rates(self, step: int) -> list[dict[str, float]]:
         """Return the learning rates of each run by policy, those of the iteration that began after ``step`` env-steps."""
         of = self.schedules.rate
         return [{name: of(learner, step) for name, learner in run.learners.items()} for run in self.runs]
 
-    def tell(self, wishes):
+    def tell(self, wishes: Wishes) -> torch.Tensor:
         """Queue the reports and return them, (M, L) float64 on the device."""
         self.told.launch()
         return self.numbers
 
 
-def recording(run):
-    """Return the launches of one iteration of a run, which does not run.
+def recording(run: Run) -> list[Launch]:
+    """Return the launches of one iteration of a run, without running it.
 
     Raises:
         NotJoinedError: If an iteration is more than launches of compiled kernels.
@@ -139,40 +151,40 @@ class Schedules:
         runs: ``Run``s at the same step, whose learners are ``ScheduledLearner``s.
     """
 
-    def __init__(self, runs):
+    def __init__(self, runs: Sequence[Run]) -> None:
         executor, self.step, self.stream = runs[0].batch.executor, runs[0].steps_per_iteration, runs[0].rollout.stream
-        self.learners = [learner for run in runs for learner in run.learners.values()]
         self.schedules, places = [], []
-        for scheduled in (learner.scheduled for learner in self.learners):
+        for scheduled in (learner.scheduled for run in runs for learner in run.learners.values()):
             scheduled.set(runs[0].step)
             changing = [name for name, schedule in scheduled.schedules.items() if not isinstance(schedule, float)]
             scheduled.written_elsewhere(changing)
             self.schedules += [scheduled.schedules[name] for name in changing]
             places += [getattr(scheduled, name).data_ptr() for name in changing]
-        self.device, self.first, self.table = executor.name, None, None
+        self.device, self.first = executor.name, runs[0].step
+        self.table = torch.zeros(0, dtype=torch.float32, device=self.device)
         self.to = torch.tensor(places, dtype=torch.int64, device=self.device)
         self.program = executor.build(assemble_file("train/schedule")) if places else None
 
-    def write(self, step):
+    def write(self, step: int) -> None:
         """Queue what writes all numbers as they are after ``step`` env-steps."""
         if self.program is None:
             return
-        if self.first is None or not 0 <= (step - self.first) // self.step < AHEAD:
+        if not 0 <= (step - self.first) // self.step < len(self.table):
             self.first, self.table = step, self._ahead(step)
         row = self.table[(step - self.first) // self.step]
         call = make_call({"numbers": len(self.to)}, {"now": row, "to": self.to})
         with self.stream():
             self.program.launch("write_schedules", call, len(self.to), len(self.to))
 
-    def _ahead(self, step):
+    def _ahead(self, step: int) -> torch.Tensor:
         """Return (AHEAD, F) float32 on the device: the numbers of this iteration and of those after it."""
         steps = step + self.step * np.arange(AHEAD)
-        known = {each: np.interp(steps, *zip(*each, strict=True)) for each in set(self.schedules)}
+        known = {each: np.interp(steps, *np.array(each).T) for each in set(self.schedules)}
         table = torch.from_numpy(np.stack([known[each] for each in self.schedules], 1).astype(np.float32))
         if self.device == "cuda":
             return table.pin_memory().to(self.device, non_blocking=True)
         return table
 
-    def rate(self, learner, step):
+    def rate(self, learner: ScheduledLearner, step: int) -> float:
         """Return a learner's rate in the iteration that began after ``step`` env-steps."""
         return value_at(learner.scheduled.schedules["learning_rate"], step)

@@ -61,9 +61,8 @@ def train(
             ``seed``. The result is a ``Population``, and ``num_envs`` and ``steps`` are of each run. Runs of equal shapes that
             learn by kernels share their launches.
         members: A list of runs that differ in settings or parameters, as dictionaries of what each changes, such as
-            ``[{"learning_rate": 1e-3}, {"gamma": 0.9}]``; with ``seeds``, each with all of them, and then none has
-            a ``seed`` of its own. What does not fit one of them is an error that names it, before any is trained or a folder is
-            made.
+            ``[{"learning_rate": 1e-3}, {"gamma": 0.9}]``; with ``seeds``, each with all of them. What does not fit
+            one of them is an error that names it, before any is trained or a folder is made.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
         out: Folder for configuration, metrics and checkpoints; of a population, for a folder ``000``, ``001``, ... of each run.
             None: nothing is written.

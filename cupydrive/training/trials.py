@@ -154,11 +154,16 @@ class Trials:
 
     def members(self, drawn: Sequence[dict[str, Any]]) -> list[Member]:
         """Return what trains the drawn values; of values that are wrong or do not fit together, raise the error."""
-        config, how = self.config, {"params": self.params, "progress": False, "steps": self.rungs[-1]}
-        how |= {"num_envs": config.num_envs, "seed": config.seed, "device": config.device}
+        config = self.config
+        how: dict[str, Any] = {
+            "steps": self.rungs[-1],
+            "num_envs": config.num_envs,
+            "device": config.device,
+            "progress": False,
+        }
         each = [split(self.settings, values) for values in drawn]
         changes = [{"algorithm": settings, **params} for settings, params in each]
-        return resolve_members(config.spec, members=changes, **how)
+        return resolve_members(config.spec, params=self.params, members=changes, seed=config.seed, out=None, **how)
 
     def ask(self, study: optuna.Study) -> Trial:
         """Return a new trial whose values fit together. Draws that do not fit are recorded as failed.

@@ -44,13 +44,13 @@ def test_members_may_name_an_algorithm_as_text():
         cd.train("cartpole", members=[{"algorithm": "a2d"}], **SMALL)
 
 
-def test_members_change_policies_of_groups_and_seeds():
+def test_members_change_policies_of_groups():
     policies = {"tagger": ppo(), "runner": cd.Random()}
-    members = [{"gamma": 0.5, "seed": 9}, {"policies": {"tagger": cd.A2C(num_steps=8), "runner": cd.Heuristic()}}]
+    members = [{"gamma": 0.5}, {"policies": {"tagger": cd.A2C(num_steps=8), "runner": cd.Heuristic()}}]
     population = cd.train("tag_grid", policies=policies, members=members, **SMALL)
     first, second = population
-    assert (first.seed, first.settings["tagger"].gamma, first.settings["runner"]) == (9, 0.5, cd.Random())
-    assert (second.seed, second.settings["tagger"].name, second.settings["runner"]) == (0, "a2c", cd.Heuristic())
+    assert (first.settings["tagger"].gamma, first.settings["runner"]) == (0.5, cd.Random())
+    assert (second.settings["tagger"].name, second.settings["runner"]) == ("a2c", cd.Heuristic())
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_members_change_policies_of_groups_and_seeds():
         ({"seeds": [1, -1]}, r"seeds\[1\] = -1"),
         ({"seeds": range(10_001)}, "1 to 10,000 different seeds"),
         ({"seeds": [0, 1], "seed": 3}, r"seeds = \[0, 1\]; .* without seed="),
-        ({"seeds": 2, "members": [{}, {"seed": 2}]}, r"members\[1\] has seed = 2; pass it, or seeds=, not both"),
+        ({"members": [{}, {"seed": 2}]}, r"a name in members\[1\] = 'seed'; it must be "),
         ({"seeds": 2, "resume": True}, "resume=True needs out="),
     ],
 )
