@@ -63,20 +63,16 @@ def explain(run: Run, progress: bool = True) -> Explanation:
     """
     failure = run.failed
     if failure is None:
-        raise TrainingError(
-            "nothing to explain: this run has met no non-finite number since it was made or loaded. An earlier failure is "
-            f"explained in {EXPLANATION_FILE} of its folder"
-        )
+        why = f"no number has been non-finite since it was made or loaded; {EXPLANATION_FILE} in its folder is from before"
+        raise TrainingError(f"nothing to explain in this run: {why}")
     saved = read_checkpoint(run.folder, run.spec.name) if run.folder is not None and checkpoints(run.folder) else None
     about = json.dumps([0 if saved is None else saved["step"], failure.seconds]).encode()
     begins, seconds = zip(*map(json.loads, run.shard.ranks.gather_bytes(about)), strict=True)
     if len(set(begins)) > 1:  # a process does not see the folder
         saved = None
     if saved is None and max(seconds) > LONGEST:
-        raise TrainingError(
-            f"the replay from the start takes about {max(seconds):.0f} s, and the limit without a checkpoint is "
-            f"{LONGEST:.0f} s. Train with out=DIR"
-        )
+        limit = f"about {max(seconds):.0f} s, and the limit without a checkpoint is {LONGEST:.0f} s"
+        raise TrainingError(f"the replay from the start takes {limit}. Train with out=DIR")
     begin = 0 if saved is None else saved["step"]
     line = follow(2 * (failure.step - begin), f"explain {run.spec.name}", progress)
     try:

@@ -21,8 +21,7 @@ SHOWN_STEPS = 8  # of an environment
 SHOWN_NUMBERS = 8  # of an array; of a longer one, the agent's row
 FIRST = "First non-finite number:"
 NOT_REPEATED = (
-    "A replay met no non-finite number: the failure depends on more than the run's settings, such as weights or states changed "
-    "from outside, Python code with state of its own, or torch operations that are not deterministic"
+    "A replay met no non-finite number: the failure depends on more than the settings and the seed of the run"
 )
 
 

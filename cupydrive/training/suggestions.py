@@ -115,7 +115,6 @@ def warn_of_two_meanings(
     params: Mapping[str, object],
     algorithm: object = None,
     policies: object = None,
-    who: str = "train",
 ) -> None:
     """Warn if a parameter of the environment has the name of a setting of the algorithm, which has no settings of its own."""
     if policies is not None or not (algorithm is None or isinstance(algorithm, str)):
@@ -124,7 +123,7 @@ def warn_of_two_meanings(
     for name, hint in setting_hints(env, params, algorithm).items():
         if hasattr(settings, name):
             warnings.warn(
-                f"{who}: {name} is set as a parameter of {spec.name}, but {hint} to change it",
+                f"{name} is set as a parameter of {spec.name}, but {hint} to change it",
                 CupydriveWarning,
                 stacklevel=3,
             )

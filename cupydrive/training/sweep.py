@@ -8,7 +8,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from cupydrive import envs
-from cupydrive.errors import CupydriveError, ParameterError, TrainingError
+from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.inputs.arguments import (
     checked_bool,
     checked_choice,
@@ -181,7 +181,7 @@ def sweep(
         check_folder(folder)
     how = {"steps": steps, "num_envs": num_envs, "seed": seed, "progress": progress, "out": folder}
     config = resolve(env, algorithm, None, params, device=device, where="sweep", **how)
-    warn_of_two_meanings(env, params, algorithm, who="sweep")
+    warn_of_two_meanings(env, params, algorithm)
     check_kept(config.policies)
     spec, steps = config.spec, config.steps
     settings = next(each for each in config.policies.values() if isinstance(each, LearnerSettings))
@@ -205,18 +205,12 @@ def sweep(
             break
     finished = finished_trials(study)
     if not finished and not interrupted:
-        raise TrainingError(
-            "sweep: all trials failed; the warnings say why. Pass another space=, a smaller num_envs= or other settings"
-        )
+        raise TrainingError("sweep: all trials failed; the warnings name the reasons. Pass another space= or num_envs=")
     common = {"steps": steps, "num_envs": config.num_envs, "seed": config.seed, **params}
-    return Sweep(spec.name, study, ranked(finished, mark), settings, common, mark, interrupted)
-
-
-def ranked(trials: list, mark: float | None) -> tuple["optuna.trial.FrozenTrial", ...]:
-    """Return complete trials, the best first, then pruned ones."""
-    complete = [trial for trial in trials if trial.state.name == "COMPLETE"]
-    pruned = [trial for trial in trials if trial.state.name == "PRUNED"]
-    return (*sorted(complete, key=lambda trial: trial.value, reverse=mark is None), *pruned)
+    pruned = [trial for trial in finished if trial.state.name == "PRUNED"]
+    complete = [trial for trial in finished if trial.state.name == "COMPLETE"]
+    complete.sort(key=lambda trial: trial.value, reverse=mark is None)
+    return Sweep(spec.name, study, (*complete, *pruned), settings, common, mark, interrupted)
 
 
 def checked_space(
@@ -236,13 +230,10 @@ def checked_space(
     for name, choices in space.items():
         checked_choice("sweep", "a name in space", name, names)
         for value in ends_or_choices(name, choices):
-            try:
-                if name in known:
-                    with_settings(settings, {name: value})
-                else:
-                    spec.make_params(**params | {name: value})
-            except CupydriveError as error:
-                raise ParameterError(f"sweep: space[{name!r}] holds {shown(value)}: {error}") from None
+            if name in known:
+                with_settings(settings, {name: value})
+            else:
+                spec.make_params(**params | {name: value})
     return dict(space)
 
 
@@ -254,7 +245,5 @@ def ends_or_choices(name: str, choices: list | tuple) -> list:
         low, high = (checked_float("sweep", f"space[{name!r}]", end) for end in choices[:2])
         if low < high and (low > 0 or len(choices) == 2):
             return list(choices[:2])
-    raise ParameterError(
-        f"sweep: space[{name!r}] = {shown(choices)}; it must be (low, high), (low, high, 'log') with 0 < low, or a list of "
-        "choices"
-    )
+    wanted = "(low, high), (low, high, 'log') with 0 < low, or a list of choices"
+    raise ParameterError(f"sweep: space[{name!r}] = {shown(choices)}; it must be {wanted}")

@@ -132,12 +132,10 @@ class Trace:
         if self.steps and self.steps[-1].over and all(is_finite(states[-1][name]) for name in names):
             states.pop()  # of the next episode
         for name in names:
-            row = len(states)
-            while row > 0 and not is_finite(states[row - 1][name]):
-                row -= 1
-                if row > 0 and self.steps[row - 1].over:  # the episode began here
-                    break
-            if row < len(states):
+            row = len(states) - 1
+            while row > 0 and not (is_finite(states[row - 1][name]) or self.steps[row - 1].over):
+                row -= 1  # no further back than to the beginning of the episode
+            if not is_finite(states[-1][name]):
                 yield from nonfinite("state", name, row, states[row][name][0])
 
     def reference(self, number: Number) -> tuple[float | None, str | None]:

@@ -318,7 +318,7 @@ def test_weights_that_a_callback_changes_are_no_part_of_a_replay():
             next(iter(runs[0].policies.values())).actor[0].weight.fill_(math.nan)
 
     runs = [make_run("cartpole", ppo(), num_envs=ENVS, device="cpu")]
-    with pytest.raises(NotFiniteError, match="met no non-finite number: the failure depends on more than the run"):
+    with pytest.raises(NotFiniteError, match="met no non-finite number: the failure depends on more than the settings"):
         cd.train(runs[0], steps=SMALL["steps"], progress=False, callback=spoil)
 
 
@@ -362,7 +362,7 @@ def test_a_run_that_has_not_failed_says_so(tmp_path):
     with pytest.raises(TrainingError, match="nothing to explain"):
         run.explain()
     failed("cartpole", ppo(learning_rate=1e30), out=tmp_path / "failed")
-    with pytest.raises(TrainingError, match=r"explained in explanation.txt of its folder"):
+    with pytest.raises(TrainingError, match=r"explanation.txt in its folder"):
         cd.load(tmp_path / "failed").explain()
     cd.train("cartpole", ppo(), out=tmp_path / "failed", overwrite=True, **SMALL | {"steps": STEPS * ENVS})
     assert not (tmp_path / "failed" / "explanation.txt").exists()

@@ -210,7 +210,7 @@ def test_a_sweep_whose_trials_have_all_failed_says_so(tmp_path):
     space = {"learning_rate": [1e30]}
     with (
         pytest.warns(cd.CupydriveWarning, match=r"trial \d, .* failed: .* not finite"),
-        pytest.raises(TrainingError, match="all trials failed; the warnings say why"),
+        pytest.raises(TrainingError, match="all trials failed; the warnings name the reasons"),
     ):
         cd.sweep("cartpole", SMALL, trials=2, space=space, out=tmp_path, **COMMON)
 
