@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 EXPLANATION_FILE = "explanation.txt"  # beside the checkpoints of a run folder
 LONGEST = 60.0  # seconds of training that are replayed without a checkpoint
-ROWS = ("value", "log_prob", "advantage", "returns")  # that on-policy learners store, in the order of their computation
+# Rows that on-policy learners store, in the order of their computation.
+ROWS = ("value", "log_prob", "advantage", "returns")
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,11 @@ def explain(run: Run, progress: bool = True) -> Explanation:
     """
     failure = run.failed
     if failure is None:
-        why = f"no number has been non-finite since it was made or loaded; {EXPLANATION_FILE} in its folder is from before"
+        why = f"its numbers have been finite; {EXPLANATION_FILE} in its folder is of an earlier failure"
         raise TrainingError(f"nothing to explain in this run: {why}")
-    saved = read_checkpoint(run.folder, run.spec.name) if run.folder is not None and checkpoints(run.folder) else None
+    saved = None
+    if run.folder is not None and checkpoints(run.folder):
+        saved = read_checkpoint(run.folder, run.spec.name)
     about = json.dumps([0 if saved is None else saved["step"], failure.seconds]).encode()
     begins, seconds = zip(*map(json.loads, run.shard.ranks.gather_bytes(about)), strict=True)
     if len(set(begins)) > 1:  # a process does not see the folder
@@ -80,7 +83,7 @@ def explain(run: Run, progress: bool = True) -> Explanation:
             found = Replay(run, saved, line).find(run.metrics, failure.step)
             if found is None:
                 return no_explanation(run, failure.step)
-            gc.collect()  # frees the memory of the first replay, which torch's optimisers hold in cycles
+            gc.collect()  # frees the first replay, which torch's optimisers hold in cycles
             return Replay(run, saved, line, failure.step - begin).record(*found)
     finally:
         line.close()
@@ -165,7 +168,8 @@ class Replay:
         if place is not None:
             self.trained.schedule(run.step)
             run.rollout.collect()
-            found = None if trace is None else environment_explanation(run, begin, trace.up_to(place[0]))
+            steps = None if trace is None else trace.up_to(place[0])
+            found = None if steps is None else environment_explanation(run, begin, steps)
             return self.first_of_ranks(found) or no_explanation(run, begin)
         recorded += self.recorded_iteration()
         name = self.failed_policies()[0]
@@ -187,9 +191,9 @@ class Replay:
         run = self.run
         self.trained.schedule(run.step)
         run.rollout.collect()
-        recorded = [step for name, learner in run.learners.items() for step in learn(run, name, learner)]
+        learnt = [learn(run, name, learner) for name, learner in run.learners.items()]
         run.episodes.add()
-        return recorded
+        return [step for steps in learnt for step in steps]
 
     # ---- non-finite numbers of an iteration ----
 
@@ -200,12 +204,14 @@ class Replay:
     def nonfinite_step(self) -> list[int] | None:
         """Return steps, rank and environment of this rank's first non-finite observation or reward, or None."""
         rollout, found = self.run.rollout, []
-        over, begun = rollout.terminated | rollout.truncated, self.run.step // self.run.num_envs - rollout.steps
+        over = rollout.terminated | rollout.truncated
+        begun = self.run.step // self.run.num_envs - rollout.steps
         for arrays, after in (rollout.obs, 0), (rollout.reward, 1), (rollout.final_obs, 1):
             for rows in arrays.values():
                 bad = ~torch.isfinite(rows).flatten(2).all(2)
                 bad = bad & over if arrays is rollout.final_obs else bad
-                found += [[begun + t + after, self.ranks.rank, env] for t, env in bad.nonzero().tolist()[:1]]
+                for t, env in bad.nonzero().tolist()[:1]:
+                    found.append([begun + t + after, self.ranks.rank, env])
         return min(found, default=None)
 
     def nonfinite_row(self, name: str) -> tuple[str, float, Place] | None:
@@ -214,17 +220,19 @@ class Replay:
         for group, stored in getattr(getattr(learner, "inner", learner), "stored", {}).items():
             for kind in ROWS:
                 for t, env, agent in (~torch.isfinite(stored[kind])).nonzero().tolist()[:1]:
-                    return f"{kind}.{group}", float(stored[kind][t, env, agent]), Place(t, kind, group, env, agent)
+                    value = float(stored[kind][t, env, agent])
+                    return f"{kind}.{group}", value, Place(t, kind, group, env, agent)
         return None
 
     # ---- several processes ----
 
     def gather(self, found: list | dict | None) -> list:
         """Return by rank what each has found."""
-        return [json.loads(content) for content in self.ranks.gather_bytes(json.dumps(found).encode())]
+        return list(map(json.loads, self.ranks.gather_bytes(json.dumps(found).encode())))
 
     def first_of_ranks(self, own: Explanation | None) -> Explanation | None:
         """Return the explanation of the first rank that has one, on the others without its arrays; None if no rank has."""
-        each = self.gather(None if own is None else asdict(replace(own, trace=(), gradient_steps=())))
+        mine = None if own is None else asdict(replace(own, trace=(), gradient_steps=()))
+        each = self.gather(mine)
         rank = next((rank for rank, found in enumerate(each) if found is not None), None)
         return own if rank in (None, self.ranks.rank) else Explanation(**each[rank])

@@ -80,13 +80,16 @@ def environment_explanation(run: Run, env_steps: int, trace: Trace) -> Explanati
     """
     if (first := trace.first()) is None:
         return no_explanation(run, env_steps)
-    reference, no_reference = trace.reference(first)
+    reference, reason = trace.reference(first)
     environment, step = run.batch.first_env + trace.env, trace.begun + first.row
     field, index = f"{first.kind}.{first.name}", "".join(f"[{i}]" for i in first.index)
     line = f"{FIRST} {field}{index} = {first.value:.6g} in environment {environment} after step {step:,}"
-    compared = f"No NumPy reference: {no_reference}" if no_reference else f"The NumPy reference gives {reference:.6g}"
-    about: dict[str, Any] = {"environment": environment, "step": step, "index": first.index, "reference": reference}
-    about |= {"agent": None if first.kind == "state" else first.index[0], "trace": trace.steps[: first.row]}
+    compared = f"No NumPy reference: {reason}"
+    if reference is not None:
+        compared = f"The NumPy reference gives {reference:.6g}"
+    agent, steps = None if first.kind == "state" else first.index[0], trace.steps[: first.row]
+    about: dict[str, Any] = {"environment": environment, "step": step, "agent": agent}
+    about |= {"index": first.index, "reference": reference, "trace": steps}
     text = text_of(run, line, [f"{compared}.", *step_lines(trace, first)])
     return Explanation(f"{line}. {compared}", text, env_steps, field, first.value, **about)
 
@@ -113,17 +116,19 @@ def learning_explanation(
         place: Place of a row that the policy computed; its step counts from the beginning of the iteration.
         number: Number of the gradient step.
     """
-    line = f"{FIRST} {field if value is None else f'{field} = {value:.6g}'} of policy {policy!r} in "
-    about: dict[str, Any] = {"policy": policy, "gradient_step": number, "gradient_steps": gradient_steps}
+    label = field if value is None else f"{field} = {value:.6g}"
+    line = f"{FIRST} {label} of policy {policy!r} in "
+    about: dict[str, Any] = {"gradient_step": number, "gradient_steps": gradient_steps}
     if place is not None:
-        about |= {"environment": run.batch.first_env + place.env, "step": env_steps // run.num_envs + place.step}
-        about |= {"agent": place.agent, "index": (place.agent,)}
-        line += f"environment {about['environment']}, agent {place.agent}, after step {about['step']:,}"
+        env, step = run.batch.first_env + place.env, env_steps // run.num_envs + place.step
+        about |= {"environment": env, "agent": place.agent, "index": (place.agent,), "step": step}
+        line += f"environment {env}, agent {place.agent}, after step {step:,}"
     else:
         line += "" if number is None else f"gradient step {number} of "
         line += f"the iteration after env-step {env_steps:,}"
     details = [f"Policy {policy!r} is {run.settings[policy]}.", *gradient_table(gradient_steps)]
-    return Explanation(line, text_of(run, line, details), env_steps, field, value, **about)
+    text = text_of(run, line, details)
+    return Explanation(line, text, env_steps, field, value, policy=policy, **about)
 
 
 def no_explanation(run: Run, env_steps: int) -> Explanation:
@@ -136,7 +141,8 @@ def no_explanation(run: Run, env_steps: int) -> Explanation:
 
 def text_of(run: Run, line: str, details: Sequence[str]) -> str:
     """Return all lines: the first non-finite number, what led there, and the environment's parameters."""
-    params = ", ".join(f"{name} = {shown(value)}" for name, value in kept_params(run.params).items())
+    own = kept_params(run.params)
+    params = ", ".join(f"{name} = {shown(own[name])}" for name in own)
     return "\n".join([f"{run.spec.name}: {line}.", *details, f"Parameters: {params}."])
 
 
@@ -157,7 +163,8 @@ def step_lines(trace: Trace, first: Number) -> list[str]:
     lines = ["Steps before it:"]
     for number, step in list(enumerate(steps, trace.begun + 1))[-SHOWN_STEPS:]:
         lines.append(f"  state: {members(step.state)}")
-        lines.append(f"  step {number:,}: actions {by_group(step.action)}; rewards {by_group(step.reward)}")
+        actions, rewards = by_group(step.action), by_group(step.reward)
+        lines.append(f"  step {number:,}: actions {actions}; rewards {rewards}")
     ended = " of the next episode" if steps[-1].over else ""
     return [*lines, f"  state{ended}: {members(steps[-1].after)}"]
 
@@ -167,5 +174,5 @@ def numbers(values: np.ndarray, row: int | None = None) -> str:
     values, place = np.asarray(values), ""
     if values.size > SHOWN_NUMBERS and row is not None and row < len(values):
         values, place = values[row], f"[{row}]"
-    text = np.array2string(values, max_line_width=10_000, precision=6, threshold=SHOWN_NUMBERS, separator=", ")
-    return f"{place} = {text}"
+    with np.printoptions(precision=6, threshold=SHOWN_NUMBERS, linewidth=10_000):
+        return f"{place} = {np.array2string(values, separator=', ')}"

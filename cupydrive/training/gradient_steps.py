@@ -57,13 +57,14 @@ class GradientStep:
 
 def largest(sizes: Mapping[str, float]) -> float:
     """Return the largest of some numbers by name; a non-finite one is larger than any other."""
-    return max(sizes.values(), key=lambda size: size if math.isfinite(size) else math.inf, default=math.nan)
+    bad = [size for size in sizes.values() if not math.isfinite(size)]
+    return bad[0] if bad else max(sizes.values(), default=math.nan)
 
 
 def weights_of(learner: Learner) -> dict[str, torch.nn.Parameter]:
     """Return the weights of all of a learner's networks by name."""
-    tensors = learner.tensors().items()
-    return {key.removeprefix(POLICY): p for key, p in tensors if isinstance(p, torch.nn.Parameter) and p.numel()}
+    own = {key.removeprefix(POLICY): tensor for key, tensor in learner.tensors().items()}
+    return {key: p for key, p in own.items() if isinstance(p, torch.nn.Parameter) and p.numel()}
 
 
 def largest_of_each(tensors: Mapping[str, torch.Tensor]) -> dict[str, float]:
@@ -84,14 +85,16 @@ def learn(run: Run, name: str, learner: Learner) -> list[GradientStep]:
         loss: torch.Tensor, reported: Tensors, weights: Tensors, gradients: Tensors, skipped: torch.Tensor
     ) -> None:
         with torch.no_grad():
-            numbers = torch.stack([x.detach().double().view(()) for x in (skipped, loss, *reported)]).tolist()
+            scalars = [x.detach().double().view(()) for x in (skipped, loss, *reported)]
+            skip, value, *losses = torch.stack(scalars).tolist()
             names = [known.get(p.data_ptr(), f"tensor {k}") for k, p in enumerate(weights)]
-            sizes = largest_of_each(weights_of(learner)), largest_of_each(dict(zip(names, gradients, strict=True)))
-        if numbers[0] == 0.0:
-            logged = dict(zip(labels, numbers[2:], strict=False))  # not all learners name them
-            found.append(
-                GradientStep(name, run.step, len(found) + 1, learner.learning_rate, numbers[1], logged, *sizes)
-            )
+            largest_weights = largest_of_each(weights_of(learner))
+            largest_gradients = largest_of_each(dict(zip(names, gradients, strict=True)))
+        if not skip:
+            number, rate = len(found) + 1, learner.learning_rate
+            logged = dict(zip(labels, losses, strict=False))  # not all learners name them
+            about = rate, value, logged, largest_weights, largest_gradients
+            found.append(GradientStep(name, run.step, number, *about))
 
     with looking(look):
         learner.update(run.rollout)

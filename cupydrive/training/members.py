@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cupydrive.training.config import Callback, TrainConfig
     from cupydrive.training.run import Run
 
+Joint = tuple[list[int], Alone | Together]  # numbers of members, and what trains them side by side
 MOST_TOGETHER = 4096  # members whose launches are one
 MOST_FOLDERS = 128  # of them where each keeps files open in a folder of its own
 
@@ -69,15 +70,13 @@ def loop_of(
 
 def kept(out: Path | None) -> str:
     """Return where the result is after an interrupt, as text."""
-    return "the result is kept" + " in what train returns; nothing is saved without out (--out DIR)" * (out is None)
+    return "the result is kept" if out else "nothing is saved without out (--out DIR)"
 
 
 def check_capture(capture: bool | None, captures: bool) -> None:
     """Raise ``ParameterError`` if iterations are to be captured where there are no graphs, as ``Ranks.captures`` has it."""
     if capture and not captures:
-        raise ParameterError(
-            "capture=True needs device='cuda', and NCCL where several processes train one run; leave it out"
-        )
+        raise ParameterError("capture=True needs device='cuda', and NCCL for several processes")
 
 
 class Training:
@@ -100,7 +99,7 @@ class Training:
     def __init__(self, members: Sequence[Member], explains: bool = True) -> None:
         self.members, self.explains, self.done = members, explains, 0
         self.runs: dict[int, Run] = {}
-        self.parts: list[tuple[list[int], Alone | Together]] = []
+        self.parts: list[Joint] = []
         self.begun: set[int] = set()
         self.failures: dict[int, NotFiniteError] = {}
         most = MOST_TOGETHER if members[0].config.out is None else MOST_FOLDERS
@@ -115,7 +114,7 @@ class Training:
                 recording(self._begin(numbers[0], len(numbers)))
                 at: dict[tuple[int, int], list[int]] = {}
                 for number in numbers:  # resumed ones may be at different steps
-                    run = self.runs[number] if number == numbers[0] else self._begin(number, len(numbers))
+                    run = self.runs.get(number) or self._begin(number, len(numbers))
                     at.setdefault((run.step, self.members[number].config.steps), []).append(number)
                 self.parts += [(each, self._trained(each)) for each in at.values()]
                 return
@@ -152,15 +151,16 @@ class Training:
             line: Progress line of all members.
             goal: Env-steps of each. Defaults to those of its configuration.
         """
-        return any(self._train_part(numbers, trained, line, goal) for numbers, trained in self.parts)
+        return any(self._train_part(part, line, goal) for part in self.parts)
 
-    def _train_part(self, numbers: list[int], trained: Alone | Together, line: Silent, goal: int | None) -> bool:
+    def _train_part(self, part: Joint, line: Silent, goal: int | None) -> bool:
         """Train members side by side; return whether an interrupt came."""
+        numbers, trained = part
         runs, configs = trained.runs, [self.members[number].config for number in numbers]
         first = configs[0]
         goal = first.steps if goal is None else goal
         self.begun.update(numbers)
-        part = Part(line, self.done, goal, len(numbers))
+        share = Part(line, self.done, goal, len(numbers))
         self.done += goal * len(numbers)
         if runs[0].step >= goal:  # resumed, and done
             return False
@@ -169,7 +169,7 @@ class Training:
             for run, config in zip(runs, configs, strict=True):
                 if config.overwrite and config.out is not None:
                     locks.enter_context(replaced(run, config.out))
-            loop = loop_of(trained, configs, goal, part, call, self.explains)
+            loop = loop_of(trained, configs, goal, share, call, self.explains)
             with suppress(NotFiniteError):
                 loop.go()
             self.failures |= {numbers[k]: error for k, error in loop.failures.items()}
@@ -219,11 +219,12 @@ def train_members(members: Sequence[Member], out: Path | None) -> Population:
     if out is not None:
         check_members(out, members, first.resume, first.overwrite)
     training = Training(members)
-    warn_if_never_learning((run, members[number].config.steps) for number, run in sorted(training.runs.items()))
+    goals = [member.config.steps for member in members]
+    warn_if_never_learning((run, goals[number]) for number, run in sorted(training.runs.items()))
     if out is not None:
         write_members(out, members)
-    name, total = f"train {len(members)} x {first.spec.name}", sum(member.config.steps for member in members)
-    line, interrupted, left = follow(total, name, first.progress), False, kept(out)
+    name, interrupted, left = f"train {len(members)} x {first.spec.name}", False, kept(out)
+    line = follow(sum(goals), name, first.progress)
     try:
         interrupted = training.train(line)
     except KeyboardInterrupt as error:  # pressed twice, or between two runs
@@ -247,7 +248,8 @@ def by_shape(members: Sequence[Member]) -> list[list[int]]:
     for number, member in enumerate(members):
         new = member.config
         policies = [(name, type(each), shape(each)) for name, each in new.policies.items()]
-        constants = [str(getattr(new.params, field.name)) for field in constant_params(new.spec.params)]
+        names = [field.name for field in constant_params(new.spec.params)]
+        constants = [str(getattr(new.params, name)) for name in names]
         found.setdefault(repr((constants, new.num_envs, new.learner, policies)), []).append(number)
     return list(found.values())
 
@@ -257,4 +259,5 @@ def shape(settings: PolicySettings) -> PolicySettings | list[tuple[str, object]]
     if not is_dataclass(settings):
         return settings
     scheduled = schedules(type(settings))
-    return [(f.name, getattr(settings, f.name)) for f in fields(settings) if f.name not in scheduled]
+    names = [field.name for field in fields(settings) if field.name not in scheduled]
+    return [(name, getattr(settings, name)) for name in names]

@@ -45,12 +45,14 @@ if TYPE_CHECKING:
     from cupydrive.playing.evaluation import Evaluation
     from cupydrive.terminal.curves import Curves
 
+Arguments = dict[str, Any]
 MOST_MEMBERS = 10_000
 MOST_SEED = 2**63 - 1
 RETURN = "charts/episodic_return"
 LARGEST = 1e300  # whose sums are still finite
 RESAMPLES, INTERVAL = 2000, (2.5, 97.5)  # of a bootstrap; percentiles
-WHOLE = ("algorithm", "policies", "num_envs")  # what a member may change besides settings and parameters
+# What a member may change besides settings and parameters.
+WHOLE = ("algorithm", "policies", "num_envs")
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,8 @@ def resolve_members(
             setting = ", ".join(f"{name} {str(value)[:60]}" for name, value in change.items())
             for each in each_seed:
                 folder = None if out is None else member_folder(out, len(found))
-                found.append(Member(setting, resolve(spec, **own | {"seed": each, "out": folder}), where))
+                config = resolve(spec, **own | {"seed": each, "out": folder})
+                found.append(Member(setting, config, where))
             check_players(found[-1].config)  # those of other seeds differ in nothing else
     return found
 
@@ -118,9 +121,8 @@ def planned_seeds(seed: int | None, seeds: int | Sequence[int] | None) -> list[i
         return list(range(first, first + checked_int("train", "seeds", seeds, 1, MOST_MEMBERS)))
     found = list(checked_list("train", "seeds", seeds, checked_int, 0, MOST_SEED))
     if seed is not None or not 1 <= len(set(found)) == len(found) <= MOST_MEMBERS:
-        raise ParameterError(
-            f"train: seeds = {shown(seeds)}; a list must hold 1 to {MOST_MEMBERS:,} different seeds, without seed="
-        )
+        limit = f"1 to {MOST_MEMBERS:,} different seeds, without seed="
+        raise ParameterError(f"train: seeds = {shown(seeds)}; it must be {limit}")
     return found
 
 
@@ -135,7 +137,7 @@ def named(where: str) -> Iterator[None]:
         raise
 
 
-def changed(spec: EnvSpec, given: dict[str, Any], change: dict[str, Any], where: str) -> dict[str, Any]:
+def changed(spec: EnvSpec, given: Arguments, change: Arguments, where: str) -> Arguments:
     """Return the arguments of ``resolve`` of one member.
 
     Args:
@@ -157,12 +159,11 @@ def changed(spec: EnvSpec, given: dict[str, Any], change: dict[str, Any], where:
     for name in change:
         checked_choice("train", f"a name in {where}", name, sorted({*known, *parameters, *WHOLE}))
         if name in known & parameters:
-            raise ParameterError(
-                f"train: {where} has {name!r}, which is a setting of {learners[0].name} and a parameter of {spec.name}; "
-                f"pass the setting by algorithm=..., or the parameter by train(..., {name}=...)"
-            )
-    own["params"] = given["params"] | {name: value for name, value in change.items() if name in parameters}
-    new = {name: value for name, value in change.items() if name in known}
+            both = f"a setting of {learners[0].name} and a parameter of {spec.name}"
+            fix = f"pass the setting by algorithm=..., or the parameter by train(..., {name}=...)"
+            raise ParameterError(f"train: {where} has {name!r}, which is {both}; {fix}")
+    own["params"] = given["params"] | {name: change[name] for name in change if name in parameters}
+    new = {name: change[name] for name in change if name in known}
     if new and isinstance(policies, dict):
         own["policies"] = {name: with_settings(each, new) for name, each in policies.items()}
     elif new:
@@ -183,12 +184,14 @@ def interquartile_mean(values: Sequence[float], *, seed: int = 0) -> tuple[float
         values: (M,) numbers, one for each run. A quarter of them, rounded down, is left out at either end.
         seed: Random seed of the bootstrap's 2,000 resamples.
     """
-    each = np.array(checked_list("interquartile_mean", "values", values, checked_float, -LARGEST, LARGEST), np.float64)
-    if not len(each):
+    numbers = checked_list("interquartile_mean", "values", values, checked_float, -LARGEST, LARGEST)
+    each = np.array(numbers, np.float64)
+    if not numbers:
         raise ParameterError("interquartile_mean: values is empty; pass one number for each run")
     rng = np.random.default_rng(checked_int("interquartile_mean", "seed", seed, 0, MOST_SEED))
     drawn, cut = rng.choice(each, (RESAMPLES, len(each))), len(each) // 4
-    low, high = np.percentile(np.sort(drawn, axis=1)[:, cut : len(each) - cut].mean(axis=1), INTERVAL)
+    means = np.sort(drawn, axis=1)[:, cut : len(each) - cut].mean(axis=1)
+    low, high = np.percentile(means, INTERVAL)
     return float(np.sort(each)[cut : len(each) - cut].mean()), float(low), float(high)
 
 
@@ -235,14 +238,17 @@ class Population:
             ParameterError: If no run has such a metric, or several groups learn and ``key`` is None.
         """
         key = self._key(key)
-        last = [next((row[key] for row in reversed(run.metrics) if key in row), np.nan) for run in self.runs]
-        return np.array([np.nan if k in self.failures else value for k, value in enumerate(last)], np.float64)
+        last = np.full(len(self), np.nan)
+        for k, run in enumerate(self.runs):
+            if k not in self.failures:
+                last[k] = next((row[key] for row in reversed(run.metrics) if key in row), np.nan)
+        return last
 
     def best(self, key: str | None = None) -> Run:
         """Return the ``Run`` whose last value of a metric is the highest; ``key`` as of ``scores``."""
-        scores = self.scores(key)
+        key, scores = self._key(key), self.scores(key)
         if np.isnan(scores).all():
-            raise ParameterError(f"key = {self._key(key)!r}: no run has a value of it yet; train longer")
+            raise ParameterError(f"key = {key!r}: no run has a value of it yet; train longer")
         return self.runs[int(np.nanargmax(scores))]
 
     def evaluate(self, episodes: int = 1000, **options: Any) -> list[Evaluation]:
@@ -260,7 +266,8 @@ class Population:
 
         first = self.runs[0]
         title = f"{first.spec.name}, {len(self)} runs of {first.num_envs:,} environments"
-        rows = {setting: [self.runs[k].metrics for k in numbers] for setting, numbers in self.by_setting().items()}
+        by_setting = self.by_setting().items()
+        rows = {name: [self.runs[k].metrics for k in each] for name, each in by_setting}
         return curves(rows, keys or None, levels, title)
 
     def table(self, key: str | None = None) -> str:
@@ -272,16 +279,17 @@ class Population:
         lines = [f"{'':<20}{'env-steps':>15}{'seconds':>10}  {key}"]
         for setting, numbers in self.by_setting().items():
             lines += [setting] * bool(setting)
-            for number in numbers:
-                run = self.runs[number]
-                lines.append(f"{f'  seed {run.seed}':<20}{run.step:>15,}{run.seconds:>10.2f}  {scores[number]:.5g}")
-            lines += [f"  seed {self.runs[k].seed} failed: {self.failures[k]}" for k in numbers if k in self.failures]
+            for k in numbers:
+                run, name = self.runs[k], f"  seed {self.runs[k].seed}"
+                lines.append(f"{name:<20}{run.step:>15,}{run.seconds:>10.2f}  {scores[k]:.5g}")
+                lines += [f"{name} failed: {self.failures[k]}"] if k in self.failures else []
             known = scores[numbers][np.isfinite(scores[numbers])]
             if len(known) > 1:
                 low, middle, high = np.percentile(known, (25, 50, 75))
                 mean, least, most = interquartile_mean(known)
+                interval = f"95 %: {least:.5g} to {most:.5g}"
                 lines.append(f"{'  median':<45}  {middle:.5g} (quartiles {low:.5g} and {high:.5g})")
-                lines.append(f"{'  interquartile mean':<45}  {mean:.5g} (95 %: {least:.5g} to {most:.5g})")
+                lines.append(f"{'  interquartile mean':<45}  {mean:.5g} ({interval})")
         return "\n".join(lines)
 
     def _metrics(self) -> list[str]:
@@ -294,10 +302,10 @@ class Population:
 
     def _key(self, key: str | None) -> str:
         """Return the name of a metric, by default that of the only return."""
-        known = self._metrics() if key is not None else self._returns() or [RETURN]
-        return (
-            known[0] if key is None and len(known) == 1 else checked_choice("population", "key", key, known or [RETURN])
-        )
+        known = (self._returns() if key is None else self._metrics()) or [RETURN]
+        if key is None and len(known) == 1:
+            return known[0]
+        return checked_choice("population", "key", key, known)
 
     def __repr__(self) -> str:
         head = f"<Population {self.runs[0].spec.name}: {len(self)} runs of {self.runs[0].num_envs:,} environments"
@@ -321,22 +329,21 @@ def member_folder(out: str | PathLike, number: int) -> Path:
 def check_members(out: Path, planned: Sequence[Member], resume: bool, overwrite: bool) -> None:
     """Raise ``TrainingError`` if a folder holds a single run, or a population that is neither these members nor replaced."""
     if (out / "config.json").exists():
-        raise TrainingError(f"out = {str(out)!r} holds a single run; pass another folder for a population")
+        raise TrainingError(f"{out} holds a single run; pass another folder for a population")
     if overwrite or not (out / POPULATION_FILE).exists():
         return
     known, asked = read_members(out), [member.about() for member in planned]
     if not resume:
-        raise TrainingError(
-            f"out = {str(out)!r} holds a population of {len(known)} runs already; pass resume=True (--resume) to continue it, "
-            "or overwrite=True (--overwrite)"
-        )
+        fix = "pass resume=True (--resume) to continue it, or overwrite=True (--overwrite)"
+        raise TrainingError(f"{out} holds a population of {len(known)} runs already; {fix}")
     if known != asked:
-        raise TrainingError(f"out = {str(out)!r} holds the members {shown(known)}, and {shown(asked)} was asked for")
+        raise TrainingError(f"{out} holds the members {shown(known)}; {shown(asked)} was asked for")
 
 
 def write_members(out: Path, planned: Sequence[Member]) -> None:
     """Write which members a population's folder has, before the first one is trained."""
-    content = json.dumps({"format": FORMAT, "members": [member.about() for member in planned]}, indent=1)
+    members = [member.about() for member in planned]
+    content = json.dumps({"format": FORMAT, "members": members}, indent=1)
     with file_errors(TrainingError, f"out = {str(out)!r}: the population cannot be written there"):
         out.mkdir(parents=True, exist_ok=True)
         write_atomically(out / POPULATION_FILE, f"{content}\n".encode())
@@ -351,7 +358,8 @@ def read_members(folder: Path) -> list[dict[str, Any]]:
         found: Any = read_json(content, POPULATION)
         return found["members"]
     except FormatError as error:
-        raise TrainingError(explained(path, "population", error, "Train into another folder")) from None
+        words = explained(path, "population", error, "Train into another folder")
+        raise TrainingError(words) from None
 
 
 def load(

@@ -53,41 +53,46 @@ class Report:
 
     def __init__(self, run: Run) -> None:
         self.run, self.names = run, run.episodes.names
-        self.sizes = [len(learner.metric_sums) for learner in run.learners.values()]
-        self.found = len(run.rollout.nonfinite)
-        self.size = HEAD + len(self.names) + sum(size + 1 for size in self.sizes) + self.found
-        constants = ("NAMES", len(self.names)), ("LEARNERS", max(1, len(self.sizes))), ("ARRAYS", self.found)
-        executor = run.batch.executor
-        self.program = executor.build(assemble_file("train/report", constants, team=min(executor.max_team, TEAM)))
+        self.spans: list[tuple[int, int]] = []  # of each learner's sums, which its `bad` follows
+        self.found = HEAD + len(self.names)
+        for learner in run.learners.values():
+            self.spans.append((self.found, self.found + len(learner.metric_sums)))
+            self.found = self.spans[-1][1] + 1
+        arrays = len(run.rollout.nonfinite)
+        self.size = self.found + arrays
+        numbers = {"NAMES": len(self.names), "LEARNERS": len(self.spans) or 1, "ARRAYS": arrays}
+        executor, constants = run.batch.executor, tuple(numbers.items())
+        unit = assemble_file("train/report", constants, team=min(executor.max_team, TEAM))
+        self.program = executor.build(unit)
 
     def make(self, numbers: torch.Tensor) -> None:
         """Queue a launch that fills ``numbers`` (L,) float64, and begin to count anew."""
-        run = self.run
-        learners, first = list(run.learners.values()), HEAD + len(self.names)
-        firsts = [first + sum(self.sizes[:k]) + k for k in range(len(learners))]
+        run, spans = self.run, self.spans or [(0, -1)]
+        learners = list(run.learners.values()) or [NoLearner]
         ints = {"num_envs": run.shard.num_envs}
-        ints |= {f"size.{k}": size for k, size in enumerate(self.sizes or [-1])}
-        ints |= {f"first.{k}": first for k, first in enumerate(firsts or [0])}
+        ints |= {f"size.{k}": end - begin for k, (begin, end) in enumerate(spans)}
+        ints |= {f"first.{k}": begin for k, (begin, _) in enumerate(spans)}
         pointers = {"latest": run.episodes.values, "count": run.episodes.count}
-        pointers |= {f"metric_sums.{k}": learner.metric_sums for k, learner in enumerate(learners or [NoLearner])}
-        pointers |= {f"bad.{k}": learner.bad for k, learner in enumerate(learners or [NoLearner])}
-        pointers |= {"nonfinite": run.rollout.nonfinite, "numbers": numbers, "found": numbers[self.size - self.found :]}
-        rows = len(self.names) + 1
+        pointers |= {f"metric_sums.{k}": each.metric_sums for k, each in enumerate(learners)}
+        pointers |= {f"bad.{k}": each.bad for k, each in enumerate(learners)}
+        pointers |= {"nonfinite": run.rollout.nonfinite, "numbers": numbers}
+        call = make_call(ints, pointers | {"found": numbers[self.found :]})
+        work = len(self.names) * run.shard.num_envs
         with run.rollout.stream():
-            self.program.launch("report", make_call(ints, pointers), rows, len(self.names) * run.shard.num_envs)
+            self.program.launch("report", call, len(self.names) + 1, work)
 
     def read(self, numbers: torch.Tensor) -> Reading:
         """Return what ``numbers`` on the host, (L,) or (W, L) float64 of all ranks, hold."""
         shard, rows = self.run.shard, np.atleast_2d(numbers.numpy())
-        found = np.ascontiguousarray(rows[:, self.size - self.found :]).view(np.int64)
+        found = np.ascontiguousarray(rows[:, self.found :]).view(np.int64)
         first = int((found & NONE_FOUND).min(1).argmin())  # a number grows with iteration and place
-        shares = [len(shard.envs_of(rank)) / shard.all_envs for rank in range(len(rows))] if len(rows) > 1 else [1.0]
-        means = sum(share * row for share, row in zip(shares, rows[:, HEAD : HEAD + len(self.names)], strict=True))
-        ends = HEAD + len(self.names) + np.cumsum([size + 1 for size in self.sizes], dtype=int)
-        sums = [rows[0, end - 1 - size : end - 1].tolist() for size, end in zip(self.sizes, ends, strict=True)]
-        bad = [bool(rows[:, end - 1].any()) for end in ends]
-        envs = shard.envs_of(first) if len(rows) > 1 else shard.envs
-        return Reading(int(rows[:, 0].sum()), rows[:, 1].min(), means.tolist(), sums, bad, found[first].tolist(), envs)
+        envs = [shard.envs_of(rank) for rank in range(len(rows))]
+        each = rows[:, HEAD : HEAD + len(self.names)]
+        means = sum(len(own) / shard.all_envs * row for own, row in zip(envs, each, strict=True))
+        sums = [rows[0, begin:end].tolist() for begin, end in self.spans]
+        bad = [bool(rows[:, end].any()) for _, end in self.spans]
+        episodes, least = int(rows[:, 0].sum()), float(rows[:, 1].min())
+        return Reading(episodes, least, means.tolist(), sums, bad, found[first].tolist(), envs[first])
 
 
 class NoLearner:

@@ -14,6 +14,7 @@ from cupydrive.inputs.arguments import checked_choice, checked_str
 from cupydrive.protocols import LearnerSettings, PolicySettings
 from cupydrive.spec import EnvSpec
 
+Env = str | PathLike | EnvSpec
 DEFAULTS = {"algorithm": "ppo", "num_envs": 1024, "steps": 1_000_000}
 
 
@@ -34,7 +35,7 @@ class Suggestion:
     settings: dict[str, Any]
 
 
-def suggestion(env: str | PathLike | EnvSpec, name: str | None = None) -> Suggestion:
+def suggestion(env: Env, name: str | None = None) -> Suggestion:
     """Return the ``Suggestion`` of an environment for the algorithm called ``name``, by default the one that it suggests.
 
     An algorithm that the environment does not name gets the sizes that hold for all, and no settings.
@@ -46,14 +47,14 @@ def suggestion(env: str | PathLike | EnvSpec, name: str | None = None) -> Sugges
     return Suggestion(name, settings=own, **sizes)
 
 
-def all_suggestions(env: str | PathLike | EnvSpec) -> list[Suggestion]:
+def all_suggestions(env: Env) -> list[Suggestion]:
     """Return the ``Suggestion`` for each algorithm that the environment names, that of its own choice first."""
     first = suggestion(env)
-    others = [name for name, own in envs.get(env).training.items() if isinstance(own, dict) and name != first.algorithm]
-    return [first, *(suggestion(env, name) for name in others)]
+    named = [name for name, own in envs.get(env).training.items() if isinstance(own, dict)]
+    return [first, *(suggestion(env, name) for name in named if name != first.algorithm)]
 
 
-def suggested_algorithm(env: str | PathLike | EnvSpec, name: str | None = None, /, **changed: Any) -> LearnerSettings:
+def suggested_algorithm(env: Env, name: str | None = None, /, **changed: Any) -> LearnerSettings:
     """Return the settings that an environment suggests, to train with all of them but those that you change.
 
     ``cd.PPO(gamma=0.9)`` takes nothing from the environment: what it does not name are the algorithm's own defaults.
@@ -71,26 +72,28 @@ def suggested_algorithm(env: str | PathLike | EnvSpec, name: str | None = None, 
     """
     from cupydrive.training.algorithms import ALGORITHMS  # imports torch
 
-    about = suggestion(env, None if name is None else checked_str("suggested_algorithm", "name", name).lower())
+    name = None if name is None else checked_str("suggested_algorithm", "name", name).lower()
+    about = suggestion(env, name)
     kind = ALGORITHMS[checked_choice("train", "algorithm name", about.algorithm, list(ALGORITHMS))]
     return kind(**{**about.settings, **changed})
 
 
-def suggested_sizes(env: str | PathLike | EnvSpec, policies: Mapping[str, PolicySettings]) -> Suggestion:
+def suggested_sizes(env: Env, policies: Mapping[str, PolicySettings]) -> Suggestion:
     """Return the ``Suggestion`` whose sizes are meant for policies that learn together: the one with most env-steps.
 
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.
         policies: Settings by policy name. If none of them learns, what the environment suggests counts.
     """
-    learning = [suggestion(env, each.name) for each in policies.values() if isinstance(each, LearnerSettings)]
-    return max(learning or [suggestion(env)], key=lambda each: each.steps)
+    learning = [each.name for each in policies.values() if isinstance(each, LearnerSettings)]
+    found = [suggestion(env, name) for name in learning] or [suggestion(env)]
+    return max(found, key=lambda each: each.steps)
 
 
 # ---- settings that were passed as parameters of the environment --------------------------------------------------------
 
 
-def setting_hints(env: str | PathLike | EnvSpec, names: Collection[str], algorithm: object = None) -> dict[str, str]:
+def setting_hints(env: Env, names: Collection[str], algorithm: object = None) -> dict[str, str]:
     """Return a hint for each name that is a setting of an algorithm, of the one that was asked for first.
 
     Args:
@@ -101,8 +104,9 @@ def setting_hints(env: str | PathLike | EnvSpec, names: Collection[str], algorit
     from cupydrive.training.algorithms import ALGORITHMS  # imports torch
 
     asked = algorithm.lower() if isinstance(algorithm, str) else getattr(algorithm, "name", None)
+    first = suggestion(env).algorithm
     hints: dict[str, str] = {}
-    for each in sorted(ALGORITHMS, key=lambda each: (each != asked, each != suggestion(env).algorithm)):
+    for each in sorted(ALGORITHMS, key=lambda each: (each != asked, each != first)):
         kind, known = ALGORITHMS[each].__name__, {field.name for field in fields(ALGORITHMS[each])}
         for name in known.intersection(names) - hints.keys():
             call = f"cupydrive.suggested_algorithm({envs.get(env).name!r}, {each!r}, {name}=...)"
@@ -111,7 +115,7 @@ def setting_hints(env: str | PathLike | EnvSpec, names: Collection[str], algorit
 
 
 def warn_of_two_meanings(
-    env: str | PathLike | EnvSpec,
+    env: Env,
     params: Mapping[str, object],
     algorithm: object = None,
     policies: object = None,

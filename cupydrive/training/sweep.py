@@ -82,7 +82,7 @@ class Sweep:
         for trial in self.trials[:1]:
             if trial.state.name == "COMPLETE" and math.isfinite(trial.value):
                 return trial
-        raise ParameterError(f"no trial of the sweep has a value yet ({self._value()}); pass more steps= or trials=")
+        raise ParameterError("no trial of the sweep has a value yet; pass more steps= or trials=")
 
     @property
     def best_config(self) -> dict[str, Any]:
@@ -108,7 +108,8 @@ class Sweep:
         return "return" if self.mark is None else f"env-steps to {self.mark:g}"
 
     def __repr__(self) -> str:
-        return f"<Sweep {self.env}{' (interrupted)' * self.interrupted}: {len(self.trials)} trials\n{self.table()}>"
+        name = f"{self.env}{' (interrupted)' * self.interrupted}"
+        return f"<Sweep {name}: {len(self.trials)} trials\n{self.table()}>"
 
 
 def sweep(
@@ -192,9 +193,9 @@ def sweep(
     searched = Trials(config, settings, params, space, rungs, key, mark)
     searched.ask(optuna.create_study())  # whether any draw fits, before a file is written
     network = getattr(settings, "policy", None)
-    described = {
+    described = settings_of(config.as_json()) | {
         "env": spec.name, "steps": steps, "mark": mark, "key": key, "prune": prune, "space": space,
-        "network": getattr(network, "__qualname__", type(network).__qualname__), **settings_of(config.as_json()),
+        "network": getattr(network, "__qualname__", type(network).__qualname__),
     }  # fmt: skip
     study = open_study(folder / FILE, described, prune)
     interrupted, batches = False, math.ceil(max(0, trials - len(finished_trials(study))) / batch)
@@ -205,7 +206,7 @@ def sweep(
             break
     finished = finished_trials(study)
     if not finished and not interrupted:
-        raise TrainingError("sweep: all trials failed; the warnings name the reasons. Pass another space= or num_envs=")
+        raise TrainingError("sweep: all trials failed; the warnings name the reasons")
     common = {"steps": steps, "num_envs": config.num_envs, "seed": config.seed, **params}
     pruned = [trial for trial in finished if trial.state.name == "PRUNED"]
     complete = [trial for trial in finished if trial.state.name == "COMPLETE"]

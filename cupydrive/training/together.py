@@ -90,18 +90,21 @@ class Together:
     def prepare(self, reports: Sequence[Report], captured: bool) -> Callable[[], None]:
         """Return a function that runs one iteration of all runs: their joint launches, or the replay of these as a graph."""
         members = len(self.runs)
-        self.numbers = torch.zeros((members, reports[0].size), dtype=torch.float64, device=self.device)
+        size = members, reports[0].size
+        self.numbers = torch.zeros(size, dtype=torch.float64, device=self.device)
         told = []
         for report, numbers in zip(reports, self.numbers, strict=True):
             with recorded() as noted:
                 report.make(numbers)
             told.append(noted)
         executor = self.runs[0].batch.executor
-        self.joined, self.told = Joined(self.recordings, executor, self), Joined(told, executor, self)
+        self.joined = Joined(self.recordings, executor, self)
+        self.told = Joined(told, executor, self)
         self.schedules = Schedules(self.runs)
         if not captured:
             return self.joined.launch
-        self.graph = capture(self.joined.launch, lambda: None, warm_up=0)  # nothing of torch's to set up
+        # There is nothing of torch's to set up.
+        self.graph = capture(self.joined.launch, lambda: None, warm_up=0)
         return self._replay
 
     def follow_weights(self) -> bool:
@@ -120,8 +123,8 @@ class Together:
 
     def rates(self, step: int) -> list[dict[str, float]]:
         """Return the learning rates of each run by policy, those of the iteration that began after ``step`` env-steps."""
-        of = self.schedules.rate
-        return [{name: of(learner, step) for name, learner in run.learners.items()} for run in self.runs]
+        rate, learners = self.schedules.rate, [run.learners for run in self.runs]
+        return [{name: rate(each, step) for name, each in own.items()} for own in learners]
 
     def tell(self, wishes: Wishes) -> torch.Tensor:
         """Queue the reports and return them, (M, L) float64 on the device."""
@@ -152,13 +155,15 @@ class Schedules:
     """
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        executor, self.step, self.stream = runs[0].batch.executor, runs[0].steps_per_iteration, runs[0].rollout.stream
+        executor, self.stream = runs[0].batch.executor, runs[0].rollout.stream
+        self.step = runs[0].steps_per_iteration
         self.schedules, places = [], []
         for scheduled in (learner.scheduled for run in runs for learner in run.learners.values()):
             scheduled.set(runs[0].step)
-            changing = [name for name, schedule in scheduled.schedules.items() if not isinstance(schedule, float)]
+            schedules = scheduled.schedules
+            changing = [name for name, each in schedules.items() if not isinstance(each, float)]
             scheduled.written_elsewhere(changing)
-            self.schedules += [scheduled.schedules[name] for name in changing]
+            self.schedules += [schedules[name] for name in changing]
             places += [getattr(scheduled, name).data_ptr() for name in changing]
         self.device, self.first = executor.name, runs[0].step
         self.table = torch.zeros(0, dtype=torch.float32, device=self.device)
@@ -180,7 +185,8 @@ class Schedules:
         """Return (AHEAD, F) float32 on the device: the numbers of this iteration and of those after it."""
         steps = step + self.step * np.arange(AHEAD)
         known = {each: np.interp(steps, *np.array(each).T) for each in set(self.schedules)}
-        table = torch.from_numpy(np.stack([known[each] for each in self.schedules], 1).astype(np.float32))
+        numbers = np.stack([known[each] for each in self.schedules], 1)
+        table = torch.from_numpy(numbers.astype(np.float32))
         if self.device == "cuda":
             return table.pin_memory().to(self.device, non_blocking=True)
         return table

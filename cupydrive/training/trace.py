@@ -92,7 +92,8 @@ class Trace:
 
     def _rows(self, arrays: Mapping[str, torch.Tensor], t: int) -> dict[str, np.ndarray]:
         """Return copies of the environment's part of row t by group."""
-        return {name: rows[t][self.env].detach().cpu().numpy().copy() for name, rows in arrays.items()}
+        own = {name: rows[t][self.env].detach().cpu() for name, rows in arrays.items()}
+        return {name: row.numpy().copy() for name, row in own.items()}
 
     def add(self, t: int) -> None:
         """Record the step of row t of the rollout, which has just been taken."""
@@ -100,7 +101,8 @@ class Trace:
         over = bool(rollout.terminated[t][self.env] | rollout.truncated[t][self.env])
         before, self.now = self.now, self._read()
         action, reward = self._rows(rollout.action, t), self._rows(rollout.reward, t)
-        obs, final_obs = self._rows(rollout.obs, t + 1), self._rows(rollout.final_obs, t) if over else {}
+        obs = self._rows(rollout.obs, t + 1)
+        final_obs = self._rows(rollout.final_obs, t) if over else {}
         self.steps.append(Step(*before, action, self.now[0], reward, obs, final_obs, over))
 
     def up_to(self, step: int) -> Trace:
@@ -115,7 +117,9 @@ class Trace:
         on they were not. One that was not finite when an episode or the trace began counts only if an observation was not
         either, or if nothing else is found.
         """
-        found = [number for name, obs in self.obs.items() for number in nonfinite("obs", name, 0, obs)]
+        found: list[Number] = []
+        for name, obs in self.obs.items():
+            found += nonfinite("obs", name, 0, obs)
         for row, step in enumerate(self.steps, 1):
             for kind in ("action", "reward", "final_obs", "obs"):
                 for name, values in getattr(step, kind).items():
@@ -124,12 +128,14 @@ class Trace:
         begins -= {number.row for number in found if number.kind == "obs"}
         states = list(self._state_numbers())
         found += [number for number in states if number.row not in begins]
-        return min(found or states, key=lambda number: (number.row, ORDER.index(number.kind)), default=None)
+        found = sorted(found or states, key=lambda each: (each.row, ORDER.index(each.kind)))
+        return found[0] if found else None
 
     def _state_numbers(self) -> Iterator[Number]:
         """Yield for each member of the state that is not finite at the end the moment from which on it was not."""
         states, names = [self.state, *(step.after for step in self.steps)], self.state.dtype.names or ()
-        if self.steps and self.steps[-1].over and all(is_finite(states[-1][name]) for name in names):
+        sound = all(is_finite(states[-1][name]) for name in names)
+        if sound and self.steps and self.steps[-1].over:
             states.pop()  # of the next episode
         for name in names:
             row = len(states) - 1
@@ -152,7 +158,8 @@ class Trace:
             taken = after_reset(seed, env, self.state, self.clock)
         else:
             return None, "it was there before the replay"
-        return reference_number(self.run.spec, self.run.params, taken, number.kind, number.name, number.index)
+        made_of, at = (self.run.spec, self.run.params), (number.kind, number.name, number.index)
+        return reference_number(*made_of, taken, *at)
 
 
 def is_finite(values: np.ndarray) -> bool:

@@ -48,7 +48,8 @@ class Journal(JournalFileBackend):
         lock.acquire()
         try:
             content = path.read_bytes()
-            if content.startswith(b'{"op_code"'):  # a last line without an end was torn by a kill or a full disk
+            # A last line without an end was torn by a kill or a full disk.
+            if content.startswith(b'{"op_code"'):
                 os.truncate(path, content.rfind(b"\n") + 1)
         finally:
             lock.release()
@@ -76,20 +77,19 @@ def open_study(path: Path, config: dict[str, object], prune: bool) -> optuna.Stu
         storage = optuna.storages.JournalStorage(Journal(path))
         pruner = optuna.pruners.MedianPruner() if prune else optuna.pruners.NopPruner()
         if path.stat().st_size == 0:  # for several processes at once, perhaps
-            direction = "maximize" if config["mark"] is None else "minimize"
-            optuna.create_study(study_name=STUDY, storage=storage, direction=direction, load_if_exists=True)
+            how = {"direction": "maximize" if config["mark"] is None else "minimize"}
+            optuna.create_study(**how, study_name=STUDY, storage=storage, load_if_exists=True)
         study = optuna.load_study(study_name=STUDY, storage=storage, pruner=pruner)
         if CONFIG not in study.user_attrs:
             study.set_user_attr(CONFIG, config)
         known = dict(study.user_attrs[CONFIG])
     except Exception as error:  # a damaged line can raise anything
-        raise TrainingError(f"{path} cannot be used as the journal of a sweep: {error}. Pass another folder") from None
+        what = f"{path} cannot be used as the journal of a sweep"
+        raise TrainingError(f"{what}: {error}. Pass another folder") from None
     for name, value in config.items():
         if known.get(name) != value:
-            raise TrainingError(
-                f"{path} holds another sweep: {name} is {shown(known.get(name))} there, and {shown(value)} was asked for. "
-                "Pass the same arguments, or another folder"
-            )
+            there = f"{name} is {shown(known.get(name))} there, and {shown(value)} was asked for"
+            raise TrainingError(f"{path} holds another sweep: {there}. Pass another folder")
     return study
 
 
@@ -108,7 +108,8 @@ def sampler_of(seed: int, number: int) -> optuna.samplers.TPESampler:
     what was drawn before.
     """
     own = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
-    return optuna.samplers.TPESampler(seed=own, multivariate=False)  # univariate: ask() draws nothing
+    # Univariate, so that ask() draws nothing.
+    return optuna.samplers.TPESampler(seed=own, multivariate=False)
 
 
 def suggest(trial: Trial, name: str, choices: list | tuple) -> bool | int | float | str:
@@ -123,8 +124,9 @@ def suggest(trial: Trial, name: str, choices: list | tuple) -> bool | int | floa
 
 def split(settings: LearnerSettings, values: dict) -> tuple[LearnerSettings, dict]:
     """Return the algorithm with those values that are its settings, and the others: parameters of the environment."""
-    names = setting_names(settings)
-    return with_settings(settings, values), {name: value for name, value in values.items() if name not in names}
+    own = setting_names(settings)
+    params = {name: values[name] for name in values if name not in own}
+    return with_settings(settings, values), params
 
 
 # ---- training --------------------------------------------------------------------------------------------------------
@@ -163,7 +165,8 @@ class Trials:
         }
         each = [split(self.settings, values) for values in drawn]
         changes = [{"algorithm": settings, **params} for settings, params in each]
-        return resolve_members(config.spec, params=self.params, members=changes, seed=config.seed, out=None, **how)
+        how |= {"params": self.params, "seed": config.seed}
+        return resolve_members(config.spec, members=changes, **how)
 
     def ask(self, study: optuna.Study) -> Trial:
         """Return a new trial whose values fit together. Draws that do not fit are recorded as failed.
@@ -181,7 +184,8 @@ class Trials:
             except CupydriveError as error:
                 misfit = error
                 study.tell(trial, state=TrialState.FAIL)
-        raise ParameterError(f"sweep: none of {MOST_DRAWS} draws from space can be trained, at last {values}: {misfit}")
+        tried = f"none of {MOST_DRAWS} draws from space can be trained, at last {values}"
+        raise ParameterError(f"sweep: {tried}: {misfit}")
 
     def run_batch(self, study: optuna.Study, size: int) -> bool:
         """Draw and train trials; return whether an interrupt came. Those that have not ended then are recorded as failed."""
@@ -210,8 +214,9 @@ class Trials:
         if len(trials) == 1:
             fail(study, trials[0], reason)
             return False
-        states = [trial.state for trial in study.get_trials(deepcopy=False)]
-        return any(self._train(study, [trial]) for trial in trials if not states[trial.number].is_finished())
+        all_trials = study.get_trials(deepcopy=False)
+        left = [trial for trial in trials if not all_trials[trial.number].state.is_finished()]
+        return any(self._train(study, [trial]) for trial in left)
 
     def _train_together(self, study: optuna.Study, trials: list[Trial]) -> bool:
         """Train a batch from rung to rung and report its results; return whether an interrupt ended it."""
@@ -221,10 +226,11 @@ class Trials:
             training.keep(left)
             interrupted = training.train(Silent(), rung)
             for number, trial in list(left.items()):
-                run, failure = training.runs[number], training.failures.get(number)
-                if failure is not None:
-                    fail(study, trial, str(failure))
-                if failure is not None or (run.step >= rung and self._judge(study, trial, run, rung)):
+                run = training.runs[number]
+                if number in training.failures:
+                    fail(study, trial, str(training.failures[number]))
+                    del left[number]
+                elif run.step >= rung and self._judge(study, trial, run, rung):
                     del left[number]
             if interrupted:
                 return True
@@ -252,7 +258,8 @@ class Trials:
 def fail(study: optuna.Study, trial: Trial, reason: str) -> None:
     """Record that a trial could not be trained, and warn."""
     study.tell(trial, state=TrialState.FAIL)
-    warnings.warn(f"sweep: trial {trial.number}, {trial.params}, failed: {reason}", CupydriveWarning, stacklevel=4)
+    words = f"sweep: trial {trial.number}, {trial.params}, failed: {reason}"
+    warnings.warn(words, CupydriveWarning, stacklevel=4)
 
 
 def batch_sizes(study: optuna.Study, count: int, batch: int) -> Iterator[int]:

@@ -89,7 +89,7 @@ def test_a_population_goes_on_from_its_folder(tmp_path):
         assert all(same(one, other) for one, other in zip(whole, resumed, strict=True))
     with pytest.raises(TrainingError, match="a population of 2 runs already"):
         cd.train("cartpole", ppo(), seeds=2, out=tmp_path, **SMALL)
-    with pytest.raises(TrainingError, match=r"holds the members \[.*\], and \[.*'seed': 2, .*\] was asked for"):
+    with pytest.raises(TrainingError, match=r"holds the members \[.*\]; \[.*'seed': 2, .*\] was asked for"):
         cd.train("cartpole", ppo(), seeds=3, out=tmp_path, resume=True, **SMALL)
     with pytest.raises(TrainingError, match="holds a population"):
         cd.train("cartpole", ppo(), out=tmp_path, **SMALL)
