@@ -70,7 +70,7 @@ def loop_of(
 
 def kept(out: Path | None) -> str:
     """Return where the result is after an interrupt, as text."""
-    return "the result is kept" if out else "nothing is saved without out (--out DIR)"
+    return "the result is kept" + ", but not saved without out (--out DIR)" * (out is None)
 
 
 def check_capture(capture: bool | None, captures: bool) -> None:
