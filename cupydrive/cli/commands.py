@@ -2,15 +2,16 @@
 
 import json
 import os
+import shlex
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from cupydrive import envs
-from cupydrive.cli.afterwards import after_training
 from cupydrive.cli.interrupts import ended_as_by_ctrl_c
 from cupydrive.cli.options import (
     Algorithm,
@@ -31,6 +32,11 @@ from cupydrive.cli.options import (
 )
 from cupydrive.errors import CupydriveError, UnknownEnvironmentError
 from cupydrive.inputs.arguments import checked_path, checked_target, shown
+
+if TYPE_CHECKING:
+    from cupydrive.playing.recording import Recording
+    from cupydrive.training.population import Population
+    from cupydrive.training.run import Run
 
 
 @ended_as_by_ctrl_c()
@@ -119,8 +125,11 @@ def run_train(
                 raise CupydriveError(
                     f"--pool {both[0]}: --heuristic says that it does not learn; name it in one of them"
                 )
-            policies = dict.fromkeys(groups, settings) | {group: Pool(settings) for group in pool}
-            policies |= {group: Heuristic() for group in heuristic}
+            policies: dict[str, Any] | None = (
+                dict.fromkeys(groups, settings)
+                | {group: Pool(settings) for group in pool}
+                | {group: Heuristic() for group in heuristic}
+            )
             if resume and not (algorithm or heuristic or pool or set):
                 policies = None  # those of the run
             options = {"resume": resume, "overwrite": overwrite, "learner": learner, **common, **params}
@@ -168,7 +177,7 @@ def run_sweep(
 
     params = parsed(param)
     envs.get(name).make_params(**params)  # a name that is none of its parameters is not taken for an argument
-    options = {"steps": steps, "num_envs": num_envs, "mark": mark, "key": key, "prune": prune}
+    options: dict[str, Any] = {"steps": steps, "num_envs": num_envs, "mark": mark, "key": key, "prune": prune}
     found = sweep(name, algorithm, trials=trials, out=out, batch=batch, seed=seed, device=device, **options, **params)
     print(found)
     return 130 if found.interrupted else 0
@@ -200,12 +209,11 @@ def run_evaluate(
     """
     from cupydrive.executors import choose
     from cupydrive.playing.evaluation import evaluate
-    from cupydrive.training.run import Run
 
     check_writable(json_file)
     where, _ = choose(device)
-    what = Run.load(run, where, env=env) if is_folder(run) else named(run, env)
-    options = {"episodes": episodes, "seed": seed, "greedy": not sample, "device": where}
+    what: Any = run_or_name(run, where, env)
+    options: dict[str, Any] = {"episodes": episodes, "seed": seed, "greedy": not sample, "device": where}
     found = evaluate(what, players, **options, **params_of(what, param))
     print(found)
     if json_file is not None:
@@ -245,16 +253,15 @@ def run_render(
     from cupydrive.executors import choose
     from cupydrive.playing.recording import Recording
     from cupydrive.rendering.video import check_path, render
-    from cupydrive.training.run import Run
 
     check_path(out)
-    options = {"size": size, "fps": fps}
+    options: dict[str, Any] = {"size": size, "fps": fps}
     if what.endswith(".npz"):
         recording = Recording.load(what, env=env)
         video = render(recording, out, players, **options, **params_of(recording, param))
     else:
         where, _ = choose(device)
-        played = Run.load(what, where, env=env) if is_folder(what) else named(what, env)
+        played = run_or_name(what, where, env)
         options |= {"episodes": episodes, "seed": seed, "greedy": not sample, "device": where}
         video = render(played, out, players, **options, **params_of(played, param))
     print(f"wrote {out}: {video}")
@@ -285,25 +292,44 @@ def run_gallery(
     """
     from cupydrive.gallery import build
 
+    env_steps = None if steps is None else int(steps)
     if redraw and (seeds is not None or steps is not None):
         raise CupydriveError("gallery: --redraw trains nothing; leave out --seeds and --steps")
     if redraw:
         path = build.redraw(names, out)
     elif seeds is not None:
-        path = build.learning_curves(names, out, seeds=seeds, device=device, seed=seed, steps=steps)
+        path = build.learning_curves(names, out, seeds=seeds, device=device, seed=seed, steps=env_steps)
     else:
-        path = build.gallery(names, out, runs=runs, device=device, seed=seed, steps=steps)
+        path = build.gallery(names, out, runs=runs, device=device, seed=seed, steps=env_steps)
     print(f"wrote {path}")
     return 0
 
 
-def is_folder(text):
-    """Return whether a run folder is meant: a folder, or a path that a folder could have, for a clear error of it."""
-    return os.path.isdir(checked_path("cupydrive", "the name or folder", text, CupydriveError))
+def after_training(run: "Run | Population", out: Path | None, name: str | None) -> str:
+    """Return what a training has written, and the commands that take it, as lines.
+
+    Args:
+        run: ``Run`` or ``Population``.
+        out: Its folder, or None.
+        name: Name of the environment, or path of its Python file, as the command line had it; None: a run's own.
+    """
+    if out is None:
+        return "nothing was written; --out DIR keeps a run, for cupydrive evaluate and cupydrive render"
+    if not hasattr(run, "spec"):  # a population, which Python alone reads as one
+        return f"wrote {out}; in Python cupydrive.load({str(out)!r}) reads it"
+    folder, own = shlex.quote(str(out)), f" --env {shlex.quote(name)}" if name and name.endswith(".py") else ""
+    lines = [f"wrote {out}", f"next: cupydrive evaluate {folder}{own}"]
+    if run.spec.draw is not None:
+        lines.append(f"then: cupydrive render {folder} --out {run.spec.name}.mp4{own}")
+    return "\n".join(lines)
 
 
-def named(what, env):
-    """Return the environment called ``what``; ``env`` is the file that defines it, or None."""
+def run_or_name(what: str, device: str, env: str | None) -> "Run | str":
+    """Return the run in the folder ``what``, or the environment of that name; ``env`` is the file that defines it."""
+    if os.path.isdir(checked_path("cupydrive", "the name or folder", what, CupydriveError)):
+        from cupydrive.training.run import Run
+
+        return Run.load(what, device, env=env)
     if env is not None and envs.get(env).name != what:
         raise CupydriveError(
             f"--env {env} defines {envs.get(env).name!r}; {what!r} is neither that nor a folder or recording"
@@ -318,7 +344,7 @@ def named(what, env):
     return what
 
 
-def params_of(what, pairs):
+def params_of(what: "str | Run | Recording", pairs: Sequence[str]) -> dict[str, Any]:
     """Return the parameters that ``--param`` gives for ``what``, a name; a run or a recording has its own."""
     params = parsed(pairs)
     if params and not isinstance(what, str):
@@ -328,18 +354,18 @@ def params_of(what, pairs):
     return params
 
 
-def check_writable(path):
+def check_writable(path: Path | None) -> None:
     """Raise now rather than after minutes of work if ``path`` cannot be written."""
     if path is not None:
         checked_target("file", checked_path("cupydrive", "file", path, CupydriveError), CupydriveError)
 
 
-def write_json_file(path, content):
+def write_json_file(path: Path, content: dict[str, Any]) -> None:
     """Write ``content`` as JSON, atomically."""
     write_file(path, json.dumps(content, indent=1).encode() + b"\n")
 
 
-def write_file(path, content):
+def write_file(path: Path, content: bytes) -> None:
     """Write bytes, atomically; raise ``CupydriveError`` if that fails."""
     from cupydrive.inputs.files import file_errors, write_atomically
 

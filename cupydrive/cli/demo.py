@@ -2,16 +2,19 @@
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from cupydrive import envs
 from cupydrive.bench import Work, measure, short
 from cupydrive.checks.checker import check
-from cupydrive.cli.afterwards import after_demo
 from cupydrive.executors import choose, executor
 from cupydrive.playing.players import Heuristic
+from cupydrive.spec import EnvSpec
 from cupydrive.training.algorithms import PPO
 from cupydrive.training.begin import make_run
+from cupydrive.training.run import Run
 from cupydrive.training.train import train
 
 AGENT_STEPS = 20_000  # of a check
@@ -19,9 +22,13 @@ AGENTS = {"cpu": 10_000, "cuda": 2**18}  # of all environments of a rollout toge
 ROLLOUT_STEPS = 32
 EPISODES = 500  # of an evaluation
 VIDEO_EPISODES = 4
+NEXT = """next:
+  cupydrive train acrobot --out runs/acrobot
+  cupydrive play tag_grid --agent runner --param grid_length=10
+  cupydrive new my_env"""
 FOLDER = Path("runs/demo")
 # What is trained: environment, parameters, settings, the group whose return is to rise, env-steps, environments.
-LESSONS = (
+LESSONS: tuple[tuple[str, dict[str, Any], dict[str, PPO | Heuristic], str, int, int], ...] = (
     ("cartpole", {}, {"cart": PPO(learning_rate=((0, 2.5e-3), (200_000, 2.5e-4)))}, "cart", 200_000, 256),
     (
         "tag_grid",
@@ -34,7 +41,7 @@ LESSONS = (
 )
 
 
-def demo(device="auto"):
+def demo(device: str = "auto") -> bool:
     """Print what the machine can do; return whether every check passed and everybody learned."""
     start = time.perf_counter()
     name, reason = choose(device)
@@ -53,11 +60,11 @@ def demo(device="auto"):
         path = FOLDER / f"{env}.mp4"
         run.render(path, episodes=VIDEO_EPISODES, progress=sys.stderr.isatty())
         print(f"  {path.resolve()}", flush=True)
-    print(f"\ndone in {time.perf_counter() - start:.0f} s\n\n{after_demo()}")
+    print(f"\ndone in {time.perf_counter() - start:.0f} s\n\n{NEXT}")
     return all(good)
 
 
-def check_briefly(spec, device):
+def check_briefly(spec: EnvSpec, device: str) -> bool:
     """Check one environment and print the outcome; return whether it passed."""
     print(f"check {spec.name} ... ", end="", flush=True)
     report = check(spec, agent_steps=AGENT_STEPS, device=device, progress=sys.stderr.isatty())
@@ -67,7 +74,15 @@ def check_briefly(spec, device):
     return report.passed
 
 
-def teach(env, params, policies, group, steps, num_envs, device):
+def teach(
+    env: str,
+    params: dict[str, Any],
+    policies: dict[str, PPO | Heuristic],
+    group: str,
+    steps: int,
+    num_envs: int,
+    device: str,
+) -> tuple[bool, Run]:
     """Train, and print the return before and after; return whether it rose beyond chance, and the run."""
     run = make_run(env, policies=policies, num_envs=num_envs, device=device, **params)
     before, about_before = run.evaluate(EPISODES, greedy=False).mean(group)
@@ -84,7 +99,7 @@ def teach(env, params, policies, group, steps, num_envs, device):
     return learned, run
 
 
-def show_rates(device, specs):
+def show_rates(device: str, specs: Sequence[EnvSpec]) -> None:
     """Print env-steps per second of random rollouts of some environments."""
     where = executor(device)
     print(f"\nrandom rollouts on {where.describe()}, medians of 9 runs\n", flush=True)

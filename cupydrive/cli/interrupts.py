@@ -7,6 +7,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from types import FrameType
 
 from cupydrive.executors.processes import MEETING, handled
 
@@ -20,7 +22,7 @@ STOP = b"\0"  # no signal has this number
 
 
 @contextlib.contextmanager
-def ended_if_stuck():
+def ended_if_stuck() -> Iterator[None]:
     """End the process at the second SIGINT, or a later one, after which the main thread does not come back from native code.
 
     What else SIGINT does stays as it is: here it is only counted, by a thread that Python tells of every signal. Nothing is
@@ -49,7 +51,7 @@ def ended_if_stuck():
 
 
 @contextlib.contextmanager
-def ended_as_by_ctrl_c():
+def ended_as_by_ctrl_c() -> Iterator[None]:
     """Take the first SIGTERM, as Slurm and Kubernetes send it before they kill, for Ctrl-C: training keeps its result then.
 
     Later ones change nothing: whoever sends them kills in the end, and what is being saved is saved meanwhile. A process that
@@ -58,9 +60,9 @@ def ended_as_by_ctrl_c():
     if MEETING in os.environ or threading.current_thread() is not threading.main_thread():
         yield
         return
-    heard = []
+    heard: list[int] = []
 
-    def hear(number, frame):
+    def hear(number: int, frame: FrameType | None) -> None:
         if not heard:
             heard.append(number)
             signal.raise_signal(signal.SIGINT)
@@ -69,26 +71,26 @@ def ended_as_by_ctrl_c():
         yield
 
 
-def _listen(reading):
+def _listen(reading: int) -> None:
     """Count SIGINTs until ``STOP``, and ask for a sign of life from the second on."""
     pressed = 0
     while (number := os.read(reading, 1)) not in (STOP, b""):
         pressed += number[0] == signal.SIGINT
         if number[0] == signal.SIGINT and pressed > 1 and not answers(SECONDS):
-            os.write(sys.__stderr__.fileno(), STUCK.format(SECONDS).encode())  # no lock that the main thread may hold
+            os.write(2, STUCK.format(SECONDS).encode())  # no lock that the main thread may hold
             os._exit(INTERRUPTED)
     os.close(reading)
 
 
-_asked = []  # callbacks that Python may still call
+_asked: list["ctypes._FuncPointer"] = []  # callbacks that Python may still call
 
 
-def answers(seconds):
+def answers(seconds: float) -> bool:
     """Return whether the main thread runs Python code within ``seconds``; for other threads."""
     alive = threading.Event()
 
     @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
-    def answer(_):
+    def answer(_: int | None) -> int:
         alive.set()
         return 0
 

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from typing import Any
 
 from cupydrive import envs
 from cupydrive.errors import CupydriveError, did_you_mean
@@ -10,7 +11,7 @@ from cupydrive.simulation.batch import Batch
 from cupydrive.spec import EnvSpec
 
 
-def cuda_env(line, cell, namespace):
+def cuda_env(line: str, cell: str, namespace: dict[str, Any]) -> None:
     """Take a cell's text as the kernel of the environment called ``line``, and compile it.
 
     Args:
@@ -41,15 +42,15 @@ def cuda_env(line, cell, namespace):
     print(f"{name}: compiled for {device} in {seconds:.2f} s; cd.make({name!r}) makes it, env.reload() takes it over")
 
 
-def load_ipython_extension(ipython):
+def load_ipython_extension(ipython: Any) -> None:
     """Register ``%%cuda_env``; called by ``%load_ext cupydrive``."""
 
-    def in_one_line(line, cell):
+    def in_one_line(line: str, cell: str) -> None:
         try:
             cuda_env(line, cell, ipython.user_ns)
         except CupydriveError as error:
             said = f"{type(error).__name__}: {error}"
-            error._render_traceback_ = lambda: [said]  # what IPython shows instead of the frames of this package
+            error._render_traceback_ = lambda: [said]  # type: ignore[attr-defined]  # what IPython shows instead of the frames of this package
             raise
 
     ipython.register_magic_function(in_one_line, "cell", "cuda_env")

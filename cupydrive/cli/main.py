@@ -9,11 +9,12 @@ import os
 import shlex
 import sys
 import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -23,7 +24,6 @@ from cupydrive.cli.commands import check_writable, run_evaluate, run_gallery, ru
 from cupydrive.cli.data import run_data
 from cupydrive.cli.interrupts import ended_if_stuck
 from cupydrive.cli.measure import run_bench, run_demo, run_profile, run_tune
-from cupydrive.cli.mistakes import missing_package
 from cupydrive.cli.options import Device, JsonFile, MaybeName, unsaid
 from cupydrive.cli.play import run_play
 from cupydrive.errors import (
@@ -36,8 +36,10 @@ from cupydrive.errors import (
 )
 from cupydrive.executors.processes import LOST, MEETING, arguments
 from cupydrive.inputs.arguments import checked_int, shown
-from cupydrive.spec import constant_params
+from cupydrive.spec import EnvSpec, Group, constant_params
 from cupydrive.training.suggestions import all_suggestions
+
+PACKAGES = {"PIL": "pillow"}  # packages whose name differs from that of their import
 
 # ---- envs ------------------------------------------------------------------------------------------------------------
 
@@ -51,7 +53,7 @@ def list_envs(name: MaybeName = None) -> int:
     if name is not None:
         print(describe(envs.get(name)))
         return 0
-    rows = [("name", "agents", "observation", "actions", "steps", "summary")]
+    rows: list[tuple[str, ...]] = [("name", "agents", "observation", "actions", "steps", "summary")]
     for known in envs.names():
         spec = envs.get(known)
         try:
@@ -76,12 +78,12 @@ def list_envs(name: MaybeName = None) -> int:
     return 0
 
 
-def describe(spec):
+def describe(spec: EnvSpec) -> str:
     """Return an environment's groups and parameters as text."""
     params = spec.make_params()
     ends = {"task": "ends the task (terminated)", "limit": "cuts the episode off (truncated)"}[spec.horizon]
     lines = [f"{spec.name}: {spec.summary}", ""]
-    rows = [("group", "agents", "observation", "actions")]
+    rows: list[tuple[str, ...]] = [("group", "agents", "observation", "actions")]
     rows += [(g.name, str(g.count), str(g.obs_dim), _actions(g)) for g in spec.groups(params)]
     lines += [_table(rows), f"The time limit, {params.max_episode_steps} steps, {ends}."]
     lines += [f"metrics: {', '.join(spec.metrics)}"] if spec.metrics else []
@@ -106,27 +108,27 @@ def describe(spec):
     return "\n".join([*lines, "", _table(rows), "* a new value compiles the kernel anew; others are data"])
 
 
-def _distinct(texts):
+def _distinct(texts: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(texts))
 
 
-def _actions(group):
+def _actions(group: Group) -> str:
     return f"Box({group.heads})" if group.continuous else choices(group.sizes)
 
 
-def choices(sizes):
+def choices(sizes: Sequence[int]) -> str:
     """Return the choices that make up an action in words: ``57 x 10``: 57 of 10 each; ``21 and 2``: one of 21, one of 2."""
     counted = ((size, len(list(equal))) for size, equal in groupby(sizes))
     return " and ".join(f"{count} x {size}" if count > 1 else str(size) for size, count in counted)
 
 
-def _number(value):
+def _number(value: Any) -> str:
     if value == ():
         return "none"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _table(rows):
+def _table(rows: Sequence[Sequence[str]]) -> str:
     """Return rows of strings as aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
@@ -236,7 +238,7 @@ DESCRIPTION = """Reinforcement learning environments as CUDA kernels. `cupydrive
 
 Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 interrupted;
 a training that was interrupted and keeps its result (--out) ends with 0."""
-COMMANDS = {
+COMMANDS: dict[str, Callable[..., int]] = {
     "envs": list_envs,
     "info": show_info,
     "new": new_env,
@@ -255,11 +257,13 @@ COMMANDS = {
 }
 
 
-def _say(text):
+def _say(text: object) -> None:
     print(f"cupydrive: {str(text).removeprefix('cupydrive: ')}", file=sys.stderr, flush=True)
 
 
-def _show_warning(otherwise, message, category, *where, **more):
+def _show_warning(
+    otherwise: Callable[..., None], message: Warning, category: type[Warning], *where: Any, **more: Any
+) -> None:
     """Print a warning of ours as one line, without the place in the code; others as Python does."""
     if issubclass(category, CupydriveWarning):
         _say(f"warning: {message}")
@@ -267,17 +271,15 @@ def _show_warning(otherwise, message, category, *where, **more):
         otherwise(message, category, *where, **more)
 
 
-def empty_argument(args):
-    """Return in words which argument is empty, or None: as a path it would be taken for the folder one is in."""
-    for number, text in enumerate(args):
-        if not text:
-            return f"the argument after {args[number - 1]}" if number else "the first argument"
-        if text.startswith("--") and text.endswith("="):
-            return text.removesuffix("=")
-    return None
+def missing_package(error: Exception) -> str | None:
+    """Return which package is not installed and how to install it, if that is what ``error`` is about."""
+    if not isinstance(error, ImportError) or not error.name or error.name.startswith("cupydrive"):
+        return None
+    package = error.name.split(".")[0]
+    return f"{error}; cupydrive needs the package here: pip install {PACKAGES.get(package, package)}"
 
 
-def main(args=None):
+def main(args: Sequence[str] | None = None) -> int:
     """Run the command line on ``args``, by default the process's own, and return the exit code."""
     # Only a process that is the command line's own may be ended, not that of a program which calls this function.
     watched = ended_if_stuck() if args is None else contextlib.nullcontext()
@@ -292,10 +294,11 @@ def main(args=None):
         print(f"cupydrive {__version__}")
         return 0
     arguments.set(args)
-    for stream in (sys.stdout, sys.stderr):
+    streams: list[Any] = [sys.stdout, sys.stderr]
+    for stream in streams:
         stream.reconfigure(errors="backslashreplace")  # names of files may hold what no text can
-    if (empty := empty_argument(args)) is not None:
-        _say(f"{empty} is empty, as what a shell's variable gives that is not set; pass a value, or leave it out")
+    if any(not text or (text.startswith("--") and text.endswith("=")) for text in args):
+        _say("an argument is empty, such as a shell variable that is not set; pass a value, or leave it out")
         return 2
     if args and not args[0].startswith("-") and args[0] not in COMMANDS:
         _say(f"there is no command {shown(args[0])}.{did_you_mean(args[0], COMMANDS)} There are: {', '.join(COMMANDS)}")

@@ -9,11 +9,8 @@ import tyro
 
 from cupydrive import envs
 from cupydrive.cli.commands import check_writable, write_json_file
-from cupydrive.cli.options import Device, Int, JsonFile, Name, Pairs, choice, parsed, unsaid
+from cupydrive.cli.options import Device, Int, JsonFile, Name, Pairs, parsed, unsaid
 from cupydrive.errors import ParameterError
-
-# Those of cupydrive.bench.CASES, whose import takes a second.
-Case = Annotated[str, choice("case", "rollout", "stepping", "sampling", "training", "startup")]
 
 
 def run_demo(device: Device = "auto") -> int:
@@ -28,7 +25,7 @@ def run_demo(device: Device = "auto") -> int:
 
 
 def run_bench(
-    cases: Annotated[tuple[Case, ...], tyro.conf.Positional, unsaid(metavar="[CASE...]")] = (),
+    cases: Annotated[tuple[str, ...], tyro.conf.Positional, unsaid(metavar="[CASE...]")] = (),
     device: Device = "auto",
     runs: int = 9,
     env: Annotated[tuple[str, ...], unsaid(metavar="NAME|FILE.py ...")] = (),
@@ -59,16 +56,16 @@ def run_bench(
     if sweep and len(env) != 1:
         raise ParameterError(f"--sweep needs --env with one environment to vary; it names {len(env)}")
     if sweep:
-        work = combinations(*env, sweep)
+        work = combinations(env[0], parsed(sweep))
     else:
-        work = [one for name in env for one in listed(name, choose(device)[0])] or None
+        work = [one for name in env for one in listed(name, choose(device)[0])]
     command = shlex.join(["cupydrive", *sys.argv[1:]])
     say = partial(print, flush=True)
     result = bench(
         cases or None,
         device=device,
         runs=runs,
-        work=work,
+        work=work or None,
         processes=None if gpus is None else numbers_of_gpus(gpus, device),
         compare=compare,
         command=command,

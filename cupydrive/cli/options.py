@@ -1,17 +1,17 @@
-"""How the command line reads its options and their KEY=VALUE pairs, and calls their values in its help."""
+"""Types of the command line's options, and their KEY=VALUE pairs."""
 
 import contextlib
 import json
 from ast import literal_eval
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from cupydrive.errors import CupydriveError
-from cupydrive.executors import checked_device
-from cupydrive.inputs.arguments import checked_choice, shown
+from cupydrive.inputs.arguments import shown
 
 # What may be left out shows no default: its sentence says what happens then, where tyro would print "None".
 unsaid = partial(tyro.conf.arg, help_behavior_hint="")
@@ -23,53 +23,16 @@ MaybeName = Annotated[str | None, tyro.conf.Positional, unsaid(metavar="[NAME|FI
 Algorithm = Annotated[str | None, unsaid(metavar="{ppo,a2c,ddpg}")]
 
 
-def number(kind):
-    """Return how tyro reads a number, or None: as a union of types it would name Python's classes in its messages."""
-    return tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar=kind.__name__.upper(),
-        instance_from_str=lambda texts: None if texts == ["None"] else kind(*texts),
-        is_instance=lambda value: value is None or isinstance(value, kind),
-        str_from_instance=lambda value: [str(value)],
-    )
-
-
-DEVICE = tyro.constructors.PrimitiveConstructorSpec(  # refuses what the package refuses, in its words
-    nargs=1,
-    metavar="{auto,cpu,cuda}",
-    instance_from_str=lambda texts: checked_device(*texts),
-    is_instance=lambda value: isinstance(value, str),
-    str_from_instance=lambda value: [value],
-)
-
-
-def choice(option, *choices):
-    """Return how tyro reads one of some words, or None; others are refused as Python refuses them, without tyro's frame."""
-
-    def read(texts):
-        if texts == ["None"]:
-            return None
-        return checked_choice("cupydrive", option, *texts, choices, CupydriveError)
-
-    return tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar=f"{{{','.join(choices)}}}",
-        instance_from_str=read,
-        is_instance=lambda value: value is None or isinstance(value, str),
-        str_from_instance=lambda value: [str(value)],
-    )
-
-
-Device = Annotated[str, DEVICE]
-Players = Annotated[str | None, choice("--players", "random", "heuristic"), unsaid()]
-Learner = Annotated[str | None, choice("--learner", "auto", "torch", "kernels"), unsaid()]
-Int = Annotated[int | None, number(int), unsaid()]
-Float = Annotated[float | None, number(float), unsaid()]
+Device = Annotated[str, tyro.conf.arg(metavar="{auto,cpu,cuda}")]
+Players = Annotated[str | None, unsaid(metavar="{random,heuristic}")]
+Learner = Annotated[str | None, unsaid(metavar="{auto,torch,kernels}")]
+Int = Annotated[int | None, unsaid(metavar="INT")]
+Float = Annotated[float | None, unsaid(metavar="FLOAT")]
 Groups = Annotated[tuple[str, ...], unsaid(metavar="GROUP ...")]
 Pairs = Annotated[tuple[str, ...], unsaid(metavar="KEY=VALUE ...")]
 
 
-def parsed(pairs):
+def parsed(pairs: Sequence[str]) -> dict[str, Any]:
     """Return ``KEY=VALUE`` texts as a dictionary; values are JSON where they can be, lists if they have commas, else text."""
     found = {}
     for pair in pairs:
@@ -80,7 +43,7 @@ def parsed(pairs):
     return found
 
 
-def read(text):
+def read(text: str) -> Any:
     """Return the value that a text stands for, as JSON has it: ``4``, ``[1, 2]``, ``1,2``; other texts are themselves.
 
     Tuples are read as Python has them, too: ``(1, 2)``, as messages about settings write them.

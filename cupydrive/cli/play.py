@@ -1,11 +1,11 @@
 """``cupydrive play``: a person plays one agent in a terminal."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
-from cupydrive.cli.commands import check_writable, is_folder, named
+from cupydrive.cli.commands import check_writable, run_or_name
 from cupydrive.cli.options import Device, EnvFile, Int, Pairs, Players, parsed, unsaid
 from cupydrive.errors import CupydriveError
 
@@ -43,14 +43,20 @@ def run_play(
     """
     from cupydrive.executors import choose
     from cupydrive.rendering.play import play
-    from cupydrive.training.run import Run
 
     if out is not None and out.suffix != ".npz":
         raise CupydriveError(f"--out {out} ends in {out.suffix!r}; it must end in .npz")
     check_writable(out)
     where, _ = choose(device)
-    played = Run.load(what, where, env=env) if is_folder(what) else named(what, env)
-    options = {"agent": agent, "fps": fps, "episodes": episodes, "seed": seed, "greedy": not sample, "device": where}
+    played = run_or_name(what, where, env)
+    options: dict[str, Any] = {
+        "agent": agent,
+        "fps": fps,
+        "episodes": episodes,
+        "seed": seed,
+        "greedy": not sample,
+        "device": where,
+    }
     game = play(played, players, **options, **parsed(param))
     print(game)
     if out is not None and game.recording is not None:

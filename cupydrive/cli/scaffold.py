@@ -13,7 +13,7 @@ from cupydrive.inputs.arguments import MOST_LETTERS, checked_path, checked_str, 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 
 
-def new(name, folder="."):
+def new(name: str, folder: str | os.PathLike = ".") -> tuple[Path, Path]:
     """Write ``NAME.py`` and ``NAME.cu`` of a new environment into ``folder`` and return their paths.
 
     Args:
@@ -24,11 +24,11 @@ def new(name, folder="."):
         CupydriveError: If the name cannot be used, the folder does not exist or cannot be written, or a file of this
             name exists; nothing is overwritten.
     """
-    name, folder = checked_str("new", "name", name), checked_path("new", "folder", folder)
+    name, where = checked_str("new", "name", name), checked_path("new", "folder", folder)
     _check_name(name)
-    if not os.path.isdir(folder):
-        raise CupydriveError(f"there is no folder {folder}; make it first: mkdir -p {folder}")
-    paths = [folder / f"{name}.py", folder / f"{name}.cu"]
+    if not os.path.isdir(where):
+        raise CupydriveError(f"there is no folder {where}; make it first: mkdir -p {where}")
+    paths = [where / f"{name}.py", where / f"{name}.cu"]
     for path in paths:
         if os.path.lexists(path):
             raise CupydriveError(f"{path} exists and is not overwritten; choose another name, or move it away")
@@ -45,10 +45,10 @@ def new(name, folder="."):
         if isinstance(error, OSError):
             raise CupydriveError(f"{paths[len(written)]} cannot be written: {error.strerror or error}") from error
         raise
-    return tuple(paths)
+    return paths[0], paths[1]
 
 
-def _check_name(name):
+def _check_name(name: str) -> None:
     if len(name) > MOST_LETTERS:
         raise CupydriveError(f"environment name {shown(name)} is too long; it has at most {MOST_LETTERS} letters")
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
@@ -63,7 +63,7 @@ def _check_name(name):
         )
 
 
-def _write_new(path, text):
+def _write_new(path: Path, text: str) -> None:
     """Write ``text`` under a temporary name first, then give it its name if nobody has it: readers see all of it."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:

