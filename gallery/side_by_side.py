@@ -1,13 +1,17 @@
 """SideBySide: several recordings of one environment as one video, each with its own title."""
 
+from collections import deque
 from collections.abc import Iterator
-from itertools import islice, repeat
+from itertools import islice, repeat, zip_longest
 
 import numpy as np
 
-from cupydrive.drawing.frames import beside
+from cupydrive.drawing.canvas import Canvas, in_words
+from cupydrive.drawing.frames import GAP, clock
 from cupydrive.playing.recording import Recording
 from cupydrive.rendering.video import Video
+
+BESIDE = 0.75  # letters above episodes side by side are as high as in a picture of this share of their width
 
 
 class SideBySide(Video):
@@ -30,3 +34,50 @@ class SideBySide(Video):
         for picture in islice(drawn, self.drawn):
             yield picture
         yield from repeat(picture, self.held)
+
+
+def beside(
+    recordings: list[Recording], titles: list[str], width: int, height: int, device: str, title: str, every: int
+) -> Iterator[np.ndarray]:
+    """Yield the frames of several recordings, an episode each, from left to right; one that is over stays as it ended.
+
+    Args:
+        recordings: Of one environment.
+        titles: One for each, above its picture.
+        width: Pixels of all of them together, even.
+        height: Likewise.
+        device: Where states are computed.
+        title: Who plays, above all of them.
+        every: Draw one step in this many, and the last one.
+    """
+    part = (width - GAP * (len(recordings) - 1)) // len(recordings) // 2 * 2
+    heading = Canvas(width, height, part_of=round(width * BESIDE))
+    cells = [Canvas(part, (height - heading.header) // 2 * 2, part_of=round(width * BESIDE)) for _ in recordings]
+    pictures = [pictures_beside(*each, device, every) for each in zip(cells, recordings, titles, strict=True)]
+    now = [None] * len(recordings)
+    for found in zip_longest(*pictures):
+        now = [new or last for new, last in zip(found, now, strict=True)]
+        heading.clear()
+        heading.key(*((color, text) for color, text, *_ in cells[0].keys))
+        heading.caption(clock(recordings[0].params, max(step for step, _ in now), cells[0].last_step), title)
+        picture = heading.frame()
+        for k, (_, drawn) in enumerate(now):
+            picture[-len(drawn) :, k * (part + GAP) : k * (part + GAP) + part] = drawn
+        yield picture
+
+
+def pictures_beside(
+    canvas: Canvas, recording: Recording, title: str, device: str, every: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (step, picture) of one of several recordings side by side."""
+    past = deque(maxlen=recording.spec.trail + 1)
+    for moment in recording.moments(device):
+        past.append(moment.states[0])
+        if moment.step % every and moment.step < recording.steps:
+            continue
+        canvas.clear()
+        recording.spec.draw(canvas, recording.params, np.stack(past), moment.step)
+        keys, canvas.keys = canvas.keys, ()  # which colours mean what is said once, above all of them
+        canvas.caption(title, "", ", ".join(in_words(text, *count) for _, text, *count in keys[1:] if count))
+        picture, canvas.keys = canvas.frame(), keys
+        yield moment.step, picture

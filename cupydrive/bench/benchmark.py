@@ -7,6 +7,7 @@ observations, actions, rewards and flags of all agents. The final observations o
 import datetime
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -23,6 +24,7 @@ from cupydrive.errors import MemoryLimitError, MissingDataError, ParameterError,
 from cupydrive.executors import choose, executor
 from cupydrive.executors.about import info
 from cupydrive.inputs.arguments import checked_int, shown
+from cupydrive.protocols import Executor
 
 CASES = ("rollout", "stepping", "sampling", "training", "startup")
 DEFAULT = ("rollout", "stepping", "sampling", "startup")
@@ -74,7 +76,7 @@ def bench(
         if "training" not in cases:
             raise ParameterError(f"processes = {shown(processes)} needs the case training, which is not among cases")
         processes = check_counts(processes, name)
-    lessons = (SEVERAL if processes else LESSONS)[name]
+    lessons = list((SEVERAL if processes else LESSONS)[name])
     if work is not None:
         named = {envs.get(one.env).name for one in work}
         having = ", ".join(dict.fromkeys(lesson.env for lesson in lessons))
@@ -97,17 +99,17 @@ def bench(
             result.rows.append(row)
             say(result.line(row))
 
-    pieces = []
+    pieces: list[Callable[[], Row | list[Row]]] = []
     if "rollout" in cases:
         pieces += [partial(measure, one, where, runs) for one in work or ROLLOUTS[name]]
     if "stepping" in cases:
         pieces += [partial(measure_steps, one, where, runs) for one in work or STEPS[name]]
     if "sampling" in cases:
         pieces.append(partial(measure_sampling, where, runs))
-    if "training" in cases and processes is None:
-        pieces += [partial(measure_lesson, lesson, name, runs) for lesson in lessons]
-    elif "training" in cases:
+    if "training" in cases and processes is not None:
         pieces += [partial(measure_scaling, processes, SEVERAL[name].index(one), name, runs) for one in lessons]
+    elif "training" in cases:
+        pieces += [partial(measure_lesson, lesson, name, runs) for lesson in lessons]
 
     try:
         for measured in pieces:
@@ -132,8 +134,9 @@ def bench(
     return result
 
 
-def free(where) -> None:
+def free(where: Executor) -> None:
     """Give idle GPU memory back, so that one row does not change the next."""
     if where.name == "cuda":
-        where.xp.get_default_memory_pool().free_all_blocks()
+        cupy: Any = where.xp
+        cupy.get_default_memory_pool().free_all_blocks()
         torch.cuda.empty_cache()

@@ -1,6 +1,7 @@
 """What is timed: random rollouts in one launch, one step per launch, and the sampling of actions."""
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -8,11 +9,13 @@ from gymnasium import spaces
 
 from cupydrive import envs
 from cupydrive.bench.operations import count_operations
-from cupydrive.bench.timing import make_row, timed
+from cupydrive.bench.timing import Row, make_row, timed
 from cupydrive.executors.interop import capture, torch_stream
 from cupydrive.playing.policy import Categorical, Sampler
+from cupydrive.protocols import Executor
 from cupydrive.simulation.batch import Batch
 from cupydrive.simulation.buffers import Buffers
+from cupydrive.spec import Group
 
 LARGE_TAG = {"num_taggers": 5, "num_runners": 100, "num_other_agents_observed": 10, "tagging_distance": 0.02}
 SMALL_TAG = {"num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 4}
@@ -71,7 +74,7 @@ SAMPLES = {"cpu": 100_000, "cuda": 4_194_304}  # rows of logits
 CHOICES = 21
 
 
-def written_bytes(groups, actions=True, entry=4):
+def written_bytes(groups: Sequence[Group], actions: bool = True, entry: int = 4) -> int:
     """Return the bytes that every step of one environment writes; what is written only at ends of episodes is not counted.
 
     Args:
@@ -85,7 +88,7 @@ def written_bytes(groups, actions=True, entry=4):
     )
 
 
-def prepared(work, where):
+def prepared(work: Work, where: Executor) -> Batch:
     """Return a ``Batch`` whose episodes begin and end at all times."""
     spec = envs.get(work.env)
     params = spec.make_params(**work.params)
@@ -96,20 +99,20 @@ def prepared(work, where):
     return batch
 
 
-def measure(work, where, runs=9):
+def measure(work: Work, where: Executor, runs: int = 9) -> Row:
     """Return the ``Row`` of random rollouts of ``work`` on the executor ``where``: T steps in one launch."""
     batch = prepared(work, where)
     seconds = timed(lambda: batch.rollout(work.steps, final_obs=False), where, runs)
     return row("rollout", work, batch, seconds, written_bytes(batch.groups, entry=batch.obs_dtype.itemsize))
 
 
-def measure_steps(work, where, runs=9):
+def measure_steps(work: Work, where: Executor, runs: int = 9) -> Row:
     """Return the ``Row`` of one step per launch with actions given; on a GPU T launches replay as one CUDA graph."""
     batch = prepared(work, where)
     buffers = Buffers(batch, work.steps, final_obs=False)
     calls = batch.row_calls(buffers)
 
-    def step_all():
+    def step_all() -> None:
         for call in calls:
             batch.step_row(call)
 
@@ -121,7 +124,7 @@ def measure_steps(work, where, runs=9):
     return row("stepping", work, batch, seconds, size)
 
 
-def row(case, work, batch, seconds, size):
+def row(case: str, work: Work, batch: Batch, seconds: Sequence[float], size: int) -> Row:
     """Return the ``Row`` of rollouts or of single steps; ``size``: bytes that a step writes."""
     agents = sum(g.count for g in batch.groups)
     kinds = [
@@ -136,7 +139,7 @@ def row(case, work, batch, seconds, size):
     )  # fmt: skip
 
 
-def measure_sampling(where, runs=9):
+def measure_sampling(where: Executor, runs: int = 9) -> list[Row]:
     """Return two ``Row``s: actions of 21 choices drawn from logits by the sampling kernel, and by torch's ``Categorical``."""
     n = SAMPLES[where.name]
     batch = Batch(envs.get("cartpole"), n, executor=where)

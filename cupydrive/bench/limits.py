@@ -2,12 +2,14 @@
 
 import statistics
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from cupydrive.bench.timing import timed
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import as_torch, make_call
+from cupydrive.protocols import Executor
 from cupydrive.training.algorithms.kernels.tensor import OLDEST
 
 BYTES = {"cpu": 2**28, "cuda": 2**30}  # far more than any cache
@@ -33,18 +35,18 @@ class Ceilings:
     arithmetic: float
     products: float | None = None
 
-    def operations(self, factors):
+    def operations(self, factors: str) -> float:
         """Return the operations per second that ``"float32"`` or ``"bfloat16"`` factors allow."""
         return self.products if factors == "bfloat16" and self.products else self.arithmetic
 
 
-def ceilings(where, runs=9):
+def ceilings(where: Executor, runs: int = 9) -> Ceilings:
     """Return the ``Ceilings`` of the executor ``where``."""
     program = where.build(assemble_file("tools/ceilings"))
     size = BYTES[where.name]
     source, target = (where.allocate((size // 4,), "f4") for _ in range(2))
 
-    def median(kernel, count):
+    def median(kernel: str, count: int) -> float:
         call = make_call({"count": count}, {"from": as_torch(source), "to": as_torch(target)})
         return statistics.median(timed(lambda: program.launch(kernel, call, count, 4 * count), where, runs))
 
@@ -56,7 +58,7 @@ def ceilings(where, runs=9):
     )
 
 
-def matrix_products(where, runs):
+def matrix_products(where: Any, runs: int) -> float | None:
     """Return the operations per second of torch's product of two square bfloat16 matrices, or None without matrix units."""
     if where.name == "cpu" or int(where.device.compute_capability) < OLDEST:
         return None

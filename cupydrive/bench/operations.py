@@ -1,19 +1,21 @@
 """How many float operations a step takes: of an environment, counted by a float that counts; of a learner, from its layers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 from cupydrive import envs
 from cupydrive.errors import CompileError, DeviceError
 from cupydrive.executors.host import HostExecutor
 from cupydrive.simulation.batch import Batch
+from cupydrive.spec import EnvSpec
 
 AGENT_STEPS = 100_000  # about as many are counted
 MOST_STEPS = 100  # of an episode
 
 
-def count_operations(env, params):
+def count_operations(env: str, params: Mapping[str, Any]) -> float | None:
     """Return the float32 operations of an env-step of random rollouts, or None if they cannot be counted.
 
     Additions, multiplications, divisions and square roots count as one, a multiplication with addition as two; not
@@ -28,12 +30,12 @@ def count_operations(env, params):
 
 
 @lru_cache(maxsize=64)
-def _count(env, params):
+def _count(env: str, params: tuple[tuple[str, Any], ...]) -> float | None:
     spec = envs.get(env)
     return count_steps(spec, spec.make_params(**dict(params)))
 
 
-def count_steps(spec, params):
+def count_steps(spec: EnvSpec, params: Any) -> float | None:
     """Return what ``count_operations`` does, of an ``EnvSpec`` and the parameters that it made."""
     if spec.own_program is not None:
         return None

@@ -1,6 +1,7 @@
 """What a benchmark has found: a table for a terminal, JSON."""
 
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from cupydrive.bench.limits import Ceilings
 from cupydrive.bench.startup import own_seconds
@@ -40,12 +41,12 @@ class Bench:
     skipped: list[str] = field(default_factory=list)
     interrupted: bool = False
 
-    def __str__(self):
+    def __str__(self) -> str:
         return "\n".join([*self.head(), *map(self.line, self.rows), *self.tail()])
 
     __repr__ = __str__
 
-    def head(self):
+    def head(self) -> list[str]:
         """Return the lines above the rows."""
         c = self.ceilings
         return [
@@ -60,22 +61,22 @@ class Bench:
             HEAD,
         ]
 
-    def line(self, row):
+    def line(self, row: Row) -> str:
         """Return the line of one row."""
         size, written, share, operations, of_them = "", "", "", "", ""
         if row.bytes_per_step is not None:
-            size, written = f"{row.bytes_per_step:,}", f"{short(row.bytes_per_second)}B/s"
-            share = f"{row.bytes_per_second / self.ceilings.write:.0%}"
+            rate = row.rate * row.bytes_per_step
+            size, written, share = f"{row.bytes_per_step:,}", f"{short(rate)}B/s", f"{rate / self.ceilings.write:.0%}"
         if row.operations_per_step is not None:
             operations = short(row.operations_per_step)
-            of_them = f"{row.operations_per_second / self.ceilings.operations(row.factors):.0%}"
+            of_them = f"{row.rate * row.operations_per_step / self.ceilings.operations(row.factors):.0%}"
         return (
             f"{row.case:<9}{row.env:<24}{row.agents:>7,}{row.num_envs:>11,}{row.steps:>5}{short(row.rate):>12}"
             f"{row.spread:>8.1%}{size:>8}{written:>12}{share:>9}{operations:>12}{of_them:>9}  {row.who}"
             f"{f' ({row.note})' if row.note else ''}"
         )
 
-    def tail(self):
+    def tail(self) -> list[str]:
         """Return the lines below the rows."""
         found = [""] if self.startup else []
         for env, by_cache in self.startup.items():
@@ -84,11 +85,11 @@ class Bench:
                 found.append(f"start {env:<16} {cache} cache {own_seconds(parts):.2f} s   (all parts: {each})")
         return found + [f"not done: {text}" for text in self.skipped]
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, kept):
+    def from_dict(cls, kept: dict[str, Any]) -> "Bench":
         """Return the ``Bench`` of what ``to_dict`` returned."""
         return cls(**{**kept, "ceilings": Ceilings(**kept["ceilings"]), "rows": [Row(**row) for row in kept["rows"]]})

@@ -50,7 +50,8 @@ def measure_scaling(counts: Sequence[int], number: int, device: str, runs: int) 
     Raises:
         CupydriveError: If a process fails.
     """
-    rows, least = [], {}
+    rows: list[Row] = []
+    least: dict[str, Row] = {}
     for count in counts:
         found = measure_in(count, number, device, runs)
         least = least or found

@@ -2,7 +2,11 @@
 
 import statistics
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+from cupydrive.protocols import Executor
 
 WARM_UP = 3  # runs before the timed ones
 RUN_SECONDS = {"cpu": 0.1, "cuda": 0.02}  # of one timed run, at least: calls are repeated until it is filled
@@ -43,28 +47,37 @@ class Row:
     note: str = ""
 
     @property
-    def spread(self):
+    def spread(self) -> float:
         """Half of the distance between the slowest and the fastest run, as a share of the median."""
         return (max(self.seconds) - min(self.seconds)) / 2 / statistics.median(self.seconds)
 
     @property
-    def bytes_per_second(self):
+    def bytes_per_second(self) -> float | None:
         """Written per second, or None."""
         return None if self.bytes_per_step is None else self.rate * self.bytes_per_step
 
     @property
-    def operations_per_second(self):
+    def operations_per_second(self) -> float | None:
         """Float operations per second, or None."""
         return None if self.operations_per_step is None else self.rate * self.operations_per_step
 
 
-def make_row(case, env, num_envs, agents, steps, seconds, who="cupydrive", **more):
+def make_row(
+    case: str,
+    env: str,
+    num_envs: int,
+    agents: int,
+    steps: int,
+    seconds: Sequence[float],
+    who: str = "cupydrive",
+    **more: Any,
+) -> Row:
     """Return a ``Row`` whose rate is ``num_envs * steps`` by the median of ``seconds``."""
     rate = num_envs * steps / statistics.median(seconds)
     return Row(case, who, env, num_envs, agents, steps, list(seconds), rate, **more)
 
 
-def timed(call, where, runs, run_seconds=None):
+def timed(call: Callable[[], Any], where: Executor, runs: int, run_seconds: float | None = None) -> list[float]:
     """Return the seconds of one call in each of ``runs`` runs: by events on a GPU, by the clock on the CPU.
 
     Args:
@@ -81,11 +94,11 @@ def timed(call, where, runs, run_seconds=None):
     return [_run(call, where, repeats) / repeats for _ in range(runs)]
 
 
-def _run(call, where, repeats):
+def _run(call: Callable[[], Any], where: Executor, repeats: int) -> float:
     """Return the seconds that ``repeats`` calls take."""
     where.synchronise()
     if where.name == "cuda":
-        cupy = where.xp
+        cupy: Any = where.xp
         start, end = cupy.cuda.Event(), cupy.cuda.Event()
         start.record()
         for _ in range(repeats):
@@ -99,7 +112,7 @@ def _run(call, where, repeats):
     return time.perf_counter() - start
 
 
-def short(number):
+def short(number: float) -> str:
     """Return a number with three digits and k, M, G or T, such as 75.0 M."""
     for limit, letter in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
         if number >= 0.9995 * limit:  # what rounds to it too

@@ -6,6 +6,7 @@ Learners that are compared are timed in turn, run by run, so that what else the 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -15,9 +16,11 @@ from cupydrive.bench.timing import Row, make_row
 from cupydrive.executors.interop import capture
 from cupydrive.training.algorithms import A2C, PPO
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
+from cupydrive.training.algorithms.on_policy import OnPolicyLearner
 from cupydrive.training.begin import begin
 from cupydrive.training.config import resolve
 from cupydrive.training.report import Report
+from cupydrive.training.run import Run
 from cupydrive.training.together import Together
 from cupydrive.training.torch_settings import memory_errors, precision, threads
 
@@ -35,17 +38,17 @@ class Lesson:
 
     env: str
     num_envs: int
-    settings: object
+    settings: A2C | PPO
     learners: tuple[str, ...] = TORCH
     params: dict = field(default_factory=dict)
     members: int = 1
 
 
 SHARED, SEPARATE = PPO(shared_layers=True), PPO()
-FAST = {"precision": "bfloat16", "shared_layers": True}  # by torch
-TAG = {"shared_layers": True, "num_steps": 16}
-WIDE = TAG | {"hidden": (256, 256)}
-LARGE = {k: v for k, v in LARGE_TAG.items() if k != "tagging_distance"}
+FAST: dict[str, Any] = {"precision": "bfloat16", "shared_layers": True}  # by torch
+TAG: dict[str, Any] = {"shared_layers": True, "num_steps": 16}
+WIDE: dict[str, Any] = TAG | {"hidden": (256, 256)}
+LARGE: dict[str, Any] = {k: v for k, v in LARGE_TAG.items() if k != "tagging_distance"}
 LESSONS = {
     "cuda": (
         *(Lesson("cartpole", n, SHARED, BOTH) for n in (65_536, 16_384, 4_096, 1_024, 256)),
@@ -85,7 +88,7 @@ def measure_lesson(lesson: Lesson, device: str, runs: int) -> list[Row]:
     """
     with memory_errors():
         made = [start(lesson, learner, device) for learner in lesson.learners]
-    times = [[] for _ in made]
+    times: list[list[float]] = [[] for _ in made]
     for _ in range(runs + UNTIMED):
         for (run, iterate), seconds in zip(made, times, strict=True):
             with precision(run), threads(run):
@@ -101,9 +104,14 @@ def measure_lesson(lesson: Lesson, device: str, runs: int) -> list[Row]:
     return rows
 
 
-def start(lesson: Lesson, learner: str, device: str):
+def start(lesson: Lesson, learner: str, device: str) -> tuple[Run, Callable[[], object]]:
     """Return the run of a lesson, or its first, and what runs one iteration of it: on a GPU the replay of its graph."""
-    given = {"algorithm": lesson.settings, "num_envs": lesson.num_envs, "learner": learner, "params": lesson.params}
+    given: dict[str, Any] = {
+        "algorithm": lesson.settings,
+        "num_envs": lesson.num_envs,
+        "learner": learner,
+        "params": lesson.params,
+    }
     runs = [begin(resolve(lesson.env, **given, seed=k, device=device), lesson.members) for k in range(lesson.members)]
     if lesson.members > 1:
         return runs[0], Together(runs).prepare([Report(run) for run in runs], device == "cuda")
@@ -115,32 +123,32 @@ def start(lesson: Lesson, learner: str, device: str):
         return run, capture(run.iterate, lambda: run.restore(kept)).replay
 
 
-def about(run, learner: str, found: str, lesson: Lesson) -> str:
+def about(run: Run, learner: str, found: str, lesson: Lesson) -> str:
     """Return what a row was trained with: runs side by side, algorithm, learner, network, sizes of an update."""
     settings = lesson.settings
     words = [f"{lesson.members:,} runs of {lesson.num_envs} copies side by side"] * (lesson.members > 1)
     widths = dict.fromkeys("-".join(map(str, tower)) for own in run.learners.values() for tower in towers(own))
     words += [f"{settings.name} by {learner}", found, f"network {' and '.join(widths)}"]
-    if settings.name == "ppo":
+    if isinstance(settings, PPO):
         words.append(f"{settings.update_epochs} epochs x {settings.num_minibatches} minibatches")
     words.append(f"{len(run.settings)} polic{'y' if len(run.settings) == 1 else 'ies'}")
     return ", ".join(words)
 
 
-def arithmetic(run, settings) -> str:
+def arithmetic(run: Run, settings: A2C | PPO) -> str:
     """Return the precision that was used: that of the settings, or what ``auto`` stands for."""
     made = {getattr(learner, "arithmetic", None) for learner in run.learners.values()}
     if None not in made:
-        return " and ".join(sorted(way.name for way in made))
+        return " and ".join(sorted(way.name for way in made if way))
     return "float32" if settings.precision == "auto" else settings.precision
 
 
-def towers(learner) -> tuple:
+def towers(learner: OnPolicyLearner) -> tuple[tuple[int, ...], ...]:
     """Return the widths of each tower of a learner's default network, from the observation to its output."""
     return NetworkLayout.of(learner.config, learner.groups[0].obs_dim, learner.distribution.size).towers
 
 
-def run_operations(run) -> float:
+def run_operations(run: Run) -> float:
     """Return the float32 operations of matrix products that one env-step costs, of all agents that learn."""
     return sum(
         sum(g.count for g in learner.groups)

@@ -4,15 +4,24 @@ Shapes are drawn at twice the size and scaled down, so that edges are smooth and
 colours light: they suit pages of either kind, and one file serves both.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from cupydrive.drawing.charts import Panel
+from cupydrive.drawing.charts import Box, Panel, Point, Points, Range
 from cupydrive.drawing.palette import Palette
 from cupydrive.errors import ParameterError
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from PIL.ImageFont import FreeTypeFont
+
+Line: TypeAlias = tuple[Sequence[float] | np.ndarray, Sequence[float] | np.ndarray, str]  # xs, ys, colour
 SUPERSAMPLING = 2
 SMALLEST_TEXT = 5  # pixels of the finished picture; smaller letters are left out
 LABEL_TEXT = 20  # pixels of an agent's name: a page shows half of them
@@ -41,7 +50,15 @@ class Canvas(Palette):
         ParameterError: If a size is not a positive even int.
     """
 
-    def __init__(self, width=960, height=640, header=None, part_of=None, labels=False, played=None):
+    def __init__(
+        self,
+        width: int = 960,
+        height: int = 640,
+        header: int | None = None,
+        part_of: int | None = None,
+        labels: bool = False,
+        played: tuple[str, int] | None = None,
+    ) -> None:
         for name, size in (("width", width), ("height", height)):
             if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 2 or size % 2:
                 near = max(2, int(size) // 2 * 2) if isinstance(size, int | float | np.number) and size == size else 400
@@ -55,7 +72,7 @@ class Canvas(Palette):
         self.labels, self.played = labels, played
         self.clear()
 
-    def clear(self, background=Palette.STAGE):
+    def clear(self, background: str = Palette.STAGE) -> None:
         """Make everything one colour again; the view is that of pixels, from the lower left corner."""
         from PIL import Image, ImageDraw
 
@@ -63,10 +80,13 @@ class Canvas(Palette):
         self._background = background
         self._image = Image.new("RGB", size, background)
         self._draw = ImageDraw.Draw(self._image)
-        self._texts, self._names, self.keys, self.last_step = ("", "", ""), [], (), None
+        self._texts = ("", "", "")
+        self._names: list[tuple[str, int, str, tuple[float, float]]] = []
+        self.keys: Sequence[tuple[Any, ...]] = ()
+        self.last_step: int | None = None
         self.view(0, self.width, 0)
 
-    def view(self, left, right, bottom, top=None):
+    def view(self, left: float, right: float, bottom: float, top: float | None = None) -> None:
         """Show the world from ``left`` to ``right`` and from ``bottom`` up; units are square.
 
         With ``top``, everything up to there is shown too: the world becomes smaller if it must, and lies in the middle.
@@ -84,25 +104,25 @@ class Canvas(Palette):
             self._left = (left + right) / 2 - width / self._scale / 2
             self._bottom = (bottom + top) / 2 - height / self._scale / 2
 
-    def to_pixel(self, point):
+    def to_pixel(self, point: Point) -> tuple[float, float]:
         """Return where a point of the world lies in the finished picture: (x, y) from its upper left corner."""
         x, y = self._pixel(point)
         return x / SUPERSAMPLING, y / SUPERSAMPLING
 
-    def _pixel(self, point):
+    def _pixel(self, point: Point) -> tuple[float, float]:
         """Return where a point of the world lies in the image that is drawn on."""
         x, y = point
         return (float(x) - self._left) * self._scale, self._image.size[1] - (float(y) - self._bottom) * self._scale
 
     @staticmethod
     @lru_cache(maxsize=1024)
-    def mix(color, other, share):
+    def mix(color: str, other: str, share: float) -> str:
         """Return ``color`` with a ``share`` of ``other`` in it, from 0 to 1; colours are ``"#RRGGBB"``."""
         share = min(max(float(share), 0.0), 1.0)
         pairs = ((int(color[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5))
         return "#" + "".join(f"{round(a + (b - a) * share):02X}" for a, b in pairs)
 
-    def line(self, points, width, color):
+    def line(self, points: Points, width: float, color: str) -> None:
         """Draw a line through ``points`` [(x, y), ...], ``width`` in units of the world, with round ends.
 
         It is as thick as it must be to be seen where the picture is shown small.
@@ -114,7 +134,7 @@ class Canvas(Palette):
             for x, y in (pixels[0], pixels[-1]):
                 self._disc(x, y, thick / 2, color)
 
-    def trail(self, points, width, color, longest=None):
+    def trail(self, points: Points, width: float, color: str, longest: float | None = None) -> None:
         """Draw the way through ``points``, oldest first, fading towards the oldest.
 
         Args:
@@ -132,20 +152,20 @@ class Canvas(Palette):
             ends = [self._pixel(points[k]), self._pixel(points[k + 1])]
             self._draw.line(ends, faded, max(self.hairline, round(width * self._scale)))
 
-    def circle(self, center, radius, color):
+    def circle(self, center: Point, radius: float, color: str) -> None:
         """Draw a filled circle, ``radius`` in units of the world."""
         self._disc(*self._pixel(center), radius * self._scale, color)
 
-    def _disc(self, x, y, radius, color):
+    def _disc(self, x: float, y: float, radius: float, color: str) -> None:
         # Pillow's boxes contain their last pixel.
         radius = max(radius, 1.0)
         self._draw.ellipse((x - radius, y - radius, x + radius - 1, y + radius - 1), color)
 
-    def polygon(self, points, color):
+    def polygon(self, points: Points, color: str) -> None:
         """Draw a filled polygon."""
         self._draw.polygon([self._pixel(p) for p in points], color)
 
-    def arrowhead(self, center, heading, radius, color):
+    def arrowhead(self, center: Point, heading: float, radius: float, color: str) -> None:
         """Draw a triangle that points along ``heading`` (rad, from x to y), its tip ``radius`` from the centre."""
         x, y = center
         corners = ((0.0, 1.0), (2.5, 0.95), (np.pi, 0.35), (-2.5, 0.95))
@@ -153,13 +173,13 @@ class Canvas(Palette):
             [(x + s * radius * np.cos(heading + a), y + s * radius * np.sin(heading + a)) for a, s in corners], color
         )
 
-    def rectangle(self, x0, y0, x1, y1, color):
+    def rectangle(self, x0: float, y0: float, x1: float, y1: float, color: str) -> None:
         """Draw a filled rectangle between two opposite corners."""
         (ax, ay), (bx, by) = self._pixel((x0, y0)), self._pixel((x1, y1))
         left, right, upper, lower = min(ax, bx), max(ax, bx), min(ay, by), max(ay, by)
         self._draw.rectangle((left, upper, max(left, right - 1), max(upper, lower - 1)), color)
 
-    def text(self, place, text, size, color=Palette.INK, anchor="mm"):
+    def text(self, place: Point, text: str, size: float, color: str = Palette.INK, anchor: str = "mm") -> None:
         """Write a line of text; letters too small to read, as in a mosaic's small pictures, are left out.
 
         Args:
@@ -173,7 +193,7 @@ class Canvas(Palette):
         if pixels >= self.smallest:
             self._draw.text(self._pixel(place), str(text), color, text_font(pixels), anchor=anchor)
 
-    def agents(self, group, places, shown=None):
+    def agents(self, group: str, places: Points, shown: np.ndarray | None = None) -> None:
         """Say where the agents of a group are; a viewer writes their names beside them, over everything else.
 
         Args:
@@ -186,13 +206,14 @@ class Canvas(Palette):
             if shown is None or shown[i]:
                 self._names.append((group, i, group if alone else f"{group} {i}", self.to_pixel(place)))
 
-    def _mark_agents(self, image):
+    def _mark_agents(self, image: Image) -> None:
         """Write names on the finished picture, each beside its agent and inside of the picture; a ring is around one's own."""
         from PIL import ImageDraw
 
         draw, few = ImageDraw.Draw(image), len(self._names) <= LABELLED
         size = min(LABEL_TEXT, max(SMALLEST_TEXT, self.height // 16))
-        font, rim, taken = text_font(size), max(1, size // 8), []
+        font, rim = text_font(size), max(1, size // 8)
+        taken: list[tuple[float, float, float]] = []
         for group, agent, name, (x, y) in sorted(self._names, key=lambda named: named[:2] == self.played):
             mine = (group, agent) == self.played
             if mine:
@@ -212,11 +233,23 @@ class Canvas(Palette):
             looks = {"stroke_width": 2 * rim if mine else rim, "stroke_fill": self.YELLOW if mine else self.STAGE}
             draw.text(place, text, self.STAGE if mine else self.INK, font, anchor="lm", **looks)
 
-    def text_width(self, text, size):
+    def text_width(self, text: str, size: float) -> float:
         """Return how wide a line of text is, in units of the world; ``size`` as of ``text``."""
         return text_font(max(1, round(size * self._scale))).getlength(str(text)) / self._scale
 
-    def chart(self, box, lines, x, y, title="", ticks=None, legend=(), powers=False, ends=False, letters=None):
+    def chart(
+        self,
+        box: Box,
+        lines: Sequence[Line],
+        x: Range,
+        y: Range,
+        title: str = "",
+        ticks: Sequence[tuple[float, str]] | None = None,
+        legend: Mapping[str, str] | None = None,
+        powers: bool = False,
+        ends: bool = False,
+        letters: float | None = None,
+    ) -> None:
         """Draw curves in a panel: its title above, a grid line and a number at each tick.
 
         Args:
@@ -245,11 +278,11 @@ class Canvas(Palette):
         panel.rows(((v, f"{v:g}") for v in y) if ticks is None else ticks)
         for xs, ys, color in lines:
             panel.curve(xs, ys, color)
-        panel.legend(legend)
+        panel.legend(legend or {})
         if ends:
             panel.ends()
 
-    def image(self, pixels, x0, y0, x1, y1):
+    def image(self, pixels: np.ndarray, x0: float, y0: float, x1: float, y1: float) -> None:
         """Fill a rectangle with an array of colours, (rows, columns, 3) uint8, the first row on top, each pixel a sharp box."""
         from PIL import Image
 
@@ -259,7 +292,7 @@ class Canvas(Palette):
         picture = Image.fromarray(np.ascontiguousarray(pixels, np.uint8)).resize(size, Image.Resampling.NEAREST)
         self._image.paste(picture, (left, upper))
 
-    def panel(self, box, x, y, letters):
+    def panel(self, box: Box, x: Range, y: Range, letters: float) -> Panel:
         """Return a ``Panel`` of ``cupydrive.drawing.charts``: a rectangle (left, bottom, right, top) with its own units.
 
         Args:
@@ -270,7 +303,7 @@ class Canvas(Palette):
         """
         return Panel(self, box, x, y, letters)
 
-    def caption(self, left, right="", below=""):
+    def caption(self, left: str, right: str = "", below: str = "") -> None:
         """Write the header, over everything else; it replaces the texts before.
 
         Args:
@@ -280,7 +313,7 @@ class Canvas(Palette):
         """
         self._texts = str(left), str(right), str(below)
 
-    def key(self, *items):
+    def key(self, *items: tuple[Any, ...]) -> None:
         """Say in the header's second line what colours mean, and how many there are.
 
         Args:
@@ -288,7 +321,7 @@ class Canvas(Palette):
         """
         self.keys = tuple((color, str(text), *count) for color, text, *count in items)
 
-    def frame(self):
+    def frame(self) -> np.ndarray:
         """Return the picture, (height, width, 3) uint8."""
         shown = self._image.reduce(SUPERSAMPLING)
         if self._names and (self.labels or self.played):
@@ -302,7 +335,7 @@ class Canvas(Palette):
             shown.paste(strip.reduce(SUPERSAMPLING))
         return np.array(shown)
 
-    def _write(self, strip, letters):
+    def _write(self, strip: Image, letters: int) -> None:
         """Write the header's lines onto the upper strip of the image."""
         from PIL import ImageDraw
 
@@ -326,7 +359,7 @@ class Canvas(Palette):
             strip.paste(self.SOFT, *text_mask(below, size, strip.size, edge, second, "lm"))
 
 
-def nearest_room(taken, left, y, long, step):
+def nearest_room(taken: Sequence[tuple[float, float, float]], left: float, y: float, long: float, step: float) -> float:
     """Return where from ``y`` on, by ``step`` down or up, a line of text has room among lines ``(left, y, long)``."""
     beside = [at for begin, at, wide in taken if begin < left + long and left < begin + wide]
     for at in sorted(beside, reverse=step < 0):  # once each: what has been passed by is in the way no more
@@ -335,23 +368,25 @@ def nearest_room(taken, left, y, long, step):
     return y
 
 
-def letters_of(width):
+def letters_of(width: int) -> int:
     """Return the height of a header's letters, in pixels of the finished picture, for the width of it."""
     return max(8, round(width / HEADER_TEXT))
 
 
-def header_height(letters, height):
+def header_height(letters: int, height: int) -> int:
     """Return the pixels of a header of two lines: what its letters need, a third of the picture at most."""
     return min(round(2 * LINES * letters), height // 3)
 
 
-def in_words(text, count=None):
+def in_words(text: str, count: int | None = None) -> str:
     """Return the words of an item of a key."""
     return text if count is None else f"{count:,} {text}"
 
 
 @lru_cache(maxsize=64)  # most of them are those of the frame before
-def text_mask(text, size, picture, x, y, anchor):
+def text_mask(
+    text: str, size: int, picture: tuple[int, int], x: int, y: int, anchor: str
+) -> tuple[tuple[int, int, int, int], Image]:
     """Return the box that a line of text covers in a ``picture`` (width, height), and how much of each pixel there."""
     from PIL import Image, ImageDraw
 
@@ -362,7 +397,7 @@ def text_mask(text, size, picture, x, y, anchor):
 
 
 @lru_cache(maxsize=64)
-def fit_text(text, size, free):
+def fit_text(text: str, size: int, free: float) -> tuple[str, int]:
     """Return ``text`` and its size, so that it fits into ``free`` pixels: made smaller than ``size`` first, then cut off."""
     wide = text_font(size).getlength(text)
     if wide > free:
@@ -373,7 +408,7 @@ def fit_text(text, size, free):
 
 
 @lru_cache(maxsize=64)
-def text_font(size):
+def text_font(size: int) -> FreeTypeFont:
     """Return Pillow's own font in a size."""
     from PIL import ImageFont
 

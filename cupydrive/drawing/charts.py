@@ -1,18 +1,26 @@
 """Charts and maps on a canvas: panels with units of their own, scales, curves, fields of colour."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from cupydrive.drawing.palette import Palette
 from cupydrive.errors import ParameterError
 
+Point: TypeAlias = Sequence[float] | np.ndarray  # (x, y) in units of the world
+Points: TypeAlias = Sequence[Point] | np.ndarray
+Range: TypeAlias = tuple[float, float]  # (low, high)
+Box: TypeAlias = tuple[float, float, float, float]  # (left, bottom, right, top)
 TEXT, FRAME, GRID = Palette.INK, Palette.GREY, Palette.GRID
 GROUND, ROW, TICK = Palette.FLOOR, Palette.GRID, Palette.SOFT  # of panels without a frame
 SHADES = Palette.SHADES
 
 
-def ticks(low, high, most=6):
+def ticks(low: float, high: float, most: int = 6) -> tuple[list[float], list[str]]:
     """Return round numbers from ``low`` to ``high``, at most ``most`` and at least one, and how to write them.
 
     Returns:
@@ -29,13 +37,39 @@ def ticks(low, high, most=6):
     return numbers, [f"{x + 0.0:,.{digits}f}" for x in numbers]
 
 
-def shades(values, low, high, colors=SHADES):
+def shades(values: np.ndarray, low: float, high: float, colors: Sequence[str] = SHADES) -> np.ndarray:
     """Return the colour of each value, (..., 3) uint8: between ``colors``, evenly spread from ``low`` to ``high``."""
     stops = np.linspace(0.0, 1.0, len(colors))
     share = np.clip((np.asarray(values, np.float64) - low) / (high - low), 0.0, 1.0)
     parts = np.array([[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in colors])
     mixed = [np.interp(share, stops, parts[:, k]) for k in range(3)]
     return np.stack(mixed, axis=-1).round().astype(np.uint8)
+
+
+class Surface(Protocol):
+    """What a panel draws on; ``Canvas`` is one."""
+
+    def line(self, points: Points, width: float, color: str) -> None:
+        """Draw a line."""
+
+    def circle(self, center: Point, radius: float, color: str) -> None:
+        """Draw a filled circle."""
+
+    def rectangle(self, x0: float, y0: float, x1: float, y1: float, color: str) -> None:
+        """Draw a filled rectangle."""
+
+    def text(self, place: Point, text: str, size: float, color: str, anchor: str) -> None:
+        """Write a line of text."""
+
+    def text_width(self, text: str, size: float) -> float:
+        """Return how wide a line of text is."""
+
+    def image(self, pixels: np.ndarray, x0: float, y0: float, x1: float, y1: float) -> None:
+        """Fill a rectangle with colours."""
+
+    @property
+    def mix(self) -> Callable[[str, str, float], str]:
+        """Mix two colours."""
 
 
 class Panel:
@@ -49,21 +83,21 @@ class Panel:
         letters: Height of texts.
     """
 
-    def __init__(self, canvas, box, x, y, letters):
+    def __init__(self, canvas: Surface, box: Box, x: Range, y: Range, letters: float) -> None:
         for name, (low, high) in (("x", x), ("y", y), ("box", box[::2]), ("box", box[1::2])):
             if not low < high:
                 raise ParameterError(f"Canvas.panel: {name} goes from {low} to {high}; the first must be less")
         self.canvas, self.box, self.x, self.y, self.letters = canvas, box, x, y, letters
 
-    def at(self, x, y):
+    def at(self, x: float, y: float) -> tuple[float, float]:
         """Return where (x, y) lies in the canvas's view."""
         left, bottom, right, top = self.box
         across, up = (x - self.x[0]) / (self.x[1] - self.x[0]), (y - self.y[0]) / (self.y[1] - self.y[0])
         return left + across * (right - left), bottom + up * (top - bottom)
 
-    def line(self, points, width, color):
+    def line(self, points: Points, width: float, color: str) -> None:
         """Draw a line through (x, y) points; where one is not finite it is interrupted."""
-        piece = []
+        piece: list[tuple[float, float]] = []
         for point in (*points, (math.nan, math.nan)):
             if np.isfinite(point).all():
                 piece.append(self.at(*point))
@@ -72,24 +106,24 @@ class Panel:
                     self.canvas.line(piece, width, color)
                 piece = []
 
-    def dot(self, point, radius, color, rim=0):
+    def dot(self, point: Point, radius: float, color: str, rim: float = 0) -> None:
         """Draw a disc with a dark rim."""
         if rim:
             self.canvas.circle(self.at(*point), radius + rim, Palette.STAGE)
         self.canvas.circle(self.at(*point), radius, color)
 
-    def text(self, point, text, anchor="lm", color=TEXT):
+    def text(self, point: Point, text: str, anchor: str = "lm", color: str = TEXT) -> None:
         """Write a line of text at (x, y)."""
         self.canvas.text(self.at(*point), text, self.letters, color, anchor)
 
-    def level(self, y, width, color, count=40):
+    def level(self, y: float, width: float, color: str, count: int = 40) -> None:
         """Draw a dashed horizontal line from side to side."""
         left, _, right, _ = self.box
         dash, height = (right - left) / count, self.at(self.x[0], y)[1]
         for k in range(count):
             self.canvas.line([(left + k * dash, height), (left + (k + 0.55) * dash, height)], width, color)
 
-    def rows(self, ticks):
+    def rows(self, ticks: Iterable[tuple[float, str]]) -> None:
         """Fill the panel with a ground of its own, and draw a line and a text at each (y, text)."""
         left, bottom, right, top = self.box
         self.canvas.rectangle(left, bottom, right, top, GROUND)
@@ -98,16 +132,16 @@ class Panel:
             self.canvas.line([(left, height), (right, height)], 0.02 * self.letters, ROW)
             self.canvas.text((left - 0.35 * self.letters, height), text, 0.85 * self.letters, TICK, "rm")
 
-    def curve(self, xs, ys, color):
+    def curve(self, xs: Sequence[float] | np.ndarray, ys: Sequence[float] | np.ndarray, color: str) -> None:
         """Draw a curve with a dot at its end; what lies outside of the panel is drawn at its edge."""
-        xs, ys = (np.clip(np.asarray(v, np.float64), *ends) for v, ends in ((xs, self.x), (ys, self.y)))
-        points = [self.at(a, b) for a, b in zip(xs, ys, strict=True)]
+        inside = (np.clip(np.asarray(v, np.float64), *ends) for v, ends in ((xs, self.x), (ys, self.y)))
+        points = [self.at(a, b) for a, b in zip(*inside, strict=True)]
         if len(points) > 1:
             self.canvas.line(points, 0.16 * self.letters, color)
         if points:
             self.canvas.circle(points[-1], 0.22 * self.letters, color)
 
-    def bars(self, values, colors):
+    def bars(self, values: Sequence[float], colors: Sequence[str]) -> None:
         """Draw a bar from left to right for each value, the first one on top."""
         left, bottom, _, top = self.box
         high = (top - bottom) / len(values)
@@ -115,24 +149,24 @@ class Panel:
             end = self.at(min(max(float(value), self.x[0]), self.x[1]), self.y[0])[0]
             self.canvas.rectangle(left, top - (i + 0.8) * high, end, top - (i + 0.2) * high, color)
 
-    def legend(self, colors):
+    def legend(self, colors: Mapping[str, str]) -> None:
         """Write names in their colours above the panel, one after the other, from its left."""
         left, size = self.box[0], 0.85 * self.letters
         for name in colors:
             self.canvas.text((left, self.box[3] + 0.9 * self.letters), name, size, colors[name], "lm")
             left += self.canvas.text_width(name, size) + 0.6 * self.letters
 
-    def ends(self):
+    def ends(self) -> None:
         """Write the ends of x below the panel."""
         for value, left, anchor in ((self.x[0], self.box[0], "lm"), (self.x[1], self.box[2], "rm")):
             height = self.box[1] - 0.55 * self.letters
             self.canvas.text((left, height), f"{value:g}", 0.85 * self.letters, TICK, anchor)
 
-    def field(self, values, low, high, colors=SHADES):
+    def field(self, values: np.ndarray, low: float, high: float, colors: Sequence[str] = SHADES) -> None:
         """Fill the panel with the ``shades`` of (rows, columns) values, the first row at the bottom, as y grows upwards."""
         self.canvas.image(shades(values, low, high, colors)[::-1], *self.box)
 
-    def way(self, points, period, width, color):
+    def way(self, points: Points, period: tuple[int, int], width: float, color: str) -> None:
         """Draw the way through (K, 2) points of a map that is periodic, fading towards its beginning.
 
         Args:
@@ -148,7 +182,7 @@ class Panel:
             for piece in ([a, b],) if np.array_equal(a + 2 * half, b) else ([a, a + half], [b - half, b]):
                 self.line(piece, width, faded)
 
-    def axes(self, x_label="", y_label="", most=6, grid=True):
+    def axes(self, x_label: str = "", y_label: str = "", most: int = 6, grid: bool = True) -> None:
         """Draw the frame, numbers at round values of both scales, and what the scales show, with its unit."""
         left, bottom, right, top = self.box
         hair, gap = self.letters / 16, self.letters / 3
@@ -164,12 +198,12 @@ class Panel:
         self.canvas.text(((left + right) / 2, bottom - 5.6 * gap), x_label, self.letters, TEXT, "ma")
         self.canvas.text((left, top + gap), y_label, self.letters, TEXT, "ls")
 
-    def _frame(self):
+    def _frame(self) -> None:
         left, bottom, right, top = self.box
         corners = [(left, bottom), (right, bottom), (right, top), (left, top), (left, bottom)]
         self.canvas.line(corners, self.letters / 16, FRAME)
 
-    def scale(self, low, high, label="", colors=SHADES, most=6):
+    def scale(self, low: float, high: float, label: str = "", colors: Sequence[str] = SHADES, most: int = 6) -> None:
         """Draw at the panel's right a bar that says which number has which of ``shades``, numbers beside, ``label`` above."""
         _, bottom, right, top = self.box
         left = right + 1.5 * self.letters

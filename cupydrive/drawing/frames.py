@@ -1,28 +1,88 @@
 """Frames of a recording: one episode, or a mosaic of several side by side."""
 
+from __future__ import annotations
+
 import base64
 import html
 import io
 import math
 from collections import deque
-from itertools import zip_longest
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from PIL import Image
 
-from cupydrive.drawing.canvas import Canvas, in_words
+from cupydrive.drawing.canvas import Canvas
 from cupydrive.errors import ParameterError, RenderError
+
+if TYPE_CHECKING:
+    from cupydrive.spec import EnvSpec
 
 GAP = 4  # pixels between the pictures of a mosaic
 CHOSEN = tuple(bytes.fromhex(Canvas.YELLOW[1:]))  # colour of the gap around the chosen one
 DIM = 0.4  # share of the background in the picture of an episode that is over: still to be seen
 LEARNT = ("ppo", "a2c", "ddpg")  # players, as recordings name them
 MOST = 64  # episodes of a mosaic
-BESIDE = 0.75  # letters above episodes side by side are as high as in a picture of this share of their width
 BETWEEN = tuple(bytes.fromhex(Canvas.GRID[1:]))  # colour of what lies between pictures
 
 
-def frames(recording, width, height, device="cpu", title=None, every=1, chosen=None):
+class Moment(Protocol):
+    """All episodes of a recording after a step."""
+
+    @property
+    def step(self) -> int:
+        """Number of steps so far."""
+
+    @property
+    def states(self) -> np.ndarray:
+        """(N,) structs."""
+
+    @property
+    def over(self) -> np.ndarray:
+        """(N,) bool, whether an episode is over."""
+
+    @property
+    def returns(self) -> Mapping[str, np.ndarray]:
+        """By group: (N, C) float32, sum of rewards so far."""
+
+
+class Recording(Protocol):
+    """Episodes that can be drawn, as ``cupydrive.playing.recording`` keeps them."""
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Environment."""
+
+    @property
+    def params(self) -> Any:
+        """Parameters of the environment."""
+
+    @property
+    def players(self) -> Mapping[str, str]:
+        """Description of the player, by group."""
+
+    @property
+    def num_envs(self) -> int:
+        """Number of episodes."""
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of the longest one."""
+
+    def moments(self, device: str) -> Iterator[Moment]:
+        """Yield the start and each step."""
+
+
+def frames(
+    recording: Recording,
+    width: int,
+    height: int,
+    device: str = "cpu",
+    title: str | None = None,
+    every: int = 1,
+    chosen: int | None = None,
+) -> Iterator[np.ndarray]:
     """Yield the frames of a recording, (height, width, 3) uint8: the start, and one for each step.
 
     Args:
@@ -47,15 +107,16 @@ def frames(recording, width, height, device="cpu", title=None, every=1, chosen=N
     return pictures(recording, width, height, device, title, every, chosen)
 
 
-def check_drawable(spec):
-    """Raise ``RenderError`` if the environment draws nothing."""
+def check_drawable(spec: EnvSpec) -> Callable[..., None]:
+    """Return the environment's drawing function, or raise ``RenderError`` if it has none."""
     if spec.draw is None:
         raise RenderError(
             f"{spec.name} has no drawing; give its EnvSpec draw=, a function of (canvas, params, states, elapsed)"
         )
+    return spec.draw
 
 
-def players_in_words(players):
+def players_in_words(players: Mapping[str, str]) -> str:
     """Return who plays: what all groups do, or the groups, each after what it does.
 
     An algorithm that ships says only that somebody has learnt, ``"trained"``, unless it plays another one.
@@ -67,7 +128,7 @@ def players_in_words(players):
     return " vs ".join(f"{player} {name}" for name, player in players.items())
 
 
-def score(moment, e):
+def score(moment: Moment, e: int) -> str:
     """Return the returns of environment ``e`` so far, a group's mean over its agents."""
     means = {name: float(values[e].mean()) for name, values in moment.returns.items()}
     if len(means) == 1:
@@ -75,12 +136,12 @@ def score(moment, e):
     return "return " + ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
 
 
-def clock(params, step, last=None):
+def clock(params: Any, step: int, last: int | None = None) -> str:
     """Return the step of an episode, and how many there can be: ``last``, or up to the time limit."""
     return f"step {step} of {min(last or params.max_episode_steps, params.max_episode_steps)}"
 
 
-def still(spec, params, states, elapsed, width=240):
+def still(spec: EnvSpec, params: Any, states: np.ndarray, elapsed: np.ndarray, width: int = 240) -> str:
     """Return pictures of some environments as they are, side by side, as an HTML image.
 
     Args:
@@ -90,12 +151,12 @@ def still(spec, params, states, elapsed, width=240):
         elapsed: (N,) steps of each episode.
         width: Pixels of one picture.
     """
-    check_drawable(spec)
+    draw = check_drawable(spec)
     high = round(width * spec.render_size[1] / spec.render_size[0]) // 2 * 2
     canvas, pictures = Canvas(2 * width, 2 * high, header=0), []
     for state, step in zip(states, elapsed, strict=True):
         canvas.clear()
-        spec.draw(canvas, params, state[None], int(step))
+        draw(canvas, params, state[None], int(step))
         pictures += [canvas.frame(), np.full((2 * high, GAP, 3), BETWEEN, np.uint8)]
     file = io.BytesIO()
     Image.fromarray(np.concatenate(pictures, axis=1)).save(file, "PNG")
@@ -103,7 +164,7 @@ def still(spec, params, states, elapsed, width=240):
     return data_image(file.getvalue(), "png", alt, (width + GAP // 2) * len(states))
 
 
-def picture(spec, params, states, elapsed):
+def picture(spec: EnvSpec, params: Any, states: np.ndarray, elapsed: int) -> np.ndarray:
     """Return the last of one episode's states as (height, width, 3) uint8 of ``spec.render_size``.
 
     Args:
@@ -112,15 +173,14 @@ def picture(spec, params, states, elapsed):
         states: (K,) structs; those before the last are for trails.
         elapsed: Steps of the episode.
     """
-    check_drawable(spec)
-    canvas = Canvas(*spec.render_size)
+    canvas, draw = Canvas(*spec.render_size), check_drawable(spec)
     canvas.clear()
-    spec.draw(canvas, params, states, elapsed)
+    draw(canvas, params, states, elapsed)
     canvas.caption(clock(params, elapsed, canvas.last_step), spec.title)
     return canvas.frame()
 
 
-def data_image(content, kind, alt, width):
+def data_image(content: bytes, kind: str, alt: str, width: int) -> str:
     """Return bytes of a picture as an HTML image that holds its own data."""
     data = base64.b64encode(content).decode()
     return f'<img alt="{html.escape(alt)}" width="{width}" src="data:image/{kind};base64,{data}">'
@@ -135,11 +195,12 @@ class Stage:
         canvas: ``Canvas``.
     """
 
-    def __init__(self, spec, params, canvas):
-        self.spec, self.params, self.canvas = spec, params, canvas
-        self.past, self.latest = deque(maxlen=spec.trail + 1), None
+    def __init__(self, spec: EnvSpec, params: Any, canvas: Canvas) -> None:
+        self.params, self.canvas, self.drawing = params, canvas, check_drawable(spec)
+        self.past: deque[np.ndarray] = deque(maxlen=spec.trail + 1)
+        self.latest: Moment | None = None
 
-    def take(self, moment):
+    def take(self, moment: Moment) -> None:
         """Take in a ``Moment``, once; the start of an episode forgets the one before."""
         if moment is self.latest:
             return
@@ -148,20 +209,22 @@ class Stage:
         self.past.append(moment.states[0])
         self.latest = moment
 
-    def draw(self, moment):
+    def draw(self, moment: Moment) -> None:
         """Draw a ``Moment``, taken in now if it was not before; the header stays empty."""
         self.take(moment)
         self.canvas.clear()
-        self.spec.draw(self.canvas, self.params, np.stack(self.past), moment.step)
+        self.drawing(self.canvas, self.params, np.stack(self.past), moment.step)
 
-    def picture(self, moment, left="", right=""):
+    def picture(self, moment: Moment, left: str = "", right: str = "") -> np.ndarray:
         """Return a ``Moment`` as (height, width, 3) uint8, with words in its header."""
         self.draw(moment)
         self.canvas.caption(left, right)
         return self.canvas.frame()
 
 
-def one_episode(recording, width, height, device, title, every, chosen):
+def one_episode(
+    recording: Recording, width: int, height: int, device: str, title: str, every: int, chosen: int | None
+) -> Iterator[np.ndarray]:
     """Yield the frames of one episode."""
     canvas = Canvas(width, height, labels=chosen is not None)
     stage = Stage(recording.spec, recording.params, canvas)
@@ -174,9 +237,12 @@ def one_episode(recording, width, height, device, title, every, chosen):
         yield canvas.frame()
 
 
-def mosaic(recording, width, height, device, title, every, chosen):
+def mosaic(
+    recording: Recording, width: int, height: int, device: str, title: str, every: int, chosen: int | None
+) -> Iterator[np.ndarray]:
     """Yield the frames of several episodes; those that are over are dimmed."""
-    count, past = recording.num_envs, deque(maxlen=recording.spec.trail + 1)
+    count, drawing = recording.num_envs, check_drawable(recording.spec)
+    past: deque[np.ndarray] = deque(maxlen=recording.spec.trail + 1)
     columns = math.ceil(math.sqrt(count))
     rows = math.ceil(count / columns)
     whole = Canvas(width, height)
@@ -188,23 +254,23 @@ def mosaic(recording, width, height, device, title, every, chosen):
     heading = Canvas(width, -(-whole.header // 2) * 2, whole.header)  # all that changes around the cells
     whole.clear(Canvas.GRID)
     board = whole.frame()
-    kept, over = [None] * count, np.array([int(Canvas.STAGE[i : i + 2], 16) for i in (1, 3, 5)])
-    keys = [()] * count
+    kept: list[np.ndarray | None] = [None] * count
+    over = np.array([int(Canvas.STAGE[i : i + 2], 16) for i in (1, 3, 5)])
+    keys: list[Sequence[tuple[Any, ...]]] = [()] * count
     for moment in recording.moments(device):
         past.append(moment.states)
         if moment.step % every and moment.step < recording.steps:
             continue
         picture = board.copy()
         for e in range(count):
-            if kept[e] is None:
+            shown = kept[e]
+            if shown is None:
                 cell.clear()
                 cell.labels = e == chosen
-                recording.spec.draw(cell, recording.params, np.stack([states[e] for states in past]), moment.step)
+                drawing(cell, recording.params, np.stack([states[e] for states in past]), moment.step)
                 shown, keys[e] = cell.frame(), cell.keys
                 if moment.over[e]:
                     shown = kept[e] = (shown * (1 - DIM) + over * DIM).astype(np.uint8)
-            else:
-                shown = kept[e]
             x = GAP + (e % columns) * (cell_width + GAP)
             y = whole.header + (e // columns) * (cell_height + GAP)
             picture[y : y + cell_height, x : x + cell_width] = shown
@@ -225,50 +291,7 @@ def mosaic(recording, width, height, device, title, every, chosen):
         yield picture
 
 
-def beside(recordings, titles, width, height, device, title, every):
-    """Yield the frames of several recordings, an episode each, from left to right; one that is over stays as it ended.
-
-    Args:
-        recordings: Of one environment.
-        titles: One for each, above its picture.
-        width: Pixels of all of them together, even.
-        height: Likewise.
-        device: Where states are computed.
-        title: Who plays, above all of them.
-        every: Draw one step in this many, and the last one.
-    """
-    part = (width - GAP * (len(recordings) - 1)) // len(recordings) // 2 * 2
-    heading = Canvas(width, height, part_of=round(width * BESIDE))
-    cells = [Canvas(part, (height - heading.header) // 2 * 2, part_of=round(width * BESIDE)) for _ in recordings]
-    pictures = [pictures_beside(*each, device, every) for each in zip(cells, recordings, titles, strict=True)]
-    now = [None] * len(recordings)
-    for found in zip_longest(*pictures):
-        now = [new or last for new, last in zip(found, now, strict=True)]
-        heading.clear()
-        heading.key(*((color, text) for color, text, *_ in cells[0].keys))
-        heading.caption(clock(recordings[0].params, max(step for step, _ in now), cells[0].last_step), title)
-        picture = heading.frame()
-        for k, (_, drawn) in enumerate(now):
-            picture[-len(drawn) :, k * (part + GAP) : k * (part + GAP) + part] = drawn
-        yield picture
-
-
-def pictures_beside(canvas, recording, title, device, every):
-    """Yield (step, picture) of one of several recordings side by side."""
-    past = deque(maxlen=recording.spec.trail + 1)
-    for moment in recording.moments(device):
-        past.append(moment.states[0])
-        if moment.step % every and moment.step < recording.steps:
-            continue
-        canvas.clear()
-        recording.spec.draw(canvas, recording.params, np.stack(past), moment.step)
-        keys, canvas.keys = canvas.keys, ()  # which colours mean what is said once, above all of them
-        canvas.caption(title, "", ", ".join(in_words(text, *count) for _, text, *count in keys[1:] if count))
-        picture, canvas.keys = canvas.frame(), keys
-        yield moment.step, picture
-
-
-def together(keys):
+def together(keys: Sequence[Sequence[tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
     """Return one key for several pictures: each item of the first one's, with the sum of the counts where it has any."""
     return [
         (color, text, *([sum(key[k][2] for key in keys)] if count else []))

@@ -2,10 +2,12 @@
 
 import io
 import re
+from typing import Any
 
 import matplotlib
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex, to_rgba
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
@@ -30,7 +32,7 @@ LETTERS = 10.0  # points: of all texts, so that none is too small
 PATH, PLACE = re.compile(rb' d="[^"]+"'), re.compile(rb"\d+\.\d+")  # of lines in an SVG file, and a coordinate of one
 
 
-def dress(figure):
+def dress(figure: Figure) -> Figure:
     """Give a figure the colours and letters of the gallery; return it."""
     for thing in figure.findobj():
         if isinstance(thing, Text):
@@ -49,7 +51,7 @@ def dress(figure):
     return figure
 
 
-def on_stage(color):
+def on_stage(color: Any) -> Any:
     """Return the colour that stands for another one on a dark ground; with its transparency."""
     if isinstance(color, str) and color.lower() in ("none", "auto"):
         return color
@@ -57,7 +59,7 @@ def on_stage(color):
     return to_rgba(ON_STAGE.get(to_hex(color), color), alpha)
 
 
-def svg(figure):
+def svg(figure: Figure) -> bytes:
     """Return a figure, dressed, as bytes of an SVG file: the same for the same figure, and its texts can be searched.
 
     Lines go through hundredths of a point, which nobody sees; Matplotlib writes millionths.
@@ -69,12 +71,12 @@ def svg(figure):
     return b"\n".join(line.rstrip() for line in content.splitlines()) + b"\n"
 
 
-def hundredths(number):
+def hundredths(number: re.Match[bytes]) -> bytes:
     """Return a number that was found in bytes with two decimals, without zeros at its end."""
     return (b"%.2f" % float(number[0])).rstrip(b"0").rstrip(b".")
 
 
-def png(figure, dots=200):
+def png(figure: Figure, dots: int = 200) -> bytes:
     """Return a figure, dressed, as bytes of a PNG file with a palette of its own: a third of the size, and as clear.
 
     Args:

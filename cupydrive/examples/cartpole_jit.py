@@ -4,21 +4,23 @@ Rules, parameters and reference are those of ``cupydrive.envs.cartpole``; bits m
 multiplications with additions. Importing it needs CuPy, running it a GPU.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import cupy
 import numpy as np
 from cupyx import jit
 
 from cupydrive.envs import cartpole
-from cupydrive.executors.python_kernels import PythonKernels
+from cupydrive.executors.python_kernels import Arrays, PythonKernels
 
 FIELDS = ("x", "x_dot", "theta", "theta_dot")
 BLOCK = 128
 
 
 @jit.rawkernel()
-def reset_kernel(x, x_dot, theta, theta_dot, uniform, mask, start, n):
+def reset_kernel(x, x_dot, theta, theta_dot, uniform, mask, start, n):  # type: ignore[no-untyped-def]
     """Write four uniform draws where ``mask``."""
     e = jit.grid(1)  # [0, blocks * BLOCK)
     if e < n and mask[e]:
@@ -29,7 +31,7 @@ def reset_kernel(x, x_dot, theta, theta_dot, uniform, mask, start, n):
 
 
 @jit.rawkernel()
-def step_kernel(
+def step_kernel(  # type: ignore[no-untyped-def]
     x, x_dot, theta, theta_dot, action, reward, terminated,
     gravity, mass_cart, mass_pole, half_length, force_mag, tau, x_limit, theta_limit, n,
 ):  # fmt: skip
@@ -54,7 +56,7 @@ def step_kernel(
 
 
 @jit.rawkernel()
-def observe_kernel(x, x_dot, theta, theta_dot, obs, n):
+def observe_kernel(x, x_dot, theta, theta_dot, obs, n):  # type: ignore[no-untyped-def]
     """Write the state itself."""
     e = jit.grid(1)
     if e < n:
@@ -64,19 +66,20 @@ def observe_kernel(x, x_dot, theta, theta_dot, obs, n):
         obs[e, 0, 3] = theta_dot[e]
 
 
-def launch(kernel, env, *arguments):
+def launch(kernel: Callable[..., None], env: Arrays, *arguments: Any) -> None:
     """Launch ``kernel`` on the state and ``arguments`` with one thread for each environment."""
     state = [env.state[name] for name in FIELDS]
     n = len(state[0])
     kernel((-(-n // BLOCK),), (BLOCK,), (*state, *arguments, np.int32(n)))
 
 
-def reset(env):
+def reset(env: Arrays) -> None:
     """Begin new episodes where ``env.mask``."""
-    launch(reset_kernel, env, env.uniform, env.mask, np.float32(env.params.start_range))
+    params: Any = env.params
+    launch(reset_kernel, env, env.uniform, env.mask, np.float32(params.start_range))
 
 
-def step(env):
+def step(env: Arrays) -> None:
     """Step all environments."""
     p = env.params
     names = ("gravity", "mass_cart", "mass_pole", "half_length", "force_mag", "tau", "x_limit", "theta_limit")
@@ -84,7 +87,7 @@ def step(env):
     launch(step_kernel, env, env.action["cart"], env.reward["cart"], env.terminated, *constants)
 
 
-def observe(env):
+def observe(env: Arrays) -> None:
     """Write the observations."""
     launch(observe_kernel, env, env.obs["cart"])
 

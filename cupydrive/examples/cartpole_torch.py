@@ -5,26 +5,31 @@ order.
 """
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from cupydrive.envs import cartpole
-from cupydrive.executors.python_kernels import PythonKernels
+from cupydrive.executors.python_kernels import Arrays, PythonKernels
 
 FIELDS = ("x", "x_dot", "theta", "theta_dot")
 
 
-def reset(env):
+def reset(env: Arrays) -> None:
     """Write four uniform draws where ``env.mask``."""
-    start = env.params.start_range
+    params: Any = env.params
+    uniform: Any = env.uniform
+    start = params.start_range
     for k, name in enumerate(FIELDS):
         state = env.state[name]
-        state.copy_(torch.where(env.mask, -start + 2 * start * env.uniform[:, 0, 0, k], state))
+        state.copy_(torch.where(env.mask, -start + 2 * start * uniform[:, 0, 0, k], state))
 
 
-def step(env):
+def step(env: Arrays) -> None:
     """Step all environments by explicit Euler, with the velocities from before."""
-    p, state = env.params, env.state
+    p: Any = env.params
+    terminated: Any = env.terminated
+    state = env.state
     x, x_dot, theta, theta_dot = (state[name] for name in FIELDS)
     mass, pole_moment = p.mass_cart + p.mass_pole, p.mass_pole * p.half_length
     force = (2 * env.action["cart"][:, 0].float() - 1) * p.force_mag
@@ -37,10 +42,10 @@ def step(env):
     theta += p.tau * theta_dot
     theta_dot += p.tau * theta_acc
     env.reward["cart"].fill_(1)
-    env.terminated.copy_((x.abs() > p.x_limit) | (theta.abs() > p.theta_limit))
+    terminated.copy_((x.abs() > p.x_limit) | (theta.abs() > p.theta_limit))
 
 
-def observe(env):
+def observe(env: Arrays) -> None:
     """Write the state itself."""
     for k, name in enumerate(FIELDS):
         env.obs["cart"][:, 0, k] = env.state[name]

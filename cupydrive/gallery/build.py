@@ -8,6 +8,7 @@ import datetime
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from cupydrive import envs
 from cupydrive.errors import RenderError
@@ -23,6 +24,7 @@ from cupydrive.inputs.sources import sources
 from cupydrive.playing.evaluation import evaluate
 from cupydrive.playing.players import Heuristic, Random
 from cupydrive.playing.recording import Recording
+from cupydrive.protocols import PlayerSettings
 from cupydrive.spec import EnvSpec
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
@@ -184,7 +186,9 @@ def make_entry(
     progress(f"{spec.name}: trained for {run.step:,} env-steps")
 
     rivals = {name: Heuristic() for name in spec.showcase.get("rivals", ())}  # who learns plays against them
-    kinds = {"random": (spec, dict.fromkeys(policies, Random()) | rivals)}
+    kinds: dict[str, tuple[Any, dict[str, PlayerSettings] | None]] = {
+        "random": (spec, {**dict.fromkeys(policies, Random()), **rivals})
+    }
     if spec.heuristic is not None:
         kinds["heuristic"] = (spec, dict.fromkeys(policies, Heuristic()))
     kinds["trained"] = (run, None)
@@ -194,13 +198,14 @@ def make_entry(
     }
     *others, last = played
     start = median_start(played[others[-1]], next(iter(run.learners)).split("+")[0])
-    parts = dict.fromkeys(kinds, start)
+    parts: dict[str, int | slice] = dict.fromkeys(kinds, start)
     if not all_alike(played[last]):
         parts["mosaic"] = slice(0, MOSAIC)
     clips = []
     for kind, part in parts.items():
         found = played.get(kind, played[last])
-        clips.append(draw_clip(found, found.recording[part], kind, out))
+        recorded: Any = found.recording
+        clips.append(draw_clip(found, recorded[part], kind, out))
         progress(f"{spec.name}: {clips[-1]['video']}")
     keep_curves(spec.name, [run], out)
     science = spec.name in sources()  # it reads data of others
@@ -260,7 +265,7 @@ def levels(clips: list[dict]) -> dict[str, dict[str, float]]:
 
     Only of clips with the rivals that learning had. Against others a return says nothing about the learner.
     """
-    learnt = next((clip["players"] for clip in clips if clip["kind"] == "trained"), {})
+    learnt: dict[str, str] = next((clip["players"] for clip in clips if clip["kind"] == "trained"), {})
     rivals = {group: player for group, player in learnt.items() if player in UNTRAINED}
     return {
         clip["kind"]: {f"charts/episodic_{key.replace(' ', '/')}": mean for key, (mean, _) in clip["means"].items()}

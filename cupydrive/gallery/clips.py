@@ -3,6 +3,7 @@
 import io
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
@@ -20,7 +21,8 @@ PREVIEW_SECONDS = 8
 
 def median_start(found: Evaluation, group: str) -> int:
     """Return the episode in which a group had its median return, of those that were recorded."""
-    returns = found.returns[group][: found.recording.num_envs]
+    recorded: Any = found.recording
+    returns = found.returns[group][: recorded.num_envs]
     return int(returns.argsort(stable=True)[len(returns) // 2])
 
 

@@ -8,6 +8,7 @@ import datetime
 import json
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,7 @@ MOVES = 0.02  # share of its largest value by which a metric changes, or its pan
 FAR = 4  # spans of the curves from which on a level beside them is told in words, or they would be flat
 
 
-def read_checked(path: Path, kind: dict) -> dict:
+def read_checked(path: Path, kind: dict) -> Any:
     """Return what a JSON file of a gallery holds, by environment; nothing if there is no file."""
     if not path.exists():
         return {}
@@ -92,7 +93,7 @@ def worth_a_panel(points: dict[str, list], levels: dict[str, dict[str, float]]) 
         points: By metric, the points of each seed.
         levels: By player, its means by metric.
     """
-    kept = {}
+    kept: dict[str, np.ndarray] = {}
     for key, seeds in points.items():
         values = np.array([value for curve in seeds for _, value in curve])
         known = np.array([*values, *(means[key] for means in levels.values() if key in means)])
@@ -127,7 +128,7 @@ def chart(about: dict, levels: dict[str, dict[str, float]]) -> bytes:
         )
         drawn = axes.dataLim.intervaly.copy()
         for (player, means), color in zip(levels.items(), COLORS[1:], strict=False):
-            style = dict(color=color, linewidth=1.4, linestyle="--")
+            style: dict[str, Any] = dict(color=color, linewidth=1.4, linestyle="--")
             if key in means and far(means[key], *drawn):
                 axes.plot([], [], **style, label=f"{player}: {means[key]:.4g}, not drawn")
             elif key in means:

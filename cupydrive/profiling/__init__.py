@@ -134,7 +134,7 @@ def several(call: Callable[[], object], where: Executor, spec: EnvSpec) -> tuple
     if where.name == "cpu" or spec.own_program is not None:
         return call, 1
 
-    def calls():
+    def calls() -> None:
         for _ in range(AT_ONCE):
             call()
 

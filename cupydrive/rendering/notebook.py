@@ -26,11 +26,12 @@ class NotebookScreen(anywidget.AnyWidget):
     width = traitlets.Int().tag(sync=True)
 
     def __init__(self, game: Game) -> None:
-        width, height = game.spec.render_size
-        super().__init__(title=f"{game.spec.name}, played by keys", width=width // 2)
+        spec: Any = game.spec
+        width, height = spec.render_size
+        super().__init__(title=f"{spec.name}, played by keys", width=width // 2)
         self.game = game
         canvas = Canvas(width, height, header=0, labels=True, played=(game.group, game.agent))
-        self.stage = Stage(game.spec, game.params, canvas)
+        self.stage = Stage(spec, game.params, canvas)
         self.on_msg(self._answer)
 
     def _answer(self, _: Any, message: dict[str, list[str]], __: Any) -> None:

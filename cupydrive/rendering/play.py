@@ -44,9 +44,10 @@ def play(
         ParameterError: If an argument is wrong, or the environment has no keys.
         RenderError: If the environment draws nothing, or there is neither a terminal nor a notebook with anywidget.
     """
-    options = {"seed": seed, "greedy": greedy, "device": device, "fps": fps, "episodes": episodes}
+    options: dict[str, Any] = {"seed": seed, "greedy": greedy, "device": device, "fps": fps, "episodes": episodes}
     game = Game(what, players, agent=agent, **options, **params)
-    check_drawable(game.spec)
+    spec: Any = game.spec
+    check_drawable(spec)
     if in_notebook():
         try:
             from cupydrive.rendering.notebook import NotebookScreen

@@ -4,6 +4,7 @@ import shutil
 import sys
 import time
 from itertools import groupby, product
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -17,7 +18,7 @@ from cupydrive.playing.game import LEAVE, Game
 try:
     import curses
 except ImportError:  # Windows
-    curses = None
+    curses = None  # type: ignore[assignment]
 
 HOLD = 0.1  # seconds that a key counts as down: terminals report no release, and repeat a held key faster than that
 GLANCE = 0.25  # seconds between looks at the terminal's size: curses misses a change that comes just before it waits
@@ -62,6 +63,8 @@ class Screen:
                 f"play: the terminal has {curses.COLORS} colours, 256 are needed; try TERM=xterm-256color"
             )
         self.game, self.screen = game, screen
+        spec: Any = game.spec
+        self.spec = spec
         arrows = {"LEFT": "ArrowLeft", "RIGHT": "ArrowRight", "UP": "ArrowUp", "DOWN": "ArrowDown"}
         self.names = {getattr(curses, f"KEY_{name}"): key for name, key in arrows.items()}
         self.pairs: dict[tuple[int, int], int] = {}  # by colours
@@ -71,7 +74,8 @@ class Screen:
         if canvas is None:
             rows, columns = screen.getmaxyx()
             raise RenderError(f"play: the terminal has {columns} x {rows} characters; enlarge it")
-        self.stage = Stage(game.spec, game.params, canvas)
+        self.stage = Stage(spec, game.params, canvas)
+        self.fits = True
 
     def run(self) -> None:
         """Play until the game ends."""
@@ -86,10 +90,13 @@ class Screen:
                 curses.resizeterm(rows, columns)
                 code = curses.KEY_RESIZE
             if code == curses.KEY_RESIZE:
-                self.stage.canvas = self._make_canvas()
-                if self.stage.canvas is None:
+                resized = self._make_canvas()
+                self.fits = resized is not None
+                if resized is None:
                     game.press(LEAVE, now)
-            elif code > 0 and (self.stage.canvas is not None or chr(code) == QUIT):
+                else:
+                    self.stage.canvas = resized
+            elif code > 0 and (self.fits or chr(code) == QUIT):
                 key = self.names.get(code, chr(code).lower())
                 game.press(key, now)
                 self.until.pop(key, None)  # the latest key is the last one
@@ -102,18 +109,18 @@ class Screen:
 
     def _make_canvas(self) -> Canvas | None:
         """Return a ``Canvas`` as large as the terminal allows, or None if the terminal is too small."""
-        (rows, columns), (width, height) = self.screen.getmaxyx(), self.game.spec.render_size
+        (rows, columns), (width, height) = self.screen.getmaxyx(), self.spec.render_size
         scale = min(columns / width, 2 * (rows - LINES) / height)
-        size = [int(scale * side) // 2 * 2 for side in (width, height)]
-        if min(size) < SMALLEST:
+        shown = int(scale * width) // 2 * 2, int(scale * height) // 2 * 2
+        if min(shown) < SMALLEST:
             return None
-        return Canvas(*size, header=0, played=(self.game.group, self.game.agent))
+        return Canvas(*shown, header=0, played=(self.game.group, self.game.agent))
 
     def _show(self) -> None:
         """Draw the moment, and the text below it."""
         self.screen.erase()
         width = self.screen.getmaxyx()[1] - 1
-        if self.stage.canvas is None:
+        if not self.fits:
             self.screen.addnstr(0, 0, "paused: enlarge the terminal", width)
             self.screen.refresh()
             return

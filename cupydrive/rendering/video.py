@@ -157,6 +157,8 @@ class Video:
         size, fps, hold, self.title, self.progress = checked_look(size, fps, hold, title, progress)
         check_drawable(recording.spec)
         self.recording, self.fps = recording, recording.spec.render_fps if fps is None else fps
+        self.width: int
+        self.height: int
         self.width, self.height = recording.spec.render_size if size is None else size
         self.held = round(hold * self.fps)
         self.every = checked_int("render", "every", every)
@@ -166,7 +168,8 @@ class Video:
             self.drawn = min(self.drawn, max(1, round(seconds * self.fps)))
         share = recording.spec.showcase.get("still", MIDDLE)
         self.telling = round((self.drawn - 1) * (share if recording.num_envs == 1 else min(share, MIDDLE)))
-        self._mp4 = self._still = None
+        self._mp4: bytes | None = None
+        self._still: np.ndarray | None = None
 
     def __len__(self) -> int:
         """Return the number of frames."""
@@ -273,7 +276,7 @@ def animation(frames: Iterable[np.ndarray], fps: int, suffix: str, colours: np.n
         suffix: ``".gif"`` or ``".webp"``.
         colours: Frame whose colours a ``.gif`` begins with. Defaults to the first one.
     """
-    images = (Image.fromarray(frame) for frame in frames)
+    images: Iterator[Image.Image] = (Image.fromarray(frame) for frame in frames)
     options = {"save_all": True, "duration": round(1000 / fps), "loop": 0}
     if suffix == ".gif":
         images = one_palette(images, colours)
@@ -311,9 +314,9 @@ def quantized(image: Image.Image) -> Image.Image:
 
 def check_path(path: str | PathLike) -> Path:
     """Return ``path`` as a ``Path``, or raise ``RenderError`` if it cannot be written."""
-    path = checked_path("render", "path", path, RenderError)
-    if path.suffix not in SUFFIXES:
+    file = checked_path("render", "path", path, RenderError)
+    if file.suffix not in SUFFIXES:
         raise RenderError(
-            f"path = {shown(str(path))} ends in {shown(path.suffix)}; it must end in {', '.join(SUFFIXES)}"
+            f"path = {shown(str(file))} ends in {shown(file.suffix)}; it must end in {', '.join(SUFFIXES)}"
         )
-    return checked_target("path", path, RenderError)
+    return checked_target("path", file, RenderError)

@@ -120,8 +120,8 @@ def describe(moment: Moment, e: int, groups: Sequence[Group]) -> str:
             if name in (by_group := getattr(moment, kind)):
                 rows[f"{name} {kind}"] = by_group[name][e]
         rows[f"{name} return"] = moment.returns[name][e]
-    rows |= {name: moment.states[e][name] for name in moment.states.dtype.names}
+    rows |= {name: moment.states[e][name] for name in moment.states.dtype.names or ()}
     width = max(map(len, rows))
-    look = {"precision": 4, "suppress_small": True, "threshold": LISTED, "max_line_width": 10**6}
+    look: dict[str, Any] = {"precision": 4, "suppress_small": True, "threshold": LISTED, "max_line_width": 10**6}
     texts = {name: np.array2string(np.squeeze(values), **look).replace("\n", "") for name, values in rows.items()}
     return "\n".join(f"{name:<{width}}  {text}" for name, text in texts.items())

@@ -1,9 +1,12 @@
 """Learning curves as Matplotlib figures, made without pyplot: no backend is chosen and no window opens."""
 
 import io
+from collections.abc import Mapping, Sequence
 from itertools import cycle
+from typing import TypeAlias
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
@@ -19,10 +22,13 @@ PANEL_SIZE = (4.2, 2.6)  # inches
 POINTS = 150  # of one curve
 
 
+Row: TypeAlias = Mapping[str, float]  # of metrics
+
+
 class Curves(Figure):
     """A Matplotlib figure that a notebook shows without further settings."""
 
-    def png(self):
+    def png(self) -> bytes:
         """Return the picture as bytes of a PNG file."""
         file = io.BytesIO()
         self.savefig(file, format="png")
@@ -31,7 +37,7 @@ class Curves(Figure):
     _repr_png_ = png
 
 
-def pooled(rows, key):
+def pooled(rows: Sequence[Mapping[str, float]], key: str) -> list[tuple[float, float]]:
     """Return at most ``POINTS`` points (env-steps, value): means of neighbouring rows."""
     each = -(-len(rows) // POINTS) or 1
     points = []
@@ -41,7 +47,12 @@ def pooled(rows, key):
     return points
 
 
-def curves(rows, keys=None, levels=None, title=None):
+def curves(
+    rows: Sequence[Row] | Mapping[str, Sequence[Sequence[Row]]],
+    keys: Sequence[str] | None = None,
+    levels: Mapping[str, Mapping[str, float]] | None = None,
+    title: str | None = None,
+) -> Curves:
     """Return a figure with one panel per metric over env-steps.
 
     Args:
@@ -55,7 +66,7 @@ def curves(rows, keys=None, levels=None, title=None):
     Raises:
         ParameterError: If no row has a metric of that name; those of episodes may be waited for, in an empty panel.
     """
-    by_label = rows if isinstance(rows, dict) else {"": [rows]}
+    by_label: dict[str, Sequence[Sequence[Row]]] = dict(rows) if isinstance(rows, Mapping) else {"": [rows]}
     known = list(dict.fromkeys(key for runs in by_label.values() for rows in runs for row in rows for key in row))
     if keys is None:
         keys = [key for key in known if key.startswith(RETURNS)] or [RETURNS]
@@ -87,7 +98,7 @@ def curves(rows, keys=None, levels=None, title=None):
     return figure
 
 
-def engineered(axes, xlabel, ylabel):
+def engineered(axes: Axes, xlabel: str, ylabel: str) -> None:
     """Name a panel's axes, write large numbers of x as 10 k or 2 M, and leave out what frames it needlessly."""
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
@@ -97,7 +108,9 @@ def engineered(axes, xlabel, ylabel):
     axes.grid(alpha=0.25, linewidth=0.6)
 
 
-def quartiles(runs, share=0.5):
+def quartiles(
+    runs: Sequence[Sequence[tuple[float, float]]], share: float = 0.5
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return where enough of some runs have a value, and the lower quartile, median and upper quartile there.
 
     Args:
@@ -112,13 +125,16 @@ def quartiles(runs, share=0.5):
     steps = np.unique([step for points in runs for step, _ in points])
     values = np.full((len(runs), len(steps)), np.nan)
     for row, points in zip(values, runs, strict=True):
-        row[:] = np.interp(steps, *zip(*points, strict=True), left=np.nan, right=np.nan)
+        xs, ys = np.transpose(points)
+        row[:] = np.interp(steps, xs, ys, left=np.nan, right=np.nan)
     enough = np.isfinite(values).sum(axis=0) >= max(1, share * len(runs))
     steps, values = steps[enough], values[:, enough]
     return steps, *(np.nanpercentile(values, (25, 50, 75), axis=0) if steps.size else np.empty((3, 0)))
 
 
-def draw_median(axes, runs, color, label, share=0.5):
+def draw_median(
+    axes: Axes, runs: Sequence[Sequence[tuple[float, float]]], color: str, label: str, share: float = 0.5
+) -> None:
     """Draw the median of some runs' points (env-steps, value) over env-steps, and the quartiles as a band; one run is its own.
 
     It is drawn where that share of the runs has a value.
@@ -130,7 +146,7 @@ def draw_median(axes, runs, color, label, share=0.5):
         axes.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
 
 
-def bars(values, xlabel, ylabel):
+def bars(values: Mapping[str, float], xlabel: str, ylabel: str) -> Curves:
     """Return a figure with one bar per item of ``values``, ``{label: value}``, each with three digits above: 2.53 G, 640."""
     figure = Curves(figsize=(1.5 + 1.1 * len(values), PANEL_SIZE[1]), dpi=110, layout="constrained")
     axes = figure.add_subplot()

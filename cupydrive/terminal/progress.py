@@ -120,7 +120,8 @@ class Log(Silent):
     def __init__(self, total: int, words: str) -> None:
         self.total, self.words = total, words
         self.start = self.written = time.perf_counter()
-        self.done, self.row, self.shown = 0, {}, 0
+        self.done = self.shown = 0
+        self.row: dict[str, float] = {}
 
     def line(self) -> str:
         """Return the progress as one line."""
@@ -159,7 +160,8 @@ class Notebook(Log):
         from IPython.display import display
 
         super().__init__(total, words)
-        self.rows, self.cost, self.note = [], 0.0, ""
+        self.rows: list[dict[str, float]] = []
+        self.cost, self.note = 0.0, ""
         self.display = display
         self.text = display(self._words(), raw=True, display_id=True)
         self.picture = None

@@ -10,11 +10,11 @@ import tag_figures
 import tag_gallery
 import tag_published
 import torch
-from side_by_side import SideBySide
+from side_by_side import BESIDE, SideBySide, pictures_beside
 
 import cupydrive as cd
 from cupydrive.drawing.canvas import Canvas
-from cupydrive.drawing.frames import BESIDE, GAP, pictures_beside
+from cupydrive.drawing.frames import GAP
 from cupydrive.gallery.build import read_entries
 from cupydrive.playing.recording import Recording
 from cupydrive.training.run import Run
