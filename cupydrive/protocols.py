@@ -44,7 +44,7 @@ class Learner(Player, Protocol):
     """A player that learns from the T steps that it has just played.
 
     One iteration is: ``act`` for t = 0, ..., T - 1, then ``update``. ``train`` may capture an iteration in a CUDA graph
-    (``capture=True``, the default on a GPU): then all tensors are made before, changed in place, and read by the host only
+    (``cuda_graph=True``, the default on a GPU): then all tensors are made before, changed in place, and read by the host only
     where ``metric_sums`` and ``bad`` say so.
 
     Besides what a ``Player`` uses, a rollout has, time first: ``reward[name]`` (T, N, C) float32; ``terminated`` and

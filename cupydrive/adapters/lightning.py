@@ -168,10 +168,12 @@ class RLModule(LightningModule):
             raise ParameterError(
                 f"RLModule: train_dataloaders = {given}: a run makes its own data; call fit(module) without"
             )
-        run, capture = self.run, self.run.shard.ranks.captures(self.run.device)
-        require_equal(run.shard.ranks, about(run, replace(self.config, steps=self.goal, out=None, capture=capture)))
+        run, cuda_graph = self.run, self.run.shard.ranks.captures(self.run.device)
+        require_equal(
+            run.shard.ranks, about(run, replace(self.config, steps=self.goal, out=None, cuda_graph=cuda_graph))
+        )
         run.total = max(self.goal, run.total)
-        self.loop = Loop(Alone(run), self.goal, [None], Silent(), capture, None, math.inf, 1)
+        self.loop = Loop(Alone(run), self.goal, [None], Silent(), cuda_graph, None, math.inf, 1)
         self.told, self.stopped = len(run.metrics), False
         with precision(run), threads(run):
             self.loop.prepare()

@@ -69,7 +69,7 @@ class TrainConfig:
         resume: Continue the run in ``out``.
         overwrite: Replace the run in ``out``.
         progress: Show a progress line.
-        capture: Replay iterations as a CUDA graph. None: wherever that is possible.
+        cuda_graph: Replay iterations as a CUDA graph. None: wherever that is possible.
         callback: Called after each logged interval with the env-steps and metrics.
         checkpoint_minutes: Minutes between checkpoints.
         keep: Number of checkpoints to keep.
@@ -87,7 +87,7 @@ class TrainConfig:
     resume: bool = False
     overwrite: bool = False
     progress: bool = True
-    capture: bool | None = None
+    cuda_graph: bool | None = None
     callback: Annotated[Callback, BeforeValidator(function)] | None = None
     checkpoint_minutes: Annotated[float, Ge(0.0), Le(1e9)] = 5.0
     keep: Count = 3
@@ -103,7 +103,7 @@ class TrainConfig:
 
     def made_of(self) -> "TrainConfig":
         """Return what the run is made of, without what concerns a single call of ``train``."""
-        return replace(self, out=None, resume=False, overwrite=False, capture=None, callback=None)
+        return replace(self, out=None, resume=False, overwrite=False, cuda_graph=None, callback=None)
 
     def as_json(self) -> dict:
         """Return what the run is made of, as JSON can hold it."""

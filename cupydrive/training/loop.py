@@ -56,7 +56,7 @@ class Loop:
         goal: Env-steps.
         outs: Folder of each run, or None.
         line: Progress line, whose ``update`` takes env-steps of one run since now and a row of metrics.
-        capture: Replay iterations as a CUDA graph.
+        cuda_graph: Replay iterations as a CUDA graph.
         callback: ``callback(step, metrics, number of the run)``, or None; training ends where it returns True.
         checkpoint_seconds: Time between checkpoints.
         keep: Checkpoints to keep.
@@ -69,11 +69,11 @@ class Loop:
     """
 
     def __init__(
-        self, trained, goal, outs, line, capture, callback, checkpoint_seconds, keep, explains=True, progress=False
+        self, trained, goal, outs, line, cuda_graph, callback, checkpoint_seconds, keep, explains=True, progress=False
     ):
         self.trained, self.goal, self.line, self.callback = trained, goal, line, callback
         self.explains, self.progress = explains, progress
-        self.capture, self.checkpoint_seconds = capture, checkpoint_seconds
+        self.cuda_graph, self.checkpoint_seconds = cuda_graph, checkpoint_seconds
         self.books = [Logbook(run, out, keep) for run, out in zip(trained.runs, outs, strict=True)]
         first = trained.runs[0]
         self.iteration_steps, self.first_step, self.step = first.steps_per_iteration, first.step, first.step
@@ -135,14 +135,14 @@ class Loop:
     # ---- for whoever calls each iteration: `go` does, and another library's loop may ----
 
     def prepare(self):
-        """Get ready to iterate: with ``capture``, iterate for a trial and go back."""
+        """Get ready to iterate: with ``cuda_graph``, iterate for a trial and go back."""
         self._prepare_iterations()
         self.started = self.saved = self.compared = time.perf_counter()
 
     def _prepare_iterations(self) -> None:
-        """Describe the iteration, with ``capture`` as a graph."""
+        """Describe the iteration, with ``cuda_graph`` as a graph."""
         with memory_errors(), EXCLUSIVE, SETTINGS, precision(self.trained.runs[0]):  # which graphs keep
-            self.iterate = self.trained.prepare([book.report for book in self.books], self.capture)
+            self.iterate = self.trained.prepare([book.report for book in self.books], self.cuda_graph)
 
     def follow_weights(self) -> None:
         """Train where the weights are now, if torch has put any elsewhere.

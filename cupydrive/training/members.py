@@ -63,8 +63,8 @@ def loop_of(
     first, run = configs[0], trained.runs[0]
     for each in trained.runs:
         each.total = max(goal, each.total)
-    capture = run.shard.ranks.captures(run.device) if first.capture is None else first.capture
-    how = capture, callback, first.checkpoint_minutes * 60, first.keep, explains, first.progress
+    cuda_graph = run.shard.ranks.captures(run.device) if first.cuda_graph is None else first.cuda_graph
+    how = cuda_graph, callback, first.checkpoint_minutes * 60, first.keep, explains, first.progress
     return Loop(trained, goal, [config.out for config in configs], line, *how)
 
 
@@ -73,10 +73,10 @@ def kept(out: Path | None) -> str:
     return "the result is kept" + ", but not saved without out (--out DIR)" * (out is None)
 
 
-def check_capture(capture: bool | None, captures: bool) -> None:
+def check_cuda_graph(cuda_graph: bool | None, captures: bool) -> None:
     """Raise ``ParameterError`` if iterations are to be captured where there are no graphs, as ``Ranks.captures`` has it."""
-    if capture and not captures:
-        raise ParameterError("capture=True needs device='cuda', and NCCL for several processes")
+    if cuda_graph and not captures:
+        raise ParameterError("cuda_graph=True needs device='cuda', and NCCL for several processes")
 
 
 class Training:
@@ -215,7 +215,7 @@ def train_members(members: Sequence[Member], out: Path | None) -> Population:
         NotFiniteError: If all have ended so.
     """
     first = members[0].config
-    check_capture(first.capture, first.device == "cuda")
+    check_cuda_graph(first.cuda_graph, first.device == "cuda")
     if out is not None:
         check_members(out, members, first.resume, first.overwrite)
     training = Training(members)

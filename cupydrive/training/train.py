@@ -13,7 +13,7 @@ from cupydrive.inputs.validation import validated
 from cupydrive.training.begin import begin, goal_of, refuse_for_run, replaced
 from cupydrive.training.config import TrainConfig, check_players, drop_none, resolve
 from cupydrive.training.frozen import check_kept
-from cupydrive.training.members import check_capture, train_alone, train_members
+from cupydrive.training.members import check_cuda_graph, train_alone, train_members
 from cupydrive.training.policies import warn_if_never_learning, warn_if_nobody_learns
 from cupydrive.training.population import resolve_members
 from cupydrive.training.ranks import require_equal
@@ -37,7 +37,7 @@ def train(
     resume=False,
     overwrite=False,
     progress=True,
-    capture=None,
+    cuda_graph=None,
     callback=None,
     checkpoint_minutes=5.0,
     keep=3,
@@ -70,8 +70,8 @@ def train(
             and again. A run that is done is returned as it is. What is given here must be what that run was made of.
         overwrite: Replace a run in ``out``; other files there stay.
         progress: Show one progress line.
-        capture: Replay iterations as a CUDA graph. None: on a GPU, unless several processes exchange through gloo. False runs
-            the same code with the same numbers.
+        cuda_graph: Replay iterations as a CUDA graph. None: on a GPU, unless several processes exchange through gloo. False
+            runs the same code with the same numbers.
         callback: ``callback(step, metrics)`` after each logged interval. If it returns True, training ends within the next
             iterations, and the result is kept as after Ctrl-C: early stopping. If it raises, the exception goes on to the
             caller, and the run up to then is written to ``out``; without ``out`` the exception's attribute ``run`` is the
@@ -104,7 +104,8 @@ def train(
     """
     options = {
         "steps": steps, "num_envs": num_envs, "seed": seed, "learner": learner, "resume": resume, "overwrite": overwrite,
-        "progress": progress, "capture": capture, "callback": callback, "checkpoint_minutes": checkpoint_minutes, "keep": keep,
+        "progress": progress, "cuda_graph": cuda_graph, "callback": callback, "checkpoint_minutes": checkpoint_minutes,
+        "keep": keep,
     }  # fmt: skip
     ranks, population = current_ranks(), seeds is not None or members is not None
     out = None if out is None else checked_path("train", "out", out)
@@ -141,7 +142,7 @@ def train(
             "folder"
         )
     run = env if isinstance(env, Run) else begin(config)
-    check_capture(capture, ranks.captures(run.device))
+    check_cuda_graph(cuda_graph, ranks.captures(run.device))
     require_equal(ranks, about(run, config))
     if run.step >= config.steps:  # resume=True, of a run that is done
         return run
@@ -181,5 +182,9 @@ def about(run: Run, config: TrainConfig) -> dict[str, object]:
     made_of = run.as_json()
     made_of |= made_of.pop("params") | {f"policy {name}": kept for name, kept in made_of.pop("policies").items()}
     versions = {"torch": torch.__version__, "device": run.device, "step": run.step, "steps": config.steps}
-    given = {"out": None if config.out is None else str(config.out), "capture": config.capture, "keep": config.keep}
+    given = {
+        "out": None if config.out is None else str(config.out),
+        "cuda_graph": config.cuda_graph,
+        "keep": config.keep,
+    }
     return made_of | versions | given | {f"choice for {name}": words for name, words in run.choices.items()}

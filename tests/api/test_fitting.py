@@ -75,7 +75,9 @@ def test_a_buffer_that_is_too_small_and_a_frozen_policy_that_is_not_there_are_na
 
 
 def test_a_capture_without_a_gpu_makes_no_folder(tmp_path):
-    untrained("cartpole", GOOD, seeds=2, capture=True, out=tmp_path / "new", match="capture=True needs device='cuda'")
+    untrained(
+        "cartpole", GOOD, seeds=2, cuda_graph=True, out=tmp_path / "new", match="cuda_graph=True needs device='cuda'"
+    )
 
 
 def test_a_members_folder_that_holds_another_run_is_named_before_the_first_is_trained(tmp_path):

@@ -136,7 +136,9 @@ def train_lessons(learner, lessons):
         cd.register(example.PYTHON, example.KERNEL)
     for env, settings in lessons:
         steps = 2 * 37 * settings.num_steps
-        cd.train(env, settings, num_envs=37, steps=steps, device="cuda", learner=learner, capture=False, progress=False)
+        cd.train(
+            env, settings, num_envs=37, steps=steps, device="cuda", learner=learner, cuda_graph=False, progress=False
+        )
     return len(lessons)
 
 

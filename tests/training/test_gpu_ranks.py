@@ -27,11 +27,11 @@ def one_rank(tmp_path, monkeypatch):
 
 
 @pytest.mark.quick(3)
-@pytest.mark.parametrize("capture", [True, False])
+@pytest.mark.parametrize("cuda_graph", [True, False])
 @pytest.mark.parametrize("name", WEIGHTS)
-def test_exact_weights_are_those_of_a_cpu(name, capture, one_rank):
+def test_exact_weights_are_those_of_a_cpu(name, cuda_graph, one_rank):
     env, settings, options = WEIGHTS[name]
-    run = cd.train(env, replace(settings, precision="exact"), **options, **QUIET, capture=capture)
+    run = cd.train(env, replace(settings, precision="exact"), **options, **QUIET, cuda_graph=cuda_graph)
     assert not run.shard.ranks.alone and sum(run.shard.ranks.added.values()) > 0
     assert digest(run) == recorded()[name]
 
@@ -40,7 +40,9 @@ def test_exact_weights_are_those_of_a_cpu(name, capture, one_rank):
 @pytest.mark.parametrize("name", TOGETHER)
 def test_a_captured_run_is_the_eager_one(name, one_rank):
     env, settings, options = TOGETHER[name]
-    captured, eager = (cd.train(env, settings, **options, **QUIET, capture=capture) for capture in (True, False))
+    captured, eager = (
+        cd.train(env, settings, **options, **QUIET, cuda_graph=cuda_graph) for cuda_graph in (True, False)
+    )
     assert digest(captured) == digest(eager)
 
 

@@ -32,7 +32,7 @@ def train(kind, iterations, **options):
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_captured_equals_eager_bit_for_bit(kind):
-    captured, eager = train(kind, 12), train(kind, 12, capture=False)
+    captured, eager = train(kind, 12), train(kind, 12, cuda_graph=False)
     assert same(captured, eager)
     for one, other in zip(rows(captured), rows(eager), strict=True):
         assert {key: (value, other[key]) for key, value in one.items() if other[key] != value} == {}
@@ -109,7 +109,7 @@ def test_pools_are_captured_and_exact_ones_have_the_bits_of_a_cpu(learner, preci
     options = {"num_envs": 64, "steps": 12 * 64 * 8, "learner": learner, "progress": False}
     options |= {"grid_length": 6, "num_taggers": 2, "max_episode_steps": 20}
     pool = cd.Pool(settings, size=2, every=2, share=0.3)
-    captured, eager = (cd.train("tag_grid", pool, device="cuda", capture=how, **options) for how in (True, False))
+    captured, eager = (cd.train("tag_grid", pool, device="cuda", cuda_graph=how, **options) for how in (True, False))
     assert same(captured, eager) and int(captured.learners["tagger"].taken) > 2
     if precision == "exact":
         own, host = captured.snapshot(), cd.train("tag_grid", pool, device="cpu", **options).snapshot()

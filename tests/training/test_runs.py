@@ -181,7 +181,7 @@ def test_a_loss_that_is_no_number_stops_training_and_leaves_the_weights():
         (dict(algorithm="pp0"), r"algorithm name = 'pp0'; it must be 'ppo', 'a2c' or 'ddpg'. Did you mean 'ppo'"),
         (dict(policies={"carr": cd.PPO()}), r"no group 'carr'\. Did you mean 'cart'"),
         (dict(policies={"cart": cd.PPO()}, algorithm=cd.PPO()), r"not both"),
-        (dict(capture=True), r"capture=True needs device='cuda'"),
+        (dict(cuda_graph=True), r"cuda_graph=True needs device='cuda'"),
     ],
 )
 def test_settings_that_do_not_fit(options, words):

@@ -47,17 +47,17 @@ CASES = {
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(
-    ("device", "capture"),
+    ("device", "cuda_graph"),
     [("cpu", None), *(pytest.param("cuda", each, marks=pytest.mark.gpu) for each in (True, False))],
 )
-def test_each_has_the_bits_that_it_has_alone_on_a_cpu(device, capture, case, monkeypatch):
+def test_each_has_the_bits_that_it_has_alone_on_a_cpu(device, cuda_graph, case, monkeypatch):
     env, algorithm, policies, params = CASES[case]
     exactly = {name: dataclasses.replace(each, precision="exact") for name, each in policies.items()}
     given = {"policies": exactly} if policies else {"algorithm": dataclasses.replace(algorithm, precision="exact")}
     trained, size = [], {"num_envs": 8 if device == "cpu" else 64, "progress": False}
     size["steps"] = 6 * 8 * size["num_envs"]
     monkeypatch.setattr(Together, "prepare", prepared(trained, Together.prepare))
-    population = cd.train(env, seeds=3, seed=5, device=device, capture=capture, **given, **size, **params)
+    population = cd.train(env, seeds=3, seed=5, device=device, cuda_graph=cuda_graph, **given, **size, **params)
     assert [len(each.runs) for each in trained] == [3], "they did not train side by side"
     for number, run in enumerate(population):
         alone = cd.train(env, seed=5 + number, device="cpu", **given, **size, **params)
