@@ -4,7 +4,6 @@ Its algorithms work in NumPy on the host, so that they, not the environment, set
 """
 
 import time
-from dataclasses import fields
 
 import numpy as np
 import torch
@@ -113,19 +112,13 @@ class VecEnv(NotCopied, BaseVecEnv):
         return [getattr(self.env, attr_name)] * len(self._get_indices(indices))
 
     def set_attr(self, attr_name, value, indices=None):
-        """Set an attribute of the vector environment, which all environments share; parameters are for kernels, and stay.
+        """Set an attribute of the vector environment, which all environments share.
 
         Raises:
-            ParameterError: If it is a parameter of the environment.
+            ParameterError: If it is no attribute, such as a parameter of the environment.
         """
         self._check_all("set_attr()", indices)
-        spec = self.env.env.spec
-        if attr_name in {f.name for f in fields(spec.params)}:
-            raise ParameterError(
-                f"set_attr: {attr_name} = {shown(value)} would change nothing: parameters of {spec.name} are given when it is "
-                f"made; pass VecEnv({spec.name!r}, ..., {attr_name}={shown(value)})"
-            )
-        setattr(self.env, attr_name, value)
+        self.env.set_attr(attr_name, [value] * self.num_envs)
 
     def env_method(self, method_name, *method_args, indices=None, **method_kwargs):
         """Call a method of the vector environment; return its result once for each environment, or what it has for each."""

@@ -127,7 +127,7 @@ def try_wide_states(spec: EnvSpec, params: object, device: Executor, rng: np.ran
         drawn = draw_params(spec, params, rng)
         agents = sum(g.count for g in spec.groups(drawn))
         states = draw_states(spec, drawn, device, rng, max(16, 256 // agents))
-        try_out(Batch, spec, drawn, device, device.layout(spec, drawn, len(states)), states, progress)
+        try_out(Batch, spec, drawn, device, device.layout(spec, drawn, len(states)), states)
 
 
 def not_compared(spec: EnvSpec) -> list[str]:

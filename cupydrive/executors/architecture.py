@@ -12,8 +12,7 @@ from cupy.cuda import nvrtc
 
 from cupydrive.executors.ahead import alone
 from cupydrive.executors.cache import cache_folder, find_library, keep_library
-
-OPTIONS = ("-ftz=true", "--device-as-default-execution-space")  # what CuPy adds
+from cupydrive.executors.nvrtc import ADDED
 
 
 def load(unit, options, capability):
@@ -22,7 +21,7 @@ def load(unit, options, capability):
     Raises:
         CompileException: CuPy's, with what NVRTC says.
     """
-    options = (*options, *OPTIONS, f"-arch=sm_{capability}a")
+    options = (*options, *ADDED, f"-arch=sm_{capability}a")
     key = "\0".join((unit.text, *options, str(nvrtc.getVersion()))).encode()
     with alone(cache_folder(), key.decode()):
         path = find_library(unit.name, key) or _keep(unit, key, compiled(unit, options))

@@ -23,7 +23,6 @@ from platformdirs import user_cache_dir
 from cupydrive.errors import CupydriveWarning, DeviceError
 from cupydrive.inputs.files import write_atomically
 
-OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _finding = threading.Lock()
 
 
@@ -54,13 +53,29 @@ def _cache_folder(named: str) -> Path:
         )
         return temporary
     about = folder.stat()
-    if hasattr(os, "geteuid") and (about.st_uid != os.geteuid() or about.st_mode & OTHERS):
+    if hasattr(os, "geteuid") and not _is_private(about):
         raise DeviceError(
             f"the cache folder {folder} can be written by other users: got owner {about.st_uid} and mode "
             f"{stat.S_IMODE(about.st_mode):03o}, expected owner {os.geteuid()} and no write permission of others. "
-            "Compiled kernels are loaded only from a folder of your own: chmod go-w, or set CUPYDRIVE_CACHE to another folder"
+            "Use chmod go-w, or set CUPYDRIVE_CACHE to another folder"
         )
     return folder
+
+
+def _is_private(about: os.stat_result) -> bool:
+    """Return whether only this user may write: a group may too if it is the user's own, as umask 002 supposes."""
+    import grp  # Windows has neither
+    import pwd
+
+    if about.st_uid != os.geteuid() or about.st_mode & stat.S_IWOTH:
+        return False
+    if not about.st_mode & stat.S_IWGRP:
+        return True
+    try:
+        user, group = pwd.getpwuid(about.st_uid).pw_name, grp.getgrgid(about.st_gid)
+    except KeyError:
+        return False
+    return group.gr_name == user and set(group.gr_mem) <= {user}
 
 
 # ---- libraries ---------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from cupydrive.codegen.diagnostics import NVRTC_WARNINGS, explain
 from cupydrive.codegen.source import Unit
 
 OPTIONS = ("-std=c++17", "--fmad=false", *NVRTC_WARNINGS)  # contraction would give other bits than the CPU
-ADDED = ("-ftz=true", "--device-as-default-execution-space")  # what CuPy adds, as in architecture.py
+ADDED = ("-ftz=true", "--device-as-default-execution-space")  # what CuPy adds
 
 
 def compile_for_gpu(unit: Unit) -> bool:

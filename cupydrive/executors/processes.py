@@ -123,7 +123,7 @@ def said(name: str, otherwise: int) -> int:
         CupydriveError: If it is no number.
     """
     text = os.environ.get(name, str(otherwise))
-    if not text.isascii() or not text.isdecimal() or len(text) > MOST_DIGITS:
+    if text != "0" and not is_number(text):
         raise CupydriveError(
             f"{name} = {shown(text)} in the environment: it must be a number, as torchrun sets it; unset it"
         )
@@ -133,10 +133,7 @@ def said(name: str, otherwise: int) -> int:
 def own_gpu(local: int) -> None:
     """Make the ``local``-th GPU the only one that this process sees, before a library has looked."""
     seen = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    if seen:
-        os.environ["CUDA_VISIBLE_DEVICES"] = seen[local % len(seen)]
-    else:
-        os.environ["CUDA_VISIBLE_DEVICES"] = str(local)
+    os.environ["CUDA_VISIBLE_DEVICES"] = seen[local % len(seen)] if seen else str(local)
 
 
 # ---- all of them ----

@@ -11,9 +11,8 @@ import math
 import signal
 import subprocess
 import sys
-import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +25,6 @@ from cupydrive.spec import EnvSpec
 PROCESS = Path(__file__).with_name("trial_process.py")
 CPU_SECONDS = 10  # that one launch may compute: at most eight steps
 WALL_SECONDS = 600  # a machine that is very busy
-PATIENCE = 3.0  # seconds after which it is said that a kernel is being tried
 INDEX = "an index that can leave its array"
 LOOK_FOR = {  # by signal
     "SIGSEGV": f"{INDEX}, a recursion without end, and large arrays of functions that call each other",
@@ -96,12 +94,11 @@ class Trial:
                 return number, address - begin
         raise ValueError(f"no array of this trial has the address {address:#x}")
 
-    def run(self, seconds: float = math.inf, waiting: Callable[[], None] | None = None) -> str:
+    def run(self, seconds: float = math.inf) -> str:
         """Run what was written down in another process; return what went wrong in words, an empty string if nothing did.
 
         Args:
             seconds: That one launch may compute; at most ``CPU_SECONDS``.
-            waiting: Called once, without arguments, if it takes longer than ``PATIENCE``.
         """
         plan = {
             "library": self.library,
@@ -111,7 +108,14 @@ class Trial:
         }
         command = [sys.executable or "", "-I", "-S", "-X", "utf8", str(PROCESS)]
         try:
-            done = _finished(command, json.dumps(plan), waiting)
+            done = subprocess.run(
+                command,
+                input=json.dumps(plan),
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=WALL_SECONDS,
+            )
         except subprocess.TimeoutExpired:
             return f"does not end: it ran for {WALL_SECONDS} s"
         except OSError as error:
@@ -132,23 +136,6 @@ class Trial:
             stacklevel=2,
         )
         return ""
-
-
-def _finished(command: list[str], plan: str, waiting: Callable[[], None] | None) -> subprocess.CompletedProcess:
-    """Run a command that reads ``plan``. ``waiting`` is called after ``PATIENCE`` seconds."""
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen(command, encoding="utf-8", errors="replace", **pipes) as process:
-        timer = threading.Timer(PATIENCE, waiting)
-        if waiting is not None:
-            timer.start()
-        try:
-            out, err = process.communicate(plan, timeout=WALL_SECONDS)
-        except BaseException:  # interrupted, or too long: nothing is left running
-            process.kill()
-            raise
-        finally:
-            timer.cancel()
-    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def _describe(code: int, said: list[str]) -> str:

@@ -13,7 +13,7 @@ from cupydrive.codegen.printing import Printer
 from cupydrive.errors import MemoryLimitError, ParameterError
 from cupydrive.executors import executor as make_executor
 from cupydrive.inputs.arguments import checked_choice, checked_instance, checked_int
-from cupydrive.simulation.buffers import Buffers, row_bytes
+from cupydrive.simulation.buffers import SHARED, Buffers, row_bytes
 from cupydrive.simulation.first_steps import try_out
 
 CLOCK = np.dtype([("episode", "u4"), ("elapsed", "i4"), ("time", "u4")])  # struct Clock of random.cuh
@@ -30,7 +30,7 @@ class RolloutCall:
     """
 
     def __init__(self, batch, buffers):
-        self.buffers, self.call = buffers, batch._call(buffers)
+        self.buffers, self.call = buffers, batch.describe(buffers)
         self.last_obs = {name: array[-1] for name, array in buffers.obs.items()}
         self.last_mask = {name: array[-1] for name, array in buffers.action_mask.items()}
         self.begins_at = None  # the observations that `call` points to
@@ -102,7 +102,7 @@ class Batch:
         self._template = self._describe(self.first_env)
         self.printer = None
         self._attach_printer([self._template])
-        self._calls = [self._call(b) for b in self.step_buffers]
+        self._calls = [self.describe(b) for b in self.step_buffers]
         self._reset_calls = [call.copy() for call in self._calls]
 
     def _load(self, spec, params):
@@ -177,18 +177,16 @@ class Batch:
         for name, array in self.tables.items():
             call["table"][name] = self.executor.pointer(array)
 
-    def _call(self, buffers):
-        """Return ``struct Batch`` for launches that write ``buffers``."""
+    def describe(self, buffers):
+        """Return one ``struct Batch`` for launches that write all steps of ``buffers``, and read or write their actions."""
         pointer, call = self.executor.pointer, self._template.copy()
         call["steps"] = buffers.steps or 1
-        for name in ("terminated", "truncated", "episode_length", "episode_log"):
+        for name in SHARED:
             call[name] = pointer(getattr(buffers, name))
         for g in self.groups:
             rows = call[g.name]
-            for name in ("obs", "action_mask", "final_obs", "reward", "episode_return", "action", "active", "left"):
-                arrays = getattr(buffers, name)
-                if arrays and g.name in arrays:
-                    rows[name] = pointer(arrays[g.name])
+            for name, array in buffers.of_group(g.name).items():
+                rows[name] = pointer(array)
             if buffers.steps is not None:  # row 0 is the observation before the first step
                 rows["obs"] += self.num_envs * g.count * g.obs_dim * self.obs_dtype.itemsize
                 rows["action_mask"] += self.num_envs * g.count * g.choices * g.mask
@@ -259,29 +257,19 @@ class Batch:
         self._launch("env_step", call)
         return self._show()
 
-    def describe_rows(self, buffers):
-        """Return one ``struct Batch`` for all steps of ``buffers``, given their actions, or what gives them."""
-        return self._call(buffers)
-
     def row_calls(self, buffers):
         """Return one ``struct Batch`` per step of ``buffers``: launches of one step that read and write that row."""
-        whole, calls = self._call(buffers), []
+        whole, calls = self.describe(buffers), []
         for t in range(buffers.steps):
             call = whole.copy()
             call["steps"] = 1
-            for name in ("terminated", "truncated", "episode_length", "episode_log"):
-                call[name] += t * self._row_bytes(getattr(buffers, name))
+            for name in SHARED:
+                call[name] += t * getattr(buffers, name).strides[0]
             for g in self.groups:
-                for name in ("obs", "action_mask", "final_obs", "reward", "episode_return", "action", "active", "left"):
-                    arrays = getattr(buffers, name)
-                    if arrays and g.name in arrays:
-                        call[g.name][name] += t * self._row_bytes(arrays[g.name])
+                for name, array in buffers.of_group(g.name).items():
+                    call[g.name][name] += t * array.strides[0]
             calls.append(call)
         return calls
-
-    @staticmethod
-    def _row_bytes(array):
-        return array.strides[0]
 
     def step_row(self, call):
         """Step once, reading and writing one row of buffers: ``call`` is an element of ``row_calls``."""

@@ -7,6 +7,9 @@ from copy import copy
 
 import numpy as np
 
+SHARED = ("terminated", "truncated", "episode_length", "episode_log")  # arrays of all groups
+BY_GROUP = ("obs", "action_mask", "final_obs", "reward", "episode_return", "action", "active", "left")
+
 
 class Buffers:
     """What T steps write: rows of observations, actions, rewards, flags and episode statistics.
@@ -42,6 +45,11 @@ class Buffers:
         leaving = [g for g in batch.groups if g.leaves]
         self.active = {g.name: allocate((*lead, n, g.count), np.bool_) for g in leaving}
         self.left = {g.name: allocate((*lead, n, g.count), np.bool_) for g in leaving}
+
+    def of_group(self, group):
+        """Return the arrays of one group by name, of those that it has."""
+        arrays = {name: getattr(self, name) or {} for name in BY_GROUP}
+        return {name: found[group] for name, found in arrays.items() if group in found}
 
     def with_other_obs(self, batch):
         """Return buffers with observations and masks of their own, all else shared: the other half of a double buffer."""

@@ -8,21 +8,16 @@ import numpy as np
 
 from cupydrive.errors import KernelFault
 from cupydrive.executors.host import HostExecutor
-from cupydrive.executors.trial import CPU_SECONDS, Trial
-from cupydrive.terminal.progress import note
+from cupydrive.executors.trial import Trial
 
 NO_END = "does not end"
 ENDS = ("ends ", NO_END)  # how a Trial says what a kernel does to its process
 PLACE_SECONDS = 2  # of the debug build, which says only where the loop is that the fast one has not ended
 LATER_STEPS = 100  # of an episode, for what goes wrong late
-TRYING = (
-    f"the kernel of {{!r}} is still being tried in a process of its own; a loop that runs for {CPU_SECONDS} s is taken for one "
-    "without end"
-)
 NOTHING_LOST = "It ran in a process of its own, so nothing else is lost"
 
 
-def try_out(make_batch, spec, params, host, layout, states=None, progress=True):
+def try_out(make_batch, spec, params, host, layout, states=None):
     """Raise ``KernelFault`` if a kernel ends its process or does not end itself: it runs in a process of its own.
 
     A kernel that has passed leaves a mark beside its library in the cache folder, and is not tried again.
@@ -34,18 +29,17 @@ def try_out(make_batch, spec, params, host, layout, states=None, progress=True):
         host: The ``HostExecutor`` that the kernel is built by.
         layout: The ``Layout`` that it is built for.
         states: States to step from; they are tried each time. By default those that ``reset`` makes.
-        progress: Say on a terminal or in a notebook, after some seconds, that the kernel is being tried.
     """
     mark = Path(host.load(spec, params, layout).library._name).with_suffix(".tried")
     if states is None and mark.exists():
         return
 
-    def run(executor, seconds=math.inf, waiting=None):
+    def run(executor, seconds=math.inf):
         trial = Trial(executor)
         play(make_batch, spec, params, trial, layout, states)
-        return trial.run(seconds, waiting), trial.said
+        return trial.run(seconds), trial.said
 
-    wrong, said = run(host, waiting=lambda: note(TRYING.format(spec.name), progress))
+    wrong, said = run(host)
     if not wrong:
         if states is None:
             mark.touch()

@@ -1,10 +1,13 @@
 """What lies in the cache folder is loaded only if it is whole, and only from a folder that its user alone can write."""
 
+import contextlib
 import os
+import pwd
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import python_path
@@ -98,8 +101,10 @@ def test_a_new_folder_is_the_users_alone_under_any_umask(folder):
         os.umask(before)
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o757, 0o1777, 0o775])
-def test_a_folder_that_others_can_write_is_refused(folder, mode, monkeypatch):
+@pytest.mark.parametrize(("mode", "group"), [(0o777, None), (0o757, None), (0o1777, None), (0o775, "of others")])
+def test_a_folder_that_others_can_write_is_refused(folder, mode, group, monkeypatch):
+    if group is not None:
+        monkeypatch.setattr("grp.getgrgid", lambda _: SimpleNamespace(gr_name=group, gr_mem=[]))
     folder.mkdir()
     folder.chmod(mode)
     with pytest.raises(DeviceError, match=f"mode {mode & 0o7777:03o}, expected owner .*CUPYDRIVE_CACHE"):
@@ -107,6 +112,19 @@ def test_a_folder_that_others_can_write_is_refused(folder, mode, monkeypatch):
     assert list(folder.iterdir()) == []
     folder.chmod(0o755)
     load(monkeypatch)
+
+
+def test_a_folder_that_ones_own_group_can_write_is_taken(folder, monkeypatch):
+    """As umask 002 makes it, where each user has a group of the same name."""
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    for members, taken in (([], True), ([user], True), ([user, "another"], False)):
+        group = SimpleNamespace(gr_name=user, gr_mem=members)
+        monkeypatch.setattr("grp.getgrgid", lambda _, group=group: group)
+        cache._cache_folder.cache_clear()
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o775)
+        with contextlib.nullcontext() if taken else pytest.raises(DeviceError, match="mode 775"):
+            assert cache_folder() == folder
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a folder away")

@@ -80,41 +80,12 @@ def test_a_crash_from_a_state_that_only_check_draws_is_found(monkeypatch):
         cd.check(spec, device="cpu", progress=False)
 
 
-SLOW = "s.x += s.v; for (float k = 0.0f; k < 3.0e6f * (env.elapsed < 2); k += 1.0f) s.x += math::sin(s.x);"  # but ends
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("shown", [True, False])
-def test_a_trial_that_takes_long_says_so_once_on_a_terminal(shown, monkeypatch, capsys, tmp_path):
-    monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(trial, "PATIENCE", 0.01)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: shown)
-    cd.make(wrong(SLOW), 2, device="cpu")
-    said = (
-        "cupydrive: the kernel of 'point' is still being tried in a process of its own; a loop that runs for 10 s is "
-    )
-    assert capsys.readouterr().err.count(said) == shown
-
-
-@pytest.mark.full
-def test_a_check_without_progress_says_nothing_of_a_trial_that_takes_long(monkeypatch, capsys):
-    monkeypatch.setattr(trial, "PATIENCE", 0.01)
-    monkeypatch.setattr(trial, "CPU_SECONDS", 0.2)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    for progress in (True, False):
-        with pytest.raises(KernelFault, match="does not end"):
-            cd.check(wrong(MISTAKES["no end"][0]), device="cpu", progress=progress)
-        assert ("is still being tried" in capsys.readouterr().err) == progress
-
-
 @pytest.mark.full
 def test_the_place_of_a_loop_without_end_is_not_waited_for_as_long_as_its_end(monkeypatch):
     """The debug build says where the loop is; that it has no end is known by then."""
     limits, run = [], trial.Trial.run
     monkeypatch.setattr(trial, "CPU_SECONDS", 2.5)
-    monkeypatch.setattr(
-        trial.Trial, "run", lambda self, seconds, waiting: limits.append(seconds) or run(self, seconds, waiting)
-    )
+    monkeypatch.setattr(trial.Trial, "run", lambda self, seconds: limits.append(seconds) or run(self, seconds))
     with pytest.raises(KernelFault, match=r"does not end in `step`, in environment 0: a loop ran for 2\.5 s"):
         cd.make(wrong(MISTAKES["no end"][0]), 2, device="cpu")
     assert len(limits) == 2 and min(limits[0], trial.CPU_SECONDS) > limits[1]

@@ -255,7 +255,7 @@ def play_call(rollout, learners):
         pointers |= {f"{k}.center": learner.center, f"{k}.scale": learner.scale}
     members = [("batch", batch_dtype(batch.spec, batch.params)), *((name, "u8") for name in pointers)]
     call = np.zeros((), np.dtype(members, align=True))
-    call["batch"] = batch.describe_rows(rollout.buffers)
+    call["batch"] = batch.describe(rollout.buffers)
     for name, pointed in pointers.items():
         call[name] = 0 if pointed is None else pointed.data_ptr()
     return call
