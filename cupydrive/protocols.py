@@ -8,7 +8,21 @@ a ``Player``.
 Letters: T steps of a rollout, N environments, C agents of a group, D observation entries, H action heads.
 """
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import cupy
+    import numpy as np
+    from numpy.typing import ArrayLike, DTypeLike
+
+    from cupydrive.codegen.layout import Layout
+    from cupydrive.codegen.source import Unit
+    from cupydrive.spec import EnvSpec
+
+Array: TypeAlias = "np.ndarray | cupy.ndarray"  # of an executor
 
 # ---- who acts ----------------------------------------------------------------------------------------------------------
 
@@ -160,6 +174,16 @@ class Policies(Protocol):
         """Return ``PlayerSettings`` that play the group of this name as it is played now."""
 
 
+class EnvParams(Hashable, Protocol):
+    """Parameters of an environment: a frozen dataclass with a time limit."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def max_episode_steps(self) -> int:
+        """Return the time limit in steps."""
+
+
 # ---- where kernels run ---------------------------------------------------------------------------------------------------
 
 
@@ -175,7 +199,7 @@ class Program(Protocol):
     prints: bool
     cache_bytes: int
 
-    def launch(self, kernel, call, count, work=0):
+    def launch(self, kernel: str, call: "np.ndarray", count: int, work: int = 0) -> None:
         """Run a kernel for [0, ``count``), or queue it in the current stream.
 
         Args:
@@ -200,50 +224,50 @@ class Executor(Protocol):
     """
 
     name: str
-    xp: object
+    xp: "ModuleType"
     max_team: int
     team_bytes: int
     processors: int
     tries: bool
 
-    def layout(self, spec, params, num_envs=1):
+    def layout(self, spec: "EnvSpec", params: EnvParams, num_envs: int = 1) -> "Layout":
         """Return the ``Layout`` of threads that is fast for ``num_envs`` copies; every layout gives the same bits."""
 
-    def load(self, spec, params, layout=None):
+    def load(self, spec: "EnvSpec", params: EnvParams, layout: "Layout | None" = None) -> Program:
         """Return the ``Program`` of an environment, compiled or from a cache; its own one if it brings one."""
 
-    def build(self, unit):
+    def build(self, unit: "Unit") -> Program:
         """Return the ``Program`` of any ``Unit``."""
 
-    def resident_teams(self, program, kernel):
+    def resident_teams(self, program: Program, kernel: str) -> int:
         """Return how many teams may work on a kernel of ``program`` at once, by what they need of memory and registers."""
 
-    def allocate(self, shape, dtype):
+    def allocate(self, shape: tuple[int, ...], dtype: "DTypeLike") -> Array:
         """Return an array of zeros; structs may be bytes (*shape, itemsize)."""
 
-    def constant(self, array, digest):
+    def constant(self, array: "np.ndarray", digest: str) -> Array:
         """Return the one copy on this device of a read-only NumPy array, known by the hash of what it holds.
 
         It is kept as long as somebody holds it.
         """
 
-    def pointer(self, array):
+    def pointer(self, array: Array) -> int:
         """Return the address of an array, for a member of ``call``."""
 
-    def put(self, array, values):
+    def put(self, array: Array, values: "ArrayLike") -> None:
         """Write NumPy ``values`` into ``array``."""
 
-    def get(self, array):
+    def get(self, array: Array) -> "np.ndarray":
         """Return a NumPy copy of ``array``; waits for the device."""
 
-    def synchronise(self):
+    def synchronise(self) -> None:
         """Return when everything queued is done."""
 
-    def capturing(self):
+    def capturing(self) -> bool:
         """Return whether launches are written into a graph instead of run."""
 
-    def free_bytes(self):
+    def free_bytes(self) -> int:
         """Return the bytes of memory that are free."""
 
-    def describe(self):
+    def describe(self) -> str:
         """Return one line about the device."""

@@ -4,9 +4,12 @@ Importing this module registers every environment of one agent as ``cupydrive/NA
 ``gymnasium.make_vec``. Letters: N environments, D observation entries, H action heads.
 """
 
+from __future__ import annotations
+
 import sys
 from collections import deque
 from copy import deepcopy
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -41,6 +44,14 @@ from cupydrive.executors.interop import as_numpy
 from cupydrive.inputs.arguments import checked_bool, checked_choice, shown
 from cupydrive.inputs.names import NotCopied
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import ArrayLike
+
+    from cupydrive.spec import EnvSpec
+
 NAMESPACE = "cupydrive"
 EACH = ("action_masks", "render")  # methods of a VectorEnv whose results have one entry for each environment
 
@@ -71,9 +82,18 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
     closed = True
 
     def __init__(
-        self, env, num_envs=1, *, arrays="numpy", copy=True, device="auto", render_mode=None, validate=True,
-        autoreset_mode=AutoresetMode.SAME_STEP, **params,
-    ):  # fmt: skip
+        self,
+        env: str | Path | EnvSpec,
+        num_envs: int | str = 1,
+        *,
+        arrays: str = "numpy",
+        copy: bool = True,
+        device: str = "auto",
+        render_mode: str | None = None,
+        validate: bool = True,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
+        **params: object,
+    ) -> None:
         checked_choice("cupydrive", "arrays", arrays, ("numpy", "torch"))
         copy, validate = checked_bool("cupydrive", "copy", copy), checked_bool("cupydrive", "validate", validate)
         self.autoreset_mode = checked_mode(autoreset_mode)
@@ -96,7 +116,7 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
 
-    def reset(self, *, seed=None, options=None):
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray | torch.Tensor, dict]:
         """Begin new episodes and return ``(observations, infos)``.
 
         Args:
@@ -125,7 +145,7 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         obs, info = self.env._shown()
         return self._give(obs), self._masks(info)
 
-    def step(self, actions):
+    def step(self, actions: ArrayLike | torch.Tensor) -> tuple[np.ndarray | torch.Tensor, ...]:
         """Step all environments; return ``(observations, rewards, terminations, truncations, infos)``.
 
         Args:
@@ -157,25 +177,25 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
             reward = reward.astype(np.float64)  # as Gymnasium's own
         return self._give(obs), reward, self._give(terminated), self._give(truncated), infos | self._masks(info)
 
-    def _check_open(self):
+    def _check_open(self) -> None:
         if self.closed:
             raise error.ClosedEnvironmentError("the environment is closed; make a new one")
 
-    def _give(self, tensor):
+    def _give(self, tensor: torch.Tensor) -> np.ndarray | torch.Tensor:
         """Return a tensor as the kind of array that was asked for."""
         if self.arrays == "torch":
             return tensor.clone() if self.copy else tensor
         array = tensor.cpu().numpy()
         return array.copy() if self.copy and self.env.device == "cpu" else array
 
-    def _log(self, info, over):
+    def _log(self, info: dict, over: torch.Tensor) -> dict:
         """Return the metrics of ended episodes by name, with Gymnasium's masks."""
-        log = {}
+        log: dict = {}
         for name in self.env.spec.metrics:
             log |= {name: self._give(info["episode"][name].where(over, 0)), f"_{name}": self._give(over)}
         return log
 
-    def _final(self, info, over):
+    def _final(self, info: dict, over: torch.Tensor) -> dict:
         """Return what ended episodes leave behind, in the form of Gymnasium's own vector environments."""
         ended, rows = self._give(over), self._give(info["final_obs"])
         if self.arrays == "numpy":
@@ -185,14 +205,14 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         inner = self._log(info, over)
         return {"final_obs": rows, "_final_obs": ended, "final_info": inner, "_final_info": self._give(over)}
 
-    def _masks(self, info):
+    def _masks(self, info: dict) -> dict:
         """Return the action masks, (N, choices) int8, if the environment has them."""
         if not self.group.mask:
             return {}
         mask = info["action_mask"][self.group.name][:, 0].to(torch.int8)
         return {"action_mask": self._give(mask), "_action_mask": np.ones(self.num_envs, bool)}
 
-    def call(self, name: str, *args, **kwargs) -> tuple:
+    def call(self, name: str, *args: object, **kwargs: object) -> tuple:
         """Call a method of this object, or get an attribute, and return N results: the environments are one object."""
         found = getattr(self, name)
         result = found(*args, **kwargs) if callable(found) else found
@@ -200,7 +220,7 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
 
     get_attr = call  # as Gymnasium's
 
-    def set_attr(self, name: str, values) -> None:
+    def set_attr(self, name: str, values: object) -> None:
         """Set an attribute of this object, which all environments share, to a value or to one of N equal values in a list."""
         given = values if isinstance(values, list | tuple) else [values] * self.num_envs
         if not hasattr(self, name) or not len(given) == self.num_envs == given.count(given[0]):
@@ -208,12 +228,12 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
             raise ParameterError(f"set_attr: got {name} = {shown(values)}, {one}: VectorEnv(..., {name}=...)")
         setattr(self, name, given[0])
 
-    def render(self):
+    def render(self) -> tuple[np.ndarray, ...]:
         """Return a tuple of N frames (height, width, 3) uint8."""
         check_render_mode(self.render_mode)
         return pictures(self.env, range(self.num_envs))
 
-    def close_extras(self, **kwargs):
+    def close_extras(self, **kwargs: object) -> None:
         """Give the memory back."""
         self.env.close()
 
@@ -237,7 +257,15 @@ class Env(NotCopied, gymnasium.Env):
 
     metadata = {"render_modes": list(RENDER_MODES)}  # noqa: RUF012 - gymnasium.make looks here first
 
-    def __init__(self, env, render_mode=None, *, device="cpu", validate=False, **params):
+    def __init__(
+        self,
+        env: str | Path | EnvSpec,
+        render_mode: str | None = None,
+        *,
+        device: str = "cpu",
+        validate: bool = False,
+        **params: object,
+    ) -> None:
         params = asked_limit(self, sys._getframe(1), params)
         many = one_copy("an Env", "cupydrive.gymnasium.VectorEnv(..., num_envs=...)")
         spec = one_agent(env, params, render_mode, Env, many)
@@ -246,11 +274,12 @@ class Env(NotCopied, gymnasium.Env):
         self.env._read.check_masks = checked_bool("cupydrive", "validate", validate)
         self.render_mode, self.metadata, self.group = render_mode, metadata(spec), self.env.groups[0]
         self.observation_space, self.action_space = self.group.observation_space, deepcopy(self.group.action_space)
-        self._closed, self._over, self._past = False, False, deque(maxlen=spec.trail + 1)
+        self._closed, self._over = False, False
+        self._past: deque[np.ndarray] = deque(maxlen=spec.trail + 1)
         if self.group.mask:
             self.action_masks = lambda: current_mask(self.env)[0, 0].cpu().numpy().copy()
 
-    def reset(self, *, seed=None, options=None):
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
         """Begin a new episode and return ``(observation, info)``.
 
         Args:
@@ -266,9 +295,10 @@ class Env(NotCopied, gymnasium.Env):
         super().reset(seed=seed)
         self._over = False
         self._past.clear()
-        return self.env.step_results[0][0].cpu().numpy().copy(), self._info()
+        obs: torch.Tensor = self.env.step_results[0]  # of one agent
+        return obs[0].cpu().numpy().copy(), self._info()
 
-    def step(self, action):
+    def step(self, action: ArrayLike | torch.Tensor) -> tuple[np.ndarray, float, bool, bool, dict]:
         """Step; return ``(observation, reward, terminated, truncated, info)``.
 
         Args:
@@ -289,14 +319,14 @@ class Env(NotCopied, gymnasium.Env):
         log = {name: info["episode"][name][0].item() for name in self.env.spec.metrics if self._over}
         return obs[0].cpu().numpy().copy(), reward[0].item(), *ended, self._info() | log
 
-    def _check_open(self):
+    def _check_open(self) -> None:
         if self._closed:
             raise error.ClosedEnvironmentError("the environment is closed; make a new one")
 
-    def _info(self):
+    def _info(self) -> dict:
         return {"action_mask": self.action_masks().astype(np.int8)} if self.group.mask else {}
 
-    def render(self):
+    def render(self) -> np.ndarray:
         """Return a frame (height, width, 3) uint8; trails show the frames since the episode began."""
         check_render_mode(self.render_mode)
         self._check_open()
@@ -304,7 +334,7 @@ class Env(NotCopied, gymnasium.Env):
         self._past.append(shown["states"][0])
         return picture(self.env.spec, self.env.params, np.stack(self._past), int(shown["elapsed"][0]))
 
-    def close(self):
+    def close(self) -> None:
         """Give the memory back; closing twice is allowed."""
         if not self._closed:
             self.env.close()
@@ -317,7 +347,7 @@ def current_mask(env: cupydrive.VectorEnv) -> torch.Tensor:
     return env.step_results[4]["action_mask"][env.groups[0].name]
 
 
-def pictures(env, which):
+def pictures(env: cupydrive.VectorEnv, which: Sequence[int]) -> tuple[np.ndarray, ...]:
     """Return frames of some environments as they are."""
     shown = env.batch.first_states(max(which) + 1)
     return tuple(
@@ -329,12 +359,12 @@ def pictures(env, which):
 # ---- registry --------------------------------------------------------------------------------------------------------
 
 
-def make_vec(env, num_envs=1, **options):
+def make_vec(env: str | Path | EnvSpec, num_envs: int = 1, **options: Any) -> VectorEnv:
     """Return a ``VectorEnv`` of this module; ``gymnasium.make_vec("cupydrive/CartPole-v0", ...)`` does the same."""
     return VectorEnv(env, num_envs, **options)
 
 
-def register(env):
+def register(env: str | Path | EnvSpec) -> str:
     """Make an environment of one agent known to Gymnasium; return its id, ``cupydrive/TITLE-v0``."""
     spec = one_agent(env, {}, None)
     name = f"{NAMESPACE}/{spec.title}-v0"

@@ -3,7 +3,10 @@
 Letters: N environments.
 """
 
+from __future__ import annotations
+
 from types import FrameType
+from typing import TYPE_CHECKING, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -19,6 +22,15 @@ from cupydrive.inputs.arguments import INT32, checked_choice, checked_int, kind_
 from cupydrive.simulation.snapshots import checked_values
 from cupydrive.simulation.vector import VectorEnv
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import ArrayLike
+
+    from cupydrive.spec import EnvSpec
+
+SingleResults: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, dict]  # of one agent
 RENDER_MODES = ("rgb_array",)
 
 
@@ -34,7 +46,7 @@ class InvalidReset(ParameterError, error.Error):
     """A seed or an option of ``reset`` is wrong."""
 
 
-def one_copy(here, many):
+def one_copy(here: str, many: str) -> dict[str, str]:
     """Return what to say, by name, of arguments that ask an environment of one copy for many.
 
     Args:
@@ -44,7 +56,13 @@ def one_copy(here, many):
     return dict.fromkeys(("num_envs", "n_envs"), f"{here} is one copy; many are: {many}")
 
 
-def one_agent(env, params, render_mode, call=None, hints=None):
+def one_agent(
+    env: str | Path | EnvSpec,
+    params: Mapping[str, object],
+    render_mode: str | None,
+    call: Callable | None = None,
+    hints: Mapping[str, str] | None = None,
+) -> EnvSpec:
     """Return the ``EnvSpec`` of ``env`` if it has one agent and can be rendered as asked.
 
     ``call`` is whose ``params`` they are, and ``hints`` what that knows of names which are none, as of ``require_known``.
@@ -82,22 +100,22 @@ def asked_limit(env: gymnasium.Env, caller: FrameType | None, params: dict) -> d
     return params
 
 
-def checked_seed(seed):
+def checked_seed(seed: object) -> int | None:
     """Return a seed as an int, or None; raise ``InvalidReset`` for what is neither."""
     return None if seed is None else checked_int("reset", "seed", seed, 0, 2**64 - 1, InvalidReset)
 
 
-def checked_render_mode(mode):
+def checked_render_mode(mode: object) -> str | None:
     """Return ``"rgb_array"`` or None."""
     return None if mode is None else checked_choice("cupydrive", "render_mode", mode, RENDER_MODES)
 
 
-def metadata(spec):
+def metadata(spec: EnvSpec) -> dict:
     """Return what an environment says of its rendering."""
     return {"render_modes": list(RENDER_MODES if spec.draw else ()), "render_fps": spec.render_fps}
 
 
-def checked_options(options, known):
+def checked_options(options: object, known: Sequence[str]) -> dict:
     """Return ``options`` as a dictionary, or raise ``InvalidReset`` for those that are unknown."""
     if options is None:
         return {}
@@ -111,7 +129,7 @@ def checked_options(options, known):
     return options
 
 
-def checked_mask(mask, num_envs):
+def checked_mask(mask: object, num_envs: int) -> np.ndarray:
     """Return the mask, or raise what Gymnasium's own vector environments raise."""
     if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
         kind = f"an array of {mask.dtype}" if isinstance(mask, np.ndarray) else f"a {type(mask).__name__}"
@@ -135,7 +153,7 @@ def checked_state(env: VectorEnv, state: dict) -> dict[str, np.ndarray]:
     return values if elapsed is None else values | {"elapsed": np.broadcast_to(elapsed, env.num_envs)}
 
 
-def begin(env, seed, state=None, mask=None):
+def begin(env: VectorEnv, seed: int | None, state: dict | None = None, mask: np.ndarray | None = None) -> None:
     """Reset a ``cupydrive.VectorEnv`` and start from ``state``; raise ``InvalidReset`` before anything has changed."""
     values = None if state is None else checked_state(env, state)
     try:
@@ -148,14 +166,14 @@ def begin(env, seed, state=None, mask=None):
         raise InvalidReset(str(wrong)) from None
 
 
-def stepped(env, actions, validate, autoreset=True):
+def stepped(env: VectorEnv, actions: ArrayLike | torch.Tensor, validate: bool, autoreset: bool = True) -> SingleResults:
     """Step a ``cupydrive.VectorEnv`` with any array of actions; raise ``InvalidAction`` or ``ResetNeeded``."""
     group = env.groups[0]
     try:
-        tensor = actions
-        if not isinstance(actions, torch.Tensor) or actions.device.type == "meta":
-            tensor = torch.from_numpy(as_numpy(env.spec.name, "the action", actions, ActionError))
-        tensor = tensor.to(env.device)
+        if isinstance(actions, torch.Tensor) and actions.device.type != "meta":
+            tensor = actions.to(env.device)
+        else:
+            tensor = torch.from_numpy(as_numpy(env.spec.name, "the action", actions, ActionError)).to(env.device)
         if group.continuous and tensor.dtype == torch.float64:
             tensor = tensor.float()  # NumPy makes float64 of Python's floats
         if validate and group.continuous and bool(tensor.isnan().any()):
@@ -167,20 +185,20 @@ def stepped(env, actions, validate, autoreset=True):
         raise InvalidAction(f"{wrong}. The space is {group.action_space}") from None
 
 
-def at_limit(env, terminated, truncated, info):
+def at_limit(env: VectorEnv, terminated: torch.Tensor, truncated: torch.Tensor, info: dict) -> torch.Tensor:
     """Return where the time limit was reached, (N,) bool: also where the task ended in the same step, as Gymnasium has it."""
     if env.spec.horizon == "task":
         return truncated
     return truncated | (terminated & (info["episode"]["length"] >= env.params.max_episode_steps))
 
 
-def check_render_mode(mode):
+def check_render_mode(mode: str | None) -> None:
     """Raise ``gymnasium.error.Error`` if nothing was said about rendering when the environment was made."""
     if mode is None:
         raise error.Error("render() needs render_mode='rgb_array' when the environment is made")
 
 
-def checked_mode(mode):
+def checked_mode(mode: AutoresetMode | str) -> AutoresetMode:
     """Return Gymnasium's ``AutoresetMode`` of a member or its name, such as ``"same_step"``."""
     modes = {known.name.lower(): known for known in AutoresetMode}
     name = mode.name.lower() if isinstance(mode, AutoresetMode) else mode

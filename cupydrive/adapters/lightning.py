@@ -3,10 +3,13 @@
 Lightning's Trainer says when to iterate, log, save and stop; what an iteration computes is what ``cupydrive.train`` computes.
 """
 
+from __future__ import annotations
+
 import json
 import math
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -24,6 +27,16 @@ from cupydrive.training.runfolder import pack_metrics, unpack_metrics
 from cupydrive.training.together import Alone
 from cupydrive.training.torch_settings import precision, threads
 from cupydrive.training.train import about
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+    from typing import NoReturn
+
+    from lightning.pytorch import Trainer
+
+    from cupydrive.protocols import LearnerSettings, PolicySettings
+    from cupydrive.spec import EnvSpec
 
 try:
     from lightning.pytorch import LightningModule, callbacks
@@ -83,21 +96,21 @@ class RLModule(LightningModule):
 
     def __init__(
         self,
-        env,
-        algorithm=None,
+        env: str | Path | EnvSpec | Run,
+        algorithm: LearnerSettings | str | None = None,
         *,
-        policies=None,
-        steps=None,
-        num_envs=None,
-        seed=None,
-        learner=None,
-        **params,
-    ):
+        policies: Mapping[str, PolicySettings] | None = None,
+        steps: int | None = None,
+        num_envs: int | None = None,
+        seed: int | None = None,
+        learner: str | None = None,
+        **params: object,
+    ) -> None:
         super().__init__()
         self.automatic_optimization = False
         # All that Lightning can move, cast and wrap: a run's own weights stay where its kernels know them.
         self.placeholder = torch.nn.Parameter(torch.zeros((), dtype=torch.float32, device="cpu"))
-        given = {"num_envs": num_envs, "seed": seed, "learner": learner}
+        given: dict[str, Any] = {"num_envs": num_envs, "seed": seed, "learner": learner}
         if isinstance(env, Run):
             refuse_for_run(env, {"algorithm": algorithm, "policies": policies} | given, params, "auto", "RLModule")
             steps = None if steps is None else checked_count("RLModule", "steps", steps)
@@ -105,14 +118,16 @@ class RLModule(LightningModule):
         else:
             self.config = resolve(env, algorithm, policies, params, where="RLModule", steps=steps, **given)
             check_players(self.config)
-            self.run, self.goal = None, self.config.steps
+            self.run, self.goal = None, self.config.steps  # type: ignore[assignment]
         self.began, self.resumed = 0, False  # env-steps done when training began; whether a checkpoint was read since
-        self.loop, self.told = None, 0  # while it trains; rows of metrics that Lightning knows
-        self.pressed, self.listening = None, ExitStack()  # says whether Ctrl-C was; listens for it
+        self.loop: Loop = None  # type: ignore[assignment]
+        self.told = 0  # while it trains; rows of metrics that Lightning knows
+        self.pressed: Callable[[], bool] = bool
+        self.listening = ExitStack()  # says whether Ctrl-C was; listens for it
         # Whether this iteration is the last of an epoch, an interrupt ends training, and no iteration was cut short.
         self.last, self.stopped, self.whole = False, False, True
 
-    def __getstate__(self):
+    def __getstate__(self) -> NoReturn:
         """Raise ``ParameterError``: a run's memory is that of its process."""
         raise ParameterError(
             "RLModule: a run cannot be sent to another process, nor copied; Trainer(strategy='ddp') starts processes that each "
@@ -121,30 +136,30 @@ class RLModule(LightningModule):
 
     # ---- before training ----
 
-    def configure_callbacks(self):
+    def configure_callbacks(self) -> list[callbacks.Callback]:
         """Return the callback that hears of errors; a Trainer that cannot train a run is refused, before it begins."""
         if self.trainer.training:
             check_trainer(self.trainer, self.run)
         return [Listener()]
 
-    def setup(self, stage):
+    def setup(self, stage: str) -> None:
         """Make the run, in the process that trains it, on the Trainer's device."""
         if stage == "fit":
             check_trainer(self.trainer, self.run)
         check_ranks(self.trainer, self._made())
         self.began, self.resumed = self.run.step, False
 
-    def _made(self):
+    def _made(self) -> Run:
         """Return the run, which is made if there is none."""
         if self.run is None:
             self.run = begin(replace(self.config, device=choose(self.device.type)[0]))
         return self.run
 
-    def configure_optimizers(self):
+    def configure_optimizers(self) -> Iterations:
         """Return what Lightning counts steps of: an optimizer whose step is an iteration."""
         return Iterations([self.placeholder], self._iterate)
 
-    def train_dataloader(self):
+    def train_dataloader(self) -> Batches:
         """Return as many batches of nothing as training has iterations."""
         if self.run.step >= self.goal:
             if not self.resumed:
@@ -154,14 +169,14 @@ class RLModule(LightningModule):
             self.trainer.should_stop = True  # a checkpoint of a run that is done: nothing is left
         return Batches(max(0, math.ceil((self.goal - self.began) / self.run.steps_per_iteration)))
 
-    def on_fit_start(self):
+    def on_fit_start(self) -> None:
         """Tell loggers what the run is made of."""
         for logger in self.loggers if self.trainer.enable_autolog_hparams else []:
             logger.log_hyperparams(plain(self.run.as_json()))
 
     # ---- training ----
 
-    def on_train_start(self):
+    def on_train_start(self) -> None:
         """Get ready to iterate; on a GPU an iteration is captured."""
         if not isinstance(self.trainer.train_dataloader, Batches):
             given = shown(self.trainer.train_dataloader)
@@ -179,7 +194,7 @@ class RLModule(LightningModule):
             self.loop.prepare()
         self.pressed = self.listening.enter_context(noted_interrupts())
 
-    def on_train_batch_start(self, batch, batch_idx):
+    def on_train_batch_start(self, batch: int, batch_idx: int) -> None:
         """Refuse to go beyond the goal, which only min_steps or min_epochs ask for."""
         if self.run.step >= self.goal:
             trainer = self.trainer
@@ -188,7 +203,7 @@ class RLModule(LightningModule):
                 f"{self.goal:,} env-steps of the run; lower it, or pass more steps"
             )
 
-    def training_step(self, batch, batch_idx):
+    def training_step(self, batch: int, batch_idx: int) -> None:
         """Iterate once; hand the newest row of metrics over where loggers write one, and at the end of an epoch."""
         trainer, run = self.trainer, self.run
         ends = run.step + run.steps_per_iteration >= self.goal or trainer.global_step + 1 == trainer.max_steps
@@ -198,7 +213,7 @@ class RLModule(LightningModule):
         if self.last or self.stopped or trainer.global_step % every == 0:
             self._hand_over()
 
-    def _iterate(self):
+    def _iterate(self) -> None:
         run, self.whole = self.run, False
         with precision(run), threads(run):
             self.loop.follow_weights()  # Lightning's callbacks run between iterations
@@ -207,7 +222,7 @@ class RLModule(LightningModule):
                 self.loop.flush()
         self.whole = True
 
-    def _hand_over(self):
+    def _hand_over(self) -> None:
         """Log the newest row of metrics if it has not been; Lightning takes a third of a millisecond for each number."""
         rows = self.run.metrics
         if len(rows) > self.told and not self.trainer.barebones:
@@ -216,25 +231,25 @@ class RLModule(LightningModule):
                 self.log(name, number, prog_bar="episodic_return" in name, on_step=True, on_epoch=False)
         self.told = len(rows)
 
-    def on_train_batch_end(self, outputs, batch, batch_idx):
+    def on_train_batch_end(self, outputs: object, batch: int, batch_idx: int) -> None:
         """End training at the goal, or by an interrupt that all processes have heard of."""
         if self.stopped:
             self.on_train_end()
         if self.run.step >= self.goal:
             self.trainer.should_stop = True
 
-    def on_train_end(self):
+    def on_train_end(self) -> None:
         """Keep what is still on its way from the device; an interrupt that was heard meanwhile goes on to Lightning."""
         self.loop.flush()
         self.loop.finish()
-        self.loop = None
+        self.loop = None  # type: ignore[assignment]
         self.listening.close()
         if self.stopped or self.pressed():
             raise KeyboardInterrupt
 
     # ---- checkpoints ----
 
-    def on_save_checkpoint(self, checkpoint):
+    def on_save_checkpoint(self, checkpoint: dict) -> None:
         """Put what a run folder holds into Lightning's checkpoint; all processes do.
 
         Raises:
@@ -252,7 +267,7 @@ class RLModule(LightningModule):
             kept = {"began": self.began, "step": run.step, "config": config, "metrics": metrics, "tensors": tensors}
             checkpoint[KEY] = kept
 
-    def on_load_checkpoint(self, checkpoint):
+    def on_load_checkpoint(self, checkpoint: dict) -> None:
         """Go on where the run in Lightning's checkpoint was.
 
         Raises:
@@ -262,7 +277,8 @@ class RLModule(LightningModule):
         if not isinstance(kept, dict) or kept.keys() != {"began", "step", "config", "metrics", "tensors"}:
             raise TrainingError("this checkpoint holds no run; pass one that an RLModule has saved")
         try:
-            mine, theirs = plain(run.as_json()), read_json(kept["config"].encode(), CONFIG)
+            mine = plain(run.as_json())
+            theirs: dict = read_json(kept["config"].encode(), CONFIG)  # type: ignore[assignment]
             metrics = unpack_metrics(kept["metrics"].encode())
         except (AttributeError, FormatError) as error:
             raise TrainingError(f"this checkpoint is damaged: {error}. Pass another one") from None
@@ -280,7 +296,7 @@ class RLModule(LightningModule):
 class Listener(callbacks.Callback):
     """Ends a module's listening for Ctrl-C where an error ends training: Lightning tells callbacks alone."""
 
-    def on_exception(self, trainer, pl_module, exception):
+    def on_exception(self, trainer: Trainer, pl_module: RLModule, exception: BaseException) -> None:
         """Leave Ctrl-C to whoever heard it before."""
         pl_module.listening.close()
 
@@ -293,11 +309,11 @@ class Iterations(torch.optim.Optimizer):
         iterate: Runs one iteration.
     """
 
-    def __init__(self, params, iterate):
+    def __init__(self, params: list[torch.nn.Parameter], iterate: Callable[[], None]) -> None:
         super().__init__(params, {})
         self.iterate = iterate
 
-    def step(self, closure=None):
+    def step(self, closure: Callable | None = None) -> None:
         """Call Lightning's hooks, and iterate."""
         if closure is not None:
             closure()
@@ -313,24 +329,24 @@ class Batches:
         count: How many.
     """
 
-    def __init__(self, count):
+    def __init__(self, count: int) -> None:
         self.count = count
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.count
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[int]:
         return iter(range(self.count))
 
-    def state_dict(self):
+    def state_dict(self) -> dict:
         """Return nothing."""
         return {}
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: dict) -> None:
         """Do nothing."""
 
 
-def check_trainer(trainer, run: Run | None) -> None:
+def check_trainer(trainer: Trainer, run: Run | None) -> None:
     """Raise ``ParameterError`` if a Trainer is set to something that a run cannot do, or would ignore."""
     strategy, where = trainer.strategy, trainer.strategy.root_device.type
     known = isinstance(strategy, SingleDeviceStrategy | DDPStrategy) and not isinstance(strategy, DeepSpeedStrategy)
@@ -354,7 +370,7 @@ def check_trainer(trainer, run: Run | None) -> None:
         check_ranks(trainer, run)
 
 
-def check_ranks(trainer, run: Run) -> None:
+def check_ranks(trainer: Trainer, run: Run) -> None:
     """Raise ``ParameterError`` if a run was made for another number of processes than a Trainer has."""
     processes, ranks = trainer.num_devices * trainer.num_nodes, run.shard.ranks
     if ranks.size != processes:
@@ -362,7 +378,7 @@ def check_ranks(trainer, run: Run) -> None:
         refuse("devices", processes, fix)
 
 
-def refuse(name: str, value, fix: str) -> None:
+def refuse(name: str, value: object, fix: str) -> None:
     """Raise ``ParameterError`` for an argument of a Trainer."""
     raise ParameterError(f"RLModule: Trainer({name}={shown(value)}) cannot train a run: {fix}")
 

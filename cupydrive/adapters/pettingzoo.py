@@ -3,9 +3,12 @@
 Agents are named ``GROUP_INDEX``, such as ``tagger_0``, in the order of the groups.
 """
 
+from __future__ import annotations
+
 import math
 from collections import deque
 from copy import deepcopy
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,6 +22,15 @@ from cupydrive.errors import ActionError, OrderError, RenderError, did_you_mean
 from cupydrive.executors.interop import as_numpy
 from cupydrive.inputs.arguments import checked_choice, checked_mapping, shown
 from cupydrive.inputs.names import NotCopied
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from numpy.typing import ArrayLike
+
+    from cupydrive.protocols import Array
+    from cupydrive.spec import EnvSpec, Group
 
 try:
     import pettingzoo
@@ -43,14 +55,17 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
         ParameterError: If an argument is wrong.
     """
 
-    def __init__(self, env, render_mode=None, *, device="cpu", **params):
+    def __init__(
+        self, env: str | Path | EnvSpec, render_mode: str | None = None, *, device: str = "cpu", **params: object
+    ) -> None:
         spec = envs.get(env)
         spec.require_known(params, ParallelEnv, one_copy("a ParallelEnv", "cupydrive.make(..., num_envs=...)"))
         if render_mode is not None:
             checked_choice("cupydrive", "render_mode", render_mode, ("rgb_array",))
             check_drawable(spec)
         self.env = cupydrive.make(spec, 1, device=device, validate=False, **params)
-        self.render_mode, self.agents = render_mode, []
+        self.render_mode = render_mode
+        self.agents: list[str] = []
         self.metadata = {
             "render_modes": ["rgb_array"] if spec.draw else [],
             "render_fps": spec.render_fps,
@@ -63,19 +78,21 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
         # Copies: each agent's space is seeded by itself.
         self.action_spaces = {agent: deepcopy(g.action_space) for agent, (g, _) in self._place.items()}
         self._actions = {g.name: np.zeros((1, g.count, g.heads), g.action_dtype) for g in self.env.groups}
-        self._past = deque(maxlen=spec.trail + 1)
+        self._past: deque[np.ndarray] = deque(maxlen=spec.trail + 1)
         size = sum(math.prod(f.shape) for f in spec.state(self.env.params))
         self.state_space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
 
-    def observation_space(self, agent):
+    def observation_space(self, agent: str) -> spaces.Space:
         """Return the agent's observation space, always the same object."""
         return self.observation_spaces[checked_choice("cupydrive", "agent", agent, self.observation_spaces)]
 
-    def action_space(self, agent):
+    def action_space(self, agent: str) -> spaces.Space:
         """Return the agent's action space, always the same object."""
         return self.action_spaces[checked_choice("cupydrive", "agent", agent, self.action_spaces)]
 
-    def reset(self, seed=None, options=None):
+    def reset(
+        self, seed: int | None = None, options: dict | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, dict]]:
         """Begin a new episode and return ``(observations, infos)`` by agent.
 
         Args:
@@ -92,7 +109,7 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
         self._past.clear()
         return self._rows(self.env.batch.current_obs), self._infos(self.env.step_results[4])
 
-    def step(self, actions):
+    def step(self, actions: Mapping[str, ArrayLike | torch.Tensor]) -> tuple[dict, dict, dict, dict, dict]:
         """Step; return ``(observations, rewards, terminations, truncations, infos)`` of the agents that were in the game.
 
         Args:
@@ -119,10 +136,10 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
         self.agents = [agent for agent in live if not (gone[agent] or truncations[agent])]
         return observations, {agent: float(value) for agent, value in rewards.items()}, gone, truncations, infos
 
-    def _of(self, agents):
+    def _of(self, agents: Iterable[str]) -> Iterator[tuple[str, tuple[Group, int]]]:
         return ((agent, self._place[agent]) for agent in agents)
 
-    def _tensors(self, actions):
+    def _tensors(self, actions: Mapping[str, ArrayLike | torch.Tensor]) -> torch.Tensor | dict[str, torch.Tensor]:
         """Return actions by agent as the tensors that the environment takes."""
         actions = checked_mapping(self.env.spec.name, "actions", actions, ActionError)
         for agent in actions:
@@ -149,15 +166,15 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
             tensors[g.name] = array.reshape(shape).to(self.env.device)
         return tensors if len(tensors) > 1 else next(iter(tensors.values()))
 
-    def _rows(self, arrays):
+    def _rows(self, arrays: Mapping[str, Array]) -> dict[str, np.ndarray]:
         """Return NumPy rows of the live agents from arrays (1, C, ...) by group."""
         arrays = {name: self.env.batch.executor.get(array)[0] for name, array in arrays.items()}
         return {agent: arrays[g.name][i] for agent, (g, i) in self._of(self.agents)}
 
-    def _infos(self, info):
+    def _infos(self, info: dict) -> dict[str, dict]:
         """Return each live agent's dictionary."""
         masks = {name: array[0].cpu().numpy().astype(np.int8) for name, array in info.get("action_mask", {}).items()}
-        infos = {}
+        infos: dict[str, dict] = {}
         for agent, (g, i) in self._of(self.agents):
             if not g.mask:
                 infos[agent] = {}
@@ -168,12 +185,12 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
             infos[agent] = {"action_mask": heads[0] if g.heads == 1 else heads}
         return infos
 
-    def state(self):
+    def state(self) -> np.ndarray:
         """Return ``struct State`` of the environment as float32 numbers in one row, of ``state_space``."""
         kept = self.env.batch.first_states(1)["states"]
         return np.concatenate([kept[name].ravel().astype(np.float32) for name in kept.dtype.names])
 
-    def render(self):
+    def render(self) -> np.ndarray:
         """Return a frame (height, width, 3) uint8; trails show the frames since the episode began.
 
         Raises:
@@ -185,12 +202,12 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
         self._past.append(shown["states"][0])
         return picture(self.env.spec, self.env.params, np.stack(self._past), int(shown["elapsed"][0]))
 
-    def close(self):
+    def close(self) -> None:
         """Give the memory back; closing twice is allowed."""
         if self.env is not None and not self.env._closed:
             self.env.close()
 
 
-def parallel_env(env, **options):
+def parallel_env(env: str | Path | EnvSpec, **options: Any) -> ParallelEnv:
     """Return a ``ParallelEnv``: the name that PettingZoo's environments have for theirs."""
     return ParallelEnv(env, **options)

@@ -3,7 +3,11 @@
 Its algorithms work in NumPy on the host, so that they, not the environment, set the pace.
 """
 
+from __future__ import annotations
+
 import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -14,10 +18,17 @@ from cupydrive.errors import ParameterError
 from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.names import NotCopied
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cupydrive.spec import EnvSpec
+
 try:
     from stable_baselines3.common.vec_env import VecEnv as BaseVecEnv
 except ImportError as missing:
     raise ImportError("cupydrive.stable_baselines3 needs Stable-Baselines3: pip install stable-baselines3") from missing
+
+Indices: TypeAlias = int | Iterable[int] | None  # as of SB3
 
 
 class VecEnv(NotCopied, BaseVecEnv):
@@ -35,19 +46,20 @@ class VecEnv(NotCopied, BaseVecEnv):
 
     instead = NotCopied.instead.replace("unwrapped.env", "unwrapped.env.env")
 
-    def __init__(self, env, num_envs=1, **options):
+    def __init__(self, env: str | Path | EnvSpec, num_envs: int | str = 1, **options: Any) -> None:
         for name in {"arrays", "autoreset_mode"} & options.keys():
             raise ParameterError(f"VecEnv: got {name} = {shown(options[name])}, expected SB3's own; leave {name} out")
         self.env = VectorEnv(env, num_envs, **options)
-        self._actions, self._start = None, time.perf_counter()
+        self._actions: np.ndarray | None = None
+        self._start = time.perf_counter()
         super().__init__(self.env.num_envs, self.env.single_observation_space, self.env.single_action_space)
 
-    def seed(self, seed=None):
+    def seed(self, seed: int | None = None) -> list[int | None]:
         """Keep the seed for the next ``reset``; environments differ by their own random streams."""
         self._seeds = [checked_seed(seed)] * self.num_envs
         return self._seeds
 
-    def reset(self):
+    def reset(self) -> np.ndarray:
         """Begin new episodes and return observations (N, D).
 
         ``set_options`` takes ``{"state": {field: value}}``, the state to start from, for all environments, or a list of one
@@ -72,18 +84,19 @@ class VecEnv(NotCopied, BaseVecEnv):
         self._reset_seeds()
         return obs
 
-    def _infos(self, info):
+    def _infos(self, info: Mapping) -> list[dict]:
         """Return a dictionary for each environment, with its action mask if there is one."""
         masks = info.get("action_mask", ())
         return [{"action_mask": mask} for mask in masks] or [{} for _ in range(self.num_envs)]
 
-    def step_async(self, actions):
+    def step_async(self, actions: np.ndarray) -> None:
         """Keep the actions for ``step_wait``."""
         self._actions = actions
 
-    def step_wait(self):
+    def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict]]:
         """Step; return ``(observations, rewards, dones, infos)``, the last a list of N dictionaries."""
-        obs, reward, terminated, truncated, info = self.env.step(self._actions)
+        info: dict
+        obs, reward, terminated, truncated, info = self.env.step(self._actions)  # type: ignore[assignment]
         done, infos = terminated | truncated, self._infos(info)
         if done.any():
             log = self.env.env.step_results[4]["episode"]
@@ -97,21 +110,21 @@ class VecEnv(NotCopied, BaseVecEnv):
                 }
         return obs, reward.astype(np.float32), done, infos
 
-    def get_images(self):
+    def get_images(self) -> tuple[np.ndarray, ...]:
         """Return N frames (height, width, 3) uint8."""
         return self.env.render()
 
-    def close(self):
+    def close(self) -> None:
         """Give the memory back."""
         self.env.close()
 
     # What SB3 asks of each environment by itself: here all are one object.
 
-    def get_attr(self, attr_name, indices=None):
+    def get_attr(self, attr_name: str, indices: Indices = None) -> list:
         """Return the attribute of the vector environment once for each of ``indices``."""
         return [getattr(self.env, attr_name)] * len(self._get_indices(indices))
 
-    def set_attr(self, attr_name, value, indices=None):
+    def set_attr(self, attr_name: str, value: object, indices: Indices = None) -> None:
         """Set an attribute of the vector environment, which all environments share.
 
         Raises:
@@ -120,17 +133,19 @@ class VecEnv(NotCopied, BaseVecEnv):
         self._check_all("set_attr()", indices)
         self.env.set_attr(attr_name, [value] * self.num_envs)
 
-    def env_method(self, method_name, *method_args, indices=None, **method_kwargs):
+    def env_method(
+        self, method_name: str, *method_args: object, indices: Indices = None, **method_kwargs: object
+    ) -> list:
         """Call a method of the vector environment; return its result once for each environment, or what it has for each."""
         if method_name not in EACH:
             self._check_all("env_method()", indices)
         results = self.env.call(method_name, *method_args, **method_kwargs)
         return [results[i] for i in self._get_indices(indices)]
 
-    def env_is_wrapped(self, wrapper_class, indices=None):
+    def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
         """Return False for each of ``indices``: wrappers of single environments do not apply."""
         return [False] * len(self._get_indices(indices))
 
-    def _check_all(self, call, indices):
+    def _check_all(self, call: str, indices: Indices) -> None:
         if indices is not None and len(set(self._get_indices(indices))) != self.num_envs:
             raise NotImplementedError(f"{call} for some environments alone: they are one object; leave indices out")

@@ -6,6 +6,7 @@ Also what they share with kernels written in Python, and what a device has been 
 import ctypes
 import sys
 from functools import lru_cache
+from typing import Any
 
 from cupydrive.errors import DeviceError
 from cupydrive.inputs.arguments import checked_choice
@@ -72,12 +73,12 @@ def choose(device: object = "auto") -> tuple[str, str]:
     return "cpu", f"device: cpu, because {problem}"
 
 
-def executor(device: str, **options: object) -> Executor:
+def executor(device: str, **options: Any) -> Executor:
     """Return the executor of ``"cuda"`` or ``"cpu"``."""
     if device == "cuda":
         from cupydrive.executors.cuda import CudaExecutor
 
-        return CudaExecutor(**options)
+        return CudaExecutor(**options)  # type: ignore[return-value]
     from cupydrive.executors.host import HostExecutor
 
     return HostExecutor(**options)

@@ -12,7 +12,7 @@ from cupydrive.inputs.locks import lock
 from cupydrive.protocols import Executor
 
 WORKERS = 16  # at most: a compiler takes up to 300 MB
-_begun = (
+_begun: set[tuple[str, str]] = (
     set()
 )  # what this process has begun to build: later it is in the cache, or its error comes to whoever builds it
 
@@ -35,7 +35,7 @@ def alone(folder: Path, key: str) -> Iterator[None]:
 
 def usable_cores() -> int:
     """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def compilers() -> int:
@@ -48,8 +48,8 @@ def build_ahead(work: list[tuple[Executor, Unit]]) -> None:
 
     Whoever builds one of them later waits for it and finds it in the cache. What cannot be built is an error only then.
     """
-    new = {(executor.name, unit.text): (executor, unit) for executor, unit in work}
-    new = [new[key] for key in new.keys() - _begun]
+    asked = {(executor.name, unit.text): (executor, unit) for executor, unit in work}
+    new = [asked[key] for key in asked.keys() - _begun]
     _begun.update((executor.name, unit.text) for executor, unit in new)
     if new:
         pool = ThreadPoolExecutor(compilers(), thread_name_prefix="cupydrive-build")

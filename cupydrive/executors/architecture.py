@@ -4,8 +4,11 @@ CuPy names the architecture for NVRTC without the letter that allows them, and N
 are compiled here, by CuPy's NVRTC, and kept beside the CPU's libraries.
 """
 
+from __future__ import annotations
+
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import cupy
 from cupy.cuda import nvrtc
@@ -14,8 +17,11 @@ from cupydrive.executors.ahead import alone
 from cupydrive.executors.cache import cache_folder, find_library, keep_library
 from cupydrive.executors.nvrtc import ADDED
 
+if TYPE_CHECKING:
+    from cupydrive.codegen.source import Unit
 
-def load(unit, options, capability):
+
+def load(unit: Unit, options: tuple[str, ...], capability: str) -> cupy.RawModule:
     """Return the ``cupy.RawModule`` of ``unit`` for GPUs of a compute capability, such as ``"90"``, from the cache or compiled.
 
     Raises:
@@ -28,7 +34,7 @@ def load(unit, options, capability):
     return cupy.RawModule(path=str(path))
 
 
-def compiled(unit, options):
+def compiled(unit: Unit, options: tuple[str, ...]) -> bytes:
     """Return the machine code of ``unit`` by NVRTC."""
     program = nvrtc.createProgram(unit.text, f"{unit.name}.cu", (), ())
     try:
@@ -41,7 +47,7 @@ def compiled(unit, options):
         nvrtc.destroyProgram(program)
 
 
-def _keep(unit, key, code):
+def _keep(unit: Unit, key: bytes, code: bytes) -> Path:
     """Return the path of machine code in the cache: written in a folder of its own first, so that readers see all of it."""
     with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="build-") as folder:
         library = Path(folder, "unit.so")

@@ -1,17 +1,18 @@
 """Arrays that kernels only read: one copy on each device, however many environments and batches share it."""
 
+from collections.abc import Hashable
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from cupydrive.errors import MemoryLimitError
 from cupydrive.executors.modes import EXCLUSIVE
-from cupydrive.protocols import Executor
+from cupydrive.protocols import Array, Executor
 
-_copies = WeakValueDictionary()  # by device and hash
+_copies: WeakValueDictionary = WeakValueDictionary()  # by device and hash
 
 
-def one_copy(executor: Executor, array: np.ndarray, key: object) -> object:
+def one_copy(executor: Executor, array: np.ndarray, key: Hashable) -> Array:
     """Return the copy of a NumPy array on the device of ``executor``: the one that there is, or a new one.
 
     Args:

@@ -1,8 +1,12 @@
 """Runs kernels on a GPU: CuPy's RawModule, compiled by NVRTC and kept in CuPy's disk cache."""
 
+from __future__ import annotations
+
 import math
 import os
 from dataclasses import replace
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import cupy
 import numpy as np
@@ -18,6 +22,15 @@ from cupydrive.executors.constants import one_copy
 from cupydrive.executors.modes import EXCLUSIVE
 from cupydrive.executors.noted import note, packed
 from cupydrive.executors.nvrtc import OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import ArrayLike, DTypeLike
+
+    from cupydrive.codegen.source import Unit
+    from cupydrive.protocols import EnvParams, Program
+    from cupydrive.spec import EnvSpec
 
 # CuPy keeps its kernels in the home folder, and makes a folder "~" where there is none.
 if not os.access(os.path.expanduser("~"), os.W_OK):
@@ -35,7 +48,7 @@ REGISTER_BYTES = 256  # of one environment's observations: more would not stay i
 SIDE_BYTES = 768  # of one environment's observations: more would leave a processor too few warps
 
 
-def torch_device():
+def torch_device() -> cupy.cuda.Device:
     """Return torch's current device as CuPy's, and make it CuPy's current one.
 
     Processes of one machine choose their GPU by ``torch.cuda.set_device``, and the two libraries must work on the same one.
@@ -55,11 +68,11 @@ class CudaExecutor:
     """
 
     name = "cuda"
-    xp = cupy
+    xp: ModuleType = cupy
     max_team = 1024
     tries = False
 
-    def __init__(self, share=1):
+    def __init__(self, share: int = 1) -> None:
         self.device = torch_device()
         attributes = self.device.attributes
         self.shared_bytes = attributes["MaxSharedMemoryPerBlockOptin"]
@@ -69,7 +82,7 @@ class CudaExecutor:
         self.processor_shared_bytes = attributes["MaxSharedMemoryPerMultiprocessor"]
         self.overlaps = overlap.available(self.device)
 
-    def layout(self, spec, params, num_envs=1_000_000):
+    def layout(self, spec: EnvSpec, params: EnvParams, num_envs: int = 1_000_000) -> Layout:
         """Return the layout measured to be fast for this number of agents and environments."""
         groups = spec.groups(params)
         agents, obs_bytes = sum(g.count for g in groups), sum(4 * g.count * g.obs_dim for g in groups)
@@ -82,7 +95,7 @@ class CudaExecutor:
         blocks = self.processor_shared_bytes // (layout.near_bytes(spec, params) + BLOCK_BYTES)
         return layout if blocks * layout.team >= BUSY_THREADS else replace(layout, rows_near=False)
 
-    def load(self, spec, params, layout=None):
+    def load(self, spec: EnvSpec, params: EnvParams, layout: Layout | None = None) -> Program:
         """Return the compiled ``CudaProgram``, or the program that the environment brings.
 
         Keeps less in shared memory if the kernel's own ``Shared`` is too large.
@@ -106,17 +119,17 @@ class CudaExecutor:
                     f"this GPU has {self.shared_bytes}. Make it smaller"
                 )
 
-    def build(self, unit):
+    def build(self, unit: Unit) -> CudaProgram:
         """Return the compiled ``CudaProgram`` of any ``Unit``."""
         return CudaProgram(self, unit)
 
-    def resident_teams(self, program, kernel):
+    def resident_teams(self, program: CudaProgram, kernel: str) -> int:
         """Return how many blocks of a kernel find registers and shared memory at once; programs of one team a block alone."""
         registers = program.threads * program.kernels[kernel].num_regs
         near = self.processor_shared_bytes // (program.shared_bytes + BLOCK_BYTES)
         return self.processors * max(1, min(near, PROCESSOR_REGISTERS // registers))
 
-    def allocate(self, shape, dtype):
+    def allocate(self, shape: tuple[int, ...], dtype: DTypeLike) -> cupy.ndarray:
         """Return zeros of ``shape`` on the device; CuPy knows no structs, so those are bytes (*shape, itemsize).
 
         The memory is torch's: only then can a tensor of it be sent to another process.
@@ -134,50 +147,50 @@ class CudaExecutor:
         memory = cupy.cuda.UnownedMemory(owner.data_ptr(), owner.numel(), owner, self.device.id)
         return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
 
-    def constant(self, array, digest):
+    def constant(self, array: np.ndarray, digest: str) -> cupy.ndarray:
         """Return the one copy on this device of a read-only NumPy array, known by its hash, while somebody holds it."""
-        return one_copy(self, array, (self.device.id, digest))
+        return one_copy(self, array, (self.device.id, digest))  # type: ignore[arg-type]
 
-    def pointer(self, array):
+    def pointer(self, array: cupy.ndarray) -> int:
         """Return the device address of ``array``."""
         return array.data.ptr
 
-    def put(self, array, values):
+    def put(self, array: cupy.ndarray, values: ArrayLike) -> None:
         """Write ``values`` (NumPy) into ``array``."""
         values = np.asarray(values, order="C")  # np.ascontiguousarray would give a number a dimension
         if values.dtype.names:
             values = values.view(np.uint8).reshape(array.shape)
         array.set(values.astype(array.dtype, copy=False))
 
-    def get(self, array):
+    def get(self, array: cupy.ndarray) -> np.ndarray:
         """Return a NumPy copy of ``array``; waits for the device."""
         return array.get()
 
-    def synchronise(self):
+    def synchronise(self) -> None:
         """Return when all launches are done."""
         with EXCLUSIVE:
             self.device.synchronize()
 
-    def capturing(self):
+    def capturing(self) -> bool:
         """Return whether launches are written into a graph instead of run."""
         return cupy.cuda.get_current_stream().is_capturing()
 
-    def free_bytes(self):
+    def free_bytes(self) -> int:
         """Return the bytes of device memory that are free, CuPy's and torch's idle pools counted."""
         import torch
 
         idle = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         return int(self.device.mem_info[0] + cupy.get_default_memory_pool().free_bytes() + idle)
 
-    def describe(self):
+    def describe(self) -> str:
         """Return one line about this device."""
         return cupy.cuda.runtime.getDeviceProperties(self.device.id)["name"].decode()
 
 
-_loaded = {}  # by device and text: thousands of runs have the same programs
+_loaded: dict[tuple[int, str], cupy.RawModule] = {}  # by device and text: thousands of runs have the same programs
 
 
-def loaded(unit, device):
+def loaded(unit: Unit, device: cupy.cuda.Device) -> cupy.RawModule:
     """Return the compiled module of ``unit`` on ``device``: from this process, from the cache, or from NVRTC."""
     key = device.id, unit.text
     if key not in _loaded:
@@ -194,7 +207,7 @@ def loaded(unit, device):
 class CudaProgram:
     """One compiled unit."""
 
-    def __init__(self, executor, unit):
+    def __init__(self, executor: CudaExecutor, unit: Unit) -> None:
         self.executor, self.unit, self.layout, self.prints = executor, unit, unit.layout, unit.prints
         self.device = executor.device
         try:
@@ -213,27 +226,31 @@ class CudaProgram:
             {name: kernel.kernel.ptr for name, kernel in self.kernels.items()} if executor.overlaps else None
         )
 
-    def _constant(self, name):
+    def _constant(self, name: str) -> int:
         """Return an int that the unit defines."""
         return int(cupy.ndarray((), np.int32, self.module.get_global(name)).get())
 
-    def launch(self, kernel, call, count, work=0):
+    def launch(self, kernel: str, call: np.ndarray, count: int, work: int = 0) -> None:
         """Queue ``kernel`` for [0, ``count``) on ``call`` in CuPy's current stream."""
         if not note(self, kernel, call, count, work):
             self._queue(kernel, call, count, 1)
 
-    def joined_unit(self):
+    def joined_unit(self) -> Unit:
         """Return the ``Unit`` of what ``join`` launches, whose kernels read their arguments from the device's memory."""
         return self.unit.of_members()
 
-    def join(self, kernel, calls, count, work=0):
+    def join(self, kernel: str, calls: np.ndarray, count: int, work: int = 0) -> Callable[[], None]:
         """Return a function that queues ``kernel`` for [0, ``count``) on each of ``calls`` (M,), a row of blocks for each."""
         program = CudaProgram(self.executor, self.joined_unit())
         kept = cupy.asarray(packed(kernel, calls, program._constant(f"{kernel}_bytes")))
         address = np.array(kept.data.ptr, np.uint64)
-        return lambda kept=kept: program._queue(kernel, address, count, len(calls))
 
-    def _queue(self, kernel, argument, count, members):
+        def queue(kept: cupy.ndarray = kept) -> None:
+            program._queue(kernel, address, count, len(calls))
+
+        return queue
+
+    def _queue(self, kernel: str, argument: np.ndarray, count: int, members: int) -> None:
         blocks = -(-count // self.layout.block_envs), members
         try:
             if self.functions is not None:
@@ -253,7 +270,7 @@ class CudaProgram:
             ) from None
 
 
-def default_layout(agents, obs_bytes, num_envs, processors):
+def default_layout(agents: int, obs_bytes: int, num_envs: int, processors: int) -> Layout:
     """Return the layout for a number of agents and environments on a GPU of ``processors`` multiprocessors.
 
     Measured on an H200: see ``cupydrive bench``. One thread steps few agents fastest, with all they need in registers:

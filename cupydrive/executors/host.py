@@ -1,5 +1,7 @@
 """Runs kernels on the CPU: compiled by the machine's C++ compiler, loaded by ctypes, environments shared among threads."""
 
+from __future__ import annotations
+
 import ctypes
 import hashlib
 import os
@@ -14,13 +16,23 @@ from functools import lru_cache, reduce
 from itertools import pairwise
 from operator import or_
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import ArrayLike, DTypeLike
+
+    from cupydrive.protocols import EnvParams, Program
+    from cupydrive.spec import EnvSpec
 
 try:
     import resource
 except ImportError:  # Windows
-    resource = None
+    resource = None  # type: ignore[assignment]
 
 from cupydrive.codegen.diagnostics import GNU_WARNINGS
 from cupydrive.codegen.layout import Layout, Observations
@@ -62,7 +74,7 @@ OBS_BYTES = 64 * 1024  # of it, for observations: larger ones are stored sooner 
 SMALL_LAUNCH = 20_000  # elements of work below which waking a second thread costs more than it saves
 MOST_THREADS = 1024  # that CUPYDRIVE_THREADS may ask for
 LEVELS = ("0", "1", "2", "3")  # of optimisation, that CUPYDRIVE_OPTIMIZE may ask for
-_loaded = {}
+_loaded: dict[str, ctypes.CDLL] = {}
 
 
 class HostExecutor:
@@ -83,10 +95,18 @@ class HostExecutor:
     """
 
     name = "cpu"
-    xp = np
+    xp: ModuleType = np
     team_bytes = TEAM_BYTES
 
-    def __init__(self, threads=None, debug=False, count=False, team_threads=0, flags=(), share=1):
+    def __init__(
+        self,
+        threads: int | None = None,
+        debug: bool = False,
+        count: bool = False,
+        team_threads: int = 0,
+        flags: tuple[str, ...] = (),
+        share: int = 1,
+    ) -> None:
         if debug and (count or team_threads):
             other = f"team_threads={team_threads}" if team_threads else "count=True"
             raise DeviceError(f"a build has debug=True or {other}, not both; make one HostExecutor for each")
@@ -110,7 +130,7 @@ class HostExecutor:
             self.threads = 1
         self.processors = max(1, self.threads // share)
 
-    def layout(self, spec, params, num_envs=1):
+    def layout(self, spec: EnvSpec, params: EnvParams, num_envs: int = 1) -> Layout:
         """Return the layout for this environment: a team of one, state and rows on the stack if they fit."""
         observed = 4 * sum(g.count * g.obs_dim for g in spec.groups(params))
         way = Observations.SHARED if observed <= OBS_BYTES else Observations.DIRECT
@@ -119,13 +139,13 @@ class HostExecutor:
         far = replace(layout, team=2).near_bytes(spec, params) > FRAME_BYTES // 2
         return replace(layout, state_near=False, rows_near=False) if far else layout
 
-    def load(self, spec, params, layout=None):
+    def load(self, spec: EnvSpec, params: EnvParams, layout: Layout | None = None) -> Program:
         """Return the compiled ``HostProgram``, or the program that the environment brings."""
         if spec.own_program is not None:
             return spec.own_program(self, spec, params)
         return self.build(assemble(spec, params, layout or self.layout(spec, params)))
 
-    def build(self, unit):
+    def build(self, unit: Unit) -> HostProgram:
         """Return the compiled ``HostProgram`` of any ``Unit``; one made for a larger team would do a part of the work."""
         if unit.layout.team > self.max_team:
             raise DeviceError(
@@ -134,15 +154,15 @@ class HostExecutor:
             )
         return HostProgram(self, unit)
 
-    def resident_teams(self, program, kernel):
+    def resident_teams(self, program: Program, kernel: str) -> int:
         """Return how many teams of a kernel work at once: one in each thread."""
         return self.processors
 
-    def fuses(self):
+    def fuses(self) -> bool:
         """Return whether the CPU multiplies and adds in one instruction; a library's function takes a hundred times as long."""
         return bool(build(assemble_file("tools/fused"), self.flags).fused())
 
-    def allocate(self, shape, dtype):
+    def allocate(self, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
         """Return zeros of ``shape``, aligned to 64 bytes."""
         dtype = np.dtype(dtype)
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
@@ -150,30 +170,30 @@ class HostExecutor:
         start = -raw.ctypes.data % 64
         return raw[start : start + size].view(dtype).reshape(shape)
 
-    def constant(self, array, digest):
+    def constant(self, array: np.ndarray, digest: str) -> np.ndarray:
         """Return the one copy on this device of a read-only NumPy array, known by its hash, while somebody holds it."""
         return one_copy(self, array, digest)
 
-    def pointer(self, array):
+    def pointer(self, array: np.ndarray) -> int:
         """Return the address of ``array``."""
         return array.ctypes.data
 
-    def put(self, array, values):
+    def put(self, array: np.ndarray, values: ArrayLike) -> None:
         """Write ``values`` (NumPy) into ``array``."""
         array[...] = values
 
-    def get(self, array):
+    def get(self, array: np.ndarray) -> np.ndarray:
         """Return a NumPy copy of ``array``."""
         return np.array(array)
 
-    def synchronise(self):
+    def synchronise(self) -> None:
         """Return when all launches are done: at once."""
 
-    def capturing(self):
+    def capturing(self) -> bool:
         """Return whether launches are written into a graph instead of run: never here."""
         return False
 
-    def free_bytes(self):
+    def free_bytes(self) -> int:
         """Return the bytes of memory that are free."""
         try:
             with open("/proc/meminfo", encoding="utf-8") as lines:
@@ -182,7 +202,7 @@ class HostExecutor:
             available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return available
 
-    def describe(self):
+    def describe(self) -> str:
         """Return one line about this device."""
         return f"{processor_name()}, {self.threads} thread{'s' * (self.threads > 1)}"
 
@@ -213,7 +233,7 @@ def usual_level() -> str:
 class TeamFault(KernelFault):
     """The members of a team of threads break a rule of ``docs/dialect.md``: ``rule`` is ``"syncs"`` or ``"races"``."""
 
-    def __init__(self, words, rule):
+    def __init__(self, words: str, rule: str) -> None:
         super().__init__(words)
         self.rule = rule
 
@@ -221,35 +241,38 @@ class TeamFault(KernelFault):
 class HostProgram:
     """One compiled unit."""
 
-    def __init__(self, executor, unit):
+    def __init__(self, executor: HostExecutor, unit: Unit) -> None:
         self.executor, self.unit, self.prints = executor, unit, unit.prints
         self.library = build(unit, executor.flags)
         self.cache_bytes = self.library.cache_bytes()
         self.functions = {name: getattr(self.library, name) for name in unit.kernels}
 
-    def launch(self, kernel, call, count, work=0):
+    def launch(self, kernel: str, call: np.ndarray, count: int, work: int = 0) -> None:
         """Run ``kernel`` for [0, ``count``) on ``call``; ``work`` (elements) says whether threads pay. Returns when done."""
         if note(self, kernel, call, count, work):
             return
         function, address = self.functions[kernel], ctypes.c_void_p(call.ctypes.data)
         self._share(lambda begin, end: function(address, begin, end), kernel, count, work)
 
-    def joined_unit(self):
+    def joined_unit(self) -> Unit:
         """Return the ``Unit`` of what ``join`` launches: this one."""
         return self.unit
 
-    def join(self, kernel, calls, count, work=0):
+    def join(self, kernel: str, calls: np.ndarray, count: int, work: int = 0) -> Callable[[], None]:
         """Return a function that runs ``kernel`` for [0, ``count``) on each of ``calls`` (M,)."""
         function, members = getattr(self.library, f"{kernel}_of_members"), len(calls)
         kept = packed(kernel, calls, getattr(self.library, f"{kernel}_bytes")())
         address, each = ctypes.c_void_p(kept.ctypes.data), ctypes.c_int64(count)
 
-        def call(begin, end):
+        def call(begin: int, end: int) -> int:
             return function(address, each, ctypes.c_int64(begin), ctypes.c_int64(end))
 
-        return lambda kept=kept: self._share(call, kernel, count * members, work * members)
+        def share(kept: np.ndarray = kept) -> None:
+            self._share(call, kernel, count * members, work * members)
 
-    def _share(self, run, kernel, count, work):
+        return share
+
+    def _share(self, run: Callable[[int, int], int], kernel: str, count: int, work: int) -> None:
         """Call ``run`` for ranges that make up [0, ``count``), in as many threads as pay."""
         threads = 1 if work < SMALL_LAUNCH else min(self.executor.threads, count)
         if threads == 1:
@@ -261,6 +284,7 @@ class HostProgram:
         code = reduce(or_, codes)
         if code & FAULTY:
             fault = last_fault(self.library)
+            assert fault is not None  # by the bit
             raise TeamFault(str(fault), "races") if fault.limit == RACE else KernelFault(str(fault))
         if code & UNEVEN:
             raise TeamFault(
@@ -274,13 +298,13 @@ class HostProgram:
             )
 
     @property
-    def operations(self):
+    def operations(self) -> int:
         """Float operations so far, of all programs of the same kernel, if the executor counts them."""
         return ctypes.c_uint64.in_dll(self.library, "operations").value
 
 
 @lru_cache(maxsize=8)
-def _pool(workers, process=None):
+def _pool(workers: int, process: int | None = None) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers, thread_name_prefix="cupydrive")
 
 

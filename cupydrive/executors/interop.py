@@ -1,10 +1,13 @@
 """Bridges between CuPy, NumPy and torch: views of the same memory through DLPack, and one stream for both libraries."""
 
+from __future__ import annotations
+
 import ctypes
 import threading
 import weakref
 from collections.abc import Callable
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,8 +17,15 @@ from cupydrive.executors.modes import EXCLUSIVE
 from cupydrive.inputs.arguments import checked_array, shown
 from cupydrive.spec import Group
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
-def as_torch(array, moved: list | None = None) -> torch.Tensor:
+    import cupy
+
+    from cupydrive.protocols import Array
+
+
+def as_torch(array: Array, moved: list | None = None) -> torch.Tensor:
     """Return a torch tensor that is the memory of ``array`` (NumPy or CuPy): same pointer, nothing copied.
 
     Args:
@@ -43,7 +53,7 @@ def torch_dtype(dtype: np.dtype) -> torch.dtype:
     return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
-def as_numpy(where, name, value, error=ParameterError):
+def as_numpy(where: str, name: str, value: object, error: type[Exception] = ParameterError) -> np.ndarray:
     """Return an argument as a NumPy array of bools, ints or floats: a tensor on any device, or what ``checked_array`` takes.
 
     Raises:
@@ -92,7 +102,7 @@ class Views(dict):
 
     __slots__ = ("called",)
 
-    def __init__(self, called: str, views: dict):
+    def __init__(self, called: str, views: dict) -> None:
         super().__init__(views)
         self.called = called
 
@@ -103,13 +113,13 @@ class Views(dict):
     def _refuse(self, *_: object, **__: object) -> None:
         raise ParameterError(f"{self.called} keeps its views: write into them, as in {self.called}[NAME][:] = ...")
 
-    __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+    __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type, tuple]:
         return dict, (dict(self),)
 
 
-def member(records, dtype, name):
+def member(records: Array, dtype: np.dtype, name: str) -> Array:
     """Return a strided view of one member of an array of structs.
 
     Args:
@@ -124,26 +134,32 @@ def member(records, dtype, name):
         return records[name]
     import cupy
 
-    inner, offset = dtype.fields[name][:2]
+    inner, offset = dtype[name], dtype.fields[name][1]  # type: ignore[index]
     base, shape = inner.subdtype if inner.subdtype else (inner, ())
     strides = [dtype.itemsize, *(base.itemsize * int(np.prod(shape[k + 1 :])) for k in range(len(shape)))]
     return cupy.ndarray((records.shape[0], *shape), base, records.data + offset, strides=tuple(strides))
 
 
-def make_call(ints, tensors, longs=None, floats=None, structs=None):
+def make_call(
+    ints: Mapping[str, int],
+    tensors: Mapping[str, torch.Tensor | None],
+    longs: Mapping[str, int] | None = None,
+    floats: Mapping[str, float] | None = None,
+    structs: Mapping[str, np.ndarray] | None = None,
+) -> np.ndarray:
     """Return a kernel's argument, a structured scalar.
 
     First come other structured scalars, then int32, float32, int64 and pointers (None: null), each in order.
     """
     kinds = (("i4", ints), ("f4", floats or {}), ("i8", longs or {}), ("u8", tensors))
-    dtype = [(name, struct.dtype) for name, struct in (structs or {}).items()]
+    dtype: list[tuple[str, np.dtype | str]] = [(name, struct.dtype) for name, struct in (structs or {}).items()]
     dtype += [(name, kind) for kind, members in kinds for name in members]
     numbers = [value for _, members in kinds[:3] for value in members.values()]
     values = [*(structs or {}).values(), *numbers, *(0 if t is None else t.data_ptr() for t in tensors.values())]
     return np.array(tuple(values), np.dtype(dtype, align=True))
 
 
-def capture(call, restore, warm_up=2):
+def capture(call: Callable[[], object], restore: Callable[[], object], warm_up: int = 2) -> torch.cuda.CUDAGraph:
     """Return a CUDA graph of ``call()``: kernels of torch and CuPy, replayed without the host.
 
     Args:
@@ -170,10 +186,10 @@ def capture(call, restore, warm_up=2):
         return graph
 
 
-_streams = {}
+_streams: dict[tuple[int, int], cupy.cuda.Stream] = {}
 
 
-def torch_stream():
+def torch_stream() -> cupy.cuda.Stream:
     """Return torch's current CUDA stream as a CuPy stream, so that kernels and torch operations keep their order."""
     import cupy
 
@@ -187,7 +203,7 @@ def torch_stream():
 _sides = threading.local()  # a stream that another thread captures takes no launches
 
 
-def side_by_side(calls):
+def side_by_side(calls: Sequence[Callable[[], object]]) -> None:
     """Call each of ``calls`` with a CUDA stream of its own for launches of torch and CuPy: the GPU may run them at once.
 
     All begin after what is in torch's current stream, which then waits for all of them.
@@ -209,7 +225,7 @@ def side_by_side(calls):
 
 
 @lru_cache(maxsize=4096)
-def native_at(device, address, shape, dtype):
+def native_at(device: str, address: int, shape: tuple[int, ...], dtype: np.dtype) -> Array:
     """Return a NumPy or CuPy view of memory at an address; the caller keeps that memory alive."""
     size = max(1, int(np.prod(shape)) * dtype.itemsize)
     if device == "cpu":
@@ -222,16 +238,16 @@ def native_at(device, address, shape, dtype):
 
 
 @lru_cache(maxsize=4096)
-def torch_at(device, address, shape, dtype):
+def torch_at(device: str, address: int, shape: tuple[int, ...], dtype: np.dtype) -> torch.Tensor:
     """Return a torch view of memory at an address."""
     return as_torch(native_at(device, address, shape, dtype))
 
 
 @lru_cache(maxsize=256)
-def members_at(device, address, count, dtype):
+def members_at(device: str, address: int, count: int, dtype: np.dtype) -> dict[str, torch.Tensor]:
     """Return torch views of the members of ``count`` structs at an address."""
     if device == "cpu":
         records = native_at(device, address, (count,), dtype)
     else:
         records = native_at(device, address, (count, dtype.itemsize), np.dtype(np.uint8))
-    return {name: as_torch(member(records, dtype, name)) for name in dtype.names}
+    return {name: as_torch(member(records, dtype, name)) for name in dtype.names or ()}

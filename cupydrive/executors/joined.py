@@ -5,8 +5,12 @@ that all later iterations share. Where several runs have noted the same kernels 
 of these once for all of them. A member computes what it would compute alone, and launches do not grow with members.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from torch.overrides import TorchFunctionMode
@@ -14,8 +18,11 @@ from torch.overrides import TorchFunctionMode
 from cupydrive.errors import CupydriveError
 from cupydrive.executors.ahead import build_ahead
 from cupydrive.executors.interop import side_by_side, torch_stream
-from cupydrive.executors.noted import Launch, begin_notes, end_notes
+from cupydrive.executors.noted import Launch, MemberProgram, begin_notes, end_notes
 from cupydrive.protocols import Executor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # What of torch only looks at memory, an attribute (__get__) say, or decides whether gradients are followed.
 VIEWS = {
@@ -31,7 +38,9 @@ class NotJoinedError(CupydriveError):
 class OnlyViews(TorchFunctionMode):
     """Refuses whatever of torch does more than look at memory."""
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(
+        self, func: Callable, types: Sequence[type], args: tuple = (), kwargs: dict | None = None
+    ) -> object:
         """Look at memory, refuse anything else."""
         if func.__name__ not in VIEWS:
             raise NotJoinedError(f"torch computes {func.__name__} in each iteration")
@@ -45,7 +54,7 @@ def recorded() -> Iterator[list]:
     Raises:
         NotJoinedError: If torch computes anything meanwhile, which would happen at once and once only.
     """
-    noted = []
+    noted: list = []
     begun = begin_notes(noted)
     try:
         with OnlyViews():
@@ -64,7 +73,7 @@ def kind(noted: list) -> tuple:
 
 def programs(noted: list) -> list:
     """Return the programs of a recording, each once."""
-    found = {}
+    found: dict[str, MemberProgram] = {}
     for each in noted:
         inner = [each.program] if isinstance(each, Launch) else [p for own in each.lists for p in programs(own)]
         found |= {program.unit.text: program for program in inner}
@@ -80,8 +89,8 @@ def join(recordings: list[list]) -> list[Callable]:
             calls = np.stack([each.call for each in members])
             steps.append(first.program.join(first.kernel, calls, first.count, first.work))
         else:
-            sides = [join(own) for own in zip(*(each.lists for each in members), strict=True)]
-            steps.append(lambda sides=sides: side_by_side([lambda side=side: run_all(side) for side in sides]))
+            sides = [join(list(own)) for own in zip(*(each.lists for each in members), strict=True)]
+            steps.append(partial(side_by_side, [partial(run_all, side) for side in sides]))
     return steps
 
 
@@ -100,7 +109,7 @@ class Joined:
         owners: Of the memory that launches point to: it stays as long as they may be launched.
     """
 
-    def __init__(self, recordings: list[list], executor: Executor, owners: object):
+    def __init__(self, recordings: list[list], executor: Executor, owners: object) -> None:
         self.owners = owners
         build_ahead([(executor, program.joined_unit()) for program in programs(recordings[0])])
         self.steps, self.device = join(recordings), executor.name

@@ -3,10 +3,22 @@
 Letters: N environments, C agents of a group, D observation entries, H action heads.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 
 from cupydrive.executors.interop import members_at, torch_at
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import DTypeLike
+
+    from cupydrive.executors.python_kernels import PythonProgram
+    from cupydrive.spec import Group
 
 
 class LaunchViews:
@@ -31,7 +43,7 @@ class LaunchViews:
         table: By name: the tables, read-only.
     """
 
-    def __init__(self, call, program):
+    def __init__(self, call: np.ndarray, program: PythonProgram) -> None:
         self.call, self.device, self.groups = call, program.executor.name, program.groups
         self.num_envs, self.steps, n = int(call["num_envs"]), int(call["steps"]), int(call["num_envs"])
         self.first_env, self.max_episode_steps = int(call["first_env"]), int(call["max_episode_steps"])
@@ -41,48 +53,45 @@ class LaunchViews:
         log = members_at(self.device, int(call["log"]), n, program.log_dtype)
         self.metrics = {name: log[name] for name in program.spec.metrics}
         self.words = self.at(call["log"], (n, program.log_dtype.itemsize // 4), np.int32)
-        self.mask = self.at(call["mask"], (n,), np.bool_)
+        self.mask = self.at(call["mask"], (n,), np.bool_) if call["mask"] else None
         self.table = {t.name: self.at(call["table"][t.name], t.shape, np.dtype(t.dtype)) for t in program.tables}
         self.returns = {g.name: self.at(call[g.name]["returns"], (n, g.count), np.float32) for g in self.groups}
 
-    def at(self, address, shape, dtype, row=0):
-        """Return the view of one row (-1: the row before) of the rows at an address, None at 0."""
-        if not address:
-            return None
+    def at(self, address: np.ndarray, shape: tuple[int, ...], dtype: DTypeLike, row: int = 0) -> torch.Tensor:
+        """Return the view of one row (-1: the row before) of the rows at an address."""
         bytes_of_row = int(np.prod(shape)) * np.dtype(dtype).itemsize
         return torch_at(self.device, int(address) + row * bytes_of_row, tuple(shape), np.dtype(dtype))
 
-    def action(self, g, t):
+    def action(self, g: Group, t: int) -> torch.Tensor:
         """Return the actions of a group in step t, (N, C, H)."""
         return self.at(self.call[g.name]["action"], (self.num_envs, g.count, g.heads), g.action_dtype, t)
 
-    def obs(self, g, t, name="obs"):
+    def obs(self, g: Group, t: int, name: str = "obs") -> torch.Tensor:
         """Return the observations of a group in row t, (N, C, D); -1 is the row before the first step."""
         return self.at(self.call[g.name][name], (self.num_envs, g.count, g.obs_dim), np.float32, t)
 
-    def action_mask(self, g, t):
+    def action_mask(self, g: Group, t: int) -> torch.Tensor | None:
         """Return what a group may do in row t, (N, C, choices), or None if it may do anything; -1: before the first step."""
         shape = (self.num_envs, g.count, g.choices)
         return self.at(self.call[g.name]["action_mask"], shape, np.bool_, t) if g.mask else None
 
-    def rows(self, t):
+    def rows(self, t: int) -> dict:
         """Return all that step t writes, by name: tensors (N, ...), or by group (N, C, ...)."""
         n, call = self.num_envs, self.call
 
-        def of_groups(name, dtype, groups=self.groups):
+        def of_groups(name: str, dtype: DTypeLike, groups: Sequence[Group] = self.groups) -> dict[str, torch.Tensor]:
             return {g.name: self.at(call[g.name][name], (n, g.count), dtype, t) for g in groups}
 
         leaving = [g for g in self.groups if g.leaves]
-        rows = {
+        rows: dict = {
             "obs": {g.name: self.obs(g, t) for g in self.groups},
-            "final_obs": {g.name: self.obs(g, t, "final_obs") for g in self.groups},
+            "final_obs": {g.name: self.obs(g, t, "final_obs") for g in self.groups if call[g.name]["final_obs"]}
+            or None,
             "action_mask": {g.name: self.action_mask(g, t) for g in self.groups if g.mask},
             "reward": of_groups("reward", np.float32),
             "active": of_groups("active", np.bool_, leaving),
             "left": of_groups("left", np.bool_, leaving),
         }
-        if None in rows["final_obs"].values():
-            rows["final_obs"] = None
         if [g.count for g in self.groups] == [1]:  # side by side, as kernels/drive/groups.cuh says
             (g,) = self.groups
             record = self.at(call[g.name]["episode_return"], (n, 2), np.int32, t)

@@ -8,7 +8,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 # in any thread while another one captures.
 EXCLUSIVE = threading.RLock()
 SETTINGS = threading.RLock()  # held to change torch's default dtype and the precision of float32 products
-_found = []  # both, as each context of ``ordinary_modes`` has found them: the last one to leave puts the first ones back
+_found: list[
+    list
+] = []  # both, as each context of ``ordinary_modes`` has found them: the last one to leave puts the first ones back
 
 
 def default_device(device: str) -> AbstractContextManager:

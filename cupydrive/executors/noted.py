@@ -6,15 +6,31 @@ Programs ask ``note`` before they launch, as a CUDA stream asks whether it is ca
 from collections.abc import Callable
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+
+from cupydrive.codegen.source import Unit
+from cupydrive.protocols import Program
+
+
+class MemberProgram(Program, Protocol):
+    """A program whose launches for several runs can be one."""
+
+    unit: Unit
+
+    def joined_unit(self) -> Unit:
+        """Return the ``Unit`` of what ``join`` launches."""
+
+    def join(self, kernel: str, calls: np.ndarray, count: int, work: int = 0) -> Callable[[], None]:
+        """Return a function that launches ``kernel`` for each of ``calls`` (M,)."""
 
 
 @dataclass(frozen=True)
 class Launch:
     """One launch; the arguments are those of ``Program.launch``, the call a copy."""
 
-    program: object
+    program: MemberProgram
     kernel: str
     call: np.ndarray
     count: int
@@ -28,7 +44,7 @@ class SideBySide:
     lists: tuple
 
 
-_noting = ContextVar("noting", default=None)
+_noting: ContextVar[list | None] = ContextVar("noting", default=None)
 
 
 def begin_notes(noted: list) -> Token:
@@ -46,7 +62,7 @@ def noting() -> bool:
     return _noting.get() is not None
 
 
-def note(program: object, kernel: str, call: np.ndarray, count: int, work: int) -> bool:
+def note(program: MemberProgram, kernel: str, call: np.ndarray, count: int, work: int) -> bool:
     """Write a launch down and return True; or return False where launches are run."""
     if (noted := _noting.get()) is None:
         return False
@@ -56,14 +72,15 @@ def note(program: object, kernel: str, call: np.ndarray, count: int, work: int) 
 
 def note_side_by_side(calls: list[Callable]) -> None:
     """Write down what each of ``calls`` launches, as lists that may run at the same time."""
-    noted, lists = _noting.get(), tuple([] for _ in calls)
+    lists: tuple[list, ...] = tuple([] for _ in calls)
     for own, call in zip(lists, calls, strict=True):
         begun = begin_notes(own)
         try:
             call()
         finally:
             end_notes(begun)
-    noted.append(SideBySide(lists))
+    if (noted := _noting.get()) is not None:
+        noted.append(SideBySide(lists))
 
 
 def packed(kernel: str, calls: np.ndarray, size: int) -> np.ndarray:

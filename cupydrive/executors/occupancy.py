@@ -1,15 +1,22 @@
 """How many blocks of a kernel a GPU's processor holds at once, and what does not allow more."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import cupy
 
 from cupydrive.codegen.layout import WARP
 from cupydrive.executors.cuda import BLOCK_BYTES, PROCESSOR_REGISTERS
 
+if TYPE_CHECKING:
+    from cupydrive.executors.cuda import CudaProgram
+
 SCHEDULERS = 4  # of a processor, each with its share of the registers
 REGISTERS_AT_ONCE = 256  # of a warp, in which they are given out
 
 
-def attributes(program, kernel):
+def attributes(program: CudaProgram, kernel: str) -> dict[str, int]:
     """Return what one kernel of a ``CudaProgram`` needs, by name.
 
     Returns:
@@ -25,7 +32,7 @@ def attributes(program, kernel):
     }
 
 
-def allowed_blocks(program, kernel):
+def allowed_blocks(program: CudaProgram, kernel: str) -> dict[str, int]:
     """Return how many blocks of a kernel each thing that they need allows on one processor, by name."""
     need, device = attributes(program, kernel), program.device.attributes
     warps = -(-need["threads"] // WARP)
@@ -38,7 +45,7 @@ def allowed_blocks(program, kernel):
     }
 
 
-def resident_blocks(program, kernel):
+def resident_blocks(program: CudaProgram, kernel: str) -> dict[str, int | str]:
     """Return how many blocks of a kernel one processor holds at once, by the driver, and why not more.
 
     Returns:
@@ -51,7 +58,7 @@ def resident_blocks(program, kernel):
     )
     return {
         "resident": resident,
-        "bound": min(allowed, key=allowed.get),
+        "bound": min(allowed, key=lambda name: allowed[name]),
         "processors": device["MultiProcessorCount"],
         "most_threads": device["MaxThreadsPerMultiProcessor"],
     }

@@ -5,11 +5,19 @@ CuPy's launches carry no attributes, so this is the driver's ``cuLaunchKernelEx`
 (``await_previous`` of ``kernels/drive/backend/cuda_team.cuh``), so it must be made by ``KERNEL`` or one of its kind.
 """
 
+from __future__ import annotations
+
 import ctypes
 import sys
 from functools import cache
+from typing import TYPE_CHECKING
 
 import cupy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
 
 CAPABILITY = "90"  # the one that this was tested on; elsewhere CuPy launches
 DRIVER = 12030  # CUDA 12.3: the first whose graphs keep such launches as they are
@@ -38,20 +46,22 @@ class Config(ctypes.Structure):
 ALLOWED = Attribute(STREAM_SERIALIZATION, 0, (1,))
 
 
-def available(device):
+def available(device: cupy.cuda.Device) -> bool:
     """Return whether launches on ``device`` may overlap."""
     return device.compute_capability == CAPABILITY and cupy.cuda.runtime.driverGetVersion() >= DRIVER
 
 
 @cache
-def driver_launch():
+def driver_launch() -> Callable:
     """Return the driver's ``cuLaunchKernelEx``."""
     function = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1").cuLaunchKernelEx
     function.argtypes = (ctypes.POINTER(Config), ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)
     return function
 
 
-def launch(device, kernel, blocks, threads, shared_bytes, call):
+def launch(
+    device: cupy.cuda.Device, kernel: int, blocks: tuple[int, int], threads: int, shared_bytes: int, call: np.ndarray
+) -> None:
     """Queue a kernel in CuPy's current stream; it travels to the GPU while what was queued before it still runs.
 
     Args:

@@ -3,6 +3,8 @@
 They meet in a file that is the user's own, or where torchrun says; on one machine they talk over the loopback interface alone.
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import os
@@ -15,11 +17,15 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from cupydrive.errors import CupydriveError, DeviceError
 from cupydrive.executors import choose
 from cupydrive.executors.ahead import usable_cores
 from cupydrive.inputs.arguments import shown
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 MEETING = "CUPYDRIVE_MEETING"  # environment variable: the file in which processes that were started here meet
 MOST_DIGITS = 6  # of a number of GPUs or processes
@@ -28,7 +34,9 @@ GRACE = 10.0  # seconds that the others have to end by themselves once one has f
 LONGEST = timedelta(minutes=5)  # that one waits for another, which may compile or save, before it is lost
 POLL = 0.05  # seconds between looks at them
 CUPYDRIVE = ("-m", "cupydrive")  # the program of a process
-arguments = ContextVar("arguments")  # of the command line, which processes started here are given, too
+arguments: ContextVar[list[str]] = ContextVar(
+    "arguments"
+)  # of the command line, which processes started here are given, too
 END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 
@@ -162,12 +170,12 @@ def start(count: int, arguments: list[str], program: tuple[str, ...] = CUPYDRIVE
     The first has this process's terminal. Ctrl-C goes to it, and the others hear of it from it; a second one ends all. When one
     has ended otherwise than well, the others do within seconds, and one line says which and how.
     """
-    with tempfile.TemporaryDirectory(prefix="cupydrive-") as folder:
-        folder = Path(folder)
+    with tempfile.TemporaryDirectory(prefix="cupydrive-") as named:
+        folder = Path(named)
         children = [start_one(rank, count, arguments, folder, program) for rank in range(count)]
         pressed = []
 
-        def interrupt(number, frame):
+        def interrupt(number: int, frame: FrameType | None) -> None:
             pressed.append(number)
             for child in children[:1] if len(pressed) == 1 else children:
                 child.send_signal(signal.SIGINT)
@@ -189,7 +197,7 @@ def start_one(
     environment = {name: str(value) for name, value in usual.items()} | os.environ
     environment |= {name: str(value) for name, value in own.items()}
     with open(folder / f"{rank}.log", "wb") as log:
-        streams = {} if rank == 0 else {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+        streams: dict[str, Any] = {} if rank == 0 else {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
         command = [sys.executable, *program, *arguments]
         return subprocess.Popen(command, env=environment, start_new_session=True, **streams)
 
@@ -208,7 +216,8 @@ def wait(children: list[subprocess.Popen], folder: Path) -> int:
     Once one has failed, the others hear of it when they next exchange something, and end. They have ``GRACE`` seconds for that:
     now and then one does not hear of it, and would wait for the lost one for minutes (seen with gloo, once in 56 times).
     """
-    since, codes = None, {}
+    since: float | None = None
+    codes: dict[int, int] = {}
     while len(codes) < len(children):
         for rank, child in enumerate(children):
             if rank not in codes and child.poll() is not None:

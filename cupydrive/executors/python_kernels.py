@@ -6,8 +6,11 @@ environments share is done here, by torch operations in the phases of ``kernels/
 ``final_obs``, statistics, random actions. Letters: N environments, C agents of a group, D observation entries, H heads.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +19,7 @@ from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import DeviceError, SpecError
 from cupydrive.executors.interop import Views, make_call
 from cupydrive.executors.launch_views import LaunchViews
-from cupydrive.protocols import Executor
+from cupydrive.protocols import EnvParams, Executor
 from cupydrive.random import ACTION, DYNAMICS, RESET
 from cupydrive.spec import EnvSpec, Group
 
@@ -45,20 +48,20 @@ class Arrays:
         table: By name: the tables, of the shapes declared, to be read only.
     """
 
-    params: object
+    params: EnvParams
     state: dict
     action: dict
     obs: dict
     action_mask: dict
     reward: dict
-    terminated: object
+    terminated: torch.Tensor
     active: dict
     left: dict
     log: dict
-    elapsed: object
-    mask: object
-    bits: object
-    uniform: object
+    elapsed: torch.Tensor
+    mask: torch.Tensor | None
+    bits: torch.Tensor | None
+    uniform: torch.Tensor | None
     table: dict
 
 
@@ -82,7 +85,7 @@ class PythonKernels:
     reset_draws: int = 1
     step_draws: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.arrays not in DEVICES:
             raise SpecError(f"arrays = {self.arrays!r}; it must be one of {', '.join(map(repr, DEVICES))}")
 
@@ -91,7 +94,7 @@ class PythonKernels:
         """Where these kernels run."""
         return DEVICES[self.arrays]
 
-    def program(self, executor: Executor, spec: EnvSpec, params: object) -> "PythonProgram":
+    def program(self, executor: Executor, spec: EnvSpec, params: EnvParams) -> PythonProgram:
         """Return the ``PythonProgram`` of one environment; raise ``DeviceError`` where its arrays cannot be."""
         if executor.name not in self.devices:
             raise DeviceError(
@@ -106,13 +109,13 @@ class PythonProgram:
 
     prints, cache_bytes = False, 0  # Python prints by itself
 
-    def __init__(self, kernels: PythonKernels, executor: Executor, spec: EnvSpec, params: object):
+    def __init__(self, kernels: PythonKernels, executor: Executor, spec: EnvSpec, params: EnvParams) -> None:
         self.kernels, self.executor, self.spec, self.params = kernels, executor, spec, params
         self.groups, self.state_dtype, self.log_dtype = spec.groups(params), spec.state_dtype(params), spec.log_dtype()
         self.agents, self.tables = sum(g.count for g in self.groups), spec.declared_tables(params)
         self.draws = executor.build(assemble_file("tools/draws"))
         self.last = {g.name: torch.tensor(g.sizes, device=executor.name) - 1 for g in self.groups if not g.continuous}
-        self._scratch = {}
+        self._scratch: dict[tuple, torch.Tensor] = {}
 
     def launch(self, kernel: str, call: np.ndarray, count: int, work: int = 0) -> None:
         """Run ``env_reset``, ``env_step`` or ``env_rollout`` on the arrays that ``call`` points to."""
@@ -195,7 +198,8 @@ class PythonProgram:
 
     def _run(self, function: Callable, arrays: Arrays) -> None:
         """Call one of the three with arrays of its library; they were made in torch."""
-        function(Arrays(**{name: self._native(name, value) for name, value in vars(arrays).items()}))
+        native: dict[str, Any] = {name: self._native(name, value) for name, value in vars(arrays).items()}
+        function(Arrays(**native))
 
     def _native(self, name: str, value: object) -> object:
         """Return an array, or arrays by name, as the callables' library has them."""

@@ -4,14 +4,20 @@ Without ``torch.distributed`` there is one rank, which has all environments and 
 through the default process group: NCCL or gloo.
 """
 
+from __future__ import annotations
+
 import contextlib
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 
 from cupydrive.errors import LostProcessError, ParameterError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 BLOCKS = 128  # that environments are shared among: a rank has some of them whole, and learns from them block by block
 LOST = (
@@ -44,7 +50,7 @@ class Ranks:
         """Return whether iterations on a device, ``"cuda"`` or ``"cpu"``, can be replayed as a CUDA graph."""
         return device == "cuda"
 
-    def join(self, tensor, shares, dim=0):
+    def join(self, tensor: torch.Tensor, shares: Sequence[range], dim: int = 0) -> None:
         """Fill a tensor of which each rank has written a range of its own along ``dim``; all have the same bits then.
 
         Args:
@@ -53,14 +59,14 @@ class Ranks:
             dim: Along which.
         """
 
-    def add(self, tensor):
+    def add(self, tensor: torch.Tensor) -> None:
         """Replace a tensor by the sum over all ranks, in an order that the library chooses; all have the same bits then."""
 
-    def gather(self, tensor):
+    def gather(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return (W, ...): the tensors of all ranks, which have equal shapes."""
         return tensor[None]
 
-    def gather_bytes(self, content):
+    def gather_bytes(self, content: bytes) -> list[bytes]:
         """Return the bytes of each rank; it waits for all of them."""
         return [content]
 
@@ -73,10 +79,12 @@ class DistributedRanks(Ranks):
         joined: How many of these were joined.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         from torch import distributed
 
         super().__init__(distributed.get_rank(), distributed.get_world_size(), alone=False)
+        self.added: Counter[int]
+        self.joined: Counter[int]
         object.__setattr__(self, "added", Counter())  # the class is frozen
         object.__setattr__(self, "joined", Counter())
 
@@ -84,7 +92,7 @@ class DistributedRanks(Ranks):
         """See ``Ranks``. A graph can hold the collectives of NCCL only."""
         return device == exchange_device() == "cuda"
 
-    def join(self, tensor, shares, dim=0):
+    def join(self, tensor: torch.Tensor, shares: Sequence[range], dim: int = 0) -> None:
         """See ``Ranks``. The other ranges are set to 0 and bits are summed as integers: nothing is rounded, and -0 stays."""
         self.joined[tensor.nbytes] += 1
         own = shares[self.rank]
@@ -92,7 +100,7 @@ class DistributedRanks(Ranks):
         tensor.narrow(dim, own.stop, tensor.shape[dim] - own.stop).zero_()
         self.add(tensor.view(BITS[tensor.element_size()]))
 
-    def add(self, tensor):
+    def add(self, tensor: torch.Tensor) -> None:
         """See ``Ranks``."""
         from torch import distributed
 
@@ -100,7 +108,7 @@ class DistributedRanks(Ranks):
         with lost_ranks():
             distributed.all_reduce(tensor)
 
-    def gather(self, tensor):
+    def gather(self, tensor: torch.Tensor) -> torch.Tensor:
         """See ``Ranks``. The result is on the device of the tensor."""
         from torch import distributed
 
@@ -110,7 +118,7 @@ class DistributedRanks(Ranks):
             distributed.all_gather(list(found.unbind()), there)
         return found.to(tensor.device)
 
-    def gather_bytes(self, content):
+    def gather_bytes(self, content: bytes) -> list[bytes]:
         """See ``Ranks``."""
         device = exchange_device()
         sizes = self.gather(torch.tensor([len(content)], device=device)).view(-1).tolist()
@@ -121,7 +129,7 @@ class DistributedRanks(Ranks):
         return [row[:size].tobytes() for row, size in zip(found, sizes, strict=True)]
 
 
-def current_ranks():
+def current_ranks() -> Ranks:
     """Return the ``Ranks`` of this process: ``DistributedRanks`` inside a process group of ``torch.distributed``."""
     from torch import distributed
 
@@ -129,7 +137,7 @@ def current_ranks():
     return DistributedRanks() if several else Ranks()
 
 
-def exchange_device():
+def exchange_device() -> str:
     """Return the device of tensors that the default group exchanges."""
     from torch import distributed
 
@@ -137,7 +145,7 @@ def exchange_device():
 
 
 @contextlib.contextmanager
-def lost_ranks():
+def lost_ranks() -> Iterator[None]:
     """Turn what a library says when another process has ended into ``LostProcessError``."""
     try:
         yield
@@ -172,7 +180,7 @@ class Shard:
     all_envs: int
     ranks: Ranks = Ranks()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.all_blocks < self.ranks.size:
             raise ParameterError(
                 f"num_envs = {self.all_envs} environments fall into {self.all_blocks} blocks, which cannot be shared out among "
@@ -180,39 +188,39 @@ class Shard:
             )
 
     @property
-    def all_blocks(self):
+    def all_blocks(self) -> int:
         """Return how many blocks there are."""
         return min(self.all_envs, BLOCKS)
 
     @cached_property
-    def blocks(self):
+    def blocks(self) -> range:
         """Return the blocks of this rank."""
         return self.blocks_of(self.ranks.rank)
 
     @cached_property
-    def envs(self):
+    def envs(self) -> range:
         """Return the environments of this rank."""
         return self.envs_of(self.ranks.rank)
 
     @property
-    def num_envs(self):
+    def num_envs(self) -> int:
         """Return how many environments this rank has."""
         return len(self.envs)
 
-    def all_shares(self):
+    def all_shares(self) -> list[range]:
         """Return the blocks of each rank."""
         return [self.blocks_of(rank) for rank in range(self.ranks.size)]
 
-    def blocks_of(self, rank):
+    def blocks_of(self, rank: int) -> range:
         """Return the range of another rank's blocks."""
         begin, end = (k * self.all_blocks // self.ranks.size for k in (rank, rank + 1))
         return range(begin, end)
 
-    def envs_of(self, rank):
+    def envs_of(self, rank: int) -> range:
         """Return the range of another rank's environments."""
         blocks = self.blocks_of(rank)
         return range(self.first_env(blocks.start), self.first_env(blocks.stop))
 
-    def first_env(self, block):
+    def first_env(self, block: int) -> int:
         """Return the first environment of a block of all."""
         return block * self.all_envs // self.all_blocks

@@ -6,6 +6,8 @@ same library, makes the arrays, and runs the launches; it needs Python's standar
 of a second. No fork: the threads of torch and CUDA would be missing there.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import signal
@@ -16,10 +18,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from cupydrive.codegen.layout import Layout
+from cupydrive.codegen.source import assemble
 from cupydrive.errors import CupydriveWarning
 from cupydrive.executors.host import HostExecutor
+from cupydrive.protocols import EnvParams
 from cupydrive.spec import EnvSpec
 
 PROCESS = Path(__file__).with_name("trial_process.py")
@@ -36,33 +41,31 @@ LOOK_FOR = {  # by signal
 FUNCTIONS = {"env_reset": "`reset` or `observe`", "env_step": "`step`, `reset` or `observe`"}
 
 
-class Trial:
+class Trial(HostExecutor):
     """An executor that writes down what a ``Batch`` launches; ``run`` does it in another process.
 
     Args:
-        host: The ``HostExecutor`` that builds the kernels. What is not written down is done by it.
+        host: The ``HostExecutor`` whose builds are tried.
 
     Attributes:
         said: What the other process wrote to its standard error: of a sanitizer, say.
     """
 
-    tries = False
+    def __init__(self, host: HostExecutor) -> None:
+        vars(self).update(vars(host))
+        self.tries, self.said = False, ""
+        self.arrays: list[np.ndarray] = []
+        self.acts: list[dict] = []
 
-    def __init__(self, host: HostExecutor):
-        self.host, self.arrays, self.acts, self.library, self.said = host, [], [], None, ""
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.host, name)
-
-    def load(self, spec: EnvSpec, params: object, layout: Layout | None = None) -> "Trial":
-        """Return the program of ``host``, whose launches will be written down."""
-        program = self.host.load(spec, params, layout)
+    def load(self, spec: EnvSpec, params: EnvParams, layout: Layout | None = None) -> Trial:
+        """Return the program, whose launches will be written down."""
+        program = self.build(assemble(spec, params, layout or self.layout(spec, params)))
         self.library, self.prints, self.cache_bytes = program.library._name, program.prints, program.cache_bytes
         return self
 
-    def allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    def allocate(self, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
         """Return an array that the other process will have, too."""
-        self.arrays.append(self.host.allocate(shape, dtype))
+        self.arrays.append(super().allocate(shape, dtype))
         return self.arrays[-1]
 
     def constant(self, array: np.ndarray, digest: str) -> np.ndarray:
@@ -71,7 +74,7 @@ class Trial:
         self.put(copy, array)
         return copy
 
-    def put(self, array: np.ndarray, values: object) -> None:
+    def put(self, array: np.ndarray, values: ArrayLike) -> None:
         """Write ``values`` into ``array`` there and here."""
         array[...] = values
         number, _ = self._place(array.ctypes.data)
@@ -119,7 +122,7 @@ class Trial:
         except subprocess.TimeoutExpired:
             return f"does not end: it ran for {WALL_SECONDS} s"
         except OSError as error:
-            return self._untried(error.strerror)
+            return self._untried(str(error))
         said = done.stdout.splitlines()
         if done.returncode == 0 and said[-1:] == ["done"]:
             return ""
@@ -158,8 +161,8 @@ def _describe(code: int, said: list[str]) -> str:
 
 def _pointers(dtype: np.dtype, begin: int = 0) -> Iterator[int]:
     """Yield the offsets of all 8-byte words of a ``struct Batch``: they are its pointers."""
-    for name in dtype.names:
-        kind, offset = dtype.fields[name][:2]
+    for name in dtype.names or ():
+        kind, offset = dtype[name], dtype.fields[name][1]  # type: ignore[index]
         if kind.names:
             yield from _pointers(kind, begin + offset)
         elif kind == np.uint64:

@@ -5,6 +5,8 @@ debug build gets a signal, ``fault WORDS`` for what a build has caught itself, s
 all that it reads; the library is one that the caller has just compiled.
 """
 
+from __future__ import annotations
+
 import ctypes
 import json
 import signal
@@ -25,7 +27,7 @@ class Fault(ctypes.Structure):
         ("file", ctypes.c_char * 256),
     )
 
-    def __str__(self):
+    def __str__(self) -> str:
         file, what = (text.decode(errors="replace") for text in (self.file, self.what))
         place = f"{file}:{self.line}"
         if self.limit == DIVISION:
@@ -44,7 +46,7 @@ class Fault(ctypes.Structure):
         return f"{place}: {what} index {self.index} is {limit}, in environment {self.env}"
 
 
-def last_fault(library):
+def last_fault(library: ctypes.CDLL) -> Fault | None:
     """Return the ``Fault`` that a library has caught last, or None; it is forgotten then."""
     library.last_fault.restype = ctypes.POINTER(Fault)
     fault = library.last_fault().contents
@@ -55,7 +57,7 @@ def last_fault(library):
     return kept
 
 
-def main():
+def main() -> int:
     """Run the plan; exit code 0 if all launches came back and no fault was caught."""
     import resource
 

@@ -3,12 +3,20 @@
 Letters: N environments, C agents of a group, H action heads.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 
 from cupydrive.errors import ActionError, did_you_mean
 from cupydrive.executors.interop import as_torch
 from cupydrive.inputs.arguments import kind_of, shown
+
+if TYPE_CHECKING:
+    from cupydrive.simulation.batch import Batch
+    from cupydrive.spec import Group
 
 # Bytes that kernels read at once from the actions of one environment: on a GPU, reading 16 bytes at an address that is no
 # multiple of 16 ends the process's use of the device.
@@ -24,7 +32,7 @@ class ActionReader:
         squeeze: A single agent has no agent axis.
     """
 
-    def __init__(self, batch, single, squeeze):
+    def __init__(self, batch: Batch, single: bool, squeeze: bool) -> None:
         self.batch, self.single = batch, single
         self.spec, self.groups, self.num_envs = batch.spec, batch.groups, batch.num_envs
         self.device = batch.executor.name
@@ -34,10 +42,10 @@ class ActionReader:
             for g, one in zip(self.groups, lone, strict=True)
         }
         self.dtypes = {g.name: torch.float32 if g.continuous else torch.int32 for g in self.groups}
-        self._converted = {}
+        self._converted: dict[str, torch.Tensor] = {}
         self.check_masks = True  # False: a choice that its mask forbids passes
 
-    def __call__(self, action, validate):
+    def __call__(self, action: object, validate: bool) -> list[torch.Tensor]:
         """Return one tensor per group; raise ``ActionError`` for what is wrong, values too if ``validate``."""
         if self.single:
             action = {self.groups[0].name: action}
@@ -62,7 +70,7 @@ class ActionReader:
                 self._check_values(g, tensor)
         return tensors
 
-    def _checked(self, g, action, validate):
+    def _checked(self, g: Group, action: object, validate: bool) -> torch.Tensor:
         shape, dtype = self.shapes[g.name], self.dtypes[g.name]
         if isinstance(action, np.ndarray) and self.device == "cpu" and action.dtype.kind in "iufb":
             action = torch.from_numpy(np.ascontiguousarray(action, action.dtype.newbyteorder("=")))
@@ -90,7 +98,7 @@ class ActionReader:
             self._check_values(g, action)  # before a large value wraps
         return self._converted[g.name].copy_(action)
 
-    def _check_values(self, g, tensor):
+    def _check_values(self, g: Group, tensor: torch.Tensor) -> None:
         """Raise ``ActionError`` for the first action outside of the space; waits for the device."""
         if g.continuous:
             low, high = (torch.from_numpy(x).to(tensor.device) for x in (g.action_space.low, g.action_space.high))
@@ -114,7 +122,7 @@ class ActionReader:
             "With validate=False it would be read as the nearest valid one (NaN as 0)"
         )
 
-    def _check_allowed(self, g, values):
+    def _check_allowed(self, g: Group, values: torch.Tensor) -> None:
         """Raise ``ActionError`` for the first action that its mask forbids."""
         mask = as_torch(self.batch.current_mask[g.name])
         for head, (first, size) in enumerate(zip(g.first_choices, g.sizes, strict=True)):
@@ -130,7 +138,7 @@ class ActionReader:
                 )
 
 
-def place(g, env, agent, head):
+def place(g: Group, env: int, agent: int, head: int) -> str:
     """Return in words which action of a group is meant; agent and entry are told where there are several."""
     of_agent, of_head = f", agent {agent}" * (g.count > 1), f", entry {head}" * (g.heads > 1)
     return f"the action of {g.name!r} in environment {env}{of_agent}{of_head}"

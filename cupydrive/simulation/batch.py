@@ -3,7 +3,10 @@
 Letters: T steps, N environments, C agents of a group, H action heads.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 import numpy as np
 
@@ -12,13 +15,33 @@ from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.printing import Printer
 from cupydrive.errors import MemoryLimitError, ParameterError
 from cupydrive.executors import executor as make_executor
+from cupydrive.executors.host import HostExecutor
 from cupydrive.inputs.arguments import checked_choice, checked_instance, checked_int
 from cupydrive.simulation.buffers import SHARED, Buffers, row_bytes
 from cupydrive.simulation.first_steps import try_out
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cupydrive.protocols import Array, EnvParams, Executor, Program
+    from cupydrive.spec import EnvSpec
+
 CLOCK = np.dtype([("episode", "u4"), ("elapsed", "i4"), ("time", "u4")])  # struct Clock of random.cuh
 OBS_DTYPES = {"float32": "f4", "bfloat16": "u2"}  # NumPy knows no bfloat16: its bits
 KEEP_FREE = 0.95  # share of the free memory that buffers may take
+
+
+Named: TypeAlias = dict[str, np.ndarray]  # by group
+
+
+class BatchState(TypedDict):
+    """What the future of a ``Batch`` depends on."""
+
+    seed: np.ndarray
+    state: np.ndarray
+    clock: np.ndarray
+    log: np.ndarray
+    returns: Named
 
 
 class RolloutCall:
@@ -29,20 +52,20 @@ class RolloutCall:
         buffers: Its ``Buffers`` of T steps.
     """
 
-    def __init__(self, batch, buffers):
+    def __init__(self, batch: Batch, buffers: Buffers) -> None:
         self.buffers, self.call = buffers, batch.describe(buffers)
         self.last_obs = {name: array[-1] for name, array in buffers.obs.items()}
         self.last_mask = {name: array[-1] for name, array in buffers.action_mask.items()}
-        self.begins_at = None  # the observations that `call` points to
+        self.begins_at: dict[str, Array] | None = None  # the observations that `call` points to
 
 
-def set_params(call, spec, params):
+def set_params(call: np.ndarray, spec: EnvSpec, params: EnvParams) -> None:
     """Write parameters into a ``struct Batch``."""
     call["params"], call["max_episode_steps"] = spec.pack_params(params), params.max_episode_steps
     call["inverse_horizon"] = np.float32(1.0) / np.float32(params.max_episode_steps)
 
 
-def constant_tables(spec, params, executor):
+def constant_tables(spec: EnvSpec, params: EnvParams, executor: Executor) -> dict[str, Array]:
     """Return the device's copy of each table of an environment, by name."""
     digests = spec.table_digests(params)
     return {name: executor.constant(array, digests[name]) for name, array in spec.table_arrays(params).items()}
@@ -65,7 +88,16 @@ class Batch:
         MemoryLimitError: If the buffers would not fit.
     """
 
-    def __init__(self, spec, num_envs, params=None, executor="cpu", first_env=0, layout=None, obs_dtype="float32"):
+    def __init__(
+        self,
+        spec: EnvSpec,
+        num_envs: int,
+        params: EnvParams | None = None,
+        executor: str | Executor = "cpu",
+        first_env: int = 0,
+        layout: Layout | None = None,
+        obs_dtype: str = "float32",
+    ) -> None:
         checked_choice(spec.name, "obs_dtype", obs_dtype, OBS_DTYPES)
         self.obs_dtype = np.dtype(OBS_DTYPES[obs_dtype])
         half = obs_dtype == "bfloat16"
@@ -98,24 +130,29 @@ class Batch:
         self.current_mask = self.step_buffers[0].action_mask
         # Work of one step of one environment, in steps of CartPole: it decides how many threads a CPU uses.
         self._step_work = max(1, sum(g.count * g.obs_dim for g in self.groups) // 4)
-        self._rollouts = {}
+        self._rollouts: dict[tuple[int, bool], RolloutCall] = {}
         self._template = self._describe(self.first_env)
-        self.printer = None
+        self.printer: Printer | None = None
         self._attach_printer([self._template])
         self._calls = [self.describe(b) for b in self.step_buffers]
         self._reset_calls = [call.copy() for call in self._calls]
 
-    def _load(self, spec, params):
+    def _load(self, spec: EnvSpec, params: EnvParams) -> Program:
         """Return the program of ``spec``; a kernel that is not the package's own runs in another process first."""
         program = self.executor.load(spec, params, self.layout)
-        if self.executor.tries and spec.kernel is not None and spec.own_program is None:
+        if (
+            isinstance(self.executor, HostExecutor)
+            and self.executor.tries
+            and spec.kernel is not None
+            and spec.own_program is None
+        ):
             try_out(Batch, spec, params, self.executor, self.layout)
         return program
 
-    def exchange(self, spec, params):
+    def exchange(self, spec: EnvSpec, params: EnvParams) -> bool:
         """Run the kernels of ``spec`` on these buffers from now on; return False, and change nothing, if they do not fit."""
 
-        def layout(spec, params):
+        def layout(spec: EnvSpec, params: EnvParams) -> tuple:
             groups = [
                 (g.name, g.count, g.obs_dim, g.heads, g.continuous, g.mask, g.leaves) for g in spec.groups(params)
             ]
@@ -134,14 +171,14 @@ class Batch:
         self._attach_printer(calls)
         return True
 
-    def _attach_printer(self, calls):
+    def _attach_printer(self, calls: list[np.ndarray]) -> None:
         """Give a kernel that prints the memory to print to."""
         if self.program.prints:
             self.printer = self.printer or Printer(self.executor, self.spec.name)
             for call in calls:
                 call["printed"] = self.executor.pointer(self.printer.memory)
 
-    def env_bytes(self):
+    def env_bytes(self) -> int:
         """Return the bytes that one environment takes, a second observation included."""
         entry = self.obs_dtype.itemsize
         obs = sum(g.count * (entry * g.obs_dim + g.choices * g.mask) for g in self.groups)
@@ -149,7 +186,7 @@ class Batch:
         state = self.state_dtype.itemsize + CLOCK.itemsize + self.log_dtype.itemsize + 1
         return row_bytes(self.spec, self.params, entry=entry) + obs + returns + state
 
-    def require_memory(self, needed, each, name, value):
+    def require_memory(self, needed: int, each: int, name: str, value: int) -> None:
         """Raise ``MemoryLimitError`` if ``needed`` bytes are not free; ``each`` is what one more of ``name`` costs."""
         free = int(self.executor.free_bytes() * KEEP_FREE)
         if needed > free:
@@ -160,7 +197,7 @@ class Batch:
 
     # ---- struct Batch ----
 
-    def _describe(self, first_env):
+    def _describe(self, first_env: int) -> np.ndarray:
         """Return ``struct Batch`` with all that does not change from call to call."""
         pointer, call = self.executor.pointer, np.zeros((), batch_dtype(self.spec, self.params))
         set_params(call, self.spec, self.params)
@@ -172,12 +209,12 @@ class Batch:
             call[g.name]["returns"] = pointer(self.returns[g.name])
         return call
 
-    def _set_tables(self, call):
+    def _set_tables(self, call: np.ndarray) -> None:
         """Write where the tables are into a ``struct Batch``."""
         for name, array in self.tables.items():
             call["table"][name] = self.executor.pointer(array)
 
-    def describe(self, buffers):
+    def describe(self, buffers: Buffers) -> np.ndarray:
         """Return one ``struct Batch`` for launches that write all steps of ``buffers``, and read or write their actions."""
         pointer, call = self.executor.pointer, self._template.copy()
         call["steps"] = buffers.steps or 1
@@ -194,12 +231,12 @@ class Batch:
 
     # ---- launches ----
 
-    def _launch(self, kernel, call):
+    def _launch(self, kernel: str, call: np.ndarray) -> None:
         self.program.launch(kernel, call, self.num_envs, self.num_envs * int(call["steps"]) * self._step_work)
         if self.printer is not None:
             self.printer.show()
 
-    def reset(self, seed=None, mask=None):
+    def reset(self, seed: int | None = None, mask: Array | None = None) -> Buffers:
         """Begin new episodes: all, or those of ``mask`` (N,) bool; a seed restarts all random streams.
 
         Returns:
@@ -217,14 +254,14 @@ class Batch:
         self._launch("env_reset", call)
         return self._show()
 
-    def observe(self):
+    def observe(self) -> Buffers:
         """Observe the state as it is, after a change from outside; return the current ``Buffers``."""
         call = self._reset_calls[self.now]
         call["mask"], call["steps"] = 0, 0
         self._launch("env_reset", call)
         return self._show()
 
-    def _keep_observations(self):
+    def _keep_observations(self) -> None:
         """Bring the current observations, a rollout's last row perhaps, into the current step buffers."""
         buffers = self.step_buffers[self.now]
         if self.current_obs is not buffers.obs:
@@ -233,13 +270,13 @@ class Batch:
             for name, array in buffers.action_mask.items():
                 array[...] = self.current_mask[name]
 
-    def _show(self):
+    def _show(self) -> Buffers:
         """Make the observations of the current step buffers the current ones."""
         buffers = self.step_buffers[self.now]
         self.current_obs, self.current_mask = buffers.obs, buffers.action_mask
         return buffers
 
-    def step(self, action_pointers, autoreset=True):
+    def step(self, action_pointers: Sequence[int], autoreset: bool = True) -> Buffers:
         """Step once; ``action_pointers`` are addresses of (N, C, H) arrays in the order of the groups.
 
         Without ``autoreset`` an environment that ends keeps its last state; step it no further.
@@ -257,10 +294,10 @@ class Batch:
         self._launch("env_step", call)
         return self._show()
 
-    def row_calls(self, buffers):
+    def row_calls(self, buffers: Buffers) -> list[np.ndarray]:
         """Return one ``struct Batch`` per step of ``buffers``: launches of one step that read and write that row."""
         whole, calls = self.describe(buffers), []
-        for t in range(buffers.steps):
+        for t in range(buffers.steps or 0):
             call = whole.copy()
             call["steps"] = 1
             for name in SHARED:
@@ -271,11 +308,11 @@ class Batch:
             calls.append(call)
         return calls
 
-    def step_row(self, call):
+    def step_row(self, call: np.ndarray) -> None:
         """Step once, reading and writing one row of buffers: ``call`` is an element of ``row_calls``."""
         self._launch("env_step", call)
 
-    def rollout(self, steps, final_obs=True):
+    def rollout(self, steps: int, final_obs: bool = True) -> Buffers:
         """Take ``steps`` uniformly random steps in one launch.
 
         Returns:
@@ -302,32 +339,35 @@ class Batch:
     # ---- state ----
 
     @staticmethod
-    def as_records(array, dtype):
+    def as_records(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
         """Return a NumPy array of structs, also where the executor keeps them as bytes."""
         return array if array.dtype == dtype else np.ascontiguousarray(array).view(dtype)[..., 0]
 
-    def get_state(self):
+    def get_state(self) -> BatchState:
         """Return NumPy copies of what the future depends on: ``seed``, ``state``, ``clock``, ``log``, ``returns``."""
         get = self.executor.get
-        kept = {"seed": get(self.seed)}
-        for name, dtype in (("state", self.state_dtype), ("clock", CLOCK), ("log", self.log_dtype)):
-            kept[name] = self.as_records(get(getattr(self, name)), dtype)
-        return {**kept, "returns": {name: get(array) for name, array in self.returns.items()}}
+        return {
+            "seed": get(self.seed),
+            "state": self.as_records(get(self.state), self.state_dtype),
+            "clock": self.as_records(get(self.clock), CLOCK),
+            "log": self.as_records(get(self.log), self.log_dtype),
+            "returns": {name: get(array) for name, array in self.returns.items()},
+        }
 
-    def first_states(self, count):
+    def first_states(self, count: int) -> dict[str, np.ndarray]:
         """Return NumPy copies of the first environments' ``states`` and ``elapsed`` steps."""
         get = self.executor.get
         clock = self.as_records(get(self.clock[:count]), CLOCK)
         return {"states": self.as_records(get(self.state[:count]), self.state_dtype), "elapsed": clock["elapsed"]}
 
-    def set_state(self, kept):
+    def set_state(self, kept: BatchState) -> None:
         """Put back what ``get_state`` returned; observations stay."""
         for name in ("seed", "state", "clock", "log"):
             self.executor.put(getattr(self, name), kept[name])
         for name, array in self.returns.items():
             self.executor.put(array, kept["returns"][name])
 
-    def get_observations(self):
+    def get_observations(self) -> tuple[Named, Named]:
         """Return NumPy copies of the current ``obs`` and ``action_mask`` by group."""
         get = self.executor.get
         return (
@@ -335,7 +375,7 @@ class Batch:
             {name: get(array) for name, array in self.current_mask.items()},
         )
 
-    def set_observations(self, obs, action_mask):
+    def set_observations(self, obs: Named, action_mask: Named) -> Buffers:
         """Put back what ``get_observations`` returned; return the current ``Buffers``."""
         buffers = self.step_buffers[self.now]
         for arrays, values in ((buffers.obs, obs), (buffers.action_mask, action_mask)):

@@ -3,9 +3,21 @@
 Letters: T steps, N environments, C agents of a group, D observation entries, H action heads.
 """
 
+from __future__ import annotations
+
 from copy import copy
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import DTypeLike
+
+    from cupydrive.protocols import Array, EnvParams
+    from cupydrive.simulation.batch import Batch
+    from cupydrive.spec import EnvSpec, Group
 
 SHARED = ("terminated", "truncated", "episode_length", "episode_log")  # arrays of all groups
 BY_GROUP = ("obs", "action_mask", "final_obs", "reward", "episode_return", "action", "active", "left")
@@ -18,13 +30,13 @@ class Buffers:
     ended; other rows are unspecified.
     """
 
-    def __init__(self, batch, steps=None, actions=True, final_obs=True):
+    def __init__(self, batch: Batch, steps: int | None = None, actions: bool = True, final_obs: bool = True) -> None:
         lead = () if steps is None else (steps,)
         self.steps = steps
         n, allocate = batch.num_envs, batch.executor.allocate
         obs_lead = (n,) if steps is None else (steps + 1, n)
 
-        def rows(shape, dtype):
+        def rows(shape: Callable[[Group], tuple[int, ...]], dtype: Callable[[Group], DTypeLike]) -> dict[str, Array]:
             return {g.name: allocate((*lead, n, *shape(g)), dtype(g)) for g in batch.groups}
 
         self.obs = {g.name: allocate((*obs_lead, g.count, g.obs_dim), batch.obs_dtype) for g in batch.groups}
@@ -46,12 +58,12 @@ class Buffers:
         self.active = {g.name: allocate((*lead, n, g.count), np.bool_) for g in leaving}
         self.left = {g.name: allocate((*lead, n, g.count), np.bool_) for g in leaving}
 
-    def of_group(self, group):
+    def of_group(self, group: str) -> dict[str, Array]:
         """Return the arrays of one group by name, of those that it has."""
         arrays = {name: getattr(self, name) or {} for name in BY_GROUP}
         return {name: found[group] for name, found in arrays.items() if group in found}
 
-    def with_other_obs(self, batch):
+    def with_other_obs(self, batch: Batch) -> Buffers:
         """Return buffers with observations and masks of their own, all else shared: the other half of a double buffer."""
         allocate, other = batch.executor.allocate, copy(self)
         other.obs = {name: allocate(array.shape, batch.obs_dtype) for name, array in self.obs.items()}
@@ -59,7 +71,7 @@ class Buffers:
         return other
 
 
-def row_bytes(spec, params, final_obs=True, entry=4):
+def row_bytes(spec: EnvSpec, params: EnvParams, final_obs: bool = True, entry: int = 4) -> int:
     """Return the bytes that one step of one environment takes in ``Buffers``; ``entry``: of one observation entry."""
     size = 2 + 4 + spec.log_dtype().itemsize
     for g in spec.groups(params):

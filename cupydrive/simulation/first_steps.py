@@ -1,14 +1,24 @@
 """The first hundred steps of a kernel that is not the package's own: taken in a process of their own, in case they crash."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cupydrive.codegen.source import assemble
 from cupydrive.errors import KernelFault
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.trial import Trial
+
+if TYPE_CHECKING:
+    from cupydrive.codegen.layout import Layout
+    from cupydrive.protocols import EnvParams, Executor
+    from cupydrive.simulation.batch import Batch
+    from cupydrive.spec import EnvSpec
 
 NO_END = "does not end"
 ENDS = ("ends ", NO_END)  # how a Trial says what a kernel does to its process
@@ -17,7 +27,14 @@ LATER_STEPS = 100  # of an episode, for what goes wrong late
 NOTHING_LOST = "It ran in a process of its own, so nothing else is lost"
 
 
-def try_out(make_batch, spec, params, host, layout, states=None):
+def try_out(
+    make_batch: type[Batch],
+    spec: EnvSpec,
+    params: EnvParams,
+    host: HostExecutor,
+    layout: Layout,
+    states: np.ndarray | None = None,
+) -> None:
     """Raise ``KernelFault`` if a kernel ends its process or does not end itself: it runs in a process of its own.
 
     A kernel that has passed leaves a mark beside its library in the cache folder, and is not tried again.
@@ -30,11 +47,11 @@ def try_out(make_batch, spec, params, host, layout, states=None):
         layout: The ``Layout`` that it is built for.
         states: States to step from; they are tried each time. By default those that ``reset`` makes.
     """
-    mark = Path(host.load(spec, params, layout).library._name).with_suffix(".tried")
+    mark = Path(host.build(assemble(spec, params, layout)).library._name).with_suffix(".tried")
     if states is None and mark.exists():
         return
 
-    def run(executor, seconds=math.inf):
+    def run(executor: HostExecutor, seconds: float = math.inf) -> tuple[str, str]:
         trial = Trial(executor)
         play(make_batch, spec, params, trial, layout, states)
         return trial.run(seconds), trial.said
@@ -53,14 +70,29 @@ def try_out(make_batch, spec, params, host, layout, states=None):
     raise KernelFault(f"the kernel of {spec.name!r} {exact or wrong}\n{NOTHING_LOST}{said}")
 
 
-def play(make_batch, spec, params, executor, layout, states):
+def play(
+    make_batch: type[Batch],
+    spec: EnvSpec,
+    params: EnvParams,
+    executor: Executor,
+    layout: Layout,
+    states: np.ndarray | None,
+) -> None:
     """Launch a little of everything: episodes of three steps, then as they are."""
     for limit, steps in ((3, 4), (params.max_episode_steps, LATER_STEPS)):
         few = replace(params, max_episode_steps=min(params.max_episode_steps, limit))
         play_once(make_batch, spec, few, executor, layout, states, steps)
 
 
-def play_once(make_batch, spec, params, executor, layout, states, steps):
+def play_once(
+    make_batch: type[Batch],
+    spec: EnvSpec,
+    params: EnvParams,
+    executor: Executor,
+    layout: Layout,
+    states: np.ndarray | None,
+    steps: int,
+) -> None:
     """Launch resets, steps with extreme actions, and ``steps`` random ones."""
     obs_dtype = "bfloat16" if layout.half_obs else "float32"
     number = 2 if states is None else len(states)

@@ -1,6 +1,9 @@
 """make(): the way to a ``VectorEnv``."""
 
+from __future__ import annotations
+
 import sys
+from typing import TYPE_CHECKING, Literal
 
 import cupydrive
 from cupydrive import envs
@@ -12,14 +15,29 @@ from cupydrive.simulation.tuner import tuned_layout
 from cupydrive.simulation.vector import VectorEnv
 from cupydrive.terminal.progress import in_notebook
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cupydrive.codegen.layout import Layout
+    from cupydrive.spec import EnvSpec
+
 MOST_THREADS = 1024  # of the CPU
-_said = set()
+_said: set[str] = set()
 
 
 def make(
-    env, num_envs=1, *, device="auto", validate=True, debug=False, threads=None, first_env=0, layout=None,
-    obs_dtype="float32", **params,
-):  # fmt: skip
+    env: str | Path | EnvSpec,
+    num_envs: int | str = 1,
+    *,
+    device: str = "auto",
+    validate: bool = True,
+    debug: bool = False,
+    threads: int | None = None,
+    first_env: int = 0,
+    layout: Layout | Literal["tuned"] | None = None,
+    obs_dtype: str = "float32",
+    **params: object,
+) -> VectorEnv:
     """Return a ``VectorEnv`` of ``num_envs`` copies.
 
     Args:
@@ -56,7 +74,8 @@ def make(
     if isinstance(num_envs, str):
         if num_envs != "auto":
             raise ParameterError(f"make: num_envs = {shown(num_envs)}; it must be an int or 'auto'")
-        num_envs = cupydrive.best_num_envs(spec, device=name, **params)
-    if isinstance(layout, str) and layout == "tuned":
+        num_envs = int(cupydrive.best_num_envs(spec, device=name, **params))
+    if layout == "tuned":
         layout = tuned_layout(spec, made, num_envs, name, obs_dtype)
-    return VectorEnv(Batch(spec, num_envs, made, where, first_env, layout, obs_dtype), validate=validate)
+    batch = Batch(spec, num_envs, made, where, first_env, layout, obs_dtype)  # type: ignore[arg-type]
+    return VectorEnv(batch, validate=validate)

@@ -1,6 +1,9 @@
 """Snapshots: everything that the future of a ``VectorEnv`` depends on, as NumPy arrays that any device takes back."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +17,16 @@ from cupydrive.inputs.files import file_errors, write_atomically
 from cupydrive.inputs.formats import FORMAT, SNAPSHOT, FormatError, explained
 from cupydrive.simulation.batch import CLOCK
 from cupydrive.spec import kept_params
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Mapping
+
+    import torch
+    from numpy.typing import ArrayLike
+
+    from cupydrive.simulation.batch import Batch
+    from cupydrive.simulation.vector import VectorEnv
 
 BY_GROUP = ("returns", "obs", "action_mask")
 
@@ -53,25 +66,27 @@ class Snapshot:
     tables: dict | None = None
 
     @classmethod
-    def of(cls, batch):
+    def of(cls, batch: Batch) -> Snapshot:
         """Return the snapshot of a ``Batch``; waits for the device."""
         kept = batch.get_state()
         obs, mask = batch.get_observations()
-        seed = int(kept.pop("seed")[0])
         return cls(
             batch.spec.name,
             kept_params(batch.params),
             batch.num_envs,
             batch.first_env,
-            seed,
-            **kept,
+            int(kept["seed"][0]),
+            kept["state"],
+            kept["clock"],
+            kept["log"],
+            kept["returns"],
             obs=obs,
             action_mask=mask,
             origin=envs.origin(batch.spec),
             **batch.spec.about_tables(batch.params),
         )
 
-    def restore(self, batch):
+    def restore(self, batch: Batch) -> None:
         """Write what was kept into ``batch``.
 
         Warns:
@@ -103,11 +118,13 @@ class Snapshot:
                 f"the snapshot's environments have done {elapsed.min()} to {elapsed.max()} steps; it must be 0 to {limit - 1}"
             )
         envs.compare_origin("the snapshot", batch.spec, self.origin)
-        state = {name: getattr(self, name) for name in ("state", "clock", "log", "returns")}
-        batch.set_state({"seed": np.array([self.seed], np.uint64), **state})
+        seed = np.array([self.seed], np.uint64)
+        batch.set_state(
+            {"seed": seed, "state": self.state, "clock": self.clock, "log": self.log, "returns": self.returns}
+        )
         batch.set_observations(self.obs, self.action_mask)
 
-    def arrays(self):
+    def arrays(self) -> dict[str, np.ndarray]:
         """Return all arrays by name, those of groups as ``NAME.GROUP``."""
         flat = {name: getattr(self, name) for name in ("state", "clock", "log")}
         return flat | {f"{name}.{key}": array for name in BY_GROUP for key, array in getattr(self, name).items()}
@@ -116,7 +133,7 @@ class Snapshot:
         """Return type and shape of all arrays by name, as text."""
         return {name: f"{array.dtype} {array.shape}" for name, array in self.arrays().items()}
 
-    def save(self, path):
+    def save(self, path: str | os.PathLike) -> None:
         """Write the snapshot as a NumPy archive (.npz)."""
         path = checked_path("save", "path", path, SnapshotError)
         require_folder("path", path, SnapshotError)
@@ -127,7 +144,7 @@ class Snapshot:
             write_atomically(path, content)
 
     @classmethod
-    def load(cls, path):
+    def load(cls, path: str | os.PathLike) -> Snapshot:
         """Return the snapshot of a file; nothing in it can run, and its environment is not looked up before ``restore``.
 
         Raises:
@@ -143,12 +160,12 @@ class Snapshot:
         del about["format"]
         return cls(**about, **found)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         size = sum(array.nbytes for array in self.arrays().values())
         return f"<Snapshot {self.env}: {self.num_envs:,} environments (seed {self.seed}); {size:,} bytes>"
 
 
-def checked_groups(arrays, num_envs):
+def checked_groups(arrays: Mapping[str, np.ndarray], num_envs: int) -> dict:
     """Return the arrays of a snapshot's file as arguments of ``Snapshot``.
 
     Args:
@@ -158,7 +175,7 @@ def checked_groups(arrays, num_envs):
     Raises:
         FormatError: If a name, type or shape cannot be that of any environment.
     """
-    found = {name: {} for name in BY_GROUP}
+    found: dict = {name: {} for name in BY_GROUP}
     for name, array in arrays.items():
         kind, dot, group = name.partition(".")
         known = {
@@ -193,32 +210,34 @@ class StateViews(Views):
 
     __slots__ = ("env", "moved")
 
-    def __init__(self, env: str, views: dict, moved: list):
+    def __init__(self, env: str, views: dict, moved: list) -> None:
         super().__init__("env.state", views)
         self.env, self.moved = env, moved
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> torch.Tensor:
         if self.moved:
             raise ParameterError(
                 f"{self.env}: torch has moved the memory of a view; take env.state again: env.state[{name!r}]"
             )
         return super().__getitem__(name)
 
-    def __missing__(self, name):
+    def __missing__(self, name: str) -> torch.Tensor:
         raise unknown_field(self.env, name, self)
 
 
-def unknown_field(env, name, known):
+def unknown_field(env: str, name: str, known: Iterable[str]) -> UnknownFieldError:
     """Return the error of a name that is none of the ``known`` fields of the state of ``env``."""
     return UnknownFieldError(f"{env} has no state {shown(name)}.{did_you_mean(name, known)} It has: {', '.join(known)}")
 
 
-def checked_values(env, elapsed=None, **fields):
+def checked_values(
+    env: VectorEnv, elapsed: ArrayLike | torch.Tensor | None = None, **fields: ArrayLike | torch.Tensor
+) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
     """Return NumPy arrays of members of ``struct State`` by name and ``elapsed``: the arguments of ``set_state``."""
     return checked_states(env, fields), None if elapsed is None else checked_elapsed(env, elapsed)
 
 
-def checked_states(env, values):
+def checked_states(env: VectorEnv, values: Mapping[str, ArrayLike | torch.Tensor]) -> dict[str, np.ndarray]:
     """Return ``values`` as NumPy arrays that fit the members of ``struct State``.
 
     Args:
@@ -248,7 +267,7 @@ def checked_states(env, values):
     return checked
 
 
-def checked_elapsed(env, elapsed):
+def checked_elapsed(env: VectorEnv, elapsed: ArrayLike | torch.Tensor) -> np.ndarray:
     """Return (N,) ints from 0 to ``max_episode_steps`` - 1, or raise ``ParameterError``."""
     given, last = as_numpy(env.spec.name, "elapsed", elapsed), env.params.max_episode_steps - 1
     if given.dtype.kind not in "iu" or given.shape not in ((), (env.num_envs,)):

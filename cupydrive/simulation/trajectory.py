@@ -1,8 +1,14 @@
 """Trajectory: what a rollout returns."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, fields
+from typing import TypeAlias
 
 import torch
+
+Tensors: TypeAlias = torch.Tensor | dict[str, torch.Tensor]  # by group, if there are several
+StepResults: TypeAlias = tuple[Tensors, Tensors, torch.Tensor, torch.Tensor, dict]
 
 
 @dataclass(frozen=True)
@@ -22,18 +28,18 @@ class Trajectory:
         left: Likewise: left in this step.
     """
 
-    obs: object
-    action: object
-    reward: object
+    obs: Tensors
+    action: Tensors
+    reward: Tensors
     terminated: torch.Tensor
     truncated: torch.Tensor
-    final_obs: object
+    final_obs: Tensors | None
     episode: dict
     action_mask: dict
     active: dict
     left: dict
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         steps, copies = self.terminated.shape
         shown = ", ".join(
             f"{f.name} {_shapes(getattr(self, f.name))}" for f in fields(self) if _shapes(getattr(self, f.name))
@@ -41,7 +47,7 @@ class Trajectory:
         return f"<Trajectory of {steps:,} steps of {copies:,} environments: {shown}>"
 
 
-def _shapes(value):
+def _shapes(value: Tensors | None) -> str:
     """Return the shape and type of an array, or those of arrays by name; an empty string where there is none."""
     if isinstance(value, dict):
         each = ", ".join(f"{name} {_shapes(array)}" for name, array in value.items())

@@ -4,10 +4,13 @@ Letters: N environments, C agents of a group, D observation entries, H action he
 give tensors, several groups give dictionaries by group name; a single agent has no agent axis.
 """
 
+from __future__ import annotations
+
 import os
 from contextlib import nullcontext
 from dataclasses import asdict, fields
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from gymnasium.vector import AutoresetMode
@@ -24,6 +27,18 @@ from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.simulation.snapshots import Snapshot, StateViews, checked_values
 from cupydrive.simulation.trajectory import Trajectory
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+
+    from gymnasium.spaces import Space
+    from numpy.typing import ArrayLike
+
+    from cupydrive.protocols import Array, Policies, PolicySettings
+    from cupydrive.simulation.buffers import Buffers
+    from cupydrive.simulation.trajectory import StepResults, Tensors
+    from cupydrive.spec import Group
+
 
 class VectorEnv(NotCopied):
     """N copies of one environment with Gymnasium's names and autoreset in the same step.
@@ -35,23 +50,24 @@ class VectorEnv(NotCopied):
     autoreset_mode = AutoresetMode.SAME_STEP
     metadata = {"autoreset_mode": autoreset_mode}  # noqa: RUF012 - Gymnasium's form
 
-    def __init__(self, batch, validate=True):
+    def __init__(self, batch: Batch, validate: bool = True) -> None:
         self.batch, self.validate = batch, validate
         self.spec, self.params, self.groups = batch.spec, batch.params, batch.groups
         self._num_envs, self.device = batch.num_envs, batch.executor.name
         self.obs_dtype = "bfloat16" if batch.layout.half_obs else "float32"
-        self.seed, self._ready, self._closed = None, False, False
+        self.seed: int | None = None
+        self._ready, self._closed = False, False
         self._single = len(self.groups) == 1
         self._squeeze = self._single and self.groups[0].count == 1
-        self._moved = []  # no longer empty once torch has moved the memory of a view
+        self._moved: list[bool] = []  # no longer empty once torch has moved the memory of a view
         self._results = [self._views(buffers) for buffers in batch.step_buffers]
         self._read = ActionReader(batch, self._single, self._squeeze)
-        self._held = None
-        self._rollouts = {}
+        self._held: list[torch.Tensor] = []
+        self._rollouts: dict = {}
         self.print_env = 0
 
     @property
-    def print_env(self):
+    def print_env(self) -> int | None:
         """The environment, from 0, whose ``env.print(...)`` lines in the kernel are shown after each call; None: none.
 
         On a GPU each call then waits for the device. Kernels that do not print cost nothing.
@@ -59,7 +75,7 @@ class VectorEnv(NotCopied):
         return self._print_env
 
     @print_env.setter
-    def print_env(self, env):
+    def print_env(self, env: int | None) -> None:
         if env is not None:
             env = checked_int(self.spec.name, "print_env", env, 0, self.num_envs - 1)
         self._print_env = env
@@ -68,7 +84,7 @@ class VectorEnv(NotCopied):
 
     # ---- views ----
 
-    def _view(self, array) -> torch.Tensor:
+    def _view(self, array: Array) -> torch.Tensor:
         """Return a torch view of an array."""
         return as_torch(array, self._moved)
 
@@ -77,11 +93,11 @@ class VectorEnv(NotCopied):
         self._moved = []
         self._results = [self._views(buffers) for buffers in self.batch.step_buffers]
 
-    def _by_group(self, arrays, axis, action=False):
+    def _by_group(self, arrays: Mapping[str, Array] | None, axis: int, action: bool = False) -> Tensors:
         """Return torch views of arrays by group: a tensor for one group, without the agent axis for one agent."""
         views = {}
         for g in self.groups:
-            if g.name in arrays:
+            if arrays and g.name in arrays:
                 view = self._view(arrays[g.name])
                 view = view.view(torch.bfloat16) if view.dtype == torch.uint16 else view
                 if action and g.heads == 1 and not g.continuous:
@@ -90,7 +106,7 @@ class VectorEnv(NotCopied):
                 views[g.name] = (view.squeeze(axis) if self._squeeze else view).detach()
         return views[self.groups[0].name] if self._single else views
 
-    def _episode(self, buffers, axis):
+    def _episode(self, buffers: Buffers, axis: int) -> dict[str, Tensors]:
         record = {"return": self._by_group(buffers.episode_return, axis), "length": self._view(buffers.episode_length)}
         for name in self.spec.metrics:
             lead = buffers.episode_length.shape
@@ -99,7 +115,7 @@ class VectorEnv(NotCopied):
             record[name] = self._view(view).view(lead).detach()
         return record
 
-    def _views(self, buffers):
+    def _views(self, buffers: Buffers) -> StepResults:
         """Return the results of one step as a tuple made once."""
         info = {"final_obs": self._by_group(buffers.final_obs, 1), "episode": self._episode(buffers, 1)}
         for name in ("action_mask", "active", "left"):
@@ -109,9 +125,9 @@ class VectorEnv(NotCopied):
         return (self._by_group(buffers.obs, 1), self._by_group(buffers.reward, 1), *flags, info)
 
     @cached_property
-    def _fields(self):
+    def _fields(self) -> tuple[StateViews, torch.Tensor, list]:
         """``StateViews``, the view of each episode's steps, and what is no longer empty once torch has moved that."""
-        dtype, moved, elapsed_moved = self.batch.state_dtype, [], []
+        dtype, moved, elapsed_moved = self.batch.state_dtype, list[bool](), list[bool]()
         views = {name: as_torch(member(self.batch.state, dtype, name), moved) for name in dtype.names}
         elapsed = as_torch(member(self.batch.clock, CLOCK, "elapsed"), elapsed_moved)
         return StateViews(self.spec.name, views, moved), elapsed, elapsed_moved
@@ -128,12 +144,12 @@ class VectorEnv(NotCopied):
         return self._fields
 
     @property
-    def num_envs(self):
+    def num_envs(self) -> int:
         """N."""
         return self._num_envs
 
     @property
-    def state(self):
+    def state(self) -> StateViews:
         """Writable views of ``struct State`` by member, (N, *shape of the member); another name is a ``KeyError``.
 
         ``env.state["x"][:] = 0`` writes, and the next step sees it; ``set_state`` also checks what is written, and observes.
@@ -142,13 +158,13 @@ class VectorEnv(NotCopied):
         return self._current_fields()[0]
 
     @property
-    def elapsed(self):
+    def elapsed(self) -> torch.Tensor:
         """(N,) int32 view: steps since each episode began."""
         self._check_open("elapsed")
         return self._current_fields()[1]
 
     @elapsed.setter
-    def elapsed(self, values):
+    def elapsed(self, values: torch.Tensor) -> None:
         if values is not self.elapsed:  # `env.elapsed += 1` puts back what it has written into
             raise ParameterError(
                 f"{self.spec.name}: env.elapsed = ... would change no environment. Write into it: env.elapsed[:] = ...; or "
@@ -157,48 +173,48 @@ class VectorEnv(NotCopied):
 
     # ---- spaces ----
 
-    def _spaces(self, pick):
+    def _spaces(self, pick: Callable[[Group], Space]) -> Space | dict[str, Space]:
         spaces = {g.name: pick(g) for g in self.groups}
         return spaces[self.groups[0].name] if self._single else spaces
 
     @cached_property
-    def single_observation_space(self):
+    def single_observation_space(self) -> Space | dict[str, Space]:
         """One agent's observation space; by group if there are several."""
         return self._spaces(lambda g: g.observation_space)
 
     @cached_property
-    def single_action_space(self):
+    def single_action_space(self) -> Space | dict[str, Space]:
         """One agent's action space; by group if there are several."""
         return self._spaces(lambda g: g.action_space)
 
-    def _batched(self, space, g):
+    def _batched(self, space: Space, g: Group) -> Space:
         return batch_space(space if self._squeeze else batch_space(space, g.count), self.num_envs)
 
     @cached_property
-    def observation_space(self):
+    def observation_space(self) -> Space | dict[str, Space]:
         """The space of ``obs``."""
         return self._spaces(lambda g: self._batched(g.observation_space, g))
 
     @cached_property
-    def action_space(self):
+    def action_space(self) -> Space | dict[str, Space]:
         """The space of ``action``."""
         return self._spaces(lambda g: self._batched(g.action_space, g))
 
     # ---- calls ----
 
-    def _stream(self):
+    def _stream(self) -> AbstractContextManager:
         return torch_stream() if self.device == "cuda" else nullcontext()
 
-    def _check_open(self, call):
+    def _check_open(self, call: str) -> None:
         if self._closed:
             raise OrderError(f"{call} after close(); make a new environment")
 
-    def _check_ready(self, call):
+    def _check_ready(self, call: str) -> None:
         self._check_open(call)
         if not self._ready:
             raise OrderError(f"{call} before reset(); call reset(seed=...) first")
 
-    def reset(self, seed=None, mask=None):
+    def reset(self, seed: int | None = None, mask: ArrayLike | torch.Tensor | None = None) -> tuple[Tensors, dict]:
         """Begin new episodes and return ``(obs, info)``.
 
         Args:
@@ -225,7 +241,7 @@ class VectorEnv(NotCopied):
         self._ready = True
         return self._shown()
 
-    def _checked_mask(self, mask):
+    def _checked_mask(self, mask: ArrayLike | torch.Tensor) -> Array:
         if not isinstance(mask, torch.Tensor) or mask.device.type != self.device:
             array = as_numpy(self.spec.name, "mask", mask)
             mask = torch.from_numpy(array.copy())
@@ -235,7 +251,7 @@ class VectorEnv(NotCopied):
             return mask.numpy()
         return self.batch.executor.xp.from_dlpack(mask.cuda().contiguous())
 
-    def step(self, action, *, autoreset=True):
+    def step(self, action: Tensors, *, autoreset: bool = True) -> StepResults:
         """Step all environments; return ``(obs, reward, terminated, truncated, info)``.
 
         Args:
@@ -257,7 +273,7 @@ class VectorEnv(NotCopied):
             self.batch.step([t.data_ptr() for t in tensors], autoreset)
         return self.step_results
 
-    def rollout(self, steps, final_obs=True):
+    def rollout(self, steps: int, final_obs: bool = True) -> Trajectory:
         """Take ``steps`` uniformly random steps in one launch and return a ``Trajectory``.
 
         Its tensors are written again by the next rollout. ``final_obs=False`` saves that array.
@@ -273,7 +289,7 @@ class VectorEnv(NotCopied):
             self._moved = moved
         return self._rollouts["views"]
 
-    def _trajectory(self, buffers):
+    def _trajectory(self, buffers: Buffers) -> Trajectory:
         return Trajectory(
             obs=self._by_group(buffers.obs, 2),
             action=self._by_group(buffers.action, 2, action=True),
@@ -289,13 +305,13 @@ class VectorEnv(NotCopied):
 
     # ---- snapshots and states ----
 
-    def snapshot(self):
+    def snapshot(self) -> Snapshot:
         """Return a ``Snapshot``: ``restore`` goes on from it bit for bit, on this device or another."""
         self._check_ready("snapshot()")
         with self._stream():
             return Snapshot.of(self.batch)
 
-    def restore(self, snapshot):
+    def restore(self, snapshot: Snapshot) -> tuple[Tensors, dict]:
         """Go back to a ``Snapshot`` of an environment with the same parameters and size; return ``(obs, info)``.
 
         Raises:
@@ -308,7 +324,9 @@ class VectorEnv(NotCopied):
         self.seed, self._ready = snapshot.seed, True
         return self._shown()
 
-    def set_state(self, *, elapsed=None, **fields):
+    def set_state(
+        self, *, elapsed: ArrayLike | torch.Tensor | None = None, **fields: ArrayLike | torch.Tensor
+    ) -> tuple[Tensors, dict]:
         """Write members of ``struct State`` and observe; return ``(obs, info)``. For tests and teaching.
 
         Episodes, their returns and the random streams go on.
@@ -333,18 +351,18 @@ class VectorEnv(NotCopied):
         return self._shown()
 
     @property
-    def step_results(self):
+    def step_results(self) -> StepResults:
         """What the last ``step`` returned: the same views."""
         if self._moved:
             self._renew_views()
         return self._results[self.batch.now]
 
-    def _shown(self):
+    def _shown(self) -> tuple[Tensors, dict]:
         return self.step_results[0], self.step_results[4]
 
     # ---- looking and editing ----
 
-    def reload(self):
+    def reload(self) -> bool:
         """Compile the environment's changed file, cell or text again; return whether episodes go on.
 
         Tensors and state stay as they are if ``State``, groups and parameters have the layout they had. Otherwise new
@@ -364,10 +382,16 @@ class VectorEnv(NotCopied):
         old = self.batch
         self.close()
         made = Batch(spec, old.num_envs, params, old.executor, old.first_env, obs_dtype=self.obs_dtype)
-        self.__init__(made, self.validate)
+        self.__init__(made, self.validate)  # type: ignore[misc]
         return False
 
-    def view(self, players=None, *, seed=None, **options):
+    def view(
+        self,
+        players: str | PolicySettings | Policies | Mapping | None = None,
+        *,
+        seed: int | None = None,
+        **options: object,
+    ) -> object:
         """Return a viewer for a notebook: episodes of new environments like these, step by step, with a slider.
 
         Args:
@@ -378,7 +402,7 @@ class VectorEnv(NotCopied):
         seed = (10_000 if self.seed is None else self.seed) if seed is None else seed
         return cupydrive.view(self, players, seed=seed, **options)
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         from cupydrive.terminal.progress import preformatted
 
         shown = preformatted(repr(self))
@@ -388,20 +412,21 @@ class VectorEnv(NotCopied):
 
         return shown + still(self.spec, self.params, **self.batch.first_states(4))
 
-    def close(self):
+    def close(self) -> None:
         """Give the memory back; later calls raise ``OrderError``."""
         if not self._closed:
             self.batch.executor.synchronise()
-        self._closed, self._results, self._rollouts, self._held, self.batch = True, None, {}, None, None
+        self._closed, self._results, self._rollouts, self._held = True, [], {}, []
+        self.batch = None  # type: ignore[assignment]
         self.__dict__.pop("_fields", None)
 
-    def __enter__(self):
+    def __enter__(self) -> VectorEnv:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         where = f"{self.device}{', closed' * self._closed}"
         lines = [f"<VectorEnv {self.spec.name}: {self.num_envs:,} environments on {where}"]
         for g in self.groups:

@@ -68,7 +68,7 @@ def test_frames_and_what_all_environments_share():
     assert env.get_attr("num_envs", [0, 1]) == [4, 4] and env.env_is_wrapped(object) == [False] * 4
     with pytest.raises(NotImplementedError, match="leave indices out"):
         env.set_attr("x", 1, indices=[0])
-    with pytest.raises(CupydriveError, match=r"VectorEnv\(\.\.\., gravity=1\.0\)"):
+    with pytest.raises(CupydriveError, match=r"VectorEnv\(\.\.\., gravity=\.\.\.\)"):
         env.set_attr("gravity", 1.0)
     env.set_attr("copy", False)  # of the vector environment
     assert env.get_attr("copy") == [False] * 4 and not hasattr(env.env, "gravity")

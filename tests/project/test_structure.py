@@ -33,10 +33,12 @@ PATH = r"(?<![\w./])(?:cupydrive|kernels|tests|gallery|notebooks)/[\w./*-]*"
 
 
 def imported(path):
-    """Return the modules that a file imports when it runs, anywhere in it, as names with dots after the package's."""
+    """Return the modules of the package that a file imports when it runs, as names with dots after the package's."""
     tree = ast.parse(path.read_text())
-    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
-    for node in set(ast.walk(tree)) - {node for block in blocks for node in ast.walk(block)}:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []  # for annotations only
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "cupydrive":
             folder = PACKAGE.joinpath(*node.module.split(".")[1:])
             modules = [a.name for a in node.names if (folder / f"{a.name}.py").exists() or (folder / a.name).is_dir()]
