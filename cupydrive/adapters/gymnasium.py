@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -17,6 +19,7 @@ import torch
 from gymnasium import error
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
+from numpy.typing import ArrayLike
 
 import cupydrive
 from cupydrive import envs
@@ -43,14 +46,7 @@ from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import as_numpy
 from cupydrive.inputs.arguments import checked_bool, checked_choice, shown
 from cupydrive.inputs.names import NotCopied
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from numpy.typing import ArrayLike
-
-    from cupydrive.spec import EnvSpec
+from cupydrive.spec import EnvSpec
 
 NAMESPACE = "cupydrive"
 EACH = ("action_masks", "render")  # methods of a VectorEnv whose results have one entry for each environment

@@ -5,14 +5,17 @@ Letters: N environments.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import gymnasium
 import numpy as np
 import torch
 from gymnasium import error
 from gymnasium.vector import AutoresetMode
+from numpy.typing import ArrayLike
 
 from cupydrive import envs
 from cupydrive.drawing.frames import check_drawable
@@ -21,14 +24,7 @@ from cupydrive.executors.interop import as_numpy
 from cupydrive.inputs.arguments import INT32, checked_choice, checked_int, kind_of, shown
 from cupydrive.simulation.snapshots import checked_values
 from cupydrive.simulation.vector import VectorEnv
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from numpy.typing import ArrayLike
-
-    from cupydrive.spec import EnvSpec
+from cupydrive.spec import EnvSpec
 
 SingleResults: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, dict]  # of one agent
 RENDER_MODES = ("rgb_array",)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -17,6 +19,8 @@ from cupydrive.errors import OrderError, ParameterError, TrainingError
 from cupydrive.executors import choose
 from cupydrive.inputs.arguments import checked_count, shown
 from cupydrive.inputs.formats import CONFIG, FormatError, read_json
+from cupydrive.protocols import LearnerSettings, PolicySettings
+from cupydrive.spec import EnvSpec
 from cupydrive.terminal.progress import Silent
 from cupydrive.training.begin import begin, goal_of, refuse_for_run
 from cupydrive.training.config import check_players, resolve
@@ -29,14 +33,7 @@ from cupydrive.training.torch_settings import precision, threads
 from cupydrive.training.train import about
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-    from typing import NoReturn
-
     from lightning.pytorch import Trainer
-
-    from cupydrive.protocols import LearnerSettings, PolicySettings
-    from cupydrive.spec import EnvSpec
 
 try:
     from lightning.pytorch import LightningModule, callbacks

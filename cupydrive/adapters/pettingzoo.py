@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from gymnasium import spaces
+from numpy.typing import ArrayLike
 
 import cupydrive
 from cupydrive import envs
@@ -22,15 +25,8 @@ from cupydrive.errors import ActionError, OrderError, RenderError, did_you_mean
 from cupydrive.executors.interop import as_numpy
 from cupydrive.inputs.arguments import checked_choice, checked_mapping, shown
 from cupydrive.inputs.names import NotCopied
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
-
-    from numpy.typing import ArrayLike
-
-    from cupydrive.protocols import Array
-    from cupydrive.spec import EnvSpec, Group
+from cupydrive.protocols import Array
+from cupydrive.spec import EnvSpec, Group
 
 try:
     import pettingzoo

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -17,11 +18,7 @@ from cupydrive.adapters.gymnasium_input import InvalidReset, checked_options, ch
 from cupydrive.errors import ParameterError
 from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.names import NotCopied
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from cupydrive.spec import EnvSpec
+from cupydrive.spec import EnvSpec
 
 try:
     from stable_baselines3.common.vec_env import VecEnv as BaseVecEnv

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import cupy
 from cupy.cuda import nvrtc
 
+from cupydrive.codegen.source import Unit
 from cupydrive.executors.ahead import alone
 from cupydrive.executors.cache import cache_folder, find_library, keep_library
 from cupydrive.executors.nvrtc import ADDED
-
-if TYPE_CHECKING:
-    from cupydrive.codegen.source import Unit
 
 
 def load(unit: Unit, options: tuple[str, ...], capability: str) -> cupy.RawModule:

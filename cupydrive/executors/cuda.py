@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 import cupy
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from cupydrive.codegen.diagnostics import explain
 from cupydrive.codegen.layout import Layout, Observations
-from cupydrive.codegen.source import assemble
+from cupydrive.codegen.source import Unit, assemble
 from cupydrive.errors import DeviceError, MemoryLimitError
 from cupydrive.executors import architecture, overlap
 from cupydrive.executors.ahead import alone
@@ -22,15 +23,8 @@ from cupydrive.executors.constants import one_copy
 from cupydrive.executors.modes import EXCLUSIVE
 from cupydrive.executors.noted import note, packed
 from cupydrive.executors.nvrtc import OPTIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import ArrayLike, DTypeLike
-
-    from cupydrive.codegen.source import Unit
-    from cupydrive.protocols import EnvParams, Program
-    from cupydrive.spec import EnvSpec
+from cupydrive.protocols import EnvParams, Program
+from cupydrive.spec import EnvSpec
 
 # CuPy keeps its kernels in the home folder, and makes a folder "~" where there is none.
 if not os.access(os.path.expanduser("~"), os.W_OK):

@@ -9,7 +9,7 @@ import platform
 import shlex
 import signal
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache, reduce
@@ -17,17 +17,12 @@ from itertools import pairwise
 from operator import or_
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import ArrayLike, DTypeLike
-
-    from cupydrive.protocols import EnvParams, Program
-    from cupydrive.spec import EnvSpec
+from cupydrive.protocols import EnvParams, Program
+from cupydrive.spec import EnvSpec
 
 try:
     import resource

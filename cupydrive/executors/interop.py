@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -15,14 +15,11 @@ import torch
 from cupydrive.errors import ParameterError, SpecError
 from cupydrive.executors.modes import EXCLUSIVE
 from cupydrive.inputs.arguments import checked_array, shown
+from cupydrive.protocols import Array
 from cupydrive.spec import Group
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import cupy
-
-    from cupydrive.protocols import Array
 
 
 def as_torch(array: Array, moved: list | None = None) -> torch.Tensor:

@@ -7,10 +7,9 @@ of these once for all of them. A member computes what it would compute alone, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from torch.overrides import TorchFunctionMode
@@ -20,9 +19,6 @@ from cupydrive.executors.ahead import build_ahead
 from cupydrive.executors.interop import side_by_side, torch_stream
 from cupydrive.executors.noted import Launch, MemberProgram, begin_notes, end_notes
 from cupydrive.protocols import Executor
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # What of torch only looks at memory, an attribute (__get__) say, or decides whether gradients are followed.
 VIEWS = {

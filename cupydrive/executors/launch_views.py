@@ -5,20 +5,18 @@ Letters: N environments, C agents of a group, D observation entries, H action he
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import DTypeLike
 
 from cupydrive.executors.interop import members_at, torch_at
+from cupydrive.spec import Group
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import DTypeLike
-
     from cupydrive.executors.python_kernels import PythonProgram
-    from cupydrive.spec import Group
 
 
 class LaunchViews:

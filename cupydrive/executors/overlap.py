@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
 
 import cupy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy as np
+import numpy as np
 
 CAPABILITY = "90"  # the one that this was tested on; elsewhere CuPy launches
 DRIVER = 12030  # CUDA 12.3: the first whose graphs keep such launches as they are

@@ -17,15 +17,13 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 from cupydrive.errors import CupydriveError, DeviceError
 from cupydrive.executors import choose
 from cupydrive.executors.ahead import usable_cores
 from cupydrive.inputs.arguments import shown
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 MEETING = "CUPYDRIVE_MEETING"  # environment variable: the file in which processes that were started here meet
 MOST_DIGITS = 6  # of a number of GPUs or processes

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import torch
 
 from cupydrive.errors import LostProcessError, ParameterError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 BLOCKS = 128  # that environments are shared among: a rank has some of them whole, and learns from them block by block
 LOST = (

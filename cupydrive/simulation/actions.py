@@ -13,10 +13,10 @@ import torch
 from cupydrive.errors import ActionError, did_you_mean
 from cupydrive.executors.interop import as_torch
 from cupydrive.inputs.arguments import kind_of, shown
+from cupydrive.spec import Group
 
 if TYPE_CHECKING:
     from cupydrive.simulation.batch import Batch
-    from cupydrive.spec import Group
 
 # Bytes that kernels read at once from the actions of one environment: on a GPU, reading 16 bytes at an address that is no
 # multiple of 16 ends the process's use of the device.

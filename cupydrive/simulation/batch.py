@@ -5,8 +5,9 @@ Letters: T steps, N environments, C agents of a group, H action heads.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias, TypedDict
+from typing import TypeAlias, TypedDict
 
 import numpy as np
 
@@ -17,14 +18,10 @@ from cupydrive.errors import MemoryLimitError, ParameterError
 from cupydrive.executors import executor as make_executor
 from cupydrive.executors.host import HostExecutor
 from cupydrive.inputs.arguments import checked_choice, checked_instance, checked_int
+from cupydrive.protocols import Array, EnvParams, Executor, Program
 from cupydrive.simulation.buffers import SHARED, Buffers, row_bytes
 from cupydrive.simulation.first_steps import try_out
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cupydrive.protocols import Array, EnvParams, Executor, Program
-    from cupydrive.spec import EnvSpec
+from cupydrive.spec import EnvSpec
 
 CLOCK = np.dtype([("episode", "u4"), ("elapsed", "i4"), ("time", "u4")])  # struct Clock of random.cuh
 OBS_DTYPES = {"float32": "f4", "bfloat16": "u2"}  # NumPy knows no bfloat16: its bits

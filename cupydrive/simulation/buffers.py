@@ -5,19 +5,18 @@ Letters: T steps, N environments, C agents of a group, D observation entries, H 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import DTypeLike
+
+from cupydrive.protocols import Array, EnvParams
+from cupydrive.spec import EnvSpec, Group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import DTypeLike
-
-    from cupydrive.protocols import Array, EnvParams
     from cupydrive.simulation.batch import Batch
-    from cupydrive.spec import EnvSpec, Group
 
 SHARED = ("terminated", "truncated", "episode_length", "episode_log")  # arrays of all groups
 BY_GROUP = ("obs", "action_mask", "final_obs", "reward", "episode_return", "action", "active", "left")

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.source import assemble
 from cupydrive.errors import KernelFault
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.trial import Trial
+from cupydrive.protocols import EnvParams, Executor
+from cupydrive.spec import EnvSpec
 
 if TYPE_CHECKING:
-    from cupydrive.codegen.layout import Layout
-    from cupydrive.protocols import EnvParams, Executor
     from cupydrive.simulation.batch import Batch
-    from cupydrive.spec import EnvSpec
 
 NO_END = "does not end"
 ENDS = ("ends ", NO_END)  # how a Trial says what a kernel does to its process
@@ -78,32 +78,19 @@ def play(
     layout: Layout,
     states: np.ndarray | None,
 ) -> None:
-    """Launch a little of everything: episodes of three steps, then as they are."""
-    for limit, steps in ((3, 4), (params.max_episode_steps, LATER_STEPS)):
-        few = replace(params, max_episode_steps=min(params.max_episode_steps, limit))
-        play_once(make_batch, spec, few, executor, layout, states, steps)
-
-
-def play_once(
-    make_batch: type[Batch],
-    spec: EnvSpec,
-    params: EnvParams,
-    executor: Executor,
-    layout: Layout,
-    states: np.ndarray | None,
-    steps: int,
-) -> None:
-    """Launch resets, steps with extreme actions, and ``steps`` random ones."""
+    """Launch resets, steps with extreme actions and random ones: in episodes of three steps, then as they are."""
     obs_dtype = "bfloat16" if layout.half_obs else "float32"
     number = 2 if states is None else len(states)
-    batch = make_batch(spec, number, params, executor, layout=layout, obs_dtype=obs_dtype)
-    actions = {g.name: executor.allocate((number, g.count, g.heads), g.action_dtype) for g in batch.groups}
-    batch.reset(0)
-    if states is not None:
-        executor.put(batch.state, states)
-        batch.observe()
-    for integer, real in ((-(2**31), -np.inf), (2**31 - 1, np.inf), (0, np.nan), (1, 1e30)):
-        for g in batch.groups:
-            executor.put(actions[g.name], real if g.continuous else integer)
-        batch.step([executor.pointer(actions[g.name]) for g in batch.groups])
-    batch.rollout(steps)
+    for limit, steps in ((3, 4), (params.max_episode_steps, LATER_STEPS)):
+        few = replace(params, max_episode_steps=min(params.max_episode_steps, limit))
+        batch = make_batch(spec, number, few, executor, layout=layout, obs_dtype=obs_dtype)
+        actions = {g.name: executor.allocate((number, g.count, g.heads), g.action_dtype) for g in batch.groups}
+        batch.reset(0)
+        if states is not None:
+            executor.put(batch.state, states)
+            batch.observe()
+        for integer, real in ((-(2**31), -np.inf), (2**31 - 1, np.inf), (0, np.nan), (1, 1e30)):
+            for g in batch.groups:
+                executor.put(actions[g.name], real if g.continuous else integer)
+            batch.step([executor.pointer(actions[g.name]) for g in batch.groups])
+        batch.rollout(steps)

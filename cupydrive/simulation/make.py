@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Literal
 
 import cupydrive
 from cupydrive import envs
+from cupydrive.codegen.layout import Layout
 from cupydrive.errors import ParameterError
 from cupydrive.executors import checked_device, choose, executor
 from cupydrive.inputs.arguments import checked_bool, checked_int, shown
 from cupydrive.simulation.batch import Batch
 from cupydrive.simulation.tuner import tuned_layout
 from cupydrive.simulation.vector import VectorEnv
+from cupydrive.spec import EnvSpec
 from cupydrive.terminal.progress import in_notebook
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from cupydrive.codegen.layout import Layout
-    from cupydrive.spec import EnvSpec
 
 MOST_THREADS = 1024  # of the CPU
 _said: set[str] = set()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cupydrive import envs
 from cupydrive.errors import ParameterError, SnapshotError, UnknownFieldError, did_you_mean
@@ -19,11 +22,7 @@ from cupydrive.simulation.batch import CLOCK
 from cupydrive.spec import kept_params
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable, Mapping
-
     import torch
-    from numpy.typing import ArrayLike
 
     from cupydrive.simulation.batch import Batch
     from cupydrive.simulation.vector import VectorEnv

@@ -7,14 +7,17 @@ give tensors, several groups give dictionaries by group name; a single agent has
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
+from gymnasium.spaces import Space
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
+from numpy.typing import ArrayLike
 
 import cupydrive
 from cupydrive import envs
@@ -22,22 +25,16 @@ from cupydrive.errors import OrderError, ParameterError
 from cupydrive.executors.interop import as_numpy, as_torch, member, torch_stream
 from cupydrive.inputs.arguments import checked_bool, checked_instance, checked_int
 from cupydrive.inputs.names import NotCopied
+from cupydrive.protocols import Array, Policies, PolicySettings
 from cupydrive.simulation.actions import ActionReader
 from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.simulation.snapshots import Snapshot, StateViews, checked_values
 from cupydrive.simulation.trajectory import Trajectory
+from cupydrive.spec import Group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from contextlib import AbstractContextManager
-
-    from gymnasium.spaces import Space
-    from numpy.typing import ArrayLike
-
-    from cupydrive.protocols import Array, Policies, PolicySettings
     from cupydrive.simulation.buffers import Buffers
     from cupydrive.simulation.trajectory import StepResults, Tensors
-    from cupydrive.spec import Group
 
 
 class VectorEnv(NotCopied):
