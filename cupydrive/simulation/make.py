@@ -72,7 +72,7 @@ def make(
         if num_envs != "auto":
             raise ParameterError(f"make: num_envs = {shown(num_envs)}; it must be an int or 'auto'")
         num_envs = int(cupydrive.best_num_envs(spec, device=name, **params))
-    if layout == "tuned":
+    if isinstance(layout, str) and layout == "tuned":  # not an array, which compares each entry
         layout = tuned_layout(spec, made, num_envs, name, obs_dtype)
     batch = Batch(spec, num_envs, made, where, first_env, layout, obs_dtype)  # type: ignore[arg-type]
     return VectorEnv(batch, validate=validate)
