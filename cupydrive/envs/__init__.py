@@ -1,4 +1,4 @@
-"""Finds environments: every module of this folder that defines ``SPEC``, and those that users register.
+"""Finds environments: every module of this folder but ``NAME_data``, which reads what NAME is made of, and users' own.
 
 A user's environment is two files anywhere (``my_env.py`` and ``my_env.cu`` beside it), two strings, or an ``EnvSpec``.
 """
@@ -29,6 +29,7 @@ from cupydrive.inputs.arguments import MOST_LETTERS, checked_path, checked_str, 
 from cupydrive.inputs.kernels import printable, read_kernel
 from cupydrive.spec import EnvSpec
 
+OF_DATA = "_data"  # end of the name of a module that reads an environment's published data
 USER_MODULE = "cupydrive_user_"  # and the file's name: what the module of a user's file is called
 _registered = {}
 _given = {}  # the ``EnvSpec`` that `register` was given, by name: what is registered has the kernel, too
@@ -43,7 +44,7 @@ def names():
 
 def packaged():
     """Return the set of names of the package's own environments."""
-    return {module.name for module in iter_modules(__path__)}
+    return {module.name for module in iter_modules(__path__) if not module.name.endswith(OF_DATA)}
 
 
 def installed(name):

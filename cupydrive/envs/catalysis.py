@@ -17,7 +17,6 @@ import numpy as np
 from gymnasium import spaces
 
 from cupydrive.inputs.data import files
-from cupydrive.shortest_ways import best_ways
 from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, Table, param
 
 ENERGY_SCALE = 20.0  # eV that cost 1
@@ -260,6 +259,35 @@ class Optimum:
     path: np.ndarray  # (T + 1, coordinates) positions on the way
     barrier: float  # highest energy on it minus the start's, in eV; 0: no higher than the start
     lowest_barrier: float  # the least of any way through the slab, in eV
+
+
+def best_ways(entering, target, add=np.add):
+    """Find the cheapest way from each cell of a periodic grid to ``target``, exactly, by dynamic programming.
+
+    A way moves between neighbours and costs the sum of what its cells cost to enter, or with ``np.maximum`` the greatest.
+
+    Args:
+        entering: Cost of entering each cell, infinite where nothing may enter. It is not negative if costs are summed.
+        target: Index of the cell where ways end.
+        add: Ufunc of two costs.
+
+    Returns:
+        For each cell the least cost, at the target 0 (-inf with ``np.maximum``), and the first move: 2 k is one cell up along
+        axis k, 2 k + 1 one down, and -1 no way.
+    """
+    least, first = np.full(entering.shape, np.inf), np.full(entering.shape, -1)
+    least[target] = -np.inf if add is np.maximum else 0.0
+    changed = True
+    while changed:
+        changed, through = False, add(entering, least)
+        for move in range(2 * entering.ndim):
+            by_move = np.roll(through, 2 * (move % 2) - 1, axis=move // 2)
+            # Only what is better, and not what is equal: so no way goes round in a circle that costs nothing.
+            better = by_move < least
+            if better.any():
+                changed = True
+                least[better], first[better] = by_move[better], move
+    return least, first
 
 
 def optimum(p, table):

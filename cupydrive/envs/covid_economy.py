@@ -27,8 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from gymnasium import spaces
 
-from cupydrive.errors import ParameterError
-from cupydrive.inputs.covid_economy import (
+from cupydrive.envs.covid_economy_data import (
     CODES,
     COUNTS,
     DECAYS,
@@ -42,6 +41,7 @@ from cupydrive.inputs.covid_economy import (
     tables,
     tiles,
 )
+from cupydrive.errors import ParameterError
 from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, Table, param
 
 WORDS = 4  # of levels: each keeps those of eight days, four bits a day

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from gymnasium import spaces
 
+from cupydrive.envs.rice_n_data import C, table_fields, tables
 from cupydrive.errors import ParameterError
-from cupydrive.inputs.rice_n import C, table_fields, tables
 from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, nearest_decision, param
 
 SAVE, MITIGATE, EXPORT, TARIFF, IMPORT = 0, 1, 2, 3, 3 + C  # the first head of each kind

@@ -10,9 +10,9 @@ from pandemic import DATA, Pandemic
 import cupydrive as cd
 from cupydrive.checks.bits import launch_step
 from cupydrive.envs.covid_economy import SPEC
+from cupydrive.envs.covid_economy_data import COUNTS, PEOPLE
 from cupydrive.errors import ParameterError
 from cupydrive.executors.host import HostExecutor
-from cupydrive.inputs.covid_economy import COUNTS, PEOPLE
 from cupydrive.random import RandomStream
 from cupydrive.simulation.batch import Batch
 

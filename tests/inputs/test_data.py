@@ -12,9 +12,9 @@ from conftest import python_path
 from serving import CONTENT, MADE_UP, serve
 
 from cupydrive.cli.main import main
+from cupydrive.envs.rice_n_data import C
 from cupydrive.errors import CupydriveWarning, DataError, MissingDataError
 from cupydrive.inputs.data import files
-from cupydrive.inputs.rice_n import C
 from cupydrive.inputs.sources import sources
 
 FETCH = """

@@ -1,7 +1,7 @@
 """What of ``rice_n`` depends on nobody's actions: regions, people, technology, the price of a cut, over time.
 
 Coefficients of the regions are read from its source's files; everything is computed in float64 and rounded once, to a table's
-float32. The equations are those of ``cupydrive/envs/rice_n.py``'s source.
+float32.
 """
 
 from collections.abc import Iterable, Sequence
