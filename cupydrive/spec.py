@@ -34,7 +34,7 @@ from cupydrive.inputs.names import unknown_parameter
 from cupydrive.inputs.tables import HasTables, Table
 
 # For authors.
-__all__ = ["EnvSpec", "Field", "Group", "Observed", "Outcome", "Table", "check_each", "nearest_decision", "param"]
+__all__ = ["EnvSpec", "Field", "Group", "Observation", "StepResult", "Table", "check_each", "nearest_decision", "param"]
 
 MAX_PARAMS_BYTES = 3_072  # kernel arguments are at most 4 kB, pointers included
 
@@ -153,7 +153,7 @@ class Group:
 
 
 @dataclass
-class Outcome:
+class StepResult:
     """What a reference ``step`` returns; floats in float64, dictionaries by field or group name.
 
     ``margin`` holds, for outputs that depend on a decision (a comparison of floats), how far the nearest such decision
@@ -173,7 +173,7 @@ class Outcome:
 
 
 def nearest_decision(*distances, axis=None):
-    """Return the smallest of several distances from a decision, as ``Outcome.margin`` wants it.
+    """Return the smallest of several distances from a decision, as ``StepResult.margin`` wants it.
 
     A distance of exactly 0 comes from equal inputs and exact arithmetic (a tie, a clipped value): all decide it alike, so
     it counts as far. Broadcasts; with ``axis``, the smallest along it.
@@ -195,7 +195,7 @@ def nearest_decision(*distances, axis=None):
 
 
 @dataclass
-class Observed:
+class Observation:
     """What a reference ``observe`` returns: observations by group, and fields of the state that it computes.
 
     ``margin`` is keyed by group or field name, shape ``(N, C)``.
@@ -223,9 +223,9 @@ class EnvSpec(HasTables):
         horizon: ``"task"`` if the time limit ends the task (terminated), ``"limit"`` if it cuts it (truncated).
         reset: ``reset(params, random)`` returns (N,) states; exact, float32; ``random`` is a ``RandomStream`` of
             ``cupydrive.random``. A check says what it could not compare for want of one of the reference that is None.
-        step: ``step(params, state, action, elapsed, random)`` returns an ``Outcome``: (N,) states, actions by group
+        step: ``step(params, state, action, elapsed, random)`` returns a ``StepResult``: (N,) states, actions by group
             (N, C) or (N, C, H), ``elapsed`` (N,) with this step counted.
-        observe: ``observe(params, state, elapsed)`` returns an ``Observed``.
+        observe: ``observe(params, state, elapsed)`` returns an ``Observation``.
         sample: ``sample(params, rng, n)`` returns n states, wider than random play reaches; None: the check takes what
             random play reaches.
         metrics: Type by name of what ``env.log`` counts: ``"int"`` or ``"float"``.

@@ -12,7 +12,7 @@ from cupydrive.checks.report import REFERENCE, RESETS, STATISTICS, Report
 from cupydrive.codegen.source import sample_action
 from cupydrive.random import random_actions
 from cupydrive.simulation.batch import Batch
-from cupydrive.spec import Group, Observed, Outcome
+from cupydrive.spec import Group, Observation, StepResult
 
 
 class Comparison:
@@ -59,12 +59,12 @@ class Comparison:
         self.report.count({"time limit reached": elapsed >= self.params.max_episode_steps, "autoreset": got["over"]})
         return kept
 
-    def _outcome(self, got: dict[str, Any], want: Outcome, seen: Observed | None, elapsed: np.ndarray) -> None:
+    def _outcome(self, got: dict[str, Any], want: StepResult, seen: Observation | None, elapsed: np.ndarray) -> None:
         """Compare what a step returned and left."""
         compare = partial(self.report.compare, self.one_step, step=elapsed)
         self.report.count(want.events)
         for f in self.spec.state(self.params):
-            of: Observed | Outcome = want if seen is None or f.name not in seen.state else seen
+            of: Observation | StepResult = want if seen is None or f.name not in seen.state else seen
             if f.name not in of.state:
                 continue  # the missing reference `observe` would compute it
             field, value, margin = f"state.{f.name}", got["after"][f.name], of.margin.get(f.name)
@@ -91,7 +91,7 @@ class Comparison:
         name: str,
         obs: Mapping[str, np.ndarray],
         masks: Mapping[str, np.ndarray],
-        seen: Observed,
+        seen: Observation,
         where: np.ndarray,
         elapsed: np.ndarray,
         factor: float = 1.0,
@@ -104,7 +104,7 @@ class Comparison:
         for group, mask in masks.items():
             compare(f"mask.{group}", mask, seen.mask[group], axes=("environment", "agent", "choice"))
 
-    def _final_obs(self, got: dict[str, Any], want: Outcome, elapsed: np.ndarray) -> None:
+    def _final_obs(self, got: dict[str, Any], want: StepResult, elapsed: np.ndarray) -> None:
         """Compare the last observations of episodes with those of the reference's own last states.
 
         The kernel's own last states are gone. Rows in which a decision of the reference was near are left out.
@@ -116,7 +116,7 @@ class Comparison:
         self._observed(self.one_step, "final_obs", got["final_obs"], {}, seen, certain, elapsed, factor=5.0)
 
     def _statistics(
-        self, before: dict[str, Any], got: dict[str, Any], kept: dict[str, Any], want: Outcome | None
+        self, before: dict[str, Any], got: dict[str, Any], kept: dict[str, Any], want: StepResult | None
     ) -> None:
         """Compare clocks, returns, lengths and metrics after one step, exactly."""
         compare, over, clock = partial(self.report.compare, self.statistics), got["over"], before["clock"]

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from cupydrive.errors import CupydriveError, SpecError, did_you_mean
 from cupydrive.inputs.arguments import kind_of, shown
 from cupydrive.random import DYNAMICS, RandomStream
-from cupydrive.spec import EnvSpec, Group, Observed, Outcome
+from cupydrive.spec import EnvSpec, Group, Observation, StepResult
 
 
 class Reference:
@@ -40,11 +40,11 @@ class Reference:
         states = self._states("sample", self._call("sample", rng, n), n)
         return states.astype(self.spec.state_dtype(self.params))
 
-    def observe(self, state: np.ndarray, elapsed: np.ndarray) -> Observed:
+    def observe(self, state: np.ndarray, elapsed: np.ndarray) -> Observation:
         """Return the observations of (N,) states."""
         seen = self._call("observe", state, elapsed)
-        if not isinstance(seen, Observed):
-            raise self._error(f"observe returns {kind_of(seen)}, expected a cupydrive.Observed")
+        if not isinstance(seen, Observation):
+            raise self._error(f"observe returns {kind_of(seen)}, expected a cupydrive.Observation")
         self._require("observe's obs", seen.obs, self.names, kind="f")
         self._require("observe's mask", seen.mask, [g.name for g in self.groups if g.mask], kind="b")
         self._require("observe's state", seen.state, (), self.fields)
@@ -58,8 +58,8 @@ class Reference:
         clock: np.ndarray,
         state: np.ndarray,
         actions: Mapping[str, np.ndarray],
-        seen: Observed | None,
-    ) -> Outcome:
+        seen: Observation | None,
+    ) -> StepResult:
         """Return the outcome of one step.
 
         Args:
@@ -78,12 +78,12 @@ class Reference:
             for g in self.groups
         }
         want = self._call("step", state, flat, elapsed, stream)
-        if not isinstance(want, Outcome):
-            raise self._error(f"step returns {kind_of(want)}, expected a cupydrive.Outcome")
+        if not isinstance(want, StepResult):
+            raise self._error(f"step returns {kind_of(want)}, expected a cupydrive.StepResult")
         self._check_outcome(want, seen, len(ids))
         return want
 
-    def _check_outcome(self, want: Outcome, seen: Observed | None, n: int) -> None:
+    def _check_outcome(self, want: StepResult, seen: Observation | None, n: int) -> None:
         leaving, metrics = [g.name for g in self.groups if g.leaves], list(self.spec.metrics)
         floats = [name for name, dtype in self.fields.items() if dtype.kind == "f"]
         needed = [name for name in self.fields if seen is not None and name not in seen.state]
@@ -93,7 +93,7 @@ class Reference:
         self._require("step's active", want.active, leaving, kind="b")
         self._require("step's left", want.left, leaving, kind="b")
         self._require("step's metrics", want.metrics, metrics)
-        self._require("step's Outcome", {"terminated": want.terminated}, ["terminated"], kind="b")
+        self._require("step's StepResult", {"terminated": want.terminated}, ["terminated"], kind="b")
         decisions = [f"{member}.{name}" for name in self.names for member in ("reward", "left")]
         known = ["terminated", *self.fields, *(f"metric.{name}" for name in metrics), *decisions]
         self._require("step's margin", want.margin, (), known)
@@ -239,7 +239,7 @@ def _reference_values(reference: Reference, taken: TakenStep, kind: str, name: s
     return reference.observe(final_states(reference, want, taken.after), elapsed).obs[name]
 
 
-def final_states(reference: Reference, want: Outcome, after: np.ndarray) -> np.ndarray:
+def final_states(reference: Reference, want: StepResult, after: np.ndarray) -> np.ndarray:
     """Return the reference's own last states of episodes; fields that ``observe`` computes are the kernel's."""
     final = np.zeros(len(after), reference.spec.state_dtype(reference.params))
     for name in reference.fields:

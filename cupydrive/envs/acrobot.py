@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from gymnasium import spaces
 
-from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, param
+from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, param
 
 FIELDS = ("theta1", "theta2", "dtheta1", "dtheta2")
 
@@ -107,7 +107,7 @@ def step(p, states, action, elapsed, random):
     up = height > p.goal_height
     near_goal = np.abs(height - p.goal_height) / 2
     near_turn = np.abs(np.abs((y[:, :2] + np.pi) % (2 * np.pi) - np.pi) - np.pi) / np.pi
-    return Outcome(
+    return StepResult(
         state={
             "theta1": angles[:, 0],
             "theta2": angles[:, 1],
@@ -138,7 +138,7 @@ def observe(p, states, elapsed):
     """Return cosines, sines and speeds, (N, 1, 6)."""
     theta1, theta2, dtheta1, dtheta2 = (states[name].astype(np.float64) for name in FIELDS)
     row = [np.cos(theta1), np.sin(theta1), np.cos(theta2), np.sin(theta2), dtheta1, dtheta2]
-    return Observed({"arm": np.stack(row, axis=-1)[:, None]})
+    return Observation({"arm": np.stack(row, axis=-1)[:, None]})
 
 
 def sample(p, rng, n):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from gymnasium import spaces
 
-from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, nearest_decision, param
+from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, nearest_decision, param
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def step(p, states, action, elapsed, random):
     theta, theta_dot = theta + p.tau * theta_dot, theta_dot + p.tau * theta_acc
     ran_off, fell = np.abs(x) > p.x_limit, np.abs(theta) > p.theta_limit
     nearest = nearest_decision(np.abs(np.abs(x) - p.x_limit) / 2.4, np.abs(np.abs(theta) - p.theta_limit) / 0.5)
-    return Outcome(
+    return StepResult(
         state={"x": x, "x_dot": x_dot, "theta": theta, "theta_dot": theta_dot},
         reward={"cart": np.ones((len(x), 1))},
         terminated=ran_off | fell,
@@ -87,7 +87,7 @@ def step(p, states, action, elapsed, random):
 
 def observe(p, states, elapsed):
     """Return the state itself, (N, 1, 4)."""
-    return Observed(
+    return Observation(
         {"cart": np.stack([states[name] for name in states.dtype.names], axis=-1)[:, None, :].astype(np.float64)}
     )
 

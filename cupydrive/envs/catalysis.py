@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from cupydrive.inputs.data import files
-from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, Table, param
+from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, Table, param
 
 ENERGY_SCALE = 20.0  # eV that cost 1
 
@@ -183,7 +183,7 @@ def step(p, states, action, elapsed, random, table):
         "cost something between": ~outside & (-cost > p.min_reward) & (cost > 0),
         "higher than ever": rise > 0,
     }
-    return Outcome(
+    return StepResult(
         state={"position": after, "highest": highest + rise},
         reward={"atoms": (np.clip(-cost, p.min_reward, 0.0) + s.terminal_reward * reached)[:, None]},
         terminated=reached,
@@ -203,7 +203,7 @@ def observe(p, states, elapsed, table):
     s = SETTINGS[p.setting]
     position = states["position"].astype(np.float64)
     gaps = np.linalg.norm((position - s.target).reshape(-1, s.atoms, 3), axis=-1) / start_distances(s)
-    return Observed({"atoms": np.concatenate([position / s.sizes, gaps], axis=-1)[:, None]})
+    return Observation({"atoms": np.concatenate([position / s.sizes, gaps], axis=-1)[:, None]})
 
 
 def sample(p, rng, n, table):

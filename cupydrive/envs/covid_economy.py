@@ -42,7 +42,7 @@ from cupydrive.envs.covid_economy_data import (
     tiles,
 )
 from cupydrive.errors import ParameterError
-from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, Table, param
+from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, Table, param
 
 WORDS = 4  # of levels: each keeps those of eight days, four bits a day
 LEVEL_OBS = STATES + 9  # the entry of a governor's observation that is its level
@@ -225,7 +225,7 @@ def step(p, states, action, elapsed, random, table):
     utility = (np.clip(income, 0.1, 3) ** (1 - p.risk_aversion) - 1) / (1 - p.risk_aversion)
     reward = table.reward[0] + table.death.astype(np.float64) * deaths + table.reward[1] * utility
     levels = np.concatenate([level[:, None], before[:, :-1]], axis=1)
-    return Outcome(
+    return StepResult(
         state=new | dict(product=product, response=response, levels=packed(levels), cooldown=wait, subsidy=subsidy),
         reward={"governor": reward[:, :STATES], "planner": reward[:, STATES:]},
         terminated=np.zeros(len(states), bool),
@@ -269,7 +269,7 @@ def observe(p, states, elapsed, table):
     may = (t % p.subsidy_interval == 0)[:, None, None] | (p.mode != "training")
     free = (states["cooldown"] == 0)[:, :, None] | (p.mode != "training")
     keep = np.ones((n, STATES, 1), bool)
-    return Observed(
+    return Observation(
         obs={
             "governor": np.concatenate([np.tile(np.eye(STATES), (n, 1, 1)), np.stack(entries, -1)], -1),
             "planner": np.concatenate(of_all, axis=1)[:, None],

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from gymnasium import spaces
 
-from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, nearest_decision, param
+from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, nearest_decision, param
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def step(p, states, action, elapsed, random):
     position, velocity, stopped, near_wall, limited = drive(p, states, pushed * p.force)
     arrived = (position >= p.goal_position) & (velocity >= p.goal_velocity)
     near_goal = nearest_decision(np.abs(position - p.goal_position), np.abs(velocity - p.goal_velocity) / 0.07)
-    return Outcome(
+    return StepResult(
         state={"position": position, "velocity": velocity},
         reward={"car": -np.ones((len(position), 1))},
         terminated=arrived,
@@ -94,7 +94,7 @@ def step(p, states, action, elapsed, random):
 
 def observe(p, states, elapsed):
     """Return the state itself, (N, 1, 2)."""
-    return Observed({"car": np.stack([states["position"], states["velocity"]], axis=-1)[:, None].astype(np.float64)})
+    return Observation({"car": np.stack([states["position"], states["velocity"]], axis=-1)[:, None].astype(np.float64)})
 
 
 def sample(p, rng, n):

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from cupydrive.envs.mountain_car import bounds, draw, drive, observe, reset, sample, state
-from cupydrive.spec import EnvSpec, Group, Outcome, nearest_decision, param
+from cupydrive.spec import EnvSpec, Group, StepResult, nearest_decision, param
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def step(p, states, action, elapsed, random):
     arrived = (position >= p.goal_position) & (velocity >= p.goal_velocity)
     near_goal = nearest_decision(np.abs(position - p.goal_position), np.abs(velocity - p.goal_velocity) / 0.07)
     near_end = np.minimum(near_goal, near_wall)
-    return Outcome(
+    return StepResult(
         state={"position": position, "velocity": velocity},
         reward={"car": (100.0 * arrived - 0.1 * given**2)[:, None]},
         terminated=arrived,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from gymnasium import spaces
 
-from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, param
+from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, param
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def step(p, states, action, elapsed, random):
     theta_dot = np.clip(wanted, -p.max_speed, p.max_speed)
     unwrapped = theta + p.tau * theta_dot
     theta = (unwrapped + np.pi) % (2 * np.pi) - np.pi
-    return Outcome(
+    return StepResult(
         state={"theta": theta, "theta_dot": theta_dot},
         reward={"pole": -cost[:, None]},
         terminated=np.zeros(len(theta), bool),
@@ -76,7 +76,7 @@ def step(p, states, action, elapsed, random):
 def observe(p, states, elapsed):
     """Return cosine, sine and speed, (N, 1, 3)."""
     theta = states["theta"].astype(np.float64)
-    return Observed({"pole": np.stack([np.cos(theta), np.sin(theta), states["theta_dot"]], axis=-1)[:, None]})
+    return Observation({"pole": np.stack([np.cos(theta), np.sin(theta), states["theta_dot"]], axis=-1)[:, None]})
 
 
 def sample(p, rng, n):

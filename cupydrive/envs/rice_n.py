@@ -21,7 +21,7 @@ from gymnasium import spaces
 
 from cupydrive.envs.rice_n_data import C, table_fields, tables
 from cupydrive.errors import ParameterError
-from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, nearest_decision, param
+from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, nearest_decision, param
 
 SAVE, MITIGATE, EXPORT, TARIFF, IMPORT = 0, 1, 2, 3, 3 + C  # the first head of each kind
 PROPOSE, ANSWER = IMPORT + C, IMPORT + 3 * C  # promised to region 0, asked of region 0, promised to region 1, ...
@@ -251,7 +251,7 @@ def step(p, states, action, elapsed, random, table):
     warming = after["temperature"][:, 0] - s["temperature"][:, 0]
     output = np.where(acting, acted["output"].sum(axis=1), 0.0)
     first, of_world = acting & (k == 1), {"world": np.zeros((len(states), 1))} if p.world_once else {}
-    return Outcome(
+    return StepResult(
         state=after,
         reward={"region": np.where(acting[:, None], acted["utility"], 0.0), **of_world},
         terminated=acting & (k == p.num_periods),
@@ -289,10 +289,10 @@ def observe(p, states, elapsed, table):
         parts.insert(1, np.broadcast_to(common, (n, C, common.shape[2])))
     obs = {"region": np.concatenate(parts, axis=-1)} | ({"world": common} if p.world_once else {})
     if not p.negotiation:
-        return Observed(obs)
+        return Observation(obs)
     mask, levels = np.ones((n, C, groups(p)[0].choices), bool), constants(p)["LEVELS"]
     mask[..., levels : 2 * levels] = np.arange(levels) >= np.rint(p.num_levels * s["least_mitigation"])[..., None]
-    return Observed(obs, mask={"region": mask})
+    return Observation(obs, mask={"region": mask})
 
 
 def sample(p, rng, n, table):

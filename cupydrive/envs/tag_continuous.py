@@ -22,7 +22,7 @@ from gymnasium import spaces
 
 from cupydrive.errors import ParameterError
 from cupydrive.random import below, unit
-from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, check_each, nearest_decision, param
+from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, check_each, nearest_decision, param
 
 TWO_PI = 2 * np.pi
 OWN, FEATURES = 5, 7  # observation entries about oneself, and about each other agent
@@ -197,7 +197,7 @@ def step(p, states, action, elapsed, random):
         "metric.edge_hits": nearest_decision(np.where(before, to_edge, np.inf), axis=1),
     }
     remaining = active[:, t:].sum(axis=1)
-    return Outcome(
+    return StepResult(
         state={**moved, "active": active},
         reward={"tagger": tagger, "runner": runner},
         terminated=remaining == 0,
@@ -254,7 +254,7 @@ def observe(p, states, elapsed):
     half_turn = np.where(valid & seeing, np.pi - np.abs(angle), np.inf) / TWO_PI  # there the sign flips
     doubt = nearest_decision(margin, nearest_decision(half_turn, axis=-1))
     by_group = [{"tagger": x[:, : p.num_taggers], "runner": x[:, p.num_taggers :]} for x in (obs, doubt)]
-    return Observed(by_group[0], margin=by_group[1])
+    return Observation(by_group[0], margin=by_group[1])
 
 
 def nearest_agents(p, s, active, k):

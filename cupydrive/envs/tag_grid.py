@@ -20,7 +20,7 @@ from gymnasium import spaces
 
 from cupydrive.errors import ParameterError
 from cupydrive.random import below
-from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, check_each, param
+from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, check_each, param
 
 MOVES = np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]])  # (action, axis)
 ARROWS = {"": 0, "ArrowRight": 1, "ArrowLeft": 2, "ArrowUp": 3, "ArrowDown": 4}
@@ -111,7 +111,7 @@ def step(p, states, action, elapsed, random):
         np.where(caught, -p.tag_penalty_for_runner, p.step_cost_for_tagger)[:, None] - p.wall_hit_penalty * hit[:, -1:]
     )
     last = elapsed >= p.max_episode_steps
-    return Outcome(
+    return StepResult(
         state={"x": place[..., 0], "y": place[..., 1]},
         reward={"tagger": tagger, "runner": runner},
         terminated=caught,
@@ -154,7 +154,7 @@ def observe(p, states, elapsed):
         other[:, -1] = chaser
         of_other = [np.take_along_axis(c, other, axis=1) for c in (x, y)]
         obs = np.concatenate([np.stack([x, y, *of_other, np.broadcast_to(kind, (n, agents))], axis=-1), time], axis=-1)
-    return Observed({"tagger": obs[:, :-1], "runner": obs[:, -1:]})
+    return Observation({"tagger": obs[:, :-1], "runner": obs[:, -1:]})
 
 
 def nearest_agents(states, k):

@@ -91,8 +91,8 @@ MADE_BY_US = {
     "Sweep",
     "Tournament",
     "Trajectory",
-    "Outcome",
-    "Observed",
+    "StepResult",
+    "Observation",
 }
 CALLED_BY_US = {"Heuristic.player", "Random.player", "Frozen.player", "Snapshot.of", "Snapshot.restore"}
 OF_AUTHORS = ("EnvSpec.", "PythonKernels")

@@ -22,7 +22,7 @@ def written_env(tmp_path_factory):
     return envs.get(str(python)), kernel.read_text()
 
 
-# What is done to the reference's Outcome or Observed, and the error before anything is compared.
+# What is done to the reference's StepResult or Observation, and the error before anything is compared.
 WRONG_ANSWERS = [
     ("step", lambda o: o.state.pop("goal_y"), "step's state lacks 'goal_y', expected: x, y, vx, vy, goal_x, goal_y"),
     ("step", lambda o: o.state.update(goaly=o.state.pop("goal_y")), "unknown name 'goaly', expected: x, y, "),
@@ -52,8 +52,8 @@ WRONG_ANSWERS = [
 
 # Another result altogether.
 WRONG_RESULTS = [
-    ("step", lambda o: None, "step returns a NoneType, expected a cupydrive.Outcome"),
-    ("observe", lambda o: None, "observe returns a NoneType, expected a cupydrive.Observed"),
+    ("step", lambda o: None, "step returns a NoneType, expected a cupydrive.StepResult"),
+    ("observe", lambda o: None, "observe returns a NoneType, expected a cupydrive.Observation"),
     ("reset", lambda o: None, "reset returns a NoneType, expected ("),
     ("sample", lambda o: o["x"], "sample returns an array of shape ("),
     ("reset", lambda o: o[["x", "y"]], "reset's states lacks 'vx', expected: x, y, vx, vy"),
@@ -103,7 +103,7 @@ def test_a_reference_cannot_write_to_its_arguments(tmp_path, right, wrong):
 
 
 def test_a_field_that_observe_computes_may_be_left_out(written_env):
-    """As ``Observed.state`` says; and all that the reference has no ``observe`` for."""
+    """As ``Observation.state`` says; and all that the reference has no ``observe`` for."""
     spec, _ = written_env
     params = spec.make_params()
     states, clock = spec.sample(params, np.random.default_rng(0), 2), np.zeros(2, CLOCK)

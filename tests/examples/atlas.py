@@ -45,7 +45,7 @@ from dataclasses import dataclass
 import numpy as np
 from gymnasium import spaces
 
-from cupydrive import EnvSpec, Field, Group, Observed, Outcome, Table, param
+from cupydrive import EnvSpec, Field, Group, Observation, StepResult, Table, param
 from cupydrive.random import below
 
 
@@ -96,7 +96,7 @@ def reset(p, random, table):
 def step(p, states, action, elapsed, random, table):
     now = arrived(p, table.next[states["at"], action["walker"]], table)
     reward = p.gain * table.height[now["at"], 1, 2].astype(np.float64)
-    return Outcome({name: now[name] for name in now.dtype.names}, {"walker": reward}, np.zeros(len(now), bool))
+    return StepResult({name: now[name] for name in now.dtype.names}, {"walker": reward}, np.zeros(len(now), bool))
 
 
 def observe(p, states, elapsed, table):
@@ -104,7 +104,7 @@ def observe(p, states, elapsed, table):
     seen = table.height[at].reshape(*at.shape, 6)
     last = table.height.reshape(-1)[p.places * 6 - 1 - at]
     level = np.broadcast_to(table.level, at.shape)
-    return Observed({"walker": np.concatenate([seen, last[..., None], level[..., None]], axis=-1)})
+    return Observation({"walker": np.concatenate([seen, last[..., None], level[..., None]], axis=-1)})
 
 
 def sample(p, rng, n, table):

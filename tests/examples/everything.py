@@ -81,7 +81,7 @@ import numpy as np
 from gymnasium import spaces
 
 from cupydrive.random import below
-from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, param
+from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, param
 
 BOX = spaces.Box(np.float32([-1, 0]), np.float32([1, 3]))
 
@@ -122,7 +122,7 @@ def step(p, states, action, elapsed, random):
     others = ((after[:, :, None] == after[:, None, :]) & here[:, None, :]).sum(2) - 1
     leaves = here & (others == 1)
     speed = np.clip(states["speed"] + p.gain * np.float64(action["driver"][..., 0]), -1, 1)
-    return Outcome(
+    return StepResult(
         state={"place": after, "active": here & ~leaves, "speed": speed},
         reward={"walker": np.where(here, others, 0.0), "driver": speed * action["driver"][..., 1]},
         terminated=~(here & ~leaves).any(1),
@@ -139,7 +139,7 @@ def observe(p, states, elapsed):
     mask = np.stack([place != 0, place != 4, here, (place != 0) | ~here, place != 4], axis=-1)
     steps = np.broadcast_to(np.float64(elapsed)[:, None], states["speed"].shape)
     driver = np.stack([states["speed"], steps], axis=-1)
-    return Observed({"walker": np.stack([place * 0.25, here, time], axis=-1), "driver": driver}, mask={"walker": mask})
+    return Observation({"walker": np.stack([place * 0.25, here, time], axis=-1), "driver": driver}, mask={"walker": mask})
 
 
 def sample(p, rng, n):

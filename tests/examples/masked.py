@@ -43,7 +43,7 @@ import numpy as np
 from gymnasium import spaces
 
 from cupydrive.random import below
-from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, param
+from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, param
 
 
 @dataclass(frozen=True)
@@ -75,14 +75,14 @@ def step(p, states, action, elapsed, random):
     after = np.clip(place + (move == 1) - (move == 0), 0, 4)
     after = np.where(move == 2, np.where(jump == 0, 0, 4), after)
     counts = {"forbidden": sum(f.sum(1) for f in forbidden)}
-    return Outcome({"place": after}, {"walker": (after == 2) * 1.0}, np.zeros(len(place), bool), metrics=counts)
+    return StepResult({"place": after}, {"walker": (after == 2) * 1.0}, np.zeros(len(place), bool), metrics=counts)
 
 
 def observe(p, states, elapsed):
     place = states["place"]
     left, right, stay = place != 0, place != 4, np.ones_like(place, bool)
     mask = np.stack([left, right, stay, left, right], axis=-1)
-    return Observed({"walker": place[..., None] * 0.25}, mask={"walker": mask})
+    return Observation({"walker": place[..., None] * 0.25}, mask={"walker": mask})
 
 
 def sample(p, rng, n):

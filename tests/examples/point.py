@@ -35,7 +35,7 @@ from dataclasses import dataclass
 import numpy as np
 from gymnasium import spaces
 
-from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, param
+from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, param
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ def step(p, states, action, elapsed, random):
     v = states["v"] * p.drag + p.strength * push
     x = states["x"] + v
     reward = -(x**2) - 0.01 * push**2
-    return Outcome({"x": x, "v": v}, {"point": reward[:, None]}, np.zeros(len(x), bool))
+    return StepResult({"x": x, "v": v}, {"point": reward[:, None]}, np.zeros(len(x), bool))
 
 
 def observe(p, states, elapsed):
-    return Observed({"point": np.stack([states["x"], states["v"]], -1)[:, None].astype(np.float64)})
+    return Observation({"point": np.stack([states["x"], states["v"]], -1)[:, None].astype(np.float64)})
 
 
 def sample(p, rng, n):

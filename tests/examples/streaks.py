@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 
 from cupydrive.executors.python_kernels import PythonKernels
-from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, param
+from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, param
 
 STREAK = 4
 NONE = "math::not_a_number()"
@@ -90,7 +90,7 @@ def reset(p, random):
 def step(p, states, action, elapsed, random):
     action = np.concatenate([action["one"], action["two"]], 1)
     streak, total = np.where(action == 2, states["streak"] + 1, 0), states["total"] + p.tenth * action
-    return Outcome({"streak": streak, "total": total}, by_group(total), np.zeros(len(states), bool))
+    return StepResult({"streak": streak, "total": total}, by_group(total), np.zeros(len(states), bool))
 
 
 def breaking_step(p, states, action, elapsed, random):
@@ -103,7 +103,7 @@ def breaking_step(p, states, action, elapsed, random):
 
 def observe(p, states, elapsed):
     rows = np.stack([0.1 * states["streak"], 0.01 * states["total"].astype(np.float64)], -1)
-    return Observed(by_group(rows))
+    return Observation(by_group(rows))
 
 
 def by_group(rows):

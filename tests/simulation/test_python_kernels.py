@@ -16,7 +16,7 @@ from cupydrive.errors import DeviceError, SpecError
 from cupydrive.examples import cartpole_torch
 from cupydrive.executors.python_kernels import PythonKernels
 from cupydrive.random import below
-from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, param
+from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, param
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
@@ -89,7 +89,7 @@ def leaver_outcome(p, states, action, elapsed, random):
     goes = states["goes"]
     active, left = goes >= elapsed[:, None], goes == elapsed[:, None]
     gone = (goes <= elapsed[:, None]).all(1)
-    return Outcome(
+    return StepResult(
         {"goes": goes}, {"leaver": active * 1.0}, gone, {"leaver": active}, {"leaver": left}, events={"all left": gone}
     )
 
@@ -119,7 +119,7 @@ LEAVERS = EnvSpec(
     "task",
     leaver_reset,
     leaver_outcome,
-    lambda p, states, elapsed: Observed({"leaver": states["goes"][..., None].astype(np.float64)}),
+    lambda p, states, elapsed: Observation({"leaver": states["goes"][..., None].astype(np.float64)}),
     lambda p, rng, n: np.array([(row,) for row in rng.integers(1, 11, (n, p.leavers))], [("goes", "i4", (p.leavers,))]),
     kernel=PythonKernels(leaver_start, leaver_step, leaver_observe),
 )

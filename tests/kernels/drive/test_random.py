@@ -34,7 +34,7 @@ PYTHON = """
 from dataclasses import dataclass
 import numpy as np
 from gymnasium import spaces
-from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, param
+from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, param
 
 @dataclass(frozen=True)
 class Params:
