@@ -220,7 +220,7 @@ class EnvSpec(HasTables):
         params: Frozen dataclass whose fields are made by ``param``; one is ``max_episode_steps``.
         state: ``state(params)`` returns the tuple of ``Field`` of ``struct State``, in order.
         groups: ``groups(params)`` returns the tuple of ``Group``.
-        horizon: ``"task"`` if the time limit ends the task (terminated), ``"limit"`` if it cuts it (truncated).
+        time_limit: ``"terminates"`` if the time limit ends the task, ``"truncates"`` if it cuts the episode off.
         reset: ``reset(params, random)`` returns (N,) states; exact, float32; ``random`` is a ``RandomStream`` of
             ``cupydrive.random``. A check says what it could not compare for want of one of the reference that is None.
         step: ``step(params, state, action, elapsed, random)`` returns a ``StepResult``: (N,) states, actions by group
@@ -235,7 +235,7 @@ class EnvSpec(HasTables):
             before it, at most ``trail``, are for trails and curves. ``canvas.agents`` tells where agents are. None: nothing.
         training: What ``train`` takes where its caller says nothing: ``algorithm``, ``num_envs``, ``steps``; and by an
             algorithm's name its settings, among them ``num_envs`` and ``steps`` where it needs others.
-        mark: Mean return of greedy episodes that counts as solved, by default parameters, where there is one group; or None.
+        reward_threshold: Mean return of greedy episodes that counts as solved, by default parameters, where there is one group; or None.
         kernel: Kernel text, the path of its file, or ``PythonKernels``; None: ``NAME.cu`` beside the file that defines it.
         summary: One sentence.
 
@@ -268,7 +268,7 @@ class EnvSpec(HasTables):
     params: type
     state: Callable
     groups: Callable
-    horizon: str = ""  # must be given: `check_spec` says what it may be
+    time_limit: str = ""  # must be given: `check_spec` says what it may be
     reset: Callable | None = None
     step: Callable | None = None
     observe: Callable | None = None
@@ -286,7 +286,7 @@ class EnvSpec(HasTables):
     render_size: tuple[int, int] = (960, 640)
     render_fps: int = 30
     training: dict = field(default_factory=dict)
-    mark: float | None = None
+    reward_threshold: float | None = None
     showcase: dict = field(default_factory=dict)
     kernel: object = None
     summary: str = ""

@@ -109,7 +109,7 @@ def digits(number):
 def described(env, settings):
     """Return what the file says of an environment."""
     spec = envs.get(env)
-    return {"title": spec.title, "mark": spec.mark, "settings": str(settings)}
+    return {"title": spec.title, "mark": spec.reward_threshold, "settings": str(settings)}
 
 
 def measure(work: dict, seeds: int, device: str, machine: dict, path: Path) -> dict:

@@ -370,7 +370,7 @@ def register(env: str | Path | EnvSpec) -> str:
         entry_point="cupydrive.gymnasium:Env",
         vector_entry_point="cupydrive.gymnasium:VectorEnv",
         # "The maximum number of steps before truncation", for Gymnasium's TimeLimit: a task ends by itself.
-        max_episode_steps=spec.make_params().max_episode_steps if spec.horizon == "limit" else None,
+        max_episode_steps=spec.make_params().max_episode_steps if spec.time_limit == "truncates" else None,
         kwargs={"env": given},
     )
     return name

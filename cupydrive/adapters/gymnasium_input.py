@@ -183,7 +183,7 @@ def stepped(env: VectorEnv, actions: ArrayLike | torch.Tensor, validate: bool, a
 
 def at_limit(env: VectorEnv, terminated: torch.Tensor, truncated: torch.Tensor, info: dict) -> torch.Tensor:
     """Return where the time limit was reached, (N,) bool: also where the task ended in the same step, as Gymnasium has it."""
-    if env.spec.horizon == "task":
+    if env.spec.time_limit == "terminates":
         return truncated
     return truncated | (terminated & (info["episode"]["length"] >= env.params.max_episode_steps))
 

@@ -78,7 +78,7 @@ class Comparison:
                 compare(f"active.{name}", got["active"][name], want.active[name])
                 compare(f"left.{name}", got["left"][name], want.left[name], margin=want.margin.get(f"left.{name}"))
         last = elapsed >= self.params.max_episode_steps
-        ends_task = last & (self.spec.horizon == "task")
+        ends_task = last & (self.spec.time_limit == "terminates")
         ends = want.terminated | ends_task
         margin = want.margin.get("terminated")
         margin = None if margin is None else np.where(ends_task, np.inf, margin)

@@ -81,13 +81,15 @@ def list_envs(name: MaybeName = None) -> int:
 def describe(spec: EnvSpec) -> str:
     """Return an environment's groups and parameters as text."""
     params = spec.make_params()
-    ends = {"task": "ends the task (terminated)", "limit": "cuts the episode off (truncated)"}[spec.horizon]
+    ends = {"terminates": "ends the task (terminated)", "truncates": "cuts the episode off (truncated)"}[
+        spec.time_limit
+    ]
     lines = [f"{spec.name}: {spec.summary}", ""]
     rows: list[tuple[str, ...]] = [("group", "agents", "observation", "actions")]
     rows += [(g.name, str(g.count), str(g.obs_dim), _actions(g)) for g in spec.groups(params)]
     lines += [_table(rows), f"The time limit, {params.max_episode_steps} steps, {ends}."]
     lines += [f"metrics: {', '.join(spec.metrics)}"] if spec.metrics else []
-    lines += [f"Solved by a mean return of {spec.mark:g}."] if spec.mark is not None else []
+    lines += [f"Solved by a mean return of {spec.reward_threshold:g}."] if spec.reward_threshold is not None else []
     suggested = [f"{s.algorithm} {s.num_envs:,} copies, {s.steps:,} env-steps" for s in all_suggestions(spec)]
     lines += [f"train takes, where nothing is named: {'; '.join(suggested)}"]
     if spec.keys is not None:

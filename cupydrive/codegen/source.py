@@ -190,7 +190,7 @@ def _sizes(spec: EnvSpec, params: object, layout: Layout, code: str) -> str:
         f"#define HAS_TABLES {int(bool(spec.declared_tables(params)))}",
         f"#define PRINTS {int(prints)}",
         f"#define ONE_AGENT {int(spec.one_agent(params))}",
-        f"#define HORIZON_ENDS_TASK {'true' if spec.horizon == 'task' else 'false'}",
+        f"#define HORIZON_ENDS_TASK {'true' if spec.time_limit == 'terminates' else 'false'}",
         f"constexpr bool HAS_METRICS = {str(bool(spec.metrics)).lower()};",
         f"constexpr int NUM_AGENTS = {sum(g.count for g in groups)};",
     ]

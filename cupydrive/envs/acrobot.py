@@ -181,7 +181,7 @@ SPEC = EnvSpec(
     params=Params,
     state=state,
     groups=groups,
-    horizon="limit",
+    time_limit="truncates",
     reset=reset,
     step=step,
     observe=observe,
@@ -211,7 +211,7 @@ SPEC = EnvSpec(
             "normalize_reward": True,
         },
     },
-    mark=-85.0,
+    reward_threshold=-85.0,
     showcase={"still": 1.0},  # the arm is up, or never was
     summary="Swing two links up by the joint between them (Gymnasium's Acrobot-v1).",
 )

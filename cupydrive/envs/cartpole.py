@@ -124,7 +124,7 @@ SPEC = EnvSpec(
     params=Params,
     state=state,
     groups=groups,
-    horizon="limit",
+    time_limit="truncates",
     reset=reset,
     step=step,
     observe=observe,
@@ -153,7 +153,7 @@ SPEC = EnvSpec(
             "normalize_reward": True,
         },
     },
-    mark=475.0,
+    reward_threshold=475.0,
     showcase={"still": 1.0},  # the pole stands, or has fallen
     summary="Balance a pole on a cart (Gymnasium's CartPole-v1).",
     title="CartPole",

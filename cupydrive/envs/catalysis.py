@@ -393,7 +393,7 @@ SPEC = EnvSpec(
     params=Params,
     state=state,
     groups=groups,
-    horizon="limit",
+    time_limit="truncates",
     reset=reset, step=step, observe=observe, sample=sample,
     constants=constants,
     table_fields=table_fields, tables=tables,

@@ -373,7 +373,7 @@ OFTEN = {"subsidy_interval": 7, "subsidy_levels": 4, "cooldown": 2}
 
 SPEC = EnvSpec(
     name="covid_economy",
-    params=Params, state=state, groups=groups, horizon="task",
+    params=Params, state=state, groups=groups, time_limit="terminates",
     reset=reset, step=step, observe=observe, sample=sample,
     constants=constants, check=check,
     metrics={"deaths": "float", "unemployment": "float", "subsidies": "float"},

@@ -68,7 +68,7 @@ SPEC = EnvSpec(
     params=Params,
     state=state,
     groups=groups,
-    horizon="limit",
+    time_limit="truncates",
     reset=reset,
     step=step,
     observe=observe,
@@ -115,7 +115,7 @@ SPEC = EnvSpec(
             "hidden": (64, 64),
         },
     },
-    mark=90.0,
+    reward_threshold=90.0,
     showcase={"still": 1.0},  # at the flag, or in the valley
     summary="Swing a car out of a valley, and save fuel (Gymnasium's MountainCarContinuous-v0).",
 )

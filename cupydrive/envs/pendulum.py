@@ -115,7 +115,7 @@ SPEC = EnvSpec(
     params=Params,
     state=state,
     groups=groups,
-    horizon="limit",
+    time_limit="truncates",
     reset=reset,
     step=step,
     observe=observe,
@@ -138,7 +138,7 @@ SPEC = EnvSpec(
             "normalize_obs": True,
             "normalize_reward": True,
         },
-        # It swings up from most starts, and stays below the mark: of two seeds one had -204, the other -367.
+        # It swings up from most starts, and stays below the threshold: of two seeds one had -204, the other -367.
         "a2c": {
             "num_envs": 64,
             "steps": 6_000_000,
@@ -163,6 +163,6 @@ SPEC = EnvSpec(
             "hidden": (64, 64),
         },
     },
-    mark=-170.0,
+    reward_threshold=-170.0,
     summary="Swing a pendulum up and hold it (Gymnasium's Pendulum-v1).",
 )

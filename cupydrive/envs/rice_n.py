@@ -376,7 +376,7 @@ TRAINING = {
 OLDER = {"debt_formula": "product", "num_periods": 3, "full_rate": True}
 SPEC = EnvSpec(
     name="rice_n",
-    params=Params, state=state, groups=groups, horizon="task",
+    params=Params, state=state, groups=groups, time_limit="terminates",
     reset=reset, step=step, observe=observe, sample=sample,
     constants=constants,
     table_fields=table_fields, tables=tables,

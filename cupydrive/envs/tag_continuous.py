@@ -369,7 +369,7 @@ SPEC = EnvSpec(
     params=Params,
     state=state,
     groups=groups,
-    horizon="task",
+    time_limit="terminates",
     reset=reset, step=step, observe=observe, sample=sample,
     constants=constants, check=check, tables=tables,
     metrics={"tags": "int", "edge_hits": "int"},

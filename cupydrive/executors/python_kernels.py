@@ -160,7 +160,7 @@ class PythonProgram:
             returns += arrays.reward[g.name]
             row["episode_return"][g.name].copy_(returns)
             returns.masked_fill_(over[:, None], 0)
-        task = self.spec.horizon == "task"
+        task = self.spec.time_limit == "terminates"
         arrays.terminated.copy_(over if task else ended)
         row["truncated"].copy_(torch.zeros_like(over) if task else over & ~ended)
         # record: where no episode is over nobody reads it

@@ -186,7 +186,7 @@ def check_spec(spec):
     """Raise ``SpecError`` if an ``EnvSpec``'s own fields are wrong; those that depend on parameters are checked later."""
     where = checked_name("EnvSpec", "name", spec.name, SpecError)
     _check_params(where, spec.params)
-    checked_choice(where, "horizon", spec.horizon, ("task", "limit"), SpecError)
+    checked_choice(where, "time_limit", spec.time_limit, ("terminates", "truncates"), SpecError)
     for name, arguments in FUNCTIONS.items():
         function = getattr(spec, name)
         if name in NEEDED or function is not None:
@@ -209,8 +209,8 @@ def check_spec(spec):
     checked_size(where, "render_size", spec.render_size, SpecError)
     checked_int(where, "render_fps", spec.render_fps, 1, 240, SpecError)
     checked_mapping(where, "training", spec.training, SpecError)
-    if spec.mark is not None:
-        checked_float(where, "mark", spec.mark, error=SpecError)
+    if spec.reward_threshold is not None:
+        checked_float(where, "reward_threshold", spec.reward_threshold, error=SpecError)
     if "still" in checked_mapping(where, "showcase", spec.showcase, SpecError):
         checked_float(where, "showcase['still']", spec.showcase["still"], 0, 1, SpecError)
     if "readable" in spec.showcase:

@@ -69,7 +69,7 @@ class Rollout:
         self.player_of = dict(players)
         self.generator = torch.Generator().manual_seed(int(batch.executor.get(batch.seed)[0]))  # of weights
         self.players = list({id(p): p for p in players.values()}.values())
-        final_obs = batch.spec.horizon == "limit" if final_obs is None else final_obs
+        final_obs = batch.spec.time_limit == "truncates" if final_obs is None else final_obs
         self.device = torch.device(batch.executor.name)
         each = row_bytes(batch.spec, batch.params, final_obs) * batch.num_envs
         batch.require_memory(each * steps, each, "num_steps", steps)

@@ -428,5 +428,5 @@ class VectorEnv(NotCopied):
         lines = [f"<VectorEnv {self.spec.name}: {self.num_envs:,} environments on {where}"]
         for g in self.groups:
             lines.append(f"  {g.name}: {g.count} x obs ({g.obs_dim},) {self.obs_dtype}, action {g.action_space}")
-        end = "ends the task" if self.spec.horizon == "task" else "truncates"
+        end = "ends the task" if self.spec.time_limit == "terminates" else "truncates"
         return "\n".join([*lines, f"  {self.params.max_episode_steps} steps at most, which {end}>"])

@@ -337,7 +337,7 @@ def test_the_time_limit_of_another_environment_is_not_that_of_its_part(registere
 
 @pytest.mark.full
 def test_a_task_ends_by_itself_and_metrics_come_with_a_shorter_limit():
-    task = masked.PYTHON.replace('"limit"', '"task"').replace("param(2, ", "param(1, ")
+    task = masked.PYTHON.replace('"truncates"', '"terminates"').replace("param(2, ", "param(1, ")
     name = register(cd.register(task, masked.KERNEL))
     assert gymnasium.spec(name).max_episode_steps is None
     assert ending(gymnasium.make(name)) == (20, True, False)

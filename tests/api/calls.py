@@ -217,7 +217,7 @@ ROWS = {
     ),
     "EnvSpec": Row(
         cd.EnvSpec, lambda it: {f.name: getattr(TAG, f.name) for f in fields(TAG)},
-        takes={"mark": ("0", "0.5"), "yardsticks": FUNCTIONS, "table_fields": FUNCTIONS},
+        takes={"reward_threshold": ("0", "0.5"), "yardsticks": FUNCTIONS, "table_fields": FUNCTIONS},
     ),
     "EnvSpec.make_params": Row(
         "make_params", {"grid_length": 5, "wall_hit_penalty": 0.1, "starting_location_x": [0, 1, 0, 1, 0]}, lambda: TAG,

@@ -198,7 +198,7 @@ def test_a_debug_build_names_the_line_of_a_wild_index(old, new, words):
 )
 def test_a_debug_build_checks_every_index_that_an_accessor_takes(old, new, words):
     assert everything.KERNEL.count(old) == 1
-    spec = envs.register(everything.PYTHON.replace("HORIZON", "limit"), everything.KERNEL.replace(old, new))
+    spec = envs.register(everything.PYTHON.replace("TIME_LIMIT", "truncates"), everything.KERNEL.replace(old, new))
     env = make(spec, 2, debug=True)
     with pytest.raises(KernelFault) as caught:
         env.reset(seed=0)

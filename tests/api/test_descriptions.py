@@ -52,10 +52,10 @@ def test_a_default_is_of_its_annotation(annotation, default):
         replace(SPEC, params=make_dataclass("Params", [price, steps], frozen=True))
 
 
-def test_what_horizon_may_be_is_told_where_it_is_missing_or_wrong():
+def test_what_time_limit_may_be_is_told_where_it_is_missing_or_wrong():
     needed = (SPEC.name, SPEC.params, SPEC.state, SPEC.groups)
-    for given in ({}, {"horizon": 40}):
-        with pytest.raises(SpecError, match=r"^described: horizon = .*; it must be 'task' or 'limit'"):
+    for given in ({}, {"time_limit": 40}):
+        with pytest.raises(SpecError, match=r"^described: time_limit = .*; it must be 'terminates' or 'truncates'"):
             cd.EnvSpec(*needed, **given)
 
 

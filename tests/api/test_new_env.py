@@ -8,7 +8,7 @@ import cupydrive as cd
 
 pytestmark = pytest.mark.full
 
-PYTHON, KERNEL = everything.PYTHON.replace("HORIZON", "limit"), everything.KERNEL
+PYTHON, KERNEL = everything.PYTHON.replace("TIME_LIMIT", "truncates"), everything.KERNEL
 SYNC = "env.team.sync();"
 
 

@@ -123,9 +123,9 @@ def test_a_field_that_observe_computes_may_be_left_out(written_env):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("horizon", ["task", "limit"])
+@pytest.mark.parametrize("time_limit", ["terminates", "truncates"])
 @pytest.mark.parametrize("margin", [False, True])
-def test_an_end_for_each_agent_is_an_error(written_env, horizon, margin):
+def test_an_end_for_each_agent_is_an_error(written_env, time_limit, margin):
     spec, text = written_env
 
     def step(*given):
@@ -137,4 +137,6 @@ def test_an_end_for_each_agent_is_an_error(written_env, horizon, margin):
 
     what = r"margin\['terminated'\]" if margin else "terminated"
     with pytest.raises(SpecError, match=rf"step's {what} has shape \((\d+), 1\), expected \(\1,\): one for each env"):
-        check(replace(spec, kernel=text, step=step, horizon=horizon), agent_steps=100, device="cpu", progress=False)
+        check(
+            replace(spec, kernel=text, step=step, time_limit=time_limit), agent_steps=100, device="cpu", progress=False
+        )

@@ -47,7 +47,7 @@ def test_a_call_that_a_constant_leaves_out_needs_no_flag(debug):
 def test_a_debug_build_says_which_rows_a_function_has_not(function, text, words):
     begin = next(line for line in everything.KERNEL.splitlines() if f" {function}(Env& env) {{" in line)
     kernel = everything.KERNEL.replace(begin, f"{begin} {text}")
-    spec = envs.register(everything.PYTHON.replace("HORIZON", "limit"), kernel)
+    spec = envs.register(everything.PYTHON.replace("TIME_LIMIT", "truncates"), kernel)
     env = cd.make(spec, 2, device="cpu", debug=True)
     with pytest.raises(KernelFault) as caught:
         env.reset(seed=0)

@@ -76,7 +76,7 @@ def test_observations_spaces_and_limits_are_gymnasiums(name):
     spec, env = envs.get(name), theirs(name)
     params = spec.make_params()
     (group,) = spec.groups(params)
-    assert params.max_episode_steps == gymnasium.spec(IDS[name]).max_episode_steps and spec.horizon == "limit"
+    assert params.max_episode_steps == gymnasium.spec(IDS[name]).max_episode_steps and spec.time_limit == "truncates"
     assert group.action_space == env.action_space and group.observation_space == env.observation_space
     states = spec.sample(params, np.random.default_rng(1), 500)
     seen = spec.observe(params, states, np.zeros(500, int)).obs[group.name][:, 0]

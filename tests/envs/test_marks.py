@@ -22,12 +22,12 @@ def test_lessons_ask_for_no_less_than_the_environments_do():
 
 
 def test_a_mark_is_a_number_of_the_only_group():
-    assert marks()["cartpole"] == envs.get("cartpole").mark == 475.0
+    assert marks()["cartpole"] == envs.get("cartpole").reward_threshold == 475.0
     assert all(len(envs.get(name).groups(envs.get(name).make_params())) == 1 for name in marks())
     with pytest.raises(ParameterError, match="tag_grid says no mark; pass mark="):
         solve("tag_grid", device="cpu")
-    with pytest.raises(SpecError, match="mark = 'high'"):
-        replace(envs.get("cartpole"), mark="high")
+    with pytest.raises(SpecError, match="reward_threshold = 'high'"):
+        replace(envs.get("cartpole"), reward_threshold="high")
 
 
 @pytest.mark.full

@@ -121,7 +121,7 @@ def draw(canvas, p, states, elapsed, table):
 
 
 SPEC = EnvSpec(
-    "atlas", Params, state, groups, "limit", reset, step, observe, sample, cases=({}, {"walkers": 1}), heuristic=heuristic,
+    "atlas", Params, state, groups, "truncates", reset, step, observe, sample, cases=({}, {"walkers": 1}), heuristic=heuristic,
     draw=draw, summary="Walkers go from place to place.", table_fields=table_fields, tables=tables,
 )
 """

@@ -151,7 +151,7 @@ def sample(p, rng, n):
 
 
 SPEC = EnvSpec(
-    *("everything", Params, state, groups, "HORIZON", reset, step, observe, sample),
+    *("everything", Params, state, groups, "TIME_LIMIT", reset, step, observe, sample),
     metrics={"forbidden": "int", "way": "float", "met": "int"},
     cases=({}, {"walkers": 11}),
 )

@@ -91,5 +91,5 @@ def sample(p, rng, n):
     return states
 
 
-SPEC = EnvSpec("masked", Params, state, groups, "limit", reset, step, observe, sample, metrics={"forbidden": "int"})
+SPEC = EnvSpec("masked", Params, state, groups, "truncates", reset, step, observe, sample, metrics={"forbidden": "int"})
 """

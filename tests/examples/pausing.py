@@ -103,4 +103,6 @@ def turns(space: spaces.Space, leaves: bool = False) -> cd.EnvSpec:
     fields = cd.Field("turn", "i4"), cd.Field("chosen")
     group = cd.Group("actor", 1, 1, space, leaves=True)
     kernel = TURNS.replace("LEAVES", str(int(leaves)))
-    return cd.EnvSpec(f"turns_{kind}_{leaves:d}", Params, lambda p: fields, lambda p: (group,), "limit", kernel=kernel)
+    return cd.EnvSpec(
+        f"turns_{kind}_{leaves:d}", Params, lambda p: fields, lambda p: (group,), "truncates", kernel=kernel
+    )

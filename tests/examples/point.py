@@ -77,5 +77,5 @@ def sample(p, rng, n):
     return states
 
 
-SPEC = EnvSpec("point", Params, state, groups, "limit", reset, step, observe, sample)
+SPEC = EnvSpec("point", Params, state, groups, "truncates", reset, step, observe, sample)
 """

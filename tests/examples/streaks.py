@@ -137,7 +137,7 @@ def torch_observe(env):
 IN_TORCH = PythonKernels(torch_reset, torch_step, torch_observe, reset_draws=0)
 
 
-def spec(kernel, horizon="task", **functions):
+def spec(kernel, time_limit="terminates", **functions):
     """Return the environment; ``functions`` replace ``state`` and those of the reference."""
     given = {"state": state, "reset": reset, "step": step, "observe": observe} | functions
-    return EnvSpec("streaks", Params, groups=groups, horizon=horizon, **given, kernel=kernel)
+    return EnvSpec("streaks", Params, groups=groups, time_limit=time_limit, **given, kernel=kernel)

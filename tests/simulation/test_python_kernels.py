@@ -116,7 +116,7 @@ LEAVERS = EnvSpec(
     LeaverParams,
     lambda p: (Field("goes", "i4", (p.leavers,)),),
     lambda p: (Group("leaver", p.leavers, 1, spaces.Discrete(2), obs_scale=10.0, leaves=True),),
-    "task",
+    "terminates",
     leaver_reset,
     leaver_outcome,
     lambda p, states, elapsed: Observation({"leaver": states["goes"][..., None].astype(np.float64)}),

@@ -137,7 +137,7 @@ def test_the_time_limit_truncates_or_ends_as_the_spec_says(name):
     late = batch.episode["length"] == 3
     over = batch.terminated | batch.truncated
     assert (over & late).any()
-    assert batch.truncated.any() == (env.spec.horizon == "limit")
+    assert batch.truncated.any() == (env.spec.time_limit == "truncates")
 
 
 def test_environments_are_known_by_their_global_id():

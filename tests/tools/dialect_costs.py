@@ -87,7 +87,7 @@ SPEC = EnvSpec(
     Params,
     state=lambda p: tuple(Field(name) for name in ("x", "z", "y")),
     groups=lambda p: (Group("one", 1, 1, spaces.Discrete(2)),),
-    horizon="limit",
+    time_limit="truncates",
     kernel=KERNEL,
 )
 

@@ -20,7 +20,7 @@ SLACK = 0.05  # share of the mark by which their mean may miss it
 
 def marks():
     """Return the mean return that counts as solved, by name of each environment that says one."""
-    found = {name: envs.get(name).mark for name in envs.names()}
+    found = {name: envs.get(name).reward_threshold for name in envs.names()}
     return {name: mark for name, mark in found.items() if mark is not None}
 
 
@@ -68,7 +68,7 @@ def solve(env, mark=None, algorithm=None, *, steps=None, every=2, **options):
         **options: Of ``train``: ``num_envs``, ``seed``, ``device``, ``learner``, parameters.
     """
     begun = time.perf_counter()
-    mark = envs.get(env).mark if mark is None else mark
+    mark = envs.get(env).reward_threshold if mark is None else mark
     if mark is None:
         raise ParameterError(f"{envs.get(env).name} says no mark; pass mark=, the mean return that counts as solved")
     run = make_run(env, algorithm, **options)

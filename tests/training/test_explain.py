@@ -107,7 +107,7 @@ def test_rewards_and_observations_are_told_apart(case):
 
 @pytest.mark.full
 def test_the_last_observation_of_an_episode_is_found_where_only_learning_sees_it():
-    spec = streaks.spec(streaks.kernel(seen=NONE, when="elapsed == 12"), horizon="limit")
+    spec = streaks.spec(streaks.kernel(seen=NONE, when="elapsed == 12"), time_limit="truncates")
     _, found = failed(spec, a2c(), max_episode_steps=12)
     assert (found.field, found.environment, found.step, found.index) == ("final_obs.one", 0, 12, (0, 1))
     last = found.trace[-1]

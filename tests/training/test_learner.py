@@ -202,7 +202,7 @@ def test_both_learners_report_the_same_losses(name):
     settings, about = COMPARED[name]
     env, params = about["env"], {key: value for key, value in about.items() if key != "env"}
     if env == "everything":
-        env = envs.register(everything.PYTHON.replace("HORIZON", "limit"), everything.KERNEL)
+        env = envs.register(everything.PYTHON.replace("TIME_LIMIT", "truncates"), everything.KERNEL)
     runs = [make_run(env, settings, num_envs=32, device="cpu", learner=how, **params) for how in ("kernels", "torch")]
     for iterations in (0, 2):
         for _ in range(iterations):

@@ -57,7 +57,7 @@ def both(settings, env="tag_grid", learner="auto"):
     """Return a run of two groups that both have pools."""
     params = SMALL
     if env == "everything":  # walkers who may leave and not do everything, and drivers whose actions are a Box
-        env, params = envs.register(everything.PYTHON.replace("HORIZON", "limit"), everything.KERNEL), {}
+        env, params = envs.register(everything.PYTHON.replace("TIME_LIMIT", "truncates"), everything.KERNEL), {}
     pool = cd.Pool(settings, size=2, every=1, share=0.4)
     return begun(make_run(env, pool, num_envs=20, device="cpu", learner=learner, **params))
 

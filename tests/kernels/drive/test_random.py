@@ -41,7 +41,7 @@ class Params:
     max_episode_steps: int = param(5, "Limit.", low=1)
 
 SPEC = EnvSpec("philox_words", Params, lambda p: (Field("words", "u4", (KNOWN, 4)),),
-               lambda p: (Group("nobody", 1, 1, spaces.Discrete(2)),), "limit", print, print, print, print)
+               lambda p: (Group("nobody", 1, 1, spaces.Discrete(2)),), "truncates", print, print, print, print)
 """.replace("KNOWN", str(len(KNOWN)))
 
 

@@ -23,13 +23,16 @@ from cupydrive.simulation.buffers import Buffers
 
 def specs():
     """Return the environment with either meaning of the time limit."""
-    return [cd.register(everything.PYTHON.replace("HORIZON", kind), everything.KERNEL) for kind in ("limit", "task")]
+    return [
+        cd.register(everything.PYTHON.replace("TIME_LIMIT", kind), everything.KERNEL)
+        for kind in ("truncates", "terminates")
+    ]
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("horizon", [0, 1], ids=["limit", "task"])
-def test_everything_passes_the_check(horizon):
-    report = check(specs()[horizon], agent_steps=6000, device="cpu", progress=False)
+@pytest.mark.parametrize("time_limit", [0, 1], ids=["truncates", "terminates"])
+def test_everything_passes_the_check(time_limit):
+    report = check(specs()[time_limit], agent_steps=6000, device="cpu", progress=False)
     assert report.passed, str(report)
 
 
