@@ -7,6 +7,7 @@ print(cd.check("tag_continuous"))
 """
 
 from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0"
 
@@ -73,7 +74,7 @@ _HOME = {
 __all__ = ["__version__", *_HOME]
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name not in _HOME:
         from cupydrive.errors import did_you_mean
 
@@ -81,10 +82,10 @@ def __getattr__(name):
     return getattr(import_module(f"cupydrive.{_HOME[name]}"), name)
 
 
-def load_ipython_extension(ipython):
+def load_ipython_extension(ipython: Any) -> None:
     """Make ``%%cuda_env`` known to a notebook; ``%load_ext cupydrive`` calls this."""
     import_module("cupydrive.cli.magic").load_ipython_extension(ipython)
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted(__all__)

@@ -1,6 +1,11 @@
 """What a caller can get wrong has one base class, so that the command line can print it without a traceback."""
 
+from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cupydrive.training.run import Run
 
 
 class CupydriveError(Exception):
@@ -26,7 +31,7 @@ class UnknownParameterError(ParameterError, TypeError):
 class UnknownFieldError(ParameterError, KeyError):
     """``struct State`` has no field of this name; a ``KeyError`` too, as of any dictionary."""
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.args[0]
 
 
@@ -37,7 +42,7 @@ class UnknownEpisodeError(ParameterError, IndexError):
 class UnknownEnvironmentError(CupydriveError, KeyError):
     """No environment has this name."""
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.args[0]
 
 
@@ -50,7 +55,7 @@ class UnregisteredEnvironmentError(UnknownEnvironmentError):
         file: The Python file that the environment came from, to be passed as ``--env`` on the command line.
     """
 
-    def __init__(self, says, call, file):
+    def __init__(self, says: str, call: str, file: str) -> None:
         super().__init__(f"{says}: {call}")
         self.says, self.file = says, file
 
@@ -82,7 +87,7 @@ class NotFiniteError(TrainingError):
         run: The ``Run`` that was trained, whose ``explain()`` says what came first; None where no run is known.
     """
 
-    run = None
+    run: "Run | None" = None
 
 
 class RenderError(CupydriveError):
@@ -117,7 +122,7 @@ class MemoryLimitError(CupydriveError, MemoryError):
     """The buffers would not fit; says how many environments would."""
 
 
-def did_you_mean(name, known):
+def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the nearest known name, or an empty string."""
     if not isinstance(name, str) or len(name) > 100:  # a long text would take for ever to compare
         return ""

@@ -8,7 +8,7 @@ a ``Player``.
 Letters: T steps of a rollout, N environments, C agents of a group, D observation entries, H action heads.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
     import cupy
     import numpy as np
+    import torch
     from numpy.typing import ArrayLike, DTypeLike
 
     from cupydrive.codegen.layout import Layout
     from cupydrive.codegen.source import Unit
-    from cupydrive.spec import EnvSpec
+    from cupydrive.playing.rollout import Rollout
+    from cupydrive.spec import EnvSpec, Group
 
 Array: TypeAlias = "np.ndarray | cupy.ndarray"  # of an executor
 
@@ -39,13 +41,13 @@ class Player(Protocol):
     ``rollout.action[name]`` (T, N, C, H), int32, or float32 of a Box: row t is what ``act`` fills.
     """
 
-    def begin(self, rollout, group):
+    def begin(self, rollout: "Rollout", group: "Group") -> None:
         """Prepare to play ``group``, a ``Group`` of the environment; called once for each of its groups, before all else."""
 
-    def act(self, rollout, t):
+    def act(self, rollout: "Rollout", t: int) -> None:
         """Write the actions of row ``t`` for all of its groups: queue the work, and do not wait for the device."""
 
-    def module(self, rollout, group):
+    def module(self, rollout: "Rollout", group: "Group") -> "torch.nn.Module":
         """Return what it does in ``group`` as ``Run.act``, ``Run.policy`` and ``Run.export`` need it: a torch module.
 
         It is one of ``cupydrive.playing.inference``: ``DiscretePolicy``, ``BoxPolicy`` or ``DeterministicPolicy``, of a
@@ -77,7 +79,7 @@ class Learner(Player, Protocol):
     bad: object
     learning_rate: float
 
-    def check(self, groups, num_envs):
+    def check(self, groups: Sequence["Group"], num_envs: int | None) -> None:
         """Raise ``ParameterError`` if it could not learn; called before ``begin``, and of learners that are then thrown away.
 
         Nothing that fails here has begun, be it the last of many runs: what only ``begin`` and ``prepare`` find out comes
@@ -88,30 +90,30 @@ class Learner(Player, Protocol):
             num_envs: N, of all processes; None: not known yet.
         """
 
-    def prepare(self, rollout):
+    def prepare(self, rollout: "Rollout") -> None:
         """Take the memory that depends on all groups; called once, after ``begin`` of each. Refuses sizes that do not fit."""
 
-    def rows_at_once(self, rollout):
+    def rows_at_once(self, rollout: "Rollout") -> int:
         """Return the number of observations of its largest forward pass: it decides how many threads a CPU computes on."""
         return rollout.steps * rollout.batch.num_envs
 
-    def schedule(self, step):
+    def schedule(self, step: int) -> None:
         """Write the settings as they are after ``step`` env-steps; called before each iteration, outside of the graph."""
 
-    def update(self, rollout):
+    def update(self, rollout: "Rollout") -> None:
         """Learn from the rollout."""
 
-    def losses(self, sums):
+    def losses(self, sums: Sequence[float]) -> dict[str, float]:
         """Return what is logged, a dictionary of floats by name.
 
         Args:
             sums: ``metric_sums`` of some iterations, a list of floats.
         """
 
-    def tensors(self):
+    def tensors(self) -> dict[str, "torch.Tensor"]:
         """Return all tensors that its future depends on, by name, themselves and not copies: what a checkpoint holds."""
 
-    def acting(self, greedy):
+    def acting(self, greedy: bool) -> Player:
         """Return a ``Player`` that plays as the policy does at any moment from now on, without learning.
 
         ``cupydrive.playing.players.PolicyPlayer`` is one for any network (B, D) -> (parameters, value).
@@ -128,7 +130,7 @@ class Learner(Player, Protocol):
 class PlayerSettings(Protocol):
     """Names a policy that does not learn, as ``Heuristic()`` and ``Frozen(path)`` do; ``str(...)`` is what it is called."""
 
-    def player(self, spec, group):
+    def player(self, spec: "EnvSpec", group: "Group") -> Player:
         """Return the ``Player`` of one group; raises ``ParameterError`` if there is none for this environment.
 
         Args:
@@ -149,7 +151,7 @@ class LearnerSettings(Protocol):
     name: str
     num_steps: int
 
-    def learner(self):
+    def learner(self) -> Learner:
         """Return the ``Learner`` of one policy; it is made after torch's generator has got the run's seed."""
 
 
@@ -170,7 +172,7 @@ class Policies(Protocol):
     params: object
     device: str
 
-    def frozen(self, group, greedy=True):
+    def frozen(self, group: str, greedy: bool = True) -> "PlayerSettings":
         """Return ``PlayerSettings`` that play the group of this name as it is played now."""
 
 

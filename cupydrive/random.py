@@ -5,7 +5,10 @@ Source: Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy as 1
 Counter and purposes stand in the table of ``random.cuh``; this file follows it word for word.
 """
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
+import numpy.typing as npt
 
 from cupydrive.errors import ParameterError
 
@@ -18,7 +21,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)
 
 
-def philox(counter, key):
+def philox(counter: Sequence[npt.ArrayLike], key: tuple[int, int]) -> np.ndarray:
     """Return four words of Philox4x32-10.
 
     Args:
@@ -42,12 +45,12 @@ def philox(counter, key):
     return np.stack([c0, c1, c2, c3], axis=-1).astype(np.uint32)
 
 
-def unit(words):
+def unit(words: np.ndarray) -> np.ndarray:
     """Return float32 in [0, 1), multiples of 2**-24, from uint32 ``words``."""
     return (np.asarray(words) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
 
 
-def below(words, n):
+def below(words: np.ndarray, n: int) -> np.ndarray:
     """Return int32 in [0, ``n``) from uint32 ``words``."""
     return ((np.asarray(words).astype(np.uint64) * np.uint64(n)) >> _SHIFT).astype(np.int32)
 
@@ -63,11 +66,13 @@ class RandomStream:
         purpose: RESET, DYNAMICS, ACTION or POLICY.
     """
 
-    def __init__(self, seed, env, episode, step=0, purpose=RESET):
+    def __init__(
+        self, seed: int, env: npt.ArrayLike, episode: npt.ArrayLike, step: npt.ArrayLike = 0, purpose: int = RESET
+    ) -> None:
         self.key = (int(seed) & 0xFFFFFFFF, (int(seed) >> 32) & 0xFFFFFFFF)
         self.env, self.episode, self.step, self.purpose = env, episode, step, purpose
 
-    def bits(self, num_agents=1, draw=0, first_agent=0):
+    def bits(self, num_agents: int = 1, draw: int = 0, first_agent: int = 0) -> np.ndarray:
         """Return (N, num_agents, 4) uint32: ``env.random.bits(agent, draw)`` of each environment and agent.
 
         Raises:
@@ -82,16 +87,16 @@ class RandomStream:
         agents = np.arange(first_agent, first_agent + num_agents)
         packed = np.uint64(draw << 20 | self.purpose << 16) | agents.astype(np.uint64)
 
-        def column(x):
+        def column(x: npt.ArrayLike) -> np.ndarray:
             return np.atleast_1d(np.asarray(x))[:, None]
 
         return philox((column(self.env), column(self.episode), column(self.step), packed[None, :]), self.key)
 
-    def uniform(self, num_agents=1, draw=0):
+    def uniform(self, num_agents: int = 1, draw: int = 0) -> np.ndarray:
         """Return (N, num_agents, 4) float32 in [0, 1): ``env.random.uniform4(agent, draw)``."""
         return unit(self.bits(num_agents, draw))
 
-    def fixed(self):
+    def fixed(self) -> "RandomStream":
         """Return the stream of ``env.fixed_random()``: environment 0, episode 0, for everybody."""
         zeros = np.zeros_like(np.atleast_1d(np.asarray(self.env)))
         fixed = RandomStream(0, zeros, zeros, self.step, self.purpose)
@@ -99,7 +104,15 @@ class RandomStream:
         return fixed
 
 
-def random_actions(seed, env, time, num_agents, sample, heads, first_agent=0):
+def random_actions(
+    seed: int,
+    env: npt.ArrayLike,
+    time: npt.ArrayLike,
+    num_agents: int,
+    sample: Callable[[np.ndarray, int], np.ndarray],
+    heads: int,
+    first_agent: int = 0,
+) -> np.ndarray:
     """Return the actions a fused rollout draws at step ``time`` since ``reset(seed)``.
 
     Args:

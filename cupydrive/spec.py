@@ -3,10 +3,13 @@
 Letters: N environments, C agents of a group, D observation entries, H action heads.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import Field as DataclassField
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 from gymnasium import spaces
 
 from cupydrive.errors import ParameterError, SpecError, UnknownParameterError
@@ -31,15 +34,29 @@ from cupydrive.inputs.descriptions import (
 )
 from cupydrive.inputs.keys import check_keys
 from cupydrive.inputs.names import unknown_parameter
-from cupydrive.inputs.tables import HasTables, Table
+from cupydrive.inputs.tables import Arrays, HasTables, Table
 
 # For authors.
 __all__ = ["EnvSpec", "Field", "Group", "Observation", "StepResult", "Table", "check_each", "nearest_decision", "param"]
 
+if TYPE_CHECKING:
+    from cupydrive.protocols import Program
+
+Actions = Mapping[str, np.ndarray]  # of a step, by group: (N, C) or (N, C, H)
 MAX_PARAMS_BYTES = 3_072  # kernel arguments are at most 4 kB, pointers included
 
 
-def param(default, help, *, unit="", low=-np.inf, high=np.inf, vary=None, choices=None, of=None):
+def param(
+    default: Any,
+    help: str,
+    *,
+    unit: str = "",
+    low: float = -np.inf,
+    high: float = np.inf,
+    vary: tuple[float, float] | None = None,
+    choices: Sequence[str] | None = None,
+    of: type | None = None,
+) -> Any:
     """Describe one parameter of an environment, as the value of a dataclass field.
 
     A float becomes a member of the kernel's ``Params`` (changing it compiles nothing); an int, bool or choice becomes
@@ -79,7 +96,7 @@ class Field:
     scale: float = 1.0
     unit: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_field(self)
 
 
@@ -112,42 +129,42 @@ class Group:
     obs_low: float | np.ndarray = -np.inf
     obs_high: float | np.ndarray = np.inf
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_group(self)
 
     @property
-    def continuous(self):
+    def continuous(self) -> bool:
         """Whether actions are float32 (Box) rather than int32."""
         return isinstance(self.action_space, spaces.Box)
 
     @property
-    def sizes(self):
+    def sizes(self) -> tuple[int, ...]:
         """Number of choices of each discrete head, a tuple of H ints."""
         space = self.action_space
         return (int(space.n),) if isinstance(space, spaces.Discrete) else tuple(int(n) for n in space.nvec)
 
     @property
-    def choices(self):
+    def choices(self) -> int:
         """Number of choices of all heads together: entries of one agent's action mask; 0 for a Box."""
         return 0 if self.continuous else sum(self.sizes)
 
     @property
-    def first_choices(self):
+    def first_choices(self) -> tuple[int, ...]:
         """Entry of the action mask at which each head begins."""
         return tuple(sum(self.sizes[:head]) for head in range(self.heads))
 
     @property
-    def heads(self):
+    def heads(self) -> int:
         """Action numbers per agent: 1 for Discrete."""
         return self.action_space.shape[0] if self.continuous else len(self.sizes)
 
     @property
-    def action_dtype(self):
+    def action_dtype(self) -> np.dtype:
         """NumPy dtype of actions."""
         return np.dtype(np.float32 if self.continuous else np.int32)
 
     @property
-    def observation_space(self):
+    def observation_space(self) -> spaces.Box:
         """One agent's observation space, a Box of shape (obs_dim,)."""
         return spaces.Box(self.obs_low, self.obs_high, (self.obs_dim,), np.float32)
 
@@ -162,17 +179,17 @@ class StepResult:
     Outputs that are not named depend on no decision.
     """
 
-    state: dict[str, np.ndarray]
-    reward: dict[str, np.ndarray]  # (N, C)
+    state: Arrays
+    reward: Arrays  # (N, C)
     terminated: np.ndarray  # (N,) bool
-    active: dict[str, np.ndarray] = field(default_factory=dict)  # (N, C) bool
-    left: dict[str, np.ndarray] = field(default_factory=dict)  # (N, C) bool
-    metrics: dict[str, np.ndarray] = field(default_factory=dict)  # (N,)
-    events: dict[str, np.ndarray] = field(default_factory=dict)  # any bool array; the same names in every call
-    margin: dict[str, np.ndarray] = field(default_factory=dict)
+    active: Arrays = field(default_factory=dict)  # (N, C) bool
+    left: Arrays = field(default_factory=dict)  # (N, C) bool
+    metrics: Arrays = field(default_factory=dict)  # (N,)
+    events: Arrays = field(default_factory=dict)  # any bool array; the same names in every call
+    margin: Arrays = field(default_factory=dict)
 
 
-def nearest_decision(*distances, axis=None):
+def nearest_decision(*distances: npt.ArrayLike, axis: int | None = None) -> np.ndarray:
     """Return the smallest of several distances from a decision, as ``StepResult.margin`` wants it.
 
     A distance of exactly 0 comes from equal inputs and exact arithmetic (a tie, a clipped value): all decide it alike, so
@@ -201,10 +218,10 @@ class Observation:
     ``margin`` is keyed by group or field name, shape ``(N, C)``.
     """
 
-    obs: dict[str, np.ndarray]  # (N, C, D)
-    state: dict[str, np.ndarray] = field(default_factory=dict)
-    margin: dict[str, np.ndarray] = field(default_factory=dict)
-    mask: dict[str, np.ndarray] = field(default_factory=dict)  # (N, C, choices) bool, groups with masks
+    obs: Arrays  # (N, C, D)
+    state: Arrays = field(default_factory=dict)
+    margin: Arrays = field(default_factory=dict)
+    mask: Arrays = field(default_factory=dict)  # (N, C, choices) bool, groups with masks
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,7 +252,7 @@ class EnvSpec(HasTables):
             before it, at most ``trail``, are for trails and curves. ``canvas.agents`` tells where agents are. None: nothing.
         training: What ``train`` takes where its caller says nothing: ``algorithm``, ``num_envs``, ``steps``; and by an
             algorithm's name its settings, among them ``num_envs`` and ``steps`` where it needs others.
-        reward_threshold: Mean return of greedy episodes that counts as solved, by default parameters, where there is one group; or None.
+        reward_threshold: Mean return of greedy episodes that counts as solved, with default parameters and one group, or None.
         kernel: Kernel text, the path of its file, or ``PythonKernels``; None: ``NAME.cu`` beside the file that defines it.
         summary: One sentence.
 
@@ -294,23 +311,25 @@ class EnvSpec(HasTables):
     table_fields: Callable | None = None
     tables: Callable | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_spec(self)
         self.bind_tables()
         if not self.title:
             object.__setattr__(self, "title", "".join(word.capitalize() for word in self.name.split("_")))
 
     @property
-    def own_program(self):
+    def own_program(self) -> "Callable[..., Program] | None":
         """``program(executor, spec, params)`` of kernels written in Python, or None: the kernel is C."""
         return getattr(self.kernel, "program", None)
 
     @property
-    def devices(self):
+    def devices(self) -> tuple[str, ...]:
         """Where the kernels run."""
         return getattr(self.kernel, "devices", ("cpu", "cuda"))
 
-    def require_known(self, given, call=None, hints=None):
+    def require_known(
+        self, given: Iterable[str], call: Callable[..., object] | None = None, hints: Mapping[str, str] | None = None
+    ) -> None:
         """Raise ``UnknownParameterError`` for a name in ``given`` that is no parameter; see ``unknown_parameter``.
 
         ``hints`` are what ``call`` knows of such names.
@@ -322,7 +341,7 @@ class EnvSpec(HasTables):
                     unknown_parameter(self.name, name, known, call, (hints or {}).get(name, ""))
                 )
 
-    def make_params(self, **given):
+    def make_params(self, **given: object) -> Any:
         """Return ``self.params`` with ``given`` values checked: name, type and range."""
         about = {f.name: f for f in fields(self.params)}
         self.require_known(given)
@@ -343,15 +362,15 @@ class EnvSpec(HasTables):
             check_keys(self.name, groups, self.keys(params))
         return params
 
-    def one_agent(self, params):
+    def one_agent(self, params: Any) -> bool:
         """Return whether there is one group of one agent."""
         return [g.count for g in self.groups(params)] == [1]
 
-    def state_dtype(self, params):
+    def state_dtype(self, params: Any) -> np.dtype:
         """Return the NumPy dtype of ``struct State``: 4-byte members without gaps."""
         return np.dtype([(f.name, f.dtype, f.shape) for f in self.state(params)])
 
-    def pack_params(self, params):
+    def pack_params(self, params: Any) -> np.ndarray:
         """Return the float parameters as the kernel's ``struct Params``, a structured scalar."""
         names = [f.name for f in float_params(self.params)]
         dtype = np.dtype([(n, "f4") for n in names] or [("none", "f4")])
@@ -361,30 +380,30 @@ class EnvSpec(HasTables):
             )
         return np.array(tuple(getattr(params, n) for n in names) or (0.0,), dtype)
 
-    def log_dtype(self):
+    def log_dtype(self) -> np.dtype:
         """Return the NumPy dtype of ``struct Log``."""
         kinds = {"int": "i4", "float": "f4"}
         return np.dtype([(name, kinds[kind]) for name, kind in self.metrics.items()] or [("none", "i4")])
 
 
-def float_params(params_class):
+def float_params(params_class: type) -> list[DataclassField[Any]]:
     """Return the dataclass fields that the kernel gets as data."""
     return [f for f in fields(params_class) if type(f.default) is float]
 
 
-def constant_params(params_class):
+def constant_params(params_class: type) -> list[DataclassField[Any]]:
     """Return the dataclass fields that the kernel gets as compile-time constants."""
     others = (f for f in fields(params_class) if type(f.default) not in (float, tuple))
     return [f for f in others if f.name != "max_episode_steps"]
 
 
-def kept_params(params):
+def kept_params(params: Any) -> dict[str, Any]:
     """Return parameters by name as files keep them: arrays are lists, and those that are not given are left out."""
     found = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(params).items()}
     return {name: value for name, value in found.items() if value != []}
 
 
-def checked(env_name, about, value):
+def checked(env_name: str, about: DataclassField[Any], value: object) -> bool | int | float | str | tuple[float, ...]:
     """Return ``value`` as the type of parameter ``about``, or raise ``ParameterError``."""
     meta, kind = about.metadata, type(about.default)
     if about.default is MISSING:

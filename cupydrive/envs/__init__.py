@@ -5,16 +5,19 @@ A user's environment is two files anywhere (``my_env.py`` and ``my_env.cu`` besi
 
 import hashlib
 import importlib
+import importlib.machinery
 import importlib.util
 import keyword
 import os
 import re
 import sys
 import warnings
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import Any
 
 from cupydrive.errors import (
     CupydriveWarning,
@@ -31,37 +34,41 @@ from cupydrive.spec import EnvSpec
 
 OF_DATA = "_data"  # end of the name of a module that reads an environment's published data
 USER_MODULE = "cupydrive_user_"  # and the file's name: what the module of a user's file is called
-_registered = {}
-_given = {}  # the ``EnvSpec`` that `register` was given, by name: what is registered has the kernel, too
-_files = {}  # what `register` was given, by name, for environments from files
-_pythons = {}  # (path or None, SHA-256) of the Python text that a registered environment came from, by name
+_registered: dict[str, EnvSpec] = {}
+_given: dict[
+    str, object
+] = {}  # the ``EnvSpec`` that `register` was given, by name: what is registered has the kernel, too
+_files: dict[str, tuple[Any, Any]] = {}  # what `register` was given, by name, for environments from files
+_pythons: dict[
+    str, tuple[str | None, str]
+] = {}  # (path or None, SHA-256) of the Python text that a registered environment came from, by name
 
 
-def names():
+def names() -> list[str]:
     """Return the names of all environments, sorted."""
     return sorted(packaged() | set(_registered))
 
 
-def packaged():
+def packaged() -> set[str]:
     """Return the set of names of the package's own environments."""
     return {module.name for module in iter_modules(__path__) if not module.name.endswith(OF_DATA)}
 
 
-def installed(name):
+def installed(name: str) -> bool:
     """Return whether ``import NAME`` finds a package, but for one of the current folder, which is a file of the user's own."""
     found = importlib.util.find_spec(name)
     folders = [*(found.submodule_search_locations or ()), *([found.origin] if found.origin else [])] if found else []
     return any(os.path.dirname(os.path.abspath(place)) != os.getcwd() for place in folders)
 
 
-def free_name(text):
+def free_name(text: str) -> str:
     """Return a name near ``text`` that a new environment can have: `cupydrive new` takes it."""
     near = re.sub(r"[^0-9a-z]+", "_", text[: MOST_LETTERS - len("my_")].lower()).strip("_") or "env"
     wrong = not near.isidentifier() or keyword.iskeyword(near) or near in packaged() | sys.stdlib_module_names
     return f"my_{near}" if wrong or installed(near) else near
 
 
-def get(name):
+def get(name: EnvSpec | str | os.PathLike[str]) -> EnvSpec:
     """Return the ``EnvSpec`` called ``name``; a path that ends in ``.py`` is registered first.
 
     Raises:
@@ -91,7 +98,7 @@ def get(name):
     return import_module(f"{__name__}.{name}").SPEC
 
 
-def with_data(say, of=None):
+def with_data(say: Callable[[str], object], of: Iterable[str] | None = None) -> list[EnvSpec]:
     """Return all environments whose tables are on this machine, or could be fetched; say in a line which are left out.
 
     Args:
@@ -115,7 +122,7 @@ def with_data(say, of=None):
     return found
 
 
-def reload(spec):
+def reload(spec: EnvSpec) -> EnvSpec:
     """Return the newest ``EnvSpec`` of that name: a package module or a registered file is read again.
 
     Raises:
@@ -131,7 +138,7 @@ def reload(spec):
     return importlib.reload(module).SPEC if module is not None else replace(spec)
 
 
-def register(spec, kernel=None):
+def register(spec: EnvSpec | str | os.PathLike[str], kernel: str | os.PathLike[str] | None = None) -> EnvSpec:
     """Make an environment known by its name and return its ``EnvSpec``; registering again replaces it.
 
     Args:
@@ -179,10 +186,12 @@ def register(spec, kernel=None):
     return spec
 
 
-def _load(source):
+def _load(source: str | Path) -> tuple[EnvSpec, Path | None, tuple[str | None, str]]:
     """Run a Python file or text; return its ``SPEC``, the file's folder, and (path, SHA-256) of the text."""
+    folder: Path | None
+    python: tuple[str | None, str]
     if isinstance(source, str):
-        namespace = {"__name__": "<environment>"}
+        namespace: dict[str, Any] = {"__name__": "<environment>"}
         exec(compile(source, "<environment>", "exec"), namespace)
         spec, whose, folder, python = namespace.get("SPEC"), "spec: the text", None, (None, _digest(source.encode()))
     else:
@@ -194,10 +203,10 @@ def _load(source):
                 f"there is no file {path} that could define an environment.{own}{near} `cupydrive new {free_name(path.stem)}` "
                 "writes one"
             )
-        loader = importlib.util.spec_from_file_location(USER_MODULE + path.stem, path)
-        module = importlib.util.module_from_spec(loader)
+        loader = importlib.machinery.SourceFileLoader(USER_MODULE + path.stem, str(path))
+        module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))  # type: ignore[arg-type]
         sys.modules[module.__name__] = module
-        loader.loader.exec_module(module)
+        loader.exec_module(module)
         spec, whose, folder = getattr(module, "SPEC", None), str(path), path.parent
         python = (printable(path), _digest(path.read_bytes()))
     if not isinstance(spec, EnvSpec):
@@ -205,14 +214,14 @@ def _load(source):
     return spec, folder, python
 
 
-def _digest(content):
+def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
 # ---- environments that data files name -------------------------------------------------------------------------------
 
 
-def known(name):
+def known(name: object) -> EnvSpec:
     """Return the ``EnvSpec`` of the package, or registered already, that is called ``name``.
 
     This is the look-up for names that come from data files: unlike ``get`` it takes neither a path nor text, so that
@@ -226,7 +235,7 @@ def known(name):
     return get(name)
 
 
-def origin(spec):
+def origin(spec: EnvSpec) -> dict[str, str | None] | None:
     """Return which files an environment of a user's own came from, as information for data files; None for the package's.
 
     Returns:
@@ -246,7 +255,13 @@ def origin(spec):
     return {"python": path, "python_sha256": digest, "kernel": kernel, "kernel_sha256": kernel_digest}
 
 
-def of_data(what, call, name, made_from, given=None):
+def of_data(
+    what: str,
+    call: str,
+    name: str,
+    made_from: Mapping[str, str | None] | None,
+    given: EnvSpec | str | os.PathLike[str] | None = None,
+) -> EnvSpec:
     """Return the ``EnvSpec`` that a data file belongs to.
 
     Args:
@@ -282,7 +297,7 @@ def of_data(what, call, name, made_from, given=None):
     return spec
 
 
-def compare_origin(what, spec, made_from):
+def compare_origin(what: str, spec: EnvSpec, made_from: Mapping[str, str | None] | None) -> None:
     """Warn if ``spec`` has other files than those that ``what`` was made from, an ``origin``; None says nothing."""
     if made_from is None:
         return

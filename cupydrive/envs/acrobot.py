@@ -4,11 +4,18 @@ Source: Gymnasium's ``acrobot.py``, after Sutton (1996) and Sutton & Barto (2018
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from gymnasium import spaces
 
-from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, param
+from cupydrive.random import RandomStream
+from cupydrive.spec import Actions, EnvSpec, Field, Group, Observation, StepResult, param
+
+if TYPE_CHECKING:
+    import torch
+
+    from cupydrive.drawing.canvas import Canvas
 
 FIELDS = ("theta1", "theta2", "dtheta1", "dtheta2")
 
@@ -42,20 +49,20 @@ class Params:
     max_episode_steps: int = param(500, "Time limit.", unit="steps", low=1)
 
 
-def state(p):
+def state(p: Params) -> tuple[Field, ...]:
     """Return the fields of ``struct State``."""
     scales, units = (np.pi, np.pi, 4 * np.pi, 9 * np.pi), ("rad", "rad", "rad/s", "rad/s")
     return tuple(Field(name, scale=s, unit=unit) for name, s, unit in zip(FIELDS, scales, units, strict=True))
 
 
-def groups(p):
+def groups(p: Params) -> tuple[Group, ...]:
     """Return the one group: the arm."""
     scale = np.array([1.0, 1.0, 1.0, 1.0, 4 * np.pi, 9 * np.pi])
     high = np.array([1.0, 1.0, 1.0, 1.0, p.max_speed_1, p.max_speed_2], np.float32)
     return (Group("arm", 1, 6, spaces.Discrete(3), obs_scale=scale, obs_low=-high, obs_high=high),)
 
 
-def reset(p, random):
+def reset(p: Params, random: RandomStream) -> np.ndarray:
     """Return (N,) fresh states: four uniform draws, exact in float32."""
     u = random.uniform()[:, 0]  # (N, 4)
     low, span = -np.float32(p.start_range), np.float32(2) * np.float32(p.start_range)
@@ -65,7 +72,7 @@ def reset(p, random):
     return states
 
 
-def derivative(p, y, torque):
+def derivative(p: Params, y: np.ndarray, torque: np.ndarray) -> np.ndarray:
     """Return the time derivative of (N, 4) states: the manipulator's equations, solved for the accelerations."""
     theta1, theta2, dtheta1, dtheta2 = y.T
     lever = p.mass_2 * p.length_1 * p.center_2
@@ -90,7 +97,7 @@ def derivative(p, y, torque):
     return np.stack([dtheta1, dtheta2, -(inertia_12 * accel_2 + force_1) / inertia_1, accel_2], axis=-1)
 
 
-def step(p, states, action, elapsed, random):
+def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, random: RandomStream) -> StepResult:
     """Step (N,) states by one Runge-Kutta step of fourth order, in float64; action["arm"] is (N, 1)."""
     y = np.stack([states[name].astype(np.float64) for name in FIELDS], axis=-1)
     turned = action["arm"][:, 0] - 1
@@ -134,14 +141,14 @@ def step(p, states, action, elapsed, random):
     )
 
 
-def observe(p, states, elapsed):
+def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> Observation:
     """Return cosines, sines and speeds, (N, 1, 6)."""
     theta1, theta2, dtheta1, dtheta2 = (states[name].astype(np.float64) for name in FIELDS)
     row = [np.cos(theta1), np.sin(theta1), np.cos(theta2), np.sin(theta2), dtheta1, dtheta2]
     return Observation({"arm": np.stack(row, axis=-1)[:, None]})
 
 
-def sample(p, rng, n):
+def sample(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
     """Draw any angles, and speeds to half of the usual limits, three times what random play reaches.
 
     Not more: with an arm that turns once in a step, one Runge-Kutta step multiplies float32's rounding of its stages by
@@ -155,12 +162,12 @@ def sample(p, rng, n):
     return states
 
 
-def heuristic(p, obs, group):
+def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
     """Return actions (N, C) of the one head: turn the second link along with the first one's swing."""
     return (2 * (obs[..., 4] < 0),)
 
 
-def draw(canvas, p, states, elapsed):
+def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
     """Draw both links, the way of the free end and the height to reach; one unit is a metre."""
     reach = p.length_1 + 2 * p.center_2
     canvas.view(-1.15 * reach, 1.15 * reach, -1.15 * reach, top=1.15 * reach)

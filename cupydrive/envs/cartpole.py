@@ -4,11 +4,16 @@ Source: Gymnasium's ``cartpole.py``, after Barto, Sutton & Anderson (1983).
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from gymnasium import spaces
 
-from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, nearest_decision, param
+from cupydrive.random import RandomStream
+from cupydrive.spec import Actions, EnvSpec, Field, Group, Observation, StepResult, nearest_decision, param
+
+if TYPE_CHECKING:
+    from cupydrive.drawing.canvas import Canvas
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,7 @@ class Params:
     max_episode_steps: int = param(500, "Time limit.", unit="steps", low=1)
 
 
-def state(p):
+def state(p: Params) -> tuple[Field, ...]:
     """Return the fields of ``struct State``."""
     return (
         Field("x", scale=2.4, unit="m"),
@@ -37,26 +42,26 @@ def state(p):
     )
 
 
-def groups(p):
+def groups(p: Params) -> tuple[Group, ...]:
     """Return the one group: the cart."""
     scale = np.array([f.scale for f in state(p)])
     high = np.array([2 * p.x_limit, np.inf, 2 * p.theta_limit, np.inf], np.float32)
     return (Group("cart", 1, 4, spaces.Discrete(2), obs_scale=scale, obs_low=-high, obs_high=high),)
 
 
-def reset(p, random):
+def reset(p: Params, random: RandomStream) -> np.ndarray:
     """Return (N,) fresh states: four uniform draws, exact in float32."""
     u = random.uniform()[:, 0]  # (N, 4)
     low, span = -np.float32(p.start_range), np.float32(2) * np.float32(p.start_range)
     states = np.empty(len(u), [(f.name, f.dtype) for f in state(p)])
-    for k, name in enumerate(states.dtype.names):
-        states[name] = low + span * u[:, k]
+    for k, f in enumerate(state(p)):
+        states[f.name] = low + span * u[:, k]
     return states
 
 
-def step(p, states, action, elapsed, random):
+def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, random: RandomStream) -> StepResult:
     """Step (N,) states by explicit Euler, in float64; action["cart"] is (N, 1)."""
-    x, x_dot, theta, theta_dot = (states[name].astype(np.float64) for name in states.dtype.names)
+    x, x_dot, theta, theta_dot = (states[f.name].astype(np.float64) for f in state(p))
     mass, pole_moment = p.mass_cart + p.mass_pole, p.mass_pole * p.half_length
     force = np.where(action["cart"][:, 0] == 1, p.force_mag, -p.force_mag)
     push = (force + pole_moment * theta_dot**2 * np.sin(theta)) / mass
@@ -85,14 +90,12 @@ def step(p, states, action, elapsed, random):
     )
 
 
-def observe(p, states, elapsed):
+def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> Observation:
     """Return the state itself, (N, 1, 4)."""
-    return Observation(
-        {"cart": np.stack([states[name] for name in states.dtype.names], axis=-1)[:, None, :].astype(np.float64)}
-    )
+    return Observation({"cart": np.stack([states[f.name] for f in state(p)], axis=-1)[:, None, :].astype(np.float64)})
 
 
-def sample(p, rng, n):
+def sample(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
     """Draw states well beyond both limits, any angle among them."""
     states = np.empty(n, [(f.name, f.dtype) for f in state(p)])
     states["x"] = rng.uniform(-1.3, 1.3, n) * p.x_limit
@@ -103,7 +106,7 @@ def sample(p, rng, n):
     return states
 
 
-def draw(canvas, p, states, elapsed):
+def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
     """Draw cart and pole, and the way of the pole's tip; one unit is a metre."""
     length = 2 * p.half_length
     canvas.view(-1.2 * p.x_limit, 1.2 * p.x_limit, -0.7 * length, top=1.3 * length)

@@ -11,13 +11,22 @@ come counts (upstream calls both done, but tells them apart where it filters epi
 Of 102,400 energies of two atoms 850 are far below anything physical (to -1.9e11 eV); as upstream, entering them is free.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
 
 from cupydrive.inputs.data import files
-from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, Table, param
+from cupydrive.random import RandomStream
+from cupydrive.spec import Actions, Arrays, EnvSpec, Field, Group, Observation, StepResult, Table, param
+
+if TYPE_CHECKING:
+    import torch
+
+    from cupydrive.drawing.canvas import Canvas
 
 ENERGY_SCALE = 20.0  # eV that cost 1
 
@@ -35,26 +44,26 @@ class Setting:
     terminal_reward: int  # at the target
 
     @property
-    def atoms(self):
+    def atoms(self) -> int:
         """One or two."""
         return len(self.start) // 3
 
     @property
-    def flat(self):
+    def flat(self) -> bool:
         """Whether an atom may leave the slab: upstream's rule where one atom starts at the target's height."""
         return self.atoms == 1 and self.start[2] == self.target[2]
 
     @property
-    def sizes(self):
+    def sizes(self) -> tuple[int, ...]:
         """Cells along each coordinate of a state."""
         return self.grid * self.atoms
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, ...]:
         """Of the table."""
         return (*self.grid[:2], self.slab[1] - self.slab[0]) * self.atoms
 
-    def cell(self, position):
+    def cell(self, position: Sequence[int] | Sequence[Sequence[int]] | np.ndarray) -> tuple[np.ndarray, ...]:
         """Return the index into the table of one position, or of (..., coordinates) positions inside the slab."""
         return tuple(np.moveaxis(np.asarray(position) - (0, 0, self.slab[0]) * self.atoms, -1, 0))
 
@@ -86,18 +95,18 @@ class Params:
     max_episode_steps: int = param(500, "Time limit.", unit="steps", low=1)
 
 
-def table_fields(p):
+def table_fields(p: Params) -> tuple[Table, ...]:
     """Return the one table: energies above the reference, in eV."""
     return (Table("energy", SETTINGS[p.setting].shape, low=-5.0, high=30.0, unit="eV"),)
 
 
-def tables(p):
+def tables(p: Params) -> Arrays:
     """Return upstream's energies minus the reference: taken in float64, as one float32 ulp of -227.7 eV is 1.5e-5 eV."""
     s = SETTINGS[p.setting]
     return {"energy": np.load(files("catalysis")[s.file]).astype(np.float64) - s.reference}
 
 
-def constants(p):
+def constants(p: Params) -> dict[str, int]:
     """Return the sizes and places that the kernel needs; coordinates of a second atom are 0 where there is none."""
     s = SETTINGS[p.setting]
     named = {"ATOMS": s.atoms, "FLAT": s.flat, "TERMINAL_REWARD": s.terminal_reward}
@@ -110,7 +119,7 @@ def constants(p):
     return {name: int(value) for name, value in named.items()}
 
 
-def state(p):
+def state(p: Params) -> tuple[Field, ...]:
     """Return the fields of ``struct State``."""
     return (
         Field("position", "i4", (3 * SETTINGS[p.setting].atoms,), unit="cells: x, y, z of each atom"),
@@ -118,7 +127,7 @@ def state(p):
     )
 
 
-def groups(p):
+def groups(p: Params) -> tuple[Group, ...]:
     """Return the one group: whoever moves the atoms."""
     s = SETTINGS[p.setting]
     moves = spaces.Discrete(6) if s.atoms == 1 else spaces.MultiDiscrete([2, 6])
@@ -128,24 +137,26 @@ def groups(p):
     return (Group("atoms", 1, 4 * s.atoms, moves, obs_scale=high, reward_scale=scale, obs_low=0.0, obs_high=high),)
 
 
-def start_distances(s):
+def start_distances(s: Setting) -> np.ndarray:
     """Return the straight way from start to target of each atom, in cells."""
     return np.linalg.norm(np.subtract(s.start, s.target).reshape(s.atoms, 3), axis=-1)
 
 
-def fresh(p, n, table):
+def fresh(p: Params, n: int, table: SimpleNamespace) -> np.ndarray:
     """Return n states at the start."""
     states, s = np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)]), SETTINGS[p.setting]
     states["position"], states["highest"] = s.start, table.energy[s.cell(s.start)]
     return states
 
 
-def reset(p, random, table):
+def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray:
     """Return (N,) states at the start: nothing is random."""
     return fresh(p, len(np.atleast_1d(random.env)), table)
 
 
-def step(p, states, action, elapsed, random, table):
+def step(
+    p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, random: RandomStream, table: SimpleNamespace
+) -> StepResult:
     """Step (N,) states, energies in float64; action["atoms"] is (N, 1), with two atoms (N, 1, 2): which atom, which move."""
     s = SETTINGS[p.setting]
     before, n = states["position"].astype(np.int64), np.arange(len(states))
@@ -192,13 +203,13 @@ def step(p, states, action, elapsed, random, table):
     )
 
 
-def leaves(s, positions):
+def leaves(s: Setting, positions: np.ndarray) -> np.ndarray:
     """Return (N,) whether any atom is outside the slab."""
     z = positions[:, 2::3]
-    return ((z < s.slab[0]) | (z >= s.slab[1])).any(axis=1)
+    return np.any((z < s.slab[0]) | (z >= s.slab[1]), axis=1)
 
 
-def observe(p, states, elapsed, table):
+def observe(p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace) -> Observation:
     """Return, (N, 1, D), coordinates in periods, then each atom's straight way to the target in those at the start."""
     s = SETTINGS[p.setting]
     position = states["position"].astype(np.float64)
@@ -206,11 +217,11 @@ def observe(p, states, elapsed, table):
     return Observation({"atoms": np.concatenate([position / s.sizes, gaps], axis=-1)[:, None]})
 
 
-def sample(p, rng, n, table):
+def sample(p: Params, rng: np.random.Generator, n: int, table: SimpleNamespace) -> np.ndarray:
     """Draw any place in the slab, often a step from its ends, the period's, the target; in flat settings also outside."""
     s = SETTINGS[p.setting]
     states, bottom = fresh(p, n, table), np.array((0, 0, s.slab[0]) * s.atoms)
-    top = bottom + s.shape
+    top = bottom + np.array(s.shape)
     place = rng.integers(bottom, top, (n, 3 * s.atoms))
     edge = np.where(rng.random(place.shape) < 0.5, bottom, top - 1)
     place = np.where(rng.random(place.shape) < 0.2, edge, place)
@@ -227,12 +238,12 @@ def sample(p, rng, n, table):
     return states
 
 
-def whole(x):
+def whole(x: "np.ndarray | torch.Tensor") -> "np.ndarray | torch.Tensor":
     """Return the nearest integers of non-negative numbers, an array or a tensor, as indices."""
     return (x + 0.5).astype(np.int64) if isinstance(x, np.ndarray) else (x + 0.5).long()
 
 
-def heuristic(p, obs, group, table):
+def heuristic(p: Params, obs: "torch.Tensor", group: str, table: SimpleNamespace) -> tuple["torch.Tensor", ...]:
     """Return actions (N, C) of the head, or of both: of all moves that bring an atom nearer, that to the lowest energy."""
     s = SETTINGS[p.setting]
     cells = [whole(obs[..., k] * n) for k, n in enumerate(s.sizes)]
@@ -261,7 +272,9 @@ class Optimum:
     lowest_barrier: float  # the least of any way through the slab, in eV
 
 
-def best_ways(entering, target, add=np.add):
+def best_ways(
+    entering: np.ndarray, target: tuple[np.ndarray, ...], add: np.ufunc = np.add
+) -> tuple[np.ndarray, np.ndarray]:
     """Find the cheapest way from each cell of a periodic grid to ``target``, exactly, by dynamic programming.
 
     A way moves between neighbours and costs the sum of what its cells cost to enter, or with ``np.maximum`` the greatest.
@@ -290,7 +303,7 @@ def best_ways(entering, target, add=np.add):
     return least, first
 
 
-def optimum(p, table):
+def optimum(p: Params, table: SimpleNamespace) -> Optimum:
     """Return the ``Optimum`` of parameters ``p`` with a table of energies, whatever the time limit."""
     s = SETTINGS[p.setting]
     energy = table.energy.astype(np.float64)
@@ -318,7 +331,7 @@ def optimum(p, table):
     return Optimum(s.terminal_reward - total[start], actions, np.array(path), heights.max(), lowest)
 
 
-def yardsticks(p, table):
+def yardsticks(p: Params, table: SimpleNamespace) -> dict[str, dict[str, float]]:
     """Return the exact optimum, and the lowest barrier that any way has."""
     best = optimum(p, table)
     whole = {"return": best.total, "length": len(best.actions), "successes": 1, "barrier_eV": best.barrier}
@@ -329,7 +342,7 @@ PATH, START, TARGET = "#FF8A3D", "#2BC48A", "#E58FBF"
 LETTERS, SIDE = 24, 340  # height of texts, and width of a map, of a picture 960 wide
 
 
-def draw(canvas, p, states, elapsed, table):
+def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int, table: SimpleNamespace) -> None:
     """Draw the way over slices of energies through where it ends, and below them the energy along the way, in eV."""
     s, way = SETTINGS[p.setting], states["position"].astype(np.int64)
     bottom, top = s.slab
@@ -337,14 +350,15 @@ def draw(canvas, p, states, elapsed, table):
     heights = table.energy.astype(np.float64) - float(table.energy[s.cell(s.start)])  # above the start
     heights = np.pad(heights, [(0, 0), (0, 0), (1, 1)] * s.atoms, constant_values=np.inf)
 
-    def cell(position):
+    def cell(position: np.ndarray) -> tuple[np.ndarray, ...]:
         return tuple(np.moveaxis(position - np.array((0, 0, bottom - 1) * s.atoms), -1, 0))
 
     target = heights[cell(np.array(s.target))]
     low, high = float(-table.energy[s.cell(s.start)]), max(0.0, target) + 6.0
     canvas.view(0, 960, 0, top=960)
     for k, (a, b) in enumerate(((0, 1), (0, 2)) if s.atoms == 1 else ((0, 1), (3, 4))):
-        index, atom, ends = list(cell(way[-1])), a // 3, (s.grid[0], s.grid[1])
+        index: list[Any] = list(cell(way[-1]))
+        atom, ends = a // 3, (s.grid[0], s.grid[1])
         index[a], index[b] = slice(None), slice(None)
         left, y = 80 + (SIDE + 80) * k, (bottom - 1.5, top + 0.5) if b == 2 else (-0.5, ends[1] - 0.5)
         box = (left, 880 - SIDE * (y[1] - y[0]) / ends[0], left + SIDE, 880)

@@ -23,6 +23,8 @@ the source's divisor of all rewards, which was 1.
 """
 
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
@@ -42,7 +44,13 @@ from cupydrive.envs.covid_economy_data import (
     tiles,
 )
 from cupydrive.errors import ParameterError
-from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, Table, param
+from cupydrive.random import RandomStream
+from cupydrive.spec import Actions, Arrays, EnvSpec, Field, Group, Observation, StepResult, Table, param
+
+if TYPE_CHECKING:
+    import torch
+
+    from cupydrive.drawing.canvas import Canvas
 
 WORDS = 4  # of levels: each keeps those of eight days, four bits a day
 LEVEL_OBS = STATES + 9  # the entry of a governor's observation that is its level
@@ -78,7 +86,7 @@ class Params:
     max_episode_steps: int = param(540, "Time limit; it ends the task.", unit="days", low=1, high=MEMORY)
 
 
-def check(p):
+def check(p: Params) -> None:
     """Refuse more days than history has, and days on which levels that the state does not keep would be forgotten."""
     ends = {f"the tables of mode={p.mode!r} end on day": ROWS[p.mode]} if p.mode != "training" else {}
     for why, most in (ends | {"the levels of an episode are forgotten after day": p.memory}).items():
@@ -89,7 +97,7 @@ def check(p):
             )
 
 
-def constants(p):
+def constants(p: Params) -> dict[str, int]:
     """Return sizes and days that the kernel is compiled with."""
     first = -(-p.vaccine_start // p.vaccine_interval) * p.vaccine_interval
     return {
@@ -98,7 +106,7 @@ def constants(p):
     }  # fmt: skip
 
 
-def state(p):
+def state(p: Params) -> tuple[Field, ...]:
     """Return the fields of ``struct State``."""
     return (
         *(Field(name, shape=(STATES,), scale=4e7, unit="people") for name in COUNTS),
@@ -110,9 +118,9 @@ def state(p):
     )
 
 
-def groups(p):
+def groups(p: Params) -> tuple[Group, ...]:
     """Return the two groups."""
-    common = dict(mask=True, reward_scale=100.0, obs_scale=2.0, obs_low=0.0)
+    common: dict[str, Any] = dict(mask=True, reward_scale=100.0, obs_scale=2.0, obs_low=0.0)
     return (
         Group("governor", STATES, STATES + 13, spaces.Discrete(11), **common),
         Group("planner", 1, 9 * STATES + 4, spaces.Discrete(p.subsidy_levels + 1), **common),
@@ -122,7 +130,7 @@ def groups(p):
 # ---- tables ----------------------------------------------------------------------------------------------------------
 
 
-def table_fields(p):
+def table_fields(p: Params) -> tuple[Table, ...]:
     """Return the tables that the kernel reads; a column is a state, or one more: the country."""
     of, days = STATES, ROWS[p.mode]
     return (
@@ -149,21 +157,21 @@ def table_fields(p):
 # ---- reference -------------------------------------------------------------------------------------------------------
 
 
-def unpacked(words):
+def unpacked(words: np.ndarray) -> np.ndarray:
     """Return levels (N, 32, STATES), today's first, from (N, WORDS, STATES) words."""
     nibbles = words[:, :, None, :] >> np.arange(0, 32, 4, dtype=np.uint32)[:, None] & 15
     return nibbles.reshape(len(words), -1, words.shape[-1]).astype(int)
 
 
-def packed(levels):
+def packed(levels: np.ndarray) -> np.ndarray:
     """Return words (N, WORDS, STATES) from levels (N, 32, STATES), today's first."""
     nibbles = levels.astype(np.uint32).reshape(len(levels), WORDS, 8, -1)
     return np.bitwise_or.reduce(nibbles << np.arange(0, 32, 4, dtype=np.uint32)[:, None], axis=2)
 
 
-def reset(p, random, table):
+def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray:
     """Return (N,) fresh states, all the same, exact."""
-    states = np.zeros(len(random.env), [(f.name, f.dtype, f.shape) for f in state(p)])
+    states = np.zeros(len(np.atleast_1d(random.env)), [(f.name, f.dtype, f.shape) for f in state(p)])
     for name, count in zip(COUNTS, table.start, strict=True):
         states[name] = count
     states["response"] = table.response
@@ -173,7 +181,9 @@ def reset(p, random, table):
     return states
 
 
-def infect(p, old, delayed, elapsed, table):
+def infect(
+    p: Params, old: Arrays, delayed: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace
+) -> tuple[Arrays, np.ndarray, Arrays]:
     """Return the five counts that infections and vaccinations change, and what was seen on the way."""
     s, i, r, d, v = (old[name] for name in COUNTS[:5])
     on_day = (elapsed >= p.vaccine_start) & (elapsed % p.vaccine_interval == 0)
@@ -191,7 +201,9 @@ def infect(p, old, delayed, elapsed, table):
     return {**new, "deaths": d + died, "vaccinated": v + taken}, died, seen
 
 
-def step(p, states, action, elapsed, random, table):
+def step(
+    p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, random: RandomStream, table: SimpleNamespace
+) -> StepResult:
     """Step (N,) states; action["governor"] is (N, STATES), action["planner"] (N, 1)."""
     old = {name: states[name].astype(np.float64) for name in (*COUNTS, "response")}
     before, day = unpacked(states["levels"]), np.minimum(elapsed, ROWS[p.mode]) - 1
@@ -254,7 +266,7 @@ def step(p, states, action, elapsed, random, table):
     )
 
 
-def observe(p, states, elapsed, table):
+def observe(p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace) -> Observation:
     """Return observations and masks by group: (N, STATES, 64) and (N, 1, 463)."""
     n, levels, t = len(states), unpacked(states["levels"]), elapsed
     own = [states[name] / table.people for name in COUNTS]
@@ -281,7 +293,7 @@ def observe(p, states, elapsed, table):
     )
 
 
-def sample(p, rng, n, table):
+def sample(p: Params, rng: np.random.Generator, n: int, table: SimpleNamespace) -> np.ndarray:
     """Draw states at which rules change: few or none susceptible, long waits or none, few or many out of work."""
     states, shape = np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)]), (n, STATES)
     for name, most in zip(COUNTS, (1, 1, 1, 0.02, 1, 0.3), strict=True):
@@ -302,7 +314,7 @@ def sample(p, rng, n, table):
     return states
 
 
-def heuristic(p, obs, group, table):
+def heuristic(p: Params, obs: "torch.Tensor", group: str, table: SimpleNamespace) -> tuple["torch.Tensor", ...]:
     """Return actions (N, C) of the one head, for NumPy or torch obs (N, C, D): every state at level 6, and no subsidy.
 
     Of levels that are the same everywhere and always it is the best for states and planner alike.
@@ -315,7 +327,7 @@ def heuristic(p, obs, group, table):
 LETTERS = 0.58  # height of texts; a state of the map is nearly 1
 
 
-def draw(canvas, p, states, elapsed, table):
+def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int, table: SimpleNamespace) -> None:
     """Draw the states as squares of a map, the brighter the stricter, and beside it what the country goes through."""
     canvas.view(0, 21.4, 0, top=11.4)
     for code, (x, y), level in zip(CODES, tiles(), unpacked(states["levels"][-1:])[0, 0], strict=True):
@@ -341,16 +353,16 @@ def draw(canvas, p, states, elapsed, table):
         box, color = (12.9, 7.8 - 3.65 * k, 21.1, 11.3 - 3.65 * k), (canvas.PINK, canvas.BLUE, canvas.GREEN)[k]
         ranges = (0, p.max_episode_steps), (0, max(least, above(values.max())))
         canvas.chart(box, [(days, values, color)], *ranges, title, letters=LETTERS)
-    for x, text, anchor in ((14.7, "day 0", "lm"), (21.1, p.max_episode_steps, "rm")):
+    for x, text, anchor in ((14.7, "day 0", "lm"), (21.1, f"{p.max_episode_steps}", "rm")):
         canvas.text((x, 0.35), text, 0.9 * LETTERS, canvas.SOFT, anchor)
 
 
-def shade(canvas, level):
+def shade(canvas: "Canvas", level: int) -> str:
     """Return the colour of a level."""
     return canvas.mix(canvas.GRID, canvas.ORANGE, (level - 1) / 9)
 
 
-def above(value):
+def above(value: float) -> float:
     """Return the least of 1, 2, 5, 10, 20, ... that is no less than ``value``."""
     power = 10.0 ** np.floor(np.log10(max(value, 1.0)))
     return next(step * power for step in (1, 2, 5, 10) if step * power >= value)

@@ -5,10 +5,14 @@ Everything is computed in float64 and rounded once, to a table's float32.
 
 import json
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cupydrive.inputs.data import files
+
+if TYPE_CHECKING:
+    from cupydrive.envs.covid_economy import Params
 
 STATES, DECAYS = 51, 5
 START = 81  # row of 2020-03-22 in tables whose first row is 2020-01-01
@@ -55,7 +59,7 @@ HI .. .. .. TX .. .. .. .. FL .. ..
 """
 
 
-def tiles():
+def tiles() -> np.ndarray:
     """Return where each state's square lies on the map: (STATES, 2) columns and rows, from the upper left."""
     places = {code: (x, y) for y, row in enumerate(MAP.split("\n")[1:]) for x, code in enumerate(row.split())}
     return np.array([places[code] for code in CODES])
@@ -77,7 +81,7 @@ def rows(name: str, first: int, last: int) -> np.ndarray:
     return upstream()[1][name][first : last + 1]
 
 
-def tables(p):
+def tables(p: "Params") -> dict[str, np.ndarray]:
     """Return the tables by name; money is in shares of the most that a state, or the country, can make."""
     fit, people, days = upstream()[0], upstream()[0]["US_STATE_POPULATION"], ROWS[p.mode]
     weights = fit["GROUPED_CONVOLUTIONAL_FILTER_WEIGHTS"].reshape(STATES, DECAYS).T
@@ -110,7 +114,7 @@ def tables(p):
     }
 
 
-def counts(first, last):
+def counts(first: int, last: int) -> np.ndarray:
     """Return COUNTS (6, rows, STATES) in rows of the daily tables; at the start, deaths are a part of the recovered."""
     found = {name: rows(name, first, last).copy() for name in COUNTS}
     if first == START:
@@ -118,14 +122,14 @@ def counts(first, last):
     return np.array([found[name] for name in COUNTS]).clip(0)
 
 
-def happened(days):
+def happened(days: int) -> np.ndarray:
     """Return COUNTS and deaths of the day (7, days, STATES) on the first days after the start."""
     found = counts(START, START + days)
     deaths = np.diff(found[COUNTS.index("deaths")], axis=0)
     return np.concatenate([found[:, 1:], deaths[None]])
 
 
-def payments(p, days):
+def payments(p: "Params", days: int) -> np.ndarray:
     """Return (days,) levels that the real payments come to; each lasts until the planner could choose again."""
     of_level = PEOPLE * p.max_subsidy / p.subsidy_levels * p.subsidy_interval / 365  # dollars
     paid, level = rows("subsidy", START, START + days - 1)[:, 0], np.zeros(days + p.subsidy_interval, int)
@@ -134,7 +138,7 @@ def payments(p, days):
     return level[:days]
 
 
-def rewards(p, fit, dollar):
+def rewards(p: "Params", fit: dict[str, np.ndarray], dollar: np.ndarray) -> dict[str, np.ndarray]:
     """Return the tables of rewards, of the states and the country: a constant, and what a death and utility count."""
     low_health, high_health, low_income, high_income, alpha = (
         np.append(fit[key.replace("*", "AGENT")], fit[key.replace("*", "PLANNER")]) for key in REWARDS

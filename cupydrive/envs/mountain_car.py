@@ -4,11 +4,18 @@ Source: Gymnasium's ``mountain_car.py``, after Moore (1990).
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
 
-from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, nearest_decision, param
+from cupydrive.random import RandomStream
+from cupydrive.spec import Actions, EnvSpec, Field, Group, Observation, StepResult, nearest_decision, param
+
+if TYPE_CHECKING:
+    import torch
+
+    from cupydrive.drawing.canvas import Canvas
 
 
 @dataclass(frozen=True)
@@ -28,24 +35,24 @@ class Params:
     max_episode_steps: int = param(200, "Time limit.", unit="steps", low=1)
 
 
-def state(p):
+def state(p: Params) -> tuple[Field, ...]:
     """Return the fields of ``struct State``."""
     return (Field("position", scale=1.0), Field("velocity", scale=0.07, unit="1/step"))
 
 
-def bounds(p):
+def bounds(p: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return the lowest and the highest observation."""
     low, high = (p.min_position, -p.max_speed), (p.max_position, p.max_speed)
     return np.array(low, np.float32), np.array(high, np.float32)
 
 
-def groups(p):
+def groups(p: Params) -> tuple[Group, ...]:
     """Return the one group: the car."""
     scale, (low, high) = np.array([1.0, 0.07]), bounds(p)
     return (Group("car", 1, 2, spaces.Discrete(3), obs_scale=scale, obs_low=low, obs_high=high),)
 
 
-def reset(p, random):
+def reset(p: Params, random: RandomStream) -> np.ndarray:
     """Return (N,) fresh states at rest: one uniform draw, exact in float32."""
     u = random.uniform()[:, 0, 0]
     low, high = np.float32(p.start_low), np.float32(p.start_high)
@@ -54,7 +61,7 @@ def reset(p, random):
     return states
 
 
-def drive(p, states, push):
+def drive(p: Any, states: np.ndarray, push: np.ndarray) -> tuple[np.ndarray, ...]:
     """Return position, velocity, whether the wall stopped the car, and how near that was, in float64."""
     position, velocity = states["position"].astype(np.float64), states["velocity"].astype(np.float64)
     wanted = velocity + push - p.gravity * np.cos(3 * position)
@@ -70,7 +77,7 @@ def drive(p, states, push):
     )
 
 
-def step(p, states, action, elapsed, random):
+def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, random: RandomStream) -> StepResult:
     """Step (N,) states; action["car"] is (N, 1)."""
     pushed = action["car"][:, 0] - 1
     position, velocity, stopped, near_wall, limited = drive(p, states, pushed * p.force)
@@ -92,12 +99,12 @@ def step(p, states, action, elapsed, random):
     )
 
 
-def observe(p, states, elapsed):
+def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> Observation:
     """Return the state itself, (N, 1, 2)."""
     return Observation({"car": np.stack([states["position"], states["velocity"]], axis=-1)[:, None].astype(np.float64)})
 
 
-def sample(p, rng, n):
+def sample(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
     """Draw states over the whole track, many of them near its ends and fast."""
     states = np.zeros(n, [(f.name, f.dtype) for f in state(p)])
     anywhere = rng.uniform(p.min_position, p.max_position, n)
@@ -107,12 +114,12 @@ def sample(p, rng, n):
     return states
 
 
-def heuristic(p, obs, group):
+def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
     """Return actions (N, C) of the one head: push along the way the car moves."""
     return (2 * (obs[..., 1] >= 0),)
 
 
-def draw(canvas, p, states, elapsed):
+def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
     """Draw the valley, the flag and the car; heights are Gymnasium's."""
     left, right = p.min_position, p.max_position
     canvas.view(left - 0.05, right + 0.05, -0.05, top=1.15)
@@ -134,7 +141,7 @@ def draw(canvas, p, states, elapsed):
         canvas.circle(ground + side * along + 0.02 * up, 0.02, canvas.BLUE)
 
 
-def height(position):
+def height(position: Any) -> Any:
     """Return the height of the track, for drawing; the dynamics use its slope, up to a factor."""
     return 0.45 * np.sin(3 * position) + 0.55
 

@@ -4,12 +4,17 @@ Source: Gymnasium's ``continuous_mountain_car.py``, after Moore (1990). Track, s
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from gymnasium import spaces
 
 from cupydrive.envs.mountain_car import bounds, draw, drive, observe, reset, sample, state
-from cupydrive.spec import EnvSpec, Group, StepResult, nearest_decision, param
+from cupydrive.random import RandomStream
+from cupydrive.spec import Actions, EnvSpec, Group, StepResult, nearest_decision, param
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -29,14 +34,14 @@ class Params:
     max_episode_steps: int = param(999, "Time limit.", unit="steps", low=1)
 
 
-def groups(p):
+def groups(p: Params) -> tuple[Group, ...]:
     """Return the one group: the car."""
     push = spaces.Box(-1.0, 1.0, (1,), np.float32)
     scale, (low, high) = np.array([1.0, 0.07]), bounds(p)
     return (Group("car", 1, 2, push, obs_scale=scale, reward_scale=10.0, obs_low=low, obs_high=high),)
 
 
-def step(p, states, action, elapsed, random):
+def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, random: RandomStream) -> StepResult:
     """Step (N,) states; action["car"] is (N, 1, 1)."""
     given = action["car"][:, 0, 0].astype(np.float64)
     position, velocity, stopped, near_wall, limited = drive(p, states, np.clip(given, -1, 1) * p.power)
@@ -58,7 +63,7 @@ def step(p, states, action, elapsed, random):
     )
 
 
-def heuristic(p, obs, group):
+def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
     """Return actions (N, C) of the one head: push with all force along the way the car moves."""
     return (2.0 * (obs[..., 1] >= 0) - 1.0,)
 

@@ -5,11 +5,18 @@ depend on it modulo a turn only. WarpDrive's pendulum has other constants: they 
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from gymnasium import spaces
 
-from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, param
+from cupydrive.random import RandomStream
+from cupydrive.spec import Actions, EnvSpec, Field, Group, Observation, StepResult, param
+
+if TYPE_CHECKING:
+    import torch
+
+    from cupydrive.drawing.canvas import Canvas
 
 
 @dataclass(frozen=True)
@@ -27,19 +34,19 @@ class Params:
     max_episode_steps: int = param(200, "Time limit.", unit="steps", low=1)
 
 
-def state(p):
+def state(p: Params) -> tuple[Field, ...]:
     """Return the fields of ``struct State``."""
     return (Field("theta", scale=np.pi, unit="rad, 0 = upright"), Field("theta_dot", scale=8.0, unit="rad/s"))
 
 
-def groups(p):
+def groups(p: Params) -> tuple[Group, ...]:
     """Return the one group: the pole."""
     torque = spaces.Box(-p.max_torque, p.max_torque, (1,), np.float32)
     scale, high = np.array([1.0, 1.0, 8.0]), np.array([1.0, 1.0, p.max_speed], np.float32)
     return (Group("pole", 1, 3, torque, obs_scale=scale, reward_scale=16.0, obs_low=-high, obs_high=high),)
 
 
-def reset(p, random):
+def reset(p: Params, random: RandomStream) -> np.ndarray:
     """Return (N,) fresh states: two uniform draws, exact in float32."""
     u = random.uniform()[:, 0]
     states = np.zeros(len(u), [(f.name, f.dtype) for f in state(p)])
@@ -48,7 +55,7 @@ def reset(p, random):
     return states
 
 
-def step(p, states, action, elapsed, random):
+def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, random: RandomStream) -> StepResult:
     """Step (N,) states by semi-implicit Euler, in float64; action["pole"] is (N, 1, 1)."""
     theta, theta_dot = states["theta"].astype(np.float64), states["theta_dot"].astype(np.float64)
     torque = np.clip(action["pole"][:, 0, 0].astype(np.float64), -p.max_torque, p.max_torque)
@@ -73,13 +80,13 @@ def step(p, states, action, elapsed, random):
     )
 
 
-def observe(p, states, elapsed):
+def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> Observation:
     """Return cosine, sine and speed, (N, 1, 3)."""
     theta = states["theta"].astype(np.float64)
     return Observation({"pole": np.stack([np.cos(theta), np.sin(theta), states["theta_dot"]], axis=-1)[:, None]})
 
 
-def sample(p, rng, n):
+def sample(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
     """Draw any angle, often near the top and the bottom, and any speed."""
     states = np.zeros(n, [(f.name, f.dtype) for f in state(p)])
     near = rng.normal(0, 0.2, n) + np.where(rng.random(n) < 0.5, 0, np.pi)
@@ -89,7 +96,7 @@ def sample(p, rng, n):
     return states
 
 
-def heuristic(p, obs, group):
+def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
     """Return actions (N, C) of the one head: pump energy in, and balance near the top."""
     cosine, sine, speed = obs[..., 0], obs[..., 1], obs[..., 2]
     energy = p.length * speed**2 / (3 * p.gravity) + cosine - 1  # 0: just enough to reach the top
@@ -99,7 +106,7 @@ def heuristic(p, obs, group):
     return ((near * balance + (1.0 - near) * pump).clip(-p.max_torque, p.max_torque),)
 
 
-def draw(canvas, p, states, elapsed):
+def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
     """Draw the rod and the way of its tip; one unit is the rod's length."""
     canvas.view(-1.25, 1.25, -1.25, top=1.25)
     theta = states["theta"].astype(float)

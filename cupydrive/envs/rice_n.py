@@ -15,13 +15,21 @@ Letters: N environments, C = 27 regions, P periods; [i, j] is what region i does
 """
 
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
 
 from cupydrive.envs.rice_n_data import C, table_fields, tables
 from cupydrive.errors import ParameterError
-from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, nearest_decision, param
+from cupydrive.random import RandomStream
+from cupydrive.spec import Actions, Arrays, EnvSpec, Field, Group, Observation, StepResult, nearest_decision, param
+
+if TYPE_CHECKING:
+    import torch
+
+    from cupydrive.drawing.canvas import Canvas
 
 SAVE, MITIGATE, EXPORT, TARIFF, IMPORT = 0, 1, 2, 3, 3 + C  # the first head of each kind
 PROPOSE, ANSWER = IMPORT + C, IMPORT + 3 * C  # promised to region 0, asked of region 0, promised to region 1, ...
@@ -78,13 +86,13 @@ class Params:
     max_episode_steps: int = param(60, "Time limit; the last period ends the task anyway.", unit="steps", low=1)
 
 
-def constants(p):
+def constants(p: Params) -> dict[str, int]:
     """Return numbers of regions, of steps of a period and of levels, and PARTNERS, 1 without negotiation: see ``state``."""
     stages, partners = (3, C) if p.negotiation else (1, 1)
     return {"REGIONS": C, "STAGES": stages, "LEVELS": p.num_levels + p.full_rate, "PARTNERS": partners}
 
 
-def state(p):
+def state(p: Params) -> tuple[Field, ...]:
     """Return the fields of ``struct State``; without negotiation the last three have one entry, which nothing uses."""
     pairs = (constants(p)["PARTNERS"],) * 2
     return (
@@ -108,7 +116,7 @@ def state(p):
     )
 
 
-def groups(p):
+def groups(p: Params) -> tuple[Group, ...]:
     """Return the regions, and with ``world_once`` the one agent that observes what they share."""
     levels, (own, shared) = constants(p)["LEVELS"], WIDTHS[p.negotiation]
     heads = [levels] * PROPOSE + ([levels] * (2 * C) + [2] * C) * p.negotiation
@@ -116,7 +124,7 @@ def groups(p):
     return (regions, Group("world", 1, shared, spaces.Discrete(1))) if p.world_once else (regions,)
 
 
-def whole_observations(obs):
+def whole_observations(obs: "dict[str, np.ndarray] | dict[str, torch.Tensor]") -> "np.ndarray | torch.Tensor":
     """Return observations of ``world_once=True`` put together: the rows of the default, equal to the bit.
 
     Args:
@@ -129,8 +137,9 @@ def whole_observations(obs):
     Raises:
         ParameterError: If ``obs`` is something else.
     """
-    given = obs if isinstance(obs, dict) else {"obs": obs}
-    own, world = given.get("region"), given.get("world")
+    given: dict[str, Any] = dict(obs) if isinstance(obs, dict) else {"obs": obs}
+    own: Any = given.get("region")
+    world: Any = given.get("world")
     shapes, is_array = [tuple(getattr(part, "shape", ())) for part in (own, world)], isinstance(own, np.ndarray)
     known = [[(*shapes[0][:-2], C, entries), (*shapes[0][:-2], 1, shared)] for entries, shared in WIDTHS]
     alike = type(own) is type(world) and (is_array or hasattr(own, "new_empty"))
@@ -150,7 +159,7 @@ def whole_observations(obs):
 # ---- the reference ----
 
 
-def reset(p, random, table):
+def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray:
     """Return (N,) fresh states: always the same one."""
     states = np.zeros(len(random.bits(1)), SPEC.state_dtype(p))
     states["temperature"] = p.temperature_air, p.temperature_sea
@@ -159,13 +168,13 @@ def reset(p, random, table):
     return states
 
 
-def clock(p, elapsed):
+def clock(p: Params, elapsed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the period that the latest one of (N,) steps was in, from 0 at the start to P, and its stage: 0 if it ended it."""
     stages = constants(p)["STAGES"]
     return np.minimum(elapsed // stages, p.num_periods), elapsed % stages
 
 
-def act(p, s, rate, k, table):
+def act(p: Params, s: Arrays, rate: np.ndarray, k: np.ndarray, table: SimpleNamespace) -> tuple[Arrays, Arrays, Arrays]:
     """Return the state after period ``k`` (N,), from rates (N, C, H) of the actions, with margins and events."""
     save, mitigate, export = (rate[..., head] for head in (SAVE, MITIGATE, EXPORT))
     bids = rate[..., IMPORT : IMPORT + C] * (1 - np.eye(C))
@@ -222,7 +231,7 @@ def act(p, s, rate, k, table):
 TREATIES = ("proposals", "proposal accepted", "proposal refused", "own proposal accepted", "mitigation agreed on")
 
 
-def treat(p, s, rate, action, stage):
+def treat(p: Params, s: Arrays, rate: np.ndarray, action: np.ndarray, stage: np.ndarray) -> tuple[Arrays, Arrays]:
     """Return what proposals (stage 1) and answers (stage 2) make of the state, with events."""
     proposing, answering = (stage == 1)[:, None, None], (stage == 2)[:, None, None]
     offers = rate[..., PROPOSE:ANSWER].reshape(*rate.shape[:2], C, 2)
@@ -239,9 +248,11 @@ def treat(p, s, rate, action, stage):
     return {**s, **treaty}, dict(zip(TREATIES, events, strict=True))
 
 
-def step(p, states, action, elapsed, random, table):
+def step(
+    p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, random: RandomStream, table: SimpleNamespace
+) -> StepResult:
     """Step (N,) states; action["region"] is (N, C, H)."""
-    s = {name: states[name].astype(np.float64) for name in states.dtype.names}
+    s = {f.name: states[f.name].astype(np.float64) for f in state(p)}
     (k, stage), acts = clock(p, elapsed), action["region"]
     rate, acting = acts / p.num_levels, stage == 0
     acted, margin, events = act(p, s, rate, np.maximum(1, k), table)
@@ -266,19 +277,19 @@ def step(p, states, action, elapsed, random, table):
     )
 
 
-def observe(p, states, elapsed, table):
+def observe(p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace) -> Observation:
     """Return observations by group, regions' (N, C, 1043), and with negotiation masks (N, C, choices)."""
-    s = {name: states[name].astype(np.float64) for name in states.dtype.names}
+    s = {f.name: states[f.name].astype(np.float64) for f in state(p)}
     (k, stage), n, one = clock(p, elapsed), len(states), np.ones((len(states), C))
     people, skill, intensity, cost = (
         getattr(table, name)[k].astype(float) for name in ("population", "technology", "intensity", "mitigation_cost")
     )
     world, output, utility, made = table.world[k].astype(float), s["output"], s["utility"], s["production"]
-    common = [s["temperature"] / 10, s["carbon"] / 1e4, world[:, [FORCING, LAND]], elapsed[:, None] / 100]
-    common += [stage[:, None]] * p.negotiation
-    common += [s["capital"] / 1e4, one * world[:, [RETENTION]], people / 1e4, output / 1e3, s["savings"] * output / 1e3]
-    common += [s["consumption"] / 1e3, s["savings"], s["mitigation"], s["export_limit"], s["balance"] / 1e3]
-    common = np.concatenate([*common, s["tariffs"].reshape(n, -1) / 100], axis=1)[:, None, :]
+    parts = [s["temperature"] / 10, s["carbon"] / 1e4, world[:, [FORCING, LAND]], elapsed[:, None] / 100]
+    parts += [stage[:, None]] * p.negotiation
+    parts += [s["capital"] / 1e4, one * world[:, [RETENTION]], people / 1e4, output / 1e3, s["savings"] * output / 1e3]
+    parts += [s["consumption"] / 1e3, s["savings"], s["mitigation"], s["export_limit"], s["balance"] / 1e3]
+    common = np.concatenate([*parts, s["tariffs"].reshape(n, -1) / 100], axis=1)[:, None, :]
     own = [skill / 100, intensity * 10, cost, one * s["damage"][:, None], cost * s["mitigation"] ** p.theta_2]
     own += [made / 1e3, utility, utility * world[:, [DISCOUNT]], utility * (stage == 0)[:, None]]
     own += [s["least_mitigation"]] * p.negotiation
@@ -295,7 +306,7 @@ def observe(p, states, elapsed, table):
     return Observation(obs, mask={"region": mask})
 
 
-def sample(p, rng, n, table):
+def sample(p: Params, rng: np.random.Generator, n: int, table: SimpleNamespace) -> np.ndarray:
     """Draw states far apart: any warming and wealth, debts and surpluses, tariffs and agreements."""
     states = np.zeros(n, SPEC.state_dtype(p))
     states["temperature"] = rng.uniform(0.1, 9.0, (n, 2))
@@ -315,7 +326,7 @@ def sample(p, rng, n, table):
 # ---- who plays without learning, and pictures ----
 
 
-def heuristic(p, obs, group, table):
+def heuristic(p: Params, obs: "torch.Tensor", group: str, table: SimpleNamespace) -> tuple["torch.Tensor", ...]:
     """Return actions (N, C) of each head: save 0.3, cut 0.3, no trade; or save 0.2, offer, accept and make all cuts."""
     none = 0 * (obs[..., 0] > 0)
     if group == "world":
@@ -327,7 +338,7 @@ def heuristic(p, obs, group, table):
     return level[0], none + agreed, *[none] * (PROPOSE - 2), *[level[2]] * (2 * C), *[none + 1] * C
 
 
-def draw(canvas, p, states, elapsed, table):
+def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int, table: SimpleNamespace) -> None:
     """Draw the century so far: climate, regions from poor to rich, and what they do, or propose to each other."""
     stages, start, end = constants(p)["STAGES"], 2015, 2015 + p.years * p.num_periods
     canvas.view(0, 166, -3, top=86)
@@ -338,7 +349,7 @@ def draw(canvas, p, states, elapsed, table):
     rank = np.argsort(np.argsort(table.capital / table.population[0])) / (C - 1)
     colors = [canvas.mix(canvas.mix(POOR, MIDDLE, 2 * r), RICH, 2 * r - 1) for r in rank]
     layers, wealth = {"air": POOR, "sea": RICH, "deep sea": MIDDLE}, {"rich at first": RICH, "poor": POOR}
-    charts = (
+    charts: tuple[tuple[str, np.ndarray, tuple[float, float], dict[str, str]], ...] = (
         ("Warming since 1900, K", past["temperature"], (0, 8), {"air": POOR, "sea": RICH}),
         ("Carbon, 1000 Gt", past["carbon"] / 1000, (0, 4), layers),
         ("Output, trillion $", made["output"], (1e-3, 1e3), wealth),

@@ -6,11 +6,15 @@ float32.
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cupydrive.inputs.data import files
 from cupydrive.inputs.tables import Table
+
+if TYPE_CHECKING:
+    from cupydrive.envs.rice_n import Params
 
 C = 27  # regions
 # What air and sea have after a period, from what they had and, in the last column, forcing [K m^2/W] or emissions [Gt a/Gt].
@@ -18,7 +22,7 @@ HEAT = (0.8718, 0.0088, 0.1005), (0.025, 0.975, 0.0)
 CARBON = (0.88, 0.196, 0.0, 1.36388), (0.12, 0.797, 0.001465, 0.0), (0.0, 0.007, 0.99853488, 0.0)
 
 
-def table_fields(p):
+def table_fields(p: "Params") -> tuple[Table, ...]:
     """Return the tables: (C,) and, in rows from the start to the last period, (P + 1, C) and (P + 1, 4)."""
     over_time = (p.num_periods + 1, C)
     return (
@@ -34,7 +38,7 @@ def table_fields(p):
     )
 
 
-def tables(p):
+def tables(p: "Params") -> dict[str, np.ndarray]:
     """Return the tables by name, in float64: one line of each table after the other."""
     regions = [path for _, path in sorted(files("rice_n").items())]
     names = ("xK_0", "xL_0", "xL_a", "xl_g", "xA_0", "xg_A", "xdelta_A", "xsigma_0")
@@ -51,8 +55,8 @@ def tables(p):
         forcing = p.forcing_start + min(1.0, k / p.forcing_periods) * (p.forcing_end - p.forcing_start)
         land, kept = p.land_emissions * (1 - p.land_decline) ** k / C, (1 - p.depreciation) ** p.years
         world.append((forcing, land, kept, (1 + p.rho) ** -(passed + p.years)))
-    names = ("population", "technology", "intensity", "mitigation_cost", "productivity")
-    over_time = dict(zip(names, np.moveaxis(np.array(lines), 1, 0), strict=True))
+    over = ("population", "technology", "intensity", "mitigation_cost", "productivity")
+    over_time = dict(zip(over, np.moveaxis(np.array(lines), 1, 0), strict=True))
     return {"capital": capital, "world": np.array(world), "heat": HEAT, "carbon": CARBON, **over_time}
 
 

@@ -16,13 +16,31 @@ Source: the rules of WarpDrive's TagContinuous (Lan, Srinivasa, Wang & Zheng, JM
 """
 
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from gymnasium import spaces
 
 from cupydrive.errors import ParameterError
-from cupydrive.random import below, unit
-from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, check_each, nearest_decision, param
+from cupydrive.random import RandomStream, below, unit
+from cupydrive.spec import (
+    Actions,
+    Arrays,
+    EnvSpec,
+    Field,
+    Group,
+    Observation,
+    StepResult,
+    check_each,
+    nearest_decision,
+    param,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+    from cupydrive.drawing.canvas import Canvas
 
 TWO_PI = 2 * np.pi
 OWN, FEATURES = 5, 7  # observation entries about oneself, and about each other agent
@@ -61,7 +79,7 @@ class Params:
     max_episode_steps: int = param(500, "Time limit; it ends the task.", unit="steps", low=1)
 
 
-def check(p):
+def check(p: Params) -> None:
     """Refuse more neighbours than there are agents, ranges of no width, and starts that are not one each, on the plane."""
     ranges = (p.min_acceleration, p.max_acceleration), (p.min_turn, p.max_turn)
     if any(high < low + 1e-6 for low, high in ranges):
@@ -76,17 +94,17 @@ def check(p):
         )
 
 
-def constants(p):
+def constants(p: Params) -> dict[str, int]:
     """Return OTHERS, the number of agents that one agent sees."""
     return {"OTHERS": p.num_taggers + p.num_runners - 1 if p.use_full_observation else p.num_other_agents_observed}
 
 
-def top_speed(p):
+def top_speed(p: Params) -> np.ndarray:
     """Return (A,) the top speed of each agent."""
     return p.max_speed * np.repeat([p.skill_level_tagger, p.skill_level_runner], [p.num_taggers, p.num_runners])
 
 
-def state(p):
+def state(p: Params) -> tuple[Field, ...]:
     """Return the fields of ``struct State``; agents are taggers, then runners."""
     agents = (p.num_taggers + p.num_runners,)
     return (
@@ -99,7 +117,7 @@ def state(p):
     )
 
 
-def groups(p):
+def groups(p: Params) -> tuple[Group, ...]:
     """Return the two groups; only runners leave."""
     actions = spaces.MultiDiscrete([p.num_acceleration_levels + 1, p.num_turn_levels + 1])
     common = dict(obs_dim=OWN + FEATURES * constants(p)["OTHERS"] + 1, action_space=actions)
@@ -110,14 +128,14 @@ def groups(p):
     )
 
 
-def tables(p):
+def tables(p: Params) -> Arrays:
     """Return the starts that are given, by what the kernel calls them."""
     turned = np.mod(p.starting_directions, TWO_PI).astype(np.float32) % np.float32(TWO_PI)  # never TWO_PI itself
     given = {"start_x": p.starting_location_x, "start_y": p.starting_location_y, "start_direction": turned}
     return {name: np.array(numbers) for name, numbers in given.items() if len(numbers)}
 
 
-def reset(p, random, table):
+def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray:
     """Return (N,) fresh states, exact in float32: uniform places, one of four directions, at rest; or what is given."""
     words = (random.fixed() if p.start == "fixed" else random).bits(p.num_taggers + p.num_runners)  # (N, A, 4)
     states = np.zeros(len(words), [(f.name, f.dtype, f.shape) for f in state(p)])
@@ -130,12 +148,14 @@ def reset(p, random, table):
     return states
 
 
-def level(action, levels, low, high):
+def level(action: np.ndarray, levels: int, low: float, high: float) -> np.ndarray:
     """Return the value of each action: 0 is "none", 1 .. levels spread evenly from low to high."""
     return np.append(0.0, np.linspace(low, high, levels))[action]
 
 
-def move(p, s, action, active):
+def move(
+    p: Params, s: Arrays, action: np.ndarray, active: np.ndarray
+) -> tuple[Arrays, np.ndarray, np.ndarray, Arrays, np.ndarray]:
     """Return the motion of everybody, (N, A) each, with the margins of its decisions."""
     limit = top_speed(p)
     wish = level(action[..., 0], p.num_acceleration_levels, p.min_acceleration, p.max_acceleration)
@@ -159,9 +179,9 @@ def move(p, s, action, active):
     return moved, crossed, stopped & active, {"acceleration": to_limit, "direction": to_wrap}, to_edge
 
 
-def step(p, states, action, elapsed, random):
+def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, random: RandomStream) -> StepResult:
     """Step (N,) states; actions (N, num_taggers, 2) and (N, num_runners, 2)."""
-    s = {name: states[name].astype(np.float64) for name in states.dtype.names if name != "active"}
+    s = {f.name: states[f.name].astype(np.float64) for f in state(p) if f.name != "active"}
     before = states["active"].astype(bool)
     actions = np.concatenate([action["tagger"], action["runner"]], axis=1)
     moved, crossed, stopped, margin, to_edge = move(p, s, actions, before)
@@ -220,9 +240,9 @@ def step(p, states, action, elapsed, random):
     )
 
 
-def observe(p, states, elapsed):
+def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> Observation:
     """Return observations by group, (N, C, D)."""
-    s = {name: states[name].astype(np.float64) for name in states.dtype.names if name != "active"}
+    s = {f.name: states[f.name].astype(np.float64) for f in state(p) if f.name != "active"}
     active = states["active"].astype(bool)
     (n, agents), others = active.shape, constants(p)["OTHERS"]
     if p.use_full_observation or others == 0:
@@ -232,7 +252,7 @@ def observe(p, states, elapsed):
     else:
         seen, valid, margin = nearest_agents(p, s, active, others)
 
-    def difference(name):  # (N, A, others): what each sees of each, minus its own
+    def difference(name: str) -> np.ndarray:  # (N, A, others): what each sees of each, minus its own
         return np.take_along_axis(s[name][:, None, :], seen, axis=2) - s[name][:, :, None]
 
     angle = np.mod(difference("direction") + np.pi, TWO_PI) - np.pi
@@ -257,9 +277,9 @@ def observe(p, states, elapsed):
     return Observation(by_group[0], margin=by_group[1])
 
 
-def nearest_agents(p, s, active, k):
+def nearest_agents(p: Params, s: Arrays, active: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return ids (N, A, k) of the nearest in the game, which are valid, and the margin of their order."""
-    squared = sum((s[axis][:, None, :] - s[axis][:, :, None]) ** 2 for axis in "xy")
+    squared = np.sum([(s[axis][:, None, :] - s[axis][:, :, None]) ** 2 for axis in "xy"], axis=0)
     agents = squared.shape[1]
     squared[~np.broadcast_to(active[:, None, :], squared.shape)] = np.inf
     squared[:, np.arange(agents), np.arange(agents)] = np.inf
@@ -272,7 +292,7 @@ def nearest_agents(p, s, active, k):
     return order, valid, nearest_decision(np.where(np.isfinite(gaps), gaps, np.inf), axis=2)
 
 
-def sample(p, rng, n):
+def sample(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
     """Draw states: crowds and lone agents, at edges and at speed limits, some out, some equal in every number."""
     agents = p.num_taggers + p.num_runners
     states = np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)])
@@ -298,7 +318,9 @@ def sample(p, rng, n):
     return states
 
 
-def choose_turn(p, cosine, sine, to_x, to_y):
+def choose_turn(
+    p: Params, cosine: "torch.Tensor", sine: "torch.Tensor", to_x: "torch.Tensor", to_y: "torch.Tensor"
+) -> tuple["torch.Tensor", ...]:
     """Return (acceleration, turn) actions that head for (to_x, to_y): the turn that points there best, full speed."""
     along, across = cosine * to_x + sine * to_y, cosine * to_y - sine * to_x
     turn, best = 0 * (along > 0), along
@@ -309,7 +331,7 @@ def choose_turn(p, cosine, sine, to_x, to_y):
     return 0 * turn + p.num_acceleration_levels, turn
 
 
-def heuristic(p, obs, group):
+def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
     """Return actions (N, C) of both heads, for NumPy or torch obs (N, C, D): chase the nearest runner, flee a tagger."""
     others = constants(p)["OTHERS"]
     place, kind, there = OWN, OWN + 5 * others, OWN + 6 * others
@@ -329,7 +351,7 @@ def heuristic(p, obs, group):
     return choose_turn(p, obs[..., 3], obs[..., 4], to_x, to_y)
 
 
-def draw(canvas, p, states, elapsed):
+def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
     """Draw agents as arrowheads with the way they came; runners that are out fade to a dot."""
     side, agents = p.grid_length, p.num_taggers + p.num_runners
     canvas.view(-0.04 * side, 1.04 * side, -0.04 * side, top=1.04 * side)
@@ -347,13 +369,14 @@ def draw(canvas, p, states, elapsed):
     canvas.agents("tagger", here[: p.num_taggers])
     canvas.agents("runner", here[p.num_taggers :], active[-1, p.num_taggers :])
     free = int(active[-1, p.num_taggers :].sum())
-    out = (canvas.GREY, "caught", p.num_runners - free)
-    canvas.key((canvas.ORANGE, "taggers", p.num_taggers), (canvas.BLUE, "free", free), out)
+    caught = (canvas.GREY, "caught", p.num_runners - free)
+    canvas.key((canvas.ORANGE, "taggers", p.num_taggers), (canvas.BLUE, "free", free), caught)
 
 
-def keys(p):
+def keys(p: Params) -> dict[str, dict[str, int | tuple[int | None, ...] | None]]:
     """Return what arrows do: the highest acceleration and the lowest, and the turns nearest to 0.4 rad to either side."""
-    turns, arrows = np.linspace(p.min_turn, p.max_turn, p.num_turn_levels), {"": (0, 0)}
+    turns = np.linspace(p.min_turn, p.max_turn, p.num_turn_levels)
+    arrows: dict[str, int | tuple[int | None, ...] | None] = {"": (0, 0)}
     if p.num_acceleration_levels:
         arrows |= {"ArrowUp": (p.num_acceleration_levels, None), "ArrowDown": (1, None)}
     for key, wish in (("ArrowLeft", 0.4), ("ArrowRight", -0.4)) if p.num_turn_levels else ():

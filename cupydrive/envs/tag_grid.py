@@ -14,13 +14,20 @@ reward of a step survived, also in the last step.
 """
 
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from gymnasium import spaces
 
 from cupydrive.errors import ParameterError
-from cupydrive.random import below
-from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, check_each, param
+from cupydrive.random import RandomStream, below
+from cupydrive.spec import Actions, Arrays, EnvSpec, Field, Group, Observation, StepResult, check_each, param
+
+if TYPE_CHECKING:
+    import torch
+
+    from cupydrive.drawing.canvas import Canvas
 
 MOVES = np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]])  # (action, axis)
 ARROWS = {"": 0, "ArrowRight": 1, "ArrowLeft": 2, "ArrowUp": 3, "ArrowDown": 4}
@@ -48,7 +55,7 @@ class Params:
     max_episode_steps: int = param(100, "Time limit; it ends the task.", unit="steps", low=1)
 
 
-def check(p):
+def check(p: Params) -> None:
     """Refuse more neighbours than there are agents, and starts that are not one for each agent, on the board."""
     places = "starting_location_x", "starting_location_y"
     check_each("tag_grid", p, places, p.num_taggers + 1, 0, p.grid_length, "cells")
@@ -59,13 +66,13 @@ def check(p):
         )
 
 
-def state(p):
+def state(p: Params) -> tuple[Field, ...]:
     """Return the fields of ``struct State``; agents are taggers, then the runner."""
     agents = (p.num_taggers + 1,)
     return (Field("x", "i4", agents, unit="cells"), Field("y", "i4", agents, unit="cells"))
 
 
-def groups(p):
+def groups(p: Params) -> tuple[Group, ...]:
     """Return the two groups."""
     k = p.num_other_agents_observed
     obs_dim = 4 * (p.num_taggers + 1) + 1 if p.use_full_observation else 3 * k + 4 if k else 6
@@ -74,13 +81,13 @@ def groups(p):
     return (Group("tagger", p.num_taggers, **common), Group("runner", 1, **common))
 
 
-def tables(p):
+def tables(p: Params) -> Arrays:
     """Return the starts that are given, by what the kernel calls them."""
     given = {"start_x": p.starting_location_x, "start_y": p.starting_location_y}
     return {name: np.array(places) for name, places in given.items() if places}
 
 
-def reset(p, random, table):
+def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray:
     """Return (N,) fresh states, exact."""
     words = random.bits(p.num_taggers + 1)  # (N, A, 4)
     states = np.empty(len(words), [(f.name, f.dtype, f.shape) for f in state(p)])
@@ -96,7 +103,7 @@ def reset(p, random, table):
     return states
 
 
-def step(p, states, action, elapsed, random):
+def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, random: RandomStream) -> StepResult:
     """Step (N,) states; action["tagger"] is (N, num_taggers), action["runner"] (N, 1)."""
     moves = MOVES[np.concatenate([action["tagger"], action["runner"]], axis=1)]  # (N, A, 2)
     wanted = np.stack([states["x"], states["y"]], axis=-1) + moves
@@ -128,14 +135,14 @@ def step(p, states, action, elapsed, random):
     )
 
 
-def observe(p, states, elapsed):
+def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> Observation:
     """Return observations by group: (N, num_taggers, D) and (N, 1, D)."""
     n, agents = states["x"].shape
     x, y = states["x"] / p.grid_length, states["y"] / p.grid_length
     kind = np.append(np.ones(agents - 1), 0.0)
     time = np.broadcast_to((elapsed / p.max_episode_steps)[:, None, None], (n, agents, 1))
 
-    def to_all(row):
+    def to_all(row: np.ndarray) -> np.ndarray:
         return np.broadcast_to(row, (n, agents, row.shape[-1]))
 
     if p.use_full_observation:
@@ -157,7 +164,7 @@ def observe(p, states, elapsed):
     return Observation({"tagger": obs[:, :-1], "runner": obs[:, -1:]})
 
 
-def nearest_agents(states, k):
+def nearest_agents(states: np.ndarray, k: int) -> np.ndarray:
     """Return ids (N, A, k) of the nearest others, ascending; equals by id."""
     x, y = (states[axis].astype(np.int64) for axis in "xy")
     squared = (x[:, None, :] - x[:, :, None]) ** 2 + (y[:, None, :] - y[:, :, None]) ** 2
@@ -166,7 +173,7 @@ def nearest_agents(states, k):
     return np.argsort(squared, axis=2, kind="stable")[..., :k]
 
 
-def sample(p, rng, n):
+def sample(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
     """Draw layouts that are often crowded around the runner or a wall, where the rules do something."""
     agents, top = p.num_taggers + 1, p.grid_length
     states = np.empty(n, [(f.name, f.dtype, f.shape) for f in state(p)])
@@ -179,7 +186,7 @@ def sample(p, rng, n):
     return states
 
 
-def to_opponent(p, obs, group):
+def to_opponent(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
     """Return (own x, own y, dx, dy), each (N, C): to the nearest opponent that the observation shows, 0 if none."""
     if not p.use_full_observation and not p.num_other_agents_observed:
         return obs[..., 0], obs[..., 1], obs[..., 2] - obs[..., 0], obs[..., 3] - obs[..., 1]
@@ -200,7 +207,7 @@ def to_opponent(p, obs, group):
     return x, y, to_x, to_y
 
 
-def heuristic(p, obs, group):
+def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
     """Return actions (N, C) of the one head: chase the nearest, flee the nearest, along the longer axis.
 
     Works on NumPy arrays and torch tensors alike, obs (N, C, D).
@@ -216,7 +223,7 @@ def heuristic(p, obs, group):
     return (along_x * (1 + (dx > 0) * 1) + ~along_x * (3 + (dy > 0) * 1),)
 
 
-def draw(canvas, p, states, elapsed):
+def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
     """Draw taggers as squares, the runner as a disc, and where they came from; one unit is a cell."""
     top = p.grid_length
     side = top + 1

@@ -10,7 +10,7 @@ import json
 import os
 import struct
 import zipfile
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -100,13 +100,14 @@ def read_npz(path: str | os.PathLike, kind: object, most: int) -> tuple[dict, di
         raise FormatError(f"its entry {shown(other[0])} is no array")
     if "about" not in arrays:
         raise FormatError("it has no array 'about'")
-    return read_json(arrays.pop("about").tobytes(), kind), arrays
+    about: Any = read_json(arrays.pop("about").tobytes(), kind)
+    return about, arrays
 
 
 def pack_npz(about: dict, arrays: dict[str, np.ndarray]) -> bytes:
     """Return the content of a compressed .npz for ``read_npz``."""
     content = io.BytesIO()
-    np.savez_compressed(content, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays)
+    np.savez_compressed(content, **{"about": np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays})  # type: ignore[arg-type]
     return content.getvalue()
 
 

@@ -11,12 +11,17 @@ import math
 import os
 import reprlib
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from types import UnionType
+from typing import Any, TypeVar
 
 import numpy as np
 
 from cupydrive.errors import ParameterError, did_you_mean
+
+T = TypeVar("T")
+Raised = Callable[[str], Exception]  # class of an error, or what makes one of its message
 
 INT32 = 2**31 - 1
 FLOAT32 = 3.4028234663852886e38  # the largest float32
@@ -42,43 +47,51 @@ WORDS_OF_CPP = """
 class _Short(reprlib.Repr):
     """One short line for any value: long texts are cut, deep ones too, and a ``repr`` that fails is replaced."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.maxstring = self.maxother = 80
         self.maxlist = self.maxtuple = self.maxdict = self.maxset = 6
 
-    def repr_int(self, x, level):
+    def repr_int(self, x: int, level: int) -> str:
         return repr(x) if abs(x) < 10**40 else f"{'-' * (x < 0)}(about 2**{abs(x).bit_length()})"
 
 
 _SHORT = _Short()
 
 
-def shown(value):
+def shown(value: Any) -> str:
     """Return a value as one short line for a message; a path in full."""
     text = repr(str(value)) if isinstance(value, Path) else _SHORT.repr(value)
     return " ".join(text.split()) if "\n" in text else text  # arrays take several lines
 
 
-def kind_of(value):
+def kind_of(value: Any) -> str:
     """Return the name of a value's type with its article, for a message."""
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiouAEIOU' or name == 'ndarray' else 'a'} {name}"
 
 
-def is_number(value, kinds):
+def is_number(value: Any, kinds: type | UnionType) -> bool:
     """Return whether ``value`` is one of ``kinds`` of numbers; bools and NumPy's time spans only look as if they were."""
     return isinstance(value, kinds) and not isinstance(value, bool | np.timedelta64)
 
 
-def _within(low, high, unit):
+def _within(low: float, high: float, unit: str) -> str:
     """Return the limits of a number in words."""
     if low <= -FLOAT32 and high >= FLOAT32:
         return "finite and within float32's range" if high == FLOAT32 else "finite"
     return f"from {low} to {high}{f' {unit}' * bool(unit)}"
 
 
-def checked_int(where, name, value, low=1, high=INT32, error=ParameterError, unit=""):
+def checked_int(
+    where: str,
+    name: str,
+    value: Any,
+    low: float = 1,
+    high: float = INT32,
+    error: Raised = ParameterError,
+    unit: str = "",
+) -> int:
     """Return ``value`` as an int in [low, high]; a bool or a float is none, not even 4096.0.
 
     Args:
@@ -102,14 +115,22 @@ def checked_int(where, name, value, low=1, high=INT32, error=ParameterError, uni
     return number
 
 
-def checked_count(where, name, value, low=1, high=2**53):
+def checked_count(where: str, name: str, value: Any, low: float = 1, high: float = 2**53) -> int:
     """Return a number of env-steps as an int; they are many, so that a whole float such as 2e6 is welcome too."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return checked_int(where, name, value, low, high)
 
 
-def checked_float(where, name, value, low=-math.inf, high=math.inf, error=ParameterError, unit=""):
+def checked_float(
+    where: str,
+    name: str,
+    value: Any,
+    low: float = -math.inf,
+    high: float = math.inf,
+    error: Raised = ParameterError,
+    unit: str = "",
+) -> float:
     """Return ``value`` as a finite float in [low, high]; ints are welcome, bools are not."""
     if not is_number(value, int | float | np.integer | np.floating):
         raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be a number")
@@ -122,14 +143,14 @@ def checked_float(where, name, value, low=-math.inf, high=math.inf, error=Parame
     return number
 
 
-def checked_bool(where, name, value, error=ParameterError):
+def checked_bool(where: str, name: str, value: Any, error: Raised = ParameterError) -> bool:
     """Return ``value`` as a bool; numbers are none."""
     if not isinstance(value, bool | np.bool_):
         raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be True or False")
     return bool(value)
 
 
-def checked_choice(where, name, value, choices, error=ParameterError):
+def checked_choice(where: str, name: str, value: Any, choices: Collection[str], error: Raised = ParameterError) -> str:
     """Return ``value`` if it is one of ``choices``, which are strings."""
     if isinstance(value, str) and value in choices:
         return str(value)
@@ -139,7 +160,7 @@ def checked_choice(where, name, value, choices, error=ParameterError):
     raise error(f"{where}: {name} = {shown(value)}; it must be {listed}.{near}")
 
 
-def checked_str(where, name, value, error=ParameterError):
+def checked_str(where: str, name: str, value: Any, error: Raised = ParameterError) -> str:
     """Return ``value`` as a str that any file or terminal can hold: no half of a surrogate pair, no zero character."""
     if not isinstance(value, str):
         raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be a str")
@@ -150,7 +171,7 @@ def checked_str(where, name, value, error=ParameterError):
     return str(value)
 
 
-def checked_path(where, name, value, error=ParameterError):
+def checked_path(where: str, name: str, value: Any, error: Raised = ParameterError) -> Path:
     """Return ``value``, a str or ``os.PathLike``, as a ``pathlib.Path`` that a file system can hold; ``~`` is expanded."""
     try:
         text = os.fspath(value)
@@ -174,14 +195,14 @@ def checked_path(where, name, value, error=ParameterError):
         raise error(f"{where}: {name} = {shown(text)}; no such home folder is known. Write the whole path") from None
 
 
-def require_folder(name, path, error=ParameterError):
+def require_folder(name: str, path: Path, error: Raised = ParameterError) -> None:
     """Raise ``error`` unless there is a folder for the file ``path``, a ``Path``."""
     folder = path.absolute().parent
     if not os.path.isdir(folder):
         raise error(f"{name} = {shown(str(path))} cannot be written: there is no folder {shown(str(folder))}")
 
 
-def checked_target(name, path, error=ParameterError):
+def checked_target(name: str, path: Path, error: Raised = ParameterError) -> Path:
     """Return ``path``, a ``Path`` that shall be written, if that looks possible: before minutes of work, not after them."""
     folder = path.absolute().parent
     require_folder(name, path, error)
@@ -196,7 +217,9 @@ def checked_target(name, path, error=ParameterError):
         ) from None
 
 
-def checked_callable(where, name, value, error=ParameterError, takes=()):
+def checked_callable(
+    where: str, name: str, value: Any, error: Raised = ParameterError, takes: Sequence[str] = ()
+) -> Callable[..., Any]:
     """Return ``value`` if it can be called, as far as its signature is known with arguments like those named ``takes``."""
     if not callable(value):
         raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be a function")
@@ -211,7 +234,7 @@ def checked_callable(where, name, value, error=ParameterError, takes=()):
     return value
 
 
-def checked_mapping(where, name, value, error=ParameterError):
+def checked_mapping(where: str, name: str, value: Any, error: Raised = ParameterError) -> dict[str, Any]:
     """Return ``value`` as a dict whose keys are strings."""
     if not isinstance(value, Mapping):
         raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be a dict")
@@ -220,14 +243,23 @@ def checked_mapping(where, name, value, error=ParameterError):
     return dict(value)
 
 
-def checked_sequence(where, name, value, error=ParameterError):
+def checked_sequence(where: str, name: str, value: Any, error: Raised = ParameterError) -> tuple[Any, ...]:
     """Return ``value``, a list or a tuple, as a tuple."""
     if not isinstance(value, list | tuple):
         raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be a tuple or a list")
     return tuple(value)
 
 
-def checked_list(where, name, value, check, low, high, error=ParameterError, unit=""):
+def checked_list(
+    where: str,
+    name: str,
+    value: Any,
+    check: Callable[..., Any],
+    low: float,
+    high: float,
+    error: Raised = ParameterError,
+    unit: str = "",
+) -> tuple[Any, ...]:
     """Return numbers as a tuple of Python's own: from a sequence, an array, or a tensor on any device.
 
     Args:
@@ -240,7 +272,7 @@ def checked_list(where, name, value, check, low, high, error=ParameterError, uni
         error: Class of the error.
         unit: Of the limits, for the message.
     """
-    numbers = () if value is None else value
+    numbers: Any = () if value is None else value
     with contextlib.suppress(Exception):  # what has no values, such as a tensor of no device, is refused below
         numbers = numbers.tolist()
     if not isinstance(numbers, Sequence) or isinstance(numbers, str | bytes | bytearray):
@@ -251,7 +283,16 @@ def checked_list(where, name, value, check, low, high, error=ParameterError, uni
     return tuple(check(where, f"{name}[{k}]", x, low, high, error, unit) + 0 for k, x in enumerate(numbers))
 
 
-def check_each(where, params, names, count, low=-math.inf, high=math.inf, unit="", of_what="agents"):
+def check_each(
+    where: str,
+    params: object,
+    names: Sequence[str],
+    count: int,
+    low: float = -math.inf,
+    high: float = math.inf,
+    unit: str = "",
+    of_what: str = "agents",
+) -> None:
     """Raise ``ParameterError`` unless each of some arrays is left out, or has ``count`` numbers from low to high.
 
     Args:
@@ -274,14 +315,14 @@ def check_each(where, params, names, count, low=-math.inf, high=math.inf, unit="
             checked_float(where, f"{name}[{k}]", number, low, high, unit=unit)
 
 
-def checked_instance(where, name, value, kind, words, error=ParameterError):
+def checked_instance(where: str, name: str, value: Any, kind: type[T], words: str, error: Raised = ParameterError) -> T:
     """Return ``value`` if it is a ``kind``; ``words`` say what it must be."""
     if not isinstance(value, kind):
         raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be {words}")
     return value
 
 
-def checked_name(where, name, value, error=ParameterError):
+def checked_name(where: str, name: str, value: Any, error: Raised = ParameterError) -> str:
     """Return ``value`` if it can name something in Python and in C++ alike."""
     if not isinstance(value, str) or not value.isidentifier() or not value.isascii() or len(value) > MOST_LETTERS:
         raise error(
@@ -290,7 +331,7 @@ def checked_name(where, name, value, error=ParameterError):
     return str(value)
 
 
-def checked_member(where, name, value, error=ParameterError):
+def checked_member(where: str, name: str, value: Any, error: Raised = ParameterError) -> str:
     """Return ``value`` if it can name a member of a kernel's struct, whether the kernel is C++ or Python."""
     checked_name(where, name, value, error)
     reserved = value.startswith("__") or (
@@ -304,7 +345,7 @@ def checked_member(where, name, value, error=ParameterError):
     return str(value)
 
 
-def checked_array(where, name, value, error=ParameterError):
+def checked_array(where: str, name: str, value: Any, error: Raised = ParameterError) -> np.ndarray:
     """Return ``value``, an array, a number, or numbers in lists and tuples, as a NumPy array of bools, ints or floats."""
     array = np.array(None)
     if isinstance(value, np.ndarray | np.number | np.bool_ | int | float | list | tuple):
@@ -317,7 +358,15 @@ def checked_array(where, name, value, error=ParameterError):
     return array.astype(native, copy=False).view(native)
 
 
-def checked_numbers(where, name, value, shape, low=-math.inf, high=math.inf, error=ParameterError):
+def checked_numbers(
+    where: str,
+    name: str,
+    value: Any,
+    shape: tuple[int, ...],
+    low: float = -math.inf,
+    high: float = math.inf,
+    error: Raised = ParameterError,
+) -> np.ndarray:
     """Return ``value``, a number or an array of ``shape``, as float64; its entries lie in [low, high] and are not NaN."""
     numbers = checked_array(where, name, value, error)
     if numbers.dtype.kind == "b" or numbers.shape not in ((), shape):
@@ -328,7 +377,7 @@ def checked_numbers(where, name, value, shape, low=-math.inf, high=math.inf, err
     return numbers
 
 
-def checked_size(where, name, value, error=ParameterError):
+def checked_size(where: str, name: str, value: Any, error: Raised = ParameterError) -> tuple[int, int]:
     """Return ``value`` as (width, height) of a picture in pixels: even, since codecs halve the colour's resolution."""
     if not isinstance(value, tuple | list | np.ndarray) or not np.iterable(value) or len(value) != 2:
         raise error(f"{where}: {name} = {shown(value)}; it must be (width, height) in pixels, such as (960, 640)")

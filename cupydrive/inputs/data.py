@@ -72,7 +72,8 @@ def own_files(wanted: Source) -> dict[str, Path]:
         is_folder, paths = folder.is_dir(), sorted(folder.rglob("*"))
     if not is_folder:
         raise DataError(f"CUPYDRIVE_DATA = {named} is no folder; name the folder with the files, or unset it")
-    found, damaged = {}, {}
+    found: dict[str, Path] = {}
+    damaged: dict[str, Path] = {}
     for path in paths:
         if path.name in wanted.files and path.name not in found and path.is_file():
             (found if has_hash(path, wanted.files[path.name]) else damaged)[path.name] = path

@@ -7,7 +7,9 @@ import contextlib
 import inspect
 import math
 import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
@@ -33,6 +35,9 @@ from cupydrive.inputs.arguments import (
     shown,
 )
 
+if TYPE_CHECKING:
+    from cupydrive.spec import EnvSpec, Field, Group
+
 SMALLEST = 1.1754943508222875e-38  # the smallest normal float32
 MAX_AGENTS, MAX_HEADS = 65_536, 4096  # 16 and 12 bits of the random counter
 # Functions of an ``EnvSpec`` and what they are called with; those of the first line must be there.
@@ -50,7 +55,7 @@ NEEDED = ("state", "groups", "constants", "check")
 DTYPES = ("f4", "i4", "u4")
 
 
-def checked_param(default, about):
+def checked_param(default: Any, about: Mapping[str, Any]) -> bool | int | float | str | tuple[()]:
     """Return a parameter's default as a plain Python value, if it fits the rest: ``about`` holds ``param``'s arguments."""
     if isinstance(default, np.bool_ | np.integer | np.floating):
         default = default.item()
@@ -79,20 +84,20 @@ def checked_param(default, about):
         if not low <= default <= high:
             raise SpecError(f"{where}: default = {default} is out of its range, low = {low} to high = {high}")
     if about["vary"] is not None:
-        ends = checked_sequence(where, "vary", about["vary"], SpecError)
-        ends = [checked_float(where, "vary", end, error=SpecError) for end in ends]
+        given = checked_sequence(where, "vary", about["vary"], SpecError)
+        ends = [checked_float(where, "vary", end, error=SpecError) for end in given]
         if len(ends) != 2 or ends[0] > ends[1]:
             raise SpecError(f"{where}: vary = {shown(about['vary'])}; it must be (low, high), low first")
     return default
 
 
-def _limit(where, name, value):
+def _limit(where: str, name: str, value: float) -> float:
     """Return a bound, which may be infinite."""
     infinite = isinstance(value, float) and math.isinf(value)
     return value if infinite else checked_float(where, name, value, error=SpecError)
 
 
-def check_field(f):
+def check_field(f: "Field") -> None:
     """Raise ``SpecError`` if a ``Field`` is no member of a struct."""
     where = f"Field({checked_member('Field', 'name', f.name, SpecError)!r})"
     if not isinstance(f.dtype, str) or f.dtype not in DTYPES:
@@ -102,7 +107,7 @@ def check_field(f):
     checked_str(where, "unit", f.unit, SpecError)
 
 
-def check_shape(where, given):
+def check_shape(where: str, given: Sequence[int]) -> tuple[int, ...]:
     """Return the shape of an array of 4-byte numbers as a tuple of ints."""
     given = checked_sequence(where, "shape", given, SpecError)
     shape = tuple(checked_int(where, "shape", n, error=SpecError) for n in given)
@@ -119,7 +124,7 @@ TAKEN = {
 }  # fmt: skip
 
 
-def check_members(where, function, given, kind):
+def check_members(where: str, function: str, given: Any, kind: type) -> None:
     """Raise ``SpecError`` unless ``given``, which ``function(params)`` has returned, are ``kind``s of different names."""
     what, called = f"{function}(params)", f"cupydrive.{kind.__name__}"
     if isinstance(given, kind):
@@ -136,13 +141,13 @@ def check_members(where, function, given, kind):
             )
 
 
-def check_groups(where, groups):
+def check_groups(where: str, groups: Sequence["Group"]) -> None:
     """Raise ``ParameterError`` if there are too many agents."""
     if (agents := sum(g.count for g in groups)) > MAX_AGENTS:
         raise ParameterError(f"{where}: {agents} agents are more than the {MAX_AGENTS} that random streams know")
 
 
-def check_group(g):
+def check_group(g: "Group") -> None:
     """Raise ``SpecError`` if a ``Group``'s name, sizes, spaces or scales are wrong."""
     where = f"group {checked_member('Group', 'name', g.name, SpecError)!r}"
     if g.name in TAKEN:
@@ -170,7 +175,7 @@ def check_group(g):
         raise SpecError(f"{where}: obs_low = {shown(g.obs_low)} is above obs_high = {shown(g.obs_high)}")
 
 
-def _check_space(where, space):
+def _check_space(where: str, space: spaces.Space) -> None:
     if isinstance(space, spaces.Box):
         if space.dtype != np.float32 or len(space.shape) != 1 or not space.shape[0] or not space.is_bounded():
             raise SpecError(
@@ -182,7 +187,7 @@ def _check_space(where, space):
         raise SpecError(f"{where}: a MultiDiscrete as action_space must have one dimension; got {shown(space)}")
 
 
-def check_spec(spec):
+def check_spec(spec: "EnvSpec") -> None:
     """Raise ``SpecError`` if an ``EnvSpec``'s own fields are wrong; those that depend on parameters are checked later."""
     where = checked_name("EnvSpec", "name", spec.name, SpecError)
     _check_params(where, spec.params)
@@ -232,7 +237,7 @@ def check_spec(spec):
         checked_name(where, "title", spec.title, SpecError)
 
 
-def _check_arguments(where, name, function, arguments, tables):
+def _check_arguments(where: str, name: str, function: Callable[..., object], arguments: str, tables: bool) -> None:
     """Raise ``SpecError`` if a function cannot be called with ``arguments``, and with tables not with one more either."""
     try:
         signature = inspect.signature(function)
@@ -249,8 +254,8 @@ def _check_arguments(where, name, function, arguments, tables):
 PARAM_TYPES = (bool, int, float, str, tuple)
 
 
-def _check_params(where, params):
-    if not isinstance(params, type) or not is_dataclass(params) or not params.__dataclass_params__.frozen:
+def _check_params(where: str, params: type) -> None:
+    if not isinstance(params, type) or not is_dataclass(params) or not vars(params)["__dataclass_params__"].frozen:
         raise SpecError(
             f"{where}: params = {shown(params)}; it must be a class, decorated with @dataclass(frozen=True)"
         )

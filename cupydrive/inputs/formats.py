@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+from typing import NoReturn
 
 from cupydrive.errors import CupydriveError
 from cupydrive.inputs.arguments import shown
@@ -220,7 +221,7 @@ def check_object(value: dict, kind: dict, where: str, depth: int) -> None:
 
 def in_words(kind: object) -> str:
     """Return a kind in words, for errors."""
-    words = {None: "null", bool: "true or false", int: "an int", float: "a number", str: "text"}
+    words: dict[object, str] = {None: "null", bool: "true or false", int: "an int", float: "a number", str: "text"}
     if isinstance(kind, range):
         return f"an int from {kind[0]} to {kind[-1]}"
     if isinstance(kind, set):
@@ -240,7 +241,7 @@ def unique(pairs: list[tuple[str, object]]) -> dict:
     return found
 
 
-def refuse(text: str) -> None:
+def refuse(text: str) -> NoReturn:
     """Refuse a number."""
     raise ValueError(f"{text if len(text) < 40 else text[:40] + '...'} is no number here")
 
@@ -248,9 +249,13 @@ def refuse(text: str) -> None:
 def number(text: str) -> float:
     """Return the float that a JSON text holds; 1e999, which Python reads as infinity, is an error."""
     value = float(text)
-    return refuse(text) if math.isinf(value) else value
+    if math.isinf(value):
+        refuse(text)
+    return value
 
 
 def integer(text: str) -> int:
     """Return the int that a JSON text holds, unless it has too many digits."""
-    return refuse(text) if len(text) > MOST_DIGITS else int(text)
+    if len(text) > MOST_DIGITS:
+        refuse(text)
+    return int(text)

@@ -30,7 +30,7 @@ def lock(descriptor: int, wait: bool) -> None:
     while True:
         os.lseek(descriptor, FIRST, os.SEEK_SET)
         try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
             return
         except PermissionError:
             if not wait:

@@ -1,12 +1,16 @@
 """Unknown names: error messages with the nearest known one."""
 
 import inspect
+from collections.abc import Callable, Sequence
+from typing import NoReturn, SupportsIndex
 
 from cupydrive.errors import ParameterError, did_you_mean
 from cupydrive.inputs.arguments import shown
 
 
-def unknown_parameter(env, name, known, call=None, hint=""):
+def unknown_parameter(
+    env: str, name: object, known: Sequence[str], call: Callable[..., object] | None = None, hint: str = ""
+) -> str:
     """Return the error message for a name in ``**params`` that is no parameter.
 
     Args:
@@ -29,12 +33,12 @@ class NotCopied:
         "and cupydrive.load(folder)"
     )
 
-    def __reduce_ex__(self, protocol: int):
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Raise ``ParameterError``, from ``copy.copy``, ``copy.deepcopy`` and ``pickle``."""
         raise ParameterError(f"{type(self).__name__} cannot be copied or pickled: {self.instead}")
 
 
-def arguments_of(call):
+def arguments_of(call: Callable[..., object] | None) -> list[str]:
     """Return the names of a function's own arguments, without those of ``**params``; of None there are none."""
     parameters = inspect.signature(call).parameters if call else {}
     return [name for name, each in parameters.items() if each.kind is not each.VAR_KEYWORD]

@@ -3,9 +3,11 @@
 import hashlib
 import inspect
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -26,6 +28,10 @@ from cupydrive.inputs.arguments import (
 )
 from cupydrive.inputs.descriptions import SMALLEST, check_shape
 
+if TYPE_CHECKING:
+    import torch
+
+Arrays = dict[str, np.ndarray]  # tables by name
 RANGES = {"f4": (-FLOAT32, FLOAT32), "i4": (-INT32 - 1, INT32)}  # finite values of the types
 MOST_TABLES = 32  # a kernel's arguments are at most 4 kB, and each table is a pointer
 # Functions that may take tables: which of their arguments is `params`, and how many they have besides.
@@ -62,7 +68,7 @@ class Table:
     unit: str = ""
     finite: bool = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         where = f"Table({checked_member('Table', 'name', self.name, SpecError)!r})"
         checked_choice(where, "dtype", self.dtype, tuple(RANGES), SpecError)
         object.__setattr__(self, "shape", check_shape(where, self.shape))
@@ -81,7 +87,11 @@ class Table:
 class HasTables:
     """What an ``EnvSpec`` does with its ``table_fields`` and ``tables``."""
 
-    def bind_tables(self):
+    name: str
+    table_fields: Callable[[Any], tuple[Table, ...]] | None
+    tables: Callable[[Any], Mapping[str, np.typing.ArrayLike]] | None
+
+    def bind_tables(self) -> None:
         """Let the functions that take ``table`` be called without it, as those of environments without tables."""
         for name, (place, count) in WITH_TABLES.items():
             function = getattr(self, name)
@@ -92,15 +102,15 @@ class HasTables:
             object.__setattr__(self, name, function)
 
     @property
-    def has_tables(self):
+    def has_tables(self) -> bool:
         """Whether the kernel reads tables, with some parameters at least."""
         return self.tables is not None
 
-    def declared_tables(self, params):
+    def declared_tables(self, params: object) -> tuple[Table, ...]:
         """Return the tuple of ``Table``; without ``table_fields`` it is read off the arrays."""
         return _declared(self, params) if self.has_tables else ()
 
-    def table_arrays(self, params):
+    def table_arrays(self, params: object) -> Arrays:
         """Return the read-only arrays by name, of the shapes and types declared; empty without tables.
 
         Raises:
@@ -109,16 +119,16 @@ class HasTables:
         """
         return _arrays(self, params) if self.has_tables else {}
 
-    def table_digests(self, params):
+    def table_digests(self, params: object) -> dict[str, str]:
         """Return the SHA-256 of each table by name: of its name, type, shape and bytes."""
         return _digests(self, params) if self.has_tables else {}
 
-    def about_tables(self, params):
+    def about_tables(self, params: object) -> dict[str, dict[str, str]]:
         """Return what a file says of the tables: ``{"tables": table_digests}``, or nothing without tables."""
         digests = self.table_digests(params)
         return {"tables": digests} if digests else {}
 
-    def require_tables(self, what, params, kept):
+    def require_tables(self, what: str, params: object, kept: Mapping[str, str] | None) -> None:
         """Raise ``ParameterError`` if a file was made with other tables than there are here.
 
         Args:
@@ -134,18 +144,18 @@ class HasTables:
                     f"{what} was made with another table {name!r} of {self.name} ({then}; here {here}); it needs the same data"
                 )
 
-    def with_made_up_tables(self, seed=0):
+    def with_made_up_tables(self, seed: int = 0) -> Self:
         """Return this environment with made-up values in its tables, for tests without data.
 
         It is itself if it has no tables, or if ``tables`` alone says which there are: then they come from no data.
         """
         if self.table_fields is None:
             return self
-        return replace(self, tables=lambda params: made_up_tables(self, params, seed))
+        return replace(self, tables=lambda params: made_up_tables(self, params, seed))  # type: ignore[type-var]
 
 
 @lru_cache(maxsize=64)
-def _declared(spec, params):
+def _declared(spec: Any, params: object) -> tuple[Table, ...]:
     if spec.table_fields is None:
         declared = _derived(spec.name, spec.tables(params))
     else:
@@ -168,21 +178,21 @@ def _declared(spec, params):
 
 
 @lru_cache(maxsize=16)  # a check draws parameters often, and a table may have megabytes
-def _arrays(spec, params):
+def _arrays(spec: Any, params: object) -> Arrays:
     return checked_tables(spec.name, spec.declared_tables(params), spec.tables(params))
 
 
 @lru_cache(maxsize=64)
-def _digests(spec, params):
+def _digests(spec: Any, params: object) -> dict[str, str]:
     return {name: _digest(name, array) for name, array in spec.table_arrays(params).items()}
 
 
-def _digest(name, array):
+def _digest(name: str, array: np.ndarray) -> str:
     about = f"{name} {array.dtype.str} {array.shape} "
     return hashlib.sha256(about.encode() + array.tobytes()).hexdigest()
 
 
-def checked_tables(where, declared, given):
+def checked_tables(where: str, declared: Sequence[Table], given: object) -> Arrays:
     """Return the arrays of ``declared`` tables, a dictionary by name in their order: C-contiguous copies, read-only.
 
     Args:
@@ -201,7 +211,7 @@ def checked_tables(where, declared, given):
     return {t.name: _checked(f"{where}: table {t.name!r}", t, given[t.name]) for t in declared}
 
 
-def _checked(where, t, value):
+def _checked(where: str, t: Table, value: object) -> np.ndarray:
     array = checked_array(where, "tables", value, SpecError)
     if array.shape != t.shape:
         raise SpecError(
@@ -222,7 +232,7 @@ def _checked(where, t, value):
     return _kept(rounded)
 
 
-def _whole(where, array):
+def _whole(where: str, array: np.ndarray) -> np.ndarray:
     """Return an array of whole numbers as int32."""
     if array.dtype.kind == "f":
         raise SpecError(
@@ -237,17 +247,17 @@ def _whole(where, array):
     return rounded
 
 
-def _first(where):
+def _first(where: np.ndarray) -> tuple[np.intp, ...]:
     return np.unravel_index(int(np.argmax(where)), where.shape)
 
 
-def _kept(array):
+def _kept(array: np.ndarray) -> np.ndarray:
     array = np.array(array, order="C")
     array.flags.writeable = False
     return array
 
 
-def _derived(where, given):
+def _derived(where: str, given: object) -> tuple[Table, ...]:
     """Return what ``table_fields`` would have declared for these arrays."""
     declared = []
     for name, value in checked_mapping(where, "tables", given, SpecError).items():
@@ -259,7 +269,7 @@ def _derived(where, given):
     return tuple(declared)
 
 
-def made_up_tables(spec, params, seed=0):
+def made_up_tables(spec: Any, params: object, seed: int = 0) -> Arrays:
     """Return arrays by name for the tables of ``spec``, uniform from ``low`` to ``high``: for tests without data.
 
     They depend on seed, name and shape alone, and are the same in all versions of NumPy.
@@ -276,7 +286,7 @@ def made_up_tables(spec, params, seed=0):
     return made
 
 
-def takes_table(function, count):
+def takes_table(function: Callable[..., Any], count: int) -> bool:
     """Return whether a function takes ``table`` after ``count`` other arguments."""
     try:
         signature = inspect.signature(function)
@@ -297,12 +307,12 @@ class WithTable:
         place: Which argument is ``params``.
     """
 
-    def __init__(self, function, arrays, place):
+    def __init__(self, function: Callable[..., Any], arrays: Callable[[Any], Arrays], place: int) -> None:
         self.function, self.arrays, self.place = function, arrays, place
-        self.__module__, self.__doc__ = getattr(function, "__module__", None), function.__doc__
-        self._tensors = {}
+        self.__module__, self.__doc__ = function.__module__, function.__doc__
+        self._tensors: dict[tuple[Any, str], dict[str, torch.Tensor]] = {}
 
-    def __call__(self, *given):
+    def __call__(self, *given: Any) -> object:
         """Call the author's function with the tables of these parameters."""
         params = given[self.place]
         arrays = self.arrays(params)
@@ -311,7 +321,7 @@ class WithTable:
             arrays = self._beside(like, params, arrays)
         return self.function(*given, SimpleNamespace(**arrays))
 
-    def _beside(self, like, params, arrays):
+    def _beside(self, like: "torch.Tensor", params: object, arrays: Arrays) -> dict[str, "torch.Tensor"]:
         """Return tensors on the device of the tensor ``like``: the same at each call, since CUDA graphs keep addresses."""
         key = params, str(like.device)
         if key not in self._tensors:

@@ -36,7 +36,7 @@ def validated(where: str, kind: type, values: dict[str, object]) -> dict[str, ob
 
 def plain(value: object) -> object:
     """Return a value with Python's numbers for NumPy's, also in a tuple or list."""
-    if type(value) in (tuple, list):
+    if isinstance(value, tuple | list) and type(value) in (tuple, list):
         return type(value)(each.item() if isinstance(each, np.generic) else each for each in value)
     return value.item() if isinstance(value, np.generic) else value
 
@@ -46,12 +46,13 @@ def model(kind: type) -> type[BaseModel]:
     """Return pydantic's model of a dataclass, in which no field is required."""
     hints = get_type_hints(kind, include_extras=True)
     config = ConfigDict(strict=True, arbitrary_types_allowed=True)
-    return create_model(kind.__name__, __config__=config, **{f.name: (hints[f.name], None) for f in fields(kind)})
+    return create_model(kind.__name__, __config__=config, **{f.name: (hints[f.name], None) for f in fields(kind)})  # type: ignore[call-overload]
 
 
 def describe(where: str, error: ValidationError) -> str:
     """Return a line for each value that pydantic reports."""
-    lines, values = [], {}
+    lines: list[str] = []
+    values: dict[str, list[str]] = {}
     for each in error.errors():
         cause = each.get("ctx", {}).get("error")
         if isinstance(cause, ParameterError):
