@@ -44,7 +44,7 @@ except ImportError as missing:
     ) from missing
 
 KEY = "cupydrive"  # of a run in Lightning's checkpoint
-SAME = ("env", "params", "num_envs", "seed", "learner", "policies")  # of Run.as_json(), which a checkpoint must share
+SAME = ("env", "params", "num_envs", "seed", "backend", "policies")  # of Run.as_json(), which a checkpoint must share
 
 
 class RLModule(LightningModule):
@@ -79,7 +79,7 @@ class RLModule(LightningModule):
         steps: Env-steps in all, rounded up to whole iterations; for a ``Run``: more of them, by default up to its total.
         num_envs: N, of all processes.
         seed: Of everything random; None: 0.
-        learner: ``"auto"``, ``"kernels"`` or ``"torch"``.
+        backend: ``"auto"``, ``"kernels"`` or ``"torch"``.
         **params: Parameters of the environment.
 
     Attributes:
@@ -100,14 +100,14 @@ class RLModule(LightningModule):
         steps: int | None = None,
         num_envs: int | None = None,
         seed: int | None = None,
-        learner: str | None = None,
+        backend: str | None = None,
         **params: object,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
         # All that Lightning can move, cast and wrap: a run's own weights stay where its kernels know them.
         self.placeholder = torch.nn.Parameter(torch.zeros((), dtype=torch.float32, device="cpu"))
-        given: dict[str, Any] = {"num_envs": num_envs, "seed": seed, "learner": learner}
+        given: dict[str, Any] = {"num_envs": num_envs, "seed": seed, "backend": backend}
         if isinstance(env, Run):
             refuse_for_run(env, {"algorithm": algorithm, "policies": policies} | given, params, "auto", "RLModule")
             steps = None if steps is None else checked_count("RLModule", "steps", steps)

@@ -31,7 +31,7 @@ TORCH, KERNELS, BOTH = ("torch",), ("kernels",), ("kernels", "torch")
 
 @dataclass(frozen=True)
 class Lesson:
-    """What to train: an environment, its number of copies, settings for every group, and by which learners in turn.
+    """What to train: an environment, its number of copies, settings for every group, and by which backends in turn.
 
     ``members``: how many runs side by side, each of so many copies.
     """
@@ -39,7 +39,7 @@ class Lesson:
     env: str
     num_envs: int
     settings: A2C | PPO
-    learners: tuple[str, ...] = TORCH
+    backends: tuple[str, ...] = TORCH
     params: dict = field(default_factory=dict)
     members: int = 1
 
@@ -53,7 +53,7 @@ LESSONS = {
     "cuda": (
         *(Lesson("cartpole", n, SHARED, BOTH) for n in (65_536, 16_384, 4_096, 1_024, 256)),
         *(Lesson("cartpole", n, SEPARATE, BOTH) for n in (65_536, 256)),
-        *(Lesson("cartpole", n, PPO(shared_layers=True, precision="exact"), KERNELS) for n in (65_536, 256)),
+        *(Lesson("cartpole", n, PPO(shared_layers=True, precision="float32"), KERNELS) for n in (65_536, 256)),
         *(Lesson("cartpole", n, SHARED, KERNELS, members=members) for members, n in ((10, 256), (2_048, 16))),
         *(Lesson("cartpole", n, A2C(**TAG | {"num_steps": 32}), BOTH) for n in (65_536, 4_096, 256)),  # as WarpDrive's
         Lesson("tag_grid", 2_000, A2C(**TAG), BOTH, {"num_taggers": 4}),
@@ -81,35 +81,35 @@ SEVERAL = {
 
 
 def measure_lesson(lesson: Lesson, device: str, runs: int) -> list[Row]:
-    """Return the ``Row``s of one lesson, in the order of its learners.
+    """Return the ``Row``s of one lesson, in the order of its backends.
 
     Raises:
         MemoryLimitError: If it does not fit into memory.
     """
     with memory_errors():
-        made = [start(lesson, learner, device) for learner in lesson.learners]
+        made = [start(lesson, backend, device) for backend in lesson.backends]
     times: list[list[float]] = [[] for _ in made]
     for _ in range(runs + UNTIMED):
         for (run, iterate), seconds in zip(made, times, strict=True):
             with precision(run), threads(run):
                 seconds.append(timed(iterate, REPLAYS[device], device))
     rows = []
-    for learner, (run, _), seconds in zip(lesson.learners, made, times, strict=True):
+    for backend, (run, _), seconds in zip(lesson.backends, made, times, strict=True):
         agents, found = sum(g.count for g in run.batch.groups), arithmetic(run, lesson.settings)
         rows.append(make_row(
             "training", lesson.env, lesson.num_envs * lesson.members, agents, lesson.settings.num_steps, seconds[UNTIMED:],
-            operations_per_step=run_operations(run), factors="bfloat16" if found in ("tensor", "bfloat16") else "float32",
-            params=lesson.params, note=about(run, learner, found, lesson),
+            operations_per_step=run_operations(run), factors="bfloat16" if found == "bfloat16" else "float32",
+            params=lesson.params, note=about(run, backend, found, lesson),
         ))  # fmt: skip
     return rows
 
 
-def start(lesson: Lesson, learner: str, device: str) -> tuple[Run, Callable[[], object]]:
+def start(lesson: Lesson, backend: str, device: str) -> tuple[Run, Callable[[], object]]:
     """Return the run of a lesson, or its first, and what runs one iteration of it: on a GPU the replay of its graph."""
     given: dict[str, Any] = {
         "algorithm": lesson.settings,
         "num_envs": lesson.num_envs,
-        "learner": learner,
+        "backend": backend,
         "params": lesson.params,
     }
     runs = [begin(resolve(lesson.env, **given, seed=k, device=device), lesson.members) for k in range(lesson.members)]
@@ -123,12 +123,12 @@ def start(lesson: Lesson, learner: str, device: str) -> tuple[Run, Callable[[], 
         return run, capture(run.iterate, lambda: run.restore(kept)).replay
 
 
-def about(run: Run, learner: str, found: str, lesson: Lesson) -> str:
-    """Return what a row was trained with: runs side by side, algorithm, learner, network, sizes of an update."""
+def about(run: Run, backend: str, found: str, lesson: Lesson) -> str:
+    """Return what a row was trained with: runs side by side, algorithm, backend, network, sizes of an update."""
     settings = lesson.settings
     words = [f"{lesson.members:,} runs of {lesson.num_envs} copies side by side"] * (lesson.members > 1)
     widths = dict.fromkeys("-".join(map(str, tower)) for own in run.learners.values() for tower in towers(own))
-    words += [f"{settings.name} by {learner}", found, f"network {' and '.join(widths)}"]
+    words += [f"{settings.name} by {backend}", found, f"network {' and '.join(widths)}"]
     if isinstance(settings, PPO):
         words.append(f"{settings.update_epochs} epochs x {settings.num_minibatches} minibatches")
     words.append(f"{len(run.settings)} polic{'y' if len(run.settings) == 1 else 'ies'}")

@@ -15,6 +15,7 @@ from cupydrive import envs
 from cupydrive.cli.interrupts import ended_as_by_ctrl_c
 from cupydrive.cli.options import (
     Algorithm,
+    Backend,
     Device,
     EnvFile,
     Float,
@@ -22,7 +23,6 @@ from cupydrive.cli.options import (
     Groups,
     Int,
     JsonFile,
-    Learner,
     MaybeName,
     Name,
     Pairs,
@@ -56,7 +56,7 @@ def run_train(
     pool: Groups = (),
     param: Pairs = (),
     set: Pairs = (),
-    learner: Learner = None,
+    backend: Backend = None,
     keep: int = 3,
     checkpoint_minutes: float = 5.0,
     gpus: Annotated[str | None, unsaid(metavar="N|all")] = None,
@@ -81,7 +81,7 @@ def run_train(
         pool: Groups that learn, and of which past snapshots play half of the environments, such as runner.
         param: Parameters of the environment, such as grid_length=20; those that list numbers as name=1,2,3.
         set: Settings of the algorithm, such as learning_rate=1e-3.
-        learner: What PPO and A2C compute with, by default kernels where they apply.
+        backend: What PPO and A2C compute with, by default kernels where they apply.
         keep: Number of checkpoints that stay in --out, the newest.
         checkpoint_minutes: Minutes between checkpoints.
         gpus: Train one run on so many GPUs of this machine, one process each; by default on one.
@@ -104,11 +104,11 @@ def run_train(
         if (resume or overwrite) and out is None:
             raise CupydriveError(f"--{'resume' if resume else 'overwrite'} needs --out, the folder of the run")
         if resume and name is None:
-            others = (algorithm, num_envs, heuristic, pool, param, set, learner, overwrite)
+            others = (algorithm, num_envs, heuristic, pool, param, set, backend, overwrite)
             if any(others) or seed is not None or seeds is not None:
                 raise CupydriveError(
                     "--resume without a name takes everything from the run; leave out algorithm, num-envs, seed, seeds, "
-                    "heuristic, pool, param, set, learner and overwrite"
+                    "heuristic, pool, param, set, backend and overwrite"
                 )
             loaded = Run.load(out, where, env=env, older=True)
             announce()  # once nothing is wrong with the command
@@ -132,7 +132,7 @@ def run_train(
             )
             if resume and not (algorithm or heuristic or pool or set):
                 policies = None  # those of the run
-            options = {"resume": resume, "overwrite": overwrite, "learner": learner, **common, **params}
+            options = {"resume": resume, "overwrite": overwrite, "backend": backend, **common, **params}
             announce()
             run = train(name, policies=policies, num_envs=num_envs, seed=seed, seeds=seeds, device=where, **options)
         if first:

@@ -25,7 +25,7 @@ Algorithm = Annotated[str | None, unsaid(metavar="{ppo,a2c,ddpg}")]
 
 Device = Annotated[str, tyro.conf.arg(metavar="{auto,cpu,cuda}")]
 Players = Annotated[str | None, unsaid(metavar="{random,heuristic}")]
-Learner = Annotated[str | None, unsaid(metavar="{auto,torch,kernels}")]
+Backend = Annotated[str | None, unsaid(metavar="{auto,torch,kernels}")]
 Int = Annotated[int | None, unsaid(metavar="INT")]
 Float = Annotated[float | None, unsaid(metavar="FLOAT")]
 Groups = Annotated[tuple[str, ...], unsaid(metavar="GROUP ...")]

@@ -53,7 +53,7 @@ CONFIG = {
     "num_envs": COUNT,
     "seed": STEP,
     "total": (None, STEP),
-    "learner": {"auto", "torch", "kernels"},
+    "backend": {"auto", "torch", "kernels"},
     "policies": {str: {str: SETTING}},
     "sha256?": str,
 }

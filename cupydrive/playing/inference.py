@@ -29,7 +29,7 @@ class PolicyModule(nn.Module):
     """Raw observations (..., D) to the actions of one group, as ``env.step`` takes them; greedy when called.
 
     Args:
-        network: Module, (B, D) -> (parameters, value), or with hidden state as of ``cupydrive.playing.policy.with_memory``.
+        network: Module, (B, D) -> (parameters, value), or with hidden state as of ``cupydrive.playing.policy.with_state``.
         group: The ``Group``.
         obs_rms: ``RunningMeanStd`` of observations, or None.
     """
@@ -39,7 +39,7 @@ class PolicyModule(nn.Module):
         self.network, self.obs_dim, self.heads = network, group.obs_dim, group.heads
         self.choices = 0 if group.continuous else sum(group.sizes)  # K
         self.masked, self.normalizes = group.mask, obs_rms is not None
-        self.group, self.memory_size = group.name, getattr(network, "memory_size", 0)
+        self.group, self.state_size = group.name, getattr(network, "state_size", 0)
         if self.normalizes:
             self.register_buffer("mean", obs_rms.mean.float())
             self.register_buffer("scale", obs_rms.scale())
@@ -62,11 +62,11 @@ class PolicyModule(nn.Module):
         rows = obs.reshape(-1, self.obs_dim).float()
         if self.normalizes:
             rows = ((rows - self.mean) * self.scale).clamp(-10.0, 10.0)
-        if not self.memory_size:
+        if not self.state_size:
             return self.network(rows)[0].float(), None
-        lead = (*obs.shape[:-1], self.memory_size)
+        lead = (*obs.shape[:-1], self.state_size)
         state = rows.new_zeros(lead) if state is None else state.to(rows.dtype)
-        parameters, _, state = self.network(rows, state.reshape(-1, self.memory_size), None)
+        parameters, _, state = self.network(rows, state.reshape(-1, self.state_size), None)
         return parameters.float(), state.reshape(lead)
 
     def forward(self, obs, mask=None, state=None):
@@ -79,13 +79,13 @@ class PolicyModule(nn.Module):
         """
         parameters, state = self.parameters_of(obs, state, mask)
         action = self.likeliest(parameters, obs, mask)
-        return (action, state) if self.memory_size else action
+        return (action, state) if self.state_size else action
 
     def sample(self, obs, mask, generator, state=None):
         """Return random actions; arguments and results as of ``forward``."""
         parameters, state = self.parameters_of(obs, state, mask)
         action = self.drawn(parameters, obs, mask, generator)
-        return (action, state) if self.memory_size else action
+        return (action, state) if self.state_size else action
 
 
 class DiscretePolicy(PolicyModule):
@@ -190,7 +190,7 @@ class HeuristicPolicy(nn.Module):
     """
 
     device = masked = None  # it has no tensors of its own, and does not look at masks
-    memory_size = 0
+    state_size = 0
 
     def __init__(self, heuristic, params, group):
         super().__init__()
@@ -283,9 +283,9 @@ def act_of(name, module, obs, greedy, mask, generator, state):
         if mask.shape[:-1] == (*rows.shape[:-1], 1):  # with the axis of agents, which observations of one agent lack
             mask = mask.squeeze(-2)
     if state is not None:
-        if not module.memory_size:
+        if not module.state_size:
             raise ParameterError(f"act: got a state of {name!r}, whose policy has no hidden state; leave it out")
-        state = checked_rows(f"act: state of {name!r}", state, module.memory_size).to(device, torch.float32)
+        state = checked_rows(f"act: state of {name!r}", state, module.state_size).to(device, torch.float32)
     for argument, given in (("mask", mask), ("state", state)):
         if given is not None and given.shape[:-1] != rows.shape[:-1]:
             raise ParameterError(
@@ -296,9 +296,9 @@ def act_of(name, module, obs, greedy, mask, generator, state):
         raise ParameterError(f"act: generator is of {generator.device}; the run's policies are on {device}")
     with torch.no_grad(), evaluating(module):
         found = module(rows, mask, state) if greedy else module.sample(rows, mask, generator, state)
-    found = found if module.memory_size else (found,)
+    found = found if module.state_size else (found,)
     found = tuple(x.cpu().numpy() if isinstance(obs, np.ndarray) else x.to(obs.device) for x in found)
-    return found if module.memory_size else found[0]
+    return found if module.state_size else found[0]
 
 
 def checked_rows(where, values, width, bools=False):
@@ -364,8 +364,8 @@ def export_onnx(module, path):
     inputs = {"obs": torch.zeros(2, module.obs_dim, dtype=torch.float32, device="cpu")}
     if module.masked:
         inputs["mask"] = torch.ones(2, sum(module.sizes), dtype=torch.bool, device="cpu")
-    if module.memory_size:
-        inputs["state"] = torch.zeros(2, module.memory_size, dtype=torch.float32, device="cpu")
+    if module.state_size:
+        inputs["state"] = torch.zeros(2, module.state_size, dtype=torch.float32, device="cpu")
     batch = torch.export.Dim("batch")
     with quiet_exporter():
         try:
@@ -374,7 +374,7 @@ def export_onnx(module, path):
                 kwargs=inputs,
                 dynamo=True,
                 input_names=list(inputs),
-                output_names=["action", "next_state"][: 1 + bool(module.memory_size)],
+                output_names=["action", "next_state"][: 1 + bool(module.state_size)],
                 dynamic_shapes={name: {0: batch} for name in inputs},
                 verbose=False,
             )

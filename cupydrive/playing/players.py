@@ -11,7 +11,7 @@ from cupydrive.executors.interop import heuristic_heads
 from cupydrive.inputs.arguments import checked_choice, kind_of, shown
 from cupydrive.inputs.names import NotCopied
 from cupydrive.playing.inference import DeterministicPolicy, HeuristicPolicy, evaluating
-from cupydrive.playing.policy import Categorical, Gaussian, Sampler, first_memory, with_memory
+from cupydrive.playing.policy import Categorical, Gaussian, Sampler, first_state, with_state
 from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Player, PlayerSettings
 from cupydrive.spec import EnvSpec, Group
@@ -199,7 +199,7 @@ class PolicyPlayer:
         obs_rms: Any = None,
     ) -> None:
         self.policy, self.distribution, self.greedy, self.obs_rms = policy, distribution, greedy, obs_rms
-        self.ask = with_memory(policy)
+        self.ask = with_state(policy)
         self.groups, self.samplers, self.raws, self.memories = [], {}, {}, {}
 
     def begin(self, rollout: Rollout, group: Group) -> None:
@@ -208,9 +208,9 @@ class PolicyPlayer:
         self.samplers[group.name] = Sampler(self.distribution, rollout.batch, group)
         if self.distribution.raw_size:
             self.raws[group.name] = torch.empty_like(rollout.action[group.name][0])
-        if self.ask.memory_size:
+        if self.ask.state_size:
             agents = rollout.batch.num_envs * group.count
-            self.memories[group.name] = first_memory(self.ask, 1, agents, rollout.device)[0]
+            self.memories[group.name] = first_state(self.ask, 1, agents, rollout.device)[0]
 
     def act(self, rollout: Rollout, t: int) -> None:
         """Write the actions of row t."""

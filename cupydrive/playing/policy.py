@@ -1,7 +1,7 @@
 """Policies and their distributions: ordinary torch modules, and the launches that sample from them.
 
 A policy is any ``torch.nn.Module`` whose call ``policy(obs)`` takes (B, D) float32 and returns ``(parameters, value)``:
-(B, distribution.size) and (B,). What plays and learns calls it by way of ``with_memory``.
+(B, distribution.size) and (B,). What plays and learns calls it by way of ``with_state``.
 
 Letters: B rows, N environments, C agents of a group, H action heads, D observation entries.
 """
@@ -106,7 +106,7 @@ class ActorCritic(nn.Module):
 class Stateless:
     """Gives a module without memory the call of one with memory, at no cost: the memory is None, and stays so."""
 
-    memory_size = 0
+    state_size = 0
 
     def __init__(self, module):
         self.module = module
@@ -117,21 +117,21 @@ class Stateless:
         return parameters, value, memory
 
 
-def with_memory(module):
+def with_state(module):
     """Return ``policy(obs, memory, start) -> (parameters, value, memory)`` for any module.
 
-    A module with a memory has ``memory_size`` = M > 0, and is called itself, with L steps of b agents one after the other:
+    A module with a memory has ``state_size`` = M > 0, and is called itself, with L steps of b agents one after the other:
     observations (L * b, D), time first; the memory (b, M) before the first of them; and ``start`` (L * b,) bool, where the
     memory is forgotten (set to 0) before the step, or None: nowhere. It returns parameters (L * b, size), values (L * b,), and
     the memory (b, M) after the last step. L is 1 while it plays and T while it learns.
     """
-    return module if getattr(module, "memory_size", 0) else Stateless(module)
+    return module if getattr(module, "state_size", 0) else Stateless(module)
 
 
-def first_memory(policy, rows, agents, device):
-    """Return zeros (rows, agents, M) for the memory of a ``with_memory`` policy, or None if it has none."""
-    shape = rows, agents, policy.memory_size
-    return torch.zeros(shape, dtype=torch.float32, device=device) if policy.memory_size else None
+def first_state(policy, rows, agents, device):
+    """Return zeros (rows, agents, M) for the memory of a ``with_state`` policy, or None if it has none."""
+    shape = rows, agents, policy.state_size
+    return torch.zeros(shape, dtype=torch.float32, device=device) if policy.state_size else None
 
 
 def make_distribution(group, kind="auto"):

@@ -47,8 +47,8 @@ def function(value: object) -> Callable:
 
 Steps = Annotated[int, BeforeValidator(whole), Ge(1), Le(2**53)]
 Seed = Annotated[int, Ge(0), Le(2**63 - 1)]
-ALWAYS = ("num_envs", "seed", "learner")  # fields that a continued run keeps
-FILLED = ("num_envs", "steps", "seed", "learner")  # fields that ``resolve`` fills in
+ALWAYS = ("num_envs", "seed", "backend")  # fields that a continued run keeps
+FILLED = ("num_envs", "steps", "seed", "backend")  # fields that ``resolve`` fills in
 Callback = Callable[[int, dict[str, float]], object]
 
 
@@ -64,7 +64,7 @@ class TrainConfig:
         steps: Env-steps in all.
         seed: Random seed.
         device: ``"cuda"`` or ``"cpu"``.
-        learner: What PPO and A2C compute with.
+        backend: What PPO and A2C compute with.
         out: Folder of the run.
         resume: Continue the run in ``out``.
         overwrite: Replace the run in ``out``.
@@ -82,7 +82,7 @@ class TrainConfig:
     steps: Steps
     seed: Seed = 0
     device: Literal["cuda", "cpu"] = "cpu"
-    learner: Literal["auto", "kernels", "torch"] = "auto"
+    backend: Literal["auto", "kernels", "torch"] = "auto"
     out: Annotated[Path, BeforeValidator(folder)] | None = None
     resume: bool = False
     overwrite: bool = False
@@ -115,7 +115,7 @@ class TrainConfig:
             "params": kept_params(self.params),
             "num_envs": self.num_envs,
             "seed": self.seed,
-            "learner": self.learner,
+            "backend": self.backend,
             "policies": {name: describe(settings) for name, settings in self.policies.items()},
         }
 
@@ -139,7 +139,7 @@ def resolve(
         params: Parameters of the environment that were given.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
         where: Function that was called, for messages.
-        **options: Other fields of ``TrainConfig``. Number of environments, env-steps, seed and learner may be None: those of
+        **options: Other fields of ``TrainConfig``. Number of environments, env-steps, seed and backend may be None: those of
             the run that is continued, or what the environment suggests for the algorithm.
 
     Raises:
@@ -187,7 +187,7 @@ def check_players(config: TrainConfig) -> None:
     with drawing_from(torch.Generator()), warnings.catch_warnings():
         warnings.simplefilter("ignore", CupydriveWarning)  # about files: the run says the same
         about = config.spec, config.params, config.policies, config.num_envs
-        make_players(*about, executor(config.device), config.learner)
+        make_players(*about, executor(config.device), config.backend)
 
 
 # ---- of a run folder ---------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def read(folder: Path, spec: EnvSpec, device: str, policies: Mapping[str, Policy
     except TrainingError as error:
         raise TrainingError(f"{folder}: {error}") from None
     steps = saved["total"] or suggested_sizes(spec, settings).steps
-    same = {name: saved[name] for name in ("num_envs", "seed", "learner")}
+    same = {name: saved[name] for name in ("num_envs", "seed", "backend")}
     return TrainConfig(spec=spec, params=params, policies=settings, steps=steps, device=device, **same)
 
 

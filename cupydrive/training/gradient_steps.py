@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from cupydrive.training.algorithms.looking import looking
+from cupydrive.training.algorithms.step import looking
 
 if TYPE_CHECKING:
     from cupydrive.protocols import Learner

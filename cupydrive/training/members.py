@@ -250,7 +250,7 @@ def by_shape(members: Sequence[Member]) -> list[list[int]]:
         policies = [(name, type(each), shape(each)) for name, each in new.policies.items()]
         names = [field.name for field in constant_params(new.spec.params)]
         constants = [str(getattr(new.params, name)) for name in names]
-        found.setdefault(repr((constants, new.num_envs, new.learner, policies)), []).append(number)
+        found.setdefault(repr((constants, new.num_envs, new.backend, policies)), []).append(number)
     return list(found.values())
 
 

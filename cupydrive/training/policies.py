@@ -16,7 +16,7 @@ from cupydrive.training.algorithms.kernels.choice import make_learner
 from cupydrive.training.algorithms.pool import check_pools
 
 
-def make_players(spec, params, policies, num_envs, executor, learner):
+def make_players(spec, params, policies, num_envs, executor, backend):
     """Return who would play an environment: nobody has begun, and no memory is taken for it.
 
     What a seed decides, such as the weights of a learner of one's own, comes from torch's generator as it is.
@@ -27,7 +27,7 @@ def make_players(spec, params, policies, num_envs, executor, learner):
         policies: Settings by policy name, as the caller gave them.
         num_envs: N, of all processes; None: not known yet, and what depends on it is not looked at.
         executor: Where they would play and learn.
-        learner: ``"auto"``, ``"kernels"`` or ``"torch"``, as of ``cupydrive.train``.
+        backend: ``"auto"``, ``"kernels"`` or ``"torch"``, as of ``cupydrive.train``.
 
     Returns:
         ``Learner`` by policy name; by policy name one line about which learner it is, and why; and ``Player`` by group.
@@ -45,15 +45,15 @@ def make_players(spec, params, policies, num_envs, executor, learner):
         found = ", ".join(f"{name} {settings.num_steps}" for name, settings in learning.items())
         raise ParameterError(f"policies that learn together need one num_steps; got {found}")
     check_ranks(policies, current_ranks())
-    learners, choices, players = {}, {}, {}
+    learners, backends, players = {}, {}, {}
     for name, settings in policies.items():
         own = [groups[each] for each in name.split("+")]
         if name in learning:
-            learners[name], choices[name] = make_learner(name, settings, own[0], executor, learner)
+            learners[name], backends[name] = make_learner(name, settings, own[0], executor, backend)
             learners[name].check(own, num_envs)
         player = learners[name] if name in learning else settings.player(spec, own[0])
         players |= {group.name: player for group in own}
-    return learners, choices, players
+    return learners, backends, players
 
 
 def learning_settings(algorithm, policies, groups, suggested):

@@ -59,7 +59,7 @@ class Run(NotCopied):
     Attributes:
         shard: ``Shard``: which of the environments this process has.
         step: Env-steps done.
-        choices: By policy name, one line about what it learns by, of those that learn; under ``all rollouts`` one about whether
+        backends: By name of a learning policy, one line about the backend that it got and why. Under ``all rollouts``, whether
             a rollout is one launch, and why.
         seconds: Spent training in this process, after set-up and capture.
         interrupted: Whether Ctrl-C, or what its callback returned, ended the training that came last.
@@ -71,11 +71,11 @@ class Run(NotCopied):
     def __init__(self, config: TrainConfig, share: int = 1):
         self.config = checked_instance("Run", "config", config, TrainConfig, "a TrainConfig").made_of()
         self.spec, self.params, self.settings = config.spec, config.params, config.policies
-        self.num_envs, self.seed, self.device, self.learner = (
+        self.num_envs, self.seed, self.device, self.backend = (
             config.num_envs,
             config.seed,
             config.device,
-            config.learner,
+            config.backend,
         )
         self.step, self.seconds, self.metrics = 0, 0.0, []
         self.folder, self.total, self.interrupted = None, config.steps, False
@@ -83,9 +83,9 @@ class Run(NotCopied):
         self.lock, self.failed, self.explanation = FolderLock(), None, None
         self.passed_over = []  # damaged checkpoints of ``folder``, newer than the one that was read
         self.shard, where = Shard(self.num_envs, current_ranks()), executor(self.device, share=share)
-        made_of = self.spec, self.params, self.settings, self.num_envs, where, self.learner
+        made_of = self.spec, self.params, self.settings, self.num_envs, where, self.backend
         with drawing_from(torch.Generator().manual_seed(self.seed)):  # what a learner of the caller's own draws
-            self.learners, self.choices, players = make_players(*made_of)
+            self.learners, self.backends, players = make_players(*made_of)
             self.batch = Batch(self.spec, self.shard.num_envs, self.params, where, self.shard.envs.start)
             self.batch.reset(self.seed)
             lengths = [self.settings[name].num_steps for name in self.learners]
@@ -94,7 +94,7 @@ class Run(NotCopied):
             self.rollout = Rollout(self.batch, players, lengths[0] if lengths else WARM_STEPS, shard=self.shard)
             for learner in self.learners.values():
                 learner.prepare(self.rollout)
-            self.choices[ROLLOUTS] = decide_play(self.rollout)
+            self.backends[ROLLOUTS] = decide_play(self.rollout)
             self.episodes = LatestEpisodes(self.rollout)
         self.steps_per_iteration = self.num_envs * self.rollout.steps
 
@@ -195,7 +195,7 @@ class Run(NotCopied):
         learners = [learner for learner in self.learners.values() if hasattr(learner, "follow_weights")]
         moved = any([learner.follow_weights(self.rollout) for learner in learners])
         if moved:
-            self.choices[ROLLOUTS] = decide_play(self.rollout)
+            self.backends[ROLLOUTS] = decide_play(self.rollout)
         return moved
 
     def evaluate(self, episodes=1000, **options):
@@ -386,7 +386,7 @@ class Run(NotCopied):
     def __repr__(self):
         lines = [f"<Run {self.spec.name}: {self.step:,} env-steps of {self.num_envs:,} environments on {self.device}"]
         lines += [f"  {name}: {settings}" for name, settings in self.settings.items()]
-        lines += [f"  {choice}" for choice in self.choices.values()]
+        lines += [f"  {line}" for line in self.backends.values()]
         last = self.metrics[-1] if self.metrics else {}
         lines += [f"  {key}: {value:.4g}" for key, value in last.items() if "episodic_return" in key]
         return "\n".join(lines) + ">"

@@ -14,9 +14,8 @@ NO_MEMORY = ("DefaultCPUAllocator", "not enough memory", "can't allocate memory"
 
 
 def precision(run):
-    """Return the context in which a run trains; TF32 is allowed in matrix products if its settings ask for it."""
-    wanted = {getattr(settings, "precision", "float32") for settings in run.settings.values()}
-    return ordinary_modes(run.device, "tf32" in wanted)
+    """Return the context in which a run trains; float32 products are not rounded to TF32."""
+    return ordinary_modes(run.device, tf32=False)
 
 
 def threads(run):

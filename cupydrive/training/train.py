@@ -41,7 +41,7 @@ def train(
     callback=None,
     checkpoint_minutes=5.0,
     keep=3,
-    learner=None,
+    backend=None,
     **params,
 ):
     """Train policies and return the ``Run``, or a ``Population`` of runs; an interrupt (Ctrl-C) keeps the result so far.
@@ -78,9 +78,9 @@ def train(
             ``Run``. In a population ``metrics`` also has the number of the run, ``"member"``.
         checkpoint_minutes: Time between checkpoints, if ``out`` is given; one is always written at the end.
         keep: Checkpoints to keep, at least 1.
-        learner: What PPO and A2C compute with. ``"kernels"``: compiled for the network, for the default one with tanh or
+        backend: What PPO and A2C compute with. ``"kernels"``: compiled for the network, for the default one with tanh or
             ReLU. ``"torch"``: torch's operations, for every network. ``"auto"``, which is meant by None: kernels where they
-            apply, unless ``precision`` is one of torch's. ``Run.choices`` says what each policy got, and why.
+            apply. ``Run.backends`` says what each policy got, and why.
         **params: Parameters of the environment. One whose name is a setting of the algorithm, too, as pendulum's and DDPG's
             ``tau``, is the environment's all the same; a warning says so unless ``algorithm`` or ``policies`` are settings.
 
@@ -103,7 +103,7 @@ def train(
         MemoryLimitError: If it does not fit into memory.
     """
     options = {
-        "steps": steps, "num_envs": num_envs, "seed": seed, "learner": learner, "resume": resume, "overwrite": overwrite,
+        "steps": steps, "num_envs": num_envs, "seed": seed, "backend": backend, "resume": resume, "overwrite": overwrite,
         "progress": progress, "cuda_graph": cuda_graph, "callback": callback, "checkpoint_minutes": checkpoint_minutes,
         "keep": keep,
     }  # fmt: skip
@@ -169,7 +169,7 @@ def going_on(
     Raises:
         ParameterError: If an argument is wrong, or one of those that the run brings itself.
     """
-    own = {name: options[name] for name in ("num_envs", "seed", "learner", "resume")}
+    own = {name: options[name] for name in ("num_envs", "seed", "backend", "resume")}
     refuse_for_run(run, {"algorithm": algorithm, "policies": policies} | own, params, device)
     found = validated("train", TrainConfig, drop_none(options) | {"out": out})
     if out is not None:
@@ -187,4 +187,4 @@ def about(run: Run, config: TrainConfig) -> dict[str, object]:
         "cuda_graph": config.cuda_graph,
         "keep": config.keep,
     }
-    return made_of | versions | given | {f"choice for {name}": words for name, words in run.choices.items()}
+    return made_of | versions | given | {f"backend of {name}": words for name, words in run.backends.items()}

@@ -28,8 +28,8 @@ SETTINGS = cd.PPO(num_steps=8, hidden=(16,), learning_rate=((0, 1e-2), (2000, 1e
 ENVS, ITERATIONS = 20, 8
 STEPS = ENVS * SETTINGS.num_steps * ITERATIONS
 KINDS = {
-    "kernels": ("cartpole", SETTINGS, {"learner": "kernels"}),
-    "torch": ("cartpole", SETTINGS, {"learner": "torch"}),
+    "kernels": ("cartpole", SETTINGS, {"backend": "kernels"}),
+    "torch": ("cartpole", SETTINGS, {"backend": "torch"}),
     "two policies": ("tag_grid", cd.A2C(num_steps=8, hidden=(16,), normalize_obs=True), {"grid_length": 5}),
 }
 

@@ -100,7 +100,7 @@ ROWS = {
     "lightning.RLModule": Row(
         rl_module,
         {
-            "env": "cartpole", "algorithm": SMALL, "policies": None, "steps": 16, "num_envs": 4, "seed": 1, "learner": "auto",
+            "env": "cartpole", "algorithm": SMALL, "policies": None, "steps": 16, "num_envs": 4, "seed": 1, "backend": "auto",
             "gravity": 9.8,
         },
     ),

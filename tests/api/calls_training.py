@@ -87,7 +87,7 @@ assert len(ROWS) == len(ALGORITHMS) + 1
 OUT = {"out": ("out", "cannot be locked")}
 TRAINING = {
     "env": "cartpole", "algorithm": ppo(), "policies": None, "cuda_graph": None, "seed": 0, "resume": False, "overwrite": False,
-    "checkpoint_minutes": 5.0, "keep": 3, "learner": "auto", "gravity": 9.8, **SMALL,
+    "checkpoint_minutes": 5.0, "keep": 3, "backend": "auto", "gravity": 9.8, **SMALL,
 }  # fmt: skip
 PLOT = {"keys": "losses/entropy", "levels": {"before": {"losses/entropy": 0.5}}}
 KEYS = {"keys": ("keys", "metric")}

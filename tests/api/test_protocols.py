@@ -15,7 +15,7 @@ from cupydrive.errors import ParameterError
 from cupydrive.examples import cartpole_torch
 from cupydrive.executors import executor
 from cupydrive.playing.players import Trained
-from cupydrive.playing.policy import Stateless, with_memory
+from cupydrive.playing.policy import Stateless, with_state
 from cupydrive.training.frozen import as_tuples
 
 PPO = cd.PPO(num_steps=4, hidden=(4,), num_minibatches=1, update_epochs=1)
@@ -141,7 +141,7 @@ def test_reinforce_learns_to_balance():
 class Counter(torch.nn.Module):
     """A policy that knows how many steps its episode has had: that is its memory, its value, and what its choice hangs on."""
 
-    memory_size = 1
+    state_size = 1
 
     def __init__(self, obs_dim, size):
         super().__init__()
@@ -169,7 +169,7 @@ def lengths_so_far(over, before):
 
 @pytest.mark.parametrize("steps", [18, 20])  # with the end of all episodes in the last row, and without
 @pytest.mark.parametrize("minibatches", [1, 3])
-def test_a_policy_with_memory_learns_from_whole_sequences(minibatches, steps):
+def test_a_policy_with_state_learns_from_whole_sequences(minibatches, steps):
     """What it says in learning is what it said in playing: the ratio of probabilities is 1, for any choice of agents."""
     settings = cd.PPO(
         policy=Counter, num_steps=steps, num_minibatches=minibatches, update_epochs=1, learning_rate=1e-12, gamma=0.5
@@ -192,7 +192,7 @@ def test_a_policy_with_memory_learns_from_whole_sequences(minibatches, steps):
         run.iterate()
 
 
-def test_a_policy_with_memory_goes_on_where_its_checkpoint_was(tmp_path):
+def test_a_policy_with_state_goes_on_where_its_checkpoint_was(tmp_path):
     settings = cd.PPO(policy=Counter, num_steps=7, num_minibatches=1, update_epochs=1)
     options = {"num_envs": 6, "device": "cpu", "progress": False, "max_episode_steps": 9}
     whole = cd.train("cartpole", settings, steps=6 * 7 * 5, **options)
@@ -203,7 +203,7 @@ def test_a_policy_with_memory_goes_on_where_its_checkpoint_was(tmp_path):
         assert torch.equal(tensor, again.snapshot()[name]), name
 
 
-def test_a_policy_with_memory_plays_each_episode_from_its_first_step():
+def test_a_policy_with_state_plays_each_episode_from_its_first_step():
     settings = cd.PPO(policy=Counter, num_steps=4, num_minibatches=1, update_epochs=1)
     run = cd.train("cartpole", settings, steps=1, num_envs=4, device="cpu", progress=False, max_episode_steps=9)
     seen = []
@@ -222,7 +222,7 @@ def test_a_policy_with_memory_plays_each_episode_from_its_first_step():
 def test_a_module_without_memory_is_called_as_it_is():
     module = torch.nn.Module()
     module.forward = lambda obs: (obs, obs[:, 0])
-    asked = with_memory(module)
+    asked = with_state(module)
     obs = torch.randn(3, 2)
     parameters, value, memory = asked(obs)
     assert isinstance(asked, Stateless) and parameters is obs and memory is None and torch.equal(value, obs[:, 0])

@@ -96,7 +96,7 @@ def test_operations_of_learning_are_those_of_the_layers():
 )
 def test_torch_counts_as_many_operations(settings):
     """In one iteration of its learner, and one pass more for the values after the last step; these episodes are never cut."""
-    run = make_run("tag_grid", settings, num_envs=8, device="cpu", learner="torch")
+    run = make_run("tag_grid", settings, num_envs=8, device="cpu", backend="torch")
     with FlopCounterMode(display=False) as counter:
         run.iterate()
     rows = [(8 * g.count, learning_operations(towers(own), 0)) for own in run.learners.values() for g in own.groups]

@@ -30,12 +30,12 @@ def test_train_writes_a_run_that_resumes_and_is_evaluated(tmp_path, capsys):
 
 
 @pytest.mark.full
-def test_the_learner_can_be_asked_for(tmp_path, capsys):
+def test_the_backend_can_be_asked_for(tmp_path, capsys):
     small = "--steps 2000 --num-envs 16 --device cpu --out"
-    for learner, words in (("torch", "learns by torch, as asked for"), ("kernels", "learns by kernels")):
-        assert command(f"train cartpole --learner {learner} {small} {tmp_path / learner}") == 0
+    for backend, words in (("torch", "learns by torch: backend = 'torch'"), ("kernels", "learns by kernels")):
+        assert command(f"train cartpole --backend {backend} {small} {tmp_path / backend}") == 0
         assert words in capsys.readouterr().out
-    assert command(f"train --resume --learner torch --device cpu --out {tmp_path / 'torch'}") == 2
+    assert command(f"train --resume --backend torch --device cpu --out {tmp_path / 'torch'}") == 2
     assert "leave out algorithm" in capsys.readouterr().err
 
 
@@ -105,7 +105,7 @@ def test_render_and_gallery_refuse_bad_input_in_one_line(line, message, capsys, 
     ("line", "message"),
     [
         ("train", "train what?"),
-        ("train cartpole --learner kernel", "learner"),
+        ("train cartpole --backend kernel", "backend"),
         ("evaluate tag_grid --players kernel", "players"),
         ("train cartpole --set hidden=64", "hidden = 64; input should be a valid tuple"),
         ("train cartpole --param gravity", "'gravity' is no KEY=VALUE"),

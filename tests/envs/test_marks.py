@@ -31,10 +31,10 @@ def test_a_mark_is_a_number_of_the_only_group():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("learner", ["kernels", pytest.param("torch", marks=pytest.mark.slow)])
-def test_solving_ends_at_the_mark_and_trains_what_train_does(learner):
+@pytest.mark.parametrize("backend", ["kernels", pytest.param("torch", marks=pytest.mark.slow)])
+def test_solving_ends_at_the_mark_and_trains_what_train_does(backend):
     """The mark is what the policy of plain training gets after so many env-steps: it is reached there, or before."""
-    options = {"seed": 3, "device": "cpu", "learner": learner, "num_envs": 16}
+    options = {"seed": 3, "device": "cpu", "backend": backend, "num_envs": 16}
     settings, means = PPO(num_steps=16, learning_rate=1e-2), []
     run = make_run("cartpole", settings, **options)
 

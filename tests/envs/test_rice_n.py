@@ -335,13 +335,13 @@ def test_the_heuristic_plays_alike_with_what_is_shared_observed_once(negotiation
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("learner", ["kernels", "torch"])
-def test_an_only_choice_leaves_an_actor_as_it_was(learner):
+@pytest.mark.parametrize("backend", ["kernels", "torch"])
+def test_an_only_choice_leaves_an_actor_as_it_was(backend):
     """Its probability is 1 whatever the weights are: entropy, divergence and gradient are 0, and only the critic learns."""
     settings = cd.PPO(num_steps=4, num_minibatches=2, update_epochs=1, hidden=(8,))
     made_up, given = SPEC.with_made_up_tables(), {"device": "cpu", "progress": False, "num_envs": 2, "num_periods": 4}
     once, twice = (
-        cd.train(made_up, settings, steps=steps, seed=0, learner=learner, world_once=True, **given) for steps in (8, 16)
+        cd.train(made_up, settings, steps=steps, seed=0, backend=backend, world_once=True, **given) for steps in (8, 16)
     )
     for name in ("entropy", "old_approx_kl", "approx_kl", "clipfrac"):
         assert [row[f"losses/world/{name}"] for row in twice.metrics] == [0, 0]

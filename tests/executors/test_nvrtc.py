@@ -169,7 +169,7 @@ PLAYED = [  # by policies in one launch: environment, algorithm, environments of
 
 def played(name, settings, envs, tensor=False):
     """Return the unit in which policies play, of four crews a block."""
-    run = make_run(name, settings, num_envs=envs, device="cpu", learner="kernels")
+    run = make_run(name, settings, num_envs=envs, device="cpu", backend="kernels")
     policies = [replace(policy, tensor=tensor) for policy in policies_of(run.batch, run.rollout.player_of)]
     return play_unit(run.batch, policies, PlayLayout(1, envs, crews=4))
 

@@ -16,7 +16,7 @@ from cupydrive.errors import ParameterError, SpecError, TrainingError
 from cupydrive.playing.inference import AS_LIKELY, DiscretePolicy
 from cupydrive.spec import Group
 
-QUIET = {"device": "cpu", "progress": False, "num_envs": 8, "learner": "torch"}  # nothing to compile for each network
+QUIET = {"device": "cpu", "progress": False, "num_envs": 8, "backend": "torch"}  # nothing to compile for each network
 SMALL = {"num_steps": 8, "hidden": (16,), "normalize_obs": True}
 KINDS = {
     "categorical": ("tag_grid", dict(algorithm=cd.A2C(**SMALL), grid_length=6)),
@@ -263,7 +263,7 @@ def test_a_group_with_masks_does_not_act_without_one(masked_run, greedy):
 
 
 class Recurrent(torch.nn.Module):
-    memory_size = 8
+    state_size = 8
 
     def __init__(self, obs_dim, size):
         super().__init__()

@@ -200,7 +200,7 @@ OTHER = {**GRID, "starting_location_y": [9, 0, 4, 7]}
 
 
 def test_a_run_goes_on_from_its_starts(tmp_path):
-    how = dict(num_envs=4, device="cpu", out=tmp_path / "run", progress=False, learner="torch")
+    how = dict(num_envs=4, device="cpu", out=tmp_path / "run", progress=False, backend="torch")
     settings = cd.PPO(num_steps=4, hidden=(4,), num_minibatches=1, update_epochs=1)
     cd.train("tag_grid", settings, steps=16, **how, **GRID)
     config = json.loads((tmp_path / "run" / "config.json").read_text())

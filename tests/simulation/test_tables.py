@@ -139,7 +139,7 @@ def test_kernels_in_python_get_the_same_tables(device):
 @pytest.mark.full
 def test_a_policy_plays_with_tables_in_one_launch():
     settings = cd.PPO(num_steps=8, hidden=(8,), num_minibatches=1, update_epochs=1)
-    run = make_run(SPEC, settings, num_envs=4, device="cpu", learner="kernels")
+    run = make_run(SPEC, settings, num_envs=4, device="cpu", backend="kernels")
     run.rollout.play = Play(run.rollout, PlayLayout())
     run.iterate()
     states, seen = run.batch.get_state()["state"], run.rollout.obs["walker"][-1]
@@ -161,7 +161,7 @@ def test_tables_compile_for_gpus_without_a_warning(architecture):
 def test_policies_with_tables_compile_for_gpus():
     from test_nvrtc import compiled
 
-    run = make_run(SPEC, cd.PPO(), num_envs=2, device="cpu", learner="kernels")
+    run = make_run(SPEC, cd.PPO(), num_envs=2, device="cpu", backend="kernels")
     unit = play_unit(run.batch, policies_of(run.batch, run.rollout.player_of), PlayLayout(1, 2, crews=4))
     assert compiled(unit, 90) == (0, "")
 

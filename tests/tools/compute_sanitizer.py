@@ -102,7 +102,7 @@ def learn_each():
         ("tag_continuous", cd.A2C(num_steps=4, hidden=(64, 64), activation="relu", precision=precision)),
         ("pendulum", cd.PPO(num_steps=8, hidden=(32, 16, 24), precision=precision)),
         ("tag_continuous", cd.A2C(num_steps=2, hidden=(128, 128), precision=precision)),
-    ]) for precision in ("exact", "tensor"))  # fmt: skip
+    ]) for precision in ("float32", "bfloat16"))  # fmt: skip
     tensor.MANY_GROUP_ROWS = 1  # under a sanitizer so many rows as warp groups are for would take hours
     return done + train_lessons(
         "kernels", [("cartpole", cd.PPO(num_steps=8, shared_layers=shared)) for shared in (True, False)]
@@ -116,7 +116,7 @@ def play_each():
     import test_play
 
     done = 0
-    for case, precision in product(test_play.CASES, ("exact", "tensor")):
+    for case, precision in product(test_play.CASES, ("float32", "bfloat16")):
         run = test_play.made(case, "cuda", precision)
         for envs in test_play.crew_sizes(run):
             run.rollout.play = test_play.crews_of(run, envs)
@@ -137,7 +137,7 @@ def train_lessons(learner, lessons):
     for env, settings in lessons:
         steps = 2 * 37 * settings.num_steps
         cd.train(
-            env, settings, num_envs=37, steps=steps, device="cuda", learner=learner, cuda_graph=False, progress=False
+            env, settings, num_envs=37, steps=steps, device="cuda", backend=learner, cuda_graph=False, progress=False
         )
     return len(lessons)
 

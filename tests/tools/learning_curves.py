@@ -93,7 +93,7 @@ def random_levels(name, device):
 def areas(name, learner, seed, device, levels):
     """Train one seed of a lesson; return the area of each group's curve."""
     env, settings, steps, num_envs, params = LESSONS[name]
-    about = dict(steps=steps, num_envs=num_envs, seed=seed, device=device, learner=learner, progress=False)
+    about = dict(steps=steps, num_envs=num_envs, seed=seed, device=device, backend=learner, progress=False)
     metrics = cd.train(env, settings, **about, **params).metrics
     found = {}
     for group, level in levels.items():

@@ -114,7 +114,7 @@ def learner_unit(given, n, file):
 
 def player_unit(given, name, num_envs, tensor_cores):
     """Return the ``Unit`` of a rollout in one launch."""
-    run = make_run(name, PPO(**given), num_envs=num_envs, device="cpu", learner="kernels")
+    run = make_run(name, PPO(**given), num_envs=num_envs, device="cpu", backend="kernels")
     policies = [replace(policy, tensor=tensor_cores) for policy in play.policies_of(run.batch, run.rollout.player_of)]
     return play.play_unit(run.batch, policies, PlayLayout(1, num_envs, crews=4))
 

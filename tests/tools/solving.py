@@ -65,7 +65,7 @@ def solve(env, mark=None, algorithm=None, *, steps=None, every=2, **options):
         algorithm: As of ``train``; None: what the environment suggests.
         steps: Env-steps at most; None: as many as the environment suggests for the algorithm.
         every: Logged intervals between evaluations.
-        **options: Of ``train``: ``num_envs``, ``seed``, ``device``, ``learner``, parameters.
+        **options: Of ``train``: ``num_envs``, ``seed``, ``device``, ``backend``, parameters.
     """
     begun = time.perf_counter()
     mark = envs.get(env).reward_threshold if mark is None else mark

@@ -32,7 +32,7 @@ def measure(env, seeds, device, end):
         if time.monotonic() > end:
             break
         for learner in LEARNERS:
-            found[learner].append(solve(env, seed=seed, device=device, learner=learner))
+            found[learner].append(solve(env, seed=seed, device=device, backend=learner))
     return found
 
 

@@ -28,16 +28,16 @@ from cupydrive.training.torch_settings import own_random_numbers
 QUIET = {"device": "cpu", "progress": False}
 # A2C learns from all rows at once, in no order: but for rounding, what processes learn together is what one learns.
 TOGETHER = {
-    "torch": ("cartpole", cd.A2C(num_steps=6), {"num_envs": 40, "learner": "torch", "steps": 40 * 6 * 8}),
+    "torch": ("cartpole", cd.A2C(num_steps=6), {"num_envs": 40, "backend": "torch", "steps": 40 * 6 * 8}),
     "torch, agents leave": (
         "tag_continuous",
         cd.A2C(num_steps=6, hidden=(24,), normalize_obs=True, normalize_reward=True),
-        {"num_envs": 10, "learner": "torch", "steps": 10 * 6 * 4},
+        {"num_envs": 10, "backend": "torch", "steps": 10 * 6 * 4},
     ),
-    "tensor": ("cartpole", cd.A2C(num_steps=4, hidden=(16,), precision="tensor"), {"num_envs": 40, "steps": 40 * 4 * 2}),
+    "tensor": ("cartpole", cd.A2C(num_steps=4, hidden=(16,), precision="bfloat16"), {"num_envs": 40, "steps": 40 * 4 * 2}),
     "tensor, wide": (
         "cartpole",
-        cd.A2C(num_steps=2, hidden=(144, 144), precision="tensor"),
+        cd.A2C(num_steps=2, hidden=(144, 144), precision="bfloat16"),
         {"num_envs": 20, "steps": 20 * 2},
     ),
 }  # fmt: skip
@@ -110,7 +110,7 @@ def explained(env, settings):
 
 def on_gpus():
     """Return the exact weights of runs on this process's GPU, or on one that all share."""
-    exact = {k: (env, replace(s, precision="exact"), o | {"device": "cuda"}) for k, (env, s, o) in WEIGHTS.items()}
+    exact = {k: (env, replace(s, precision="float32"), o | {"device": "cuda"}) for k, (env, s, o) in WEIGHTS.items()}
     return {"weights": {k: digest(cd.train(env, s, **o, progress=False)) for k, (env, s, o) in exact.items()}}
 
 

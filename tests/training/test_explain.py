@@ -40,9 +40,9 @@ def failed(env, settings, **options):
     return caught.value, caught.value.run.explain()
 
 
-def first_streak(learner="kernels", device="cpu"):
+def first_streak(backend="kernels", device="cpu"):
     """Return where a sound run of equal bits has its first full streak: steps so far, environment, agent; and all actions."""
-    run, actions = make_run(streaks.spec(streaks.kernel()), a2c(), num_envs=ENVS, learner=learner, device=device), []
+    run, actions = make_run(streaks.spec(streaks.kernel()), a2c(), num_envs=ENVS, backend=backend, device=device), []
     while len(actions) < LIMIT:
         run.iterate()
         rows = [run.rollout.action[name][..., 0].cpu().numpy() for name in ("one", "two")]
@@ -59,13 +59,13 @@ def first_streak(learner="kernels", device="cpu"):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("learner", ["kernels", "torch"])
+@pytest.mark.parametrize("backend", ["kernels", "torch"])
 @pytest.mark.parametrize(("kernel", "same"), [("c", False), ("c", True), ("python", True)])
-def test_the_first_environment_step_agent_and_field_are_the_known_ones(learner, kernel, same, tmp_path):
-    step, env, agent, actions = first_streak(learner)
+def test_the_first_environment_step_agent_and_field_are_the_known_ones(backend, kernel, same, tmp_path):
+    step, env, agent, actions = first_streak(backend)
     reference = {"step": streaks.breaking_step} if same else {}
     spec = streaks.spec(streaks.kernel(total=NONE) if kernel == "c" else streaks.IN_TORCH, **reference)
-    error, found = failed(spec, a2c(), learner=learner, out=tmp_path)
+    error, found = failed(spec, a2c(), backend=backend, out=tmp_path)
     assert (found.field, found.environment, found.step) == ("state.total", env, step) and math.isnan(found.value)
     assert found.index == (agent,)
     taken = np.array([np.concatenate([each.action["one"], each.action["two"]])[:, 0] for each in found.trace])
@@ -125,7 +125,7 @@ def test_a_reset_that_gives_no_number_is_compared_with_the_references_reset():
 def test_a_rollout_in_one_launch_is_taken_apart():
     """What a GPU does where policies play by kernels; the bits are those of single steps."""
     step, env, agent, _ = first_streak()
-    run = make_run(streaks.spec(streaks.kernel(total=NONE)), a2c(), num_envs=ENVS, learner="kernels", device="cpu")
+    run = make_run(streaks.spec(streaks.kernel(total=NONE)), a2c(), num_envs=ENVS, backend="kernels", device="cpu")
     run.rollout.play = Play(run.rollout, PlayLayout(1, 2, crews=4))
     with pytest.raises(NotFiniteError):
         cd.train(run, steps=SMALL["steps"], progress=False)
@@ -134,8 +134,8 @@ def test_a_rollout_in_one_launch_is_taken_apart():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("learner", ["kernels", "torch"])
-def test_the_recorded_iterations_learn_what_the_failed_run_learnt(learner, monkeypatch):
+@pytest.mark.parametrize("backend", ["kernels", "torch"])
+def test_the_recorded_iterations_learn_what_the_failed_run_learnt(backend, monkeypatch):
     """Also from the values after the last step, which a rollout in one launch computes itself."""
     weights, make = [], explain.environment_explanation
 
@@ -145,8 +145,8 @@ def test_the_recorded_iterations_learn_what_the_failed_run_learnt(learner, monke
 
     monkeypatch.setattr(explain, "environment_explanation", keep)
     late = streaks.kernel(total=f"env.elapsed > {5 * STEPS // 2} ? {NONE} : s.total[i]")
-    failed(streaks.spec(late), a2c(), learner=learner)
-    run = make_run(streaks.spec(streaks.kernel()), a2c(), num_envs=ENVS, learner=learner, device="cpu")
+    failed(streaks.spec(late), a2c(), backend=backend)
+    run = make_run(streaks.spec(streaks.kernel()), a2c(), num_envs=ENVS, backend=backend, device="cpu")
     step, kept = weights
     trained = Alone(run)
     while run.step < step:
@@ -172,14 +172,14 @@ def test_a_state_that_is_infinite_on_purpose_is_not_taken_for_the_cause(reset):
 
 @pytest.mark.full
 @pytest.mark.gpu
-@pytest.mark.parametrize("learner", ["kernels", "torch"])
-def test_runs_that_are_captured_in_a_graph_are_explained(learner):
-    step, env, agent, actions = first_streak(learner, "cuda")
-    error, found = failed(streaks.spec(streaks.kernel(total=NONE)), a2c(), learner=learner, device="cuda")
+@pytest.mark.parametrize("backend", ["kernels", "torch"])
+def test_runs_that_are_captured_in_a_graph_are_explained(backend):
+    step, env, agent, actions = first_streak(backend, "cuda")
+    error, found = failed(streaks.spec(streaks.kernel(total=NONE)), a2c(), backend=backend, device="cuda")
     assert (found.field, found.environment, found.step, found.index) == ("state.total", env, step, (agent,))
     taken = np.array([np.concatenate([each.action["one"], each.action["two"]])[:, 0] for each in found.trace])
     assert np.array_equal(taken, actions[step - len(taken) : step, env]) and found.line in str(error)
-    _, found = failed("cartpole", ppo(learning_rate=1e30), learner=learner, device="cuda")
+    _, found = failed("cartpole", ppo(learning_rate=1e30), backend=backend, device="cuda")
     assert (found.field, found.gradient_step) == ("loss", 2) and max(found.gradient_steps[-1].weights.values()) > 1e29
 
 
@@ -194,9 +194,9 @@ def test_a_reference_that_raises_is_quoted():
 # ---- learning ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("learner", ["kernels", "torch"])
-def test_a_learning_rate_that_is_too_high_is_found_in_the_gradient_step_after_it(learner):
-    error, found = failed("cartpole", ppo(learning_rate=1e30), learner=learner)
+@pytest.mark.parametrize("backend", ["kernels", "torch"])
+def test_a_learning_rate_that_is_too_high_is_found_in_the_gradient_step_after_it(backend):
+    error, found = failed("cartpole", ppo(learning_rate=1e30), backend=backend)
     assert (found.field, found.policy, found.gradient_step, found.env_steps) == ("loss", "cart", 2, 0)
     first, second = found.gradient_steps[:2]
     assert [first.number, second.number] == [1, 2] and first.learning_rate == pytest.approx(1e30)
@@ -206,15 +206,15 @@ def test_a_learning_rate_that_is_too_high_is_found_in_the_gradient_step_after_it
     assert "PPO(learning_rate=1e+30" in str(found)
 
 
-@pytest.mark.parametrize("learner", ["kernels", "torch", "matrix units"])
-def test_gradient_steps_are_those_that_were_logged(learner, monkeypatch):
+@pytest.mark.parametrize("backend", ["kernels", "torch", "matrix units"])
+def test_gradient_steps_are_those_that_were_logged(backend, monkeypatch):
     """Losses and norms of a replay are the sums that training has made, and gradients those that its norms are of."""
     precision = "auto"
-    if learner == "matrix units":  # which a CPU has for tests alone
+    if backend == "matrix units":  # which a CPU has for tests alone
         monkeypatch.setattr(choice, "why_no_tensor", lambda executor: None)
-        learner, precision = "kernels", "tensor"
+        backend, precision = "kernels", "bfloat16"
     rate = ((0, 1e-3), (2 * STEPS * ENVS, 1e-3), (2 * STEPS * ENVS + 1, 1e30))
-    error, found = failed("cartpole", ppo(learning_rate=rate, precision=precision), learner=learner)
+    error, found = failed("cartpole", ppo(learning_rate=rate, precision=precision), backend=backend)
     iteration = [step for step in found.gradient_steps if step.env_steps == 2 * STEPS * ENVS]
     assert len(iteration) == 4 and found.env_steps == 3 * STEPS * ENVS
     row = error.run.metrics[-1]

@@ -31,7 +31,7 @@ def one_rank(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_exact_weights_are_those_of_a_cpu(name, cuda_graph, one_rank):
     env, settings, options = WEIGHTS[name]
-    run = cd.train(env, replace(settings, precision="exact"), **options, **QUIET, cuda_graph=cuda_graph)
+    run = cd.train(env, replace(settings, precision="float32"), **options, **QUIET, cuda_graph=cuda_graph)
     assert not run.shard.ranks.alone and sum(run.shard.ranks.added.values()) > 0
     assert digest(run) == recorded()[name]
 

@@ -53,7 +53,7 @@ def weights(seed):
     found = []
     for env, settings, options in (
         ("cartpole", cd.PPO(num_steps=8, policy=Own), {}),
-        ("cartpole", cd.PPO(num_steps=8), {"learner": "torch"}),
+        ("cartpole", cd.PPO(num_steps=8), {"backend": "torch"}),
         ("pendulum", cd.DDPG(learning_starts=64, buffer_size=2048, batch_size=64), {}),
         ("tag_grid", cd.PPO(num_steps=8), {}),
     ):
@@ -96,22 +96,22 @@ def test_resuming_gives_the_bits_of_a_run_that_was_never_stopped(kind, tmp_path)
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("learner", "precision", "hidden"),
+    ("backend", "precision", "hidden"),
     [
         ("torch", "float32", (16,)),
-        ("kernels", "exact", (16,)),
-        ("kernels", "tensor", (16,)),
-        ("kernels", "tensor", (300, 300)),
+        ("kernels", "float32", (16,)),
+        ("kernels", "bfloat16", (16,)),
+        ("kernels", "bfloat16", (300, 300)),
     ],
 )
-def test_pools_are_captured_and_exact_ones_have_the_bits_of_a_cpu(learner, precision, hidden):
+def test_pools_are_captured_and_exact_ones_have_the_bits_of_a_cpu(backend, precision, hidden):
     settings = cd.PPO(num_steps=8, hidden=hidden, precision=precision, normalize_obs=True, normalize_reward=True)
-    options = {"num_envs": 64, "steps": 12 * 64 * 8, "learner": learner, "progress": False}
+    options = {"num_envs": 64, "steps": 12 * 64 * 8, "backend": backend, "progress": False}
     options |= {"grid_length": 6, "num_taggers": 2, "max_episode_steps": 20}
     pool = cd.Pool(settings, size=2, every=2, share=0.3)
     captured, eager = (cd.train("tag_grid", pool, device="cuda", cuda_graph=how, **options) for how in (True, False))
     assert same(captured, eager) and int(captured.learners["tagger"].taken) > 2
-    if precision == "exact":
+    if (backend, precision) == ("kernels", "float32"):
         own, host = captured.snapshot(), cd.train("tag_grid", pool, device="cpu", **options).snapshot()
         assert all(torch.equal(own[name], host[name]) for name in own if "policy." in name or "plays" in name)
 

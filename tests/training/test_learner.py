@@ -89,7 +89,7 @@ def test_what_environments_suggest_learns_by_kernels(name):
             assert why_not(settings, group, HostExecutor()) is None
             size = make_distribution(group, settings.distribution).size
             for gpu in GPUS:
-                assert tensor_arithmetic(NetworkLayout.of(settings, group.obs_dim, size), gpu)[1] is None
+                assert tensor_arithmetic(NetworkLayout.of(settings, group.obs_dim, size), gpu)[0] is not None
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_wide_networks_go_on_from_restored_weights(monkeypatch):
     """What kernels read of the weights follows whoever writes them."""
     monkeypatch.setattr(choice, "EXACT", WIDE)  # a CPU has these kernels for tests alone
     run = make_run(
-        "cartpole", cd.PPO(num_steps=8, hidden=(24, 16)), num_envs=6, seed=1, device="cpu", learner="kernels"
+        "cartpole", cd.PPO(num_steps=8, hidden=(24, 16)), num_envs=6, seed=1, device="cpu", backend="kernels"
     )
     assert all(learner.arithmetic is WIDE for learner in run.learners.values()) and run.rollout.play is None
     kept = run.snapshot()
@@ -126,7 +126,7 @@ def test_wide_networks_go_on_from_restored_weights(monkeypatch):
 REFUSED = {
     "its network is one of your own": cd.PPO(policy=torch.nn.Identity),
     "activation = 'silu'": cd.PPO(activation="silu"),
-    "precision = 'tf32'": cd.A2C(precision="tf32"),
+    "no tensor cores": cd.A2C(precision="bfloat16"),
     "compile = True": cd.PPO(compile=True),
     "4 hidden layers": cd.PPO(hidden=(16,) * 4),
     "too wide": cd.PPO(hidden=(20_000,)),
@@ -143,7 +143,7 @@ def test_what_kernels_cannot_do_learns_by_torch_and_says_why(reason):
     assert (
         not isinstance(learner, KernelLearner) and reason in why and why.startswith("policy 'cart' learns by torch: ")
     )
-    with pytest.raises(ParameterError, match=f"learner='kernels', but kernels do not apply: .*{reason}"):
+    with pytest.raises(ParameterError, match=f"backend='kernels', but kernels do not apply: .*{reason}"):
         make_learner("cart", settings, group, HostExecutor(), "kernels")
 
 
@@ -153,13 +153,8 @@ def test_a_processor_without_fused_multiply_add_learns_by_torch():
     slow = HostExecutor(flags=("-mno-fma", "-mno-avx512f"))
     assert why_not(cd.PPO(), group, slow) == "this processor has no fused multiply-add"
     assert why_not(cd.PPO(), group, HostExecutor()) is None
-    with pytest.raises(ParameterError, match="precision='exact', but kernels do not apply: this processor"):
-        make_learner("cart", cd.PPO(precision="exact"), group, slow)
-
-
-def test_exact_and_torch_contradict_each_other():
-    with pytest.raises(ParameterError, match="precision='exact' needs kernels"):
-        train("cartpole", cd.PPO(precision="exact"), learner="torch")
+    with pytest.raises(ParameterError, match="backend='kernels', but kernels do not apply: this processor"):
+        make_learner("cart", cd.PPO(), group, slow, "kernels")
 
 
 def test_checkpoints_go_from_one_learner_to_the_other(tmp_path):
@@ -167,9 +162,9 @@ def test_checkpoints_go_from_one_learner_to_the_other(tmp_path):
     settings = cd.PPO(num_steps=8, num_minibatches=1, update_epochs=1)
     for how, other in (("kernels", "torch"), ("torch", "kernels")):
         folder = tmp_path / how
-        run = train("cartpole", settings, num_envs=16, steps=1000, learner=how, out=folder)
+        run = train("cartpole", settings, num_envs=16, steps=1000, backend=how, out=folder)
         kept = run.snapshot()
-        next_run = make_run("cartpole", settings, num_envs=16, device="cpu", learner=other)
+        next_run = make_run("cartpole", settings, num_envs=16, device="cpu", backend=other)
         assert set(next_run.tensors()) == set(run.tensors())
         next_run.restore(kept)
         before = [p.clone() for p in run.policies["cart"].parameters()]
@@ -203,7 +198,7 @@ def test_both_learners_report_the_same_losses(name):
     env, params = about["env"], {key: value for key, value in about.items() if key != "env"}
     if env == "everything":
         env = envs.register(everything.PYTHON.replace("TIME_LIMIT", "truncates"), everything.KERNEL)
-    runs = [make_run(env, settings, num_envs=32, device="cpu", learner=how, **params) for how in ("kernels", "torch")]
+    runs = [make_run(env, settings, num_envs=32, device="cpu", backend=how, **params) for how in ("kernels", "torch")]
     for iterations in (0, 2):
         for _ in range(iterations):
             runs[0].iterate()
@@ -240,14 +235,14 @@ def test_an_iteration_is_these_launches_and_nothing_of_torchs(monkeypatch):
 @pytest.mark.full
 def test_a_run_folder_says_which_learner_it_is_of(tmp_path):
     settings = cd.PPO(num_steps=8)
-    run = train("cartpole", settings, num_envs=16, steps=1000, learner="torch", out=tmp_path)
-    assert run.choices == {
-        "cart": "policy 'cart' learns by torch, as asked for",
+    run = train("cartpole", settings, num_envs=16, steps=1000, backend="torch", out=tmp_path)
+    assert run.backends == {
+        "cart": "policy 'cart' learns by torch: backend = 'torch'",
         "all rollouts": "rollouts are launched step by step: kernels that learn do not play cart",
     }
-    assert all(line in repr(run) for line in run.choices.values())
+    assert all(line in repr(run) for line in run.backends.values())
     again = cd.load(tmp_path)
-    assert again.learner == "torch" and not isinstance(again.learners["cart"], KernelLearner)
+    assert again.backend == "torch" and not isinstance(again.learners["cart"], KernelLearner)
 
 
 @pytest.mark.full
@@ -324,7 +319,7 @@ def test_policies_layers_and_seeds_differ():
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_a_gpu_has_the_weights_of_a_cpu(name):
     env, settings, options = WEIGHTS[name]
-    settings = replace(settings, precision="exact")
+    settings = replace(settings, precision="float32")
     assert digest(cd.train(env, settings, **options, device="cuda", **QUIET)) == recorded()[name]
 
 

@@ -112,7 +112,7 @@ def test_layers_that_are_frozen_stay_as_they_are():
 class Halting(Net):
     """Returns what ``then`` makes of its hidden state, or none."""
 
-    memory_size = 8
+    state_size = 8
 
     def forward(self, obs, memory, start):
         return *super().forward(obs), *(() if self.then is None else (self.then(memory),))
@@ -129,21 +129,21 @@ def without_gradients(parameters, value):
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        (Net(change=lambda p, v: (p, v[:, None])), r"Net, returned shape \(3, 1\).*must be \(3,\).*value\[:, 0\]"),
-        (Net(size=4), r"returned shape \(3, 4\) for 3 observations; it must be \(3, 2\): logits of 2 choices"),
-        (Net(change=lambda p, v: p), r"returned a Tensor; it must return two tensors: logits of 2 choices"),
-        (Net(change=lambda p, v: (p, v.double())), r"returned torch.float64 for the value of each row"),
-        (Net(change=lambda p, v: (p / 0, v)), r"not finite for logits"),
+        (Net(change=lambda p, v: (p, v[:, None])), r"Net, returned shape \(3, 1\).*must be \(3,\)"),
+        (Net(size=4), r"returned shape \(3, 4\) .* it must be \(3, 2\) .*logits of 2 choices"),
+        (Net(change=lambda p, v: p), r"returned a Tensor; it must return 2 tensors: logits of 2 choices"),
+        (Net(change=lambda p, v: (p, v.double())), r"torch.float64 .*torch.float32: the value of each row"),
+        (Net(change=lambda p, v: (p / 0, v)), r"non-finite numbers for logits"),
         (Net(change=without_gradients), r"logits of 2 choices, \(B, 2\) without gradients"),
         (Net(change=lambda p, v: (p, v.detach())), r"no gradient reaches: critic.weight, critic.bias; use them"),
         (Net(obs_dim=5), r"'cart', Net, failed on observations of shape \(3, 4\).*RuntimeError.*called with \(B, 4\)"),
         (Net().requires_grad_(False), r"has no parameters that learn"),
         (nn.ParameterList([torch.zeros(2)]), r"ParameterList, failed on observations.*should not be called"),
-        (lambda d, s: Halting(d, s, lambda m: m[:, :3]), r"shape \(3, 3\).*must be \(3, 8\): the next hidden state"),
-        (lambda d, s: Halting(d, s), r"2 values \(Tensor, Tensor\); it must return three tensors.*hidden state"),
-        (lambda: Net(), r"does not take \(obs_dim=4, size=2\): too many positional arguments"),
+        (lambda d, s: Halting(d, s, lambda m: m[:, :3]), r"shape \(3, 3\).*must be \(3, 8\).*the next hidden state"),
+        (lambda d, s: Halting(d, s), r"returned a tuple; it must return 3 tensors.*hidden state"),
+        (lambda: Net(), r"failed \(TypeError: .*takes 0 positional arguments"),
         (lambda obs_dim, size: "net", r"returned 'net'; it must return a torch.nn.Module"),
-        (lambda d, s: nn.LazyLinear(s), r"no numbers yet: got weight, lazy.*nn.Linear\(obs_dim"),
+        (lambda d, s: nn.LazyLinear(s), r"no numbers yet: got weight, lazy"),
         (lambda d, s: Net(d, s).to("meta"), r"no numbers yet: got actor.weight, on the meta device"),
     ],
 )
@@ -224,12 +224,12 @@ def test_a_policy_that_mixes_rows_is_refused(how):
 class Recurrent(nn.Module):
     """A GRU; ``mix`` changes the hidden state (b, M) before each step."""
 
-    memory_size = 8
+    state_size = 8
 
     def __init__(self, obs_dim, size, mix=lambda memory, start: memory):
         super().__init__()
-        self.cell, self.mix = nn.GRUCell(obs_dim, self.memory_size), mix
-        self.actor, self.critic = nn.Linear(self.memory_size, size), nn.Linear(self.memory_size, 1)
+        self.cell, self.mix = nn.GRUCell(obs_dim, self.state_size), mix
+        self.actor, self.critic = nn.Linear(self.state_size, size), nn.Linear(self.state_size, 1)
 
     def forward(self, obs, memory, start):
         steps, seen = len(obs) // len(memory), []
@@ -295,7 +295,7 @@ def test_layers_that_were_frozen_stay_so_after_inference():
 
 def test_a_box_needs_means_and_deviations():
     with pytest.raises(
-        ParameterError, match=r"\(4, 1\).*must be \(4, 2\): means and logarithms of deviations of 1 actions"
+        ParameterError, match=r"\(4, 1\).*must be \(4, 2\).*: means and logarithms of deviations of 1 actions"
     ):
         short(cd.PPO(num_steps=8, policy=Net(3, 1)), "pendulum")
 

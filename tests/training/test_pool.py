@@ -30,7 +30,7 @@ LEARNERS = ("kernels", "torch")
 class Recurrent(nn.Module):
     """The smallest policy with a memory."""
 
-    memory_size = 3
+    state_size = 3
 
     def __init__(self, obs_dim, size):
         super().__init__()
@@ -47,19 +47,19 @@ class Recurrent(nn.Module):
         return 20.0 * self.act(rows), self.value(rows)[:, 0], memory
 
 
-def pooled(settings=PPO, num_envs=16, tagger=None, learner="auto", params=SMALL, **options):
+def pooled(settings=PPO, num_envs=16, tagger=None, backend="auto", params=SMALL, **options):
     """Return a run of Tag whose runners have a pool, before its first iteration."""
     policies = {"tagger": tagger or settings, "runner": cd.Pool(settings, **{"size": 2, "every": 1, **options})}
-    return begun(make_run("tag_grid", policies=policies, num_envs=num_envs, device="cpu", learner=learner, **params))
+    return begun(make_run("tag_grid", policies=policies, num_envs=num_envs, device="cpu", backend=backend, **params))
 
 
-def both(settings, env="tag_grid", learner="auto"):
+def both(settings, env="tag_grid", backend="auto"):
     """Return a run of two groups that both have pools."""
     params = SMALL
     if env == "everything":  # walkers who may leave and not do everything, and drivers whose actions are a Box
         env, params = envs.register(everything.PYTHON.replace("TIME_LIMIT", "truncates"), everything.KERNEL), {}
     pool = cd.Pool(settings, size=2, every=1, share=0.4)
-    return begun(make_run(env, pool, num_envs=20, device="cpu", learner=learner, **params))
+    return begun(make_run(env, pool, num_envs=20, device="cpu", backend=backend, **params))
 
 
 def begun(run):
@@ -84,12 +84,12 @@ def played(run, name="runner"):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("backend", LEARNERS)
 @pytest.mark.parametrize("options", [{"share": 0.0}, {"every": 100}])
 @pytest.mark.parametrize("settings", [PPO, A2C])
-def test_a_pool_in_which_nobody_plays_changes_no_bit(settings, options, learner):
-    run = pooled(settings, learner=learner, **options)
-    plain = begun(make_run("tag_grid", settings, num_envs=16, device="cpu", learner=learner, **SMALL))
+def test_a_pool_in_which_nobody_plays_changes_no_bit(settings, options, backend):
+    run = pooled(settings, backend=backend, **options)
+    plain = begun(make_run("tag_grid", settings, num_envs=16, device="cpu", backend=backend, **SMALL))
     for _ in range(4):
         run.iterate()
         plain.iterate()
@@ -148,10 +148,10 @@ def test_snapshots_are_kept_in_a_ring_and_none_is_overwritten_while_it_plays():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("backend", LEARNERS)
 @pytest.mark.parametrize(("env", "settings"), [("tag_grid", replace(A2C, normalize_obs=True)), ("everything", PPO)])
-def test_a_snapshot_acts_as_a_frozen_policy_of_its_weights_would(env, settings, learner):
-    check_actions(both(settings, env, learner))
+def test_a_snapshot_acts_as_a_frozen_policy_of_its_weights_would(env, settings, backend):
+    check_actions(both(settings, env, backend))
 
 
 @pytest.mark.full
@@ -198,14 +198,14 @@ def player_of(pool, slot, distribution):
     return PolicyPlayer(policy, distribution, False, moments)
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("backend", LEARNERS)
 @pytest.mark.parametrize(("env", "settings"), [("tag_grid", A2C), ("everything", PPO)])
-def test_nobody_learns_from_what_a_snapshot_did(env, settings, learner):
+def test_nobody_learns_from_what_a_snapshot_did(env, settings, backend):
     """Rewards and observations of its rows may be anything; those of rows that the policy itself played may not."""
     for group in both(settings, env).learners:
         weights = []
         for spoilt in ("nothing", "snapshots", "policy"):
-            run = both(settings, env, learner)
+            run = both(settings, env, backend)
             run.iterate()
             run.iterate()
             run.rollout.collect()
@@ -219,16 +219,16 @@ def test_nobody_learns_from_what_a_snapshot_did(env, settings, learner):
         assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("backend", LEARNERS)
 @pytest.mark.parametrize(
     "settings", [replace(PPO, normalize_obs=True, normalize_reward=True), replace(A2C, policy=Recurrent)]
 )
-def test_a_run_with_pools_goes_on_bit_for_bit(settings, learner, tmp_path):
-    if settings.policy is not None and learner == "kernels":
-        learner = "auto"
+def test_a_run_with_pools_goes_on_bit_for_bit(settings, backend, tmp_path):
+    if settings.policy is not None and backend == "kernels":
+        backend = "auto"
     pool = cd.Pool(settings, size=2, every=2, share=0.25)
     policies = {"tagger": pool, "runner": replace(pool, share=0.5)}
-    given = {"policies": policies, "num_envs": 16, "device": "cpu", "progress": False, "learner": learner, **SMALL}
+    given = {"policies": policies, "num_envs": 16, "device": "cpu", "progress": False, "backend": backend, **SMALL}
     whole = cd.train("tag_grid", steps=16 * 8 * 12, **given)
     cd.train("tag_grid", steps=16 * 8 * 7, out=tmp_path, **given)
     halved = cd.train("tag_grid", steps=16 * 8 * 12, out=tmp_path, resume=True, **given)
@@ -250,8 +250,8 @@ def test_others_see_the_policy_as_it_is(tmp_path):
     frozen = {name: cd.Frozen(str(tmp_path), greedy=True) for name in ("tagger", "runner")}
     theirs = cd.evaluate("tag_grid", frozen, episodes=32, device="cpu", **SMALL)
     assert mine.mean("length") == theirs.mean("length")
-    assert "past snapshots of it play 0.5" in run.choices["runner"]
-    assert "past snapshots play runner" in run.choices["all rollouts"]
+    assert "past snapshots of it play 0.5" in run.backends["runner"]
+    assert "past snapshots play runner" in run.backends["all rollouts"]
 
 
 def test_members_change_a_pool_and_what_it_is_of():
@@ -268,7 +268,7 @@ def test_members_change_a_pool_and_what_it_is_of():
         ({"settings": cd.Heuristic()}, r"Pool.settings = Heuristic\(\); it must be PPO\(...\) or A2C\(...\)"),
         ({"settings": cd.DDPG()}, "Pool.settings = DDPG"),
         ({"settings": cd.Pool(PPO)}, r"Pool.settings = Pool\("),
-        ({"share": 1}, "share = 1.0 leaves no environment"),
+        ({"share": 1}, "share = 1; input should be less than 1"),
     ],
 )
 def test_wrong_settings_are_named(settings, message):
@@ -279,9 +279,9 @@ def test_wrong_settings_are_named(settings, message):
 @pytest.mark.parametrize(
     ("env", "policies", "message"),
     [
-        ("cartpole", {"cart": cd.Pool(PPO)}, r"nobody else plays: the environment has 1 group \(cart\).* pass PPO\(...\)"),
-        ("tag_grid", {"runner": cd.Pool(PPO), "tagger": cd.Random()}, "nobody learns against .* tagger is played by random"),
-        ("tag_grid", {"runner": cd.Pool(PPO), "tagger": cd.Pool(PPO, share=0.6)}, "0.6 of 'tagger' and 0.5 of .* are 1.1"),
+        ("cartpole", {"cart": cd.Pool(PPO)}, r"no other policy learns .* Pass PPO\(...\)"),
+        ("tag_grid", {"runner": cd.Pool(PPO), "tagger": cd.Random()}, "no other policy learns against"),
+        ("tag_grid", {"runner": cd.Pool(PPO), "tagger": cd.Pool(PPO, share=0.6)}, "0.6 of 'tagger' and 0.5 of .* 1.1 together"),
         ("tag_grid", {"runner": cd.Pool(PPO, share=0.01), "tagger": PPO}, "share of 0.01 of 16 environments is 0"),
         ("tag_grid", {"runner": cd.Pool(PPO, share=0.99), "tagger": PPO}, "share of 0.99 of 16 environments is 16"),
         ("tag_grid", {"runner": cd.Pool(A2C), "tagger": replace(PPO, num_steps=4)}, "one num_steps; got runner 8, tagger 4"),
@@ -295,8 +295,11 @@ def test_pools_without_opponents_are_refused(env, policies, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"share": 0.6}, "0.6 of 'tagger' and 0.6 of 'runner', are 1.2 together"),
-        ({"policies": {"runner": cd.Pool(PPO), "tagger": cd.Heuristic()}}, "nobody learns against its snapshots"),
+        ({"share": 0.6}, "0.6 of 'tagger' and 0.6 of 'runner', 1.2 together"),
+        (
+            {"policies": {"runner": cd.Pool(PPO), "tagger": cd.Heuristic()}},
+            "no other policy learns against its snapshots",
+        ),
         ({"policies": {"runner": cd.Pool(PPO)}}, "group 'tagger' has 0 policies"),
     ],
 )

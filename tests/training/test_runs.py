@@ -271,12 +271,12 @@ PUT_BACK = {
 }
 
 
-@pytest.mark.parametrize("learner", ["kernels", "torch"])
+@pytest.mark.parametrize("backend", ["kernels", "torch"])
 @pytest.mark.parametrize("broken", PUT_BACK)
-def test_a_run_put_back_to_before_its_failure_has_not_failed(broken, learner):
+def test_a_run_put_back_to_before_its_failure_has_not_failed(broken, backend):
     """As the warm-up of a graph's capture leaves it, in which a number may not be finite already."""
     env, settings = PUT_BACK[broken]
-    run = make_run(env, settings, num_envs=6, learner=learner, device="cpu")
+    run = make_run(env, settings, num_envs=6, backend=backend, device="cpu")
     before, found = run.snapshot(), []
     for _ in range(2):
         with pytest.raises(NotFiniteError):

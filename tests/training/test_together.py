@@ -113,7 +113,7 @@ def test_launches_do_not_grow_with_members(case):
 
 
 def test_whatever_torch_computes_is_refused_before_it_is_done():
-    run = make_run("cartpole", cd.A2C(num_steps=8, hidden=(8,)), learner="torch", num_envs=8, device="cpu")
+    run = make_run("cartpole", cd.A2C(num_steps=8, hidden=(8,)), backend="torch", num_envs=8, device="cpu")
     before = run.snapshot()
     with pytest.raises(NotJoinedError, match="torch computes"):
         recording(run)
@@ -209,16 +209,16 @@ def test_a_member_that_is_not_finite_ends_and_the_others_go_on(tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("learner", ["kernels", "torch"])
-def test_an_interrupt_keeps_what_was_trained_and_a_resume_goes_on(learner, tmp_path):
+@pytest.mark.parametrize("backend", ["kernels", "torch"])
+def test_an_interrupt_keeps_what_was_trained_and_a_resume_goes_on(backend, tmp_path):
     def callback(step, metrics):
         if metrics["member"] == 1 and step >= STEPS // 2:
             os.kill(os.getpid(), signal.SIGINT)
 
-    given = {"steps": STEPS, "out": tmp_path, "learner": learner, **SMALL}
+    given = {"steps": STEPS, "out": tmp_path, "backend": backend, **SMALL}
     population = cd.train("cartpole", ppo(), seeds=3, callback=callback, **given)
     steps = [run.step for run in population]
-    assert STEPS // 2 <= steps[1] < STEPS and len(steps) == (3 if learner == "kernels" else 2)
+    assert STEPS // 2 <= steps[1] < STEPS and len(steps) == (3 if backend == "kernels" else 2)
     assert [run.step for run in cd.load(tmp_path)] == steps
     resumed = cd.train("cartpole", ppo(), seeds=3, resume=True, **given)
     whole = cd.train("cartpole", ppo(), seeds=3, **given | {"out": None})
@@ -333,7 +333,7 @@ def test_matrix_units_give_each_the_same_bits_in_each_population(hidden):
         cd.train("cartpole", settings, seeds=seeds, device="cuda", **WHOLE) for seeds in ([1, 2, 3], [3, 9, 1])
     )
     assert same(one.runs[0], other.runs[2]) and same(one.runs[2], other.runs[0]) and not same(*one.runs[:2])
-    assert all("tensor" in run.choices["cart"] for run in one)
+    assert all("bfloat16" in run.backends["cart"] for run in one)
 
 
 @pytest.mark.full

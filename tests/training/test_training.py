@@ -208,7 +208,7 @@ def test_small_networks_compute_on_one_thread_and_what_was_set_comes_back(limit)
     with pytest.raises(Mistake):
         train(callback=lambda step, row: (_ for _ in ()).throw(Mistake()))
     assert torch.get_num_threads() == 3
-    run = train(settings=cd.PPO(num_steps=8), learner="torch")
+    run = train(settings=cd.PPO(num_steps=8), backend="torch")
     run.learners["cart"].part = 2**20  # rows of a minibatch
     with threads(run):
         assert torch.get_num_threads() == 3
@@ -289,7 +289,7 @@ def ddpg(**options):
 
 TRAINED = {
     "kernels": train,
-    "torch": lambda: train(learner="torch", settings=cd.PPO(**SMALL, normalize_obs=True, normalize_reward=True)),
+    "torch": lambda: train(backend="torch", settings=cd.PPO(**SMALL, normalize_obs=True, normalize_reward=True)),
     "ddpg": ddpg,
     "own": lambda: train(settings=cd.A2C(num_steps=8, policy=Own)),
 }
@@ -373,9 +373,9 @@ class Halving(torch.nn.Module):
 @pytest.mark.parametrize("inner", [True, False])  # also where the caller has switched it off again
 def test_weights_that_an_inner_autocast_casts_are_those_of_now(settings, inner):
     settings = cd.PPO(num_steps=8, **settings)
-    expected = train(4, settings=settings, learner="torch")
+    expected = train(4, settings=settings, backend="torch")
     with torch.autocast("cpu", torch.bfloat16), torch.autocast("cpu", torch.bfloat16, enabled=inner):
-        found = train(4, settings=settings, learner="torch")
+        found = train(4, settings=settings, backend="torch")
         assert torch.is_autocast_enabled("cpu") == inner and torch.is_autocast_cache_enabled()
     assert same(found, expected)
 
@@ -385,13 +385,13 @@ def test_what_is_made_in_inference_mode_works_after_it():
         env = cd.make("cartpole", 4, device="cpu")
         obs, _ = env.reset(seed=0)
         env.step(torch.zeros(4, dtype=torch.int64))  # converted into a buffer that is kept
-        run = train(learner="torch")
+        run = train(backend="torch")
         policy = run.policy()
     assert not obs.is_inference() and not any(p.is_inference() for p in policy.parameters())
     env.step(torch.ones(4, dtype=torch.int64))
     layer = torch.nn.Linear(4, 1)
     layer(obs).sum().backward()
-    assert same(cd.train(run, steps=EACH, progress=False), train(3, learner="torch"))
+    assert same(cd.train(run, steps=EACH, progress=False), train(3, backend="torch"))
 
 
 @pytest.mark.full

@@ -2,8 +2,8 @@
 
 from cupydrive.training.algorithms.a2c import A2C
 from cupydrive.training.algorithms.ddpg import DDPG
-from cupydrive.training.algorithms.on_policy import OnPolicy
 from cupydrive.training.algorithms.ppo import PPO
+from cupydrive.training.algorithms.settings import OnPolicy
 
 __all__ = ["A2C", "ALGORITHMS", "DDPG", "PPO", "OnPolicy"]
 

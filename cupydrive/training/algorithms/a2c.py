@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from cupydrive.inputs.validation import Count
-from cupydrive.training.algorithms.on_policy import OnPolicy, OnPolicyLearner
+from cupydrive.training.algorithms.on_policy import OnPolicyLearner
 from cupydrive.training.algorithms.rows import weighted_mean
-from cupydrive.training.algorithms.settings import Fraction, Positive
+from cupydrive.training.algorithms.settings import Fraction, OnPolicy, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,15 +31,7 @@ class A2C(OnPolicy):
 
 
 class A2CLearner(OnPolicyLearner):
-    """One iteration of A2C: ``act`` for every step of a rollout, then ``update``."""
-
-    def act(self, rollout, t):
-        """Collect: actions, their log-probabilities and the values of row t, by the policy as it is."""
-        for g in self.groups:
-            obs = rollout.obs[g.name][t].view(-1, g.obs_dim)
-            parameters, value, memory = self.forward(obs, *self.remembered(rollout, g, t))
-            self.play(rollout, g, t, parameters, value)
-            self.remember(g, t, memory)
+    """One iteration of A2C: ``act`` (``OnPolicyLearner``) for every step of a rollout, then ``update``."""
 
     def update(self, rollout):
         """Learn from the rollout: advantages (as ``ppo.py`` explains them), then one step on all rows."""

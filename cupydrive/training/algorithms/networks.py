@@ -1,8 +1,11 @@
 """The network of a policy: the default one, or one of the user's own, which is tried on a first batch before it learns."""
 
+from __future__ import annotations
+
 import copy
-import inspect
+from collections.abc import Callable
 from itertools import product
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -12,12 +15,16 @@ from torch.nn.parameter import is_lazy
 from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import as_torch
 from cupydrive.executors.modes import default_device, ordinary_modes
-from cupydrive.inputs.arguments import shown
-from cupydrive.playing.policy import ActorCritic, with_memory
-from cupydrive.training.algorithms.settings import require_network_memory
+from cupydrive.inputs.arguments import kind_of, shown
+from cupydrive.playing.policy import ActorCritic, with_state
+from cupydrive.training.algorithms.settings import NEEDED, OnPolicy, require_network_memory
 from cupydrive.training.torch_settings import drawing_from, own_random_numbers
 
-NEEDED = "a torch.nn.Module, its class, or a function (obs_dim, size) -> module"
+if TYPE_CHECKING:
+    from cupydrive.playing.rollout import Rollout
+    from cupydrive.simulation.batch import Batch
+    from cupydrive.spec import Group
+
 # What code of a network raises where it and its input do not fit each other.
 MISFITS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 TRIED = 64  # rows of which outputs are compared, one with those of the same row in other batches
@@ -30,23 +37,17 @@ APART = (
 )
 
 
-def check_policy_setting(where, policy):
-    """Raise ``ParameterError`` if ``policy`` is neither None nor something that gives a module."""
-    if policy is not None and not callable(policy):
-        raise ParameterError(f"{where} = {shown(policy)}; it must be {NEEDED}, or None for the default network")
-
-
-def make_network(config, group, size, rollout, initial=True):
+def make_network(config: OnPolicy, group: Group, size: int, rollout: Rollout, initial: bool = True) -> nn.Module:
     """Return the network of one policy, on the rollout's device.
 
-    A module given as such is copied: what the user holds stays as it is, and equal settings give equal runs.
+    A module is copied: the caller's stays as it is, and equal settings give equal runs.
 
     Args:
         config: Settings with ``policy``, ``hidden``, ``activation`` and ``shared_layers``.
         group: ``Group`` that it plays.
         size: Number of the distribution's parameters.
         rollout: ``Rollout``.
-        initial: False: the weights of the default network are left to whoever fills them.
+        initial: False leaves the weights of the default network to the caller.
 
     Raises:
         ParameterError: If a network of the user's own does not return what learning needs.
@@ -55,68 +56,43 @@ def make_network(config, group, size, rollout, initial=True):
     if given is None:
         require_default_memory(config, group, size, rollout.batch, rollout.batch.num_envs * group.count)
         about = group.obs_dim, size, config.hidden, config.activation, config.shared_layers, initial
-        network = ActorCritic(*about, rollout.generator)
-        return network.to(rollout.device)
-    where = f"the policy of {group.name!r}, {named(given)},"
-    if isinstance(given, nn.Module):
-        try:
-            network = copy.deepcopy(given)
-        except MISFITS as error:
-            raise ParameterError(
-                f"{where} cannot be copied ({first_line(error)}); pass its class or a function (obs_dim, size) -> module"
-            ) from error
-    else:
-        with drawing_from(rollout.generator), default_device("cpu"):
-            network = built(where, given, group.obs_dim, size)
+        return ActorCritic(*about, rollout.generator).to(rollout.device)
+    where = f"the policy of {group.name!r}, {getattr(given, '__name__', type(given).__name__)},"
+    with drawing_from(rollout.generator), default_device("cpu"):
+        network = made_by(where, given, group.obs_dim, size)
     for name, tensor in (*network.named_parameters(), *network.named_buffers()):
         if is_lazy(tensor) or tensor.is_meta:
-            raise ParameterError(
-                f"{where} has no numbers yet: got {name}, {'lazy' if is_lazy(tensor) else 'on the meta device'}, expected "
-                "weights. Give layers their sizes: nn.Linear(obs_dim, ...) in place of nn.LazyLinear, on a device with memory"
-            )
+            kind = "lazy" if is_lazy(tensor) else "on the meta device"
+            raise ParameterError(f"{where} has no numbers yet: got {name}, {kind}, expected weights of a known size")
     network = network.to(rollout.device)
     try_out(where, network, group, size, rollout)
     return network
 
 
-def require_default_memory(config, group, size, batch, rows):
+def require_default_memory(config: OnPolicy, group: Group, size: int, batch: Batch, rows: int) -> None:
     """Raise ``MemoryLimitError`` if the default network does not fit into memory with ``rows`` rows at once."""
     inner = (group.obs_dim, *config.hidden)
     widths = [(*inner, size + 1)] if config.shared_layers else [(*inner, size), (*inner, 1)]
     require_network_memory(f"{type(config).__name__}.hidden = {config.hidden}", batch, rows, widths)
 
 
-def named(policy):
-    """Return what to call a module, class or function in a sentence."""
-    return getattr(policy, "__name__", type(policy).__name__)
-
-
-def first_line(error):
-    """Return what an exception says, in one line."""
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-
-
-def built(where, make, obs_dim, size):
-    """Return the module that a class or function makes.
-
-    Raises:
-        ParameterError: If it does not take two numbers, or returns no module.
-    """
+def made_by(where: str, given: nn.Module | Callable[[int, int], nn.Module], obs_dim: int, size: int) -> nn.Module:
+    """Return a copy of a module, or the module that a class or function makes."""
     try:
-        inspect.signature(make).bind(obs_dim, size)
-    except TypeError as error:
-        raise ParameterError(
-            f"{where} does not take (obs_dim={obs_dim}, size={size}): {error}. The policy must be {NEEDED}"
-        ) from None
-    except ValueError:  # built in, without a signature to look at: the call tells
-        pass
-    network = make(obs_dim, size)
+        network = copy.deepcopy(given) if isinstance(given, nn.Module) else given(obs_dim, size)
+    except MISFITS as error:
+        raise ParameterError(f"{where} failed ({error_line(error)}); it must be {NEEDED}") from error
     if not isinstance(network, nn.Module):
         raise ParameterError(f"{where} returned {shown(network)}; it must return a torch.nn.Module")
     return network
 
 
-def try_out(where, network, group, size, rollout):
+def error_line(error: Exception) -> str:
+    """Return an exception's type and the first line of its message."""
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+
+
+def try_out(where: str, network: nn.Module, group: Group, size: int, rollout: Rollout) -> None:
     """Call ``network`` on first observations and check what it returns; weights, buffers and random numbers stay as they were.
 
     Raises:
@@ -134,12 +110,12 @@ def try_out(where, network, group, size, rollout):
     trial = Trial(where, network)
     rows = next(n for n in range(3, 6) if n not in (group.obs_dim, size))  # so that swapped axes show
     seen = as_torch(rollout.batch.current_obs[group.name]).view(-1, group.obs_dim).float()
-    memory_size = with_memory(network).memory_size
+    state_size = with_state(network).state_size
     modes = ordinary_modes(rollout.device.type, tf32=False)
     with own_random_numbers(), modes, torch.backends.cudnn.flags(enabled=False):  # cuDNN might use TF32
         obs = seen[:1].repeat(rows, 1)
-        returned = trial.ask(obs, *((obs.new_zeros(rows, memory_size), None) if memory_size else ()))
-        check_returned(where, returned, rows, group, size, memory_size)
+        returned = trial.ask(obs, *((obs.new_zeros(rows, state_size), None) if state_size else ()))
+        check_returned(where, returned, rows, group, size, state_size)
         parameters, value = returned[:2]
         if not parameters.requires_grad:
             raise ParameterError(
@@ -153,7 +129,7 @@ def try_out(where, network, group, size, rollout):
                 f"{where} has parameters that no gradient reaches: {', '.join(unused[:4])}{', ...' * (len(unused) > 4)}; use "
                 "them in forward, or set requires_grad_(False)"
             )
-        trial.compare(seen[torch.arange(TRIED, device=seen.device) % len(seen)], memory_size)
+        trial.compare(seen[torch.arange(TRIED, device=seen.device) % len(seen)], state_size)
 
 
 class Trial:
@@ -177,7 +153,7 @@ class Trial:
                 if spread and tensor.requires_grad:
                     tensor.add_(drawn(tensor.shape, tensor.device).sub_(0.5), alpha=2 * spread)
 
-    def ask(self, *given):
+    def ask(self, *given: torch.Tensor | None) -> Any:
         """Return what the network returns; raise ``ParameterError`` if it fails."""
         try:
             return self.network(*given)
@@ -185,22 +161,22 @@ class Trial:
             raise
         except MISFITS as error:
             raise ParameterError(
-                f"{self.where} failed on observations of shape {tuple(given[0].shape)} and dtype float32: {first_line(error)}. "
+                f"{self.where} failed on observations of shape {tuple(given[0].shape)} and dtype float32: {error_line(error)}. "
                 f"It is called with (B, {given[0].shape[1]}), any number of rows B, and computes each row by itself"
             ) from error
 
-    def compare(self, rows: torch.Tensor, memory_size: int) -> None:
+    def compare(self, rows: torch.Tensor, state_size: int) -> None:
         """Raise ``ParameterError`` unless outputs of a row are the same whatever other rows it is among.
 
         Args:
             rows: (TRIED, D) observations, which need not be distinct.
-            memory_size: M of a policy with hidden state, of which sequences of 4 steps are compared, too; otherwise 0.
+            state_size: M of a policy with hidden state, of which sequences of 4 steps are compared, too; otherwise 0.
         """
         rows = rows + 0.4 * drawn(rows.shape, rows.device)  # distinct, and entries that stand for an index keep it
-        ways = ((1, 4), (False, True), (False, True)) if memory_size else ((1,), (False,), (False,))
+        ways = ((1, 4), (False, True), (False, True)) if state_size else ((1,), (False,), (False,))
         # Weights that are 0 at first would hide what they are going to mix.
         for spread, steps, remembers, starts in product((0.0, SPREAD), *ways):
-            memory = remembers * drawn((TRIED // steps, memory_size), rows.device)
+            memory = remembers * drawn((TRIED // steps, state_size), rows.device)
             start = drawn((steps, len(memory)), rows.device) < 0.5 if starts else None
             self.compare_agents(rows.view(steps, len(memory), -1), memory, start, spread)
         self.put_back()
@@ -239,33 +215,25 @@ def drawn(shape: tuple, device: torch.device) -> torch.Tensor:
     return torch.rand(shape, generator=noise, dtype=torch.float32, device="cpu").to(device)
 
 
-def what(group):
+def what(group: Group) -> str:
     """Return in words what the distribution of a group's actions needs of a policy."""
     if group.continuous:
         return f"means and logarithms of deviations of {group.heads} actions, (B, {2 * group.heads})"
     return f"logits of {group.choices} choices, (B, {group.choices})"
 
 
-def check_returned(where, returned, rows, group, size, memory_size):
+def check_returned(where: str, returned: Any, rows: int, group: Group, size: int, state_size: int) -> None:
     """Raise ``ParameterError`` unless ``returned`` is finite float32 tensors (rows, size), (rows,) and (rows, M) if M > 0."""
     needs = [((rows, size), what(group)), ((rows,), "the value of each row, (B,)")]
-    needs += [((rows, memory_size), f"the next hidden state, (b, {memory_size})")] * (memory_size > 0)
-    kinds = [type(x).__name__ for x in returned] if isinstance(returned, tuple | list) else []
-    if len(kinds) != len(needs) or not all(isinstance(x, torch.Tensor) for x in returned):
-        found = f"{len(kinds)} values ({', '.join(kinds)})" if kinds else f"a {type(returned).__name__}"
-        raise ParameterError(
-            f"{where} returned {found}; it must return {'three' if memory_size else 'two'} tensors: "
-            f"{'; '.join(meaning for _, meaning in needs)}"
-        )
-    for tensor, (needed, meaning) in zip(returned, needs, strict=True):
-        if tuple(tensor.shape) != needed:
-            hint = "; squeeze the last axis: value[:, 0]" if tuple(tensor.shape) == (*needed, 1) else ""
+    needs += [((rows, state_size), f"the next hidden state, (b, {state_size})")] * (state_size > 0)
+    if not isinstance(returned, tuple | list) or [isinstance(x, torch.Tensor) for x in returned] != [True] * len(needs):
+        meanings = "; ".join(meaning for _, meaning in needs)
+        raise ParameterError(f"{where} returned {kind_of(returned)}; it must return {len(needs)} tensors: {meanings}")
+    for tensor, (shape, meaning) in zip(returned, needs, strict=True):
+        if tuple(tensor.shape) != shape or tensor.dtype != torch.float32:
             raise ParameterError(
-                f"{where} returned shape {tuple(tensor.shape)} for {rows} observations; it must be {needed}: {meaning}{hint}"
+                f"{where} returned shape {tuple(tensor.shape)} and {tensor.dtype} for {rows} observations; it must be {shape} "
+                f"and torch.float32: {meaning}"
             )
-        if tensor.dtype != torch.float32:
-            raise ParameterError(f"{where} returned {tensor.dtype} for {meaning}; it must be torch.float32")
         if not bool(torch.isfinite(tensor).all()):
-            raise ParameterError(
-                f"{where} returned numbers that are not finite for {meaning} of the first observations"
-            )
+            raise ParameterError(f"{where} returned non-finite numbers for {meaning} of the first observations")

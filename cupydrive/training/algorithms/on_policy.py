@@ -7,24 +7,19 @@ B = T * N * (agents of all groups that share the policy).
 """
 
 from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import as_torch, make_call
-from cupydrive.inputs.validation import Count
 from cupydrive.playing.players import PolicyPlayer
-from cupydrive.playing.policy import Sampler, first_memory, make_distribution, with_memory
+from cupydrive.playing.policy import Sampler, first_state, make_distribution, with_state
 from cupydrive.playing.rollout import Rollout
 from cupydrive.spec import Group
-from cupydrive.training.algorithms.gather import RowGather
 from cupydrive.training.algorithms.kernels.statistics import Statistics
-from cupydrive.training.algorithms.networks import check_policy_setting, make_network, require_default_memory
-from cupydrive.training.algorithms.rows import check_rows, normalized_advantage, share_of_rows
+from cupydrive.training.algorithms.networks import make_network, require_default_memory
+from cupydrive.training.algorithms.rows import RowGather, check_rows, normalized_advantage, share_of_rows
 from cupydrive.training.algorithms.scheduled_learner import ScheduledLearner
-from cupydrive.training.algorithms.settings import Activation, Fraction, NonNegative, Positive, Settings, Widths
 from cupydrive.training.algorithms.step import adam, adam_tensors, compiled, settle, take_step
 from cupydrive.training.normalize import RunningMeanStd
 from cupydrive.training.schedule import Scheduled
@@ -33,70 +28,8 @@ from cupydrive.training.schedule import Scheduled
 HELD = ("held", "held_reward", "held_value", "held_log_prob", "held_obs", "held_action", "held_mask")
 
 
-@dataclass(frozen=True, kw_only=True)
-class OnPolicy(Settings):
-    """Settings that PPO and A2C share, with CleanRL's names.
-
-    It is also the base of an on-policy algorithm of one's own: a subclass with a ``name`` and a method ``learner()``, which
-    returns an ``OnPolicyLearner`` with an ``update`` and a ``_loss`` of its own; ``A2C`` is the shortest example. Advantages
-    come to ``_loss`` as ``norm_adv`` wants them.
-
-    Args:
-        learning_rate: Of Adam.
-        num_steps: T, steps of each environment in one iteration.
-        gamma: Discount.
-        gae_lambda: Of the advantages; 1: returns of up to T steps.
-        ent_coef: Weight of the entropy.
-        vf_coef: Weight of the value loss.
-        max_grad_norm: Gradients are scaled down to this norm.
-        norm_adv: Normalise advantages.
-        normalize_obs: Running mean 0 and deviation 1 of each observation entry.
-        normalize_reward: Divide rewards by the running deviation of the discounted return.
-        hidden: Width of each hidden layer; ``()``: a linear policy.
-        activation: ``tanh``, ``relu``, ``silu`` or ``gelu``.
-        shared_layers: Actor and critic share their hidden layers.
-        distribution: ``auto``, ``categorical``, ``gaussian`` or ``squashed``.
-        policy: A network of one's own instead of the default one: a ``torch.nn.Module``, which is copied, its class, or a
-            function ``(obs_dim, size) -> module``. It is called with observations (B, obs_dim) float32 and returns
-            ``(parameters, value)``, (B, size) and (B,) float32: logits of all heads, or means and then logarithms of
-            deviations. It is tried on a first batch before training.
-        precision: ``exact``: kernels whose float32 sums have a fixed order, so that a run has the same bits on a CPU with any
-            number of threads and on a GPU. ``tensor``: kernels for a GPU's matrix units, factors rounded to bfloat16, sums
-            and weights in float32. ``auto``: ``exact`` on a CPU and ``tensor`` on a GPU where those kernels apply, else
-            float32 by torch. ``float32``, ``tf32``, ``bfloat16``: of torch's matrix products on a GPU; on a CPU
-            ``float32`` is ``exact``.
-        compile: ``True`` compiles policy and loss with ``torch.compile``, which needs a C compiler; ``"max-autotune"`` also
-            times kernels for each matrix product: a minute of set-up, faster for fewer environments.
-    """
-
-    learning_rate: Positive = 2.5e-4
-    num_steps: Count = 32
-    gamma: Fraction = 0.99
-    gae_lambda: Fraction = 0.95
-    ent_coef: NonNegative = 0.01
-    vf_coef: NonNegative = 0.5
-    max_grad_norm: Positive = 0.5
-    norm_adv: bool = True
-    normalize_obs: bool = False
-    normalize_reward: bool = False
-    hidden: Widths = (64, 64)
-    activation: Activation = "tanh"
-    shared_layers: bool = False
-    distribution: Literal["auto", "categorical", "gaussian", "squashed"] = "auto"
-    policy: object = None
-    precision: Literal["auto", "exact", "tensor", "float32", "tf32", "bfloat16"] = "auto"
-    compile: bool | Literal["max-autotune"] = False
-
-    name = "on_policy"
-    exchanges = True  # its learners train together with those of other processes
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_policy_setting(f"{type(self).__name__}.policy", self.policy)
-
-
 class OnPolicyLearner(ScheduledLearner):
-    """The parts of a learner that PPO and A2C share; what they do with them stands in their own ``act`` and ``update``.
+    """The parts of a learner that PPO and A2C share; what they do with them is in their own ``update``.
 
     It plays and learns for one group, or for several with equal spaces. Everything it touches is device memory that is
     allocated once, so that a whole iteration can be captured in a CUDA graph.
@@ -122,7 +55,7 @@ class OnPolicyLearner(ScheduledLearner):
         config, device, self.ranks = self.config, rollout.device, rollout.shard.ranks
         self.distribution = make_distribution(group, config.distribution)
         self.policy = self.network(group, rollout)
-        self.ask = with_memory(self.policy)
+        self.ask = with_state(self.policy)
         self.scheduled = Scheduled(config, device)
         self.iteration = torch.zeros(1, dtype=torch.int64, device=device)
         self.bad = torch.zeros((), dtype=torch.float32, device=device)  # 1 from the first loss on that is not finite
@@ -170,7 +103,7 @@ class OnPolicyLearner(ScheduledLearner):
             "advantage": torch.zeros(shape, **kind),
             "returns": torch.zeros(shape, **kind),
             "raw": torch.zeros((*shape, group.heads), **kind) if self.distribution.raw_size else None,
-            "memory": first_memory(self.ask, steps + 1, n * group.count, device),
+            "memory": first_state(self.ask, steps + 1, n * group.count, device),
         }
         if group.name in rollout.active:
             self.stored[group.name]["weight"] = torch.zeros(shape, dtype=torch.uint8, device=device)
@@ -189,7 +122,7 @@ class OnPolicyLearner(ScheduledLearner):
         like = [row.to(torch.uint8), row, row, row, rollout.obs[g.name][0], self.taken(rollout, g)[0]]
         like += [] if mask is None else [mask[0]]
         # A policy with hidden state learns no step again: it needs only whether there is one.
-        like = like[:1] if self.ask.memory_size else like
+        like = like[:1] if self.ask.state_size else like
         return {name: torch.zeros_like(tensor) for name, tensor in zip(HELD, like, strict=False)}
 
     def prepare(self, rollout):
@@ -222,7 +155,7 @@ class OnPolicyLearner(ScheduledLearner):
         return torch.autocast(self.skip_update.device.type, torch.bfloat16)
 
     def _forward(self, obs, memory=None, start=None):
-        """Return ``(parameters, value, memory)``, float32, of raw observations (B, D); the contract is ``with_memory``'s."""
+        """Return ``(parameters, value, memory)``, float32, of raw observations (B, D); the contract is ``with_state``'s."""
         with self.autocast():
             parameters, value, memory = self.ask(self.normalized(obs), memory, start)
         return parameters.float(), value.float(), memory
@@ -236,18 +169,16 @@ class OnPolicyLearner(ScheduledLearner):
             return memory[0], torch.zeros(len(memory[0]), dtype=torch.bool, device=rollout.device)
         return memory[t], rollout.starts(t)[:, None].expand(-1, g.count).reshape(-1)
 
-    def remember(self, g, t, memory):
-        """Keep the memory that row t leaves."""
-        if memory is not None:
-            self.stored[g.name]["memory"][t + 1].copy_(memory)
-
-    def play(self, rollout, g, t, parameters, value):
-        """Draw the actions of row t from the policy's parameters; store them, their log-probabilities and the values."""
-        stored = self.stored[g.name]
-        raw = None if stored["raw"] is None else stored["raw"][t]
-        action, log_prob, value_row = rollout.action[g.name][t], stored["log_prob"][t], stored["value"][t]
-        mask = rollout.mask(g, t)
-        self.samplers[g.name](parameters, action, log_prob, raw, mask=mask, value=value, value_row=value_row)
+    def act(self, rollout, t):
+        """Collect: actions, their log-probabilities and the values of row t, by the policy as it is."""
+        for g in self.groups:
+            stored, obs = self.stored[g.name], rollout.obs[g.name][t].view(-1, g.obs_dim)
+            parameters, value, memory = self.forward(obs, *self.remembered(rollout, g, t))
+            rows = {"log_prob": stored["log_prob"][t], "value_row": stored["value"][t], "mask": rollout.mask(g, t)}
+            rows["raw"] = None if stored["raw"] is None else stored["raw"][t]
+            self.samplers[g.name](parameters, rollout.action[g.name][t], value=value, **rows)
+            if memory is not None:
+                stored["memory"][t + 1].copy_(memory)
 
     # ---- rows of a rollout ----
 
@@ -339,7 +270,7 @@ class OnPolicyLearner(ScheduledLearner):
 
     def sequences(self, rollout):
         """Return how many pieces the rows fall into that minibatches may shuffle: rows, or agents if there is a memory."""
-        return self.rows(rollout) // (rollout.steps if self.ask.memory_size else 1)
+        return self.rows(rollout) // (rollout.steps if self.ask.state_size else 1)
 
     def permutation(self, rollout, draw):
         """Return a random permutation of all sequences: the ``draw``-th of this iteration."""
@@ -353,7 +284,7 @@ class OnPolicyLearner(ScheduledLearner):
 
     def minibatch(self, rollout, rows, chosen):
         """Return the rows of the sequences ``chosen``, an index (b,): tensors of b rows, or of T * b, time first."""
-        if self.ask.memory_size:
+        if self.ask.state_size:
             first = self.sequences(rollout) * torch.arange(rollout.steps, device=rollout.device)
             chosen = (first[:, None] + chosen).view(-1)
         with rollout.stream():

@@ -11,7 +11,7 @@ import torch
 from torch.func import functional_call
 
 from cupydrive.playing.inference import evaluating
-from cupydrive.playing.policy import Sampler, first_memory
+from cupydrive.playing.policy import Sampler, first_state
 from cupydrive.training.algorithms.kernels.layout import tensors_of
 from cupydrive.training.algorithms.kernels.learner import KernelLearner
 from cupydrive.training.normalize import RunningMeanStd
@@ -75,7 +75,7 @@ class TorchPast(Past):
             for k, moments in enumerate(self.moments):
                 moments.mean, moments.variance = bank[f"{MOMENTS}mean"][k], bank[f"{MOMENTS}variance"][k]
         rows = {g.name: len(envs) * g.count for g in learner.groups}
-        self.memory = {name: first_memory(learner.ask, 1, n, rollout.device) for name, n in rows.items()}
+        self.memory = {name: first_state(learner.ask, 1, n, rollout.device) for name, n in rows.items()}
 
     def act(self, t, plays):
         """Fill ``action`` for row t.

@@ -8,21 +8,24 @@ Letters: T steps, N environments, P of them those in which snapshots may play, C
 """
 
 import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Annotated
 
 import torch
+from annotated_types import Ge, Le, Lt
 
 from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import CupydriveError, ParameterError
 from cupydrive.executors.interop import as_torch, make_call
-from cupydrive.inputs.arguments import checked_float, checked_int, shown
+from cupydrive.inputs.arguments import shown
+from cupydrive.inputs.validation import Count, validated
 from cupydrive.playing.rollout import Rollout
-from cupydrive.protocols import LearnerSettings
+from cupydrive.protocols import LearnerSettings, PolicySettings
 from cupydrive.training.algorithms.a2c import A2C
 from cupydrive.training.algorithms.past import MOMENTS, POLICY, make_past
 from cupydrive.training.algorithms.ppo import PPO
 
-POOLED = (PPO, A2C)  # whose learners give rows of other policies no weight
 MOST_SNAPSHOTS = 256  # each takes a forward pass a step
 
 
@@ -49,23 +52,17 @@ class Pool:
         share: Of the environments, in [0, 1): so many of them, rounded.
     """
 
-    settings: object
-    size: int = 8
-    every: int = 10
-    share: float = 0.5
+    settings: PPO | A2C
+    size: Annotated[int, Ge(1), Le(MOST_SNAPSHOTS)] = 8
+    every: Count = 10
+    share: Annotated[float, Ge(0.0), Lt(1.0)] = 0.5
 
-    def __post_init__(self):
-        if type(self.settings) not in POOLED:
-            raise ParameterError(
-                f"Pool.settings = {shown(self.settings)}; it must be {' or '.join(f'{k.__name__}(...)' for k in POOLED)}"
-            )
-        object.__setattr__(self, "size", checked_int("Pool", "size", self.size, 1, MOST_SNAPSHOTS))
-        object.__setattr__(self, "every", checked_int("Pool", "every", self.every))
-        object.__setattr__(self, "share", checked_float("Pool", "share", self.share, 0.0, 1.0))
-        if self.share == 1.0:
-            raise ParameterError(
-                "Pool.share = 1.0 leaves no environment from which the policy learns; it must be below 1"
-            )
+    def __post_init__(self) -> None:
+        if type(self.settings) not in (PPO, A2C):
+            raise ParameterError(f"Pool.settings = {shown(self.settings)}; it must be PPO(...) or A2C(...)")
+        numbers = {name: getattr(self, name) for name in ("size", "every", "share")}
+        for name, value in validated("Pool", Pool, numbers).items():
+            object.__setattr__(self, name, value)
 
     name = property(lambda self: self.settings.name, doc="Of the algorithm.")
     num_steps = property(lambda self: self.settings.num_steps, doc="T.")
@@ -91,8 +88,7 @@ def with_settings(settings, new):
     own = {field.name for field in fields(settings)}
     try:
         return replace(settings, **{name: value for name, value in new.items() if name in own})
-    except CupydriveError as error:
-        # Settings check themselves: how says nothing to who named a value elsewhere.
+    except CupydriveError as error:  # the traceback into settings means nothing to the caller
         raise error.with_traceback(None) from None
 
 
@@ -102,45 +98,32 @@ def environments(shares, k, num_envs):
     return range(round(before * num_envs), round((before + shares[k]) * num_envs))
 
 
-def check_pools(policies, groups, num_envs):
-    """Raise ``ParameterError`` if a pool has nobody who would learn against it, or shares do not fit.
+def check_pools(policies: Mapping[str, PolicySettings], groups: Sequence[str], num_envs: int | None) -> None:
+    """Raise ``ParameterError`` if no policy would learn against a pool, or shares do not fit.
 
     Args:
         policies: Settings by policy name.
         groups: Names of the environment's groups, each of which has a policy.
-        num_envs: N; None: not known yet, and whether snapshots have an environment at all is not looked at.
+        num_envs: N. None if it is not known yet: whether snapshots have an environment is not checked.
     """
-    order = {name: min(groups.index(group) for group in name.split("+")) for name in policies}
-    pools = [name for name in sorted(policies, key=order.get) if isinstance(policies[name], Pool)]
-    for name in pools:
-        others = [other for other in policies if other != name]
-        if not others:
-            what = (
-                f"1 group ({groups[0]})" if len(groups) == 1 else f"the groups {', '.join(groups)}, all of them with it"
-            )
+    pools = {name: settings for name, settings in policies.items() if isinstance(settings, Pool)}
+    names = sorted(pools, key=lambda name: min(groups.index(group) for group in name.split("+")))
+    for name in names:
+        if not any(isinstance(settings, LearnerSettings) for other, settings in policies.items() if other != name):
             raise ParameterError(
-                f"policies[{name!r}] is a Pool, but nobody else plays: the environment has {what}. Snapshots are opponents of "
-                f"another group's policy; pass {policies[name].name.upper()}(...) itself"
+                f"policies[{name!r}] is a Pool, but no other policy learns against its snapshots; expected another group that "
+                f"learns. Pass {pools[name].name.upper()}(...) itself"
             )
-        if not any(isinstance(policies[other], LearnerSettings) for other in others):
-            raise ParameterError(
-                f"policies[{name!r}] is a Pool, but nobody learns against its snapshots: "
-                f"{' and '.join(f'{other} is played by {policies[other]}' for other in others)}. Let another group learn, or "
-                f"pass {policies[name].name.upper()}(...) itself"
-            )
-    shares = [policies[name].share for name in pools]
+    shares = [pools[name].share for name in names]
     if sum(shares) > 1.0 + 1e-9:
-        listed = " and ".join(f"{share:g} of {name!r}" for share, name in zip(shares, pools, strict=True))
-        raise ParameterError(
-            f"the shares of pools, {listed}, are {sum(shares):g} together; they can be 1 at most, since nobody learns where "
-            "snapshots play on both sides"
-        )
-    for k, name in enumerate(pools if num_envs is not None else []):
+        listed = " and ".join(f"{share:g} of {name!r}" for share, name in zip(shares, names, strict=True))
+        raise ParameterError(f"shares of pools: got {listed}, {sum(shares):g} together, expected at most 1")
+    for k, name in enumerate(names if num_envs is not None else []):
         count = len(environments(shares, k, num_envs))
         if shares[k] > 0 and not 0 < count < num_envs:
             raise ParameterError(
-                f"policies[{name!r}]: a share of {shares[k]:g} of {num_envs} environments is {count}; snapshots need one, and "
-                "the policy itself another. Take more environments, or another share"
+                f"policies[{name!r}]: a share of {shares[k]:g} of {num_envs} environments is {count}; expected 1 to "
+                f"{num_envs - 1}"
             )
 
 

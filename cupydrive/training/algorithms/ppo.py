@@ -14,9 +14,9 @@ import torch
 from annotated_types import Gt, Le
 
 from cupydrive.inputs.validation import Count
-from cupydrive.training.algorithms.on_policy import OnPolicy, OnPolicyLearner
+from cupydrive.training.algorithms.on_policy import OnPolicyLearner
 from cupydrive.training.algorithms.rows import weighted_mean
-from cupydrive.training.algorithms.settings import Positive
+from cupydrive.training.algorithms.settings import OnPolicy, Positive
 from cupydrive.training.schedule import LARGEST
 
 
@@ -46,7 +46,7 @@ class PPO(OnPolicy):
 
 
 class PPOLearner(OnPolicyLearner):
-    """One iteration of PPO: ``act`` for every step of a rollout, then ``update``."""
+    """One iteration of PPO: ``act`` (``OnPolicyLearner``) for every step of a rollout, then ``update``."""
 
     reported = ("policy_loss", "value_loss", "entropy", "grad_norm", "old_approx_kl", "approx_kl", "clipfrac")
 
@@ -57,15 +57,7 @@ class PPOLearner(OnPolicyLearner):
 
     def rows_at_once(self, rollout):
         """Return the rows of a minibatch."""
-        return self.part * (rollout.steps if self.ask.memory_size else 1)
-
-    def act(self, rollout, t):
-        """Collect: actions, their log-probabilities and the values of row t, by the policy as it is."""
-        for g in self.groups:
-            obs = rollout.obs[g.name][t].view(-1, g.obs_dim)
-            parameters, value, memory = self.forward(obs, *self.remembered(rollout, g, t))
-            self.play(rollout, g, t, parameters, value)
-            self.remember(g, t, memory)
+        return self.part * (rollout.steps if self.ask.state_size else 1)
 
     def update(self, rollout):
         """Learn from the rollout: advantages, then ``update_epochs`` passes over its rows in shuffled minibatches."""

@@ -13,7 +13,7 @@ from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.playing.rollout import Rollout
 from cupydrive.spec import Group
-from cupydrive.training.algorithms.gather import RowGather
+from cupydrive.training.algorithms.rows import RowGather
 
 
 def transitions(

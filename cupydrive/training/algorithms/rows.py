@@ -1,13 +1,13 @@
-"""Functions of rows: means over those that count, and whether an algorithm can learn from so many.
+"""Rows of a rollout: those of a minibatch, means over those that count, and whether an algorithm can learn from so many.
 
 Letters: T steps, N environments, C agents of a group; B rows.
 """
 
-import math
-
 import torch
 
+from cupydrive.codegen.source import assemble_file, column_words
 from cupydrive.errors import ParameterError
+from cupydrive.executors.interop import make_call
 from cupydrive.playing.policy import make_distribution
 
 
@@ -55,19 +55,43 @@ def check_rows(config, groups, num_envs, network):
         config: Settings of the algorithm; those without ``num_minibatches`` have one.
         groups: ``Group``s that learn together.
         num_envs: N, of all processes; None: not known yet, and only the distribution is looked at.
-        network: The policy's, or what makes it; that it has a memory is known if it says its ``memory_size``.
+        network: The policy's, or what makes it; that it has a memory is known if it says its ``state_size``.
     """
     for g in groups:
         make_distribution(g, config.distribution)
-    size = getattr(network, "memory_size", 0)
+    size = getattr(network, "state_size", 0)
     whole = isinstance(size, int) and size > 0
     pieces = (num_envs or 0) * sum(g.count for g in groups) * (1 if whole else config.num_steps)
     minibatches = getattr(config, "num_minibatches", 1)
     if pieces % minibatches:
-        fitting = [n for n in range(1, min(pieces, 4 * minibatches) + 1) if pieces % n == 0]
-        near = sorted(sorted(fitting, key=lambda n: abs(math.log(n / minibatches)))[:4])
         what = "sequences (environments x agents)" if whole else "rows (steps x environments x agents)"
         raise ParameterError(
-            f"{type(config).__name__}: {pieces:,} {what} do not divide into {minibatches} minibatches; num_minibatches = "
-            f"{', '.join(map(str, near))} would"
+            f"{type(config).__name__}: {pieces:,} {what} do not divide into {minibatches} minibatches; change num_minibatches"
         )
+
+
+class RowGather:
+    """Takes the rows of a minibatch from several tensors in one launch; bool masks in launches of their own.
+
+    Args:
+        executor: Where the tensors are.
+    """
+
+    def __init__(self, executor):
+        self.executor, self._programs = executor, {}
+
+    def __call__(self, columns, index):
+        """Return the rows that ``index`` (M,) int64 names, of each (B, ...) tensor of ``columns``."""
+        masks = {name: column.index_select(0, index) for name, column in columns.items() if column.dtype == torch.bool}
+        columns = {name: column for name, column in columns.items() if name not in masks}
+        words = tuple(column[0].numel() * column.element_size() // 4 for column in columns.values())
+        if words not in self._programs:
+            team = min(self.executor.max_team, 32, 1 << max(0, (max(words) // 4 - 1)).bit_length())
+            unit = assemble_file("train/gather", (("COLUMNS", len(words)),), column_words(words), team)
+            self._programs[words] = self.executor.build(unit)
+        taken = {name: column.new_empty((len(index), *column.shape[1:])) for name, column in columns.items()}
+        pointers = {"index": index, **{f"from.{name}": column for name, column in columns.items()}}
+        pointers |= {f"to.{name}": column for name, column in taken.items()}
+        call = make_call({"rows": len(index)}, pointers)
+        self._programs[words].launch("gather", call, len(index), len(index) * sum(words))
+        return taken | masks

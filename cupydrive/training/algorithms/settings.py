@@ -10,11 +10,12 @@ from pydantic import BeforeValidator
 
 from cupydrive.errors import MemoryLimitError, ParameterError, did_you_mean
 from cupydrive.inputs.arguments import shown
-from cupydrive.inputs.validation import validated
+from cupydrive.inputs.validation import Count, validated
 from cupydrive.training.schedule import Range, Schedule
 
 ARGS = "\n\nArgs:"  # begins the list of settings in a docstring
 COPIES = 4  # of each weight while it learns: itself, its gradient, two moments of Adam
+NEEDED = "a torch.nn.Module, its class, or a function (obs_dim, size) -> module"
 WIDEST, DEEPEST = 65_536, 64  # layer, network: far beyond what fits, so that a slip is not a matter of memory
 
 
@@ -60,6 +61,68 @@ class Settings:
             kind.__name__, kind, {f.name: getattr(self, f.name) for f in fields(self)}
         ).items():
             object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnPolicy(Settings):
+    """Settings that PPO and A2C share, with CleanRL's names.
+
+    It is also the base of an on-policy algorithm of one's own: a subclass with a ``name`` and a method ``learner()``, which
+    returns an ``OnPolicyLearner`` with an ``update`` and a ``_loss`` of its own; ``A2C`` is the shortest example. Advantages
+    come to ``_loss`` as ``norm_adv`` wants them.
+
+    Args:
+        learning_rate: Of Adam.
+        num_steps: T, steps of each environment in one iteration.
+        gamma: Discount.
+        gae_lambda: Of the advantages; 1: returns of up to T steps.
+        ent_coef: Weight of the entropy.
+        vf_coef: Weight of the value loss.
+        max_grad_norm: Gradients are scaled down to this norm.
+        norm_adv: Normalise advantages.
+        normalize_obs: Running mean 0 and deviation 1 of each observation entry.
+        normalize_reward: Divide rewards by the running deviation of the discounted return.
+        hidden: Width of each hidden layer; ``()``: a linear policy.
+        activation: ``tanh``, ``relu``, ``silu`` or ``gelu``.
+        shared_layers: Actor and critic share their hidden layers.
+        distribution: ``auto``, ``categorical``, ``gaussian`` or ``squashed``.
+        policy: A network of one's own instead of the default one: a ``torch.nn.Module``, which is copied, its class, or a
+            function ``(obs_dim, size) -> module``. It is called with observations (B, obs_dim) float32 and returns
+            ``(parameters, value)``, (B, size) and (B,) float32: logits of all heads, or means and then logarithms of
+            deviations. It is tried on a first batch before training.
+        precision: ``float32`` or ``bfloat16``: factors of matrix products; sums and weights are float32. Kernels in float32
+            have a fixed order of sums, so that a run has the same bits on a CPU with any number of threads and on a GPU.
+            Kernels in bfloat16 need a GPU's tensor cores. ``auto``: bfloat16 by kernels on a GPU where those apply,
+            otherwise float32.
+        compile: ``True`` compiles policy and loss with ``torch.compile``, which needs a C compiler; ``"max-autotune"`` also
+            times kernels for each matrix product: a minute of set-up, faster for fewer environments.
+    """
+
+    learning_rate: Positive = 2.5e-4
+    num_steps: Count = 32
+    gamma: Fraction = 0.99
+    gae_lambda: Fraction = 0.95
+    ent_coef: NonNegative = 0.01
+    vf_coef: NonNegative = 0.5
+    max_grad_norm: Positive = 0.5
+    norm_adv: bool = True
+    normalize_obs: bool = False
+    normalize_reward: bool = False
+    hidden: Widths = (64, 64)
+    activation: Activation = "tanh"
+    shared_layers: bool = False
+    distribution: Literal["auto", "categorical", "gaussian", "squashed"] = "auto"
+    policy: object = None
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    compile: bool | Literal["max-autotune"] = False
+
+    name = "on_policy"
+    exchanges = True  # its learners train together with those of other processes
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.policy is not None and not callable(self.policy):
+            raise ParameterError(f"{type(self).__name__}.policy = {shown(self.policy)}; it must be {NEEDED}, or None")
 
 
 def unknown_setting(kind, name):

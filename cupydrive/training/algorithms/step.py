@@ -1,9 +1,32 @@
 """One optimiser step on the device: Adam whose state exists from the start, and the decision to skip a step."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import torch
 from torch import nn
 
-from cupydrive.training.algorithms.looking import looker
+_looker: ContextVar[Callable | None] = ContextVar("looker", default=None)
+
+
+def looker() -> Callable | None:
+    """Return what is called in each gradient step, before the weights change. None outside ``looking``.
+
+    Its arguments are tensors: the loss (), a list of reported losses in the order of the learner's ``reported``, the weights
+    and their gradients, of which some may be views, and whether the step is skipped ().
+    """
+    return _looker.get()
+
+
+@contextmanager
+def looking(look: Callable) -> Iterator[None]:
+    """Call ``look`` with what ``looker`` describes in each gradient step that is taken in this context."""
+    begun = _looker.set(look)
+    try:
+        yield
+    finally:
+        _looker.reset(begun)
 
 
 def adam(parameters, learning_rate):

@@ -16,7 +16,7 @@ from cupydrive.training.algorithms.kernels.arithmetic import TENSOR
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.algorithms.kernels.resident import GROUP_RESIDENT, ResidentGradients, resident_way
 from cupydrive.training.algorithms.kernels.tensor import GROUPS, THREADS, WARP_GROUPS, TensorGradients, Way
-from cupydrive.training.algorithms.looking import looking
+from cupydrive.training.algorithms.step import looking
 
 BY_LAUNCHES = replace(TENSOR, gradients=TensorGradients)
 BY_ONE_BLOCK = replace(TENSOR, gradients=partial(ResidentGradients, way=Way("mma/resident", 64, THREADS)))

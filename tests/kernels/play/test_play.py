@@ -75,7 +75,7 @@ def walls(monkeypatch):
     monkeypatch.setattr(HostExecutor, "allocate", before_a_wall)
 
 
-def made(case, device="cpu", precision="exact"):
+def made(case, device="cpu", precision="float32"):
     """Return the run of a case, before its first step."""
     env, settings, num_envs, params = CASES[case]
     cd.register(FIVE_HEADS, masked.KERNEL)
@@ -83,7 +83,7 @@ def made(case, device="cpu", precision="exact"):
         how = {"policies": {name: replace(of_one, precision=precision) for name, of_one in settings.items()}}
     else:
         how = {"algorithm": replace(settings, precision=precision)}
-    return make_run(env, **how, num_envs=num_envs, seed=3, device=device, learner="kernels", **params)
+    return make_run(env, **how, num_envs=num_envs, seed=3, device=device, backend="kernels", **params)
 
 
 def crew_sizes(run):
@@ -195,7 +195,7 @@ def test_a_crew_is_some_warps_or_one_larger_team():
 
 @pytest.mark.quick(3)
 @pytest.mark.gpu
-@pytest.mark.parametrize("precision", ["exact", "tensor"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_gpu_plays_in_one_launch_with_the_bytes_of_many(case, precision):
     """Crews of one environment, and of as many as share out all of them; of the blocks the last one is not full."""

@@ -25,7 +25,7 @@ NETWORKS = [  # environment, settings, threads and environments of a crew
 
 def playing(env, settings, tensor, **params):
     """Return a batch and the policies that play in it."""
-    run = make_run(env, replace(settings, precision="exact"), num_envs=4, device="cpu", learner="kernels", **params)
+    run = make_run(env, replace(settings, precision="float32"), num_envs=4, device="cpu", backend="kernels", **params)
     return run.batch, [replace(policy, tensor=tensor) for policy in policies_of(run.batch, run.rollout.player_of)]
 
 

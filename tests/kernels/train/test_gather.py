@@ -9,7 +9,7 @@ import cupydrive as cd
 from cupydrive.codegen.layout import Layout
 from cupydrive.errors import DeviceError
 from cupydrive.executors import executor
-from cupydrive.training.algorithms.gather import RowGather
+from cupydrive.training.algorithms.rows import RowGather
 
 pytestmark = pytest.mark.optimised
 

@@ -55,7 +55,7 @@ def test_replayed_transitions_go_from_one_active_step_to_the_next(steps):
 )
 def test_a_reward_that_comes_after_the_turn_is_learnt_from(settings, leaves):
     """In rollouts of 1 and 3 steps many rewards are of an action in an earlier one; the value of the first step becomes 1."""
-    run = cd.train(turns(spaces.Discrete(2), leaves), settings, num_envs=128, steps=8_000, learner="torch", **QUIET)
+    run = cd.train(turns(spaces.Discrete(2), leaves), settings, num_envs=128, steps=8_000, backend="torch", **QUIET)
     assert run.evaluate(200, greedy=False).mean("return")[0] > 0.95
     with torch.no_grad():
         assert run.policies["actor"](torch.zeros(1, 1))[1].item() > 0.6
@@ -70,10 +70,10 @@ def test_ddpg_learns_from_a_reward_that_comes_after_the_turn():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("learner", ["kernels", "torch"])
-def test_a_run_with_held_steps_goes_on_bit_for_bit(learner, tmp_path):
+@pytest.mark.parametrize("backend", ["kernels", "torch"])
+def test_a_run_with_held_steps_goes_on_bit_for_bit(backend, tmp_path):
     """Stopped where steps are held, and resumed from the folder."""
-    settings, how = cd.PPO(num_steps=3, num_minibatches=1), dict(num_envs=8, learner=learner, **QUIET)
+    settings, how = cd.PPO(num_steps=3, num_minibatches=1), dict(num_envs=8, backend=backend, **QUIET)
     whole = cd.train(turns(spaces.Discrete(2)), settings, steps=24 * 7, **how)
     part = cd.train(
         turns(spaces.Discrete(2)), settings, steps=24 * 7, out=tmp_path / "run", callback=lambda *_: True, **how
@@ -90,5 +90,5 @@ def test_a_run_with_held_steps_goes_on_bit_for_bit(learner, tmp_path):
 def test_rewards_are_scaled_by_the_returns_of_active_steps(steps):
     """Returns are 0 or 1, half of each: of deviation 0.5."""
     settings = cd.PPO(num_steps=steps, num_minibatches=1, normalize_reward=True, learning_rate=1e-9)
-    run = cd.train(turns(spaces.Discrete(2)), settings, num_envs=128, steps=128 * 96, learner="torch", **QUIET)
+    run = cd.train(turns(spaces.Discrete(2)), settings, num_envs=128, steps=128 * 96, backend="torch", **QUIET)
     assert run.learners["actor"].reward_scale.item() == pytest.approx(2.0, rel=0.08)

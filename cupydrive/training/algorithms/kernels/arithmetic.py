@@ -40,7 +40,7 @@ class Arithmetic:
 
 
 EXACT = Arithmetic(
-    "exact", gradients.forward_unit, lambda *about: [gradients.gradient_unit(*about)], gradients.Gradients
+    "float32", gradients.forward_unit, lambda *about: [gradients.gradient_unit(*about)], gradients.Gradients
 )
 
 
@@ -57,7 +57,7 @@ def tensor_gradients(executor, layout, distribution, config, sizes, columns, sha
 
 
 TENSOR = Arithmetic(
-    "tensor",
+    "bfloat16",
     tensor.forward_unit,
     tensor_units,
     tensor_gradients,
@@ -65,7 +65,7 @@ TENSOR = Arithmetic(
     pointers=lambda steps: tensor.weight_pointers(steps.weights),
 )
 WIDE = Arithmetic(
-    "tensor",
+    "bfloat16",
     wide.forward_unit,
     wide.gradient_units,
     wide.WideGradients,

@@ -95,7 +95,7 @@ class KernelLearner(OnPolicyLearner):
         if rows > MOST_ROWS:
             raise ParameterError(
                 f"num_envs = {own:,} and num_steps = {self.config.num_steps} give {rows:,} rows to learn from; kernels learn "
-                f"from at most {MOST_ROWS:,}. Take fewer of either, or learner='torch'"
+                f"from at most {MOST_ROWS:,}. Take fewer of either, or backend='torch'"
             )
 
     def prepare(self, rollout):

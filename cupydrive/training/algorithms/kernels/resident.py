@@ -25,7 +25,7 @@ from cupydrive.training.algorithms.kernels.tensor import (
     register_sums,
     tower_bytes,
 )
-from cupydrive.training.algorithms.looking import looker
+from cupydrive.training.algorithms.step import looker
 
 MOST_ROWS = 256  # of a minibatch
 MOST_SUMS = 64  # of gradients, in the registers of one thread, that leave room for two blocks

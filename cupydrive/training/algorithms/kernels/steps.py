@@ -7,7 +7,7 @@ import torch
 from cupydrive.executors.interop import make_call
 from cupydrive.training.algorithms.kernels.gradients import ADDERS_AT_ONCE, PARTS
 from cupydrive.training.algorithms.kernels.tiles import PAD, padded
-from cupydrive.training.algorithms.looking import looker
+from cupydrive.training.algorithms.step import looker
 
 TEAMS_AT_ONCE = 4  # of one processor of a GPU, that take a step
 SKIPPED = 0  # a Verdict of adam.cuh

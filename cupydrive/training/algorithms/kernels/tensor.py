@@ -43,7 +43,7 @@ OLDEST = 80  # architecture whose matrix units take bfloat16
 def why_no_tensor(executor):
     """Return why there are no matrix units that take bfloat16, or None if there are."""
     if executor.name == "cpu":
-        return "a CPU has no matrix units that they use; precision='exact' is for both"
+        return "a CPU has no tensor cores for bfloat16"
     architecture = int(executor.device.compute_capability)
     if architecture < OLDEST:
         return f"this GPU is sm_{architecture}; its matrix units take bfloat16 from sm_{OLDEST} on"
