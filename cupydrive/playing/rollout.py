@@ -63,6 +63,18 @@ class Rollout:
         side_by_side: Whether a GPU may run what players queue at the same time: they share nothing, and take no memory.
     """
 
+    obs: dict[str, torch.Tensor]
+    action_mask: dict[str, torch.Tensor]
+    final_obs: dict[str, torch.Tensor]
+    action: dict[str, torch.Tensor]
+    reward: dict[str, torch.Tensor]
+    active: dict[str, torch.Tensor]
+    left: dict[str, torch.Tensor]
+    episode_return: dict[str, torch.Tensor]
+    terminated: torch.Tensor
+    truncated: torch.Tensor
+    episode_length: torch.Tensor
+
     @ordinary_modes()
     def __init__(self, batch, players, steps, final_obs=None, shard=None):
         self.batch, self.steps, self.shard = batch, steps, shard or Shard(batch.num_envs)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import get_args, get_type_hints
+from typing import TYPE_CHECKING, get_args, get_type_hints
 
 import numpy as np
 import torch
@@ -82,6 +82,11 @@ class Scheduled:
     Attributes:
         schedules: By name, as ``Range.validate`` returns them.
     """
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> torch.Tensor:
+            """Return the number of this name, 0-dimensional."""
 
     def __init__(self, config, device):
         self.schedules = {name: getattr(config, name) for name in schedules(type(config))}

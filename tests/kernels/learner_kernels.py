@@ -14,8 +14,7 @@ from cupydrive.spec import Group
 from cupydrive.training.algorithms import A2C, PPO
 from cupydrive.training.algorithms.kernels.arithmetic import EXACT
 from cupydrive.training.algorithms.kernels.choice import REPORTED
-from cupydrive.training.algorithms.kernels.layout import NetworkLayout, tensors_of
-from cupydrive.training.algorithms.kernels.tiles import padded
+from cupydrive.training.algorithms.kernels.layout import NetworkLayout, padded, tensors_of
 from cupydrive.training.torch_settings import own_random_numbers
 
 ACTIONS = {

@@ -4,11 +4,14 @@ Source: Mnih et al. 2016, "Asynchronous methods for deep reinforcement learning"
 the returns are of up to T steps.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import torch
 
 from cupydrive.inputs.validation import Count
+from cupydrive.playing.rollout import Rollout
 from cupydrive.training.algorithms.on_policy import OnPolicyLearner
 from cupydrive.training.algorithms.rows import weighted_mean
 from cupydrive.training.algorithms.settings import Fraction, OnPolicy, Positive
@@ -25,7 +28,7 @@ class A2C(OnPolicy):
 
     name = "a2c"
 
-    def learner(self):
+    def learner(self) -> A2CLearner:
         """Return the learner of one policy."""
         return A2CLearner(self)
 
@@ -33,7 +36,7 @@ class A2C(OnPolicy):
 class A2CLearner(OnPolicyLearner):
     """One iteration of A2C: ``act`` (``OnPolicyLearner``) for every step of a rollout, then ``update``."""
 
-    def update(self, rollout):
+    def update(self, rollout: Rollout) -> None:
         """Learn from the rollout: advantages (as ``ppo.py`` explains them), then one step on all rows."""
         with torch.no_grad(), rollout.stream():
             for g in self.groups:
@@ -42,7 +45,7 @@ class A2CLearner(OnPolicyLearner):
         self.learn(self.flat(rollout))
         self.finish(rollout)
 
-    def _loss(self, rows):
+    def _loss(self, rows: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return the losses by name; ``loss`` is what is minimised."""
         s, weight = self.scheduled, rows.get("weight")
         parameters, value, _ = self.again(rows)

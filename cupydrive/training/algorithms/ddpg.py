@@ -4,6 +4,8 @@ Source: Lillicrap et al. 2016, "Continuous control with deep reinforcement learn
 Letters: T steps of one iteration, N environments, C agents of a group, D observation entries; B rows of a minibatch.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -11,6 +13,7 @@ import torch
 from annotated_types import Ge, Gt, Le
 
 from cupydrive.inputs.validation import Count
+from cupydrive.playing.rollout import Rollout
 from cupydrive.training.algorithms.off_policy import OffPolicyLearner
 from cupydrive.training.algorithms.replay import transitions
 from cupydrive.training.algorithms.rows import weighted_mean
@@ -58,7 +61,7 @@ class DDPG(Settings):
 
     name = "ddpg"
 
-    def learner(self):
+    def learner(self) -> DDPGLearner:
         """Return the learner of one policy."""
         return DDPGLearner(self)
 
@@ -66,14 +69,14 @@ class DDPG(Settings):
 class DDPGLearner(OffPolicyLearner):
     """One iteration of DDPG: ``act`` for every step of a rollout, then ``update``."""
 
-    def act(self, rollout, t):
+    def act(self, rollout: Rollout, t: int) -> None:
         """Write the actions of row t: the actor's with exploration noise, or uniform ones before learning starts."""
         for g in self.groups:
             obs = rollout.obs[g.name][t].view(-1, g.obs_dim)
             action, _ = self.policy(self.normalized(obs))
             self.explore(rollout, g, t, action)
 
-    def update(self, rollout):
+    def update(self, rollout: Rollout) -> None:
         """Learn from what was seen so far: store the rollout, then take ``updates`` gradient steps."""
         config = self.config
         # A transition of one agent: obs[t], action[t] in [-1, 1], reward[t], next_obs (the last one of the episode where it was
@@ -88,7 +91,7 @@ class DDPGLearner(OffPolicyLearner):
             self.learn(rows)
         self.finish(rollout, waiting)
 
-    def learn(self, rows):
+    def learn(self, rows: dict[str, torch.Tensor]) -> None:
         """Take one step of the critic and one of the actor, and bring the targets a little nearer."""
         loss, value = self.critic_loss(rows)
         self.step(self.critic_optimizer, loss, [loss, value], self.metric_sums[:3])
@@ -97,7 +100,7 @@ class DDPGLearner(OffPolicyLearner):
         self.step(self.actor_optimizer, loss, [loss], self.metric_sums[3:])
         self.follow(self.scheduled.tau * (1.0 - self.critic_skip))
 
-    def critic_loss(self, rows):
+    def critic_loss(self, rows: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the mean squared error to the targets, and the mean value."""
         with torch.no_grad():
             next_obs = self.normalized(rows["next_obs"])
@@ -106,13 +109,13 @@ class DDPGLearner(OffPolicyLearner):
         value = self.critic(self.normalized(rows["obs"]), rows["action"])
         return weighted_mean((value - target) ** 2, rows["weight"]), weighted_mean(value, rows["weight"])
 
-    def actor_loss(self, rows):
+    def actor_loss(self, rows: dict[str, torch.Tensor]) -> torch.Tensor:
         """Return minus the critic's mean value of the actor's own actions."""
         obs = self.normalized(rows["obs"])
         value = self.critic(obs, self.policy(obs)[0])
         return -weighted_mean(value, rows["weight"])
 
     @torch.no_grad()
-    def follow(self, share):
+    def follow(self, share: torch.Tensor) -> None:
         """Let the target networks take over ``share`` of the weights, a 0-dimensional tensor; 0 after a skipped step."""
         self.target_weights.lerp_(self.weights, share)

@@ -140,7 +140,7 @@ class Trial:
         network: Module of the user's own.
     """
 
-    def __init__(self, where: str, network: nn.Module):
+    def __init__(self, where: str, network: nn.Module) -> None:
         self.where, self.network = where, network
         self.tensors = [*network.parameters(), *network.buffers()]
         self.kept = [tensor.detach().clone() for tensor in self.tensors]
@@ -153,16 +153,16 @@ class Trial:
                 if spread and tensor.requires_grad:
                     tensor.add_(drawn(tensor.shape, tensor.device).sub_(0.5), alpha=2 * spread)
 
-    def ask(self, *given: torch.Tensor | None) -> Any:
+    def ask(self, obs: torch.Tensor, *state: torch.Tensor | None) -> Any:
         """Return what the network returns; raise ``ParameterError`` if it fails."""
         try:
-            return self.network(*given)
+            return self.network(obs, *state)
         except torch.OutOfMemoryError:
             raise
         except MISFITS as error:
             raise ParameterError(
-                f"{self.where} failed on observations of shape {tuple(given[0].shape)} and dtype float32: {error_line(error)}. "
-                f"It is called with (B, {given[0].shape[1]}), any number of rows B, and computes each row by itself"
+                f"{self.where} failed on observations of shape {tuple(obs.shape)} and dtype float32: {error_line(error)}. "
+                f"It is called with (B, {obs.shape[1]}), any number of rows B, and computes each row by itself"
             ) from error
 
     def compare(self, rows: torch.Tensor, state_size: int) -> None:
@@ -186,7 +186,7 @@ class Trial:
     ) -> None:
         """Do so for agents with (L, b, D) observations, hidden states (b, M), and (L, b) bools or None."""
 
-        def outputs(*asked):  # of the last rows
+        def outputs(*asked: torch.Tensor) -> list[torch.Tensor]:  # of the last rows
             self.put_back(spread)
             for which in asked:
                 state = (memory[which], None if start is None else start[:, which].flatten()) if memory.numel() else ()
@@ -195,8 +195,8 @@ class Trial:
 
         every = torch.arange(len(memory), device=rows.device)
         whole, shuffled = outputs(every), every[drawn(every.shape, rows.device).argsort()]
-        fewer = [every[: len(every) * k // TRIED] for k in (60, 37, 63, 56)]
-        fewer = {f"among {len(which)} rows": (which,) for which in (*fewer, every[-1:], every.repeat(4))}
+        parts = [every[: len(every) * k // TRIED] for k in (60, 37, 63, 56)]
+        fewer = {f"among {len(which)} rows": (which,) for which in (*parts, every[-1:], every.repeat(4))}
         cases = {"when it is called again": (every,), "in another order of rows": (shuffled,), **fewer}
         for when, asked in (cases | {"after other rows": (every[-2:], every)}).items():
             which, wanted = asked[-1], outputs(every, every) if len(asked) > 1 else whole

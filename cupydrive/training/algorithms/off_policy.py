@@ -5,6 +5,12 @@ The algorithm itself reads top to bottom in ``ddpg.py``.
 Letters: N environments, C agents of a group, D observation entries, H action numbers; B rows.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 import torch
 from torch import nn
 
@@ -15,6 +21,8 @@ from cupydrive.playing.inference import DeterministicPolicy
 from cupydrive.playing.players import DeterministicPlayer
 from cupydrive.playing.policy import mlp
 from cupydrive.playing.rollout import Rollout
+from cupydrive.protocols import Player
+from cupydrive.spec import Group
 from cupydrive.training.algorithms.kernels.statistics import Statistics
 from cupydrive.training.algorithms.replay import ReplayBuffer, buffer_slots
 from cupydrive.training.algorithms.scheduled_learner import ScheduledLearner
@@ -26,7 +34,7 @@ from cupydrive.training.schedule import Scheduled
 ALIGNED = 64  # numbers: 256 bytes, as allocations are aligned
 
 
-def require_box(algorithm, group):
+def require_box(algorithm: str, group: Group) -> None:
     """Raise ``ParameterError`` if the actions of a ``Group`` are no Box, which an algorithm of this name needs."""
     if not group.continuous:
         raise ParameterError(
@@ -37,11 +45,13 @@ def require_box(algorithm, group):
 class Actor(nn.Module):
     """Observations (B, D) to actions (B, H) in [-1, 1]."""
 
-    def __init__(self, obs_dim, heads, hidden, activation, generator=None):
+    def __init__(
+        self, obs_dim: int, heads: int, hidden: Sequence[int], activation: str, generator: torch.Generator | None = None
+    ) -> None:
         super().__init__()
         self.body = mlp((obs_dim, *hidden, heads), activation, 0.01, generator=generator)
 
-    def forward(self, obs):
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
         """Return ``(actions, None)``: a policy's call, without a value."""
         return torch.tanh(self.body(obs)), None
 
@@ -49,11 +59,13 @@ class Actor(nn.Module):
 class Critic(nn.Module):
     """Observations (B, D) and actions (B, H) in [-1, 1] to values (B,)."""
 
-    def __init__(self, obs_dim, heads, hidden, activation, generator=None):
+    def __init__(
+        self, obs_dim: int, heads: int, hidden: Sequence[int], activation: str, generator: torch.Generator | None = None
+    ) -> None:
         super().__init__()
         self.body = mlp((obs_dim + heads, *hidden, 1), activation, 1.0, generator=generator)
 
-    def forward(self, obs, action):
+    def forward(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Return the value of each row."""
         return self.body(torch.cat([obs, action], dim=1))[:, 0]
 
@@ -87,13 +99,17 @@ class OffPolicyLearner(ScheduledLearner):
         config: ``DDPG``.
     """
 
-    def __init__(self, config):
+    replay: ReplayBuffer
+
+    def __init__(self, config: Any) -> None:
         self.config = config
-        self.groups, self.calls, self.noise, self.replay = [], {}, {}, None
+        self.groups = []
+        self.calls: dict[str, np.ndarray] = {}
+        self.noise: dict[str, torch.Tensor] = {}
 
     # ---- whether it can learn ----
 
-    def check(self, groups, num_envs):
+    def check(self, groups: Sequence[Group], num_envs: int | None) -> None:
         """Raise ``ParameterError`` unless actions are a Box, and the replay buffer holds an iteration."""
         for g in groups:
             require_box(type(self.config).__name__, g)
@@ -101,7 +117,7 @@ class OffPolicyLearner(ScheduledLearner):
             agents = num_envs * sum(g.count for g in groups)
             buffer_slots(self.config.buffer_size, agents, self.config.num_steps)
 
-    def never_learns(self, steps):
+    def never_learns(self, steps: int) -> str | None:
         """Return why it has not begun to learn after so many env-steps, as a sentence with the fix; None: it has.
 
         Args:
@@ -126,7 +142,7 @@ class OffPolicyLearner(ScheduledLearner):
 
     # ---- what it holds ----
 
-    def make(self, group, rollout):
+    def make(self, group: Group, rollout: Rollout) -> None:
         """Make the networks and everything that learning keeps besides transitions; torch's generator decides the weights."""
         config, device, batch = self.config, rollout.device, rollout.batch
         shape = (group.obs_dim, group.heads, config.hidden, config.activation, rollout.generator)
@@ -156,7 +172,7 @@ class OffPolicyLearner(ScheduledLearner):
         constants = (("HEADS", group.heads), ("SQUASHED", 0))
         self.noisy = batch.executor.build(assemble_file("train/gaussian", constants, box_bounds(group.action_space)))
 
-    def begin(self, rollout, group):
+    def begin(self, rollout: Rollout, group: Group) -> None:
         """Prepare to play ``group``: take the memory of its noise; the first group decides the networks."""
         require_box(type(self.config).__name__, group)
         if not self.groups:
@@ -183,7 +199,7 @@ class OffPolicyLearner(ScheduledLearner):
         self.noise[group.name], self.calls[group.name] = noise, make_call(ints, pointers)
         self.calls[group.name]["clock"] = batch.executor.pointer(batch.clock)
 
-    def prepare(self, rollout):
+    def prepare(self, rollout: Rollout) -> None:
         """Take the memory of the replay buffer, once all groups have begun; its errors are those of ``ReplayBuffer``."""
         self.replay = ReplayBuffer(rollout, self.groups, self.config.buffer_size)
         self.copies = rollout.batch.num_envs
@@ -199,24 +215,26 @@ class OffPolicyLearner(ScheduledLearner):
         self.weights = in_one_tensor(self.policy, self.critic, whole=self.weights)
         self.target_weights = in_one_tensor(self.target_policy, self.target_critic, whole=self.target_weights)
 
-    def rows_at_once(self, rollout):
+    def rows_at_once(self, rollout: Rollout) -> int:
         """Return the rows of a minibatch."""
         return self.config.batch_size
 
     # ---- acting and learning ----
 
-    def explore(self, rollout, g, t, action):
+    def explore(self, rollout: Rollout, g: Group, t: int, action: torch.Tensor) -> None:
         """Write the actions of row t: those of the actor, (N * C, H) in [-1, 1], with noise; uniform ones before it learns."""
         call, rows = self.calls[g.name], rollout.batch.num_envs * g.count
         call["mean"], call["action"] = action.data_ptr(), rollout.action[g.name][t].data_ptr()
         self.noisy.launch("explore", call, rows, rows * g.heads)
 
-    def step(self, optimizer, loss, reported, sums):
+    def step(
+        self, optimizer: torch.optim.Adam, loss: torch.Tensor, reported: list[torch.Tensor | None], sums: torch.Tensor
+    ) -> None:
         """Descend the gradient of ``loss``, unless a number is not finite or the optimizer's switch says to skip it."""
         take_step(optimizer, loss, reported, settle, self.scheduled.max_grad_norm, self.bad, sums)
 
     @torch.no_grad()
-    def finish(self, rollout, waiting):
+    def finish(self, rollout: Rollout, waiting: torch.Tensor) -> None:
         """Take in the observations, now that the iteration has learnt with the old mean and deviation, and count it.
 
         Args:
@@ -228,22 +246,22 @@ class OffPolicyLearner(ScheduledLearner):
         self.iteration += 1
 
     @staticmethod
-    def losses(sums):
+    def losses(sums: Sequence[float]) -> dict[str, float]:
         """Return mean losses by name from ``metric_sums`` as a list."""
         found = dict(zip(("qf_loss", "qf_values"), (x / sums[2] for x in sums[:2] if sums[2]), strict=False))
         return found | ({"actor_loss": sums[3] / sums[4]} if sums[4] else {})
 
     # ---- keeping ----
 
-    def acting(self, greedy):
+    def acting(self, greedy: bool) -> Player:
         """Return a player that acts as the policy does now, without learning and without noise."""
         return DeterministicPlayer(self.policy, self.obs_rms)
 
-    def module(self, rollout, group):
+    def module(self, rollout: Rollout, group: Group) -> nn.Module:
         """Return what the policy does now in ``group`` as a module from raw observations to actions, of the same tensors."""
         return DeterministicPolicy(self.policy, group, self.obs_rms)
 
-    def tensors(self):
+    def tensors(self) -> dict[str, torch.Tensor]:
         """Return all tensors that the future depends on, by name: what a checkpoint holds, the replay buffer included."""
         kept = {"iteration": self.iteration, "metric_sums": self.metric_sums, "started": self.started}
         for name in ("policy", "critic", "target_policy", "target_critic"):
@@ -253,4 +271,5 @@ class OffPolicyLearner(ScheduledLearner):
         if self.obs_rms is not None:  # checkpoints call it moments
             kept |= {f"obs_moments.{key}": value for key, value in self.obs_rms.tensors().items()}
         kept |= {f"noise.{name}": noise for name, noise in self.noise.items()}
-        return kept | (self.replay.tensors() if self.replay is not None else {})
+        replay = getattr(self, "replay", None)  # none before ``prepare``
+        return kept | (replay.tensors() if replay is not None else {})

@@ -6,20 +6,28 @@ Letters: T steps, N environments, C agents of a group, D observation entries, H 
 B = T * N * (agents of all groups that share the policy).
 """
 
-from contextlib import nullcontext
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
+from torch import nn
 
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import as_torch, make_call
+from cupydrive.executors.ranks import Ranks
 from cupydrive.playing.players import PolicyPlayer
-from cupydrive.playing.policy import Sampler, first_state, make_distribution, with_state
+from cupydrive.playing.policy import Categorical, Gaussian, Sampler, first_state, make_distribution, with_state
 from cupydrive.playing.rollout import Rollout
+from cupydrive.protocols import Player
 from cupydrive.spec import Group
 from cupydrive.training.algorithms.kernels.statistics import Statistics
 from cupydrive.training.algorithms.networks import make_network, require_default_memory
 from cupydrive.training.algorithms.rows import RowGather, check_rows, normalized_advantage, share_of_rows
 from cupydrive.training.algorithms.scheduled_learner import ScheduledLearner
+from cupydrive.training.algorithms.settings import OnPolicy
 from cupydrive.training.algorithms.step import adam, adam_tensors, compiled, settle, take_step
 from cupydrive.training.normalize import RunningMeanStd
 from cupydrive.training.schedule import Scheduled
@@ -38,19 +46,23 @@ class OnPolicyLearner(ScheduledLearner):
         config: ``PPO`` or ``A2C``.
     """
 
-    reported = ("policy_loss", "value_loss", "entropy", "grad_norm")
+    reported: tuple[str, ...] = ("policy_loss", "value_loss", "entropy", "grad_norm")
+    ranks: Ranks
+    distribution: Categorical | Gaussian
 
-    def __init__(self, config):
+    def __init__(self, config: OnPolicy) -> None:
         self.config = config
-        self.groups, self.samplers, self.stored, self.ranks = [], {}, {}, None
+        self.groups = []
+        self.samplers: dict[str, Sampler] = {}
+        self.stored: dict[str, dict[str, Any]] = {}
 
-    def check(self, groups, num_envs):
+    def check(self, groups: Sequence[Group], num_envs: int | None) -> None:
         """Raise ``ParameterError`` unless the distribution fits the actions, and the rows divide into minibatches."""
         check_rows(self.config, groups, num_envs, self.config.policy)
 
     # ---- what it holds ----
 
-    def make(self, group, rollout):
+    def make(self, group: Group, rollout: Rollout) -> None:
         """Make the networks and everything that learning keeps besides rows; torch's generator decides the weights."""
         config, device, self.ranks = self.config, rollout.device, rollout.shard.ranks
         self.distribution = make_distribution(group, config.distribution)
@@ -64,16 +76,17 @@ class OnPolicyLearner(ScheduledLearner):
         needs = config.normalize_obs or config.normalize_reward
         self.statistics = Statistics(rollout.batch.executor, rollout.shard) if needs else None
         self.reward_scale = torch.ones((), dtype=torch.float32, device=device)
-        self.discounted, self.held = {}, {}
+        self.discounted: dict[str, torch.Tensor] = {}
+        self.held: dict[str, dict[str, torch.Tensor]] = {}
         self.metric_sums = torch.zeros(len(self.reported) + 1, dtype=torch.float32, device=device)  # last: how many
         self.advantages = rollout.batch.executor.build(assemble_file("train/advantages"))
         self.make_optimizer(group, rollout)
 
-    def network(self, group, rollout):
+    def network(self, group: Group, rollout: Rollout) -> nn.Module:
         """Return the network with its initial weights."""
         return make_network(self.config, group, self.distribution.size, rollout)
 
-    def make_optimizer(self, group, rollout):
+    def make_optimizer(self, group: Group, rollout: Rollout) -> None:
         """Make what forward passes, minibatches and optimiser steps need."""
         executor, how = rollout.batch.executor, self.config.compile
         self.optimizer, self.skip_update = adam(self.policy.parameters(), self.scheduled.learning_rate)
@@ -81,11 +94,11 @@ class OnPolicyLearner(ScheduledLearner):
         self.gather = RowGather(executor)
         self.forward, self.loss, self.settle = (compiled(f, how) for f in (self._forward, self._loss, settle))
 
-    def optimizer_tensors(self):
+    def optimizer_tensors(self) -> dict[str, torch.Tensor]:
         """Return the state of the optimiser by name: the tensors themselves."""
         return adam_tensors(self.optimizer)
 
-    def begin(self, rollout, group):
+    def begin(self, rollout: Rollout, group: Group) -> None:
         """Prepare to play ``group``: take the memory of its rows; the first group decides the network."""
         n, steps, device = rollout.batch.num_envs, rollout.steps, rollout.device
         kind = {"dtype": torch.float32, "device": device}
@@ -116,7 +129,7 @@ class OnPolicyLearner(ScheduledLearner):
         raw = self.stored[g.name]["raw"]
         return rollout.action[g.name] if raw is None else raw
 
-    def held_steps(self, rollout: Rollout, g: Group) -> dict[str, torch.Tensor | None]:
+    def held_steps(self, rollout: Rollout, g: Group) -> dict[str, torch.Tensor]:
         """Return memory for one held step of each agent, by the names of ``kernels/train/advantages.cu``, all zero."""
         row, mask = self.stored[g.name]["log_prob"][0], rollout.action_mask.get(g.name)
         like = [row.to(torch.uint8), row, row, row, rollout.obs[g.name][0], self.taken(rollout, g)[0]]
@@ -125,7 +138,7 @@ class OnPolicyLearner(ScheduledLearner):
         like = like[:1] if self.ask.state_size else like
         return {name: torch.zeros_like(tensor) for name, tensor in zip(HELD, like, strict=False)}
 
-    def prepare(self, rollout):
+    def prepare(self, rollout: Rollout) -> None:
         """Check, once all groups have begun, that the rollout's rows can be learnt from.
 
         Raises:
@@ -138,29 +151,31 @@ class OnPolicyLearner(ScheduledLearner):
             rows = self.rows_at_once(rollout)
             require_default_memory(self.config, self.groups[0], self.distribution.size, rollout.batch, rows)
 
-    def rows(self, rollout):
+    def rows(self, rollout: Rollout) -> int:
         """Return B."""
         return rollout.steps * rollout.batch.num_envs * sum(g.count for g in self.groups)
 
-    def rows_at_once(self, rollout):
+    def rows_at_once(self, rollout: Rollout) -> int:
         """Return the rows of its largest forward pass in training."""
         return self.rows(rollout)
 
     # ---- asking the policy ----
 
-    def autocast(self):
+    def autocast(self) -> AbstractContextManager:
         """Return the context of matrix products in the configured precision."""
         if self.config.precision != "bfloat16":
             return nullcontext()
         return torch.autocast(self.skip_update.device.type, torch.bfloat16)
 
-    def _forward(self, obs, memory=None, start=None):
+    def _forward(
+        self, obs: torch.Tensor, memory: torch.Tensor | None = None, start: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Return ``(parameters, value, memory)``, float32, of raw observations (B, D); the contract is ``with_state``'s."""
         with self.autocast():
             parameters, value, memory = self.ask(self.normalized(obs), memory, start)
         return parameters.float(), value.float(), memory
 
-    def remembered(self, rollout, g, t):
+    def remembered(self, rollout: Rollout, g: Group, t: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         """Return the memory (N * C, M) with which row t is seen, and where it is forgotten first; None without memory."""
         memory = self.stored[g.name]["memory"]
         if memory is None:
@@ -169,7 +184,7 @@ class OnPolicyLearner(ScheduledLearner):
             return memory[0], torch.zeros(len(memory[0]), dtype=torch.bool, device=rollout.device)
         return memory[t], rollout.starts(t)[:, None].expand(-1, g.count).reshape(-1)
 
-    def act(self, rollout, t):
+    def act(self, rollout: Rollout, t: int) -> None:
         """Collect: actions, their log-probabilities and the values of row t, by the policy as it is."""
         for g in self.groups:
             stored, obs = self.stored[g.name], rollout.obs[g.name][t].view(-1, g.obs_dim)
@@ -182,7 +197,7 @@ class OnPolicyLearner(ScheduledLearner):
 
     # ---- rows of a rollout ----
 
-    def estimate(self, rollout, g):
+    def estimate(self, rollout: Rollout, g: Group) -> None:
         """Fill the advantages and returns of one group: ``kernels/train/advantages.cu``, a thread for each agent."""
         stored, batch, name = self.stored[g.name], rollout.batch, g.name
         n, steps, slots = batch.num_envs, rollout.steps, len(stored["final_value"])
@@ -191,8 +206,7 @@ class OnPolicyLearner(ScheduledLearner):
             call = make_call({"num_envs": n, "steps": steps, "slots": slots}, pointers)
             self.advantages.launch("truncations", call, n, n * steps)
         self.last_values(rollout, g)
-        if self.return_rms is not None:
-            self.scale_rewards(rollout, g)
+        self.scale_rewards(rollout, g)
         pointers = {
             "gamma": self.scheduled.gamma,
             "gae_lambda": self.scheduled.gae_lambda,
@@ -217,7 +231,7 @@ class OnPolicyLearner(ScheduledLearner):
         kernel = "advantages_with_pauses" if name in rollout.active else "advantages"
         self.advantages.launch(kernel, make_call(ints, pointers), n * g.count, n * g.count * steps)
 
-    def last_values(self, rollout, g):
+    def last_values(self, rollout: Rollout, g: Group) -> None:
         """Fill the values after the last step, and those of the observations in which episodes were truncated."""
         stored, n, steps = self.stored[g.name], rollout.batch.num_envs, rollout.steps
         obs = rollout.obs[g.name][-1].view(-1, g.obs_dim)
@@ -232,22 +246,25 @@ class OnPolicyLearner(ScheduledLearner):
             value = self.forward(final_obs.view(-1, g.obs_dim), memory)[1]
             stored["final_value"].copy_(value.view(slots, n, g.count))
 
-    def scale_rewards(self, rollout, g):
+    def scale_rewards(self, rollout: Rollout, g: Group) -> None:
         """Follow the discounted return of each agent and set the scale to one over its running deviation."""
+        if self.return_rms is None or self.statistics is None:
+            return
         held = self.held.get(g.name, {}).get("held")  # of the rollout before: they are written after this
-        about = rollout, g.name, self.discounted[g.name], self.scheduled.gamma, held
-        self.statistics.update(self.return_rms, *self.statistics.returns(*about))
+        found = self.statistics.returns(rollout, g.name, self.discounted[g.name], self.scheduled.gamma, held)
+        self.statistics.update(self.return_rms, *found)
         self.statistics.scale(self.return_rms, None, self.reward_scale)
 
-    def flat(self, rollout):
+    def flat(self, rollout: Rollout) -> dict[str, torch.Tensor]:
         """Return what is learnt from, the groups one after the other: tensors of B rows by name.
 
         The rows of a policy with memory are time first over all agents of all groups: row t * S + s is step t of agent s.
         """
-        parts, leaving = {}, any(g.name in rollout.active for g in self.groups)
+        parts: dict[str, list[torch.Tensor]] = {}
+        leaving = any(g.name in rollout.active for g in self.groups)
         for g in self.groups:
             stored, name = self.stored[g.name], g.name
-            weight = stored.get("weight", torch.ones_like(stored["log_prob"]) if leaving else None)
+            weight = stored["weight"] if "weight" in stored else torch.ones_like(stored["log_prob"])
             columns = {
                 "obs": rollout.obs[name][:-1].view(-1, g.obs_dim),
                 "action": self.taken(rollout, g).view(-1, g.heads),
@@ -268,11 +285,11 @@ class OnPolicyLearner(ScheduledLearner):
             return {key: torch.cat(columns, 1).flatten(0, 1) for key, columns in parts.items()}
         return {key: columns[0] if len(columns) == 1 else torch.cat(columns) for key, columns in parts.items()}
 
-    def sequences(self, rollout):
+    def sequences(self, rollout: Rollout) -> int:
         """Return how many pieces the rows fall into that minibatches may shuffle: rows, or agents if there is a memory."""
         return self.rows(rollout) // (rollout.steps if self.ask.state_size else 1)
 
-    def permutation(self, rollout, draw):
+    def permutation(self, rollout: Rollout, draw: int) -> torch.Tensor:
         """Return a random permutation of all sequences: the ``draw``-th of this iteration."""
         size = self.sequences(rollout)
         index = torch.empty(size, dtype=torch.int64, device=rollout.device)
@@ -282,7 +299,9 @@ class OnPolicyLearner(ScheduledLearner):
             self.shuffle.launch("shuffle", call, size, size)
         return index
 
-    def minibatch(self, rollout, rows, chosen):
+    def minibatch(
+        self, rollout: Rollout, rows: dict[str, torch.Tensor], chosen: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
         """Return the rows of the sequences ``chosen``, an index (b,): tensors of b rows, or of T * b, time first."""
         if self.ask.state_size:
             first = self.sequences(rollout) * torch.arange(rollout.steps, device=rollout.device)
@@ -292,14 +311,22 @@ class OnPolicyLearner(ScheduledLearner):
 
     # ---- one optimiser step ----
 
-    def again(self, rows):
+    def update(self, rollout: Rollout) -> None:
+        """Learn from the rollout."""
+        raise NotImplementedError
+
+    def _loss(self, rows: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return the losses of rows by name; ``loss`` is what is minimised."""
+        raise NotImplementedError
+
+    def again(self, rows: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Return the parameters and values (b,) that the policy gives for rows now, and the memory that they leave."""
         if "memory" not in rows:
             return self._forward(rows["obs"])
         agents = rows["start"].numel() // self.config.num_steps
         return self._forward(rows["obs"], rows["memory"][:agents], rows["start"])
 
-    def learn(self, rows):
+    def learn(self, rows: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Take a step along the gradient of the loss of a minibatch; return by name what is reported of it.
 
         Advantages are normalised first, if that is wanted. No step happens if a number is not finite or
@@ -317,36 +344,39 @@ class OnPolicyLearner(ScheduledLearner):
             zip(self.reported, take_step(self.optimizer, losses["loss"], reported, self.settle, *about), strict=True)
         )
 
-    def finish(self, rollout):
+    def finish(self, rollout: Rollout) -> None:
         """Take in the observations, now that the iteration has learnt with the old mean and deviation, and count it."""
         with torch.no_grad():
             self.update_obs_statistics(rollout)
             for g in self.groups:
                 memory = self.stored[g.name]["memory"]
                 if memory is not None:  # forgotten now: a checkpoint does not hold where episodes have just ended
-                    last, start = self.remembered(rollout, g, rollout.steps)
-                    memory[0].copy_(last.masked_fill(start[:, None], 0.0))
+                    memory[0].copy_(
+                        memory[-1].masked_fill(
+                            rollout.starts(rollout.steps)[:, None].expand(-1, g.count).reshape(-1, 1), 0.0
+                        )
+                    )
             self.count()
 
-    def count(self):
+    def count(self) -> None:
         """Count the iteration."""
         self.iteration += 1
 
-    def losses(self, sums):
+    def losses(self, sums: Sequence[float]) -> dict[str, float]:
         """Return mean losses by name from ``metric_sums`` as a list."""
         return {name: x / sums[-1] for name, x in zip(self.reported, sums, strict=False)} if sums[-1] else {}
 
     # ---- keeping ----
 
-    def acting(self, greedy):
+    def acting(self, greedy: bool) -> Player:
         """Return a player that acts as the policy does now, without learning."""
         return PolicyPlayer(self.policy, self.distribution, greedy, self.obs_rms)
 
-    def module(self, rollout, group):
+    def module(self, rollout: Rollout, group: Group) -> nn.Module:
         """Return what the policy does now in ``group`` as a module from raw observations to actions, of the same tensors."""
         return self.distribution.module(self.policy, group, self.obs_rms)
 
-    def tensors(self):
+    def tensors(self) -> dict[str, torch.Tensor]:
         """Return all tensors that the future depends on, by name: what a checkpoint holds."""
         kept = {f"policy.{key}": value for key, value in self.policy.state_dict(keep_vars=True).items()}
         kept |= {f"optimizer.{key}": value for key, value in self.optimizer_tensors().items()}

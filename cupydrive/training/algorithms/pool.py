@@ -7,13 +7,17 @@ from earlier versions.
 Letters: T steps, N environments, P of them those in which snapshots may play, C agents of a group; S slots for snapshots.
 """
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
 import torch
 from annotated_types import Ge, Le, Lt
+from torch import nn
 
 from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import CupydriveError, ParameterError
@@ -21,8 +25,10 @@ from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.validation import Count, validated
 from cupydrive.playing.rollout import Rollout
-from cupydrive.protocols import LearnerSettings, PolicySettings
+from cupydrive.protocols import Learner, LearnerSettings, Player, PolicySettings
+from cupydrive.spec import Group
 from cupydrive.training.algorithms.a2c import A2C
+from cupydrive.training.algorithms.on_policy import OnPolicyLearner
 from cupydrive.training.algorithms.past import MOMENTS, POLICY, make_past
 from cupydrive.training.algorithms.ppo import PPO
 
@@ -69,17 +75,17 @@ class Pool:
     precision = property(lambda self: self.settings.precision, doc="Of the policy's matrix products.")
     policy = property(lambda self: self.settings.policy, doc="A network of one's own, or None.")
 
-    def learner(self):
+    def learner(self) -> Learner:
         """Return the learner of the policy, by torch."""
         return PooledLearner(self, self.settings.learner())
 
 
-def unpooled(settings):
+def unpooled(settings: object) -> object:
     """Return the settings of the policy itself: those in a ``Pool``, or ``settings``."""
     return settings.settings if isinstance(settings, Pool) else settings
 
 
-def with_settings(settings, new):
+def with_settings(settings: Any, new: dict[str, object]) -> Any:
     """Return settings of one policy with those of ``new`` that it has, a ``Pool``'s and of what it is of."""
     if not isinstance(settings, LearnerSettings):
         return settings
@@ -92,7 +98,7 @@ def with_settings(settings, new):
         raise error.with_traceback(None) from None
 
 
-def environments(shares, k, num_envs):
+def environments(shares: Sequence[float], k: int, num_envs: int) -> range:
     """Return the range of environments in which snapshots of the k-th pool may play."""
     before = sum(shares[:k])
     return range(round(before * num_envs), round((before + shares[k]) * num_envs))
@@ -118,7 +124,9 @@ def check_pools(policies: Mapping[str, PolicySettings], groups: Sequence[str], n
     if sum(shares) > 1.0 + 1e-9:
         listed = " and ".join(f"{share:g} of {name!r}" for share, name in zip(shares, names, strict=True))
         raise ParameterError(f"shares of pools: got {listed}, {sum(shares):g} together, expected at most 1")
-    for k, name in enumerate(names if num_envs is not None else []):
+    if num_envs is None:
+        return
+    for k, name in enumerate(names):
         count = len(environments(shares, k, num_envs))
         if shares[k] > 0 and not 0 < count < num_envs:
             raise ParameterError(
@@ -145,22 +153,24 @@ class PooledLearner:
         bank: (S, ...) by name: what decides how the policy acts, of each snapshot.
     """
 
-    def __init__(self, pool, inner):
+    def __init__(self, pool: Pool, inner: OnPolicyLearner) -> None:
         self.pool, self.inner, self.slots = pool, inner, pool.size + 1
-        self.rollout = self.envs = None
+
+    rollout: Rollout  # as the learner inside sees it
+    envs: range
 
     policy = property(lambda self: self.inner.policy)
     metric_sums = property(lambda self: self.inner.metric_sums)
     bad = property(lambda self: self.inner.bad)
     learning_rate = property(lambda self: self.inner.learning_rate)
 
-    def check(self, groups, num_envs):
+    def check(self, groups: Sequence[Group], num_envs: int | None) -> None:
         """Raise ``ParameterError`` if the learner inside could not learn."""
         self.inner.check(groups, num_envs)
 
-    def begin(self, rollout, group):
+    def begin(self, rollout: Rollout, group: Group) -> None:
         """Prepare to play ``group``: make the rollout that the learner inside sees."""
-        if self.rollout is None:
+        if not self.inner.groups:
             self.rollout = copy.copy(rollout)
             players = rollout.player_of
             self.rollout.player_of = {
@@ -175,7 +185,7 @@ class PooledLearner:
         self.rollout.active[group.name] = torch.ones_like(reward, dtype=torch.bool)
         self.inner.begin(self.rollout, group)
 
-    def prepare(self, rollout):
+    def prepare(self, rollout: Rollout) -> None:
         """Take the memory of snapshots, and describe what is launched."""
         self.inner.prepare(self.rollout)
         device, executor = rollout.device, rollout.batch.executor
@@ -205,7 +215,7 @@ class PooledLearner:
             name: tensor.detach() for name, tensor in self.inner.tensors().items() if name.startswith((POLICY, MOMENTS))
         }
 
-    def draw_call(self, rollout, t):
+    def draw_call(self, rollout: Rollout, t: int) -> np.ndarray:
         """Return ``struct Draw``, of who plays row t."""
         batch, first = rollout.batch, self.envs.start
         names = [g.name for g in batch.groups]
@@ -218,7 +228,7 @@ class PooledLearner:
         call["clock"] = batch.executor.pointer(batch.clock[first:])
         return call
 
-    def choice_call(self, rollout, g, t):
+    def choice_call(self, rollout: Rollout, g: Group, t: int) -> np.ndarray:
         """Return ``struct Choice``, of the actions of one group in row t."""
         ints = {"num_envs": len(self.envs), "first": self.envs.start, "slots": self.slots}
         ints |= {"words": g.count * g.heads, "size": rollout.batch.num_envs * g.count * g.heads}
@@ -228,7 +238,7 @@ class PooledLearner:
 
     # ---- one iteration ----
 
-    def act(self, rollout, t):
+    def act(self, rollout: Rollout, t: int) -> None:
         """Collect: actions of the policy as it is, and those of snapshots where they play."""
         self.inner.act(self.rollout, t)
         if self.past is not None:
@@ -238,11 +248,11 @@ class PooledLearner:
         for call in self.choices[t]:
             self.program.launch("choose_actions", call, int(call["size"]), int(call["size"]))
 
-    def draw(self, t):
+    def draw(self, t: int) -> None:
         """Fill row t of ``plays``."""
         self.program.launch("draw_opponents", self.draws[t - 1], len(self.envs), len(self.envs))
 
-    def update(self, rollout):
+    def update(self, rollout: Rollout) -> None:
         """Learn from the rows that the policy has played itself; then take a snapshot if it is time."""
         within = slice(self.envs.start, self.envs.stop)
         with torch.no_grad(), rollout.stream():
@@ -262,7 +272,7 @@ class PooledLearner:
                 self.plays[0].copy_(self.plays[-1])
                 self.past.finish(over)
 
-    def take(self, over):
+    def take(self, over: torch.Tensor) -> None:
         """Take a snapshot if it is time, and nobody still plays the one that it overwrites: the device decides.
 
         Args:
@@ -280,27 +290,27 @@ class PooledLearner:
 
     # ---- what the learner inside does ----
 
-    def schedule(self, step):
+    def schedule(self, step: int) -> None:
         """Write the settings as they are after ``step`` env-steps."""
         self.inner.schedule(step)
 
-    def rows_at_once(self, rollout):
+    def rows_at_once(self, rollout: Rollout) -> int:
         """Return the rows of its largest forward pass in training."""
         return self.inner.rows_at_once(self.rollout)
 
-    def losses(self, sums):
+    def losses(self, sums: Sequence[float]) -> dict[str, float]:
         """Return mean losses by name."""
         return self.inner.losses(sums)
 
-    def acting(self, greedy):
+    def acting(self, greedy: bool) -> Player:
         """Return a player that acts as the policy does now, without learning."""
         return self.inner.acting(greedy)
 
-    def module(self, rollout, group):
+    def module(self, rollout: Rollout, group: Group) -> nn.Module:
         """Return what the policy does now in ``group`` as a module from raw observations to actions."""
         return self.inner.module(rollout, group)
 
-    def tensors(self):
+    def tensors(self) -> dict[str, torch.Tensor]:
         """Return all tensors that the future depends on, by name: what a checkpoint holds."""
         own = {"taken": self.taken, "waited": self.waited, "plays": self.plays[0], **self.bank}
         own |= {} if self.past is None else self.past.tensors()

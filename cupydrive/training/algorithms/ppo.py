@@ -7,6 +7,8 @@ dimensional continuous control using generalized advantage estimation"; names an
 Letters: T steps, N environments, C agents of a group; B = T * N * (agents of all groups that share the policy).
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -14,6 +16,7 @@ import torch
 from annotated_types import Gt, Le
 
 from cupydrive.inputs.validation import Count
+from cupydrive.playing.rollout import Rollout
 from cupydrive.training.algorithms.on_policy import OnPolicyLearner
 from cupydrive.training.algorithms.rows import weighted_mean
 from cupydrive.training.algorithms.settings import OnPolicy, Positive
@@ -40,7 +43,7 @@ class PPO(OnPolicy):
 
     name = "ppo"
 
-    def learner(self):
+    def learner(self) -> PPOLearner:
         """Return the learner of one policy."""
         return PPOLearner(self)
 
@@ -48,18 +51,19 @@ class PPO(OnPolicy):
 class PPOLearner(OnPolicyLearner):
     """One iteration of PPO: ``act`` (``OnPolicyLearner``) for every step of a rollout, then ``update``."""
 
+    config: PPO
     reported = ("policy_loss", "value_loss", "entropy", "grad_norm", "old_approx_kl", "approx_kl", "clipfrac")
 
-    def prepare(self, rollout):
+    def prepare(self, rollout: Rollout) -> None:
         """Take note of how many rows, or sequences of them, a minibatch has here; check as all do."""
         self.part = -(-self.sequences(rollout) // self.config.num_minibatches)
         super().prepare(rollout)
 
-    def rows_at_once(self, rollout):
+    def rows_at_once(self, rollout: Rollout) -> int:
         """Return the rows of a minibatch."""
         return self.part * (rollout.steps if self.ask.state_size else 1)
 
-    def update(self, rollout):
+    def update(self, rollout: Rollout) -> None:
         """Learn from the rollout: advantages, then ``update_epochs`` passes over its rows in shuffled minibatches."""
         config = self.config
         # For every agent, backwards from the last step; 0 <= t < T, and advantage[T] = 0:
@@ -83,7 +87,7 @@ class PPOLearner(OnPolicyLearner):
                 self.skip_update.clamp_(min=(losses["approx_kl"] > config.target_kl).float())
         self.finish(rollout)
 
-    def _loss(self, rows):
+    def _loss(self, rows: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return the losses of a minibatch by name; ``loss`` is what is minimised."""
         s, config, weight = self.scheduled, self.config, rows.get("weight")
         parameters, value, _ = self.again(rows)

@@ -4,6 +4,8 @@ Letters: T steps of one iteration, N environments, C agents of a group, D observ
 all groups and environments.
 """
 
+from __future__ import annotations
+
 import math
 
 import torch
@@ -80,7 +82,7 @@ def join_active_steps(part: dict[str, torch.Tensor], rollout: Rollout, g: Group)
     part |= {"active": active, "weight": learnt.float()}
 
 
-def buffer_slots(size, agents, steps):
+def buffer_slots(size: int, agents: int, steps: int) -> int:
     """Return how many rows of ``agents`` transitions a buffer of ``size`` transitions holds.
 
     Raises:
@@ -115,7 +117,7 @@ class ReplayBuffer:
         MemoryLimitError: If it does not fit into memory.
     """
 
-    def __init__(self, rollout, groups, size):
+    def __init__(self, rollout: Rollout, groups: list[Group], size: int) -> None:
         batch, device, g = rollout.batch, rollout.device, groups[0]
         self.agents = batch.num_envs * sum(group.count for group in groups)
         self.slots = buffer_slots(size, self.agents, rollout.steps)
@@ -139,11 +141,10 @@ class ReplayBuffer:
         self.draws = batch.executor.build(assemble_file("train/shuffle"))
         self.gather = RowGather(batch.executor)
 
-    def store(self, new):
+    def store(self, new: dict[str, torch.Tensor]) -> None:
         """Write transitions, (T, A, ...) by name, over the oldest ones."""
         steps = len(new["reward"])
-        if self.open is not None:
-            self.complete(new)
+        self.complete(new)
         slots = (self.written + torch.arange(steps, device=self.written.device)) % self.slots
         for name, column in self.columns.items():
             column.index_copy_(0, slots, new[name])
@@ -152,6 +153,8 @@ class ReplayBuffer:
 
     def complete(self, new: dict[str, torch.Tensor]) -> None:
         """Add to the transitions that are open what new ones, (T, A, ...) by name, say of the time after them."""
+        if self.open is None:
+            return
         active, complete = new["active"], new["complete"]
         agents = torch.arange(self.agents, device=self.open.device)
         at = (self.open - 1) % self.slots, agents
@@ -166,7 +169,7 @@ class ReplayBuffer:
         closed = torch.where(active[0] | complete[0], 0, self.open)
         self.open.copy_(torch.where(opened, self.written + last + 1, closed))
 
-    def sample(self, rollout, size, iteration, draw):
+    def sample(self, rollout: Rollout, size: int, iteration: torch.Tensor, draw: int) -> dict[str, torch.Tensor]:
         """Return ``size`` random transitions by name, the same one perhaps twice.
 
         Args:
@@ -181,7 +184,7 @@ class ReplayBuffer:
             self.draws.launch("draw", make_call({"size": size, "draw": draw}, pointers), size, size)
             return self.gather({name: column.flatten(0, 1) for name, column in self.columns.items()}, index)
 
-    def tensors(self):
+    def tensors(self) -> dict[str, torch.Tensor]:
         """Return what a checkpoint holds, by name."""
         kept = {"written": self.written, "filled": self.filled}
         kept |= {} if self.open is None else {"held.open": self.open}

@@ -3,15 +3,25 @@
 Letters: T steps, N environments, C agents of a group; B rows.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 from cupydrive.codegen.source import assemble_file, column_words
 from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import make_call
+from cupydrive.executors.ranks import Ranks
 from cupydrive.playing.policy import make_distribution
+from cupydrive.protocols import Executor, Program
+from cupydrive.spec import Group
 
 
-def weighted_mean(values, weight, counted=None):
+def weighted_mean(
+    values: torch.Tensor, weight: torch.Tensor | None, counted: torch.Tensor | None = None
+) -> torch.Tensor:
     """Return the mean of ``values`` (B,) over rows of ``weight`` 1, or over all rows if it is None.
 
     ``counted`` are the weights whose sum divides, by default ``weight``.
@@ -21,7 +31,7 @@ def weighted_mean(values, weight, counted=None):
     return (values * weight).sum() / (weight if counted is None else counted).sum().clamp(min=1.0)
 
 
-def mean_of_ranks(values, weight, ranks):
+def mean_of_ranks(values: torch.Tensor, weight: torch.Tensor | None, ranks: Ranks) -> torch.Tensor:
     """Return the mean of ``values`` (B,) over rows of ``weight`` 1, or None: all, of all ``Ranks``."""
     if ranks.alone:
         return weighted_mean(values, weight)
@@ -31,7 +41,7 @@ def mean_of_ranks(values, weight, ranks):
     return sums[0] / sums[1].clamp(min=1.0)
 
 
-def share_of_rows(values, weight, ranks):
+def share_of_rows(values: torch.Tensor, weight: torch.Tensor | None, ranks: Ranks) -> torch.Tensor:
     """Return the share of this rank in the rows of ``weight`` 1 (None: in all), which its means count for in those of all."""
     own = values.new_full((), float(len(values))) if weight is None else weight.sum()
     total = own.clone()
@@ -39,14 +49,14 @@ def share_of_rows(values, weight, ranks):
     return own / total.clamp(min=1.0)
 
 
-def normalized_advantage(advantage, weight, ranks):
+def normalized_advantage(advantage: torch.Tensor, weight: torch.Tensor | None, ranks: Ranks) -> torch.Tensor:
     """Return ``advantage`` (B,) with mean 0 and deviation 1 over rows of ``weight`` 1 of all ``Ranks``."""
     mean = mean_of_ranks(advantage, weight, ranks)
     variance = mean_of_ranks((advantage - mean) ** 2, weight, ranks)
     return (advantage - mean) / (variance.sqrt() + 1e-8)
 
 
-def check_rows(config, groups, num_envs, network):
+def check_rows(config: Any, groups: Sequence[Group], num_envs: int | None, network: object) -> None:
     """Raise ``ParameterError`` unless rows have the distribution that is asked for, and what is shuffled divides.
 
     Minibatches are drawn from all rows or, if the policy has a memory, from the sequences of whole agents.
@@ -77,10 +87,11 @@ class RowGather:
         executor: Where the tensors are.
     """
 
-    def __init__(self, executor):
-        self.executor, self._programs = executor, {}
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+        self._programs: dict[tuple[int, ...], Program] = {}
 
-    def __call__(self, columns, index):
+    def __call__(self, columns: dict[str, torch.Tensor], index: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the rows that ``index`` (M,) int64 names, of each (B, ...) tensor of ``columns``."""
         masks = {name: column.index_select(0, index) for name, column in columns.items() if column.dtype == torch.bool}
         columns = {name: column for name, column in columns.items() if name not in masks}

@@ -1,10 +1,16 @@
 """What learners on policy and off policy share: scheduled rates, normalised observations, and where their weights are."""
 
+from __future__ import annotations
+
 import torch
 from torch import nn
 
 from cupydrive.errors import ParameterError
 from cupydrive.playing.rollout import Rollout
+from cupydrive.spec import Group
+from cupydrive.training.algorithms.kernels.statistics import Statistics
+from cupydrive.training.normalize import RunningMeanStd
+from cupydrive.training.schedule import Scheduled
 
 
 def kind(tensor: torch.Tensor) -> str:
@@ -31,23 +37,31 @@ class ScheduledLearner:
         members: (dictionary, name, object): all of these.
     """
 
-    def schedule(self, step):
+    scheduled: Scheduled
+    obs_rms: RunningMeanStd | None
+    statistics: Statistics | None
+    groups: list[Group]
+    policy: nn.Module
+
+    def schedule(self, step: int) -> None:
         """Write the settings as they are after ``step`` env-steps."""
         self.scheduled.set(step)
 
     @property
-    def learning_rate(self):
+    def learning_rate(self) -> float:
         """The rate that was written last; of several networks, the critic's."""
         return self.scheduled.now("learning_rate")
 
-    def normalized(self, obs):
+    def normalized(self, obs: torch.Tensor) -> torch.Tensor:
         """Return observations (B, D) as the networks see them."""
         return obs if self.obs_rms is None else self.obs_rms.normalized(obs)
 
     def update_obs_statistics(self, rollout: Rollout) -> None:
         """Update the mean and deviation of observations; those of inactive agents do not count."""
+        if self.obs_rms is None or self.statistics is None:
+            return
         with rollout.stream():
-            for g in self.groups if self.obs_rms is not None else ():
+            for g in self.groups:
                 obs, active = rollout.obs[g.name], rollout.active.get(g.name)
                 self.statistics.update(self.obs_rms, obs[1:] if active is None else obs[:-1], active)
 

@@ -1,9 +1,12 @@
 """Settings of algorithms: dataclasses whose fields are validated when they are made."""
 
+from __future__ import annotations
+
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from annotated_types import Ge, Le, MaxLen
 from pydantic import BeforeValidator
@@ -12,6 +15,9 @@ from cupydrive.errors import MemoryLimitError, ParameterError, did_you_mean
 from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.validation import Count, validated
 from cupydrive.training.schedule import Range, Schedule
+
+if TYPE_CHECKING:
+    from cupydrive.simulation.batch import Batch
 
 ARGS = "\n\nArgs:"  # begins the list of settings in a docstring
 COPIES = 4  # of each weight while it learns: itself, its gradient, two moments of Adam
@@ -35,7 +41,7 @@ Fraction = Annotated[Schedule, Range(0.0, 1.0)]
 class Settings:
     """What all algorithms' settings share: every field is checked when they are made."""
 
-    def __new__(cls, *args, **settings):
+    def __new__(cls, *args: object, **settings: object) -> Self:
         """Raise an error that explains an unknown setting; ``__init__`` would raise a bare ``TypeError``."""
         if args:
             raise ParameterError(
@@ -47,7 +53,7 @@ class Settings:
                 raise ParameterError(unknown_setting(cls, name))
         return super().__new__(cls)
 
-    def __init_subclass__(cls, **options):
+    def __init_subclass__(cls, **options: object) -> None:
         """Let the docstring list inherited settings, too: ``cd.PPO?`` shows them all."""
         super().__init_subclass__(**options)
         own = inspect.cleandoc(cls.__doc__ or cls.__name__)
@@ -55,7 +61,7 @@ class Settings:
         if inherited:
             cls.__doc__ = f"{own}{'' if 'Args:' in own else ARGS}\n{inherited}"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         kind = type(self)
         for name, value in validated(
             kind.__name__, kind, {f.name: getattr(self, f.name) for f in fields(self)}
@@ -119,19 +125,19 @@ class OnPolicy(Settings):
     name = "on_policy"
     exchanges = True  # its learners train together with those of other processes
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.policy is not None and not callable(self.policy):
             raise ParameterError(f"{type(self).__name__}.policy = {shown(self.policy)}; it must be {NEEDED}, or None")
 
 
-def unknown_setting(kind, name):
+def unknown_setting(kind: type, name: str) -> str:
     """Return the error message for a setting that the algorithm does not have."""
     known = [f.name for f in fields(kind)]
     return f"{kind.__name__} has no setting {name!r}.{did_you_mean(name, known)} It has: {', '.join(known)}"
 
 
-def require_network_memory(where, batch, rows, networks):
+def require_network_memory(where: str, batch: Batch, rows: int, networks: Sequence[Sequence[int]]) -> None:
     """Raise ``MemoryLimitError`` if perceptrons and what learning keeps for them do not fit into free memory.
 
     Args:

@@ -1,11 +1,15 @@
 """One optimiser step on the device: Adam whose state exists from the start, and the decision to skip a step."""
 
-from collections.abc import Callable, Iterator
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 import torch
 from torch import nn
+
+from cupydrive.executors.ranks import Ranks
 
 _looker: ContextVar[Callable | None] = ContextVar("looker", default=None)
 
@@ -29,7 +33,7 @@ def looking(look: Callable) -> Iterator[None]:
         _looker.reset(begun)
 
 
-def adam(parameters, learning_rate):
+def adam(parameters: Iterable[nn.Parameter], learning_rate: torch.Tensor) -> tuple[torch.optim.Adam, torch.Tensor]:
     """Return fused Adam and its switch: a step does nothing where the 0-dimensional tensor ``skip_update`` is 1.
 
     The state exists before the first step, so that it can be saved, restored in place and captured in a CUDA graph.
@@ -53,15 +57,15 @@ def adam(parameters, learning_rate):
     return optimizer, skip_update
 
 
-def adam_tensors(optimizer):
+def adam_tensors(optimizer: torch.optim.Adam) -> dict[str, torch.Tensor]:
     """Return the state of ``adam`` by name: the tensors themselves."""
-    kept = {}
+    kept: dict[str, torch.Tensor] = {}
     for k, p in enumerate(optimizer.param_groups[0]["params"]):
         kept |= {f"{k}.{key}": value for key, value in optimizer.state[p].items()}
     return kept
 
 
-def means_of_ranks(tensors, share, ranks):
+def means_of_ranks(tensors: Sequence[torch.Tensor], share: torch.Tensor, ranks: Ranks) -> list[torch.Tensor]:
     """Return means over the rows of all ``Ranks``, of tensors that are means over this rank's; they travel as one.
 
     Args:
@@ -75,7 +79,17 @@ def means_of_ranks(tensors, share, ranks):
     return [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
 
 
-def take_step(optimizer, loss, reported, settle, max_norm, bad, sums, ranks=None, share=None):
+def take_step(
+    optimizer: torch.optim.Adam,
+    loss: torch.Tensor,
+    reported: list[torch.Tensor | None],
+    settle: Callable,
+    max_norm: torch.Tensor,
+    bad: torch.Tensor,
+    sums: torch.Tensor,
+    ranks: Ranks | None = None,
+    share: torch.Tensor | None = None,
+) -> list[torch.Tensor]:
     """Descend the gradient of ``loss``, unless a number is not finite or the step is to be skipped.
 
     Args:
@@ -114,7 +128,15 @@ def take_step(optimizer, loss, reported, settle, max_norm, bad, sums, ranks=None
     return reported
 
 
-def settle(loss, norm, reported, max_norm, bad, skip_update, sums):
+def settle(
+    loss: torch.Tensor,
+    norm: torch.Tensor,
+    reported: list[torch.Tensor],
+    max_norm: torch.Tensor,
+    bad: torch.Tensor,
+    skip_update: torch.Tensor,
+    sums: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the factor on the gradients, and the new values of ``bad``, ``skip_update`` and ``sums``; see ``take_step``.
 
     ``torch.nn.utils.clip_grad_norm_`` would read its limit back to the host.
@@ -127,7 +149,7 @@ def settle(loss, norm, reported, max_norm, bad, skip_update, sums):
     return torch.clamp(max_norm / (norm + 1e-6), max=1.0), bad, skip_update, sums
 
 
-def compiled(function, how):
+def compiled(function: Callable, how: bool | str) -> Callable:
     """Return ``function``, compiled if ``how`` says so; each shape on its own."""
     if not how:
         return function

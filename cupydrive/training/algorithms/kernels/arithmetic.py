@@ -4,12 +4,20 @@
 weights and their gradients in each block. ``WIDE``: the same for networks that have no room there.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cupydrive.codegen.source import Unit
+from cupydrive.protocols import Executor
 from cupydrive.training.algorithms.kernels import gradients, tensor, wide
+from cupydrive.training.algorithms.kernels.gradients import Columns, Minibatches
+from cupydrive.training.algorithms.kernels.layout import Distribution, NetworkLayout, Sizes
 from cupydrive.training.algorithms.kernels.resident import ResidentGradients, resident_unit, resident_way
 from cupydrive.training.algorithms.kernels.steps import Steps, UncopiedSteps
+from cupydrive.training.algorithms.settings import OnPolicy
 
 
 @dataclass(frozen=True)
@@ -44,16 +52,28 @@ EXACT = Arithmetic(
 )
 
 
-def tensor_units(layout, distribution, config, sizes, executor):
+def tensor_units(
+    layout: NetworkLayout, distribution: Distribution, config: OnPolicy, sizes: Sizes, executor: Executor
+) -> list[Unit]:
     """Return the ``Unit``s of gradients by matrix units, of the kernels that ``tensor_gradients`` chooses."""
-    unit = resident_unit if resident_way(layout, config, sizes, executor) else tensor.gradient_unit
-    return [unit(layout, distribution, config, sizes, executor)]
+    about = layout, distribution, config, sizes, executor
+    way = resident_way(layout, config, sizes, executor)
+    return [tensor.gradient_unit(*about) if way is None else resident_unit(*about, way)]
 
 
-def tensor_gradients(executor, layout, distribution, config, sizes, columns, shared):
+def tensor_gradients(
+    executor: Executor,
+    layout: NetworkLayout,
+    distribution: Distribution,
+    config: OnPolicy,
+    sizes: Sizes,
+    columns: Columns,
+    shared: Mapping[str, Any],
+) -> Minibatches:
     """Return what computes gradients by matrix units: ``ResidentGradients`` of few rows, ``TensorGradients`` else."""
-    kind = ResidentGradients if resident_way(layout, config, sizes, executor) else tensor.TensorGradients
-    return kind(executor, layout, distribution, config, sizes, columns, shared)
+    about = executor, layout, distribution, config, sizes, columns, shared
+    way = resident_way(layout, config, sizes, executor)
+    return tensor.TensorGradients(*about) if way is None else ResidentGradients(*about, way)
 
 
 TENSOR = Arithmetic(

@@ -1,15 +1,17 @@
 """Choose the backend of a policy: kernels, or torch."""
 
+from typing import Any
+
 from cupydrive.errors import ParameterError
+from cupydrive.executors.host import HostExecutor
 from cupydrive.playing.policy import make_distribution
-from cupydrive.protocols import Executor, Learner, LearnerSettings
+from cupydrive.protocols import Executor
 from cupydrive.spec import Group
 from cupydrive.training.algorithms.a2c import A2C, A2CLearner
 from cupydrive.training.algorithms.kernels.arithmetic import EXACT, TENSOR, WIDE, Arithmetic
-from cupydrive.training.algorithms.kernels.layout import NetworkLayout
+from cupydrive.training.algorithms.kernels.layout import NetworkLayout, forward_tiles, gradient_tiles
 from cupydrive.training.algorithms.kernels.learner import KernelLearner
 from cupydrive.training.algorithms.kernels.tensor import fitting, why_no_tensor
-from cupydrive.training.algorithms.kernels.tiles import forward_tiles, gradient_tiles
 from cupydrive.training.algorithms.kernels.wide import ROWS, wide_bytes
 from cupydrive.training.algorithms.pool import Pool, PooledLearner
 from cupydrive.training.algorithms.ppo import PPO, PPOLearner
@@ -18,9 +20,7 @@ REPORTED = {PPO: PPOLearner.reported, A2C: A2CLearner.reported}
 MOST_LAYERS = 3  # hidden ones
 
 
-def make_learner(
-    name: str, settings: LearnerSettings, group: Group, executor: Executor, backend: str = "auto"
-) -> tuple[Learner, str]:
+def make_learner(name: str, settings: Any, group: Group, executor: Executor, backend: str = "auto") -> tuple[Any, str]:
     """Return the ``Learner`` of one policy, and in one line which backend it got and why.
 
     Args:
@@ -48,9 +48,7 @@ def make_learner(
     return settings.learner(), f"policy {name!r} learns by torch: {reason}"
 
 
-def choose_arithmetic(
-    settings: LearnerSettings, group: Group, executor: Executor, backend: str
-) -> tuple[Arithmetic | None, str]:
+def choose_arithmetic(settings: Any, group: Group, executor: Executor, backend: str) -> tuple[Arithmetic | None, str]:
     """Return the ``Arithmetic`` for ``precision``, or None and why.
 
     Where ``"auto"`` finds no tensor cores that take a network, torch is faster than kernels in float32.
@@ -79,7 +77,7 @@ def tensor_arithmetic(layout: NetworkLayout, executor: Executor) -> tuple[Arithm
     return None, reason
 
 
-def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str | None:
+def why_not(settings: Any, group: Group, executor: Executor) -> str | None:
     """Return why kernels cannot do what these settings ask for, or None if they can."""
     kind = type(settings)
     if kind not in REPORTED:
@@ -96,6 +94,6 @@ def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str 
     layout = NetworkLayout.of(settings, group.obs_dim, size)
     if 0 in (forward_tiles(layout, executor, 1).rows, gradient_tiles(layout, executor, 1).rows):
         return f"hidden = {settings.hidden} with {group.obs_dim} entries of an observation is too wide for kernels"
-    if executor.name == "cpu" and not executor.fuses():
+    if isinstance(executor, HostExecutor) and not executor.fuses():
         return "this processor has no fused multiply-add"
     return None

@@ -5,36 +5,50 @@ They are those of ``kernels/learn/minibatches.cu`` and ``kernels/learn/exact/gra
 Letters: T steps, N environments, C agents of a group, D observation entries; R rows of all groups that share the policy.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 
 from cupydrive.codegen.layout import WARP
-from cupydrive.codegen.source import assemble_file
+from cupydrive.codegen.source import Unit, assemble_file
 from cupydrive.executors.interop import make_call
-from cupydrive.training.algorithms.kernels.layout import distribution_parts
-from cupydrive.training.algorithms.kernels.tiles import forward_tiles, gradient_tiles
+from cupydrive.protocols import Executor
+from cupydrive.training.algorithms.kernels.layout import (
+    PARTS,
+    Constants,
+    Distribution,
+    NetworkLayout,
+    Sizes,
+    distribution_parts,
+    forward_tiles,
+    gradient_tiles,
+)
+from cupydrive.training.algorithms.kernels.steps import Steps
+from cupydrive.training.algorithms.settings import OnPolicy
 
-PARTS = 32  # of neighbouring blocks, whose gradients are added first; no more than MOST_PARTS in update.cu
 DRAWERS = 128  # threads that draw the rows of one chunk: as many as there are chains in a sum of moments
 FEW_DRAWERS = (
     4  # at least; fewer than DRAWERS where a chunk has fewer rows, and CHUNKS_AT_ONCE of a processor do not do
 )
 CHUNKS_AT_ONCE = 16
-ADDERS_AT_ONCE = (
-    16  # teams of one processor that add gradients up: where more would wait, each has several strips of them
-)
 MOST_BYTES = 2**28  # of the gradients of all parts: larger networks have fewer of them
 # What a row is learnt from, in the order of ``struct Learn``: (T, N, C, ...) of each group, or None.
 COLUMNS = ("obs", "action", "mask", "active", "log_prob", "value", "advantage", "returns")
 
 
-def passes(config):
+Columns = Mapping[str, Sequence[torch.Tensor | None]]  # by name of COLUMNS, a tensor of each group
+
+
+def passes(config: OnPolicy) -> tuple[int, int]:
     """Return how many epochs, and minibatches of each, ``config`` asks for."""
     return getattr(config, "update_epochs", 1), getattr(config, "num_minibatches", 1)
 
 
-def minibatch_unit(config, sizes, executor):
+def minibatch_unit(config: OnPolicy, sizes: Sizes, executor: Executor) -> Unit:
     """Return the ``Unit`` of ``kernels/learn/minibatches.cu``; ``sizes``: as ``Gradients`` takes them."""
     shard, steps, agents = sizes
     minibatches = math.prod(passes(config))
@@ -45,33 +59,35 @@ def minibatch_unit(config, sizes, executor):
     return assemble_file("learn/minibatches", constants, team=min(executor.max_team, drawers(rows, crowded)))
 
 
-def drawers(rows, crowded):
+def drawers(rows: int, crowded: bool) -> int:
     """Return the threads that draw a chunk of ``rows`` rows; ``crowded``: there are more chunks than a GPU takes at once."""
     few = max(FEW_DRAWERS, 1 << (rows - 1).bit_length())
     return few if crowded and few <= WARP else DRAWERS  # larger teams than a warp have a block each
 
 
-def loss_parts(distribution, config, agent_groups):
+def loss_parts(distribution: Distribution, config: OnPolicy, agent_groups: int) -> tuple[Constants, str]:
     """Return the constants and the generated text that ``kernels/learn/loss.cuh`` and ``minibatches.cuh`` need."""
     clipped = hasattr(config, "clip_coef")
     own = (
         ("AGENT_GROUPS", agent_groups),
         ("CLIPPED", clipped),
-        ("CLIP_VALUE", clipped and config.clip_vloss),
+        ("CLIP_VALUE", getattr(config, "clip_vloss", False)),
         ("NORMALIZE", config.norm_adv),
     )
     constants, spaces = distribution_parts(distribution)
     return (*constants, *own), spaces
 
 
-def forward_unit(layout, distribution, executor, rows):
+def forward_unit(layout: NetworkLayout, distribution: Distribution, executor: Executor, rows: int) -> tuple[int, Unit]:
     """Return the rows of a tile and the ``Unit`` of ``kernels/learn/exact/forward.cu`` for passes of ``rows`` rows."""
     tiles = forward_tiles(layout, executor, rows)
     constants, spaces = distribution_parts(distribution)
     return tiles.rows, layout.unit("exact/forward", executor, (*tiles.constants, *constants), spaces)
 
 
-def gradient_unit(layout, distribution, config, sizes, executor):
+def gradient_unit(
+    layout: NetworkLayout, distribution: Distribution, config: OnPolicy, sizes: Sizes, executor: Executor
+) -> Unit:
     """Return the ``Unit`` of ``kernels/learn/exact/gradient.cu``; the arguments are those of ``Gradients``."""
     shard, steps, agents = sizes
     rows = -(-shard.all_envs // shard.all_blocks) * steps * sum(agents)  # of a block at most
@@ -100,7 +116,16 @@ class Minibatches:
         moments: (epochs, minibatches, 4): one over the rows in the game, mean and deviation of their advantages, their count.
     """
 
-    def __init__(self, executor, config, sizes, columns, shared, gradient, pieces):
+    def __init__(
+        self,
+        executor: Executor,
+        config: OnPolicy,
+        sizes: Sizes,
+        columns: Columns,
+        shared: Mapping[str, Any],
+        gradient: int,
+        pieces: int,
+    ) -> None:
         self.shard, steps, agents = sizes
         shard, n = self.shard, self.shard.num_envs
         self.norm_adv = config.norm_adv
@@ -108,7 +133,7 @@ class Minibatches:
         self.rows, self.blocks, self.pieces = n * steps * sum(agents), len(shard.blocks), pieces
         self.drawing = executor.build(minibatch_unit(config, sizes, executor))
 
-        def zeros(*shape, dtype=torch.float32):
+        def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
             return torch.zeros(shape, dtype=dtype, device=executor.name)
 
         chunks = (self.epochs, self.minibatches, shard.all_blocks)
@@ -132,26 +157,26 @@ class Minibatches:
         pointers |= {f"{name}.{g}": tensor for name in COLUMNS for g, tensor in enumerate(columns[name])}
         self.call = make_call(ints, pointers | self.pointers_behind(shared))
 
-    def gradient_memory(self, zeros, gradient):
+    def gradient_memory(self, zeros: Callable[..., torch.Tensor], gradient: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return ``partials`` and ``sums``."""
         partials = zeros(self.pieces, gradient)
         return partials, partials if self.shard.ranks.alone else zeros(1, gradient)
 
-    def exchange(self):
+    def exchange(self) -> None:
         """Fill ``sums``, once ``partials`` are."""
         if self.sums is not self.partials:
             torch.sum(self.partials, 0, keepdim=True, out=self.sums)
             self.shard.ranks.add(self.sums)
 
-    def chunk_memory(self, zeros, gradient):
+    def chunk_memory(self, zeros: Callable[..., torch.Tensor], gradient: int) -> torch.Tensor | None:
         """Return memory for the sums of one chunk of each piece, or None."""
         return None
 
-    def pointers_behind(self, shared):
+    def pointers_behind(self, shared: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """Return what the kernel's argument has behind ``struct Learn``, by name."""
         return {}
 
-    def arrange(self):
+    def arrange(self) -> None:
         """Draw the minibatches of all epochs, and find the moments of their advantages."""
         minibatches, rows = self.epochs * self.minibatches, self.epochs * self.rows
         chunks = minibatches * self.blocks
@@ -163,14 +188,18 @@ class Minibatches:
             self.join_blocks("squares")
             self.drawing.launch("deviation", self.call, minibatches, chunks)
 
-    def learn(self, steps):
+    def learn(self, steps: Steps) -> None:
         """Compute the gradients of all minibatches that ``arrange`` has drawn; ``Steps`` takes a step along each at once."""
         for epoch in range(self.epochs):
             for minibatch in range(self.minibatches):
                 self.compute(epoch, minibatch)
                 steps.descend(epoch, minibatch)
 
-    def join_blocks(self, *names):
+    def compute(self, epoch: int, minibatch: int) -> None:
+        """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
+        raise NotImplementedError
+
+    def join_blocks(self, *names: str) -> None:
         """Fill in what other processes have found of their blocks."""
         for name in names:
             self.shard.ranks.join(self.memory[name], self.shard.all_shares(), dim=2)
@@ -194,7 +223,16 @@ class Gradients(Minibatches):
         own: That of this one.
     """
 
-    def __init__(self, executor, layout, distribution, config, sizes, columns, shared):
+    def __init__(
+        self,
+        executor: Executor,
+        layout: NetworkLayout,
+        distribution: Distribution,
+        config: OnPolicy,
+        sizes: Sizes,
+        columns: Columns,
+        shared: Mapping[str, Any],
+    ) -> None:
         shard, self.layout = sizes[0], layout
         blocks = shard.all_blocks
         self.parts = max(1, min(blocks, PARTS, MOST_BYTES // (4 * layout.gradient)))
@@ -209,20 +247,20 @@ class Gradients(Minibatches):
         super().__init__(executor, config, sizes, columns, shared, layout.gradient, len(self.own))
         self.program = executor.build(gradient_unit(layout, distribution, config, sizes, executor))
 
-    def gradient_memory(self, zeros, gradient):
+    def gradient_memory(self, zeros: Callable[..., torch.Tensor], gradient: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return ``partials`` and ``sums``, of which they are a part."""
         sums = zeros(self.all_pieces, gradient)
         return sums[self.own.start : self.own.stop], sums
 
-    def exchange(self):
+    def exchange(self) -> None:
         """Fill in the pieces of other processes: they are added in one order, whoever has made them."""
         self.shard.ranks.join(self.sums, self.shares)
 
-    def chunk_memory(self, zeros, gradient):
+    def chunk_memory(self, zeros: Callable[..., torch.Tensor], gradient: int) -> torch.Tensor | None:
         """Return memory for the sums of one chunk of each piece."""
         return zeros(self.pieces, gradient)
 
-    def compute(self, epoch, minibatch):
+    def compute(self, epoch: int, minibatch: int) -> None:
         """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
         self.call["epoch"], self.call["minibatch"] = epoch, minibatch
         work = self.rows // self.minibatches * self.layout.copied

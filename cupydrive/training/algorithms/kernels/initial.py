@@ -3,15 +3,19 @@
 torch's orthogonal weights go through LAPACK, whose last bits differ from machine to machine.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
 
 import torch
 
-from cupydrive.codegen.source import assemble_file
+from cupydrive.codegen.source import Unit, assemble_file
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.interop import make_call
-from cupydrive.training.algorithms.kernels.layout import tensors_of
-from cupydrive.training.algorithms.kernels.tiles import padded
+from cupydrive.playing.policy import ActorCritic
+from cupydrive.protocols import Program
+from cupydrive.training.algorithms.kernels.layout import padded, tensors_of
 
 HIDDEN, ACTIONS, VALUE = (
     math.sqrt(2),
@@ -20,12 +24,12 @@ HIDDEN, ACTIONS, VALUE = (
 )  # gains of hidden layers, of the distribution's parameters, of the value
 
 
-def initial_unit():
+def initial_unit() -> Unit:
     """Return the ``Unit`` of ``kernels/learn/initial.cu``, which the CPU runs wherever a policy learns."""
     return assemble_file("learn/initial")
 
 
-def fill_initial(policy, seed, agent):
+def fill_initial(policy: ActorCritic, seed: int, agent: int) -> None:
     """Give an ``ActorCritic`` the initial weights of one seed: orthogonal, with biases of 0, as ``policy.mlp`` makes them.
 
     Args:
@@ -49,7 +53,9 @@ def fill_initial(policy, seed, agent):
                 rows.copy_(orthogonal(program, rows.shape, gain, seed, (agent, k, part)))
 
 
-def orthogonal(program, shape, gain, seed, whose):
+def orthogonal(
+    program: Program, shape: Sequence[int], gain: float, seed: int, whose: tuple[int, int, int]
+) -> torch.Tensor:
     """Return (OUT, IN) float32 on the CPU: orthonormal rows or columns times ``gain``.
 
     Args:

@@ -7,8 +7,16 @@ has the same bits with any number of threads, on a CPU and on a GPU.
 Letters: T steps, N environments, C agents of a group, D observation entries.
 """
 
-import torch
+from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from cupydrive.codegen.source import Unit
 from cupydrive.errors import ParameterError
 from cupydrive.executors.ahead import build_ahead
 from cupydrive.executors.host import HostExecutor
@@ -16,13 +24,15 @@ from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.executors.ranks import Shard, current_ranks
 from cupydrive.playing.policy import make_distribution
 from cupydrive.playing.rollout import Rollout
+from cupydrive.spec import Group
+from cupydrive.training.algorithms.kernels.arithmetic import Arithmetic
 from cupydrive.training.algorithms.kernels.gradients import minibatch_unit
 from cupydrive.training.algorithms.kernels.initial import fill_initial, initial_unit
-from cupydrive.training.algorithms.kernels.layout import NetworkLayout, tensors_of
+from cupydrive.training.algorithms.kernels.layout import PAD, NetworkLayout, tensors_of
 from cupydrive.training.algorithms.kernels.statistics import statistics_unit
-from cupydrive.training.algorithms.kernels.tiles import PAD
 from cupydrive.training.algorithms.networks import make_network
 from cupydrive.training.algorithms.on_policy import OnPolicyLearner
+from cupydrive.training.algorithms.settings import OnPolicy
 
 MOST_ROWS = 2**30  # of an iteration: kernels count them in 32 bits, and permute so many
 
@@ -36,11 +46,11 @@ class KernelLearner(OnPolicyLearner):
         arithmetic: ``Arithmetic``.
     """
 
-    def __init__(self, config, reported, arithmetic):
+    def __init__(self, config: OnPolicy, reported: tuple[str, ...], arithmetic: Arithmetic) -> None:
         super().__init__(config)
         self.reported, self.arithmetic = reported, arithmetic
 
-    def make(self, group, rollout):
+    def make(self, group: Group, rollout: Rollout) -> None:
         """Make the network and what goes with it, while the programs that they and learning need are built side by side."""
         config, executor = self.config, rollout.batch.executor
         distribution = make_distribution(group, config.distribution)
@@ -50,20 +60,18 @@ class KernelLearner(OnPolicyLearner):
         self.tile, self.forward_unit = self.arithmetic.forward_unit(
             layout, distribution, executor, max(agents) * rollout.batch.num_envs
         )
-        units = [
-            *self.arithmetic.gradient_units(layout, distribution, config, sizes, executor),
-            minibatch_unit(config, sizes, executor),
-        ]
-        units += [layout.unit("update", executor), self.forward_unit]
+        units = self.arithmetic.gradient_units(layout, distribution, config, sizes, executor)
+        units += [minibatch_unit(config, sizes, executor), layout.unit("update", executor), self.forward_unit]
         units += [statistics_unit()] * (config.normalize_obs or config.normalize_reward)
-        build_ahead([(HostExecutor(), initial_unit()), *((executor, unit) for unit in units)])
+        work: list[tuple[Any, Unit]] = [(HostExecutor(), initial_unit()), *((executor, unit) for unit in units)]
+        build_ahead(work)
         super().make(group, rollout)
 
-    def network(self, group, rollout):
+    def network(self, group: Group, rollout: Rollout) -> nn.Module:
         """Return the network, whose weights ``make_optimizer`` fills."""
         return make_network(self.config, group, self.distribution.size, rollout, initial=False)
 
-    def make_optimizer(self, group, rollout):
+    def make_optimizer(self, group: Group, rollout: Rollout) -> None:
         """Make the initial weights, the programs, the copies of the weights, and Adam's state."""
         batch, executor = rollout.batch, rollout.batch.executor
         device, weights = rollout.device, tensors_of(self.policy)
@@ -82,12 +90,12 @@ class KernelLearner(OnPolicyLearner):
         shared["metric_sums"] = self.metric_sums
         self.steps = self.arithmetic.steps(executor, self.layout, weights, self.reported, shared)
 
-    def optimizer_tensors(self):
+    def optimizer_tensors(self) -> dict[str, torch.Tensor]:
         """Return Adam's state by name: the tensors themselves."""
         place = {id(p): k for k, p in enumerate(tensors_of(self.policy))}
         return self.steps.tensors([place[id(p)] for p in self.policy.parameters()])
 
-    def check(self, groups, num_envs):
+    def check(self, groups: Sequence[Group], num_envs: int | None) -> None:
         """Raise ``ParameterError`` as others do, and if the rows of a process are more than kernels can number."""
         super().check(groups, num_envs)
         own = 0 if num_envs is None else Shard(num_envs, current_ranks()).num_envs
@@ -98,7 +106,7 @@ class KernelLearner(OnPolicyLearner):
                 f"from at most {MOST_ROWS:,}. Take fewer of either, or backend='torch'"
             )
 
-    def prepare(self, rollout):
+    def prepare(self, rollout: Rollout) -> None:
         """Take the memory of rows and gradients."""
         super().prepare(rollout)
         groups, stored = self.groups, self.stored
@@ -134,14 +142,14 @@ class KernelLearner(OnPolicyLearner):
         self.steps.follow(tensors_of(self.policy))
         self.prepare(rollout)
 
-    def rows_at_once(self, rollout):
+    def rows_at_once(self, rollout: Rollout) -> int:
         """Return the rows of a tile, or those whose outputs are kept: no more are computed at once."""
         part = self.rows(rollout) // getattr(self.config, "num_minibatches", 1)
         return max(self.tile, self.arithmetic.rows_at_once(self.layout, part))
 
     # ---- forward passes ----
 
-    def forward_call(self, rollout, g, t, final=False):
+    def forward_call(self, rollout: Rollout, g: Group, t: int, final: bool = False) -> np.ndarray:
         """Return ``struct Forward`` for row t of the observations; ``final``: for those in which episodes were truncated.
 
         Of a row that is acted upon actions are drawn, too.
@@ -164,7 +172,7 @@ class KernelLearner(OnPolicyLearner):
         ints = {"rows": rows, "num_envs": n, "agents": g.count, "shares": shares}
         return make_call(ints, pointers, structs={"sample": self.sample_of(rollout, g, t)})
 
-    def sample_of(self, rollout, g, t):
+    def sample_of(self, rollout: Rollout, g: Group, t: int) -> np.ndarray:
         """Return ``struct Sample`` of the actions of row t, their log-probabilities and, of a Box, what they were drawn as."""
         if t == rollout.steps:  # nobody acts
             return self.distribution.call()
@@ -173,24 +181,24 @@ class KernelLearner(OnPolicyLearner):
             rollout.action[g.name][t], stored["log_prob"][t], None if raw is None else raw[t], mask=rollout.mask(g, t)
         )
 
-    def look(self, call):
+    def look(self, call: np.ndarray) -> None:
         """Queue one forward pass."""
         self.program.launch("forward_rows", call, int(call["shares"]), int(call["rows"]) * self.layout.copied // PAD)
 
-    def begin_rollout(self):
+    def begin_rollout(self) -> None:
         """Prepare forward passes by the weights and statistics as they are."""
         self.steps.lay_out()
-        if self.obs_rms is not None:
+        if self.obs_rms is not None and self.statistics is not None:
             self.statistics.scale(self.obs_rms, self.center, self.scale)
 
-    def act(self, rollout, t):
+    def act(self, rollout: Rollout, t: int) -> None:
         """Collect: actions, their log-probabilities and the values of row t, by the policy as it is."""
         if t == 0:
             self.begin_rollout()
         for g in self.groups:
             self.look(self.passes[g.name][t])
 
-    def last_values(self, rollout, g):
+    def last_values(self, rollout: Rollout, g: Group) -> None:
         """Fill the values after the last step, and those of the observations in which episodes were truncated."""
         if rollout.play is None:
             self.look(self.passes[g.name][-1])
@@ -199,7 +207,7 @@ class KernelLearner(OnPolicyLearner):
 
     # ---- learning ----
 
-    def update(self, rollout):
+    def update(self, rollout: Rollout) -> None:
         """Learn from the rollout: advantages, then all minibatches of all epochs."""
         with torch.no_grad(), rollout.stream():
             for g in self.groups:
@@ -208,5 +216,5 @@ class KernelLearner(OnPolicyLearner):
             self.gradients.learn(self.steps)
             self.finish(rollout)  # its kernels, too, run in torch's stream
 
-    def count(self):
+    def count(self) -> None:
         """Do nothing: the last minibatch's step has counted the iteration, and has said that the next one skips nothing."""

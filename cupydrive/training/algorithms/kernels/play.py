@@ -5,21 +5,29 @@ Its rows have the bits of the plain path: a forward pass, a draw of actions and 
 Letters: T steps, N environments, C agents of a group.
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import torch
 
 from cupydrive.codegen.agreement import batch_dtype
 from cupydrive.codegen.layout import WARP, PlayLayout
-from cupydrive.codegen.source import assemble_play, pick_float, pick_int
+from cupydrive.codegen.source import Unit, assemble_play, pick_float, pick_int
 from cupydrive.errors import CompileError, DeviceError
 from cupydrive.executors.ahead import build_ahead
-from cupydrive.playing.policy import make_distribution
+from cupydrive.playing.policy import Gaussian, make_distribution
+from cupydrive.playing.rollout import Rollout
+from cupydrive.protocols import Player
+from cupydrive.simulation.batch import Batch
+from cupydrive.spec import Group
 from cupydrive.training.algorithms.kernels import tensor
 from cupydrive.training.algorithms.kernels.arithmetic import TENSOR
-from cupydrive.training.algorithms.kernels.layout import NetworkLayout
+from cupydrive.training.algorithms.kernels.layout import Distribution, NetworkLayout, padded
 from cupydrive.training.algorithms.kernels.learner import KernelLearner
-from cupydrive.training.algorithms.kernels.tiles import padded
 from cupydrive.training.algorithms.pool import PooledLearner
 
 ROLLOUTS = "all rollouts"  # of a run's choices, beside the names of policies, which have no spaces
@@ -43,13 +51,13 @@ class Policy:
         tensor: Whether it computes by matrix units.
     """
 
-    layout: object
-    distribution: object
-    groups: tuple
+    layout: NetworkLayout
+    distribution: Distribution
+    groups: tuple[Group, ...]
     tensor: bool
 
     @classmethod
-    def of(cls, learner, groups):
+    def of(cls, learner: KernelLearner, groups: Sequence[Group]) -> Policy:
         """Return that of a ``KernelLearner``, which need not have begun to play."""
         distribution = make_distribution(groups[0], learner.config.distribution)
         return cls(
@@ -60,14 +68,13 @@ class Policy:
         )
 
 
-def policies_of(batch, player_of):
+def policies_of(batch: Batch, player_of: Mapping[str, Player]) -> list[Policy] | None:
     """Return a ``Policy`` for each player, in the order of their first groups; None if one is no ``KernelLearner``."""
-    groups_of = {}
+    groups_of: dict[Player, list[Group]] = {}
     for g in batch.groups:
         groups_of.setdefault(player_of[g.name], []).append(g)
-    if not all(isinstance(player, KernelLearner) for player in groups_of):
-        return None
-    return [Policy.of(player, groups) for player, groups in groups_of.items()]
+    known = [Policy.of(player, own) for player, own in groups_of.items() if isinstance(player, KernelLearner)]
+    return known if len(known) == len(groups_of) else None
 
 
 class Play:
@@ -78,33 +85,33 @@ class Play:
         layout: ``PlayLayout``.
     """
 
-    def __init__(self, rollout, layout):
+    def __init__(self, rollout: Rollout, layout: PlayLayout) -> None:
         self.batch = rollout.batch
         self.learners = list(dict.fromkeys(rollout.player_of[g.name] for g in rollout.batch.groups))
-        policies = policies_of(rollout.batch, rollout.player_of)
+        policies = policies_of(rollout.batch, rollout.player_of) or []
         self.program = rollout.batch.executor.build(play_unit(rollout.batch, policies, layout))
         self.call = play_call(rollout, self.learners)
         self.work = rollout.batch.num_envs * rollout.steps * sum(policy.layout.copied for policy in policies)
 
-    def collect(self):
+    def collect(self) -> None:
         """Queue all steps, and the values after the last one."""
         for learner in self.learners:
             learner.begin_rollout()
         self.program.launch("env_play", self.call, self.batch.num_envs, self.work)
 
 
-def play_unit(batch, policies, layout):
+def play_unit(batch: Batch, policies: Sequence[Policy], layout: PlayLayout) -> Unit:
     """Return the ``Unit`` of ``env_play`` for an environment and those who play in it."""
     return assemble_play(batch.spec, batch.params, layout, policies_text(policies))
 
 
-def begin_play(batch, player_of):
+def begin_play(batch: Batch, player_of: Mapping[str, Player]) -> None:
     """Begin to build what ``make_play`` will need."""
     if (layout := choose_layout(batch, player_of)[0]) is not None:
-        build_ahead([(batch.executor, play_unit(batch, policies_of(batch, player_of), layout))])
+        build_ahead([(batch.executor, play_unit(batch, policies_of(batch, player_of) or [], layout))])
 
 
-def decide_play(rollout):
+def decide_play(rollout: Rollout) -> str:
     """Decide whether a rollout is one launch and whether its players queue side by side; return one line about the first."""
     rollout.play, words = make_play(rollout)
     alike = all(isinstance(player, KernelLearner) for player in rollout.players)
@@ -112,33 +119,31 @@ def decide_play(rollout):
     return words
 
 
-def make_play(rollout):
+def make_play(rollout: Rollout) -> tuple[Play | None, str]:
     """Return the ``Play`` of a rollout, or None where one launch does not pay or not fit; and one line that says so and why."""
     batch = rollout.batch
     layout, reason = choose_layout(batch, rollout.player_of)
-    if reason is None:
+    if layout is not None:
         try:
             play = Play(rollout, layout)
-            reason = why_not_this(play.program, batch)
+            if (reason := why_not_this(play.program, batch)) is None:
+                return play, "rollouts are one launch each"
         except (CompileError, DeviceError) as error:  # names of the environment may be those of kernels/play, too
             reason = f"environment and policies do not compile as one: {str(error).splitlines()[0]}"
-    return (
-        (play, "rollouts are one launch each")
-        if reason is None
-        else (None, f"rollouts are launched step by step: {reason}")
-    )
+    return None, f"rollouts are launched step by step: {reason}"
 
 
-def why_not_this(program, batch):
+def why_not_this(program: Any, batch: Batch) -> str | None:
     """Return why a compiled program cannot play, or None if it can."""
-    if program.shared_bytes > batch.executor.shared_bytes:
-        return f"one launch needs {program.shared_bytes:,} bytes of shared memory; there are {batch.executor.shared_bytes:,}"
+    executor: Any = batch.executor
+    if program.shared_bytes > executor.shared_bytes:
+        return f"one launch needs {program.shared_bytes:,} bytes of shared memory; there are {executor.shared_bytes:,}"
     if program.cache_bytes != batch.program.cache_bytes:
         return f"struct Cache has {program.cache_bytes} bytes there, and {batch.program.cache_bytes} in the environment alone"
     return None
 
 
-def choose_layout(batch, player_of):
+def choose_layout(batch: Batch, player_of: Mapping[str, Player]) -> tuple[PlayLayout | None, str | None]:
     """Return the ``PlayLayout`` with which these play; or None, and why."""
     pooled = [name for name, player in player_of.items() if isinstance(player, PooledLearner)]
     if pooled:
@@ -147,7 +152,9 @@ def choose_layout(batch, player_of):
     if policies is None:
         others = [name for name, player in player_of.items() if not isinstance(player, KernelLearner)]
         return None, f"kernels that learn do not play {', '.join(others)}"
-    wide = [name for name, player in player_of.items() if not player.arithmetic.near]
+    wide = [
+        name for name, player in player_of.items() if isinstance(player, KernelLearner) and not player.arithmetic.near
+    ]
     if wide:
         return None, f"the network of {' and '.join(wide)} is too wide for one block"
     if batch.executor.name == "cpu":
@@ -164,7 +171,7 @@ def choose_layout(batch, player_of):
     return layout, None if layout else "weights and rows do not fit into a block's shared memory"
 
 
-def gpu_layout(batch, policies):
+def gpu_layout(batch: Batch, policies: Sequence[Policy]) -> PlayLayout | None:
     """Return the ``PlayLayout`` for a GPU whose teams are no larger than a warp, or None where nothing fits.
 
     Few environments are bound by latency: a crew has one of them, and several warps to compute its layers, and each processor
@@ -181,7 +188,7 @@ def gpu_layout(batch, policies):
     return next(filter(None, (play_layout(batch, policies, team, n) for n in options)), None)
 
 
-def playing_team(batch):
+def playing_team(batch: Batch) -> int:
     """Return the threads of one environment: one for each of its agents, where the lanes of a warp would else be idle.
 
     They draw actions side by side, which takes longer than the step.
@@ -191,9 +198,9 @@ def playing_team(batch):
     return max(batch.layout.team, wide) if few and wide <= WARP else batch.layout.team
 
 
-def play_layout(batch, policies, team, envs):
+def play_layout(batch: Batch, policies: Sequence[Policy], team: int, envs: int) -> PlayLayout | None:
     """Return the ``PlayLayout`` of crews with ``envs`` environments each, or None if fewer would let more warps in."""
-    executor = batch.executor
+    executor: Any = batch.executor
     obs_bytes = sum(4 * g.count * g.obs_dim for g in batch.groups)
     limit = REGISTER_BYTES * envs if team == 1 else LAYOUT_BYTES
     layout = PlayLayout(team, envs).fit(batch.spec, batch.params, limit)
@@ -208,7 +215,7 @@ def play_layout(batch, policies, team, envs):
     return replace(layout, crews=int(crews), warps=1 << (warps.bit_length() - 1))
 
 
-def useful_warps(policies, envs):
+def useful_warps(policies: Sequence[Policy], envs: int) -> int:
     """Return how many warps of a crew have something to do: a tower each on matrix units, else results of the widest layer."""
     if policies[0].tensor:
         return sum(len(policy.layout.towers) for policy in policies)
@@ -216,7 +223,7 @@ def useful_warps(policies, envs):
     return max(-(-outputs // WARP) for outputs in widest)
 
 
-def tile_bytes(policy, envs):
+def tile_bytes(policy: Policy, envs: int) -> int:
     """Return the bytes that the rows of ``envs`` environments take in a crew's memory (``struct Tile``)."""
     rows, towers = envs * sum(g.count for g in policy.groups), policy.layout.towers
     results = max(tower[-1] for tower in towers)
@@ -228,24 +235,24 @@ def tile_bytes(policy, envs):
     return 4 * rows * (stride(towers[0][0]) + len(towers) * (sum(hidden) + stride(results))) + 32 * len(towers)
 
 
-def stride(width):
+def stride(width: int) -> int:
     """Return the floats from one row to the next, as ``stride`` of ``kernels/play/perceptron.cuh``."""
     return 4 * (-(-width // 4) | 1)
 
 
-def weight_bytes(policy):
+def weight_bytes(policy: Policy) -> int:
     """Return the bytes of a network's weights in a block's memory, and of what normalises its observations."""
     towers = policy.layout.towers
     layers = sum(map(tensor.weight_bytes, towers)) if policy.tensor else 4 * policy.layout.forward_copied
     return layers + 8 * towers[0][0]
 
 
-def play_call(rollout, learners):
+def play_call(rollout: Rollout, learners: Sequence[KernelLearner]) -> np.ndarray:
     """Return ``struct Play``."""
     batch = rollout.batch
-    pointers = {}
+    pointers: dict[str, torch.Tensor | None] = {}
     for g in batch.groups:
-        stored = rollout.player_of[g.name].stored[g.name]
+        stored = next(learner.stored[g.name] for learner in learners if g.name in learner.stored)
         pointers |= {f"{g.name}.{name}": stored[name] for name in ("raw", "log_prob", "value")}
     for k, learner in enumerate(learners):
         if learner.arithmetic is TENSOR:
@@ -261,7 +268,7 @@ def play_call(rollout, learners):
     return call
 
 
-def policies_text(policies):
+def policies_text(policies: Sequence[Policy]) -> str:
     """Return what ``kernels/play`` reads about policies: a struct of each network in C, and which group it plays."""
     towers = [len(policy.layout.towers) for policy in policies]
     lines = [line for k, policy in enumerate(policies) for line in network_text(k, policy, sum(towers[:k]))]
@@ -288,10 +295,9 @@ def policies_text(policies):
     return "\n".join([f"#define BY_MATRIX_UNITS {int(policies[0].tensor)}", "namespace policy {", *lines, "}"])
 
 
-def network_text(number, policy, towers_before):
+def network_text(number: int, policy: Policy, towers_before: int) -> list[str]:
     """Return the lines of ``struct network_NUMBER``, whose towers come after those of the policies before it."""
     layout, distribution = policy.layout, policy.distribution
-    gaussian = bool(distribution.raw_size)
     widths = [width for tower in layout.towers for width in tower]
     lines = [
         f"struct network_{number} {{",
@@ -299,13 +305,13 @@ def network_text(number, policy, towers_before):
         f"  static constexpr int LAYERS = {len(layout.towers[0]) - 1}, AGENTS = {sum(g.count for g in policy.groups)};",
         f"  static constexpr int FIRST_TOWER = {towers_before};",
         f"  static constexpr int COPIED = {layout.forward_copied}, HEADS = {distribution.heads};",
-        f"  static constexpr bool RELU = {int(layout.relu)}, GAUSSIAN = {int(gaussian)};",
+        f"  static constexpr bool RELU = {int(layout.relu)}, GAUSSIAN = {int(isinstance(distribution, Gaussian))};",
         "  static constexpr int width(int tower, int layer) {",
         f"    constexpr int of[] = {{{', '.join(map(str, widths))}}};",
         "    return of[tower * (LAYERS + 1) + layer];",
         "  }",
     ]
-    if gaussian:
+    if isinstance(distribution, Gaussian):
         low, span = distribution.space.low, distribution.space.high - distribution.space.low
         lines += [
             f"  static constexpr bool SQUASHED = {int(distribution.squashed)};",

@@ -6,11 +6,20 @@ which is shared out among many blocks. Where actor and critic are one tower, as 
 groups.
 """
 
-from itertools import pairwise
+from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from cupydrive.codegen.source import Unit
 from cupydrive.executors.interop import make_call
-from cupydrive.training.algorithms.kernels.gradients import Minibatches, loss_parts, passes
-from cupydrive.training.algorithms.kernels.layout import PAD
+from cupydrive.protocols import Executor
+from cupydrive.training.algorithms.kernels.gradients import Columns, Minibatches, loss_parts, passes
+from cupydrive.training.algorithms.kernels.layout import PAD, Distribution, NetworkLayout, Sizes
+from cupydrive.training.algorithms.kernels.steps import Steps
 from cupydrive.training.algorithms.kernels.tensor import (
     GROUPS,
     ROWS,
@@ -18,6 +27,7 @@ from cupydrive.training.algorithms.kernels.tensor import (
     WARP_GROUPS,
     WIDEST,
     Way,
+    architecture,
     group_sums,
     grouped,
     minibatch_rows,
@@ -25,6 +35,7 @@ from cupydrive.training.algorithms.kernels.tensor import (
     register_sums,
     tower_bytes,
 )
+from cupydrive.training.algorithms.settings import OnPolicy
 from cupydrive.training.algorithms.step import looker
 
 MOST_ROWS = 256  # of a minibatch
@@ -32,7 +43,7 @@ MOST_SUMS = 64  # of gradients, in the registers of one thread, that leave room 
 GROUP_RESIDENT = Way("hopper/group_resident", GROUPS.rows, GROUPS.threads)
 
 
-def block_bytes(layout, rows):
+def block_bytes(layout: NetworkLayout, rows: int) -> int:
     """Return the bytes of shared memory of ``struct Workspace`` of a block that has ``rows`` rows at once."""
     numbers = 4 * (layout.gradient - PAD)
     tower = max(tower_bytes(tower, rows) for tower in layout.towers)
@@ -40,14 +51,14 @@ def block_bytes(layout, rows):
     return kept + 3 * numbers + 4 * rows + 4 * PAD * (THREADS // 32 + 2)
 
 
-def rows_at_once(layout, executor, rows):
+def rows_at_once(layout: NetworkLayout, executor: Executor, rows: int) -> int:
     """Return the rows of a tile for minibatches of ``rows`` rows: as many as leave a second block room, or as have room."""
     fit = [n for n in ROWS if block_bytes(layout, n) <= executor.team_bytes and (n < 2 * rows or n == ROWS[-1])]
     halves = [n for n in fit if block_bytes(layout, n) <= executor.team_bytes // 2]
     return next(iter(halves or fit), 0)
 
 
-def group_bytes(tower):
+def group_bytes(tower: Sequence[int]) -> int:
     """Return the bytes of shared memory of a block of ``group_resident.cu``, at most, for a network of this tower."""
     first, *hidden, last = (
         next(n for n in (PAD, 2 * PAD, WIDEST) if width <= n) for width in (tower[0] + 1, *tower[1:])
@@ -59,18 +70,18 @@ def group_bytes(tower):
     return 2 * halves + 4 * floats + 2**10 * (len(tower) + 2)  # what lies at multiples of 1,024 leaves gaps
 
 
-def average_count(tower):
+def average_count(tower: Sequence[int]) -> int:
     """Return the numbers of weights, and beside them, of which ``group_resident.cu`` keeps the averages."""
     columns = tower[0] + 1, *[WIDEST + 1] * (len(tower) - 3), tower[-1]
     return sum(WIDEST * -(-n // 8) * 8 for n in columns)
 
 
-def fits_groups(tower, executor):
+def fits_groups(tower: Sequence[int], executor: Executor) -> bool:
     """Return whether two blocks of one warp group have room for a network of this tower, in memory and in registers."""
     return grouped(tower) and group_sums(tower) <= MOST_SUMS and group_bytes(tower) <= executor.team_bytes // 2
 
 
-def resident_way(layout, config, sizes, executor):
+def resident_way(layout: NetworkLayout, config: OnPolicy, sizes: Sizes, executor: Executor) -> Way | None:
     """Return the ``Way`` in which one block learns from all minibatches, or None where it should not.
 
     It should where runs share a GPU so that each has one of its processors; the arguments are those of ``TensorGradients``.
@@ -78,17 +89,23 @@ def resident_way(layout, config, sizes, executor):
     rows = minibatch_rows(config, sizes)
     if executor.name != "cuda" or executor.processors > 1 or not sizes[0].ranks.alone or rows > MOST_ROWS:
         return None
-    able = int(executor.device.compute_capability) == WARP_GROUPS and len(layout.towers) == 1
+    able = architecture(executor) == WARP_GROUPS and len(layout.towers) == 1
     if able and fits_groups(layout.towers[0], executor):
         return GROUP_RESIDENT
     at_once = rows_at_once(layout, executor, rows)
     return Way("mma/resident", at_once, THREADS) if register_sums(layout) <= MOST_SUMS and at_once else None
 
 
-def resident_unit(layout, distribution, config, sizes, executor, way=None):
+def resident_unit(
+    layout: NetworkLayout,
+    distribution: Distribution,
+    config: OnPolicy,
+    sizes: Sizes,
+    executor: Executor,
+    way: Way,
+) -> Unit:
     """Return the ``Unit`` of a ``Way``; the arguments are those of ``TensorGradients``."""
     constants, spaces = loss_parts(distribution, config, len(sizes[2]))
-    way = way or resident_way(layout, config, sizes, executor)
     return layout.unit(way.file, executor, (("ROWS", way.rows), *constants), spaces, way.threads)
 
 
@@ -97,9 +114,19 @@ class ResidentGradients(Minibatches):
 
     parts = 1
 
-    def __init__(self, executor, layout, distribution, config, sizes, columns, shared, way=None):
+    def __init__(
+        self,
+        executor: Executor,
+        layout: NetworkLayout,
+        distribution: Distribution,
+        config: OnPolicy,
+        sizes: Sizes,
+        columns: Columns,
+        shared: Mapping[str, Any],
+        way: Way,
+    ) -> None:
         shard, steps, agents = sizes
-        self.way = way or resident_way(layout, config, sizes, executor)
+        self.way = way
         self.program = executor.build(resident_unit(layout, distribution, config, sizes, executor, self.way))
         table = minibatch_table(shard, steps * sum(agents), passes(config)[1])
         each = set(table[:, 1].tolist())
@@ -108,11 +135,11 @@ class ResidentGradients(Minibatches):
         self.layout, self.resident = layout, None
         super().__init__(executor, config, sizes, columns, shared, layout.gradient, 1)
 
-    def pointers_behind(self, shared):
+    def pointers_behind(self, shared: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """Return what ``struct TensorLearn`` has behind ``struct Learn``."""
         return {"table": self.table} | shared["weights"]
 
-    def learn(self, steps):
+    def learn(self, steps: Steps) -> None:
         """Take the steps of all minibatches that ``arrange`` has drawn; a ``looker`` is shown each gradient before its step."""
         count = self.epochs * self.minibatches
         if (look := looker()) is None:
@@ -123,7 +150,7 @@ class ResidentGradients(Minibatches):
             look(*steps.seen(inverse))
             self.launch(steps, k, k + 1)
 
-    def launch(self, steps, begin, end, looks=False):
+    def launch(self, steps: Steps, begin: int, end: int, looks: bool = False) -> None:
         """Launch the minibatches [begin, end) of all epochs; ``looks``: leave the gradient of the first, and take no step."""
         ints = {"from": begin, "until": end, "looks": looks, "tiles": self.tiles, "each": self.each}
         floats = {"inverse_each": 1 / self.each if self.each else 0.0}

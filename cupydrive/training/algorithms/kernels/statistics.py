@@ -3,17 +3,21 @@
 Letters: T steps, N environments, C agents of a group, D columns.
 """
 
+from __future__ import annotations
+
 import torch
 
-from cupydrive.codegen.source import assemble_file
+from cupydrive.codegen.source import Unit, assemble_file
 from cupydrive.executors.interop import make_call
+from cupydrive.executors.ranks import Shard
 from cupydrive.playing.rollout import Rollout
+from cupydrive.protocols import Executor
 from cupydrive.training.normalize import RunningMeanStd
 
 SLICES = 8  # of the steps of a rollout, at most: so many threads add the rows of a column and a block of environments at once
 
 
-def statistics_unit():
+def statistics_unit() -> Unit:
     """Return the ``Unit`` of ``kernels/learn/statistics.cu``."""
     return assemble_file("learn/statistics")
 
@@ -26,9 +30,9 @@ class Statistics:
         shard: ``Shard`` of the environments.
     """
 
-    def __init__(self, executor, shard):
+    def __init__(self, executor: Executor, shard: Shard) -> None:
         self.program, self.device, self.shard = executor.build(statistics_unit()), executor.name, shard
-        self.memory = {}  # by name and shape; an iteration takes none
+        self.memory: dict[tuple, torch.Tensor] = {}  # by name and shape; an iteration takes none
 
     def reserve(self, steps: int, agents: int, columns: int) -> None:
         """Take the memory for ``columns`` numbers of each agent of a group in each step, and for its returns."""
@@ -45,7 +49,7 @@ class Statistics:
             self.memory[name, shape] = torch.zeros(shape, dtype=dtype, device=self.device)
         return self.memory[name, shape]
 
-    def sums_of(self, steps, columns):
+    def sums_of(self, steps: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return memory for sums and squares of all chunks, (B, slices of the steps, D) each."""
         shape = self.shard.all_blocks, min(steps, SLICES), columns
         return self.zeros("sums", *shape), self.zeros("squares", *shape)
@@ -79,7 +83,7 @@ class Statistics:
         self.program.launch("merge", call, columns, columns)
         self.program.launch("count_rows", call, 1)
 
-    def scale(self, rms, center, scale):
+    def scale(self, rms: RunningMeanStd, center: torch.Tensor | None, scale: torch.Tensor) -> None:
         """Write the mean of ``rms`` and one over its deviation as float32; ``center`` may be None."""
         columns = scale.numel()
         pointers = {"mean": rms.mean, "variance": rms.variance, "center": center, "scale": scale}

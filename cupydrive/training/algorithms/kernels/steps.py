@@ -1,16 +1,33 @@
 """Launches that turn a gradient into new weights: ``kernels/learn/update.cu``."""
 
+from __future__ import annotations
+
 import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, Self
 
 import torch
 
 from cupydrive.executors.interop import make_call
-from cupydrive.training.algorithms.kernels.gradients import ADDERS_AT_ONCE, PARTS
-from cupydrive.training.algorithms.kernels.tiles import PAD, padded
+from cupydrive.protocols import Executor
+from cupydrive.training.algorithms.kernels.layout import ADDERS_AT_ONCE, PAD, PARTS, NetworkLayout, padded
 from cupydrive.training.algorithms.step import looker
 
 TEAMS_AT_ONCE = 4  # of one processor of a GPU, that take a step
 SKIPPED = 0  # a Verdict of adam.cuh
+
+
+class Gradient(Protocol):
+    """What a step descends: sums over ``parts`` of pieces, (pieces, floats of a gradient), and moments of each minibatch."""
+
+    epochs: int
+    minibatches: int
+    moments: torch.Tensor
+    sums: torch.Tensor
+
+    @property
+    def parts(self) -> int:
+        """By how many sums the pieces are added."""
 
 
 class Steps:
@@ -35,7 +52,14 @@ class Steps:
 
     copied = True
 
-    def __init__(self, executor, layout, weights, reported, shared):
+    def __init__(
+        self,
+        executor: Executor,
+        layout: NetworkLayout,
+        weights: Sequence[torch.Tensor],
+        reported: Sequence[str],
+        shared: Mapping[str, Any],
+    ) -> None:
         self.layout, self.weights, device = layout, [p.detach() for p in weights], executor.name
         self.program = executor.build(layout.unit("update", executor))
         self.steps = torch.zeros(len(weights), dtype=torch.float32, device=device)
@@ -49,7 +73,7 @@ class Steps:
         self.shares, self.processors = min(layout.rows, teams), executor.processors
         self.reported, self.shared = reported, shared
 
-    def attach(self, gradients, target_kl=None):
+    def attach(self, gradients: Gradient, target_kl: float | None = None) -> None:
         """Prepare to step along ``Gradients``; skip what follows an epoch that ends above ``target_kl``."""
         self.gradients = gradients
         strips = self.layout.gradient // PAD
@@ -71,7 +95,7 @@ class Steps:
             pointers |= {f"{name}.{k}": tensor for k, tensor in enumerate(tensors)}
         self.call = make_call(ints, pointers, floats={"target_kl": target_kl or 0.0})
 
-    def beside(self, weights):
+    def beside(self, weights: Sequence[torch.Tensor]) -> Self:
         """Return what copies other weights of an equal network for forward passes, by ``lay_out``; it takes no steps.
 
         Args:
@@ -89,12 +113,12 @@ class Steps:
         """Take steps for weights that lie elsewhere now; ``attach`` comes next."""
         self.weights = [p.detach() for p in weights]
 
-    def lay_out(self):
+    def lay_out(self) -> None:
         """Copy the weights, which a checkpoint or a caller may have changed, for kernels that read copies."""
         if self.copies is not None:
             self.program.launch("lay_out", self.call, self.layout.rows, self.layout.copied)
 
-    def descend(self, epoch, minibatch):
+    def descend(self, epoch: int, minibatch: int) -> None:
         """Step along the gradient that was computed last, of this minibatch; the last one of all counts the iteration."""
         call, size = self.call, self.layout.gradient
         call["inverse"] = self.gradients.moments[epoch, minibatch].data_ptr()
@@ -105,7 +129,9 @@ class Steps:
             look(*self.seen(self.gradients.moments[epoch, minibatch, 0]))
         self.program.launch("update", call, self.shares, size)
 
-    def seen(self, inverse):
+    def seen(
+        self, inverse: torch.Tensor
+    ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor], list[torch.Tensor], torch.Tensor]:
         """Return what a ``looker`` is given of the step that comes now, of whose minibatch ``inverse`` rows are in the game."""
         sums, s, norm_at = self.total[-PAD:] * inverse, self.shared, self.reported.index("grad_norm")
         loss = sums[0] - s["ent_coef"] * sums[2] + s["vf_coef"] * sums[1]
@@ -115,7 +141,7 @@ class Steps:
         skipped = self.step_size.view(torch.int32)[0] == SKIPPED
         return loss, reported, self.weights, gradients, skipped
 
-    def gradients_of(self, total):
+    def gradients_of(self, total: torch.Tensor) -> list[torch.Tensor]:
         """Return views of a gradient: a tensor for each of the weights."""
         found, begin = [], 0
         for into, out in self.layout.layers:
@@ -125,13 +151,13 @@ class Steps:
             begin += padded(out)
         return found
 
-    def tensors(self, policy_order):
+    def tensors(self, policy_order: Sequence[int]) -> dict[str, torch.Tensor]:
         """Return Adam's state under torch's names.
 
         Args:
             policy_order: Numbers of the weights in the order of the module's parameters.
         """
-        kept = {}
+        kept: dict[str, torch.Tensor] = {}
         for number, k in enumerate(policy_order):
             kept |= {f"{number}.step": self.steps[k], f"{number}.exp_avg": self.first[k]}
             kept[f"{number}.exp_avg_sq"] = self.second[k]

@@ -8,22 +8,37 @@ Factors are rounded to bfloat16, sums are in float32, weights stay in float32. A
 Letters: T steps, N environments; B blocks of environments, as in ``kernels/learn/minibatches.cuh``.
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
 
 from cupydrive.codegen.layout import WARP
+from cupydrive.codegen.source import Unit
+from cupydrive.executors.ranks import Shard
+from cupydrive.protocols import Executor
 from cupydrive.training.algorithms.kernels.gradients import (
-    ADDERS_AT_ONCE,
-    PARTS,
+    Columns,
     Minibatches,
     loss_parts,
     passes,
 )
-from cupydrive.training.algorithms.kernels.layout import distribution_parts
-from cupydrive.training.algorithms.kernels.tiles import PAD, padded
+from cupydrive.training.algorithms.kernels.layout import (
+    ADDERS_AT_ONCE,
+    PAD,
+    PARTS,
+    Distribution,
+    NetworkLayout,
+    Sizes,
+    distribution_parts,
+    padded,
+)
+from cupydrive.training.algorithms.settings import OnPolicy
 
 SKEW = 8  # entries between the rows of a matrix in shared memory
 ROWS = (128, 64, 32, 16)  # that a block may have at once
@@ -40,55 +55,59 @@ FEW_PIECES = 8  # that one thread adds up where many gradients are added at once
 OLDEST = 80  # architecture whose matrix units take bfloat16
 
 
-def why_no_tensor(executor):
+def why_no_tensor(executor: Executor) -> str | None:
     """Return why there are no matrix units that take bfloat16, or None if there are."""
     if executor.name == "cpu":
         return "a CPU has no tensor cores for bfloat16"
-    architecture = int(executor.device.compute_capability)
-    if architecture < OLDEST:
-        return f"this GPU is sm_{architecture}; its matrix units take bfloat16 from sm_{OLDEST} on"
+    if architecture(executor) < OLDEST:
+        return f"this GPU is sm_{architecture(executor)}; tensor cores take bfloat16 from sm_{OLDEST} on"
     return None
 
 
-def block_bytes(layout, rows):
+def architecture(executor: Any) -> int:
+    """Return the compute capability of a GPU, such as 90; 0 of a CPU."""
+    return int(executor.device.compute_capability) if executor.name == "cuda" else 0
+
+
+def block_bytes(layout: NetworkLayout, rows: int) -> int:
     """Return the bytes of shared memory of a block that has ``rows`` rows at once, of the tower that needs more."""
     return max(tower_bytes(tower, rows) for tower in layout.towers) + rows * 4 + 4 * PAD * THREADS // WARP + PAD
 
 
-def tower_bytes(tower, rows):
+def tower_bytes(tower: Sequence[int], rows: int) -> int:
     """Return the bytes of one tower's weights, rows and results; ``tower``: widths from the observation to the output."""
     return weight_bytes(tower) + rows * row_bytes(tower, tower[-1])
 
 
-def weight_bytes(tower):
+def weight_bytes(tower: Sequence[int]) -> int:
     """Return the bytes of one tower's weights, in bfloat16, and biases."""
     return sum(padded(out) * (2 * (padded(into) + SKEW) + 4) for into, out in pairwise(tower))
 
 
-def row_bytes(widths, results):
+def row_bytes(widths: Sequence[int], results: int) -> int:
     """Return the bytes of one row that has entries of these widths, in bfloat16, and so many results."""
     return 2 * sum(padded(width) + SKEW for width in widths) + 4 * (padded(results) + 1)
 
 
-def register_sums(layout, threads=THREADS):
+def register_sums(layout: NetworkLayout, threads: int = THREADS) -> int:
     """Return the floats of gradients that one of a block's ``threads`` sums up in registers."""
     warps = threads // WARP
 
-    def sums(tower):
+    def sums(tower: Sequence[int]) -> int:
         blocks = [(padded(out) // PAD, padded(into) // PAD) for into, out in pairwise(tower)]
         return sum(8 * -(-m * n // warps) + 4 * -(-m // warps) for m, n in blocks)
 
     return max(map(sums, layout.towers))
 
 
-def fitting(layout, executor):
+def fitting(layout: NetworkLayout, executor: Executor) -> list[int]:
     """Return the numbers of rows that a block may have at once, the largest first; none if the network is too large."""
     if register_sums(layout) > MOST_SUMS:
         return []
     return [n for n in ROWS if block_bytes(layout, n) <= executor.team_bytes]
 
 
-def shape(layout, executor, rows):
+def shape(layout: NetworkLayout, executor: Executor, rows: int) -> tuple[int, int]:
     """Return (rows at once, threads) of a block for ``rows`` rows: as many as leave no processor without one."""
     fit = fitting(layout, executor)
     few = register_sums(layout, FEW_THREADS) <= MOST_SUMS and ROWS[1] in fit
@@ -98,7 +117,7 @@ def shape(layout, executor, rows):
     return next((n for n in fit if n <= most), fit[-1]), THREADS
 
 
-def forward_unit(layout, distribution, executor, rows):
+def forward_unit(layout: NetworkLayout, distribution: Distribution, executor: Executor, rows: int) -> tuple[int, Unit]:
     """Return the rows that a block has at once and the ``Unit`` of forward passes of ``rows`` rows."""
     constants, spaces = distribution_parts(distribution)
     if rows >= WARPS_AT_ONCE * executor.processors * WARP_ROWS and warp_bytes(layout) <= executor.team_bytes:
@@ -109,7 +128,7 @@ def forward_unit(layout, distribution, executor, rows):
     return tile, layout.unit("mma/tensor_forward", executor, (("ROWS", tile), *constants), spaces, threads)
 
 
-def warp_bytes(layout):
+def warp_bytes(layout: NetworkLayout) -> int:
     """Return the bytes of a block of ``mma/warp_forward.cu``, or more than there are if layers are too wide."""
     if max(width for tower in layout.towers for width in tower[1:]) > WIDEST:
         return 2**30
@@ -135,34 +154,40 @@ class Way:
 GROUPS = Way("hopper/group_gradient", 64, 128)
 
 
-def gradient_way(layout, executor, rows):
+def gradient_way(layout: NetworkLayout, executor: Executor, rows: int) -> Way:
     """Return the ``Way`` for minibatches of ``rows`` rows."""
-    able = executor.name == "cuda" and int(executor.device.compute_capability) == WARP_GROUPS
-    if able and rows >= MANY_GROUP_ROWS and all(map(grouped, layout.towers)):
+    if architecture(executor) == WARP_GROUPS and rows >= MANY_GROUP_ROWS and all(map(grouped, layout.towers)):
         return GROUPS
     return Way("mma/tensor_gradient", *shape(layout, executor, rows))
 
 
-def grouped(tower):
+def grouped(tower: Sequence[int]) -> bool:
     """Return whether a tower's layers are as ``kernels/learn/hopper/group_gradient.cu`` wants them."""
     first, *hidden, last = tower
     wide = hidden and all(WIDEST // 2 < width <= WIDEST for width in hidden)
-    return wide and first < WIDEST and last <= WIDEST and group_sums(tower) <= MOST_GROUP_SUMS
+    return bool(wide) and first < WIDEST and last <= WIDEST and group_sums(tower) <= MOST_GROUP_SUMS
 
 
-def group_sums(tower):
+def group_sums(tower: Sequence[int]) -> int:
     """Return the floats of a tower's gradient in the registers of one thread of a warp group."""
     return padded(tower[0] + 1) // 2 + padded(tower[-1]) + (WIDEST // 2 + 4) * (len(tower) - 3)
 
 
-def gradient_unit(layout, distribution, config, sizes, executor, way=None):
+def gradient_unit(
+    layout: NetworkLayout,
+    distribution: Distribution,
+    config: OnPolicy,
+    sizes: Sizes,
+    executor: Executor,
+    way: Way | None = None,
+) -> Unit:
     """Return the ``Unit`` of gradients; the arguments are those of ``TensorGradients``."""
     constants, spaces = loss_parts(distribution, config, len(sizes[2]))
     way = way or gradient_way(layout, executor, minibatch_rows(config, sizes))
     return layout.unit(way.file, executor, (("ROWS", way.rows), *constants), spaces, way.threads)
 
 
-def minibatch_rows(config, sizes):
+def minibatch_rows(config: OnPolicy, sizes: Sizes) -> int:
     """Return the rows of a minibatch; ``sizes``: as ``Gradients`` takes them."""
     shard, steps, agents = sizes
     return shard.num_envs * steps * sum(agents) // passes(config)[1]
@@ -174,7 +199,17 @@ class TensorGradients(Minibatches):
     The same bits in each run on the same kind of GPU.
     """
 
-    def __init__(self, executor, layout, distribution, config, sizes, columns, shared, way=None):
+    def __init__(
+        self,
+        executor: Executor,
+        layout: NetworkLayout,
+        distribution: Distribution,
+        config: OnPolicy,
+        sizes: Sizes,
+        columns: Columns,
+        shared: Mapping[str, Any],
+        way: Way | None = None,
+    ) -> None:
         shard, steps, agents = sizes
         part = minibatch_rows(config, sizes)
         self.way = way or gradient_way(layout, executor, part)
@@ -188,11 +223,11 @@ class TensorGradients(Minibatches):
         self.table = minibatch_table(shard, steps * sum(agents), passes(config)[1]).to(executor.name)
         super().__init__(executor, config, sizes, columns, shared, layout.gradient, pieces)
 
-    def pointers_behind(self, shared):
+    def pointers_behind(self, shared: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """Return what ``struct TensorLearn`` has behind ``struct Learn``."""
         return {"table": self.table[0]} | shared["weights"]
 
-    def compute(self, epoch, minibatch):
+    def compute(self, epoch: int, minibatch: int) -> None:
         """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
         self.call["epoch"], self.call["minibatch"] = epoch, minibatch
         self.call["table"] = self.table[minibatch].data_ptr()
@@ -200,12 +235,12 @@ class TensorGradients(Minibatches):
         self.exchange()
 
 
-def weight_pointers(weights):
+def weight_pointers(weights: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return the tensors of a network by their names in ``struct TensorLearn`` and ``struct TensorForward``."""
     return {f"tensors.{k}": tensor.detach() for k, tensor in enumerate(weights)}
 
 
-def minibatch_table(shard, rows_of_env, minibatches):
+def minibatch_table(shard: Shard, rows_of_env: int, minibatches: int) -> torch.Tensor:
     """Return (minibatches, 2 + 2 * blocks) int32, what ``struct Chunks`` reads of each minibatch of a ``Shard``.
 
     Its rows; how many each chunk has, or 0 if they differ; the rows of the chunks before each block's; and where each chunk

@@ -4,15 +4,29 @@ Weights come from the cache of the whole GPU, each layer's inputs and derivative
 gradients of them. Factors are rounded to bfloat16, sums are in float32, weights stay in float32, as in ``tensor.py``.
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any, Self
 
 import numpy as np
 import torch
 
 from cupydrive.codegen.layout import WARP
+from cupydrive.codegen.source import Unit
 from cupydrive.executors.interop import make_call
-from cupydrive.training.algorithms.kernels.gradients import MOST_BYTES, PARTS, Minibatches, loss_parts, passes
-from cupydrive.training.algorithms.kernels.layout import distribution_parts
+from cupydrive.protocols import Executor
+from cupydrive.training.algorithms.kernels.gradients import MOST_BYTES, Columns, Minibatches, loss_parts, passes
+from cupydrive.training.algorithms.kernels.layout import (
+    PAD,
+    PARTS,
+    Distribution,
+    NetworkLayout,
+    Sizes,
+    distribution_parts,
+    padded,
+)
 from cupydrive.training.algorithms.kernels.steps import UncopiedSteps
 from cupydrive.training.algorithms.kernels.tensor import (
     SKEW,
@@ -22,7 +36,7 @@ from cupydrive.training.algorithms.kernels.tensor import (
     row_bytes,
     weight_pointers,
 )
-from cupydrive.training.algorithms.kernels.tiles import PAD, padded
+from cupydrive.training.algorithms.settings import OnPolicy
 
 ROWS = (64, 32, 16)  # that a block may have at once: with more a processor has one block, which waits for itself
 BLOCKS = 4  # of a processor, up to which blocks have fewer rows: they wait for weights in turn
@@ -34,59 +48,61 @@ WAVES = 2  # of blocks that add up gradients: they differ in length
 MOST_ROW_BYTES = 2**30  # of what leaves at once: larger minibatches are learnt from part by part
 
 
-def wide_fitting(layout, executor):
+def wide_fitting(layout: NetworkLayout, executor: Executor) -> list[int]:
     """Return the numbers of rows that a block may have at once, the largest first; none if not even the fewest fit."""
     return [n for n in ROWS if wide_bytes(layout, n) <= executor.team_bytes]
 
 
-def wide_bytes(layout, rows):
+def wide_bytes(layout: NetworkLayout, rows: int) -> int:
     """Return the bytes of shared memory of a block that has ``rows`` rows at once, of the tower that needs more."""
     return rows * max(row_bytes(tower, tower[-1]) + 4 for tower in layout.towers) + 4 * PAD * THREADS // WARP + PAD
 
 
-def wide_shape(layout, executor, rows):
+def wide_shape(layout: NetworkLayout, executor: Executor, rows: int) -> int:
     """Return the rows at once of a block for ``rows`` rows: as few as give no processor more than ``BLOCKS``, or the most."""
     fit = wide_fitting(layout, executor)
     return next((n for n in reversed(fit) if -(-rows // n) <= BLOCKS * executor.processors), fit[0])
 
 
-def stages(executor):
+def stages(executor: Executor) -> int:
     """Return how many slabs of rows ``kernels/learn/wide/wide_sums.cu`` has at once."""
     bytes_of = {n: 2 * n * SLAB * (MOST_OUT + MOST_IN + 2 * SKEW) for n in STAGES}
     return next((n for n in STAGES if bytes_of[n] <= executor.team_bytes), STAGES[-1])
 
 
-def row_entries(layout):
+def row_entries(layout: NetworkLayout) -> int:
     """Return the numbers that leave of one row."""
     outputs = (2 * sum(map(padded, tower[1:-1])) + padded(tower[-1]) for tower in layout.towers)
     return padded(layout.towers[0][0]) + sum(outputs)
 
 
-def rows_at_once(layout, rows):
+def rows_at_once(layout: NetworkLayout, rows: int) -> int:
     """Return of how many rows of a minibatch what leaves is kept at once."""
     most = MOST_ROW_BYTES // (2 * row_entries(layout)) // ROWS[0] * ROWS[0]
     return min(-(-rows // ROWS[0]) * ROWS[0], most)
 
 
-def fragment_entries(layout):
+def fragment_entries(layout: NetworkLayout) -> int:
     """Return the numbers of the weights as kernels read them, of forward and of backward passes."""
     sizes = [[padded(into) * padded(out) for into, out in pairwise(tower)] for tower in layout.towers]
     return sum(sum(tower) + sum(tower[1:]) for tower in sizes)
 
 
-def weights_unit(layout, executor):
+def weights_unit(layout: NetworkLayout, executor: Executor) -> Unit:
     """Return the ``Unit`` of ``kernels/learn/wide/wide_weights.cu``."""
     return layout.unit("wide/wide_weights", executor, (("ROWS", ROWS[-1]),), team=1)
 
 
-def forward_unit(layout, distribution, executor, rows):
+def forward_unit(layout: NetworkLayout, distribution: Distribution, executor: Executor, rows: int) -> tuple[int, Unit]:
     """Return the rows of a block and the ``Unit`` of ``kernels/learn/wide/wide_forward.cu`` for passes of ``rows`` rows."""
     tile = wide_shape(layout, executor, rows)
     constants, spaces = distribution_parts(distribution)
     return tile, layout.unit("wide/wide_forward", executor, (("ROWS", tile), *constants), spaces, THREADS)
 
 
-def gradient_units(layout, distribution, config, sizes, executor):
+def gradient_units(
+    layout: NetworkLayout, distribution: Distribution, config: OnPolicy, sizes: Sizes, executor: Executor
+) -> list[Unit]:
     """Return the ``Unit``s of ``wide_gradient.cu`` and ``wide_sums.cu``; the arguments are those of ``Gradients``."""
     constants, spaces = loss_parts(distribution, config, len(sizes[2]))
     tile = wide_shape(layout, executor, minibatch_rows(config, sizes) * len(layout.towers))
@@ -104,14 +120,21 @@ class WideSteps(UncopiedSteps):
         fragments: Entries of ``fragments`` in wide.cuh, bfloat16.
     """
 
-    def __init__(self, executor, layout, weights, reported, shared):
+    def __init__(
+        self,
+        executor: Executor,
+        layout: NetworkLayout,
+        weights: Sequence[torch.Tensor],
+        reported: Sequence[str],
+        shared: Mapping[str, Any],
+    ) -> None:
         super().__init__(executor, layout, weights, reported, shared)
         self.count = fragment_entries(layout) // 8
         self.fragments = torch.zeros(fragment_entries(layout), dtype=torch.bfloat16, device=executor.name)
         self.weights_program = executor.build(weights_unit(layout, executor))
         self.weights_call = make_call({}, self.pointers())
 
-    def pointers(self):
+    def pointers(self) -> dict[str, torch.Tensor]:
         """Return what kernels read of the network besides ``copies``, by name."""
         return weight_pointers(self.weights) | {"fragments": self.fragments}
 
@@ -120,24 +143,24 @@ class WideSteps(UncopiedSteps):
         super().follow(weights)
         self.weights_call = make_call({}, self.pointers())
 
-    def beside(self, weights):
+    def beside(self, weights: Sequence[torch.Tensor]) -> Self:
         """Return what copies other weights of an equal network for forward passes; it takes no steps."""
         other = super().beside(weights)
         other.fragments = torch.zeros_like(self.fragments)
         other.weights_call = make_call({}, other.pointers())
         return other
 
-    def lay_out(self):
+    def lay_out(self) -> None:
         """Copy the weights to where kernels read them."""
         super().lay_out()
         self.lay_fragments()
 
-    def descend(self, epoch, minibatch):
+    def descend(self, epoch: int, minibatch: int) -> None:
         """Step along the gradient that was computed last, of this minibatch."""
         super().descend(epoch, minibatch)
         self.lay_fragments()
 
-    def lay_fragments(self):
+    def lay_fragments(self) -> None:
         """Write ``fragments``."""
         self.weights_program.launch("lay_fragments", self.weights_call, self.count, 8 * self.count)
 
@@ -148,7 +171,16 @@ class WideGradients(Minibatches):
     The same bits in each run on the same kind of GPU.
     """
 
-    def __init__(self, executor, layout, distribution, config, sizes, columns, shared):
+    def __init__(
+        self,
+        executor: Executor,
+        layout: NetworkLayout,
+        distribution: Distribution,
+        config: OnPolicy,
+        sizes: Sizes,
+        columns: Columns,
+        shared: Mapping[str, Any],
+    ) -> None:
         shard, steps, agents = sizes
         part, towers = minibatch_rows(config, sizes), len(layout.towers)
         units = gradient_units(layout, distribution, config, sizes, executor)
@@ -176,7 +208,7 @@ class WideGradients(Minibatches):
         for name, tensor in pointers.items():
             self.wide[name] = tensor.data_ptr()
 
-    def compute(self, epoch, minibatch):
+    def compute(self, epoch: int, minibatch: int) -> None:
         """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
         call, rows = self.wide, self.counts[minibatch]
         call["learn"]["epoch"], call["learn"]["minibatch"] = epoch, minibatch
