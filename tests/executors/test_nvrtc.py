@@ -17,10 +17,11 @@ from cupydrive.executors.ranks import Shard
 from cupydrive.playing.policy import make_distribution
 from cupydrive.spec import Group
 from cupydrive.training.algorithms import A2C, PPO
-from cupydrive.training.algorithms.kernels.gradients import forward_unit, gradient_unit
+from cupydrive.training.algorithms.kernels import tensor
+from cupydrive.training.algorithms.kernels.gradients import Task, forward_unit, gradient_unit
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.algorithms.kernels.play import play_unit, policies_of
-from cupydrive.training.algorithms.kernels.resident import GROUP_RESIDENT, group_bytes, resident_unit
+from cupydrive.training.algorithms.kernels.resident import GROUP_RESIDENT, group_bytes
 from cupydrive.training.begin import make_run
 
 # Of architectures `make test` has the oldest and the newest, which are on either side of what kernels/drive distinguishes
@@ -290,7 +291,7 @@ def test_rows_weights_and_gradients_that_are_near_fit_into_a_block(config, entri
     layout = NetworkLayout.of(config, entries, distribution.size)
     executor = SimpleNamespace(max_team=1024, team_bytes=limit, processors=132)
     rows, forward = forward_unit(layout, distribution, executor, 2**20)
-    gradient = gradient_unit(layout, distribution, config, (Shard(2**16), 32, [1]), executor)
+    gradient = gradient_unit(Task(executor, layout, distribution, config, Shard(2**16), 32, [1]))
     for unit, tile in ((forward, rows), (gradient, int(re.search(r"int TILE = (\d+)", gradient.text)[1]))):
         assert tile >= 1 and near_bytes(unit) <= limit
 
@@ -303,7 +304,7 @@ def test_one_block_of_a_warp_group_has_at_most_the_bytes_that_it_was_chosen_by(e
     distribution = make_distribution(group, config.distribution)
     layout = NetworkLayout.of(config, entries, distribution.size)
     executor = SimpleNamespace(max_team=1024, team_bytes=227 * 1024, processors=1)
-    unit = resident_unit(layout, distribution, config, (Shard(16), 32, [1]), executor, GROUP_RESIDENT)
+    unit = tensor.gradient_unit(Task(executor, layout, distribution, config, Shard(16), 32, [1]), GROUP_RESIDENT)
     counted = group_bytes(layout.towers[0])
     assert counted - 8 * 1024 <= near_bytes(unit) <= counted
 

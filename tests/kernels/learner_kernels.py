@@ -14,6 +14,7 @@ from cupydrive.spec import Group
 from cupydrive.training.algorithms import A2C, PPO
 from cupydrive.training.algorithms.kernels.arithmetic import EXACT
 from cupydrive.training.algorithms.kernels.choice import REPORTED
+from cupydrive.training.algorithms.kernels.gradients import Task
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout, padded, tensors_of
 from cupydrive.training.torch_settings import own_random_numbers
 
@@ -98,10 +99,9 @@ def problem(
     steps = arithmetic.steps(executor, layout, tensors_of(policy), reported, shared)
     sizes = Shard(envs), config.num_steps, agents
     columns = {name: [None if part[name] is None else part[name].to(device) for part in parts] for name in parts[0]}
-    arguments = executor, layout, distribution, config, sizes, columns
-    gradients = arithmetic.gradients(
-        *arguments, shared | {"copies": steps.copies, "weights": arithmetic.pointers(steps)}
-    )
+    task = Task(executor, layout, distribution, config, *sizes)
+    pointers = {"copies": steps.copies, "weights": arithmetic.pointers(steps)}
+    gradients = arithmetic.gradients(task, columns, shared | pointers)
     steps.attach(gradients, getattr(config, "target_kl", None))
     return SimpleNamespace(
         config=config, groups=groups, distribution=distribution, policy=policy, layout=layout, parts=parts, sizes=sizes,

@@ -124,20 +124,12 @@ class OffPolicyLearner(ScheduledLearner):
             steps: In all, those of whole iterations; called once memory has been taken.
         """
         config, replay = self.config, self.replay
-        each = replay.agents // self.copies  # transitions of one env-step
-        seen, held = steps * each, replay.slots * replay.agents
-        reasons, fixes = [], []
-        if seen < config.learning_starts:
-            reasons.append(f"{steps:,} env-steps make {seen:,}")
-            fixes.append(f"pass steps= from {-(-config.learning_starts // each):,} on")
-        if held < config.learning_starts:
-            reasons.append(f"buffer_size = {config.buffer_size:,} keeps {held:,}")
-            fixes.append("raise buffer_size")
-        if not reasons:
+        made, kept = steps * replay.agents // self.copies, replay.slots * replay.agents
+        if min(made, kept) >= config.learning_starts:
             return None
         return (
-            f"{type(config).__name__}.learning_starts = {config.learning_starts:,} transitions are never there: "
-            f"{' and '.join(reasons)}; lower it, or {' and '.join(fixes)}"
+            f"{type(config).__name__}.learning_starts = {config.learning_starts:,} transitions are never there: {steps:,} "
+            f"env-steps make {made:,}, and the buffer keeps {kept:,}. Lower it, or raise steps and buffer_size"
         )
 
     # ---- what it holds ----

@@ -14,7 +14,7 @@ from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.ranks import Shard
 from cupydrive.training.algorithms import PPO
-from cupydrive.training.algorithms.kernels.gradients import COLUMNS, Minibatches, drawers
+from cupydrive.training.algorithms.kernels.gradients import COLUMNS, Minibatches, Task, drawers
 
 
 @pytest.mark.parametrize(("envs", "agents"), [(1, (1,)), (5, (2, 3, 1)), (300, (1,)), (129, (1, 2))])
@@ -49,7 +49,7 @@ SHARED |= {"seed": torch.tensor([11]), "iteration": torch.tensor([3])}
 def minibatches_of(executor, config, sizes, columns, shared=SHARED):
     """Return ``Minibatches`` of rows of which only some columns are known; the caller keeps what ``columns`` has."""
     columns = {name: columns.get(name, [None] * len(sizes[2])) for name in COLUMNS}
-    return Minibatches(executor, config, sizes, columns, shared, 16, 1)
+    return Minibatches(Task(executor, None, None, config, *sizes), columns, shared, 16, 1)
 
 
 def advantages(rng, steps, envs, agents):

@@ -13,6 +13,7 @@ from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.ranks import Shard
 from cupydrive.training.algorithms import A2C, PPO
 from cupydrive.training.algorithms.kernels.arithmetic import TENSOR
+from cupydrive.training.algorithms.kernels.gradients import Task
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.algorithms.kernels.resident import GROUP_RESIDENT, ResidentGradients, resident_way
 from cupydrive.training.algorithms.kernels.tensor import GROUPS, THREADS, WARP_GROUPS, TensorGradients, Way
@@ -202,7 +203,7 @@ def test_who_learns_by_one_block_and_how(name):
     about = {"name": "cuda", "processors": 1, "team_bytes": 227 * 1024, "capability": "90", "envs": 16} | other
     executor = SimpleNamespace(**about, device=SimpleNamespace(compute_capability=about["capability"]))
     layout = NetworkLayout.of(config, entries, 2)
-    assert resident_way(layout, config, (Shard(about["envs"]), 32, [1]), executor) == way
+    assert resident_way(Task(executor, layout, None, config, Shard(about["envs"]), 32, [1])) == way
 
 
 @pytest.mark.full

@@ -11,13 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from cupydrive.codegen.source import Unit
-from cupydrive.protocols import Executor
 from cupydrive.training.algorithms.kernels import gradients, tensor, wide
-from cupydrive.training.algorithms.kernels.gradients import Columns, Minibatches
-from cupydrive.training.algorithms.kernels.layout import Distribution, NetworkLayout, Sizes
-from cupydrive.training.algorithms.kernels.resident import ResidentGradients, resident_unit, resident_way
+from cupydrive.training.algorithms.kernels.gradients import Columns, Minibatches, Task
+from cupydrive.training.algorithms.kernels.resident import ResidentGradients, resident_way
 from cupydrive.training.algorithms.kernels.steps import Steps, UncopiedSteps
-from cupydrive.training.algorithms.settings import OnPolicy
 
 
 @dataclass(frozen=True)
@@ -28,8 +25,7 @@ class Arithmetic:
         name: Of ``precision``.
         forward_unit: ``(layout, distribution, executor, rows)`` -> rows of a tile and the ``Unit`` of forward passes of so
             many rows, and of the draws of actions.
-        gradient_units: ``(layout, distribution, config, sizes, executor)`` -> the ``Unit``s of gradients; ``sizes`` as
-            ``Gradients`` takes them.
+        gradient_units: ``(task)`` -> the ``Unit``s of gradients.
         gradients: What makes ``Gradients``, or one like it.
         steps: ``Steps``, or one like it.
         pointers: ``(steps)`` -> what kernels read of the network besides ``copies``, by name: behind ``struct Forward`` too.
@@ -47,33 +43,20 @@ class Arithmetic:
     near: bool = True
 
 
-EXACT = Arithmetic(
-    "float32", gradients.forward_unit, lambda *about: [gradients.gradient_unit(*about)], gradients.Gradients
-)
+EXACT = Arithmetic("float32", gradients.forward_unit, lambda task: [gradients.gradient_unit(task)], gradients.Gradients)
 
 
-def tensor_units(
-    layout: NetworkLayout, distribution: Distribution, config: OnPolicy, sizes: Sizes, executor: Executor
-) -> list[Unit]:
-    """Return the ``Unit``s of gradients by matrix units, of the kernels that ``tensor_gradients`` chooses."""
-    about = layout, distribution, config, sizes, executor
-    way = resident_way(layout, config, sizes, executor)
-    return [tensor.gradient_unit(*about) if way is None else resident_unit(*about, way)]
+def tensor_units(task: Task) -> list[Unit]:
+    """Return the ``Unit``s of gradients on tensor cores, of the kernels that ``tensor_gradients`` chooses."""
+    return [tensor.gradient_unit(task, resident_way(task))]
 
 
-def tensor_gradients(
-    executor: Executor,
-    layout: NetworkLayout,
-    distribution: Distribution,
-    config: OnPolicy,
-    sizes: Sizes,
-    columns: Columns,
-    shared: Mapping[str, Any],
-) -> Minibatches:
-    """Return what computes gradients by matrix units: ``ResidentGradients`` of few rows, ``TensorGradients`` else."""
-    about = executor, layout, distribution, config, sizes, columns, shared
-    way = resident_way(layout, config, sizes, executor)
-    return tensor.TensorGradients(*about) if way is None else ResidentGradients(*about, way)
+def tensor_gradients(task: Task, columns: Columns, shared: Mapping[str, Any]) -> Minibatches:
+    """Return what computes gradients on tensor cores: ``ResidentGradients`` of few rows, otherwise ``TensorGradients``."""
+    way = resident_way(task)
+    return (
+        tensor.TensorGradients(task, columns, shared) if way is None else ResidentGradients(task, columns, shared, way)
+    )
 
 
 TENSOR = Arithmetic(

@@ -7,8 +7,8 @@ Letters: T steps, N environments, C agents of a group, D observation entries; R 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,13 +16,13 @@ import torch
 from cupydrive.codegen.layout import WARP
 from cupydrive.codegen.source import Unit, assemble_file
 from cupydrive.executors.interop import make_call
+from cupydrive.executors.ranks import Shard
 from cupydrive.protocols import Executor
 from cupydrive.training.algorithms.kernels.layout import (
     PARTS,
     Constants,
     Distribution,
     NetworkLayout,
-    Sizes,
     distribution_parts,
     forward_tiles,
     gradient_tiles,
@@ -43,39 +43,79 @@ COLUMNS = ("obs", "action", "mask", "active", "log_prob", "value", "advantage", 
 Columns = Mapping[str, Sequence[torch.Tensor | None]]  # by name of COLUMNS, a tensor of each group
 
 
-def passes(config: OnPolicy) -> tuple[int, int]:
-    """Return how many epochs, and minibatches of each, ``config`` asks for."""
-    return getattr(config, "update_epochs", 1), getattr(config, "num_minibatches", 1)
+@dataclass(frozen=True)
+class Task:
+    """What one policy learns, and where.
+
+    Args:
+        executor: Where it learns.
+        layout: Its network.
+        distribution: Distribution of its actions.
+        config: ``PPO`` or ``A2C``.
+        shard: The environments of this process.
+        steps: T.
+        agents: Number of agents of each group that it plays.
+    """
+
+    executor: Executor
+    layout: NetworkLayout
+    distribution: Distribution
+    config: OnPolicy
+    shard: Shard
+    steps: int
+    agents: Sequence[int]
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the rows of an iteration."""
+        return getattr(self.config, "update_epochs", 1)
+
+    @property
+    def minibatches(self) -> int:
+        """Minibatches of an epoch."""
+        return getattr(self.config, "num_minibatches", 1)
+
+    @property
+    def rows_of_env(self) -> int:
+        """Rows of one environment."""
+        return self.steps * sum(self.agents)
+
+    @property
+    def rows(self) -> int:
+        """Rows of this process."""
+        return self.shard.num_envs * self.rows_of_env
+
+    @property
+    def minibatch_rows(self) -> int:
+        """Rows of a minibatch."""
+        return self.rows // self.minibatches
+
+    def unit(self, path: str, constants: Constants, team: int | None = None) -> Unit:
+        """Return the ``Unit`` of ``kernels/learn/PATH.cu`` with what ``loss.cuh`` needs besides ``constants``."""
+        own = (
+            ("AGENT_GROUPS", len(self.agents)),
+            ("CLIPPED", hasattr(self.config, "clip_coef")),
+            ("CLIP_VALUE", getattr(self.config, "clip_vloss", False)),
+            ("NORMALIZE", self.config.norm_adv),
+        )
+        of_actions, spaces = distribution_parts(self.distribution)
+        return self.layout.unit(path, self.executor, (*constants, *of_actions, *own), spaces, team)
 
 
-def minibatch_unit(config: OnPolicy, sizes: Sizes, executor: Executor) -> Unit:
-    """Return the ``Unit`` of ``kernels/learn/minibatches.cu``; ``sizes``: as ``Gradients`` takes them."""
-    shard, steps, agents = sizes
-    minibatches = math.prod(passes(config))
-    constants = ("AGENT_GROUPS", len(agents)), ("SHUFFLED", minibatches > 1)
-    chunks = minibatches * len(shard.blocks)
-    rows = shard.num_envs * steps * sum(agents) * passes(config)[0] // chunks  # of a chunk
-    crowded = chunks > CHUNKS_AT_ONCE * executor.processors
-    return assemble_file("learn/minibatches", constants, team=min(executor.max_team, drawers(rows, crowded)))
+def minibatch_unit(task: Task) -> Unit:
+    """Return the ``Unit`` of ``kernels/learn/minibatches.cu``."""
+    minibatches = task.epochs * task.minibatches
+    constants = ("AGENT_GROUPS", len(task.agents)), ("SHUFFLED", minibatches > 1)
+    chunks = minibatches * len(task.shard.blocks)
+    crowded = chunks > CHUNKS_AT_ONCE * task.executor.processors
+    team = min(task.executor.max_team, drawers(task.rows * task.epochs // chunks, crowded))
+    return assemble_file("learn/minibatches", constants, team=team)
 
 
 def drawers(rows: int, crowded: bool) -> int:
     """Return the threads that draw a chunk of ``rows`` rows; ``crowded``: there are more chunks than a GPU takes at once."""
     few = max(FEW_DRAWERS, 1 << (rows - 1).bit_length())
     return few if crowded and few <= WARP else DRAWERS  # larger teams than a warp have a block each
-
-
-def loss_parts(distribution: Distribution, config: OnPolicy, agent_groups: int) -> tuple[Constants, str]:
-    """Return the constants and the generated text that ``kernels/learn/loss.cuh`` and ``minibatches.cuh`` need."""
-    clipped = hasattr(config, "clip_coef")
-    own = (
-        ("AGENT_GROUPS", agent_groups),
-        ("CLIPPED", clipped),
-        ("CLIP_VALUE", getattr(config, "clip_vloss", False)),
-        ("NORMALIZE", config.norm_adv),
-    )
-    constants, spaces = distribution_parts(distribution)
-    return (*constants, *own), spaces
 
 
 def forward_unit(layout: NetworkLayout, distribution: Distribution, executor: Executor, rows: int) -> tuple[int, Unit]:
@@ -85,24 +125,18 @@ def forward_unit(layout: NetworkLayout, distribution: Distribution, executor: Ex
     return tiles.rows, layout.unit("exact/forward", executor, (*tiles.constants, *constants), spaces)
 
 
-def gradient_unit(
-    layout: NetworkLayout, distribution: Distribution, config: OnPolicy, sizes: Sizes, executor: Executor
-) -> Unit:
-    """Return the ``Unit`` of ``kernels/learn/exact/gradient.cu``; the arguments are those of ``Gradients``."""
-    shard, steps, agents = sizes
-    rows = -(-shard.all_envs // shard.all_blocks) * steps * sum(agents)  # of a block at most
-    tiles = gradient_tiles(layout, executor, -(-rows // passes(config)[1]))
-    constants, spaces = loss_parts(distribution, config, len(agents))
-    return layout.unit("exact/gradient", executor, (*tiles.constants, *constants), spaces)
+def gradient_unit(task: Task) -> Unit:
+    """Return the ``Unit`` of ``kernels/learn/exact/gradient.cu``."""
+    rows = -(-task.shard.all_envs // task.shard.all_blocks) * task.rows_of_env  # of a block at most
+    tiles = gradient_tiles(task.layout, task.executor, -(-rows // task.minibatches))
+    return task.unit("exact/gradient", tiles.constants)
 
 
 class Minibatches:
     """Which rows each minibatch of one policy has, the moments of their advantages, and what kernels are told of the rows.
 
     Args:
-        executor: Where.
-        config: ``PPO`` or ``A2C``.
-        sizes: (``Shard`` of the environments, T, agents of each group).
+        task: What is learnt.
         columns: Tensors by group, for each name of ``COLUMNS``.
         shared: Tensors by name: ``seed``, ``iteration``, ``skip``, ``copies``, the scheduled ``clip_coef``, ``ent_coef`` and
             ``vf_coef``, and ``center`` and ``scale`` of observations or None.
@@ -116,25 +150,15 @@ class Minibatches:
         moments: (epochs, minibatches, 4): one over the rows in the game, mean and deviation of their advantages, their count.
     """
 
-    def __init__(
-        self,
-        executor: Executor,
-        config: OnPolicy,
-        sizes: Sizes,
-        columns: Columns,
-        shared: Mapping[str, Any],
-        gradient: int,
-        pieces: int,
-    ) -> None:
-        self.shard, steps, agents = sizes
-        shard, n = self.shard, self.shard.num_envs
-        self.norm_adv = config.norm_adv
-        self.epochs, self.minibatches = passes(config)
-        self.rows, self.blocks, self.pieces = n * steps * sum(agents), len(shard.blocks), pieces
-        self.drawing = executor.build(minibatch_unit(config, sizes, executor))
+    def __init__(self, task: Task, columns: Columns, shared: Mapping[str, Any], gradient: int, pieces: int) -> None:
+        self.shard = shard = task.shard
+        self.norm_adv = task.config.norm_adv
+        self.epochs, self.minibatches = task.epochs, task.minibatches
+        self.rows, self.blocks, self.pieces = task.rows, len(shard.blocks), pieces
+        self.drawing = task.executor.build(minibatch_unit(task))
 
         def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-            return torch.zeros(shape, dtype=dtype, device=executor.name)
+            return torch.zeros(shape, dtype=dtype, device=task.executor.name)
 
         chunks = (self.epochs, self.minibatches, shard.all_blocks)
         self.moments = zeros(self.epochs, self.minibatches, 4)
@@ -148,10 +172,16 @@ class Minibatches:
             "chunks": self.chunk_memory(zeros, gradient),
             "partials": self.partials,
         }
-        ints = {"num_envs": n, "steps": steps, "blocks": self.blocks, "pieces": pieces, "all_envs": shard.all_envs}
+        ints = {
+            "num_envs": shard.num_envs,
+            "steps": task.steps,
+            "blocks": self.blocks,
+            "pieces": pieces,
+            "all_envs": shard.all_envs,
+        }
         ints |= {"all_blocks": shard.all_blocks, "first_block": shard.blocks.start, "envs_before": shard.envs.start}
         ints |= {"epochs": self.epochs, "minibatches": self.minibatches, "epoch": 0, "minibatch": 0}
-        ints |= {f"agents.{g}": count for g, count in enumerate(agents)}
+        ints |= {f"agents.{g}": count for g, count in enumerate(task.agents)}
         names = ("seed", "iteration", "clip_coef", "ent_coef", "vf_coef", "skip", "center", "scale", "copies")
         pointers = {name: shared[name] for name in names} | self.memory
         pointers |= {f"{name}.{g}": tensor for name in COLUMNS for g, tensor in enumerate(columns[name])}
@@ -209,13 +239,9 @@ class Gradients(Minibatches):
     """The gradients of one policy's loss, minibatch after minibatch, exactly: bits that depend on sizes alone.
 
     Args:
-        executor: Where.
-        layout: ``NetworkLayout``.
-        distribution: ``Categorical`` or ``Gaussian``.
-        config: ``PPO`` or ``A2C``.
-        sizes: As of ``Minibatches``.
-        columns: Likewise.
-        shared: Likewise.
+        task: What is learnt.
+        columns: As of ``Minibatches``.
+        shared: As of ``Minibatches``.
 
     Attributes:
         parts: By how many sums the pieces are added: a number that depends on N of all and the network alone.
@@ -223,29 +249,20 @@ class Gradients(Minibatches):
         own: That of this one.
     """
 
-    def __init__(
-        self,
-        executor: Executor,
-        layout: NetworkLayout,
-        distribution: Distribution,
-        config: OnPolicy,
-        sizes: Sizes,
-        columns: Columns,
-        shared: Mapping[str, Any],
-    ) -> None:
-        shard, self.layout = sizes[0], layout
+    def __init__(self, task: Task, columns: Columns, shared: Mapping[str, Any]) -> None:
+        shard, self.layout = task.shard, task.layout
         blocks = shard.all_blocks
-        self.parts = max(1, min(blocks, PARTS, MOST_BYTES // (4 * layout.gradient)))
+        self.parts = max(1, min(blocks, PARTS, MOST_BYTES // (4 * task.layout.gradient)))
         # On a GPU all blocks work at once; a CPU's cores add neighbouring blocks while they are in the cache, if a process has
         # all blocks of a part.
         whole = shard.ranks.alone or (blocks % self.parts == 0 and self.parts % shard.ranks.size == 0)
-        self.all_pieces = self.parts if executor.name == "cpu" and whole else blocks
+        self.all_pieces = self.parts if task.executor.name == "cpu" and whole else blocks
         self.shares = [
             range(*(k * self.all_pieces // blocks for k in (those.start, those.stop))) for those in shard.all_shares()
         ]
         self.own = self.shares[shard.ranks.rank]
-        super().__init__(executor, config, sizes, columns, shared, layout.gradient, len(self.own))
-        self.program = executor.build(gradient_unit(layout, distribution, config, sizes, executor))
+        super().__init__(task, columns, shared, task.layout.gradient, len(self.own))
+        self.program = task.executor.build(gradient_unit(task))
 
     def gradient_memory(self, zeros: Callable[..., torch.Tensor], gradient: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return ``partials`` and ``sums``, of which they are a part."""

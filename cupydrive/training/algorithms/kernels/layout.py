@@ -15,14 +15,12 @@ from itertools import pairwise
 from torch import nn
 
 from cupydrive.codegen.source import Unit, assemble_file, box_bounds, head_sizes
-from cupydrive.executors.ranks import Shard
 from cupydrive.playing.policy import ActorCritic, Categorical, Gaussian
 from cupydrive.protocols import Executor
 from cupydrive.training.algorithms.settings import OnPolicy
 
 Distribution = Categorical | Gaussian
 Constants = Sequence[tuple[str, int]]  # names and values that are compiled in
-Sizes = tuple[Shard, int, list[int]]  # of the environments here; T; agents of each group that shares the policy
 
 ONE_MEMBER_ROWS = 32
 TEAM_ROWS = 128

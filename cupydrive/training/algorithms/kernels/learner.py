@@ -26,7 +26,7 @@ from cupydrive.playing.policy import make_distribution
 from cupydrive.playing.rollout import Rollout
 from cupydrive.spec import Group
 from cupydrive.training.algorithms.kernels.arithmetic import Arithmetic
-from cupydrive.training.algorithms.kernels.gradients import minibatch_unit
+from cupydrive.training.algorithms.kernels.gradients import Task, minibatch_unit
 from cupydrive.training.algorithms.kernels.initial import fill_initial, initial_unit
 from cupydrive.training.algorithms.kernels.layout import PAD, NetworkLayout, tensors_of
 from cupydrive.training.algorithms.kernels.statistics import statistics_unit
@@ -56,12 +56,12 @@ class KernelLearner(OnPolicyLearner):
         distribution = make_distribution(group, config.distribution)
         layout = NetworkLayout.of(config, group.obs_dim, distribution.size)
         agents = [g.count for g in rollout.batch.groups if rollout.player_of[g.name] is self]
-        sizes = rollout.shard, rollout.steps, agents
+        task = Task(executor, layout, distribution, config, rollout.shard, rollout.steps, agents)
         self.tile, self.forward_unit = self.arithmetic.forward_unit(
             layout, distribution, executor, max(agents) * rollout.batch.num_envs
         )
-        units = self.arithmetic.gradient_units(layout, distribution, config, sizes, executor)
-        units += [minibatch_unit(config, sizes, executor), layout.unit("update", executor), self.forward_unit]
+        units = self.arithmetic.gradient_units(task)
+        units += [minibatch_unit(task), layout.unit("update", executor), self.forward_unit]
         units += [statistics_unit()] * (config.normalize_obs or config.normalize_reward)
         work: list[tuple[Any, Unit]] = [(HostExecutor(), initial_unit()), *((executor, unit) for unit in units)]
         build_ahead(work)
@@ -126,12 +126,18 @@ class KernelLearner(OnPolicyLearner):
             "copies": self.steps.copies,
             "weights": self.arithmetic.pointers(self.steps),
         }
-        sizes = rollout.shard, rollout.steps, [g.count for g in groups]
-        executor, config = rollout.batch.executor, self.config
-        self.gradients = self.arithmetic.gradients(
-            executor, self.layout, self.distribution, config, sizes, columns, shared
+        agents = [g.count for g in groups]
+        about = (
+            rollout.batch.executor,
+            self.layout,
+            self.distribution,
+            self.config,
+            rollout.shard,
+            rollout.steps,
+            agents,
         )
-        self.steps.attach(self.gradients, getattr(config, "target_kl", None))
+        self.gradients = self.arithmetic.gradients(Task(*about), columns, shared)
+        self.steps.attach(self.gradients, getattr(self.config, "target_kl", None))
         if self.statistics is not None:
             for g in groups:
                 self.statistics.reserve(rollout.steps, g.count, g.obs_dim)

@@ -14,11 +14,10 @@ from typing import Any
 
 import torch
 
-from cupydrive.codegen.source import Unit
 from cupydrive.executors.interop import make_call
 from cupydrive.protocols import Executor
-from cupydrive.training.algorithms.kernels.gradients import Columns, Minibatches, loss_parts, passes
-from cupydrive.training.algorithms.kernels.layout import PAD, Distribution, NetworkLayout, Sizes
+from cupydrive.training.algorithms.kernels.gradients import Columns, Minibatches, Task
+from cupydrive.training.algorithms.kernels.layout import PAD, NetworkLayout
 from cupydrive.training.algorithms.kernels.steps import Steps
 from cupydrive.training.algorithms.kernels.tensor import (
     GROUPS,
@@ -28,14 +27,13 @@ from cupydrive.training.algorithms.kernels.tensor import (
     WIDEST,
     Way,
     architecture,
+    gradient_unit,
     group_sums,
     grouped,
-    minibatch_rows,
     minibatch_table,
     register_sums,
     tower_bytes,
 )
-from cupydrive.training.algorithms.settings import OnPolicy
 from cupydrive.training.algorithms.step import looker
 
 MOST_ROWS = 256  # of a minibatch
@@ -81,13 +79,13 @@ def fits_groups(tower: Sequence[int], executor: Executor) -> bool:
     return grouped(tower) and group_sums(tower) <= MOST_SUMS and group_bytes(tower) <= executor.team_bytes // 2
 
 
-def resident_way(layout: NetworkLayout, config: OnPolicy, sizes: Sizes, executor: Executor) -> Way | None:
+def resident_way(task: Task) -> Way | None:
     """Return the ``Way`` in which one block learns from all minibatches, or None where it should not.
 
-    It should where runs share a GPU so that each has one of its processors; the arguments are those of ``TensorGradients``.
+    It should where runs share a GPU so that each has one of its processors.
     """
-    rows = minibatch_rows(config, sizes)
-    if executor.name != "cuda" or executor.processors > 1 or not sizes[0].ranks.alone or rows > MOST_ROWS:
+    layout, executor, rows = task.layout, task.executor, task.minibatch_rows
+    if executor.name != "cuda" or executor.processors > 1 or not task.shard.ranks.alone or rows > MOST_ROWS:
         return None
     able = architecture(executor) == WARP_GROUPS and len(layout.towers) == 1
     if able and fits_groups(layout.towers[0], executor):
@@ -96,44 +94,19 @@ def resident_way(layout: NetworkLayout, config: OnPolicy, sizes: Sizes, executor
     return Way("mma/resident", at_once, THREADS) if register_sums(layout) <= MOST_SUMS and at_once else None
 
 
-def resident_unit(
-    layout: NetworkLayout,
-    distribution: Distribution,
-    config: OnPolicy,
-    sizes: Sizes,
-    executor: Executor,
-    way: Way,
-) -> Unit:
-    """Return the ``Unit`` of a ``Way``; the arguments are those of ``TensorGradients``."""
-    constants, spaces = loss_parts(distribution, config, len(sizes[2]))
-    return layout.unit(way.file, executor, (("ROWS", way.rows), *constants), spaces, way.threads)
-
-
 class ResidentGradients(Minibatches):
     """The gradients of one policy's loss, and the steps along them; the arguments are those of ``TensorGradients``."""
 
     parts = 1
 
-    def __init__(
-        self,
-        executor: Executor,
-        layout: NetworkLayout,
-        distribution: Distribution,
-        config: OnPolicy,
-        sizes: Sizes,
-        columns: Columns,
-        shared: Mapping[str, Any],
-        way: Way,
-    ) -> None:
-        shard, steps, agents = sizes
-        self.way = way
-        self.program = executor.build(resident_unit(layout, distribution, config, sizes, executor, self.way))
-        table = minibatch_table(shard, steps * sum(agents), passes(config)[1])
+    def __init__(self, task: Task, columns: Columns, shared: Mapping[str, Any], way: Way) -> None:
+        self.way, self.layout = way, task.layout
+        self.program = task.executor.build(gradient_unit(task, way))
+        table = minibatch_table(task.shard, task.rows_of_env, task.minibatches)
         each = set(table[:, 1].tolist())
         self.tiles, self.each = -(-int(table[:, 0].max()) // self.way.rows), each.pop() if len(each) == 1 else 0
-        self.table = table.to(executor.name)
-        self.layout, self.resident = layout, None
-        super().__init__(executor, config, sizes, columns, shared, layout.gradient, 1)
+        self.table = table.to(task.executor.name)
+        super().__init__(task, columns, shared, task.layout.gradient, 1)
 
     def pointers_behind(self, shared: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """Return what ``struct TensorLearn`` has behind ``struct Learn``."""

@@ -25,8 +25,7 @@ from cupydrive.protocols import Executor
 from cupydrive.training.algorithms.kernels.gradients import (
     Columns,
     Minibatches,
-    loss_parts,
-    passes,
+    Task,
 )
 from cupydrive.training.algorithms.kernels.layout import (
     ADDERS_AT_ONCE,
@@ -34,11 +33,9 @@ from cupydrive.training.algorithms.kernels.layout import (
     PARTS,
     Distribution,
     NetworkLayout,
-    Sizes,
     distribution_parts,
     padded,
 )
-from cupydrive.training.algorithms.settings import OnPolicy
 
 SKEW = 8  # entries between the rows of a matrix in shared memory
 ROWS = (128, 64, 32, 16)  # that a block may have at once
@@ -173,24 +170,10 @@ def group_sums(tower: Sequence[int]) -> int:
     return padded(tower[0] + 1) // 2 + padded(tower[-1]) + (WIDEST // 2 + 4) * (len(tower) - 3)
 
 
-def gradient_unit(
-    layout: NetworkLayout,
-    distribution: Distribution,
-    config: OnPolicy,
-    sizes: Sizes,
-    executor: Executor,
-    way: Way | None = None,
-) -> Unit:
-    """Return the ``Unit`` of gradients; the arguments are those of ``TensorGradients``."""
-    constants, spaces = loss_parts(distribution, config, len(sizes[2]))
-    way = way or gradient_way(layout, executor, minibatch_rows(config, sizes))
-    return layout.unit(way.file, executor, (("ROWS", way.rows), *constants), spaces, way.threads)
-
-
-def minibatch_rows(config: OnPolicy, sizes: Sizes) -> int:
-    """Return the rows of a minibatch; ``sizes``: as ``Gradients`` takes them."""
-    shard, steps, agents = sizes
-    return shard.num_envs * steps * sum(agents) // passes(config)[1]
+def gradient_unit(task: Task, way: Way | None = None) -> Unit:
+    """Return the ``Unit`` of gradients."""
+    way = way or gradient_way(task.layout, task.executor, task.minibatch_rows)
+    return task.unit(way.file, (("ROWS", way.rows),), way.threads)
 
 
 class TensorGradients(Minibatches):
@@ -199,29 +182,18 @@ class TensorGradients(Minibatches):
     The same bits in each run on the same kind of GPU.
     """
 
-    def __init__(
-        self,
-        executor: Executor,
-        layout: NetworkLayout,
-        distribution: Distribution,
-        config: OnPolicy,
-        sizes: Sizes,
-        columns: Columns,
-        shared: Mapping[str, Any],
-        way: Way | None = None,
-    ) -> None:
-        shard, steps, agents = sizes
-        part = minibatch_rows(config, sizes)
+    def __init__(self, task: Task, columns: Columns, shared: Mapping[str, Any], way: Way | None = None) -> None:
+        executor, layout, part = task.executor, task.layout, task.minibatch_rows
         self.way = way or gradient_way(layout, executor, part)
-        self.program = executor.build(gradient_unit(layout, distribution, config, sizes, executor, self.way))
+        self.program = executor.build(gradient_unit(task, self.way))
         towers = len(layout.towers)
         teams = executor.resident_teams(self.program, self.way.kernel)
         shares = min(-(-part // self.way.rows), max(1, teams // towers))
         pieces = shares * towers
         crowded = layout.gradient // PAD > ADDERS_AT_ONCE * executor.processors
-        self.parts = min(PARTS, -(-pieces // FEW_PIECES) if crowded else pieces) if shard.ranks.alone else 1
-        self.table = minibatch_table(shard, steps * sum(agents), passes(config)[1]).to(executor.name)
-        super().__init__(executor, config, sizes, columns, shared, layout.gradient, pieces)
+        self.parts = min(PARTS, -(-pieces // FEW_PIECES) if crowded else pieces) if task.shard.ranks.alone else 1
+        self.table = minibatch_table(task.shard, task.rows_of_env, task.minibatches).to(executor.name)
+        super().__init__(task, columns, shared, layout.gradient, pieces)
 
     def pointers_behind(self, shared: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """Return what ``struct TensorLearn`` has behind ``struct Learn``."""

@@ -17,13 +17,12 @@ from cupydrive.codegen.layout import WARP
 from cupydrive.codegen.source import Unit
 from cupydrive.executors.interop import make_call
 from cupydrive.protocols import Executor
-from cupydrive.training.algorithms.kernels.gradients import MOST_BYTES, Columns, Minibatches, loss_parts, passes
+from cupydrive.training.algorithms.kernels.gradients import MOST_BYTES, Columns, Minibatches, Task
 from cupydrive.training.algorithms.kernels.layout import (
     PAD,
     PARTS,
     Distribution,
     NetworkLayout,
-    Sizes,
     distribution_parts,
     padded,
 )
@@ -31,12 +30,10 @@ from cupydrive.training.algorithms.kernels.steps import UncopiedSteps
 from cupydrive.training.algorithms.kernels.tensor import (
     SKEW,
     THREADS,
-    minibatch_rows,
     minibatch_table,
     row_bytes,
     weight_pointers,
 )
-from cupydrive.training.algorithms.settings import OnPolicy
 
 ROWS = (64, 32, 16)  # that a block may have at once: with more a processor has one block, which waits for itself
 BLOCKS = 4  # of a processor, up to which blocks have fewer rows: they wait for weights in turn
@@ -100,17 +97,17 @@ def forward_unit(layout: NetworkLayout, distribution: Distribution, executor: Ex
     return tile, layout.unit("wide/wide_forward", executor, (("ROWS", tile), *constants), spaces, THREADS)
 
 
-def gradient_units(
-    layout: NetworkLayout, distribution: Distribution, config: OnPolicy, sizes: Sizes, executor: Executor
-) -> list[Unit]:
-    """Return the ``Unit``s of ``wide_gradient.cu`` and ``wide_sums.cu``; the arguments are those of ``Gradients``."""
-    constants, spaces = loss_parts(distribution, config, len(sizes[2]))
-    tile = wide_shape(layout, executor, minibatch_rows(config, sizes) * len(layout.towers))
-    tiles = ("ROWS", tile), ("MOST_OUT", MOST_OUT), ("MOST_IN", MOST_IN), ("SLAB", SLAB), ("STAGES", stages(executor))
-    constants = (*tiles, *constants)
-    return [
-        layout.unit(path, executor, constants, spaces, THREADS) for path in ("wide/wide_gradient", "wide/wide_sums")
-    ]
+def gradient_units(task: Task) -> list[Unit]:
+    """Return the ``Unit``s of ``wide_gradient.cu`` and ``wide_sums.cu``."""
+    tile = wide_shape(task.layout, task.executor, task.minibatch_rows * len(task.layout.towers))
+    constants = (
+        ("ROWS", tile),
+        ("MOST_OUT", MOST_OUT),
+        ("MOST_IN", MOST_IN),
+        ("SLAB", SLAB),
+        ("STAGES", stages(task.executor)),
+    )
+    return [task.unit(path, constants, THREADS) for path in ("wide/wide_gradient", "wide/wide_sums")]
 
 
 class WideSteps(UncopiedSteps):
@@ -171,31 +168,20 @@ class WideGradients(Minibatches):
     The same bits in each run on the same kind of GPU.
     """
 
-    def __init__(
-        self,
-        executor: Executor,
-        layout: NetworkLayout,
-        distribution: Distribution,
-        config: OnPolicy,
-        sizes: Sizes,
-        columns: Columns,
-        shared: Mapping[str, Any],
-    ) -> None:
-        shard, steps, agents = sizes
-        part, towers = minibatch_rows(config, sizes), len(layout.towers)
-        units = gradient_units(layout, distribution, config, sizes, executor)
-        self.program, self.adding = (executor.build(unit) for unit in units)
-        self.tile = wide_shape(layout, executor, part * towers)
+    def __init__(self, task: Task, columns: Columns, shared: Mapping[str, Any]) -> None:
+        executor, layout, towers = task.executor, task.layout, len(task.layout.towers)
+        self.program, self.adding = (executor.build(unit) for unit in gradient_units(task))
+        self.tile = wide_shape(layout, executor, task.minibatch_rows * towers)
         self.towers = towers
         self.tiles = sum(-(-padded(out) // MOST_OUT) * -(-padded(into) // MOST_IN) for into, out in layout.layers)
-        table = minibatch_table(shard, steps * sum(agents), passes(config)[1])
+        table = minibatch_table(task.shard, task.rows_of_env, task.minibatches)
         self.counts, self.table = table[:, 0].tolist(), table.to(executor.name)
         self.capacity = rows_at_once(layout, max(self.counts))
         wanted = WAVES * executor.resident_teams(self.adding, "wide_sums") // self.tiles
         slabs = -(-self.capacity // SLAB)
         pieces = max(1, min(wanted, slabs // FEWEST_SLABS, MOST_BYTES // (4 * layout.gradient)))
-        self.parts = min(PARTS, pieces) if shard.ranks.alone else 1
-        super().__init__(executor, config, sizes, columns, shared, layout.gradient, pieces)
+        self.parts = min(PARTS, pieces) if task.shard.ranks.alone else 1
+        super().__init__(task, columns, shared, layout.gradient, pieces)
         device = executor.name
         left = {"rows": torch.zeros(self.capacity * row_entries(layout), dtype=torch.bfloat16, device=device)}
         left["reported"] = torch.zeros(self.capacity // self.tile * towers, PAD, dtype=torch.float32, device=device)
