@@ -112,7 +112,7 @@ def test_rows_of_training_name_their_learner_and_network():
     )
     rows = [row for lesson in lessons for row in measure_lesson(lesson, "cpu", 3)]
     assert [row.note for row in rows] == [
-        "ppo by kernels, exact, network 4-16-3, 4 epochs x 4 minibatches, 1 policy",
+        "ppo by kernels, float32, network 4-16-3, 4 epochs x 4 minibatches, 1 policy",
         "ppo by torch, float32, network 4-16-3, 4 epochs x 4 minibatches, 1 policy",
         "a2c by torch, float32, network 6-8-5 and 6-8-1, 2 policies",
     ]
