@@ -46,7 +46,7 @@ _HOME = {
     "OnPolicy": "training.algorithms",
     "Pool": "training.algorithms.pool",
     "Heuristic": "playing.players",
-    "Random": "playing.players",
+    "RandomPolicy": "playing.players",
     "info": "executors.about",
     "new": "cli.scaffold",
     "names": "envs",

@@ -228,7 +228,7 @@ def matches(folder):
         "trained taggers": {"tagger": last, "runner": cd.Heuristic()},
         "trained runners": {"tagger": cd.Heuristic(), "runner": last},
         "heuristic": {"tagger": cd.Heuristic(), "runner": cd.Heuristic()},
-        "random": {"tagger": cd.Random(), "runner": cd.Random()},
+        "random": {"tagger": cd.RandomPolicy(), "runner": cd.RandomPolicy()},
     }
 
 

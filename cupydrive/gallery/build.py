@@ -22,7 +22,7 @@ from cupydrive.inputs.files import file_errors, write_atomically
 from cupydrive.inputs.formats import GALLERY
 from cupydrive.inputs.sources import sources
 from cupydrive.playing.evaluation import evaluate
-from cupydrive.playing.players import Heuristic, Random
+from cupydrive.playing.players import Heuristic, RandomPolicy
 from cupydrive.playing.recording import Recording
 from cupydrive.protocols import PlayerSettings
 from cupydrive.spec import EnvSpec
@@ -187,7 +187,7 @@ def make_entry(
 
     rivals = {name: Heuristic() for name in spec.showcase.get("rivals", ())}  # who learns plays against them
     kinds: dict[str, tuple[Any, dict[str, PlayerSettings] | None]] = {
-        "random": (spec, {**dict.fromkeys(policies, Random()), **rivals})
+        "random": (spec, {**dict.fromkeys(policies, RandomPolicy()), **rivals})
     }
     if spec.heuristic is not None:
         kinds["heuristic"] = (spec, dict.fromkeys(policies, Heuristic()))

@@ -18,7 +18,7 @@ from cupydrive.spec import EnvSpec, Group
 
 
 @dataclass(frozen=True)
-class Random:
+class RandomPolicy:
     """Uniformly random actions."""
 
     def player(self, spec: EnvSpec, group: Group) -> Player:
@@ -41,7 +41,7 @@ class Heuristic:
         """
         if spec.heuristic is None:
             raise ParameterError(
-                f"{spec.name} has no heuristic; play {group.name!r} at random (cd.Random()) or by a trained policy"
+                f"{spec.name} has no heuristic; play {group.name!r} at random (cd.RandomPolicy()) or by a trained policy"
             )
         return HeuristicPlayer()
 
@@ -75,7 +75,7 @@ class Trained(NotCopied):
         return self.words
 
 
-PLAYERS = {"random": Random, "heuristic": Heuristic}  # of all groups
+PLAYERS = {"random": RandomPolicy, "heuristic": Heuristic}  # of all groups
 
 
 def players_by_group(where: str, groups: Sequence[Group], players: str | Mapping) -> dict[str, PlayerSettings]:
@@ -90,13 +90,13 @@ def players_by_group(where: str, groups: Sequence[Group], players: str | Mapping
     if not isinstance(players, Mapping):
         raise ParameterError(
             f"{where}: players = {shown(players)} is {kind_of(players)}; it must be 'random', 'heuristic' or a dict by group, "
-            f"such as {{{names[0]!r}: cd.Random()}}"
+            f"such as {{{names[0]!r}: cd.RandomPolicy()}}"
         )
     for name, player in players.items():
         checked_choice(where, "a group in players", name, names)
         if isinstance(player, type) or not isinstance(player, PlayerSettings):
             raise ParameterError(
-                f"{where}: players[{name!r}] = {shown(player)}; it must be cd.Heuristic(), cd.Random(), cd.Frozen(FOLDER) or "
+                f"{where}: players[{name!r}] = {shown(player)}; it must be cd.Heuristic(), cd.RandomPolicy(), cd.Frozen(FOLDER) or "
                 f"run.frozen({name!r})"
             )
     return dict(players)

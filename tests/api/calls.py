@@ -121,7 +121,9 @@ def pole() -> cd.VectorEnv:
 
 def played(seed: int) -> object:
     """Return an evaluation of one short episode."""
-    return cd.evaluate("tag_grid", {"tagger": cd.Random()}, episodes=1, seed=seed, device="cpu", max_episode_steps=2)
+    return cd.evaluate(
+        "tag_grid", {"tagger": cd.RandomPolicy()}, episodes=1, seed=seed, device="cpu", max_episode_steps=2
+    )
 
 
 def film() -> cd.Video:
@@ -180,7 +182,7 @@ ROWS = {
     "evaluate": Row(
         cd.evaluate,
         lambda it: {
-            "env": "tag_grid", "players": {"tagger": cd.Random()}, "episodes": 4, "seed": 3, "greedy": True, "device": "cpu",
+            "env": "tag_grid", "players": {"tagger": cd.RandomPolicy()}, "episodes": 4, "seed": 3, "greedy": True, "device": "cpu",
             "max_episode_steps": 5,
         },
     ),

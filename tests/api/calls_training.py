@@ -45,7 +45,7 @@ def failed() -> cd.Run:
 
 def pair(**players: object) -> cd.Run:
     """Return a run of Tag; unless told otherwise its taggers learn and its runners play at random."""
-    return cd.train("tag_grid", policies={"tagger": ppo(), "runner": cd.Random(), **players}, **SMALL, **PAIR)
+    return cd.train("tag_grid", policies={"tagger": ppo(), "runner": cd.RandomPolicy(), **players}, **SMALL, **PAIR)
 
 
 def folder() -> Path:
@@ -97,7 +97,7 @@ ROWS |= {
     "train": Row(cd.train, lambda it: {**TRAINING, "out": folder() / "run", "callback": lambda *_: None}, words=OUT),
     "train of policies": Row(
         lambda **given: cd.train("tag_grid", **given, **SMALL, **PAIR),
-        {"policies": {"tagger": ppo(), "runner": cd.Random()}},
+        {"policies": {"tagger": ppo(), "runner": cd.RandomPolicy()}},
     ),
     "train of one policy": Row(pair, {"tagger": ppo()}),
     "train of a pool": Row(pair, {"runner": cd.Pool(ppo(), size=2, every=1)}),
@@ -120,7 +120,7 @@ ROWS |= {
     "tournament": Row(
         cd.tournament,
         {
-            "players": {"a": cd.Random()}, "env": "tag_grid", "key": "length", "episodes": 4, "seed": 3, "device": "cpu",
+            "players": {"a": cd.RandomPolicy()}, "env": "tag_grid", "key": "length", "episodes": 4, "seed": 3, "device": "cpu",
             "progress": False, **PAIR,
         },
     ),
@@ -140,7 +140,7 @@ ROWS |= {
     "Run.frozen": Row("frozen", {"group": "cart", "greedy": False}, trained),
     "Run.explain": Row("explain", {"progress": False}, failed),
     "Run.evaluate": Row(
-        "evaluate", {"episodes": 4, "players": {"runner": cd.Random()}, "seed": 3, "greedy": True, "device": "cpu"}, pair,
+        "evaluate", {"episodes": 4, "players": {"runner": cd.RandomPolicy()}, "seed": 3, "greedy": True, "device": "cpu"}, pair,
     ),
     "Run.render": Row("render", {"path": "a.gif", "episodes": 1, "seed": 1, "greedy": True, **SMALL_VIDEO}, pair),
     "Run.plot": Row(plotted, PLOT, trained, words=KEYS),

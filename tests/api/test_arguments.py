@@ -94,9 +94,9 @@ MADE_BY_US = {
     "StepResult",
     "Observation",
 }
-CALLED_BY_US = {"Heuristic.player", "Random.player", "Frozen.player", "Snapshot.of", "Snapshot.restore"}
+CALLED_BY_US = {"Heuristic.player", "RandomPolicy.player", "Frozen.player", "Snapshot.of", "Snapshot.restore"}
 OF_AUTHORS = ("EnvSpec.", "PythonKernels")
-WITHOUT_ARGUMENTS = {"info", "names", "Heuristic", "Random"}
+WITHOUT_ARGUMENTS = {"info", "names", "Heuristic", "RandomPolicy"}
 
 
 def test_every_public_function_has_a_row():

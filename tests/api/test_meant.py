@@ -105,7 +105,7 @@ def test_the_spec_that_was_registered_with_a_kernel_has_it():
 def test_players_of_all_groups_are_one_word():
     given = {"episodes": 5, "device": "cpu", "grid_length": 6}
     by_word = cd.evaluate("tag_grid", "random", **given)
-    by_group = cd.evaluate("tag_grid", dict.fromkeys(("tagger", "runner"), cd.Random()), **given)
+    by_group = cd.evaluate("tag_grid", dict.fromkeys(("tagger", "runner"), cd.RandomPolicy()), **given)
     of_an_env = cd.evaluate(cd.make("tag_grid", 3, device="cpu", grid_length=6), "random", episodes=5)
     assert by_word.players == by_group.players
     for found in (by_group, of_an_env):
@@ -115,10 +115,13 @@ def test_players_of_all_groups_are_one_word():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (lambda run: 10, "such as {'cart': cd.Random()}"),
+        (lambda run: 10, "such as {'cart': cd.RandomPolicy()}"),
         (lambda run: "randm", "it must be 'random' or 'heuristic'. Did you mean 'random'?"),
-        (lambda run: {"cart": run}, "it must be cd.Heuristic(), cd.Random(), cd.Frozen(FOLDER) or run.frozen('cart')"),
-        (lambda run: {"car": cd.Random()}, "'car'; it must be 'cart'. Did you mean 'cart'?"),
+        (
+            lambda run: {"cart": run},
+            "it must be cd.Heuristic(), cd.RandomPolicy(), cd.Frozen(FOLDER) or run.frozen('cart')",
+        ),
+        (lambda run: {"car": cd.RandomPolicy()}, "'car'; it must be 'cart'. Did you mean 'cart'?"),
         (lambda run: None, "cartpole has no heuristic, and 'cart' has no player; pass players='random'"),
     ],
 )

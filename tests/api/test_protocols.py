@@ -85,13 +85,15 @@ def test_players_that_do_not_learn(runs, tmp_path):
     runs["ddpg"].save(tmp_path / "run")
     spec = envs.get("pendulum")
     (group,) = spec.groups(spec.make_params())
-    for settings in (cd.Heuristic(), cd.Random(), cd.Frozen(tmp_path / "run")):
+    for settings in (cd.Heuristic(), cd.RandomPolicy(), cd.Frozen(tmp_path / "run")):
         fits(settings, protocols.PlayerSettings)
         fits(settings.player(spec, group), protocols.Player)
 
 
 def test_a_learner_is_no_player_and_the_other_way_round():
-    assert not isinstance(PPO, protocols.PlayerSettings) and not isinstance(cd.Random(), protocols.LearnerSettings)
+    assert not isinstance(PPO, protocols.PlayerSettings) and not isinstance(
+        cd.RandomPolicy(), protocols.LearnerSettings
+    )
     assert not isinstance(cd.make("cartpole", 2, device="cpu"), protocols.Policies)
 
 

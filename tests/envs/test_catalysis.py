@@ -250,7 +250,7 @@ def test_the_heuristic_reaches_the_target_by_the_fewest_steps(setting):
 def test_a_random_policy_does_about_as_badly_as_upstreams():
     about = json.loads((FOLDER / "optimum_and_baseline.json").read_text())
     for setting in ("diffusion2d", "diffusion3d", "gas1", "two_atom_diffusion"):
-        found = cd.evaluate(SPEC, {"atoms": cd.Random()}, episodes=300, device="cpu", setting=setting)
+        found = cd.evaluate(SPEC, {"atoms": cd.RandomPolicy()}, episodes=300, device="cpu", setting=setting)
         assert found.mean("atoms")[0] == pytest.approx(
             about[UPSTREAM[setting]]["random_policy_return_mean_30ep"], rel=0.25
         )

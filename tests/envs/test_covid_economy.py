@@ -289,7 +289,7 @@ def test_simple_rules_have_known_returns(yardsticks, k):
 
 @pytest.mark.full
 def test_random_players_have_a_known_return():
-    found = cd.evaluate(SPEC, {"governor": cd.Random(), "planner": cd.Random()}, episodes=20, device="cpu")
+    found = cd.evaluate(SPEC, {"governor": cd.RandomPolicy(), "planner": cd.RandomPolicy()}, episodes=20, device="cpu")
     assert found.mean("governor")[0] == pytest.approx(606.6, abs=3 * 53.6 * (1 / 20 + 1 / 10) ** 0.5)
     assert found.mean("planner")[0] == pytest.approx(412.8, abs=3 * 8.3 * (1 / 20 + 1 / 10) ** 0.5)
 

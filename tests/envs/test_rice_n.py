@@ -179,7 +179,7 @@ def test_the_random_policy_gets_what_upstreams_gets():
 @upstream
 @pytest.mark.slow
 def test_the_random_policys_mean_is_upstreams():
-    found = cd.evaluate(SPEC, {"region": cd.Random()}, episodes=1000, device="cpu")
+    found = cd.evaluate(SPEC, {"region": cd.RandomPolicy()}, episodes=1000, device="cpu")
     returns = C * found.returns["region"]
     assert returns.mean().item() == pytest.approx(107.17, abs=0.7) and returns.std().item() == pytest.approx(
         2.98, abs=0.4
@@ -327,7 +327,7 @@ def test_what_is_no_observation_of_world_once_is_refused():
 def test_the_heuristic_plays_alike_with_what_is_shared_observed_once(negotiation):
     made_up, given = SPEC.with_made_up_tables(), {"negotiation": negotiation, "device": "cpu", "num_periods": 3}
     plain = cd.evaluate(made_up, {"region": cd.Heuristic()}, episodes=2, **given)
-    for of_world in (cd.Heuristic(), cd.Random()):
+    for of_world in (cd.Heuristic(), cd.RandomPolicy()):
         players = {"region": cd.Heuristic(), "world": of_world}
         once = cd.evaluate(made_up, players, episodes=2, world_once=True, **given)
         assert torch.equal(once.returns["region"], plain.returns["region"]) and not once.returns["world"].any()

@@ -30,7 +30,7 @@ def made(tmp_path_factory):
     env.reset(seed=1)
     env.rollout(4)
     env.snapshot().save(folder / "moment.npz")
-    players = {"tagger": cd.Random(), "runner": cd.Random()}
+    players = {"tagger": cd.RandomPolicy(), "runner": cd.RandomPolicy()}
     options = dict(episodes=2, device="cpu", max_episode_steps=20, **GRID)
     cd.evaluate("tag_grid", players, **options).recording.save(folder / "episodes.npz")
     settings = cd.PPO(num_steps=4, hidden=(4,))

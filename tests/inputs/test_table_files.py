@@ -40,7 +40,7 @@ def test_a_snapshot_goes_back_to_the_same_tables_alone(tmp_path):
 
 
 def test_a_recording_is_shown_with_the_same_tables_alone(tmp_path):
-    recording = cd.evaluate(SPEC, {"walker": cd.Random()}, episodes=3, device="cpu").recording
+    recording = cd.evaluate(SPEC, {"walker": cd.RandomPolicy()}, episodes=3, device="cpu").recording
     recording.save(tmp_path / "r.npz")
     again = cd.Recording.load(tmp_path / "r.npz", env=SPEC)
     assert again.tables == SPEC.table_digests(PARAMS)

@@ -489,6 +489,6 @@ def test_groups_and_paths_that_do_not_fit(tmp_path):
         run.export(tmp_path / "policy.pt", group="tagger")
     with pytest.raises(TrainingError, match=r"cannot be written"):
         run.export(tmp_path / "none" / "policy.onnx", group="tagger")
-    chance = cd.train("tag_grid", policies={"tagger": cd.PPO(**SMALL), "runner": cd.Random()}, steps=64, **QUIET)
+    chance = cd.train("tag_grid", policies={"tagger": cd.PPO(**SMALL), "runner": cd.RandomPolicy()}, steps=64, **QUIET)
     with pytest.raises(ParameterError, match=r"'runner' plays at random"):
         chance.policy("runner")

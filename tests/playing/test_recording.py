@@ -15,11 +15,11 @@ from cupydrive.playing.recording import Recording
 from cupydrive.simulation.batch import Batch
 
 KINDS = {
-    "cartpole": ({"cart": cd.Random()}, {}),
+    "cartpole": ({"cart": cd.RandomPolicy()}, {}),
     "tag_grid": (None, {"grid_length": 10}),
-    "tag_continuous": ({"tagger": cd.Heuristic(), "runner": cd.Random()}, {"num_taggers": 3, "num_runners": 9}),
-    "point": ({"point": cd.Random()}, {}),
-    "masked": ({"walker": cd.Random()}, {}),
+    "tag_continuous": ({"tagger": cd.Heuristic(), "runner": cd.RandomPolicy()}, {"num_taggers": 3, "num_runners": 9}),
+    "point": ({"point": cd.RandomPolicy()}, {}),
+    "masked": ({"walker": cd.RandomPolicy()}, {}),
 }
 
 
@@ -32,7 +32,9 @@ def registered():
 def played(name, episodes=20):
     players, params = KINDS[name]
     if name == "masked":
-        players = dict.fromkeys((g.name for g in envs.get(name).groups(envs.get(name).make_params())), cd.Random())
+        players = dict.fromkeys(
+            (g.name for g in envs.get(name).groups(envs.get(name).make_params())), cd.RandomPolicy()
+        )
     return cd.evaluate(name, players, episodes=episodes, seed=3, device="cpu", **params)
 
 
@@ -147,9 +149,9 @@ def test_a_damaged_or_newer_file_is_an_error_and_runs_no_code(tmp_path):
 
 def test_only_as_many_episodes_are_kept_as_fit(monkeypatch):
     monkeypatch.setattr("cupydrive.playing.evaluation.RECORD_BYTES", 500 * 3 + 499)
-    assert cd.evaluate("cartpole", {"cart": cd.Random()}, episodes=8, device="cpu").recording.num_envs == 3
+    assert cd.evaluate("cartpole", {"cart": cd.RandomPolicy()}, episodes=8, device="cpu").recording.num_envs == 3
     monkeypatch.setattr("cupydrive.playing.evaluation.RECORD_BYTES", 499)
-    assert cd.evaluate("cartpole", {"cart": cd.Random()}, episodes=8, device="cpu").recording is None
+    assert cd.evaluate("cartpole", {"cart": cd.RandomPolicy()}, episodes=8, device="cpu").recording is None
 
 
 def test_an_evaluation_is_printed_beside_its_environments_yardsticks():

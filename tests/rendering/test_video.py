@@ -189,7 +189,7 @@ def test_every_environment_renders(name, episodes):
         ({"episodes": 65}, ParameterError, "episodes = 65 is out of range; it must be from 1 to 64"),
         ({"episodes": 64, "size": (64, 64)}, ParameterError, "do not fit into 64 x 64 pixels"),
         ({"players": "heuristics"}, ParameterError, r"Did you mean 'heuristic'\?"),
-        ({"players": {"taggers": cd.Random()}}, ParameterError, "a group in players = 'taggers'"),
+        ({"players": {"taggers": cd.RandomPolicy()}}, ParameterError, "a group in players = 'taggers'"),
         ({"num_tagers": 3}, ParameterError, "Did you mean 'num_taggers'"),
     ],
 )

@@ -86,7 +86,7 @@ def random_levels(name, device):
     env, _, _, _, params = LESSONS[name]
     spec = envs.get(env)
     groups = [g.name for g in spec.groups(spec.make_params(**params))]
-    found = cd.evaluate(env, {group: cd.Random() for group in groups}, episodes=STARTS, device=device, **params)
+    found = cd.evaluate(env, {group: cd.RandomPolicy() for group in groups}, episodes=STARTS, device=device, **params)
     return {group: found.mean(group)[0] for group in groups}
 
 

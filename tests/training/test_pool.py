@@ -280,7 +280,7 @@ def test_wrong_settings_are_named(settings, message):
     ("env", "policies", "message"),
     [
         ("cartpole", {"cart": cd.Pool(PPO)}, r"no other policy learns .* Pass PPO\(...\)"),
-        ("tag_grid", {"runner": cd.Pool(PPO), "tagger": cd.Random()}, "no other policy learns against"),
+        ("tag_grid", {"runner": cd.Pool(PPO), "tagger": cd.RandomPolicy()}, "no other policy learns against"),
         ("tag_grid", {"runner": cd.Pool(PPO), "tagger": cd.Pool(PPO, share=0.6)}, "0.6 of 'tagger' and 0.5 of .* 1.1 together"),
         ("tag_grid", {"runner": cd.Pool(PPO, share=0.01), "tagger": PPO}, "share of 0.01 of 16 environments is 0"),
         ("tag_grid", {"runner": cd.Pool(PPO, share=0.99), "tagger": PPO}, "share of 0.99 of 16 environments is 16"),

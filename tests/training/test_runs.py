@@ -244,9 +244,9 @@ def test_policies_by_group_and_shared_policies():
 
 @pytest.mark.parametrize("options", [{}, {"seeds": 2}])
 def test_training_in_which_nobody_learns_says_so_once(options):
-    policies = {"tagger": cd.Random(), "runner": cd.Heuristic()}
+    policies = {"tagger": cd.RandomPolicy(), "runner": cd.Heuristic()}
     with pytest.warns(
-        cd.CupydriveWarning, match=r"nobody learns in tag_grid .*Random\(\).*Heuristic\(\).*evaluate"
+        cd.CupydriveWarning, match=r"nobody learns in tag_grid .*RandomPolicy\(\).*Heuristic\(\).*evaluate"
     ) as said:
         cd.train("tag_grid", policies=policies, steps=64, num_envs=8, grid_length=6, **options, **QUIET)
     assert len(said) == 1

@@ -52,8 +52,8 @@ CASES = {
 )
 def test_each_has_the_bits_that_it_has_alone_on_a_cpu(device, cuda_graph, case, monkeypatch):
     env, algorithm, policies, params = CASES[case]
-    exactly = {name: dataclasses.replace(each, precision="exact") for name, each in policies.items()}
-    given = {"policies": exactly} if policies else {"algorithm": dataclasses.replace(algorithm, precision="exact")}
+    exactly = {name: dataclasses.replace(each, precision="float32") for name, each in policies.items()}
+    given = {"policies": exactly} if policies else {"algorithm": dataclasses.replace(algorithm, precision="float32")}
     trained, size = [], {"num_envs": 8 if device == "cpu" else 64, "progress": False}
     size["steps"] = 6 * 8 * size["num_envs"]
     monkeypatch.setattr(Together, "prepare", prepared(trained, Together.prepare))

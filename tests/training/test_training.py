@@ -233,7 +233,7 @@ class Watched(torch.nn.Module):
 PLAYING = {
     "evaluate": lambda run, folder: run.evaluate(4),
     "render": lambda run, folder: run.render(folder / "a.gif", size=(64, 64), progress=False),
-    "tournament": lambda run, folder: cd.tournament({"one": run, "two": cd.Random()}, episodes=4, progress=False),
+    "tournament": lambda run, folder: cd.tournament({"one": run, "two": cd.RandomPolicy()}, episodes=4, progress=False),
     "a game": lambda run, folder: Game(run, agent="runner").step(),
 }
 
@@ -461,7 +461,7 @@ def test_a_host_without_memory_is_a_memory_limit_error():
 
 
 def test_difference_is_two_numbers_and_a_sentence():
-    chance = cd.evaluate("tag_grid", {"tagger": cd.Random()}, episodes=50, device="cpu", grid_length=6)
+    chance = cd.evaluate("tag_grid", {"tagger": cd.RandomPolicy()}, episodes=50, device="cpu", grid_length=6)
     heuristic = cd.evaluate("tag_grid", episodes=50, device="cpu", grid_length=6)
     found = cd.difference(heuristic, chance, "length")
     mean, half = found
