@@ -45,7 +45,7 @@ _HOME = {
     "DDPG": "training.algorithms",
     "OnPolicy": "training.algorithms",
     "Pool": "training.algorithms.pool",
-    "Heuristic": "playing.players",
+    "HeuristicPolicy": "playing.players",
     "RandomPolicy": "playing.players",
     "info": "executors.about",
     "new": "cli.scaffold",

@@ -225,9 +225,9 @@ def matches(folder):
     last = cd.Frozen(list(kept_weights(folder).values())[-1], greedy=True)
     return {
         "trained": {"tagger": last, "runner": last},
-        "trained taggers": {"tagger": last, "runner": cd.Heuristic()},
-        "trained runners": {"tagger": cd.Heuristic(), "runner": last},
-        "heuristic": {"tagger": cd.Heuristic(), "runner": cd.Heuristic()},
+        "trained taggers": {"tagger": last, "runner": cd.HeuristicPolicy()},
+        "trained runners": {"tagger": cd.HeuristicPolicy(), "runner": last},
+        "heuristic": {"tagger": cd.HeuristicPolicy(), "runner": cd.HeuristicPolicy()},
         "random": {"tagger": cd.RandomPolicy(), "runner": cd.RandomPolicy()},
     }
 

@@ -92,7 +92,7 @@ def run_train(
         return code
     with joined(device) as first:
         from cupydrive.executors import choose
-        from cupydrive.playing.players import Heuristic
+        from cupydrive.playing.players import HeuristicPolicy
         from cupydrive.training.algorithms.pool import Pool
         from cupydrive.training.run import Run
         from cupydrive.training.suggestions import suggested_algorithm
@@ -128,7 +128,7 @@ def run_train(
             policies: dict[str, Any] | None = (
                 dict.fromkeys(groups, settings)
                 | {group: Pool(settings) for group in pool}
-                | {group: Heuristic() for group in heuristic}
+                | {group: HeuristicPolicy() for group in heuristic}
             )
             if resume and not (algorithm or heuristic or pool or set):
                 policies = None  # those of the run

@@ -10,7 +10,7 @@ from cupydrive import envs
 from cupydrive.bench import Work, measure, short
 from cupydrive.checks.checker import check
 from cupydrive.executors import choose, executor
-from cupydrive.playing.players import Heuristic
+from cupydrive.playing.players import HeuristicPolicy
 from cupydrive.spec import EnvSpec
 from cupydrive.training.algorithms import PPO
 from cupydrive.training.begin import make_run
@@ -33,7 +33,7 @@ LESSONS: tuple[tuple[str, dict[str, Any], dict[str, PPO | Heuristic], str, int, 
     (
         "tag_grid",
         {"grid_length": 10},
-        {"tagger": PPO(learning_rate=2.5e-3), "runner": Heuristic()},
+        {"tagger": PPO(learning_rate=2.5e-3), "runner": HeuristicPolicy()},
         "tagger",
         100_000,
         64,

@@ -22,7 +22,7 @@ from cupydrive.inputs.files import file_errors, write_atomically
 from cupydrive.inputs.formats import GALLERY
 from cupydrive.inputs.sources import sources
 from cupydrive.playing.evaluation import evaluate
-from cupydrive.playing.players import Heuristic, RandomPolicy
+from cupydrive.playing.players import HeuristicPolicy, RandomPolicy
 from cupydrive.playing.recording import Recording
 from cupydrive.protocols import PlayerSettings
 from cupydrive.spec import EnvSpec
@@ -185,12 +185,12 @@ def make_entry(
         run = train(run, steps=goal - run.step, out=folder)
     progress(f"{spec.name}: trained for {run.step:,} env-steps")
 
-    rivals = {name: Heuristic() for name in spec.showcase.get("rivals", ())}  # who learns plays against them
+    rivals = {name: HeuristicPolicy() for name in spec.showcase.get("rivals", ())}  # who learns plays against them
     kinds: dict[str, tuple[Any, dict[str, PlayerSettings] | None]] = {
         "random": (spec, {**dict.fromkeys(policies, RandomPolicy()), **rivals})
     }
     if spec.heuristic is not None:
-        kinds["heuristic"] = (spec, dict.fromkeys(policies, Heuristic()))
+        kinds["heuristic"] = (spec, dict.fromkeys(policies, HeuristicPolicy()))
     kinds["trained"] = (run, None)
     played = {
         kind: evaluate(what, players, episodes=EPISODES, seed=SEED, device=device, **({} if what is run else params))
@@ -241,7 +241,7 @@ def planned(spec: EnvSpec, steps: int | None = None) -> tuple[dict, dict, int, i
     suggested, params = suggestion(spec, wanted.get("algorithm")), wanted.get("params", {})
     learner = suggested_algorithm(spec, suggested.algorithm, **wanted.get(suggested.algorithm, {}))
     groups = [group.name for group in spec.groups(spec.make_params(**params))]
-    policies = {name: Heuristic() if name in wanted.get("rivals", ()) else learner for name in groups}
+    policies = {name: HeuristicPolicy() if name in wanted.get("rivals", ()) else learner for name in groups}
     goal = wanted.get("steps", suggested.steps) if steps is None else int(steps)
     return policies, params, goal, wanted.get("num_envs", suggested.num_envs)
 

@@ -24,7 +24,7 @@ from cupydrive.inputs.arguments import (
     checked_instance,
     checked_int,
 )
-from cupydrive.playing.players import Heuristic, players_by_group
+from cupydrive.playing.players import HeuristicPolicy, players_by_group
 from cupydrive.playing.recording import Recording, action_dtype
 from cupydrive.playing.rollout import Rollout
 from cupydrive.playing.threads import acting_threads
@@ -186,7 +186,7 @@ def evaluate(
     Args:
         env: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (a new one like it), or a ``Run``,
             whose own policies play then.
-        players: By group: ``Heuristic()``, ``RandomPolicy()`` or ``Frozen(...)``. Other groups play as in the run, or by the
+        players: By group: ``HeuristicPolicy()``, ``RandomPolicy()`` or ``Frozen(...)``. Other groups play as in the run, or by the
             heuristic. ``"random"`` and ``"heuristic"`` apply to all groups.
         episodes: Number of initial states.
         seed: Random seed of initial states and actions.
@@ -230,7 +230,7 @@ def evaluate(
                 "random), settings by group, or a run instead of an environment"
             )
         if settings is None:
-            settings = Heuristic() if run is None else run.frozen(g.name, greedy)
+            settings = HeuristicPolicy() if run is None else run.frozen(g.name, greedy)
         playing[g.name], names[g.name] = settings.player(spec, g), str(settings)
         brief[g.name] = getattr(settings, "brief", names[g.name])
     try:

@@ -16,7 +16,7 @@ from cupydrive.inputs.arguments import checked_bool, checked_int
 from cupydrive.inputs.keys import PAUSE, QUIT, RESTART
 from cupydrive.playing.evaluation import made_like
 from cupydrive.playing.keyboard import KeyboardPlayer, find_agent
-from cupydrive.playing.players import Heuristic, RandomPolicy, players_by_group
+from cupydrive.playing.players import HeuristicPolicy, RandomPolicy, players_by_group
 from cupydrive.playing.recording import Moment, Recording, action_dtype, outcome
 from cupydrive.playing.rollout import Rollout
 from cupydrive.playing.threads import acting_threads
@@ -77,7 +77,7 @@ class Game:
         groups = {g.name: g for g in self.spec.groups(self.params)}
         players = {} if players is None else players
         settings = players_by_group("play", list(groups.values()), players)
-        default = Heuristic() if self.spec.heuristic else RandomPolicy()
+        default = HeuristicPolicy() if self.spec.heuristic else RandomPolicy()
         for name in groups.keys() - settings.keys():
             settings[name] = run.frozen(name, greedy) if run else default
         self.players = {name: getattr(settings[name], "brief", str(settings[name])) for name in groups}

@@ -180,7 +180,7 @@ class DeterministicPolicy(BoxPolicy):
         return self.likeliest(parameters, obs, mask)
 
 
-class HeuristicPolicy(nn.Module):
+class HeuristicModule(nn.Module):
     """What an environment's heuristic does: observations (..., D) to actions, without a network.
 
     Args:
@@ -229,7 +229,7 @@ def act(modules, obs, greedy, mask, generator, state):
     """Return actions by group, or one tensor or array if ``obs`` is one; see ``Run.act``.
 
     Args:
-        modules: ``PolicyModule`` or ``HeuristicPolicy`` by group name.
+        modules: ``PolicyModule`` or ``HeuristicModule`` by group name.
         obs: Observations, by group if there are several.
         greedy: The likeliest actions instead of random ones.
         mask: Like ``obs``, allowed choices, or None.
@@ -273,7 +273,7 @@ def act_of(name, module, obs, greedy, mask, generator, state):
     rows = checked_rows(f"act: the observation of {name!r}", obs, module.obs_dim)
     device = module.device or rows.device
     rows = rows.to(device, torch.float32)
-    mask = None if isinstance(module, HeuristicPolicy) else mask
+    mask = None if isinstance(module, HeuristicModule) else mask
     if mask is not None:
         if not isinstance(module, DiscretePolicy):
             raise ParameterError(f"act: mask of {name!r}: a Box has no choices to mask; leave it out")

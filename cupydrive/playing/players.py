@@ -10,7 +10,7 @@ from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import heuristic_heads
 from cupydrive.inputs.arguments import checked_choice, kind_of, shown
 from cupydrive.inputs.names import NotCopied
-from cupydrive.playing.inference import DeterministicPolicy, HeuristicPolicy, evaluating
+from cupydrive.playing.inference import DeterministicPolicy, HeuristicModule, evaluating
 from cupydrive.playing.policy import Categorical, Gaussian, Sampler, first_state, with_state
 from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Player, PlayerSettings
@@ -30,7 +30,7 @@ class RandomPolicy:
 
 
 @dataclass(frozen=True)
-class Heuristic:
+class HeuristicPolicy:
     """The environment's own heuristic."""
 
     def player(self, spec: EnvSpec, group: Group) -> Player:
@@ -75,7 +75,7 @@ class Trained(NotCopied):
         return self.words
 
 
-PLAYERS = {"random": RandomPolicy, "heuristic": Heuristic}  # of all groups
+PLAYERS = {"random": RandomPolicy, "heuristic": HeuristicPolicy}  # of all groups
 
 
 def players_by_group(where: str, groups: Sequence[Group], players: str | Mapping) -> dict[str, PlayerSettings]:
@@ -96,7 +96,7 @@ def players_by_group(where: str, groups: Sequence[Group], players: str | Mapping
         checked_choice(where, "a group in players", name, names)
         if isinstance(player, type) or not isinstance(player, PlayerSettings):
             raise ParameterError(
-                f"{where}: players[{name!r}] = {shown(player)}; it must be cd.Heuristic(), cd.RandomPolicy(), cd.Frozen(FOLDER) or "
+                f"{where}: players[{name!r}] = {shown(player)}; it must be cd.HeuristicPolicy(), cd.RandomPolicy(), cd.Frozen(FOLDER) or "
                 f"run.frozen({name!r})"
             )
     return dict(players)
@@ -150,7 +150,7 @@ class HeuristicPlayer:
 
     def module(self, rollout: Rollout, group: Group) -> torch.nn.Module:
         """Return the heuristic as a module."""
-        return HeuristicPolicy(rollout.batch.spec.heuristic, rollout.batch.params, group)
+        return HeuristicModule(rollout.batch.spec.heuristic, rollout.batch.params, group)
 
 
 class DeterministicPlayer:

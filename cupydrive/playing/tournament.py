@@ -77,7 +77,7 @@ def tournament(
     """Play each player as the first group of an environment against each one as the second group.
 
     Args:
-        players: By name: ``Run``s, ``Heuristic()``, ``RandomPolicy()`` or ``Frozen(...)``, at most 100, each of which can play both
+        players: By name: ``Run``s, ``HeuristicPolicy()``, ``RandomPolicy()`` or ``Frozen(...)``, at most 100, each of which can play both
             groups. A run plays by its present policies and takes the most likely actions.
         env: Name of an environment, path of its Python file, or ``EnvSpec``. Runs bring their own, which must be the same.
         key: A group's return, ``"length"`` or a metric. Defaults to the return of the first group.
@@ -99,7 +99,7 @@ def tournament(
         checked_str("tournament", "a name in players", name)
         if isinstance(player, type) or not isinstance(player, PlayerSettings | Policies):
             raise ParameterError(
-                f"tournament: players[{name!r}] = {shown(player)}; it must be a Run, cd.Heuristic(), cd.RandomPolicy() or "
+                f"tournament: players[{name!r}] = {shown(player)}; it must be a Run, cd.HeuristicPolicy(), cd.RandomPolicy() or "
                 "cd.Frozen(path)"
             )
     base, spec, made = common_environment(players, env, params)

@@ -11,7 +11,7 @@ from cupydrive import envs
 from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.inputs.arguments import checked_bool, checked_path, checked_str, shown
 from cupydrive.inputs.formats import SETTING, FormatError, check
-from cupydrive.playing.players import Heuristic, RandomPolicy
+from cupydrive.playing.players import HeuristicPolicy, RandomPolicy
 from cupydrive.protocols import LearnerSettings
 from cupydrive.training.algorithms import ALGORITHMS
 from cupydrive.training.algorithms.pool import Pool, unpooled
@@ -115,7 +115,7 @@ class FrozenPlayer:
         return self.learner.module(rollout, group)
 
 
-FIXED = {"heuristic": Heuristic, "random": RandomPolicy, "frozen": Frozen, "pool": Pool}
+FIXED = {"heuristic": HeuristicPolicy, "random": RandomPolicy, "frozen": Frozen, "pool": Pool}
 
 
 def describe(settings: object) -> dict:

@@ -51,7 +51,7 @@ def train(
             that it was made of.
         algorithm: ``PPO(...)``, ``A2C(...)``, their names, or None: what the environment suggests. Each group gets a policy
             of its own.
-        policies: Settings by group name instead, such as ``{"tagger": PPO(), "runner": Heuristic()}``; groups joined by
+        policies: Settings by group name instead, such as ``{"tagger": PPO(), "runner": HeuristicPolicy()}``; groups joined by
             ``+``, such as ``"tagger+runner"``, share one policy. Where nobody learns a warning says so.
         steps: Env-steps in all, rounded up to whole iterations; None: as many as the environment suggests for the algorithm.
             For a ``Run``: more of them, default up to its total.

@@ -94,9 +94,9 @@ MADE_BY_US = {
     "StepResult",
     "Observation",
 }
-CALLED_BY_US = {"Heuristic.player", "RandomPolicy.player", "Frozen.player", "Snapshot.of", "Snapshot.restore"}
+CALLED_BY_US = {"HeuristicPolicy.player", "RandomPolicy.player", "Frozen.player", "Snapshot.of", "Snapshot.restore"}
 OF_AUTHORS = ("EnvSpec.", "PythonKernels")
-WITHOUT_ARGUMENTS = {"info", "names", "Heuristic", "RandomPolicy"}
+WITHOUT_ARGUMENTS = {"info", "names", "HeuristicPolicy", "RandomPolicy"}
 
 
 def test_every_public_function_has_a_row():

@@ -40,7 +40,7 @@ LATER = {
     "actions": ({"algorithm": "ddpg"}, r"DDPG needs a Box of actions; group 'cart' has Discrete\(2\). Use PPO or A2C"),
     "distribution": ({"distribution": "gaussian"}, "can be categorical, not 'gaussian'"),
     "precision": ({"precision": "tf32"}, "precision = 'tf32'"),
-    "nobody plays": ({"policies": {"cart": cd.Heuristic()}}, "cartpole has no heuristic"),
+    "nobody plays": ({"policies": {"cart": cd.HeuristicPolicy()}}, "cartpole has no heuristic"),
     "parameter": ({"tau": -1.0}, "tau = -1.0 is out of range"),
     "memory": (
         {"policy": Net(state_size=3), "num_minibatches": 16},

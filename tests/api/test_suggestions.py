@@ -46,8 +46,8 @@ def test_policies_that_learn_together_get_what_the_slower_one_needs():
     a2c, ppo = cd.A2C(num_steps=16), cd.PPO(num_steps=16)
     for policies in ({"tagger": a2c, "runner": ppo}, {"tagger": ppo, "runner": cd.Pool(a2c)}):
         assert sizes(spec, policies=policies) == (8, 256)
-    assert sizes(spec, policies={"tagger": ppo, "runner": cd.Heuristic()}) == (4, 64)
-    assert sizes(spec, policies={"tagger": cd.RandomPolicy(), "runner": cd.Heuristic()}) == (4, 64)
+    assert sizes(spec, policies={"tagger": ppo, "runner": cd.HeuristicPolicy()}) == (4, 64)
+    assert sizes(spec, policies={"tagger": cd.RandomPolicy(), "runner": cd.HeuristicPolicy()}) == (4, 64)
 
 
 def test_a_training_of_which_nothing_is_said_ends_there(spec, tmp_path):

@@ -20,7 +20,7 @@ def test_cartpole_is_solved_by_what_it_suggests():
 
 
 def test_taggers_learn_to_catch_a_runner_that_flees():
-    policies = {"tagger": cd.PPO(learning_rate=2.5e-3), "runner": cd.Heuristic()}
+    policies = {"tagger": cd.PPO(learning_rate=2.5e-3), "runner": cd.HeuristicPolicy()}
     run = cd.train("tag_grid", policies=policies, num_envs=64, steps=100_000, grid_length=10, **QUIET)
     chance = cd.evaluate("tag_grid", {"tagger": cd.RandomPolicy()}, episodes=500, device="cpu", grid_length=10)
     difference, about = cd.difference(run.evaluate(500), chance, "length")

@@ -161,7 +161,7 @@ def test_yardsticks():
     ):
         rewards, *_ = by_kernel(constant(steps, heads, save=save, cut=cut), **given)
         assert rewards.sum() == pytest.approx(want, abs=1e-3)
-        found = cd.evaluate(SPEC, {"region": cd.Heuristic()}, episodes=2, device="cpu", **given)
+        found = cd.evaluate(SPEC, {"region": cd.HeuristicPolicy()}, episodes=2, device="cpu", **given)
         assert C * found.mean("region")[0] == pytest.approx(want, abs=1e-3)
     assert found.mean("temperature_rise")[0] < 2.0 and found.mean("economic_index")[0] > 0.40
 
@@ -326,9 +326,9 @@ def test_what_is_no_observation_of_world_once_is_refused():
 @pytest.mark.parametrize("negotiation", [False, True])
 def test_the_heuristic_plays_alike_with_what_is_shared_observed_once(negotiation):
     made_up, given = SPEC.with_made_up_tables(), {"negotiation": negotiation, "device": "cpu", "num_periods": 3}
-    plain = cd.evaluate(made_up, {"region": cd.Heuristic()}, episodes=2, **given)
-    for of_world in (cd.Heuristic(), cd.RandomPolicy()):
-        players = {"region": cd.Heuristic(), "world": of_world}
+    plain = cd.evaluate(made_up, {"region": cd.HeuristicPolicy()}, episodes=2, **given)
+    for of_world in (cd.HeuristicPolicy(), cd.RandomPolicy()):
+        players = {"region": cd.HeuristicPolicy(), "world": of_world}
         once = cd.evaluate(made_up, players, episodes=2, world_once=True, **given)
         assert torch.equal(once.returns["region"], plain.returns["region"]) and not once.returns["world"].any()
         assert once.mean("temperature_rise") == plain.mean("temperature_rise")

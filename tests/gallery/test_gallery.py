@@ -17,7 +17,7 @@ from cupydrive.gallery.build import gallery, learning_curves, levels, planned, r
 from cupydrive.gallery.clips import all_alike, own_numbers
 from cupydrive.gallery.curves import chart, read_curves, worth_a_panel, write_curves
 from cupydrive.gallery.page import in_chapters, with_interval, write_pages
-from cupydrive.playing.players import Heuristic
+from cupydrive.playing.players import HeuristicPolicy
 from cupydrive.playing.recording import Recording
 from cupydrive.terminal.curves import RETURNS
 from cupydrive.training.run import Run
@@ -308,7 +308,7 @@ def test_committed_clips_are_of_the_settings_that_are_suggested_now():
             continue
         spec = cd.envs.get(name)
         policies, params, goal, copies = planned(spec)
-        said = {group: "heuristic" if isinstance(how, Heuristic) else str(how) for group, how in policies.items()}
+        said = {group: "heuristic" if isinstance(how, HeuristicPolicy) else str(how) for group, how in policies.items()}
         training = entry["training"]
         trained = {
             g: re.sub("precision='[a-z0-9]+'", "precision='auto'", how) for g, how in training["policies"].items()

@@ -21,7 +21,7 @@ SMALL = {"num_steps": 8, "hidden": (16,), "normalize_obs": True}
 KINDS = {
     "categorical": ("tag_grid", dict(algorithm=cd.A2C(**SMALL), grid_length=6)),
     "shared": ("tag_grid", dict(policies={"tagger+runner": cd.PPO(**SMALL)}, grid_length=6)),
-    "heads": ("tag_continuous", dict(policies={"tagger": cd.PPO(**SMALL), "runner": cd.Heuristic()})),
+    "heads": ("tag_continuous", dict(policies={"tagger": cd.PPO(**SMALL), "runner": cd.HeuristicPolicy()})),
     "gaussian": ("pendulum", dict(algorithm=cd.PPO(**SMALL))),
     "squashed": ("pendulum", dict(algorithm=cd.PPO(distribution="squashed", **SMALL))),
     "ddpg": ("pendulum", dict(algorithm=cd.DDPG(learning_starts=100, batch_size=32, **SMALL))),
@@ -322,7 +322,7 @@ def test_act_and_policy_keep_the_hidden_state_as_evaluate_does(recurrent_run):
 
 
 def test_hidden_states_come_by_group():
-    settings = {"tagger": cd.PPO(policy=Recurrent, num_steps=8), "runner": cd.Heuristic()}
+    settings = {"tagger": cd.PPO(policy=Recurrent, num_steps=8), "runner": cd.HeuristicPolicy()}
     run = cd.train("tag_grid", policies=settings, steps=64, **QUIET)
     obs, _ = cd.make("tag_grid", 3, device="cpu").reset(seed=0)
     actions, states = run.act(obs)

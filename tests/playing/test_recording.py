@@ -17,7 +17,10 @@ from cupydrive.simulation.batch import Batch
 KINDS = {
     "cartpole": ({"cart": cd.RandomPolicy()}, {}),
     "tag_grid": (None, {"grid_length": 10}),
-    "tag_continuous": ({"tagger": cd.Heuristic(), "runner": cd.RandomPolicy()}, {"num_taggers": 3, "num_runners": 9}),
+    "tag_continuous": (
+        {"tagger": cd.HeuristicPolicy(), "runner": cd.RandomPolicy()},
+        {"num_taggers": 3, "num_runners": 9},
+    ),
     "point": ({"point": cd.RandomPolicy()}, {}),
     "masked": ({"walker": cd.RandomPolicy()}, {}),
 }

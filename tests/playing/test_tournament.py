@@ -18,11 +18,11 @@ def run():
 
 @pytest.mark.full
 def test_each_cell_is_the_evaluation_of_its_pair(run):
-    players = {"ppo": run, "rule": cd.Heuristic(), "chance": cd.RandomPolicy()}
+    players = {"ppo": run, "rule": cd.HeuristicPolicy(), "chance": cd.RandomPolicy()}
     found = cd.tournament(players, key="length", **COMMON)
     assert (found.groups, found.players, found.mean.shape) == (("tagger", "runner"), tuple(players), (3, 3))
-    for i, tagger in enumerate((run.frozen("tagger"), cd.Heuristic(), cd.RandomPolicy())):
-        for j, runner in enumerate((run.frozen("runner"), cd.Heuristic(), cd.RandomPolicy())):
+    for i, tagger in enumerate((run.frozen("tagger"), cd.HeuristicPolicy(), cd.RandomPolicy())):
+        for j, runner in enumerate((run.frozen("runner"), cd.HeuristicPolicy(), cd.RandomPolicy())):
             pair = cd.evaluate("tag_grid", {"tagger": tagger, "runner": runner}, episodes=40, device="cpu", **SMALL)
             assert (found.mean[i, j], found.half[i, j]) == pair.mean("length")
     table = found.table().splitlines()
@@ -33,7 +33,7 @@ def test_each_cell_is_the_evaluation_of_its_pair(run):
 
 def test_players_without_a_run_need_an_environment():
     found = cd.tournament(
-        {"rule": cd.Heuristic(), "chance": cd.RandomPolicy()}, "tag_grid", device="cpu", **COMMON, **SMALL
+        {"rule": cd.HeuristicPolicy(), "chance": cd.RandomPolicy()}, "tag_grid", device="cpu", **COMMON, **SMALL
     )
     assert found.key == "tagger" and np.isfinite(found.mean).all()
     assert found.mean[0, 1] > found.mean[1, 1]  # taggers by rule earn more of runners by chance than taggers by chance
@@ -42,9 +42,9 @@ def test_players_without_a_run_need_an_environment():
 @pytest.mark.parametrize(
     ("players", "given", "message"),
     [
-        ({"a": cd.Heuristic()}, {}, "env is missing"),
+        ({"a": cd.HeuristicPolicy()}, {}, "env is missing"),
         ({"a": cd.RandomPolicy()}, {"env": "cartpole"}, "cartpole has the groups cart; it must have two"),
-        ({"a": cd.Heuristic}, {"env": "tag_grid"}, r"players\['a'\] = "),
+        ({"a": cd.HeuristicPolicy}, {"env": "tag_grid"}, r"players\['a'\] = "),
         ({}, {"env": "tag_grid"}, "players has 0 entries"),
         ({"a": cd.RandomPolicy()}, {"env": "tag_grid", "grid_lengt": 5}, "Did you mean 'grid_length'"),
         ({"a": cd.RandomPolicy()}, {"env": "tag_grid", "key": "lenth", "device": "cpu"}, "Did you mean 'length'"),

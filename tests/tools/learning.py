@@ -54,7 +54,7 @@ class Lesson:
     rival: object = None  # called with the ``Evaluation``: what it must exceed, by name
 
 
-RUNNERS = {"runner": cd.Heuristic()}
+RUNNERS = {"runner": cd.HeuristicPolicy()}
 # What the pendulum's starts allow, nearly: what the greedy policy of value iteration earns from them on 961 x 641 points
 # (tests/tools/value_iteration.py --fine 2; on 481 x 321 points -141.42, and the values themselves promise -141.17).
 PENDULUM_OPTIMUM = -141.09
@@ -153,7 +153,7 @@ LESSONS |= {
         greedy=False, bounds={"temperature_rise": (-math.inf, 2.0), "economic_index": (0.40, math.inf)},
     ),
     "covid_economy governors": science(
-        "covid_economy", "governor", 432.0, policies={"governor": COVID, "planner": cd.Heuristic()},
+        "covid_economy", "governor", 432.0, policies={"governor": COVID, "planner": cd.HeuristicPolicy()},
         bounds={"planner": (438.0, math.inf), "subsidies": (0.0, 0.0)},
     ),
     "covid_economy together": science(

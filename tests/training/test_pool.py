@@ -265,7 +265,10 @@ def test_members_change_a_pool_and_what_it_is_of():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"settings": cd.Heuristic()}, r"Pool.settings = Heuristic\(\); it must be PPO\(...\) or A2C\(...\)"),
+        (
+            {"settings": cd.HeuristicPolicy()},
+            r"Pool.settings = HeuristicPolicy\(\); it must be PPO\(...\) or A2C\(...\)",
+        ),
         ({"settings": cd.DDPG()}, "Pool.settings = DDPG"),
         ({"settings": cd.Pool(PPO)}, r"Pool.settings = Pool\("),
         ({"share": 1}, "share = 1; input should be less than 1"),
@@ -297,7 +300,7 @@ def test_pools_without_opponents_are_refused(env, policies, message):
     [
         ({"share": 0.6}, "0.6 of 'tagger' and 0.6 of 'runner', 1.2 together"),
         (
-            {"policies": {"runner": cd.Pool(PPO), "tagger": cd.Heuristic()}},
+            {"policies": {"runner": cd.Pool(PPO), "tagger": cd.HeuristicPolicy()}},
             "no other policy learns against its snapshots",
         ),
         ({"policies": {"runner": cd.Pool(PPO)}}, "group 'tagger' has 0 policies"),

@@ -46,11 +46,11 @@ def test_members_may_name_an_algorithm_as_text():
 
 def test_members_change_policies_of_groups():
     policies = {"tagger": ppo(), "runner": cd.RandomPolicy()}
-    members = [{"gamma": 0.5}, {"policies": {"tagger": cd.A2C(num_steps=8), "runner": cd.Heuristic()}}]
+    members = [{"gamma": 0.5}, {"policies": {"tagger": cd.A2C(num_steps=8), "runner": cd.HeuristicPolicy()}}]
     population = cd.train("tag_grid", policies=policies, members=members, **SMALL)
     first, second = population
     assert (first.settings["tagger"].gamma, first.settings["runner"]) == (0.5, cd.RandomPolicy())
-    assert (second.settings["tagger"].name, second.settings["runner"]) == ("a2c", cd.Heuristic())
+    assert (second.settings["tagger"].name, second.settings["runner"]) == ("a2c", cd.HeuristicPolicy())
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,7 @@ def test_a_resumed_ddpg_counts_what_it_has_collected(tmp_path):
 @pytest.mark.full
 def test_policies_by_group_and_shared_policies():
     common = dict(steps=2 * 8 * 8, num_envs=8, grid_length=6, max_episode_steps=8, **QUIET)
-    run = cd.train("tag_grid", policies={"tagger": cd.A2C(num_steps=8), "runner": cd.Heuristic()}, **common)
+    run = cd.train("tag_grid", policies={"tagger": cd.A2C(num_steps=8), "runner": cd.HeuristicPolicy()}, **common)
     assert list(run.policies) == ["tagger"] and "losses/value_loss" in run.metrics[-1]
     run = cd.train("tag_grid", policies={"tagger+runner": cd.PPO(num_steps=8)}, **common)
     assert list(run.policies) == ["tagger+runner"]
@@ -244,9 +244,9 @@ def test_policies_by_group_and_shared_policies():
 
 @pytest.mark.parametrize("options", [{}, {"seeds": 2}])
 def test_training_in_which_nobody_learns_says_so_once(options):
-    policies = {"tagger": cd.RandomPolicy(), "runner": cd.Heuristic()}
+    policies = {"tagger": cd.RandomPolicy(), "runner": cd.HeuristicPolicy()}
     with pytest.warns(
-        cd.CupydriveWarning, match=r"nobody learns in tag_grid .*RandomPolicy\(\).*Heuristic\(\).*evaluate"
+        cd.CupydriveWarning, match=r"nobody learns in tag_grid .*RandomPolicy\(\).*HeuristicPolicy\(\).*evaluate"
     ) as said:
         cd.train("tag_grid", policies=policies, steps=64, num_envs=8, grid_length=6, **options, **QUIET)
     assert len(said) == 1

@@ -242,7 +242,7 @@ PLAYING = {
 def test_policies_play_on_as_many_threads_as_they_are_worth_and_what_was_set_comes_back(
     way, limit, tmp_path, monkeypatch
 ):
-    policies = {"tagger": cd.PPO(num_steps=8, policy=Watched), "runner": cd.Heuristic()}
+    policies = {"tagger": cd.PPO(num_steps=8, policy=Watched), "runner": cd.HeuristicPolicy()}
     run = cd.train("tag_grid", policies=policies, num_envs=8, steps=64, grid_length=6, **QUIET)
     policy = run.policies["tagger"]
 
