@@ -29,7 +29,7 @@ _HOME = {
     "load": "training.population",
     "sweep": "training.sweep",
     "Sweep": "training.sweep",
-    "Frozen": "training.frozen",
+    "FrozenPolicy": "training.frozen",
     "evaluate": "playing.evaluation",
     "difference": "playing.evaluation",
     "tournament": "playing.tournament",

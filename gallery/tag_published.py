@@ -5,7 +5,7 @@
 
 ``--case`` and ``--seed`` may be given several times. A run that ``--seconds`` or Ctrl-C stops goes on with ``--resume`` and the
 same other options: schedules refer to ``--steps``. Each run has a folder in ``--out``: its last checkpoint, which is what goes
-on; under ``weights`` the policies alone after a hundredth, a tenth, three tenths and all of its env-steps, which ``cd.Frozen``
+on; under ``weights`` the policies alone after a hundredth, a tenth, three tenths and all of its env-steps, which ``cd.FrozenPolicy``
 plays on any device; and ``training.json``: seconds, machine, versions, date and command of each part. ``--evaluate`` plays
 them: both trained, each against the heuristics, and earlier ones against each other (``cd.tournament``). Figures go to
 ``--json``, cell by cell; cells that are there, of the same weights and as many episodes, stay. Of each match four episodes are
@@ -156,7 +156,7 @@ def climb(run, case, seed, **smaller):
 
 
 def keep_weights(run, folder):
-    """Write the policies of this moment, and nothing else, as a run folder that ``cd.Frozen`` plays: a megabyte."""
+    """Write the policies of this moment, and nothing else, as a run folder that ``cd.FrozenPolicy`` plays: a megabyte."""
     kept = {
         f"{name}/{key}": tensor.detach().cpu().clone()
         for name, learner in run.learners.items()
@@ -222,7 +222,7 @@ def train(case, seed, steps, folder, *, num_envs=None, device="auto", resume=Fal
 
 def matches(folder):
     """Return who plays whom, by name; the trained ones play greedily."""
-    last = cd.Frozen(list(kept_weights(folder).values())[-1], greedy=True)
+    last = cd.FrozenPolicy(list(kept_weights(folder).values())[-1], greedy=True)
     return {
         "trained": {"tagger": last, "runner": last},
         "trained taggers": {"tagger": last, "runner": cd.HeuristicPolicy()},
@@ -243,7 +243,7 @@ def play(env, params, players, episodes, device, recording):
 
 def meet(env, params, folder, episodes, device):
     """Return the tournament of a run's weights of all marks: the tags of an episode (of grid Tag: its length) of each pair."""
-    players = {f"{step:,}": cd.Frozen(path, greedy=True) for step, path in kept_weights(folder).items()}
+    players = {f"{step:,}": cd.FrozenPolicy(path, greedy=True) for step, path in kept_weights(folder).items()}
     key = "tags" if env == "tag_continuous" else "length"
     found = cd.tournament(players, env, key=key, episodes=episodes, seed=SEED, device=device, progress=False, **params)
     tables = {name: getattr(found, name).round(3).tolist() for name in ("mean", "half")}
@@ -276,7 +276,7 @@ def evaluate(case, folder, path, *, episodes=EPISODES, device="auto", **smaller)
     for name, who in matches(folder).items():
         file = folder / "recordings" / f"{name.replace(' ', '-')}.npz"
         make = partial(play, env, params, who, episodes, device, file)
-        cell(name, make, any(isinstance(player, cd.Frozen) for player in who.values()))
+        cell(name, make, any(isinstance(player, cd.FrozenPolicy) for player in who.values()))
     cell("earlier", partial(meet, env, params, folder, episodes, device))
 
 

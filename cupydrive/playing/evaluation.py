@@ -186,7 +186,7 @@ def evaluate(
     Args:
         env: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (a new one like it), or a ``Run``,
             whose own policies play then.
-        players: By group: ``HeuristicPolicy()``, ``RandomPolicy()`` or ``Frozen(...)``. Other groups play as in the run, or by the
+        players: By group: ``HeuristicPolicy()``, ``RandomPolicy()`` or ``FrozenPolicy(...)``. Other groups play as in the run, or by the
             heuristic. ``"random"`` and ``"heuristic"`` apply to all groups.
         episodes: Number of initial states.
         seed: Random seed of initial states and actions.

@@ -96,7 +96,7 @@ def players_by_group(where: str, groups: Sequence[Group], players: str | Mapping
         checked_choice(where, "a group in players", name, names)
         if isinstance(player, type) or not isinstance(player, PlayerSettings):
             raise ParameterError(
-                f"{where}: players[{name!r}] = {shown(player)}; it must be cd.HeuristicPolicy(), cd.RandomPolicy(), cd.Frozen(FOLDER) or "
+                f"{where}: players[{name!r}] = {shown(player)}; it must be cd.HeuristicPolicy(), cd.RandomPolicy(), cd.FrozenPolicy(FOLDER) or "
                 f"run.frozen({name!r})"
             )
     return dict(players)

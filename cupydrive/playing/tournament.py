@@ -77,7 +77,7 @@ def tournament(
     """Play each player as the first group of an environment against each one as the second group.
 
     Args:
-        players: By name: ``Run``s, ``HeuristicPolicy()``, ``RandomPolicy()`` or ``Frozen(...)``, at most 100, each of which can play both
+        players: By name: ``Run``s, ``HeuristicPolicy()``, ``RandomPolicy()`` or ``FrozenPolicy(...)``, at most 100, each of which can play both
             groups. A run plays by its present policies and takes the most likely actions.
         env: Name of an environment, path of its Python file, or ``EnvSpec``. Runs bring their own, which must be the same.
         key: A group's return, ``"length"`` or a metric. Defaults to the return of the first group.
@@ -100,7 +100,7 @@ def tournament(
         if isinstance(player, type) or not isinstance(player, PlayerSettings | Policies):
             raise ParameterError(
                 f"tournament: players[{name!r}] = {shown(player)}; it must be a Run, cd.HeuristicPolicy(), cd.RandomPolicy() or "
-                "cd.Frozen(path)"
+                "cd.FrozenPolicy(path)"
             )
     base, spec, made = common_environment(players, env, params)
     groups = tuple(group.name for group in spec.groups(made))

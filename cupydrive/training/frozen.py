@@ -19,7 +19,7 @@ from cupydrive.training.runfolder import read_checkpoint, read_config
 
 
 @dataclass(frozen=True)
-class Frozen:
+class FrozenPolicy:
     """The policy of a run folder's last checkpoint, kept as it is.
 
     Args:
@@ -38,10 +38,10 @@ class Frozen:
     brief = "frozen"  # what frames call it
 
     def __post_init__(self):
-        object.__setattr__(self, "path", str(checked_path("Frozen", "path", self.path)))
+        object.__setattr__(self, "path", str(checked_path("FrozenPolicy", "path", self.path)))
         if self.policy is not None:
-            checked_str("Frozen", "policy", self.policy)
-        object.__setattr__(self, "greedy", checked_bool("Frozen", "greedy", self.greedy))
+            checked_str("FrozenPolicy", "policy", self.policy)
+        object.__setattr__(self, "greedy", checked_bool("FrozenPolicy", "greedy", self.greedy))
         if self.env is not None:
             config = read_config(self.path)
             envs.of_data(self.path, "", config["env"], config.get("origin"), self.env)
@@ -70,7 +70,7 @@ class Frozen:
             settings = rebuild(names[0], config["policies"][names[0]], None)
         except (ParameterError, TrainingError) as error:
             raise TrainingError(f"{self.path}: {error}") from None
-        if isinstance(settings, Frozen):
+        if isinstance(settings, FrozenPolicy):
             where = Path(settings.path).resolve()
             if where in seen:
                 raise TrainingError(f"{self.path}: its policy {names[0]!r} is frozen from a run that is frozen from it")
@@ -115,7 +115,7 @@ class FrozenPlayer:
         return self.learner.module(rollout, group)
 
 
-FIXED = {"heuristic": HeuristicPolicy, "random": RandomPolicy, "frozen": Frozen, "pool": Pool}
+FIXED = {"heuristic": HeuristicPolicy, "random": RandomPolicy, "frozen": FrozenPolicy, "pool": Pool}
 
 
 def describe(settings: object) -> dict:
@@ -123,7 +123,7 @@ def describe(settings: object) -> dict:
     values = {f.name: plain(getattr(settings, f.name)) for f in fields(settings)}
     if isinstance(settings, Pool):
         return {"kind": "pool", **values, "settings": describe(settings.settings)}
-    if isinstance(settings, Frozen):
+    if isinstance(settings, FrozenPolicy):
         del values["env"]  # what a file says is never loaded
     if callable(values.get("policy")):
         values["policy"] = "custom"

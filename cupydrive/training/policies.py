@@ -141,7 +141,7 @@ def checked_policies(policies, groups):
         if isinstance(settings, type) or not isinstance(settings, PolicySettings):
             raise ParameterError(
                 f"policies[{shown(name)}] = {shown(settings)}; it must be cd.PPO(...), cd.A2C(...), cd.Pool(...), "
-                "cd.HeuristicPolicy(), cd.RandomPolicy(), cd.Frozen(FOLDER) or run.frozen(GROUP)"
+                "cd.HeuristicPolicy(), cd.RandomPolicy(), cd.FrozenPolicy(FOLDER) or run.frozen(GROUP)"
             )
     return policies
 

@@ -152,8 +152,8 @@ ROWS |= {
     "load": Row(
         cd.load, lambda it: {"folder": run_folder(), "device": "cpu", "policies": {"cart": ppo()}, "env": "cartpole"},
     ),
-    "Frozen": Row(
-        lambda **given: cd.evaluate("cartpole", {"cart": cd.Frozen(**given)}, episodes=2, seed=1, device="cpu").returns,
+    "FrozenPolicy": Row(
+        lambda **given: cd.evaluate("cartpole", {"cart": cd.FrozenPolicy(**given)}, episodes=2, seed=1, device="cpu").returns,
         lambda it: {"path": run_folder(), "policy": "cart", "greedy": True, "env": "cartpole"},
         words={"path": ("path", "run folder")},
     ),

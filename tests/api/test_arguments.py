@@ -94,7 +94,13 @@ MADE_BY_US = {
     "StepResult",
     "Observation",
 }
-CALLED_BY_US = {"HeuristicPolicy.player", "RandomPolicy.player", "Frozen.player", "Snapshot.of", "Snapshot.restore"}
+CALLED_BY_US = {
+    "HeuristicPolicy.player",
+    "RandomPolicy.player",
+    "FrozenPolicy.player",
+    "Snapshot.of",
+    "Snapshot.restore",
+}
 OF_AUTHORS = ("EnvSpec.", "PythonKernels")
 WITHOUT_ARGUMENTS = {"info", "names", "HeuristicPolicy", "RandomPolicy"}
 

@@ -68,7 +68,7 @@ def test_a_buffer_that_is_too_small_and_a_frozen_policy_that_is_not_there_are_na
     ddpg = cd.DDPG(num_steps=4, hidden=(8,), batch_size=8, learning_starts=8)
     match = r"members\[1\]: buffer_size = 10 holds less than one iteration of 32"
     untrained("pendulum", ddpg, members=[{}, {"buffer_size": 10}], out=tmp_path / "new", match=match)
-    frozen = {"policies": {"tagger": GOOD, "runner": cd.Frozen(tmp_path / "none")}}
+    frozen = {"policies": {"tagger": GOOD, "runner": cd.FrozenPolicy(tmp_path / "none")}}
     untrained(
         "tag_grid", GOOD, members=[{}, frozen], out=tmp_path / "new", error=TrainingError, match=r"members\[1\]: .*none"
     )
@@ -118,7 +118,7 @@ def test_a_run_and_its_plan_ask_the_same(monkeypatch):
 def test_a_plan_leaves_random_numbers_as_they_are(tmp_path):
     cd.train("cartpole", GOOD, **SMALL).save(tmp_path)
     before = torch.get_rng_state()
-    check_players(resolve("cartpole", policies={"cart": cd.Frozen(tmp_path)}, num_envs=8, device="cpu"))
+    check_players(resolve("cartpole", policies={"cart": cd.FrozenPolicy(tmp_path)}, num_envs=8, device="cpu"))
     assert torch.equal(torch.get_rng_state(), before)
 
 

@@ -119,7 +119,7 @@ def test_players_of_all_groups_are_one_word():
         (lambda run: "randm", "it must be 'random' or 'heuristic'. Did you mean 'random'?"),
         (
             lambda run: {"cart": run},
-            "it must be cd.HeuristicPolicy(), cd.RandomPolicy(), cd.Frozen(FOLDER) or run.frozen('cart')",
+            "it must be cd.HeuristicPolicy(), cd.RandomPolicy(), cd.FrozenPolicy(FOLDER) or run.frozen('cart')",
         ),
         (lambda run: {"car": cd.RandomPolicy()}, "'car'; it must be 'cart'. Did you mean 'cart'?"),
         (lambda run: None, "cartpole has no heuristic, and 'cart' has no player; pass players='random'"),

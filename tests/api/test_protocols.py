@@ -85,7 +85,7 @@ def test_players_that_do_not_learn(runs, tmp_path):
     runs["ddpg"].save(tmp_path / "run")
     spec = envs.get("pendulum")
     (group,) = spec.groups(spec.make_params())
-    for settings in (cd.HeuristicPolicy(), cd.RandomPolicy(), cd.Frozen(tmp_path / "run")):
+    for settings in (cd.HeuristicPolicy(), cd.RandomPolicy(), cd.FrozenPolicy(tmp_path / "run")):
         fits(settings, protocols.PlayerSettings)
         fits(settings.player(spec, group), protocols.Player)
 

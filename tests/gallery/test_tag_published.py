@@ -86,7 +86,7 @@ def test_weights_are_kept_at_the_marks_and_play_as_the_run_does(runs):
     assert all(step >= mark * STEPS for step, mark in zip(kept, tag_published.MARKS, strict=True))
     run = Run.load(folder)
     for step, path in kept.items():
-        frozen = cd.evaluate(run, dict.fromkeys(("tagger", "runner"), cd.Frozen(path, greedy=True)), episodes=8)
+        frozen = cd.evaluate(run, dict.fromkeys(("tagger", "runner"), cd.FrozenPolicy(path, greedy=True)), episodes=8)
         same = torch.equal(frozen.returns["runner"], run.evaluate(8).returns["runner"])
         assert same or step < STEPS
 

@@ -328,7 +328,7 @@ def test_a_run_whose_frozen_policy_is_itself_is_refused(files):
     frozen = {"kind": "frozen", "path": str(files / "run"), "policy": None, "greedy": False}
     reconfigure(files / "run", {"policies": {"cart": frozen}})
     with pytest.raises(TrainingError, match="frozen from a run that is frozen from it"):
-        cd.evaluate("cartpole", {"cart": cd.Frozen(files / "run")}, episodes=2, device="cpu")
+        cd.evaluate("cartpole", {"cart": cd.FrozenPolicy(files / "run")}, episodes=2, device="cpu")
 
 
 @pytest.mark.parametrize("changed", [{"normalize_obs": True}, {"hidden": [5]}, {"shared_layers": True}])
@@ -338,4 +338,4 @@ def test_a_frozen_policy_whose_settings_are_not_its_checkpoints_is_refused(chang
     with pytest.raises(TrainingError, match=str(files / "run")):
         cd.load(files / "run")
     with pytest.raises(TrainingError, match=str(files / "run")):
-        cd.evaluate("cartpole", {"cart": cd.Frozen(files / "run")}, episodes=2, device="cpu")
+        cd.evaluate("cartpole", {"cart": cd.FrozenPolicy(files / "run")}, episodes=2, device="cpu")

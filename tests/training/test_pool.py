@@ -247,7 +247,7 @@ def test_others_see_the_policy_as_it_is(tmp_path):
     plain = PolicyPlayer(run.policies["runner"], make_distribution(run.batch.groups[1]))
     assert torch.equal(run.frozen("runner").player(None, None).policy.actor[0].weight, plain.policy.actor[0].weight)
     mine = run.evaluate(32)
-    frozen = {name: cd.Frozen(str(tmp_path), greedy=True) for name in ("tagger", "runner")}
+    frozen = {name: cd.FrozenPolicy(str(tmp_path), greedy=True) for name in ("tagger", "runner")}
     theirs = cd.evaluate("tag_grid", frozen, episodes=32, device="cpu", **SMALL)
     assert mine.mean("length") == theirs.mean("length")
     assert "past snapshots of it play 0.5" in run.backends["runner"]

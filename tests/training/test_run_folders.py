@@ -301,7 +301,7 @@ def test_runs_and_recordings_of_ones_own_file_work_with_env(own):
     assert list(cd.Recording.load("episodes.npz", env=own / "point.py").moments())
     assert cd.load("run").step == 48  # known by now
     envs._registered.clear()
-    found = cd.evaluate("point.py", {"point": cd.Frozen("run", env="point.py")}, episodes=2, device="cpu")
+    found = cd.evaluate("point.py", {"point": cd.FrozenPolicy("run", env="point.py")}, episodes=2, device="cpu")
     assert len(found.length) == 2
     with pytest.raises(ParameterError, match="env= gives environment 'cartpole', but run belongs to 'point'"):
         cd.load("run", env="cartpole")
@@ -448,7 +448,7 @@ def test_a_damaged_checkpoint_is_passed_over_by_who_resumes(tmp_path):
 @pytest.mark.parametrize("read", [
     cd.load,
     Run.load,
-    lambda folder: cd.evaluate("cartpole", {"cart": cd.Frozen(folder)}, episodes=2, device="cpu"),
+    lambda folder: cd.evaluate("cartpole", {"cart": cd.FrozenPolicy(folder)}, episodes=2, device="cpu"),
 ])  # fmt: skip
 def test_a_damaged_newest_checkpoint_is_an_error_for_who_only_reads(read, tmp_path):
     run, newest = damaged_newest(tmp_path)
@@ -477,7 +477,7 @@ def test_a_path_may_begin_at_home(tmp_path, monkeypatch):
     run = cd.train("cartpole", cd.PPO(num_steps=4), num_envs=4, steps=16, device="cpu", progress=False, out="~/runs/x")
     assert cd.load("~/runs/x", device="cpu").step == run.step == 16
     run.save("~/y")
-    assert cd.Frozen("~/y").path == str(home / "y")
+    assert cd.FrozenPolicy("~/y").path == str(home / "y")
     env = cd.make("cartpole", 2, device="cpu")
     env.reset(seed=0)
     env.snapshot().save("~/s.npz")

@@ -255,12 +255,14 @@ def test_training_in_which_nobody_learns_says_so_once(options):
 def test_a_trained_policy_plays_on_in_another_run(tmp_path):
     common = dict(steps=2 * 8 * 8, num_envs=8, grid_length=6, **QUIET)
     first = cd.train("tag_grid", cd.PPO(num_steps=8), out=tmp_path, **common)
-    second = cd.train("tag_grid", policies={"tagger": cd.PPO(num_steps=8), "runner": cd.Frozen(tmp_path)}, **common)
+    second = cd.train(
+        "tag_grid", policies={"tagger": cd.PPO(num_steps=8), "runner": cd.FrozenPolicy(tmp_path)}, **common
+    )
     assert list(second.policies) == ["tagger"]
     second.save(tmp_path / "second")
     assert list(Run.load(tmp_path / "second").policies) == ["tagger"]
     with pytest.raises(TrainingError, match="belongs to environment 'tag_grid'"):
-        cd.train("cartpole", policies={"cart": cd.Frozen(tmp_path)}, steps=100, num_envs=4, **QUIET)
+        cd.train("cartpole", policies={"cart": cd.FrozenPolicy(tmp_path)}, steps=100, num_envs=4, **QUIET)
     assert first.step == 2 * 8 * 8
 
 
