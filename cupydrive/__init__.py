@@ -44,7 +44,7 @@ _HOME = {
     "A2C": "training.algorithms",
     "DDPG": "training.algorithms",
     "OnPolicy": "training.algorithms",
-    "Pool": "training.algorithms.pool",
+    "OpponentPool": "training.algorithms.pool",
     "HeuristicPolicy": "playing.players",
     "RandomPolicy": "playing.players",
     "info": "executors.about",

@@ -128,7 +128,7 @@ class Learner(Player, Protocol):
 
 @runtime_checkable
 class PlayerSettings(Protocol):
-    """Names a policy that does not learn, as ``HeuristicPolicy()`` and ``FrozenPolicy(path)`` do; ``str(...)`` is what it is called."""
+    """Names a policy that does not learn, such as ``HeuristicPolicy()``; ``str(...)`` is what it is called."""
 
     def player(self, spec: "EnvSpec", group: "Group") -> Player:
         """Return the ``Player`` of one group; raises ``ParameterError`` if there is none for this environment.

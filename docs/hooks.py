@@ -43,7 +43,7 @@ FIRST = {
 NO_MEMBERS = ", members: false, inherited_members: false"
 MEMBERS = {
     "EnvSpec": ["make_params"],
-    **{name: [] for name in ("PPO", "A2C", "DDPG", "Pool", "HeuristicPolicy", "RandomPolicy", "FrozenPolicy")},
+    **{name: [] for name in ("PPO", "A2C", "DDPG", "OpponentPool", "HeuristicPolicy", "RandomPolicy", "FrozenPolicy")},
 }
 NAMED = re.compile(r"^::: cd\.(\w+)$", re.M)
 UNTESTED = re.compile(r"^\*Not run by a test: [^*\n]+\*$", re.M)  # a note, in smaller letters

@@ -5,8 +5,8 @@
 
 ``--case`` and ``--seed`` may be given several times. A run that ``--seconds`` or Ctrl-C stops goes on with ``--resume`` and the
 same other options: schedules refer to ``--steps``. Each run has a folder in ``--out``: its last checkpoint, which is what goes
-on; under ``weights`` the policies alone after a hundredth, a tenth, three tenths and all of its env-steps, which ``cd.FrozenPolicy``
-plays on any device; and ``training.json``: seconds, machine, versions, date and command of each part. ``--evaluate`` plays
+on; under ``weights`` the policies alone after a hundredth, a tenth, three tenths and all of its env-steps, which
+``cd.FrozenPolicy`` plays on any device; and ``training.json``: seconds, machine, versions, date and command of each part. ``--evaluate`` plays
 them: both trained, each against the heuristics, and earlier ones against each other (``cd.tournament``). Figures go to
 ``--json``, cell by cell; cells that are there, of the same weights and as many episodes, stay. Of each match four episodes are
 kept under ``recordings``. ``gallery/tag_published.json`` is committed.

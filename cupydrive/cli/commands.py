@@ -93,7 +93,7 @@ def run_train(
     with joined(device) as first:
         from cupydrive.executors import choose
         from cupydrive.playing.players import HeuristicPolicy
-        from cupydrive.training.algorithms.pool import Pool
+        from cupydrive.training.algorithms.pool import OpponentPool
         from cupydrive.training.run import Run
         from cupydrive.training.suggestions import suggested_algorithm
         from cupydrive.training.train import train
@@ -127,7 +127,7 @@ def run_train(
                 )
             policies: dict[str, Any] | None = (
                 dict.fromkeys(groups, settings)
-                | {group: Pool(settings) for group in pool}
+                | {group: OpponentPool(settings) for group in pool}
                 | {group: HeuristicPolicy() for group in heuristic}
             )
             if resume and not (algorithm or heuristic or pool or set):

@@ -14,7 +14,7 @@ from cupydrive.inputs.formats import SETTING, FormatError, check
 from cupydrive.playing.players import HeuristicPolicy, RandomPolicy
 from cupydrive.protocols import LearnerSettings
 from cupydrive.training.algorithms import ALGORITHMS
-from cupydrive.training.algorithms.pool import Pool, unpooled
+from cupydrive.training.algorithms.pool import OpponentPool, unpooled
 from cupydrive.training.runfolder import read_checkpoint, read_config
 
 
@@ -115,13 +115,13 @@ class FrozenPlayer:
         return self.learner.module(rollout, group)
 
 
-FIXED = {"heuristic": HeuristicPolicy, "random": RandomPolicy, "frozen": FrozenPolicy, "pool": Pool}
+FIXED = {"heuristic": HeuristicPolicy, "random": RandomPolicy, "frozen": FrozenPolicy, "pool": OpponentPool}
 
 
 def describe(settings: object) -> dict:
     """Return a policy's settings as JSON can hold them."""
     values = {f.name: plain(getattr(settings, f.name)) for f in fields(settings)}
-    if isinstance(settings, Pool):
+    if isinstance(settings, OpponentPool):
         return {"kind": "pool", **values, "settings": describe(settings.settings)}
     if isinstance(settings, FrozenPolicy):
         del values["env"]  # what a file says is never loaded
@@ -183,7 +183,7 @@ def rebuild(name: str, about: dict, given: dict | None) -> object:
         inner = about.pop("settings", None)
         if not isinstance(inner, dict):
             raise TrainingError(f"policy {name!r} is a pool, but what it is of is {shown(inner)}")
-        return Pool(rebuild(name, inner, None), **about)
+        return OpponentPool(rebuild(name, inner, None), **about)
     return makers[kind](**{name: as_tuples(value) for name, value in about.items()})
 
 

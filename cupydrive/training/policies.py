@@ -140,7 +140,7 @@ def checked_policies(policies, groups):
     for name, settings in policies.items():
         if isinstance(settings, type) or not isinstance(settings, PolicySettings):
             raise ParameterError(
-                f"policies[{shown(name)}] = {shown(settings)}; it must be cd.PPO(...), cd.A2C(...), cd.Pool(...), "
+                f"policies[{shown(name)}] = {shown(settings)}; it must be cd.PPO(...), cd.A2C(...), cd.OpponentPool(...), "
                 "cd.HeuristicPolicy(), cd.RandomPolicy(), cd.FrozenPolicy(FOLDER) or run.frozen(GROUP)"
             )
     return policies

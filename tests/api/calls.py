@@ -182,8 +182,8 @@ ROWS = {
     "evaluate": Row(
         cd.evaluate,
         lambda it: {
-            "env": "tag_grid", "players": {"tagger": cd.RandomPolicy()}, "episodes": 4, "seed": 3, "greedy": True, "device": "cpu",
-            "max_episode_steps": 5,
+            "env": "tag_grid", "players": {"tagger": cd.RandomPolicy()}, "episodes": 4, "seed": 3, "greedy": True,
+            "device": "cpu", "max_episode_steps": 5,
         },
     ),
     "suggested_algorithm": Row(

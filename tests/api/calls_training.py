@@ -100,7 +100,7 @@ ROWS |= {
         {"policies": {"tagger": ppo(), "runner": cd.RandomPolicy()}},
     ),
     "train of one policy": Row(pair, {"tagger": ppo()}),
-    "train of a pool": Row(pair, {"runner": cd.Pool(ppo(), size=2, every=1)}),
+    "train of a pool": Row(pair, {"runner": cd.OpponentPool(ppo(), size=2, every=1)}),
     "train into a folder": Row(
         trained,
         lambda it: {"out": folder() / "run", "resume": True, "overwrite": False, "keep": 1, "checkpoint_minutes": 0.0},
@@ -111,7 +111,7 @@ ROWS |= {
         lambda it: {"steps": 16, "device": "cpu", "out": folder() / "run"}, trained, words=OUT,
     ),
     "train of a population": Row(cd.train, {**TRAINING, "seeds": 2, "members": [{"gamma": 0.9}], "callback": lambda *_: None}),
-    "Pool": Row(cd.Pool, {"settings": ppo(), "size": 2, "every": 1, "share": 0.5}),
+    "OpponentPool": Row(cd.OpponentPool, {"settings": ppo(), "size": 2, "every": 1, "share": 0.5}),
     "Population.scores": Row("scores", {"key": "losses/entropy"}, population),
     "Population.best": Row("best", {"key": "losses/entropy"}, population),
     "Population.table": Row("table", {"key": "losses/entropy"}, population),

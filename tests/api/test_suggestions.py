@@ -44,7 +44,7 @@ def test_copies_and_env_steps_are_those_of_the_algorithm(spec):
 def test_policies_that_learn_together_get_what_the_slower_one_needs():
     spec = replace(envs.get("tag_grid"), training=SAID)
     a2c, ppo = cd.A2C(num_steps=16), cd.PPO(num_steps=16)
-    for policies in ({"tagger": a2c, "runner": ppo}, {"tagger": ppo, "runner": cd.Pool(a2c)}):
+    for policies in ({"tagger": a2c, "runner": ppo}, {"tagger": ppo, "runner": cd.OpponentPool(a2c)}):
         assert sizes(spec, policies=policies) == (8, 256)
     assert sizes(spec, policies={"tagger": ppo, "runner": cd.HeuristicPolicy()}) == (4, 64)
     assert sizes(spec, policies={"tagger": cd.RandomPolicy(), "runner": cd.HeuristicPolicy()}) == (4, 64)

@@ -71,7 +71,7 @@ def test_every_public_name_is_documented_once():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["PPO", "A2C", "DDPG", "OnPolicy", "Pool"])
+@pytest.mark.parametrize("name", ["PPO", "A2C", "DDPG", "OnPolicy", "OpponentPool"])
 def test_settings_are_listed_with_those_that_they_inherit(site, name):
     page = (site / "api" / "settings.html").read_text()
     section = re.search(rf'<h2 id="[\w.]+\.{name}".*?(?=<h2 |</article>)', page, re.S)[0]

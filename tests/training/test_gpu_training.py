@@ -108,7 +108,7 @@ def test_pools_are_captured_and_exact_ones_have_the_bits_of_a_cpu(backend, preci
     settings = cd.PPO(num_steps=8, hidden=hidden, precision=precision, normalize_obs=True, normalize_reward=True)
     options = {"num_envs": 64, "steps": 12 * 64 * 8, "backend": backend, "progress": False}
     options |= {"grid_length": 6, "num_taggers": 2, "max_episode_steps": 20}
-    pool = cd.Pool(settings, size=2, every=2, share=0.3)
+    pool = cd.OpponentPool(settings, size=2, every=2, share=0.3)
     captured, eager = (cd.train("tag_grid", pool, device="cuda", cuda_graph=how, **options) for how in (True, False))
     assert same(captured, eager) and int(captured.learners["tagger"].taken) > 2
     if (backend, precision) == ("kernels", "float32"):

@@ -1,4 +1,4 @@
-"""Pool: past snapshots of a learning policy play a share of the environments, so that other policies learn against them, too.
+"""OpponentPool: past snapshots of a learning policy play a share of the environments, as opponents of other policies.
 
 Who learns against one opponent alone may forget how to play others, and two that learn from each other may go round in
 circles. Source: Bansal et al. 2018, "Emergent complexity via multi-agent competition", section 3.2: opponents drawn at random
@@ -36,7 +36,7 @@ MOST_SNAPSHOTS = 256  # each takes a forward pass a step
 
 
 @dataclass(frozen=True)
-class Pool:
+class OpponentPool:
     """Settings of a policy of which past snapshots play a share of the environments.
 
     In the other environments the policy plays as it is, and it learns from these alone. The policies of other groups learn
@@ -65,9 +65,9 @@ class Pool:
 
     def __post_init__(self) -> None:
         if type(self.settings) not in (PPO, A2C):
-            raise ParameterError(f"Pool.settings = {shown(self.settings)}; it must be PPO(...) or A2C(...)")
+            raise ParameterError(f"OpponentPool.settings = {shown(self.settings)}; it must be PPO(...) or A2C(...)")
         numbers = {name: getattr(self, name) for name in ("size", "every", "share")}
-        for name, value in validated("Pool", Pool, numbers).items():
+        for name, value in validated("OpponentPool", OpponentPool, numbers).items():
             object.__setattr__(self, name, value)
 
     name = property(lambda self: self.settings.name, doc="Of the algorithm.")
@@ -81,15 +81,15 @@ class Pool:
 
 
 def unpooled(settings: object) -> object:
-    """Return the settings of the policy itself: those in a ``Pool``, or ``settings``."""
-    return settings.settings if isinstance(settings, Pool) else settings
+    """Return the settings of the policy itself: those in a ``OpponentPool``, or ``settings``."""
+    return settings.settings if isinstance(settings, OpponentPool) else settings
 
 
 def with_settings(settings: Any, new: dict[str, object]) -> Any:
-    """Return settings of one policy with those of ``new`` that it has, a ``Pool``'s and of what it is of."""
+    """Return settings of one policy with those of ``new`` that it has, a ``OpponentPool``'s and of what it is of."""
     if not isinstance(settings, LearnerSettings):
         return settings
-    if isinstance(settings, Pool) and "settings" not in new:
+    if isinstance(settings, OpponentPool) and "settings" not in new:
         new = new | {"settings": with_settings(settings.settings, new)}
     own = {field.name for field in fields(settings)}
     try:
@@ -112,12 +112,12 @@ def check_pools(policies: Mapping[str, PolicySettings], groups: Sequence[str], n
         groups: Names of the environment's groups, each of which has a policy.
         num_envs: N. None if it is not known yet: whether snapshots have an environment is not checked.
     """
-    pools = {name: settings for name, settings in policies.items() if isinstance(settings, Pool)}
+    pools = {name: settings for name, settings in policies.items() if isinstance(settings, OpponentPool)}
     names = sorted(pools, key=lambda name: min(groups.index(group) for group in name.split("+")))
     for name in names:
         if not any(isinstance(settings, LearnerSettings) for other, settings in policies.items() if other != name):
             raise ParameterError(
-                f"policies[{name!r}] is a Pool, but no other policy learns against its snapshots; expected another group that "
+                f"policies[{name!r}] is an OpponentPool, but no other policy learns against its snapshots; expected another group that "
                 f"learns. Pass {pools[name].name.upper()}(...) itself"
             )
     shares = [pools[name].share for name in names]
@@ -142,7 +142,7 @@ class PooledLearner:
     where a snapshot plays, so that those rows have no weight. What is taken in the environments is chosen afterwards.
 
     Args:
-        pool: ``Pool``.
+        pool: ``OpponentPool``.
         inner: ``OnPolicyLearner`` of ``pool.settings``.
 
     Attributes:
@@ -153,7 +153,7 @@ class PooledLearner:
         bank: (S, ...) by name: what decides how the policy acts, of each snapshot.
     """
 
-    def __init__(self, pool: Pool, inner: OnPolicyLearner) -> None:
+    def __init__(self, pool: OpponentPool, inner: OnPolicyLearner) -> None:
         self.pool, self.inner, self.slots = pool, inner, pool.size + 1
 
     rollout: Rollout  # as the learner inside sees it

@@ -13,7 +13,7 @@ from cupydrive.training.algorithms.kernels.layout import NetworkLayout, forward_
 from cupydrive.training.algorithms.kernels.learner import KernelLearner
 from cupydrive.training.algorithms.kernels.tensor import fitting, why_no_tensor
 from cupydrive.training.algorithms.kernels.wide import ROWS, wide_bytes
-from cupydrive.training.algorithms.pool import Pool, PooledLearner
+from cupydrive.training.algorithms.pool import OpponentPool, PooledLearner
 from cupydrive.training.algorithms.ppo import PPO, PPOLearner
 
 REPORTED = {PPO: PPOLearner.reported, A2C: A2CLearner.reported}
@@ -33,7 +33,7 @@ def make_learner(name: str, settings: Any, group: Group, executor: Executor, bac
     Raises:
         ParameterError: If ``backend`` is ``"kernels"`` and they do not apply.
     """
-    if isinstance(settings, Pool):
+    if isinstance(settings, OpponentPool):
         learner, words = make_learner(name, settings.settings, group, executor, backend)
         played = f"up to {settings.size} past snapshots of it play {settings.share:g} of the environments"
         return PooledLearner(settings, learner), f"{words}; {played}"
