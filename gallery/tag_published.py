@@ -3,13 +3,13 @@
     python gallery/tag_published.py --case continuous-1.0 --seed 0 --steps 2e8 --out runs/tag [--resume] [--seconds 500]
     python gallery/tag_published.py --case continuous-1.0 --seed 0 --steps 2e8 --out runs/tag --evaluate --json FILE
 
-``--case`` and ``--seed`` may be given several times. A run that ``--seconds`` or Ctrl-C stops goes on with ``--resume`` and the
-same other options: schedules refer to ``--steps``. Each run has a folder in ``--out``: its last checkpoint, which is what goes
-on; under ``weights`` the policies alone after a hundredth, a tenth, three tenths and all of its env-steps, which
-``cd.FrozenPolicy`` plays on any device; and ``training.json``: seconds, machine, versions, date and command of each part. ``--evaluate`` plays
-them: both trained, each against the heuristics, and earlier ones against each other (``cd.tournament``). Figures go to
-``--json``, cell by cell; cells that are there, of the same weights and as many episodes, stay. Of each match four episodes are
-kept under ``recordings``. ``gallery/tag_published.json`` is committed.
+``--case`` and ``--seed`` may be given several times. A run that ``--seconds`` or Ctrl-C stops goes on with ``--resume`` and
+the same other options: schedules refer to ``--steps``. Each run has a folder in ``--out``: its last checkpoint, which is what
+goes on; under ``weights`` the policies alone after a hundredth, a tenth, three tenths and all of its env-steps, which
+``cd.FrozenPolicy`` plays on any device; and ``training.json``: seconds, machine, versions, date and command of each part.
+``--evaluate`` plays them: both trained, each against the heuristics, and earlier ones against each other (``cd.tournament``).
+Figures go to ``--json``, cell by cell; cells that are there, of the same weights and as many episodes, stay. Of each match
+four episodes are kept under ``recordings``. ``gallery/tag_published.json`` is committed.
 """
 
 import argparse
@@ -247,7 +247,7 @@ def meet(env, params, folder, episodes, device):
     key = "tags" if env == "tag_continuous" else "length"
     found = cd.tournament(players, env, key=key, episodes=episodes, seed=SEED, device=device, progress=False, **params)
     tables = {name: getattr(found, name).round(3).tolist() for name in ("mean", "half")}
-    return {"key": key, "players": list(found.players), **tables}
+    return {"key": key, "players": list(found.policies), **tables}
 
 
 def evaluate(case, folder, path, *, episodes=EPISODES, device="auto", **smaller):

@@ -25,8 +25,8 @@ from cupydrive.cli.options import (
     JsonFile,
     MaybeName,
     Name,
+    Named,
     Pairs,
-    Players,
     parsed,
     unsaid,
 )
@@ -185,7 +185,7 @@ def run_sweep(
 
 def run_evaluate(
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|NAME|FILE.py")],
-    players: Players = None,
+    policies: Named = None,
     episodes: int = 1000,
     seed: int = 10_000,
     sample: bool = False,
@@ -198,7 +198,7 @@ def run_evaluate(
 
     Args:
         run: A run folder, such as runs/cartpole; or an environment.
-        players: Who plays instead of the run's policies, or of the environment's heuristic.
+        policies: Policies that play instead of the run's policies, or of the environment's heuristic.
         episodes: Number of starts, one episode each.
         seed: Of the starts; equal seeds give equal starts.
         sample: Draw actions from the policy instead of taking the likeliest.
@@ -214,7 +214,7 @@ def run_evaluate(
     where, _ = choose(device)
     what: Any = run_or_name(run, where, env)
     options: dict[str, Any] = {"episodes": episodes, "seed": seed, "greedy": not sample, "device": where}
-    found = evaluate(what, players, **options, **params_of(what, param))
+    found = evaluate(what, policies, **options, **params_of(what, param))
     print(found)
     if json_file is not None:
         about = {"env": found.env, "players": found.players, "seed": seed, "mean": found.summary()}
@@ -225,7 +225,7 @@ def run_evaluate(
 def run_render(
     what: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|NAME|FILE.py|FILE.npz")],
     out: Annotated[Path, tyro.conf.arg(metavar="FILE")],
-    players: Players = None,
+    policies: Named = None,
     episodes: int = 1,
     seed: int = 10_000,
     sample: bool = False,
@@ -240,7 +240,7 @@ def run_render(
     Args:
         what: A run folder, an environment, or a recording (.npz), which is shown again exactly.
         out: File to write: .mp4, .gif or .webp.
-        players: Who plays instead of the run's policies; an environment by default: its heuristic if it has one, else chance.
+        policies: Policies instead of the run's. An environment's default: its heuristic, otherwise random actions.
         episodes: 1, or up to 64 side by side.
         seed: Of starts and actions.
         sample: Draw actions from the policy instead of taking the likeliest.
@@ -258,12 +258,12 @@ def run_render(
     options: dict[str, Any] = {"size": size, "fps": fps}
     if what.endswith(".npz"):
         recording = Recording.load(what, env=env)
-        video = render(recording, out, players, **options, **params_of(recording, param))
+        video = render(recording, out, policies, **options, **params_of(recording, param))
     else:
         where, _ = choose(device)
         played = run_or_name(what, where, env)
         options |= {"episodes": episodes, "seed": seed, "greedy": not sample, "device": where}
-        video = render(played, out, players, **options, **params_of(played, param))
+        video = render(played, out, policies, **options, **params_of(played, param))
     print(f"wrote {out}: {video}")
     return 0
 

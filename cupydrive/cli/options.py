@@ -24,7 +24,7 @@ Algorithm = Annotated[str | None, unsaid(metavar="{ppo,a2c,ddpg}")]
 
 
 Device = Annotated[str, tyro.conf.arg(metavar="{auto,cpu,cuda}")]
-Players = Annotated[str | None, unsaid(metavar="{random,heuristic}")]
+Named = Annotated[str | None, unsaid(metavar="{random,heuristic}")]
 Backend = Annotated[str | None, unsaid(metavar="{auto,torch,kernels}")]
 Int = Annotated[int | None, unsaid(metavar="INT")]
 Float = Annotated[float | None, unsaid(metavar="FLOAT")]

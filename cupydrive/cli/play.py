@@ -6,13 +6,13 @@ from typing import Annotated, Any
 import tyro
 
 from cupydrive.cli.commands import check_writable, run_or_name
-from cupydrive.cli.options import Device, EnvFile, Int, Pairs, Players, parsed, unsaid
+from cupydrive.cli.options import Device, EnvFile, Int, Named, Pairs, parsed, unsaid
 from cupydrive.errors import CupydriveError
 
 
 def run_play(
     what: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|NAME|FILE.py")],
-    players: Players = None,
+    policies: Named = None,
     agent: Annotated[str | None, unsaid(metavar='GROUP|"GROUP K"')] = None,
     fps: Int = None,
     episodes: Int = None,
@@ -30,7 +30,7 @@ def run_play(
 
     Args:
         what: An environment with keys, or a run folder, whose policies play the other agents.
-        players: Players of the other agents. Defaults to a run's policies, the heuristic, or random actions.
+        policies: Policies of the other agents. Defaults to a run's policies, the heuristic, or random actions.
         agent: Your agent, such as runner or "tagger 2". Defaults to the first agent with keys.
         fps: Steps per second, 1 to 60. By default as in the environment's videos, within 10 to 30.
         episodes: Number of episodes. By default you play until you press q.
@@ -57,7 +57,7 @@ def run_play(
         "greedy": not sample,
         "device": where,
     }
-    game = play(played, players, **options, **parsed(param))
+    game = play(played, policies, **options, **parsed(param))
     print(game)
     if out is not None and game.recording is not None:
         game.recording.save(out)

@@ -1,8 +1,8 @@
-"""evaluate(): play one whole episode from each of many initial states, the same ones for all players."""
+"""evaluate(): play one whole episode from each of many initial states, the same ones for all policies."""
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -10,25 +10,15 @@ import numpy as np
 import torch
 
 from cupydrive import envs
-from cupydrive.errors import (
-    DeviceError,
-    MemoryLimitError,
-    ParameterError,
-    SpecError,
-)
-from cupydrive.executors import checked_device, choose, executor
+from cupydrive.errors import MemoryLimitError, ParameterError, SpecError
+from cupydrive.executors import executor
 from cupydrive.executors.modes import ordinary_modes
-from cupydrive.inputs.arguments import (
-    checked_bool,
-    checked_choice,
-    checked_instance,
-    checked_int,
-)
-from cupydrive.playing.players import HeuristicPolicy, players_by_group
+from cupydrive.inputs.arguments import checked_choice, checked_instance
+from cupydrive.playing.config import EvalConfig, PoliciesByGroup, resolve
 from cupydrive.playing.recording import Recording, action_dtype
 from cupydrive.playing.rollout import Rollout
 from cupydrive.playing.threads import acting_threads
-from cupydrive.protocols import PlayerSettings, Policies
+from cupydrive.protocols import Policies
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import EnvSpec
 
@@ -172,8 +162,8 @@ def difference(one: Evaluation, other: Evaluation, name: str) -> Difference:
 
 
 def evaluate(
-    env: "str | PathLike | EnvSpec | VectorEnv | Policies",
-    players: str | Mapping[str, PlayerSettings] | None = None,
+    env: "str | PathLike[str] | EnvSpec | VectorEnv | Policies",
+    policies: PoliciesByGroup = None,
     *,
     episodes: int = 1000,
     seed: int = 10_000,
@@ -186,8 +176,8 @@ def evaluate(
     Args:
         env: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (a new one like it), or a ``Run``,
             whose own policies play then.
-        players: By group: ``HeuristicPolicy()``, ``RandomPolicy()`` or ``FrozenPolicy(...)``. Other groups play as in the run, or by the
-            heuristic. ``"random"`` and ``"heuristic"`` apply to all groups.
+        policies: By group: ``HeuristicPolicy()``, ``RandomPolicy()`` or ``FrozenPolicy(...)``. Other groups play as in the
+            run, or by the heuristic. ``"random"`` and ``"heuristic"`` apply to all groups.
         episodes: Number of initial states.
         seed: Random seed of initial states and actions.
         greedy: Whether a run's policies take the most likely action.
@@ -195,67 +185,40 @@ def evaluate(
         **params: Parameters of the environment. A run has its own.
 
     Raises:
-        ParameterError: If an argument is wrong, or a group has no player.
+        ParameterError: If an argument is wrong, or a group has no policy.
         DeviceError: If the device cannot be used, or a run is on another one.
         MemoryLimitError: If the episodes do not fit into memory.
     """
-    episodes = checked_int("evaluate", "episodes", episodes)
-    seed = checked_int("evaluate", "seed", seed, 0, 2**64 - 1)
-    greedy = checked_bool("evaluate", "greedy", greedy)
-    device = checked_device(device, "evaluate")
-    env, device, params = made_like(env, device, params)
-    run = env if isinstance(env, Policies) else None
-    if run is None:
-        spec = envs.get(env)
-        spec.require_known(params, evaluate)
-        made, where = spec.make_params(**params), choose(device)[0]
-    else:
-        env.spec.require_known(params, evaluate)
-        if params:
-            raise ParameterError(f"evaluate: a run brings its own parameters; leave out {', '.join(params)}")
-        spec, made, where = run.spec, run.params, run.device
-        if device not in ("auto", where):
-            raise DeviceError(
-                f"evaluate: device = {device!r}, but the run is on {where!r}; leave device out, or load the run's folder on "
-                f"the other: cupydrive.load(folder, device={device!r})"
-            )
-    groups = spec.groups(made)
-    given = {} if players is None else players_by_group("evaluate", groups, players)
-    names, brief, playing = {}, {}, {}
-    for g in groups:
-        settings = given.get(g.name)
-        if settings is None and run is None and spec.heuristic is None:
-            raise ParameterError(
-                f"evaluate: {spec.name} has no heuristic, and {g.name!r} has no player; pass players='random' (--players "
-                "random), settings by group, or a run instead of an environment"
-            )
-        if settings is None:
-            settings = HeuristicPolicy() if run is None else run.frozen(g.name, greedy)
-        playing[g.name], names[g.name] = settings.player(spec, g), str(settings)
-        brief[g.name] = getattr(settings, "brief", names[g.name])
+    options = {"episodes": episodes, "seed": seed, "greedy": greedy}
+    return play_episodes(resolve(evaluate, env, policies, params, device=device, random=False, **options))
+
+
+def play_episodes(config: EvalConfig) -> Evaluation:
+    """Play the episodes of a configuration.
+
+    Raises:
+        MemoryLimitError: If they do not fit into memory.
+    """
+    spec, params = config.spec, config.params
+    playing = {g.name: config.policies[g.name].player(spec, g) for g in spec.groups(params)}
     try:
-        batch = Batch(spec, episodes, made, executor(where))
-        batch.reset(seed)
-        rollout = Rollout(batch, playing, min(CHUNK, made.max_episode_steps), final_obs=False)
+        batch = Batch(spec, config.episodes, params, executor(config.device))
+        batch.reset(config.seed)
+        rollout = Rollout(batch, playing, min(CHUNK, params.max_episode_steps), final_obs=False)
     except MemoryLimitError as error:
-        raise MemoryLimitError(f"evaluate: episodes = {episodes:,} do not fit into memory: {error}") from None
+        raise MemoryLimitError(f"evaluate: episodes = {config.episodes:,} do not fit into memory: {error}") from None
     recorder = Recorder(rollout)
-    with ordinary_modes(where, tf32=False), acting_threads(rollout):
+    with ordinary_modes(config.device, tf32=False), acting_threads(rollout):
         found = first_episodes(rollout, recorder)
-    recording = recorder.recording(seed, brief, found["length"])
-    yardsticks = {} if spec.yardsticks is None else spec.yardsticks(made)
-    evaluation = Evaluation(spec.name, names, seed, **found, recording=recording, yardsticks=yardsticks)
+    names = {group: str(settings) for group, settings in config.policies.items()}
+    brief = {group: getattr(settings, "brief", names[group]) for group, settings in config.policies.items()}
+    recording = recorder.recording(config.seed, brief, found["length"])
+    yardsticks = {} if spec.yardsticks is None else spec.yardsticks(params)
+    evaluation = Evaluation(spec.name, names, config.seed, **found, recording=recording, yardsticks=yardsticks)
     for of, numbers in yardsticks.items():
         for name in numbers:
             checked_choice(spec.name, f"yardsticks[{of!r}]", name, tuple(evaluation.summary()), SpecError)
     return evaluation
-
-
-def made_like(env: Any, device: str, params: dict[str, Any]) -> tuple[Any, str, dict[str, Any]]:
-    """Return arguments that make an environment like ``env`` if it is a ``VectorEnv``, and otherwise the arguments."""
-    if hasattr(env, "batch") and not isinstance(env, Policies):
-        return env.spec, env.device, {**asdict(env.params), **params}
-    return env, device, params
 
 
 class Recorder:

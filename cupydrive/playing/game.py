@@ -1,37 +1,57 @@
 """A game: one environment in which a person plays one agent by keys, in real time, episode after episode."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
+from annotated_types import Ge, Le
 
 from cupydrive import envs
 from cupydrive.drawing.frames import score
-from cupydrive.errors import ParameterError
-from cupydrive.executors import checked_device, choose, executor
+from cupydrive.executors import executor
 from cupydrive.executors.interop import as_torch
 from cupydrive.executors.modes import ordinary_modes
-from cupydrive.inputs.arguments import checked_bool, checked_int
 from cupydrive.inputs.keys import PAUSE, QUIT, RESTART
-from cupydrive.playing.evaluation import made_like
+from cupydrive.inputs.validation import Count
+from cupydrive.playing.config import EvalConfig
 from cupydrive.playing.keyboard import KeyboardPlayer, find_agent
-from cupydrive.playing.players import HeuristicPolicy, RandomPolicy, players_by_group
 from cupydrive.playing.recording import Moment, Recording, action_dtype, outcome
 from cupydrive.playing.rollout import Rollout
 from cupydrive.playing.threads import acting_threads
-from cupydrive.protocols import Policies
 from cupydrive.simulation.batch import Batch
 
 AFTER_THE_END = 1.2  # seconds between two episodes
 LEAVE = "Escape"  # pauses, and never resumes
 
 
+@dataclass(frozen=True, kw_only=True)
+class GameConfig(EvalConfig):
+    """What a person plays; its other arguments are those of ``EvalConfig``.
+
+    Args:
+        agent: The person's agent, such as ``"runner"`` or ``"tagger 2"``. None: the first agent with keys.
+        fps: Steps per second. None: the environment's ``render_fps``, within 10 to 30.
+        episodes: Number of episodes. None: as many as the person plays.
+    """
+
+    agent: str | None = None
+    fps: Annotated[int, Ge(1), Le(60)] | None = None
+    episodes: Count | None = None
+
+
 class Game:
     """One environment in which a person plays one agent. Episode k starts as environment 0 does after ``reset(seed + k)``.
 
     The game starts with a pause. A front end calls ``press`` for each key and ``tick`` when ``wait`` says so, and shows
-    ``moment`` and ``text``. Arguments and errors are those of ``cupydrive.play``, which makes games.
+    ``moment`` and ``text``.
+
+    Args:
+        config: ``GameConfig``.
+
+    Raises:
+        ParameterError: If the environment has no keys, or not the agent of ``config``.
 
     Attributes:
         spec: ``EnvSpec``.
@@ -48,39 +68,12 @@ class Game:
         ended: Whether the person has quit, or the last episode is over.
     """
 
-    def __init__(
-        self,
-        what: Any,
-        players: Any = None,
-        *,
-        agent: str | None = None,
-        seed: int = 10_000,
-        greedy: bool = True,
-        device: str = "auto",
-        fps: int | None = None,
-        episodes: int | None = None,
-        **params: Any,
-    ) -> None:
-        what, device, params = made_like(what, device, params)
-        run = what if isinstance(what, Policies) else None
-        self.spec = run.spec if run else envs.get(what)
-        device, greedy = checked_device(device, "play"), checked_bool("play", "greedy", greedy)
-        self.seed = checked_int("play", "seed", seed, 0, 2**63)
-        fps = min(max(self.spec.render_fps, 10), 30) if fps is None else fps
-        self.fps = checked_int("play", "fps", fps, 1, 60)
-        self.episodes = None if episodes is None else checked_int("play", "episodes", episodes)
-        self.spec.require_known(params, Game)
-        if run and params:
-            raise ParameterError(f"play: a run brings its own parameters; leave out {', '.join(params)}")
-        self.params = run.params if run else self.spec.make_params(**params)
-        self.group, self.agent, keys = find_agent(self.spec, self.params, agent)
-        groups = {g.name: g for g in self.spec.groups(self.params)}
-        players = {} if players is None else players
-        settings = players_by_group("play", list(groups.values()), players)
-        default = HeuristicPolicy() if self.spec.heuristic else RandomPolicy()
-        for name in groups.keys() - settings.keys():
-            settings[name] = run.frozen(name, greedy) if run else default
-        self.players = {name: getattr(settings[name], "brief", str(settings[name])) for name in groups}
+    def __init__(self, config: GameConfig) -> None:
+        self.config, self.spec, self.params = config, config.spec, config.params
+        self.fps = min(max(self.spec.render_fps, 10), 30) if config.fps is None else config.fps
+        self.group, self.agent, keys = find_agent(self.spec, self.params, config.agent)
+        groups, settings = {g.name: g for g in self.spec.groups(self.params)}, dict(config.policies)
+        self.players = {name: getattr(each, "brief", str(each)) for name, each in settings.items()}
         if groups[self.group].count == 1:
             self.players[self.group] = "you"
             del settings[self.group]
@@ -88,9 +81,8 @@ class Game:
             self.players[self.group] = f"you and {self.players[self.group]}"
         playing = {name: each.player(self.spec, groups[name]) for name, each in settings.items()}
         self.player = KeyboardPlayer(groups[self.group], self.agent, keys, playing.get(self.group))
-        where = executor(run.device if run else choose(device)[0])
-        self._batch = Batch(self.spec, 1, self.params, where)
-        self._batch.reset(self.seed)
+        self._batch = Batch(self.spec, 1, self.params, executor(config.device))
+        self._batch.reset(config.seed)
         playing[self.group] = self.player
         self._rollout = Rollout(self._batch, playing, 1, final_obs=False)
         self.episode, self.scores, self.running, self.ended = 0, [], False, False
@@ -134,7 +126,7 @@ class Game:
         elif self.step(down).over[0]:
             self.scores.append(f"{self.moment.step} steps, {score(self.moment, 0)}")
             self._finished, self._due = self._record(), now + AFTER_THE_END
-            self.ended = len(self.scores) == self.episodes
+            self.ended = len(self.scores) == self.config.episodes
             self.running = not self.ended
         return True
 
@@ -147,7 +139,7 @@ class Game:
     def begin(self) -> None:
         """Begin an episode."""
         with self._rollout.stream():
-            self._batch.reset(self.seed + self.episode)
+            self._batch.reset(self.config.seed + self.episode)
         self._rollout.terminated[0] = True  # resets the hidden states of policies
         self.episode += 1
         self.player.reset()
@@ -189,7 +181,7 @@ class Game:
         for g in self._batch.groups:
             action[g.name] = np.stack([taken[g.name] for taken in self._actions]).astype(action_dtype(g))
         about = {"origin": envs.origin(self.spec), **self.spec.about_tables(self.params)}
-        length, seed = np.array([self.moment.step], np.int32), self.seed + self.episode - 1
+        length, seed = np.array([self.moment.step], np.int32), self.config.seed + self.episode - 1
         return Recording(self.spec, self.params, seed, self.players, length, action, **about)
 
     @property

@@ -1,6 +1,5 @@
 """Players that do not learn: a random policy, the environment's heuristic, or a trained policy."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -8,12 +7,11 @@ import torch
 
 from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import heuristic_heads
-from cupydrive.inputs.arguments import checked_choice, kind_of, shown
 from cupydrive.inputs.names import NotCopied
 from cupydrive.playing.inference import DeterministicPolicy, HeuristicModule, evaluating
 from cupydrive.playing.policy import Categorical, Gaussian, Sampler, first_state, with_state
 from cupydrive.playing.rollout import Rollout
-from cupydrive.protocols import Player, PlayerSettings
+from cupydrive.protocols import Player
 from cupydrive.spec import EnvSpec, Group
 
 
@@ -73,33 +71,6 @@ class Trained(NotCopied):
 
     def __str__(self) -> str:
         return self.words
-
-
-PLAYERS = {"random": RandomPolicy, "heuristic": HeuristicPolicy}  # of all groups
-
-
-def players_by_group(where: str, groups: Sequence[Group], players: str | Mapping) -> dict[str, PlayerSettings]:
-    """Return the argument ``players`` of ``where`` as settings by group. A name from ``PLAYERS`` applies to all groups.
-
-    Raises:
-        ParameterError: If a name is unknown, or settings are of the wrong kind.
-    """
-    names = [g.name for g in groups]
-    if isinstance(players, str):
-        return dict.fromkeys(names, PLAYERS[checked_choice(where, "players", players, PLAYERS)]())
-    if not isinstance(players, Mapping):
-        raise ParameterError(
-            f"{where}: players = {shown(players)} is {kind_of(players)}; it must be 'random', 'heuristic' or a dict by group, "
-            f"such as {{{names[0]!r}: cd.RandomPolicy()}}"
-        )
-    for name, player in players.items():
-        checked_choice(where, "a group in players", name, names)
-        if isinstance(player, type) or not isinstance(player, PlayerSettings):
-            raise ParameterError(
-                f"{where}: players[{name!r}] = {shown(player)}; it must be cd.HeuristicPolicy(), cd.RandomPolicy(), cd.FrozenPolicy(FOLDER) or "
-                f"run.frozen({name!r})"
-            )
-    return dict(players)
 
 
 class RandomPlayer:

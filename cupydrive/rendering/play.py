@@ -5,13 +5,14 @@ from typing import Any
 
 from cupydrive.drawing.frames import check_drawable
 from cupydrive.errors import RenderError
-from cupydrive.playing.game import Game
+from cupydrive.playing.config import PoliciesByGroup, resolve
+from cupydrive.playing.game import Game, GameConfig
 from cupydrive.terminal.progress import in_notebook
 
 
 def play(
     what: Any,
-    players: Any = None,
+    policies: PoliciesByGroup = None,
     *,
     agent: str | None = None,
     seed: int = 10_000,
@@ -29,8 +30,8 @@ def play(
 
     Args:
         what: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (a new one like it), or ``Run``.
-        players: Players of all other agents: ``"heuristic"``, ``"random"``, or settings by group as for ``evaluate``. Defaults
-            to a run's own policies, to the heuristic, or to random actions if there is none.
+        policies: Policies of all other agents: ``"heuristic"``, ``"random"``, or settings by group as for ``evaluate``.
+            Defaults to a run's own policies, to the heuristic, or to random actions if there is none.
         agent: The person's agent: ``"runner"`` (the first of its group) or ``"tagger 2"``. Defaults to the first agent with
             keys.
         seed: Random seed of the first episode. Each further episode has the next one.
@@ -44,8 +45,8 @@ def play(
         ParameterError: If an argument is wrong, or the environment has no keys.
         RenderError: If the environment draws nothing, or there is neither a terminal nor a notebook with anywidget.
     """
-    options: dict[str, Any] = {"seed": seed, "greedy": greedy, "device": device, "fps": fps, "episodes": episodes}
-    game = Game(what, players, agent=agent, **options, **params)
+    options: dict[str, Any] = {"agent": agent, "seed": seed, "greedy": greedy, "fps": fps, "episodes": episodes}
+    game = Game(resolve(play, what, policies, params, device=device, kind=GameConfig, **options))
     spec: Any = game.spec
     check_drawable(spec)
     if in_notebook():

@@ -4,16 +4,17 @@ import base64
 import html
 import io
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice, repeat
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge, Le
 from PIL import Image
 
-from cupydrive import envs
 from cupydrive.drawing.frames import MOST, check_drawable, frames, players_in_words
 from cupydrive.errors import ParameterError, RenderError
 from cupydrive.inputs.arguments import (
@@ -28,9 +29,9 @@ from cupydrive.inputs.arguments import (
     shown,
 )
 from cupydrive.inputs.files import write_atomically
-from cupydrive.playing.evaluation import Evaluation, evaluate, made_like
+from cupydrive.playing.config import EvalConfig, PoliciesByGroup, resolve
+from cupydrive.playing.evaluation import Evaluation, play_episodes
 from cupydrive.playing.recording import Recording
-from cupydrive.protocols import PlayerSettings, Policies
 from cupydrive.terminal.progress import counted
 
 SUFFIXES = (".mp4", ".gif", ".webp")
@@ -41,10 +42,17 @@ FAR = 24  # of 255, in one of red, green and blue: a difference that shows
 QUALITY = "26"  # x264's constant rate factor: of flat colours the eye sees no difference to its 23, in files a quarter smaller
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClipConfig(EvalConfig):
+    """Episodes that fit into one picture, side by side."""
+
+    episodes: Annotated[int, Ge(1), Le(MOST)] = 1
+
+
 def render(
     what: Any,
     path: str | PathLike | None = None,
-    players: str | Mapping[str, PlayerSettings] | None = None,
+    policies: PoliciesByGroup = None,
     *,
     episodes: int = 1,
     seed: int = 10_000,
@@ -63,7 +71,7 @@ def render(
         what: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (a new one like it), or ``Run``; or a
             ``Recording`` or an ``Evaluation``, whose first episodes are shown again.
         path: File to write: ``.mp4``, ``.gif`` or ``.webp``.
-        players: ``"random"``, ``"heuristic"``, or settings by group as for ``evaluate``. Defaults to a run's own policies, to
+        policies: ``"random"``, ``"heuristic"``, or settings by group as for ``evaluate``. Defaults to a run's own policies, to
             the heuristic, or to random actions if there is none.
         episodes: Number of episodes, 1 to 64. Several are shown side by side.
         seed: Random seed of initial states and actions. The episodes are the first ones of ``evaluate`` with this seed.
@@ -86,35 +94,28 @@ def render(
     if isinstance(what, Evaluation):
         what = what.recording
     if isinstance(what, Recording):
-        if players is not None or params:
-            names = [*["players"] * (players is not None), *params]
+        if policies is not None or params:
+            names = [*["policies"] * (policies is not None), *params]
             raise ParameterError(f"render: a recording brings its own; leave out {', '.join(names)}")
         recording = what
     else:
-        episodes = checked_int("render", "episodes", episodes, 1, MOST)
-        recording = play(what, players, episodes, seed, greedy, device, params)
+        options = {"episodes": episodes, "seed": seed, "greedy": greedy}
+        config = resolve(render, what, policies, params, device=device, kind=ClipConfig, **options)
+        recording = record(config)
     video = Video(recording, *look)
     if path is not None:
         video.save(path)
     return video
 
 
-def play(
-    what: Any, players: Any, episodes: int, seed: int, greedy: bool, device: str, params: dict[str, Any]
-) -> Recording:
-    """Return the ``Recording`` of new episodes. The arguments are those of ``render``."""
-    what, device, params = made_like(what, device, params)
-    is_run = isinstance(what, Policies)
-    spec = what.spec if is_run else envs.get(what)
-    check_drawable(spec)
-    if not is_run:
-        spec.require_known(params, render)
-    if players is None and not is_run:
-        players = "heuristic" if spec.heuristic else "random"
-    recording = evaluate(what, players, episodes=episodes, seed=seed, greedy=greedy, device=device, **params).recording
-    if recording is None or recording.num_envs < episodes:
+def record(config: ClipConfig) -> Recording:
+    """Play new episodes and return their ``Recording``."""
+    check_drawable(config.spec)
+    recording = play_episodes(config).recording
+    if recording is None or recording.num_envs < config.episodes:
         raise ParameterError(
-            f"render: {episodes} episodes of {spec.name} are too long to keep; lower episodes or max_episode_steps"
+            f"render: {config.episodes} episodes of {config.spec.name} are too long to keep; lower episodes or "
+            "max_episode_steps"
         )
     return recording
 

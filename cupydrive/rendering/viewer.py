@@ -15,6 +15,7 @@ from PIL import Image
 
 from cupydrive.drawing.frames import MOST, frames
 from cupydrive.inputs.arguments import checked_int
+from cupydrive.playing.config import PoliciesByGroup
 from cupydrive.playing.recording import Moment
 from cupydrive.rendering.video import Video, render
 from cupydrive.spec import Group
@@ -89,13 +90,13 @@ class Viewer:
 
 
 def view(
-    what: Any, players: Any = None, *, episodes: int = 4, steps: int = 100, env: int = 0, **options: Any
+    what: Any, policies: PoliciesByGroup = None, *, episodes: int = 4, steps: int = 100, env: int = 0, **options: Any
 ) -> Viewer:
     """Return a viewer for a notebook: episodes side by side, step by step, with a slider.
 
     Args:
         what: As for ``render``.
-        players: As for ``render``.
+        policies: As for ``render``.
         episodes: Number of episodes, 1 to 64.
         steps: Maximum number of steps, 1 to 500.
         env: Index of the episode that is marked, whose agents are named and whose state is shown as text.
@@ -107,7 +108,7 @@ def view(
     steps = checked_int("view", "steps", steps, 1, MOST_STEPS)
     env = checked_int("view", "env", env, 0, MOST - 1)
     episodes = checked_int("view", "episodes", episodes, 1, MOST)
-    video = render(what, None, players, episodes=episodes, hold=0.0, progress=False, **options)
+    video = render(what, None, policies, episodes=episodes, hold=0.0, progress=False, **options)
     checked_int("view", "env", env, 0, video.recording.num_envs - 1)
     return Viewer(video, steps, env)
 

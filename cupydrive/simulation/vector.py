@@ -384,7 +384,7 @@ class VectorEnv(NotCopied):
 
     def view(
         self,
-        players: str | PolicySettings | Policies | Mapping | None = None,
+        policies: str | PolicySettings | Policies | Mapping | None = None,
         *,
         seed: int | None = None,
         **options: object,
@@ -392,12 +392,12 @@ class VectorEnv(NotCopied):
         """Return a viewer for a notebook: episodes of new environments like these, step by step, with a slider.
 
         Args:
-            players: As for ``view``.
+            policies: As for ``view``.
             seed: Random seed. Defaults to this environment's.
             **options: As for ``view``.
         """
         seed = (10_000 if self.seed is None else self.seed) if seed is None else seed
-        return cupydrive.view(self, players, seed=seed, **options)
+        return cupydrive.view(self, policies, seed=seed, **options)
 
     def _repr_html_(self) -> str:
         from cupydrive.terminal.progress import preformatted

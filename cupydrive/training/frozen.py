@@ -1,6 +1,7 @@
 """Policies as files know them: settings as JSON can hold them, and the policy of a run folder played as it is."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 
@@ -11,8 +12,8 @@ from cupydrive import envs
 from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.inputs.arguments import checked_bool, checked_path, checked_str, shown
 from cupydrive.inputs.formats import SETTING, FormatError, check
-from cupydrive.playing.players import HeuristicPolicy, RandomPolicy
-from cupydrive.protocols import LearnerSettings
+from cupydrive.playing.players import HeuristicPolicy, RandomPolicy, Trained
+from cupydrive.protocols import LearnerSettings, PolicySettings
 from cupydrive.training.algorithms import ALGORITHMS
 from cupydrive.training.algorithms.pool import OpponentPool, unpooled
 from cupydrive.training.runfolder import read_checkpoint, read_config
@@ -127,7 +128,8 @@ def describe(settings: object) -> dict:
         del values["env"]  # what a file says is never loaded
     if callable(values.get("policy")):
         values["policy"] = "custom"
-    kind = getattr(settings, "name", type(settings).__name__.lower())
+    kind = next((kind for kind, maker in FIXED.items() if type(settings) is maker), type(settings).__name__.lower())
+    kind = getattr(settings, "name", kind)
     return {"kind": kind, **values}
 
 
@@ -140,17 +142,22 @@ def plain(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def check_kept(policies: dict) -> None:
+def check_kept(policies: Mapping[str, PolicySettings]) -> None:
     """Raise ``ParameterError`` if a setting cannot be saved, since a file would not hold it or could not be read."""
-    learning = [item for item in policies.items() if isinstance(item[1], LearnerSettings) and is_dataclass(item[1])]
-    for name, settings, key, value in ((*item, *about) for item in learning for about in describe(item[1]).items()):
-        try:
-            check(json.loads(json.dumps(value, allow_nan=False)), SETTING, "it")
-        except (TypeError, ValueError, RecursionError, FormatError) as error:
+    for name, settings in policies.items():
+        if isinstance(settings, Trained) or not is_dataclass(settings):
             raise ParameterError(
-                f"policy {name!r}: {type(settings).__name__}.{key} = {shown(value)} cannot be saved: {str(error)[:200]}. "
-                "Make it of numbers, texts, bools and None, in tuples and dicts with names"
-            ) from None
+                f"policy {name!r}: {shown(settings)} cannot be saved; leave out= (--out) out, or save its run and pass "
+                "cd.FrozenPolicy(FOLDER)"
+            )
+        for key, value in describe(settings).items():
+            try:
+                check(json.loads(json.dumps(value, allow_nan=False)), SETTING, "it")
+            except (TypeError, ValueError, RecursionError, FormatError) as error:
+                raise ParameterError(
+                    f"policy {name!r}: {type(settings).__name__}.{key} = {shown(value)} cannot be saved: "
+                    f"{str(error)[:200]}. Make it of numbers, texts, bools and None, in tuples and dicts with names"
+                ) from None
 
 
 def rebuild(name: str, about: dict, given: dict | None) -> object:

@@ -90,7 +90,7 @@ def warn_if_nobody_learns(env, policies):
         played = ", ".join(f"{name!r}: {shown(settings)}" for name, settings in policies.items())
         warnings.warn(
             f"train: nobody learns in {env} with policies = {{{played}}}; give one of them PPO(...) or the like. To see "
-            "how they play: cupydrive.evaluate or cupydrive.render with players=",
+            "how they play: cupydrive.evaluate or cupydrive.render with policies=",
             CupydriveWarning,
             stacklevel=3,
         )

@@ -167,7 +167,7 @@ ROWS = {
     "VectorEnv.rollout": Row("rollout", {"steps": 3, "final_obs": True}, tag),
     "VectorEnv.set_state": Row("set_state", {"elapsed": 2, "x": 0.5, "theta": torch.zeros(3)}, pole),
     "VectorEnv.restore": Row("restore", lambda it: {"snapshot": it.snapshot()}, tag),
-    "VectorEnv.view": Row("view", {"players": "random", "episodes": 2, "steps": 3, "seed": 1, "size": (200, 160)}, tag),
+    "VectorEnv.view": Row("view", {"policies": "random", "episodes": 2, "steps": 3, "seed": 1, "size": (200, 160)}, tag),
     "check": Row(
         cd.check, {"env": "mountain_car", "agent_steps": 1, "device": "cpu", "seed": 0, "fail_fast": False, "progress": False},
     ),
@@ -182,7 +182,7 @@ ROWS = {
     "evaluate": Row(
         cd.evaluate,
         lambda it: {
-            "env": "tag_grid", "players": {"tagger": cd.RandomPolicy()}, "episodes": 4, "seed": 3, "greedy": True,
+            "env": "tag_grid", "policies": {"tagger": cd.RandomPolicy()}, "episodes": 4, "seed": 3, "greedy": True,
             "device": "cpu", "max_episode_steps": 5,
         },
     ),
@@ -194,8 +194,8 @@ ROWS = {
     "render": Row(
         cd.render,
         {
-            "what": "tag_grid", "path": "a.gif", "players": "random", "episodes": 1, "seed": 1, "greedy": True, "device": "cpu",
-            **SMALL_VIDEO, "max_episode_steps": 2,
+            "what": "tag_grid", "path": "a.gif", "policies": "random", "episodes": 1, "seed": 1, "greedy": True,
+            "device": "cpu", **SMALL_VIDEO, "max_episode_steps": 2,
         },
         words={"what": ("what", "env")},
     ),
@@ -204,7 +204,7 @@ ROWS = {
     "view": Row(
         cd.view,
         {
-            "what": "tag_grid", "players": "random", "episodes": 2, "steps": 3, "env": 0, "size": (200, 160), "device": "cpu",
+            "what": "tag_grid", "policies": "random", "episodes": 2, "steps": 3, "env": 0, "size": (200, 160), "device": "cpu",
             "max_episode_steps": 3,
         },
         words={"what": ("what", "env")},
@@ -212,8 +212,8 @@ ROWS = {
     "play": Row(
         Game,  # which play() makes before it asks for a terminal
         {
-            "what": "tag_grid", "players": "random", "agent": "tagger 1", "seed": 1, "greedy": True, "device": "cpu", "fps": 20,
-            "episodes": 2, "max_episode_steps": 3,
+            "what": "tag_grid", "policies": "random", "agent": "tagger 1", "seed": 1, "greedy": True, "device": "cpu",
+            "fps": 20, "episodes": 2, "max_episode_steps": 3,
         },
         words={"what": ("what", "env")},
     ),

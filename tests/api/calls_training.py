@@ -120,7 +120,7 @@ ROWS |= {
     "tournament": Row(
         cd.tournament,
         {
-            "players": {"a": cd.RandomPolicy()}, "env": "tag_grid", "key": "length", "episodes": 4, "seed": 3, "device": "cpu",
+            "policies": {"a": cd.RandomPolicy()}, "env": "tag_grid", "key": "length", "episodes": 4, "seed": 3, "device": "cpu",
             "progress": False, **PAIR,
         },
     ),
@@ -140,7 +140,9 @@ ROWS |= {
     "Run.frozen": Row("frozen", {"group": "cart", "greedy": False}, trained),
     "Run.explain": Row("explain", {"progress": False}, failed),
     "Run.evaluate": Row(
-        "evaluate", {"episodes": 4, "players": {"runner": cd.RandomPolicy()}, "seed": 3, "greedy": True, "device": "cpu"}, pair,
+        "evaluate",
+        {"episodes": 4, "policies": {"runner": cd.RandomPolicy()}, "seed": 3, "greedy": True, "device": "cpu"},
+        pair,
     ),
     "Run.render": Row("render", {"path": "a.gif", "episodes": 1, "seed": 1, "greedy": True, **SMALL_VIDEO}, pair),
     "Run.plot": Row(plotted, PLOT, trained, words=KEYS),

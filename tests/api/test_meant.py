@@ -41,7 +41,7 @@ def said(call: Callable, *arguments: object, **given: object) -> str:
             "buffer_size",
             "a setting of DDPG; pass algorithm=cupydrive.suggested_algorithm('cartpole', 'ddpg', ",
         ),
-        ("evaluate", "player", "Did you mean 'players'?"),
+        ("evaluate", "policy", "Did you mean 'policies'?"),
     ],
 )
 def test_an_unknown_name_leads_to_the_nearest(call, name, words):
@@ -115,14 +115,14 @@ def test_players_of_all_groups_are_one_word():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (lambda run: 10, "such as {'cart': cd.RandomPolicy()}"),
+        (lambda run: 10, "policies = 10 is an int; it must be a dict"),
         (lambda run: "randm", "it must be 'random' or 'heuristic'. Did you mean 'random'?"),
         (
             lambda run: {"cart": run},
-            "it must be cd.HeuristicPolicy(), cd.RandomPolicy(), cd.FrozenPolicy(FOLDER) or run.frozen('cart')",
+            "it must be cd.HeuristicPolicy(), cd.RandomPolicy(), cd.FrozenPolicy(FOLDER) or run.frozen(GROUP)",
         ),
         (lambda run: {"car": cd.RandomPolicy()}, "'car'; it must be 'cart'. Did you mean 'cart'?"),
-        (lambda run: None, "cartpole has no heuristic, and 'cart' has no player; pass players='random'"),
+        (lambda run: None, "cartpole has no heuristic, and 'cart' has no policy; pass policies='random'"),
     ],
 )
 def test_a_player_of_the_wrong_kind_is_told_what_to_pass(run, wrong, words):

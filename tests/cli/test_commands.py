@@ -89,7 +89,7 @@ def test_render_draws_environments_runs_and_recordings(tmp_path, capsys):
         ("render tag_grid --out video.avi", "it must end in .mp4, .gif, .webp"),
         ("render nothing.npz --out video.mp4", "'nothing.npz' cannot be read"),
         (
-            "render cartpole --out video.mp4 --players heuristic",
+            "render cartpole --out video.mp4 --policies heuristic",
             "cartpole has no heuristic; play 'cart' at random",
         ),
     ],
@@ -106,7 +106,7 @@ def test_render_and_gallery_refuse_bad_input_in_one_line(line, message, capsys, 
     [
         ("train", "train what?"),
         ("train cartpole --backend kernel", "backend"),
-        ("evaluate tag_grid --players kernel", "players"),
+        ("evaluate tag_grid --policies kernel", "policies"),
         ("train cartpole --set hidden=64", "hidden = 64; input should be a valid tuple"),
         ("train cartpole --param gravity", "'gravity' is no KEY=VALUE"),
         ("train --resume", "--resume needs --out"),

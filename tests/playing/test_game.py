@@ -10,12 +10,19 @@ from gymnasium import spaces
 import cupydrive as cd
 from cupydrive import envs
 from cupydrive.errors import ParameterError, SpecError, UnknownParameterError
-from cupydrive.playing.game import AFTER_THE_END, Game
+from cupydrive.playing.config import resolve
+from cupydrive.playing.game import AFTER_THE_END, Game, GameConfig
 from cupydrive.spec import Group
 
 CHASE = {"num_taggers": 3, "grid_length": 8, "max_episode_steps": 30}
 CROWD = {"num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 2}
 PLAYABLE = [name for name in envs.names() if envs.get(name).keys is not None]
+
+
+def game_of(env, policies=None, device="auto", **given):
+    """Return a game, as ``cupydrive.play`` makes it."""
+    options = {name: given.pop(name) for name in ("agent", "seed", "fps", "episodes") if name in given}
+    return Game(resolve(cd.play, env, policies, given, device=device, kind=GameConfig, **options))
 
 
 def keys_of(game, action):
@@ -28,11 +35,11 @@ def keys_of(game, action):
 
 @pytest.mark.full
 @pytest.mark.parametrize(("agent", "group", "number"), [("tagger 1", "tagger", 1), ("runner", "runner", 0)])
-@pytest.mark.parametrize("players", ["random", "heuristic"])
-def test_who_presses_what_a_player_does_gets_the_same_episode(agent, group, number, players):
+@pytest.mark.parametrize("policies", ["random", "heuristic"])
+def test_who_presses_what_a_player_does_gets_the_same_episode(agent, group, number, policies):
     """The person repeats the actions of an evaluation: then all other agents act as there, too."""
-    wanted = cd.evaluate("tag_grid", players, episodes=1, seed=5, device="cpu", **CHASE).recording
-    game = Game("tag_grid", players, agent=agent, seed=5, device="cpu", **CHASE)
+    wanted = cd.evaluate("tag_grid", policies, episodes=1, seed=5, device="cpu", **CHASE).recording
+    game = game_of("tag_grid", policies, agent=agent, seed=5, device="cpu", **CHASE)
     assert (game.group, game.agent) == (group, number)
     for t, moment in enumerate(wanted.moments()):
         assert game.moment.states.tobytes() == moment.states.tobytes()
@@ -47,18 +54,18 @@ def test_who_presses_what_a_player_does_gets_the_same_episode(agent, group, numb
 def test_a_run_plays_against_a_person():
     run = cd.train("tag_grid", steps=1_000, num_envs=8, device="cpu", progress=False, **CHASE)
     wanted = run.evaluate(1, seed=4).recording
-    game = Game(run, agent="runner", seed=4)
+    game = game_of(run, agent="runner", seed=4)
     for t in range(wanted.steps):
         game.step(keys_of(game, wanted.action["runner"][t, 0, 0]))
     assert game.recording.action["tagger"].tolist() == wanted.action["tagger"].tolist()
     assert game.players == {"tagger": wanted.players["tagger"], "runner": "you"}
     with pytest.raises(ParameterError, match="a run brings its own parameters; leave out grid_length"):
-        Game(run, grid_length=9)
+        game_of(run, grid_length=9)
 
 
 @pytest.mark.parametrize("name", PLAYABLE)
 def test_a_game_can_be_shown_again_from_its_recording(name):
-    game = Game(name, device="cpu", seed=3, **(CROWD if name == "tag_continuous" else {}))
+    game = game_of(name, device="cpu", seed=3, **(CROWD if name == "tag_continuous" else {}))
     keys, rng = [key for key in game.player.actions if key], np.random.default_rng(0)
     for _ in range(40):
         if not game.moment.over[0]:
@@ -76,8 +83,8 @@ def test_a_game_can_be_shown_again_from_its_recording(name):
 @pytest.mark.parametrize("name", PLAYABLE)
 def test_no_two_keys_do_the_same(name):
     ends = []
-    for key in Game(name, device="cpu").player.actions:
-        game = Game(name, device="cpu", seed=3)
+    for key in game_of(name, device="cpu").player.actions:
+        game = game_of(name, device="cpu", seed=3)
         for down in (["ArrowUp"], ["ArrowUp"], [key], [key]):  # to brake, one has to be on the way
             game.step(down)
         ends.append(game.moment.states.tobytes())
@@ -91,26 +98,26 @@ def test_the_last_key_decides_each_head():
         player.choose(keys)
         return player.action.tolist()
 
-    player = Game("tag_continuous", device="cpu", **CROWD).player
+    player = game_of("tag_continuous", device="cpu", **CROWD).player
     fast, slow, left, right = 20, 1, act(player, "ArrowLeft")[1], act(player, "ArrowRight")[1]
     assert left != right and act(player, "ArrowLeft")[0] == 0
     assert act(player, "ArrowUp", "ArrowLeft") == [fast, left]
     assert act(player, "ArrowLeft", "ArrowUp", "ArrowRight", "ArrowDown") == [slow, right]
     assert act(player, "x", "Enter") == act(player) == [0, 0]
-    cart = Game("cartpole", device="cpu").player  # without a key it repeats the previous action
+    cart = game_of("cartpole", device="cpu").player  # without a key it repeats the previous action
     assert (act(cart), act(cart, "ArrowRight"), act(cart)) == ([0], [1], [1])
     cart.reset()
     assert act(cart) == [0]
-    pole = Game("pendulum", device="cpu", max_torque=0.7).player
+    pole = game_of("pendulum", device="cpu", max_torque=0.7).player
     assert act(pole, "ArrowLeft") == [np.float32(0.7)] and pole.action.dtype == np.float32
-    turning = Game("tag_continuous", device="cpu", **CROWD, num_acceleration_levels=0).player
+    turning = game_of("tag_continuous", device="cpu", **CROWD, num_acceleration_levels=0).player
     assert set(turning.actions) == {"", "ArrowLeft", "ArrowRight"}  # keys without a choice are left out
 
 
 def test_a_person_takes_what_a_mask_allows():
     keys = {"walker": {"": (2, None), "a": (0, 0), "d": (1, 1)}}
     spec = replace(envs._load(masked.PYTHON)[0], kernel=masked.KERNEL, keys=lambda p: keys)
-    game = Game(spec, "random", agent="walker 1", device="cpu", seed=2)
+    game = game_of(spec, "random", agent="walker 1", device="cpu", seed=2)
     while not game.moment.over[0]:
         place = game.moment.states["place"][0, 1]
         game.step(["a"])
@@ -121,7 +128,7 @@ def test_a_person_takes_what_a_mask_allows():
 
 
 def test_steps_are_taken_when_they_are_due_and_episodes_follow_each_other():
-    game = Game("cartpole", device="cpu", seed=7, fps=10, episodes=2)
+    game = game_of("cartpole", device="cpu", seed=7, fps=10, episodes=2)
     env = cd.make("cartpole", num_envs=1, device="cpu")
     assert game.wait(5.0) is None and not game.tick(5.0, []) and game.recording is None  # before a key was pressed
     game.press("ArrowRight", 7.0)
@@ -147,7 +154,7 @@ def test_steps_are_taken_when_they_are_due_and_episodes_follow_each_other():
 
 @pytest.mark.full
 def test_pause_new_episode_and_end():
-    game = Game("tag_grid", device="cpu", fps=10, grid_length=20)
+    game = game_of("tag_grid", device="cpu", fps=10, grid_length=20)
     game.press("x", 0.0)  # any key starts the game
     assert game.tick(0.0, [])
     for pause in (" ", "Escape"):
@@ -178,12 +185,12 @@ def test_pause_new_episode_and_end():
 )  # fmt: skip
 def test_wrong_arguments_are_named(env, arguments, words):
     with pytest.raises(ParameterError, match=words):
-        Game(env, device="cpu", **arguments)
+        game_of(env, device="cpu", **arguments)
 
 
 def test_a_wrong_parameter_of_a_game_names_what_was_meant():
     with pytest.raises(UnknownParameterError, match="Did you mean 'agent'"):
-        Game("tag_grid", device="cpu", agnet="runner")
+        game_of("tag_grid", device="cpu", agnet="runner")
 
 
 @pytest.mark.parametrize(
@@ -227,7 +234,7 @@ def test_keys_of_a_box_lie_within_its_limits_in_float32(value, right):
 @pytest.mark.full
 @pytest.mark.gpu
 def test_a_game_on_a_gpu_is_the_one_on_a_cpu():
-    games = [Game("tag_grid", device=device, seed=2, **CHASE) for device in ("cpu", "cuda")]
+    games = [game_of("tag_grid", device=device, seed=2, **CHASE) for device in ("cpu", "cuda")]
     for key in ["ArrowLeft", "ArrowUp"] * 4:
         one, other = (game.step([key]) for game in games)
         assert one.states.tobytes() == other.states.tobytes() and one.over[0] == other.over[0]

@@ -18,9 +18,9 @@ def run():
 
 @pytest.mark.full
 def test_each_cell_is_the_evaluation_of_its_pair(run):
-    players = {"ppo": run, "rule": cd.HeuristicPolicy(), "chance": cd.RandomPolicy()}
-    found = cd.tournament(players, key="length", **COMMON)
-    assert (found.groups, found.players, found.mean.shape) == (("tagger", "runner"), tuple(players), (3, 3))
+    policies = {"ppo": run, "rule": cd.HeuristicPolicy(), "chance": cd.RandomPolicy()}
+    found = cd.tournament(policies, key="length", **COMMON)
+    assert (found.groups, found.policies, found.mean.shape) == (("tagger", "runner"), tuple(policies), (3, 3))
     for i, tagger in enumerate((run.frozen("tagger"), cd.HeuristicPolicy(), cd.RandomPolicy())):
         for j, runner in enumerate((run.frozen("runner"), cd.HeuristicPolicy(), cd.RandomPolicy())):
             pair = cd.evaluate("tag_grid", {"tagger": tagger, "runner": runner}, episodes=40, device="cpu", **SMALL)
@@ -31,7 +31,7 @@ def test_each_cell_is_the_evaluation_of_its_pair(run):
     assert table[4].split()[-1] == f"{found.mean.mean():.4g}" and "40 episodes a pair" in repr(found)
 
 
-def test_players_without_a_run_need_an_environment():
+def test_policies_without_a_run_need_an_environment():
     found = cd.tournament(
         {"rule": cd.HeuristicPolicy(), "chance": cd.RandomPolicy()}, "tag_grid", device="cpu", **COMMON, **SMALL
     )
@@ -40,19 +40,19 @@ def test_players_without_a_run_need_an_environment():
 
 
 @pytest.mark.parametrize(
-    ("players", "given", "message"),
+    ("policies", "given", "message"),
     [
         ({"a": cd.HeuristicPolicy()}, {}, "env is missing"),
         ({"a": cd.RandomPolicy()}, {"env": "cartpole"}, "cartpole has the groups cart; it must have two"),
-        ({"a": cd.HeuristicPolicy}, {"env": "tag_grid"}, r"players\['a'\] = "),
-        ({}, {"env": "tag_grid"}, "players has 0 entries"),
+        ({"a": cd.HeuristicPolicy}, {"env": "tag_grid"}, r"policies\['a'\] = "),
+        ({}, {"env": "tag_grid"}, "it must have at least one"),
         ({"a": cd.RandomPolicy()}, {"env": "tag_grid", "grid_lengt": 5}, "Did you mean 'grid_length'"),
         ({"a": cd.RandomPolicy()}, {"env": "tag_grid", "key": "lenth", "device": "cpu"}, "Did you mean 'length'"),
     ],
 )
-def test_wrong_input_is_named(players, given, message):
+def test_wrong_input_is_named(policies, given, message):
     with pytest.raises(ParameterError, match=message):
-        cd.tournament(players, **COMMON | given)
+        cd.tournament(policies, **COMMON | given)
 
 
 @pytest.mark.full

@@ -173,7 +173,7 @@ def test_every_environment_renders(name, episodes):
     spec = envs.get(name)
     if spec.draw is None:
         pytest.skip(f"{name} draws nothing")
-    video = cd.render(name, episodes=episodes, device="cpu", max_episode_steps=6, players="random")
+    video = cd.render(name, episodes=episodes, device="cpu", max_episode_steps=6, policies="random")
     shown = list(video.frames())
     assert len(shown) == len(video) and all(frame.shape == shown[0].shape for frame in shown)
     assert (shown[0] != shown[-1]).any()
@@ -186,10 +186,10 @@ def test_every_environment_renders(name, episodes):
         ({"path": "out.avi"}, RenderError, r"ends in '\.avi'; it must end in \.mp4, \.gif, \.webp"),
         ({"path": "nowhere/out.mp4"}, RenderError, "there is no folder"),
         ({"size": (321, 240)}, ParameterError, r"size = \(321, .* both must be even, such as \(320"),
-        ({"episodes": 65}, ParameterError, "episodes = 65 is out of range; it must be from 1 to 64"),
+        ({"episodes": 65}, ParameterError, "episodes = 65; input should be less than or equal to 64"),
         ({"episodes": 64, "size": (64, 64)}, ParameterError, "do not fit into 64 x 64 pixels"),
-        ({"players": "heuristics"}, ParameterError, r"Did you mean 'heuristic'\?"),
-        ({"players": {"taggers": cd.RandomPolicy()}}, ParameterError, "a group in players = 'taggers'"),
+        ({"policies": "heuristics"}, ParameterError, r"Did you mean 'heuristic'\?"),
+        ({"policies": {"taggers": cd.RandomPolicy()}}, ParameterError, "a group in policies = 'taggers'"),
         ({"num_tagers": 3}, ParameterError, "Did you mean 'num_taggers'"),
     ],
 )
@@ -202,7 +202,7 @@ def test_wrong_input_is_named(options, error, words, tmp_path, monkeypatch):
 
 def test_an_environment_without_drawing_says_so_before_it_plays(monkeypatch):
     cd.register(point.PYTHON, point.KERNEL)
-    monkeypatch.setattr("cupydrive.rendering.video.evaluate", None)
+    monkeypatch.setattr("cupydrive.rendering.video.play_episodes", None)
     with pytest.raises(RenderError, match="point has no drawing; give its EnvSpec draw="):
         cd.render("point", device="cpu")
 

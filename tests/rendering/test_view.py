@@ -48,7 +48,7 @@ def test_the_viewer_has_a_picture_and_the_state_of_every_step():
 
 
 def test_words_are_actions_rewards_returns_and_the_state():
-    viewer = small(episodes=3, env=1, steps=400, players="random")
+    viewer = small(episodes=3, env=1, steps=400, policies="random")
     recording, texts = viewer.video.recording, viewer.words()
     length, sums = int(recording.length[1]), np.zeros(2, np.float32)
     moments = list(recording.moments())

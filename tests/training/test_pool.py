@@ -16,6 +16,7 @@ from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.playing.players import PolicyPlayer
 from cupydrive.playing.policy import make_distribution
 from cupydrive.random import RandomStream, below
+from cupydrive.training.algorithms.pool import OpponentPool as Pool
 from cupydrive.training.begin import make_run
 from cupydrive.training.runfolder import read_config
 
@@ -49,7 +50,7 @@ class Recurrent(nn.Module):
 
 def pooled(settings=PPO, num_envs=16, tagger=None, backend="auto", params=SMALL, **options):
     """Return a run of Tag whose runners have a pool, before its first iteration."""
-    policies = {"tagger": tagger or settings, "runner": cd.OpponentPool(settings, **{"size": 2, "every": 1, **options})}
+    policies = {"tagger": tagger or settings, "runner": Pool(settings, **{"size": 2, "every": 1, **options})}
     return begun(make_run("tag_grid", policies=policies, num_envs=num_envs, device="cpu", backend=backend, **params))
 
 
@@ -58,7 +59,7 @@ def both(settings, env="tag_grid", backend="auto"):
     params = SMALL
     if env == "everything":  # walkers who may leave and not do everything, and drivers whose actions are a Box
         env, params = envs.register(everything.PYTHON.replace("TIME_LIMIT", "truncates"), everything.KERNEL), {}
-    pool = cd.OpponentPool(settings, size=2, every=1, share=0.4)
+    pool = Pool(settings, size=2, every=1, share=0.4)
     return begun(make_run(env, pool, num_envs=20, device="cpu", backend=backend, **params))
 
 
@@ -98,7 +99,7 @@ def test_a_pool_in_which_nobody_plays_changes_no_bit(settings, options, backend)
 
 def test_opponents_change_where_an_episode_begins_and_are_drawn_by_philox():
     """From the newest three, by what ``random.cuh`` says, and nowhere else; runners' are environments 16 to 31 here."""
-    run, seen = pooled(num_envs=32, size=3, tagger=cd.OpponentPool(PPO)), set()
+    run, seen = pooled(num_envs=32, size=3, tagger=Pool(PPO)), set()
     pool, ids = run.learners["runner"], np.arange(16, 32)
     for _ in range(12):
         taken, clock, first = int(pool.taken), run.batch.get_state()["clock"][16:], pool.plays[0].numpy().copy()
@@ -226,7 +227,7 @@ def test_nobody_learns_from_what_a_snapshot_did(env, settings, backend):
 def test_a_run_with_pools_goes_on_bit_for_bit(settings, backend, tmp_path):
     if settings.policy is not None and backend == "kernels":
         backend = "auto"
-    pool = cd.OpponentPool(settings, size=2, every=2, share=0.25)
+    pool = Pool(settings, size=2, every=2, share=0.25)
     policies = {"tagger": pool, "runner": replace(pool, share=0.5)}
     given = {"policies": policies, "num_envs": 16, "device": "cpu", "progress": False, "backend": backend, **SMALL}
     whole = cd.train("tag_grid", steps=16 * 8 * 12, **given)
@@ -257,9 +258,9 @@ def test_others_see_the_policy_as_it_is(tmp_path):
 def test_members_change_a_pool_and_what_it_is_of():
     members = [{"learning_rate": 0.02, "size": 3}, {"settings": A2C}]
     small = {"num_envs": 4, "device": "cpu", "progress": False, **SMALL}
-    first, second = cd.train("tag_grid", cd.OpponentPool(PPO, share=0.25), members=members, steps=32, **small)
-    assert first.settings["runner"] == cd.OpponentPool(replace(PPO, learning_rate=0.02), size=3, share=0.25)
-    assert second.settings["tagger"] == cd.OpponentPool(A2C, share=0.25)
+    first, second = cd.train("tag_grid", Pool(PPO, share=0.25), members=members, steps=32, **small)
+    assert first.settings["runner"] == Pool(replace(PPO, learning_rate=0.02), size=3, share=0.25)
+    assert second.settings["tagger"] == Pool(A2C, share=0.25)
 
 
 @pytest.mark.parametrize(
@@ -270,24 +271,24 @@ def test_members_change_a_pool_and_what_it_is_of():
             r"OpponentPool.settings = HeuristicPolicy\(\); it must be PPO\(...\) or A2C\(...\)",
         ),
         ({"settings": cd.DDPG()}, "OpponentPool.settings = DDPG"),
-        ({"settings": cd.OpponentPool(PPO)}, r"OpponentPool.settings = OpponentPool\("),
+        ({"settings": Pool(PPO)}, r"OpponentPool.settings = OpponentPool\("),
         ({"share": 1}, "share = 1; input should be less than 1"),
     ],
 )
 def test_wrong_settings_are_named(settings, message):
     with pytest.raises(ParameterError, match=message):
-        cd.OpponentPool(**{"settings": PPO, **settings})
+        Pool(**{"settings": PPO, **settings})
 
 
 @pytest.mark.parametrize(
     ("env", "policies", "message"),
     [
-        ("cartpole", {"cart": cd.OpponentPool(PPO)}, r"no other policy learns .* Pass PPO\(...\)"),
-        ("tag_grid", {"runner": cd.OpponentPool(PPO), "tagger": cd.RandomPolicy()}, "no other policy learns against"),
-        ("tag_grid", {"runner": cd.OpponentPool(PPO), "tagger": cd.OpponentPool(PPO, share=0.6)}, "0.6 of 'tagger' and 0.5 of .* 1.1 together"),
-        ("tag_grid", {"runner": cd.OpponentPool(PPO, share=0.01), "tagger": PPO}, "share of 0.01 of 16 environments is 0"),
-        ("tag_grid", {"runner": cd.OpponentPool(PPO, share=0.99), "tagger": PPO}, "share of 0.99 of 16 environments is 16"),
-        ("tag_grid", {"runner": cd.OpponentPool(A2C), "tagger": replace(PPO, num_steps=4)}, "one num_steps; got runner 8, tagger 4"),
+        ("cartpole", {"cart": Pool(PPO)}, r"no other policy learns .* Pass PPO\(...\)"),
+        ("tag_grid", {"runner": Pool(PPO), "tagger": cd.RandomPolicy()}, "no other policy learns against"),
+        ("tag_grid", {"runner": Pool(PPO), "tagger": Pool(PPO, share=0.6)}, "0.6 of 'tagger' and 0.5 of .* 1.1 together"),
+        ("tag_grid", {"runner": Pool(PPO, share=0.01), "tagger": PPO}, "share of 0.01 of 16 environments is 0"),
+        ("tag_grid", {"runner": Pool(PPO, share=0.99), "tagger": PPO}, "share of 0.99 of 16 environments is 16"),
+        ("tag_grid", {"runner": Pool(A2C), "tagger": replace(PPO, num_steps=4)}, "one num_steps; got runner 8, tagger 4"),
     ],
 )  # fmt: skip
 def test_pools_without_opponents_are_refused(env, policies, message):
@@ -300,10 +301,10 @@ def test_pools_without_opponents_are_refused(env, policies, message):
     [
         ({"share": 0.6}, "0.6 of 'tagger' and 0.6 of 'runner', 1.2 together"),
         (
-            {"policies": {"runner": cd.OpponentPool(PPO), "tagger": cd.HeuristicPolicy()}},
+            {"policies": {"runner": Pool(PPO), "tagger": cd.HeuristicPolicy()}},
             "no other policy learns against its snapshots",
         ),
-        ({"policies": {"runner": cd.OpponentPool(PPO)}}, "group 'tagger' has 0 policies"),
+        ({"policies": {"runner": Pool(PPO)}}, "group 'tagger' has 0 policies"),
     ],
 )
 def test_a_population_with_a_bad_pool_trains_nothing(change, message, tmp_path):
@@ -311,7 +312,7 @@ def test_a_population_with_a_bad_pool_trains_nothing(change, message, tmp_path):
     told, out = [], tmp_path / "out"
     given = {"members": [{"share": 0.5}, change], "steps": 32, "num_envs": 4, "out": out, "device": "cpu", **SMALL}
     with pytest.raises(ParameterError, match=message):
-        cd.train("tag_grid", cd.OpponentPool(PPO, share=0.25), callback=lambda *about: told.append(about), **given)
+        cd.train("tag_grid", Pool(PPO, share=0.25), callback=lambda *about: told.append(about), **given)
     assert not told and not out.exists()
 
 
@@ -319,7 +320,7 @@ def test_a_population_with_a_bad_pool_trains_nothing(change, message, tmp_path):
 def test_a_run_that_goes_on_has_the_environments_of_its_folder(several, tmp_path):
     """Of the 1,024 that are suggested a share of 0.0004 is none; of the folder's 4,096 it is two."""
     given = {"steps": 4096 * 8, "out": tmp_path, "device": "cpu", "progress": False, **several, **SMALL}
-    pool = cd.OpponentPool(PPO, share=0.0004)
+    pool = Pool(PPO, share=0.0004)
     with pytest.raises(ParameterError, match=r"share of 0\.0004 of 1024 environments is 0"):
         cd.train("tag_grid", pool, **given)
     cd.train("tag_grid", pool, num_envs=4096, **given)

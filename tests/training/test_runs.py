@@ -288,3 +288,13 @@ def test_a_run_put_back_to_before_its_failure_has_not_failed(broken, backend):
         with pytest.raises(TrainingError, match="nothing to explain"):
             run.explain()
     assert found[0] is not found[1] and found[0].line == found[1].line
+
+
+def test_a_policy_in_memory_is_refused_before_a_folder_is_made(tmp_path):
+    given = {"num_envs": 4, "steps": 64, "device": "cpu", "progress": False}
+    run = cd.train("tag_grid", cd.PPO(num_steps=4, hidden=(8,)), **given)
+    policies = {"tagger": cd.PPO(num_steps=4, hidden=(8,)), "runner": run.frozen("runner")}
+    assert cd.train("tag_grid", policies=policies, **given).step == 64
+    with pytest.raises(ParameterError, match=r"policy 'runner': .* cannot be saved; leave out= "):
+        cd.train("tag_grid", policies=policies, out=tmp_path / "run", **given)
+    assert not list(tmp_path.iterdir())

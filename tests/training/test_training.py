@@ -13,7 +13,8 @@ import cupydrive as cd
 from cupydrive.cli.main import main
 from cupydrive.errors import MemoryLimitError, ParameterError, TrainingError
 from cupydrive.executors.modes import ordinary_modes
-from cupydrive.playing.game import Game
+from cupydrive.playing.config import resolve
+from cupydrive.playing.game import Game, GameConfig
 from cupydrive.playing.threads import threads_for
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
@@ -234,7 +235,7 @@ PLAYING = {
     "evaluate": lambda run, folder: run.evaluate(4),
     "render": lambda run, folder: run.render(folder / "a.gif", size=(64, 64), progress=False),
     "tournament": lambda run, folder: cd.tournament({"one": run, "two": cd.RandomPolicy()}, episodes=4, progress=False),
-    "a game": lambda run, folder: Game(run, agent="runner").step(),
+    "a game": lambda run, folder: Game(resolve(cd.play, run, kind=GameConfig, agent="runner")).step(),
 }
 
 
@@ -295,8 +296,8 @@ TRAINED = {
 }
 
 
-def played(players):
-    return cd.evaluate("pendulum", players, episodes=4, device="cpu").returns.values()
+def played(policies):
+    return cd.evaluate("pendulum", policies, episodes=4, device="cpu").returns.values()
 
 
 def results(folder):

@@ -1,0 +1,139 @@
+"""EvalConfig: which episodes are played, by which policies, and where. It is complete and validated."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+from annotated_types import Ge, Le
+
+from cupydrive import envs
+from cupydrive.errors import DeviceError, ParameterError
+from cupydrive.executors import checked_device, choose
+from cupydrive.inputs.arguments import checked_choice, checked_mapping, shown
+from cupydrive.inputs.validation import Count, validated
+from cupydrive.playing.players import HeuristicPolicy, RandomPolicy
+from cupydrive.protocols import PlayerSettings, Policies
+from cupydrive.spec import EnvSpec, Group
+
+if TYPE_CHECKING:
+    from cupydrive.simulation.vector import VectorEnv
+
+Seed = Annotated[int, Ge(0), Le(2**63 - 1)]
+OF_ALL_GROUPS = {"random": RandomPolicy, "heuristic": HeuristicPolicy}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalConfig:
+    """Which episodes are played, by which policies, and where. ``resolve`` makes it.
+
+    Args:
+        spec: Environment.
+        params: Parameters of the environment, as ``spec.make_params`` returns them.
+        policies: Settings of each group's policy, by group.
+        device: ``"cuda"`` or ``"cpu"``.
+        episodes: Number of episodes, one from each initial state.
+        seed: Random seed of initial states and actions.
+        greedy: Whether a run's policies take the most likely action.
+    """
+
+    spec: EnvSpec
+    params: Any
+    policies: dict[str, PlayerSettings]
+    device: Literal["cuda", "cpu"]
+    episodes: Count = 1000
+    seed: Seed = 10_000
+    greedy: bool = True
+
+
+Config = TypeVar("Config", bound=EvalConfig)
+PoliciesByGroup = str | Mapping[str, PlayerSettings] | None
+
+
+def resolve(
+    call: Callable[..., Any],
+    env: "str | PathLike[str] | EnvSpec | VectorEnv | Policies",
+    policies: PoliciesByGroup = None,
+    params: Mapping[str, Any] | None = None,
+    *,
+    device: str = "auto",
+    kind: type[Config] = EvalConfig,
+    random: bool = True,
+    **options: Any,
+) -> Config:
+    """Return the configuration of episodes that a function is to play.
+
+    Args:
+        call: That function.
+        env: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (a new one like it) or ``Run``.
+        policies: ``"random"``, ``"heuristic"``, or settings by group. Other groups play as in the run, or by the heuristic.
+        params: Parameters of the environment. A run has its own.
+        device: ``"cuda"``, ``"cpu"`` or ``"auto"``. A run has its own.
+        kind: Class of the configuration.
+        random: Whether groups without any policy act at random. Otherwise they are an error.
+        **options: Other fields of ``kind``.
+
+    Raises:
+        ParameterError: If an argument is wrong, or a group has no policy.
+        DeviceError: If the device cannot be used, or a run is on another one.
+    """
+    where, given = call.__name__, dict(params or {})
+    device = checked_device(device, where)
+    fields = validated(where, kind, options)
+    run = env if isinstance(env, Policies) else None
+    if run is not None:
+        spec, made = run.spec, run.params
+        spec.require_known(given, call)
+        if given:
+            raise ParameterError(f"{where}: a run brings its own parameters; leave out {', '.join(given)}")
+        if device not in ("auto", run.device):
+            raise DeviceError(
+                f"{where}: device = {device!r}, but the run is on {run.device!r}; leave device out, or load the run's folder "
+                f"on the other: cupydrive.load(folder, device={device!r})"
+            )
+        device = run.device
+    else:
+        if hasattr(env, "batch"):  # a VectorEnv
+            env, device, given = env.spec, env.device, {**asdict(env.params), **given}
+        spec = envs.get(env)
+        spec.require_known(given, call)
+        made, device = spec.make_params(**given), choose(device)[0]
+    groups = spec.groups(made)
+    settings = policies_by_group(where, groups, policies)
+    for name in [g.name for g in groups if g.name not in settings]:
+        if run is not None:
+            settings[name] = run.frozen(name, fields.get("greedy", True))
+        elif spec.heuristic is not None or random:
+            settings[name] = RandomPolicy() if spec.heuristic is None else HeuristicPolicy()
+        else:
+            raise ParameterError(
+                f"{where}: {spec.name} has no heuristic, and {name!r} has no policy; pass policies='random' (--policies "
+                "random), settings by group, or a run instead of an environment"
+            )
+    return kind(spec=spec, params=made, policies={g.name: settings[g.name] for g in groups}, device=device, **fields)
+
+
+def policies_by_group(where: str, groups: tuple[Group, ...], policies: PoliciesByGroup) -> dict[str, PlayerSettings]:
+    """Return the argument ``policies`` of ``where`` as settings by group.
+
+    Raises:
+        ParameterError: If a name is unknown, or settings are of the wrong kind.
+    """
+    names = [g.name for g in groups]
+    if isinstance(policies, str):
+        return dict.fromkeys(names, OF_ALL_GROUPS[checked_choice(where, "policies", policies, OF_ALL_GROUPS)]())
+    found = checked_mapping(where, "policies", {} if policies is None else policies)
+    for name, settings in found.items():
+        checked_choice(where, "a group in policies", name, names)
+        checked_policy(where, name, settings)
+    return found
+
+
+def checked_policy(where: str, name: str, settings: Any) -> PlayerSettings:
+    """Return one element of the argument ``policies``, a policy that does not learn."""
+    if isinstance(settings, type) or not isinstance(settings, PlayerSettings):
+        raise ParameterError(
+            f"{where}: policies[{name!r}] = {shown(settings)}; it must be cd.HeuristicPolicy(), cd.RandomPolicy(), "
+            "cd.FrozenPolicy(FOLDER) or run.frozen(GROUP)"
+        )
+    return settings
