@@ -75,8 +75,8 @@ class Learner(Player, Protocol):
     """
 
     policy: object
-    metric_sums: object
-    bad: object
+    metric_sums: Any
+    bad: Any
     learning_rate: float
 
     def check(self, groups: Sequence["Group"], num_envs: int | None) -> None:
@@ -168,8 +168,8 @@ class Policies(Protocol):
         device: ``"cuda"`` or ``"cpu"``.
     """
 
-    spec: object
-    params: object
+    spec: Any
+    params: Any
     device: str
 
     def frozen(self, group: str, greedy: bool = True) -> "PlayerSettings":

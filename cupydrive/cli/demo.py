@@ -28,7 +28,7 @@ NEXT = """next:
   cupydrive new my_env"""
 FOLDER = Path("runs/demo")
 # What is trained: environment, parameters, settings, the group whose return is to rise, env-steps, environments.
-LESSONS: tuple[tuple[str, dict[str, Any], dict[str, PPO | Heuristic], str, int, int], ...] = (
+LESSONS: tuple[tuple[str, dict[str, Any], dict[str, PPO | HeuristicPolicy], str, int, int], ...] = (
     ("cartpole", {}, {"cart": PPO(learning_rate=((0, 2.5e-3), (200_000, 2.5e-4)))}, "cart", 200_000, 256),
     (
         "tag_grid",
@@ -77,7 +77,7 @@ def check_briefly(spec: EnvSpec, device: str) -> bool:
 def teach(
     env: str,
     params: dict[str, Any],
-    policies: dict[str, PPO | Heuristic],
+    policies: dict[str, PPO | HeuristicPolicy],
     group: str,
     steps: int,
     num_envs: int,

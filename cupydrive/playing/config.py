@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cupydrive.simulation.vector import VectorEnv
 
 Seed = Annotated[int, Ge(0), Le(2**63 - 1)]
-OF_ALL_GROUPS = {"random": RandomPolicy, "heuristic": HeuristicPolicy}
+OF_ALL_GROUPS: dict[str, type] = {"random": RandomPolicy, "heuristic": HeuristicPolicy}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ def resolve(
     params: Mapping[str, Any] | None = None,
     *,
     device: str = "auto",
-    kind: type[Config] = EvalConfig,
+    kind: type[Config] = EvalConfig,  # type: ignore[assignment]
     random: bool = True,
     **options: Any,
 ) -> Config:
@@ -79,7 +79,7 @@ def resolve(
     """
     where, given = call.__name__, dict(params or {})
     device = checked_device(device, where)
-    fields = validated(where, kind, options)
+    fields: dict[str, Any] = validated(where, kind, options)
     run = env if isinstance(env, Policies) else None
     if run is not None:
         spec, made = run.spec, run.params
@@ -91,13 +91,14 @@ def resolve(
                 f"{where}: device = {device!r}, but the run is on {run.device!r}; leave device out, or load the run's folder "
                 f"on the other: cupydrive.load(folder, device={device!r})"
             )
-        device = run.device
+        chosen: Any = run.device
     else:
-        if hasattr(env, "batch"):  # a VectorEnv
-            env, device, given = env.spec, env.device, {**asdict(env.params), **given}
-        spec = envs.get(env)
+        like: Any = env
+        if hasattr(like, "batch"):  # a VectorEnv
+            like, device, given = like.spec, like.device, {**asdict(like.params), **given}
+        spec = envs.get(like)
         spec.require_known(given, call)
-        made, device = spec.make_params(**given), choose(device)[0]
+        made, chosen = spec.make_params(**given), choose(device)[0]
     groups = spec.groups(made)
     settings = policies_by_group(where, groups, policies)
     for name in [g.name for g in groups if g.name not in settings]:
@@ -110,7 +111,7 @@ def resolve(
                 f"{where}: {spec.name} has no heuristic, and {name!r} has no policy; pass policies='random' (--policies "
                 "random), settings by group, or a run instead of an environment"
             )
-    return kind(spec=spec, params=made, policies={g.name: settings[g.name] for g in groups}, device=device, **fields)
+    return kind(spec=spec, params=made, policies={g.name: settings[g.name] for g in groups}, device=chosen, **fields)
 
 
 def policies_by_group(where: str, groups: tuple[Group, ...], policies: PoliciesByGroup) -> dict[str, PlayerSettings]:
@@ -121,7 +122,8 @@ def policies_by_group(where: str, groups: tuple[Group, ...], policies: PoliciesB
     """
     names = [g.name for g in groups]
     if isinstance(policies, str):
-        return dict.fromkeys(names, OF_ALL_GROUPS[checked_choice(where, "policies", policies, OF_ALL_GROUPS)]())
+        made: PlayerSettings = OF_ALL_GROUPS[checked_choice(where, "policies", policies, OF_ALL_GROUPS)]()
+        return dict.fromkeys(names, made)
     found = checked_mapping(where, "policies", {} if policies is None else policies)
     for name, settings in found.items():
         checked_choice(where, "a group in policies", name, names)

@@ -189,7 +189,7 @@ def evaluate(
         DeviceError: If the device cannot be used, or a run is on another one.
         MemoryLimitError: If the episodes do not fit into memory.
     """
-    options = {"episodes": episodes, "seed": seed, "greedy": greedy}
+    options: dict[str, Any] = {"episodes": episodes, "seed": seed, "greedy": greedy}
     return play_episodes(resolve(evaluate, env, policies, params, device=device, random=False, **options))
 
 
@@ -232,7 +232,7 @@ class Recorder:
             g.count * g.heads * self.dtypes[g.name].itemsize for g in batch.groups
         )
         self.envs = min(batch.num_envs, RECORD_BYTES // each)
-        self.parts = {name: [] for name in self.dtypes}
+        self.parts: dict[str, list[np.ndarray]] = {name: [] for name in self.dtypes}
 
     def keep(self) -> None:
         """Keep the actions of the rollout just collected."""
@@ -272,7 +272,7 @@ def first_episodes(rollout: Rollout, recorder: Recorder) -> dict[str, Any]:
         ended += over.sum(0)
         if bool((ended > 0).all()):
             break
-    results = {"returns": {}, "metrics": {}}
+    results: dict[str, Any] = {"returns": {}, "metrics": {}}
     for (kind, name), values in kept.items():
         if kind == "length":
             results["length"] = values.cpu()

@@ -38,7 +38,7 @@ class GameConfig(EvalConfig):
 
     agent: str | None = None
     fps: Annotated[int, Ge(1), Le(60)] | None = None
-    episodes: Count | None = None
+    episodes: Count | None = None  # type: ignore[assignment]
 
 
 class Game:
@@ -85,8 +85,10 @@ class Game:
         self._batch.reset(config.seed)
         playing[self.group] = self.player
         self._rollout = Rollout(self._batch, playing, 1, final_obs=False)
-        self.episode, self.scores, self.running, self.ended = 0, [], False, False
-        self._finished, self._due = None, 0.0
+        self.episode, self.running, self.ended = 0, False, False
+        self.scores: list[str] = []
+        self._finished: Recording | None = None
+        self._due = 0.0
         self.begin()
 
     # ---- the loop ----
@@ -143,7 +145,7 @@ class Game:
         self._rollout.terminated[0] = True  # resets the hidden states of policies
         self.episode += 1
         self.player.reset()
-        self._actions = []  # by step and group
+        self._actions: list[dict[str, np.ndarray]] = []  # by step
         states, over = self._batch.get_state()["state"], np.array([False])
         returns = {g.name: np.zeros((1, g.count), np.float32) for g in self._batch.groups}
         self.moment = Moment(0, states, np.array([0]), over, returns)

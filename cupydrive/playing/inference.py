@@ -5,11 +5,17 @@ of one agent, K choices of all its heads together, M entries of a hidden state; 
 or (N, C).
 """
 
+from __future__ import annotations
+
 import copy
 import logging
 import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -20,9 +26,25 @@ from cupydrive.executors.interop import heuristic_heads
 from cupydrive.inputs.arguments import checked_bool, checked_path, kind_of, require_folder, shown
 from cupydrive.inputs.files import write_atomically
 
+if TYPE_CHECKING:
+    from cupydrive.spec import Group
+
+
 # The kernel compares exp(logit - largest logit) in float32. Differences smaller than this give exactly 1, so such choices count
 # as equally likely, and the first of them is taken.
 AS_LIKELY = 2.0**-25
+
+
+class Moments(Protocol):
+    """Mean and deviation of observations, as ``RunningMeanStd`` has them."""
+
+    mean: torch.Tensor
+
+    def scale(self) -> torch.Tensor:
+        """Return one over the deviation, float32."""
+
+    def normalized(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return rows with mean 0 and deviation 1."""
 
 
 class PolicyModule(nn.Module):
@@ -34,22 +56,22 @@ class PolicyModule(nn.Module):
         obs_rms: ``RunningMeanStd`` of observations, or None.
     """
 
-    def __init__(self, network, group, obs_rms):
+    def __init__(self, network: nn.Module, group: Group, obs_rms: Moments | None) -> None:
         super().__init__()
         self.network, self.obs_dim, self.heads = network, group.obs_dim, group.heads
         self.choices = 0 if group.continuous else sum(group.sizes)  # K
         self.masked, self.normalizes = group.mask, obs_rms is not None
         self.group, self.state_size = group.name, getattr(network, "state_size", 0)
-        if self.normalizes:
+        if obs_rms is not None:
             self.register_buffer("mean", obs_rms.mean.float())
             self.register_buffer("scale", obs_rms.scale())
 
     @property
-    def device(self):
+    def device(self) -> torch.device:
         """The device of its network."""
         return next(self.network.parameters()).device
 
-    def parameters_of(self, obs, state, mask=None):
+    def parameters_of(self, obs: Any, state: Any, mask: Any = None) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the network's first output for observations (..., D), (B, size), without autocast, and the next state."""
         if mask is not None and mask.shape[-1:] != (self.choices,):
             raise ParameterError(
@@ -69,7 +91,7 @@ class PolicyModule(nn.Module):
         parameters, _, state = self.network(rows, state.reshape(-1, self.state_size), None)
         return parameters.float(), state.reshape(lead)
 
-    def forward(self, obs, mask=None, state=None):
+    def forward(self, obs: Any, mask: Any = None, state: Any = None) -> Any:
         """Return the likeliest actions; for a network with hidden state ``(actions, next state)``.
 
         Args:
@@ -81,7 +103,7 @@ class PolicyModule(nn.Module):
         action = self.likeliest(parameters, obs, mask)
         return (action, state) if self.state_size else action
 
-    def sample(self, obs, mask, generator, state=None):
+    def sample(self, obs: Any, mask: Any, generator: torch.Generator | None, state: Any = None) -> Any:
         """Return random actions; arguments and results as of ``forward``."""
         parameters, state = self.parameters_of(obs, state, mask)
         action = self.drawn(parameters, obs, mask, generator)
@@ -91,11 +113,11 @@ class PolicyModule(nn.Module):
 class DiscretePolicy(PolicyModule):
     """Actions of discrete heads: (...,) int32 for one head, else (..., H)."""
 
-    def __init__(self, network, group, obs_rms):
+    def __init__(self, network: nn.Module, group: Group, obs_rms: Moments | None) -> None:
         super().__init__(network, group, obs_rms)
         self.sizes = group.sizes
 
-    def logits(self, parameters, mask):
+    def logits(self, parameters: torch.Tensor, mask: Any) -> Sequence[torch.Tensor]:
         """Return the logits of each head, (B, choices), minus infinity where ``mask`` forbids."""
         if mask is None:
             if self.masked:
@@ -109,13 +131,13 @@ class DiscretePolicy(PolicyModule):
         )
         return [x.masked_fill(~(allowed | ~allowed.any(-1, keepdim=True)), -torch.inf) for x, allowed in parts]
 
-    def shaped(self, heads, obs):
+    def shaped(self, heads: Sequence[torch.Tensor], obs: Any) -> torch.Tensor:
         """Return the choices of all heads, (B,) each, as one int32 tensor."""
         one = heads[0] if len(heads) == 1 else torch.stack(heads, dim=-1)
         lead = obs.shape[:-1] if len(heads) == 1 else (*obs.shape[:-1], self.heads)
         return one.to(torch.int32).reshape(lead)
 
-    def likeliest(self, parameters, obs, mask):
+    def likeliest(self, parameters: torch.Tensor, obs: Any, mask: Any) -> torch.Tensor:
         """Return the likeliest choices, of equally likely ones the first."""
         heads = [
             ((x.amax(1, keepdim=True) - x) <= AS_LIKELY).to(torch.int32).argmax(1)
@@ -123,7 +145,7 @@ class DiscretePolicy(PolicyModule):
         ]
         return self.shaped(heads, obs)
 
-    def drawn(self, parameters, obs, mask, generator):
+    def drawn(self, parameters: torch.Tensor, obs: Any, mask: Any, generator: torch.Generator | None) -> torch.Tensor:
         """Return random choices."""
         heads = [
             torch.multinomial(torch.softmax(x, dim=1), 1, generator=generator)[:, 0]
@@ -142,23 +164,23 @@ class BoxPolicy(PolicyModule):
         squashed: Actions are tanh of what the network says, mapped to the bounds; else they are clipped.
     """
 
-    def __init__(self, network, group, obs_rms, squashed):
+    def __init__(self, network: nn.Module, group: Group, obs_rms: Moments | None, squashed: bool) -> None:
         super().__init__(network, group, obs_rms)
         self.squashed = squashed
         for name in ("low", "high"):
             self.register_buffer(name, torch.as_tensor(getattr(group.action_space, name), device=self.device))
 
-    def bounded(self, raw, obs):
+    def bounded(self, raw: torch.Tensor, obs: Any) -> torch.Tensor:
         """Return (B, H) numbers as actions within the bounds."""
         if self.squashed:
             raw = self.low + 0.5 * (self.high - self.low) * (torch.tanh(raw) + 1.0)
         return torch.clamp(raw, self.low, self.high).reshape(*obs.shape[:-1], self.heads)
 
-    def likeliest(self, parameters, obs, mask):
+    def likeliest(self, parameters: torch.Tensor, obs: Any, mask: Any) -> torch.Tensor:
         """Return the means."""
         return self.bounded(parameters[:, : self.heads], obs)
 
-    def drawn(self, parameters, obs, mask, generator):
+    def drawn(self, parameters: torch.Tensor, obs: Any, mask: Any, generator: torch.Generator | None) -> torch.Tensor:
         """Return random actions."""
         mean, log_deviation = parameters.split(self.heads, dim=1)
         normal = torch.randn(mean.shape, generator=generator, dtype=torch.float32, device=mean.device)
@@ -168,14 +190,14 @@ class BoxPolicy(PolicyModule):
 class DeterministicPolicy(BoxPolicy):
     """Actions of a deterministic policy, whose network returns numbers in [-1, 1]."""
 
-    def __init__(self, network, group, obs_rms):
+    def __init__(self, network: nn.Module, group: Group, obs_rms: Moments | None) -> None:
         super().__init__(network, group, obs_rms, squashed=False)
 
-    def likeliest(self, parameters, obs, mask):
+    def likeliest(self, parameters: torch.Tensor, obs: Any, mask: Any) -> torch.Tensor:
         """Return the actions."""
         return self.bounded(self.low + 0.5 * (self.high - self.low) * (parameters + 1.0), obs)
 
-    def drawn(self, parameters, obs, mask, generator):
+    def drawn(self, parameters: torch.Tensor, obs: Any, mask: Any, generator: torch.Generator | None) -> torch.Tensor:
         """Return the same actions: exploration noise belongs to training."""
         return self.likeliest(parameters, obs, mask)
 
@@ -192,23 +214,23 @@ class HeuristicModule(nn.Module):
     device = masked = None  # it has no tensors of its own, and does not look at masks
     state_size = 0
 
-    def __init__(self, heuristic, params, group):
+    def __init__(self, heuristic: Callable[..., Any], params: Any, group: Group) -> None:
         super().__init__()
         self.heuristic, self.params, self.group, self.obs_dim = heuristic, params, group, group.obs_dim
         self.lone = not group.continuous and group.heads == 1
 
-    def forward(self, obs, mask=None, state=None):
+    def forward(self, obs: Any, mask: Any = None, state: Any = None) -> Any:
         """Return the actions."""
         heads = heuristic_heads(self.heuristic, self.params, obs, self.group)
         return heads[0] if self.lone else torch.stack(heads, dim=-1)
 
-    def sample(self, obs, mask, generator, state=None):
+    def sample(self, obs: Any, mask: Any, generator: torch.Generator | None, state: Any = None) -> Any:
         """Return the same actions."""
         return self(obs)
 
 
 @contextmanager
-def evaluating(module):
+def evaluating(module: nn.Module) -> Iterator[None]:
     """Put a module into evaluation mode: no dropout, and batch statistics stay as they are."""
     training, frozen = module.training, [part for part in module.modules() if not part.training]
     if training:
@@ -225,7 +247,9 @@ def evaluating(module):
 # ---- Run.act, Run.policy, Run.export ---------------------------------------------------------------------------------
 
 
-def act(modules, obs, greedy, mask, generator, state):
+def act(
+    modules: Mapping[str, Any], obs: Any, greedy: bool, mask: Any, generator: torch.Generator | None, state: Any
+) -> Any:
     """Return actions by group, or one tensor or array if ``obs`` is one; see ``Run.act``.
 
     Args:
@@ -268,7 +292,9 @@ def act(modules, obs, greedy, mask, generator, state):
     return {name: found[0] if name in states else found for name, found in actions.items()}, states
 
 
-def act_of(name, module, obs, greedy, mask, generator, state):
+def act_of(
+    name: str, module: Any, obs: Any, greedy: bool, mask: Any, generator: torch.Generator | None, state: Any
+) -> Any:
     """Return the actions of one group, and its next hidden state if it has one, in the library and on the device of ``obs``."""
     rows = checked_rows(f"act: the observation of {name!r}", obs, module.obs_dim)
     device = module.device or rows.device
@@ -301,7 +327,7 @@ def act_of(name, module, obs, greedy, mask, generator, state):
     return found if module.state_size else found[0]
 
 
-def checked_rows(where, values, width, bools=False):
+def checked_rows(where: str, values: Any, width: int, bools: bool = False) -> torch.Tensor:
     """Return a torch tensor or NumPy array as a tensor (..., width).
 
     Raises:
@@ -323,13 +349,13 @@ def checked_rows(where, values, width, bools=False):
     return values
 
 
-def standalone(module):
+def standalone(module: Any) -> Any:
     """Return a copy of a module in evaluation mode, without gradients, which training on does not change."""
     return copy.deepcopy(module).eval().requires_grad_(False)
 
 
 @contextmanager
-def quiet_exporter():
+def quiet_exporter() -> Iterator[None]:
     """Hide what torch's exporter says of packages that nobody needs, and of its own use of what is deprecated."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
@@ -342,7 +368,7 @@ def quiet_exporter():
             logger.setLevel(level)
 
 
-def export_onnx(module, path):
+def export_onnx(module: Any, path: str | PathLike[str]) -> Path:
     """Write a ``PolicyModule`` as an ONNX file and return its path.
 
     Its input is ``obs``, (batch, D) float32, and ``mask``, (batch, K) bool, where the group's choices may be forbidden; its
@@ -353,10 +379,10 @@ def export_onnx(module, path):
         ParameterError: If the path does not end in .onnx.
         TrainingError: If a package is missing, or the file cannot be written.
     """
-    path = checked_path("export", "path", path)
-    if path.suffix != ".onnx":
-        raise ParameterError(f"export: path = {str(path)!r}; it must end in .onnx")
-    require_folder("path", path, TrainingError)
+    target: Path = checked_path("export", "path", path)
+    if target.suffix != ".onnx":
+        raise ParameterError(f"export: path = {str(target)!r}; it must end in .onnx")
+    require_folder("path", target, TrainingError)
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
     if missing:
         raise TrainingError(f"export needs {' and '.join(missing)}: pip install onnx onnxscript")
@@ -389,7 +415,7 @@ def export_onnx(module, path):
             "forward in place of len(obs), and no other Python number that depends on the batch"
         )
     try:
-        write_atomically(path, program.model_proto.SerializeToString())
+        write_atomically(target, program.model_proto.SerializeToString())
     except OSError as error:
-        raise TrainingError(f"{path} cannot be written: {error.strerror}") from None
-    return path
+        raise TrainingError(f"{target} cannot be written: {error.strerror}") from None
+    return target

@@ -8,8 +8,8 @@ import torch
 from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import heuristic_heads
 from cupydrive.inputs.names import NotCopied
-from cupydrive.playing.inference import DeterministicPolicy, HeuristicModule, evaluating
-from cupydrive.playing.policy import Categorical, Gaussian, Sampler, first_state, with_state
+from cupydrive.playing.inference import DeterministicPolicy, HeuristicModule, Moments, evaluating
+from cupydrive.playing.policy import Categorical, Gaussian, Sampler, with_state
 from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Player
 from cupydrive.spec import EnvSpec, Group
@@ -80,6 +80,7 @@ class RandomPlayer:
         """Prepare to play ``group``."""
         self.group, device = group, rollout.device
         rows = rollout.batch.num_envs * group.count
+        self.distribution: Categorical | Gaussian
         if group.continuous:
             self.low, high = bounds(group, device)
             self.span = high - self.low
@@ -132,8 +133,9 @@ class DeterministicPlayer:
         obs_rms: ``RunningMeanStd`` of observations, or None.
     """
 
-    def __init__(self, policy: torch.nn.Module, obs_rms: Any = None) -> None:
-        self.policy, self.obs_rms, self.groups = policy, obs_rms, []
+    def __init__(self, policy: torch.nn.Module, obs_rms: Moments | None = None) -> None:
+        self.policy, self.obs_rms = policy, obs_rms
+        self.groups: list[tuple[Group, torch.Tensor, torch.Tensor]] = []
 
     def begin(self, rollout: Rollout, group: Group) -> None:
         """Prepare to play ``group``."""
@@ -167,11 +169,14 @@ class PolicyPlayer:
         policy: torch.nn.Module,
         distribution: Categorical | Gaussian,
         greedy: bool = True,
-        obs_rms: Any = None,
+        obs_rms: Moments | None = None,
     ) -> None:
         self.policy, self.distribution, self.greedy, self.obs_rms = policy, distribution, greedy, obs_rms
         self.ask = with_state(policy)
-        self.groups, self.samplers, self.raws, self.memories = [], {}, {}, {}
+        self.groups: list[Group] = []
+        self.samplers: dict[str, Sampler] = {}
+        self.raws: dict[str, torch.Tensor] = {}
+        self.memories: dict[str, torch.Tensor] = {}
 
     def begin(self, rollout: Rollout, group: Group) -> None:
         """Prepare to play ``group``."""
@@ -181,7 +186,8 @@ class PolicyPlayer:
             self.raws[group.name] = torch.empty_like(rollout.action[group.name][0])
         if self.ask.state_size:
             agents = rollout.batch.num_envs * group.count
-            self.memories[group.name] = first_state(self.ask, 1, agents, rollout.device)[0]
+            shape = agents, self.ask.state_size
+            self.memories[group.name] = torch.zeros(shape, dtype=torch.float32, device=rollout.device)
 
     def act(self, rollout: Rollout, t: int) -> None:
         """Write the actions of row t."""
@@ -206,7 +212,7 @@ def bounds(group: Group, device: torch.device) -> tuple[torch.Tensor, torch.Tens
     return tuple(torch.as_tensor(x, device=device) for x in (group.action_space.low, group.action_space.high))
 
 
-def seen(rollout: Rollout, group: Group, t: int, obs_rms: Any) -> torch.Tensor:
+def seen(rollout: Rollout, group: Group, t: int, obs_rms: Moments | None) -> torch.Tensor:
     """Return row t of a group's observations, (N * C, D), as the input of its network."""
     obs = rollout.obs[group.name][t].view(-1, group.obs_dim)
     return obs if obs_rms is None else obs_rms.normalized(obs)

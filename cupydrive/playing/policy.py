@@ -6,9 +6,13 @@ A policy is any ``torch.nn.Module`` whose call ``policy(obs)`` takes (B, D) floa
 Letters: B rows, N environments, C agents of a group, H action heads, D observation entries.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,8 +21,15 @@ from torch.nn import functional
 
 from cupydrive.codegen.source import assemble_file, box_bounds, head_sizes
 from cupydrive.errors import ParameterError
-from cupydrive.playing.inference import BoxPolicy, DiscretePolicy
+from cupydrive.playing.inference import BoxPolicy, DiscretePolicy, Moments, PolicyModule
 from cupydrive.playing.threads import threads_worth
+
+if TYPE_CHECKING:
+    from cupydrive.codegen.source import Unit
+    from cupydrive.protocols import Program
+    from cupydrive.simulation.batch import Batch
+    from cupydrive.spec import Group
+
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU, "gelu": nn.GELU}
 LOG_2 = math.log(2)
@@ -31,10 +42,10 @@ class PaddedLinear(nn.Linear):
     Matrix products of other widths take two to three times as long; the first and last layers of small policies have them.
     """
 
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         """Draw nothing from torch's global generator: ``mlp`` fills the weights."""
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return (B, outputs) of (B, inputs)."""
         missing, surplus = -self.in_features % WIDTH, -self.out_features % WIDTH
         if not (missing or surplus) or not torch.is_autocast_enabled(x.device.type):
@@ -45,7 +56,13 @@ class PaddedLinear(nn.Linear):
 
 
 @threads_worth(0)  # of factors of a matrix, the last bits depend on the number of threads
-def mlp(sizes, activation="tanh", last_gain=1.0, initial=True, generator=None):
+def mlp(
+    sizes: Sequence[int],
+    activation: str = "tanh",
+    last_gain: float = 1.0,
+    initial: bool = True,
+    generator: torch.Generator | None = None,
+) -> nn.Sequential:
     """Return a multilayer perceptron with orthogonal weights and zero biases.
 
     Args:
@@ -83,7 +100,16 @@ class ActorCritic(nn.Module):
         generator: ``torch.Generator`` of the weights. Defaults to torch's own.
     """
 
-    def __init__(self, obs_dim, size, hidden=(64, 64), activation="tanh", shared=False, initial=True, generator=None):
+    def __init__(
+        self,
+        obs_dim: int,
+        size: int,
+        hidden: Sequence[int] = (64, 64),
+        activation: str = "tanh",
+        shared: bool = False,
+        initial: bool = True,
+        generator: torch.Generator | None = None,
+    ) -> None:
         super().__init__()
         if shared:
             self.body = mlp((obs_dim, *hidden, size + 1), activation, initial=initial, generator=generator)
@@ -95,7 +121,7 @@ class ActorCritic(nn.Module):
             self.critic = mlp((obs_dim, *hidden, 1), activation, 1.0, initial, generator)
         self.shared, self.size = shared, size
 
-    def forward(self, obs):
+    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return ``(parameters, value)`` of observations (B, D): (B, size) and (B,)."""
         if self.shared:
             out = self.body(obs)
@@ -108,16 +134,18 @@ class Stateless:
 
     state_size = 0
 
-    def __init__(self, module):
+    def __init__(self, module: nn.Module) -> None:
         self.module = module
 
-    def __call__(self, obs, memory=None, start=None):
+    def __call__(
+        self, obs: torch.Tensor, memory: torch.Tensor | None = None, start: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Return ``(parameters, value, memory)`` of observations (B, D); the memory is handed on as it came."""
         parameters, value = self.module(obs)
         return parameters, value, memory
 
 
-def with_state(module):
+def with_state(module: nn.Module) -> Any:
     """Return ``policy(obs, memory, start) -> (parameters, value, memory)`` for any module.
 
     A module with a memory has ``state_size`` = M > 0, and is called itself, with L steps of b agents one after the other:
@@ -128,13 +156,13 @@ def with_state(module):
     return module if getattr(module, "state_size", 0) else Stateless(module)
 
 
-def first_state(policy, rows, agents, device):
+def first_state(policy: Any, rows: int, agents: int, device: torch.device) -> torch.Tensor | None:
     """Return zeros (rows, agents, M) for the memory of a ``with_state`` policy, or None if it has none."""
     shape = rows, agents, policy.state_size
     return torch.zeros(shape, dtype=torch.float32, device=device) if policy.state_size else None
 
 
-def make_distribution(group, kind="auto"):
+def make_distribution(group: Group, kind: str = "auto") -> Categorical | Gaussian:
     """Return the distribution over a group's actions.
 
     Args:
@@ -155,7 +183,7 @@ def make_distribution(group, kind="auto"):
     return Categorical(group) if kind == "categorical" else Gaussian(group, squashed=kind == "squashed")
 
 
-def sample_call(*pointers):
+def sample_call(*pointers: str) -> np.ndarray:
     """Return ``struct Sample`` of a kernel, all zero."""
     ints = ("num_envs", "agents", "first_env", "first_agent", "greedy", "stride", "value_stride")
     members = [(name, "i4") for name in ints] + [(name, "u8") for name in ("seed", "clock", *pointers)]
@@ -167,20 +195,22 @@ class Categorical:
 
     action_dtype = torch.int32
 
-    def __init__(self, group):
+    def __init__(self, group: Group) -> None:
         self.sizes, self.heads, self.size = group.sizes, group.heads, sum(group.sizes)
         self.raw_size = 0
 
-    def unit(self):
+    def unit(self) -> Unit:
         """Return the ``Unit`` of the sampling kernel."""
         constants = (("HEADS", self.heads), ("CHOICES", self.size), ("LARGEST", max(self.sizes)))
         return assemble_file("train/categorical", constants, head_sizes(self.sizes))
 
-    def call(self):
+    def call(self) -> np.ndarray:
         """Return ``struct Sample`` of the kernel, all zero."""
         return sample_call("parameters", "mask", "action", "value", "value_row", "log_prob", "entropy")
 
-    def log_prob_and_entropy(self, parameters, action, mask=None):
+    def log_prob_and_entropy(
+        self, parameters: torch.Tensor, action: torch.Tensor, mask: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return (B,) log-probabilities and (B,) entropies in nats, summed over heads.
 
         Args:
@@ -210,7 +240,7 @@ class Categorical:
             entropy = entropy - (log_p.exp() * log_p).sum(-1).sum(1)
         return log_prob, entropy
 
-    def module(self, network, group, obs_rms):
+    def module(self, network: nn.Module, group: Group, obs_rms: Moments | None) -> PolicyModule:
         """Return a network that gives these parameters as a module from raw observations to actions."""
         return DiscretePolicy(network, group, obs_rms)
 
@@ -220,20 +250,22 @@ class Gaussian:
 
     action_dtype = torch.float32
 
-    def __init__(self, group, squashed=False):
+    def __init__(self, group: Group, squashed: bool = False) -> None:
         self.heads, self.size, self.squashed = group.heads, 2 * group.heads, squashed
         self.space, self.raw_size = group.action_space, group.heads
 
-    def unit(self):
+    def unit(self) -> Unit:
         """Return the ``Unit`` of the sampling kernel."""
         constants = (("HEADS", self.heads), ("SQUASHED", self.squashed))
         return assemble_file("train/gaussian", constants, box_bounds(self.space))
 
-    def call(self):
+    def call(self) -> np.ndarray:
         """Return ``struct Sample`` of the kernel, all zero."""
         return sample_call("parameters", "raw", "action", "value", "value_row", "log_prob")
 
-    def log_prob_and_entropy(self, parameters, raw, mask=None):
+    def log_prob_and_entropy(
+        self, parameters: torch.Tensor, raw: torch.Tensor, mask: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return (B,) log-densities and (B,) entropies in nats, summed over heads.
 
         Args:
@@ -254,7 +286,7 @@ class Gaussian:
             log_prob, entropy = log_prob - stretch, entropy + stretch
         return log_prob.sum(1), entropy.sum(1)
 
-    def module(self, network, group, obs_rms):
+    def module(self, network: nn.Module, group: Group, obs_rms: Moments | None) -> PolicyModule:
         """Return a network that gives these parameters as a module from raw observations to actions."""
         return BoxPolicy(network, group, obs_rms, self.squashed)
 
@@ -269,7 +301,9 @@ class Sampler:
         envs: The range of environments for which it draws, which then are N; None: all.
     """
 
-    def __init__(self, distribution, batch, group, envs=None):
+    def __init__(
+        self, distribution: Categorical | Gaussian, batch: Batch, group: Group, envs: range | None = None
+    ) -> None:
         self.distribution, self.batch, self.group = distribution, batch, group
         self.envs = range(batch.num_envs) if envs is None else envs
         self.call = distribution.call()
@@ -282,16 +316,16 @@ class Sampler:
 
     def __call__(
         self,
-        parameters,
-        action,
-        log_prob=None,
-        raw=None,
-        entropy=None,
-        mask=None,
-        greedy=False,
-        value=None,
-        value_row=None,
-    ):
+        parameters: torch.Tensor,
+        action: torch.Tensor,
+        log_prob: torch.Tensor | None = None,
+        raw: torch.Tensor | None = None,
+        entropy: torch.Tensor | None = None,
+        mask: torch.Tensor | None = None,
+        greedy: bool = False,
+        value: torch.Tensor | None = None,
+        value_row: torch.Tensor | None = None,
+    ) -> None:
         """Queue the launch that fills ``action`` (N, C, H) and, if given, ``log_prob`` (N, C) and the others.
 
         Args:
@@ -312,21 +346,30 @@ class Sampler:
             )
         call = self.describe(action, log_prob, raw, entropy, mask, greedy)
         call["parameters"], call["stride"] = parameters.data_ptr(), parameters.stride(0)
-        call["value"], call["value_row"] = (0, 0) if value is None else (value.data_ptr(), value_row.data_ptr())
-        call["value_stride"] = 0 if value is None else value.stride(0)
+        if value is not None and value_row is not None:
+            call["value"], call["value_row"] = value.data_ptr(), value_row.data_ptr()
+            call["value_stride"] = value.stride(0)
         rows = len(self.envs) * self.group.count
         self.program.launch("sample_actions", call, rows, rows * self.distribution.size)
 
     @cached_property
-    def program(self):
+    def program(self) -> Program:
         """What launches the kernel; a learner that draws in the same launch as its forward pass needs none."""
         return self.batch.executor.build(self.distribution.unit())
 
-    def describe(self, action, log_prob=None, raw=None, entropy=None, mask=None, greedy=False):
+    def describe(
+        self,
+        action: torch.Tensor,
+        log_prob: torch.Tensor | None = None,
+        raw: torch.Tensor | None = None,
+        entropy: torch.Tensor | None = None,
+        mask: torch.Tensor | None = None,
+        greedy: bool = False,
+    ) -> np.ndarray:
         """Return ``struct Sample`` of what is to be filled, without parameters and values; arguments as of a call."""
         call = self.call.copy()
         call["action"], call["greedy"] = action.data_ptr(), greedy
         for name, tensor in (("log_prob", log_prob), ("raw", raw), ("entropy", entropy), ("mask", mask)):
-            if name in call.dtype.names:
+            if name in (call.dtype.names or ()):
                 call[name] = 0 if tensor is None else tensor.data_ptr()
         return call

@@ -92,7 +92,7 @@ class Recording:
 
     def __getitem__(self, which: int | slice) -> "Recording":
         """Return the recording of one episode, or of a range of them."""
-        if is_number(which, int | np.integer):
+        if not isinstance(which, slice) and is_number(which, int | np.integer):
             if not -self.num_envs <= which < self.num_envs:
                 raise UnknownEpisodeError(f"recording[{shown(which)}]: it has {self.num_envs} episodes")
             which = slice(which, which + 1 or None)
@@ -123,7 +123,11 @@ class Recording:
         now = batch.get_state()
         states, log = now["state"], now["log"]
         returns = {g.name: np.zeros((self.num_envs, g.count), np.float32) for g in batch.groups}
-        last = {"action": {}, "reward": {}, "present": {}}  # of each episode's latest step
+        last: dict[str, dict[str, np.ndarray]] = {
+            "action": {},
+            "reward": {},
+            "present": {},
+        }  # of each episode's latest step
         for t in range(self.steps + 1):
             elapsed = np.minimum(t, self.length)
             over = t >= self.length
@@ -207,7 +211,8 @@ class Recording:
                 f"{path} does not fit {spec.name!r} as it is now: {error}. Record the episodes again"
             ) from None
         keys = ("seed", "players", "first_env", "checksum", "origin", "tables")
-        return cls(spec, params, length=length, action=action, **{key: about.get(key) for key in keys})
+        kept: dict[str, Any] = {key: about.get(key) for key in keys}
+        return cls(spec, params, length=length, action=action, **kept)
 
     def __repr__(self) -> str:
         who = ", ".join(f"{group}: {player}" for group, player in self.players.items())

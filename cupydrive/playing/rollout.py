@@ -3,10 +3,14 @@
 Letters: T steps, N environments, C agents of a group, D observation entries, H action heads.
 """
 
-from contextlib import nullcontext
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,6 +22,13 @@ from cupydrive.executors.modes import ordinary_modes
 from cupydrive.executors.noted import note_side_by_side, noting
 from cupydrive.executors.ranks import Shard
 from cupydrive.simulation.buffers import Buffers, row_bytes
+
+if TYPE_CHECKING:
+    from cupydrive.codegen.source import Unit
+    from cupydrive.protocols import Player
+    from cupydrive.simulation.batch import Batch
+    from cupydrive.spec import Group
+
 
 NONE_FOUND = 2**63 - 1
 EPISODE_ENVS = 32  # environments of one team of kernels/train/episodes.cu
@@ -76,7 +87,14 @@ class Rollout:
     episode_length: torch.Tensor
 
     @ordinary_modes()
-    def __init__(self, batch, players, steps, final_obs=None, shard=None):
+    def __init__(
+        self,
+        batch: Batch,
+        players: Mapping[str, Player],
+        steps: int,
+        final_obs: bool | None = None,
+        shard: Shard | None = None,
+    ) -> None:
         self.batch, self.steps, self.shard = batch, steps, shard or Shard(batch.num_envs)
         self.player_of = dict(players)
         self.generator = torch.Generator().manual_seed(int(batch.executor.get(batch.seed)[0]))  # of weights
@@ -86,7 +104,8 @@ class Rollout:
         each = row_bytes(batch.spec, batch.params, final_obs) * batch.num_envs
         batch.require_memory(each * steps, each, "num_steps", steps)
         self.buffers = Buffers(batch, steps, final_obs=final_obs)
-        self._calls, self._moved = batch.row_calls(self.buffers), []
+        self._calls = batch.row_calls(self.buffers)
+        self._moved: list[Any] = []
         for name in ("obs", "action_mask", "final_obs", "action", "reward", "active", "left", "episode_return"):
             arrays = getattr(self.buffers, name) or {}
             setattr(self, name, {key: as_torch(array, self._moved) for key, array in arrays.items()})
@@ -103,7 +122,7 @@ class Rollout:
             players[g.name].begin(self, g)
         self.carry_obs()
 
-    def _prepare_look(self):
+    def _prepare_look(self) -> np.ndarray:
         """Return ``struct Finite``, of all arrays that must stay finite."""
         self._watched = [(kind, name, t) for kind in ("obs", "reward") for name, t in getattr(self, kind).items()]
         self._finite = self.batch.executor.build(assemble_file("train/finite", (("ARRAYS", len(self._watched)),)))
@@ -115,7 +134,7 @@ class Rollout:
         ints = {f"begin.{k}": begin for k, begin in enumerate(begins)}
         return make_call(ints, pointers, longs={f"size.{k}": size for k, size in enumerate(sizes)})
 
-    def _prepare_carry(self):
+    def _prepare_carry(self) -> np.ndarray:
         """Return ``struct Carry``, of what the next rollout begins with."""
         rows = [*self.obs.values(), *self.action_mask.values()]
         self._carrying = self.batch.executor.build(assemble_file("train/carry", (("ARRAYS", len(rows)),)))
@@ -126,7 +145,7 @@ class Rollout:
         ints = {f"begin.{k}": begin for k, begin in enumerate(begins)}
         return make_call(ints, pointers, longs={f"bytes.{k}": size for k, size in enumerate(sizes)})
 
-    def carry_obs(self):
+    def carry_obs(self) -> None:
         """Take over the batch's current observation, as after a reset."""
         with self.stream():
             for name, obs in self.obs.items():
@@ -134,22 +153,22 @@ class Rollout:
             for name, mask in self.action_mask.items():
                 mask[-1].copy_(as_torch(self.batch.current_mask[name]))
 
-    def mask(self, group, t):
+    def mask(self, group: Group, t: int) -> torch.Tensor | None:
         """Return what an agent of ``group`` may take in row t, (N, C, choices) bool, or None if it may take anything."""
         return self.action_mask[group.name][t] if group.mask else None
 
-    def starts(self, t):
+    def starts(self, t: int) -> torch.Tensor:
         """Return (N,) bool: where row t is the first of an episode, since the step before it ended one.
 
         For t = 0 that is the last step of the rollout before.
         """
         return self.terminated[t - 1] | self.truncated[t - 1]
 
-    def stream(self):
+    def stream(self) -> AbstractContextManager[Any]:
         """Return a context in which CuPy's kernels join torch's stream."""
         return torch_stream() if self.device.type == "cuda" else nullcontext()
 
-    def collect(self):
+    def collect(self) -> None:
         """Take T steps; row 0 of ``obs`` is the last row of the rollout before."""
         with torch.no_grad(), self.stream():
             if self.play is not None:
@@ -160,7 +179,7 @@ class Rollout:
             self._finite.launch("look_for_nonfinite", self._look, elements, 4 * elements)
             self._finite.launch("count_iteration", self._look, 1)
 
-    def _take_steps(self):
+    def _take_steps(self) -> None:
         self.carry_rows()
         for t in range(self.steps):
             self.act(t)
@@ -168,16 +187,16 @@ class Rollout:
             if self.on_step is not None:
                 self.on_step(t)
 
-    def carry_rows(self):
+    def carry_rows(self) -> None:
         """Make the last row of the rollout before the first one of this."""
         pieces = int(self._carry[f"begin.{len(self.obs) + len(self.action_mask)}"])
         self._carrying.launch("carry", self._carry, pieces, 4 * pieces)
 
-    def act(self, t):
+    def act(self, t: int) -> None:
         """Let all players write the actions of row t."""
         self.call_all([partial(player.act, self, t) for player in self.players])
 
-    def step(self, t):
+    def step(self, t: int) -> None:
         """Take step t with the actions of that row.
 
         Raises:
@@ -190,7 +209,7 @@ class Rollout:
             )
         self.batch.step_row(self._calls[t])
 
-    def call_all(self, calls):
+    def call_all(self, calls: list[Callable[[], Any]]) -> None:
         """Call what different players have to do: one after the other, or side by side."""
         if self.side_by_side and noting():
             note_side_by_side(calls)
@@ -200,7 +219,7 @@ class Rollout:
             for call in calls:
                 call()
 
-    def first_nonfinite(self, found, num_envs=None):
+    def first_nonfinite(self, found: Sequence[int], num_envs: int | None = None) -> Place | None:
         """Return the ``Place`` of the first number that is not finite, or None.
 
         Args:
@@ -215,7 +234,7 @@ class Rollout:
                 places.append(Place(iteration * self.steps + row + (kind != "obs"), kind, name, *at))
         return min(places, key=lambda place: (place.step, place.env, place.kind != "reward"), default=None)
 
-    def describe_nonfinite(self, found, envs=None):
+    def describe_nonfinite(self, found: Sequence[int], envs: range | None = None) -> str | None:
         """Return what and where the first number was that is not finite, or None.
 
         Args:
@@ -233,7 +252,7 @@ class Rollout:
         )
 
 
-def episodes_unit(batch):
+def episodes_unit(batch: Batch) -> Unit:
     """Return the ``Unit`` of ``kernels/train/episodes.cu`` for a ``Batch``."""
     constants = ("AGENT_GROUPS", len(batch.groups)), ("COLUMNS", 1 + len(batch.spec.metrics))
     return assemble_file("train/episodes", constants, team=min(batch.executor.max_team, EPISODE_THREADS))
@@ -257,7 +276,7 @@ class LatestEpisodes:
 
     summed = ("episodes",)
 
-    def __init__(self, rollout):
+    def __init__(self, rollout: Rollout) -> None:
         self.rollout, batch = rollout, rollout.batch
         self.names = ["length", *(f"return.{g.name}" for g in batch.groups), *batch.spec.metrics]
         self.values = torch.zeros((len(self.names), batch.num_envs), dtype=torch.float32, device=rollout.device)
@@ -265,7 +284,7 @@ class LatestEpisodes:
         self._program = batch.executor.build(episodes_unit(batch))
         self._call = self._make_call()
 
-    def _make_call(self):
+    def _make_call(self) -> np.ndarray:
         """Return ``struct Episodes``."""
         r, n = self.rollout, self.rollout.batch.num_envs
         kinds = {"length": "int", **r.batch.spec.metrics}
@@ -280,17 +299,17 @@ class LatestEpisodes:
         pointers |= {f"returns.{name}": returns for name, returns in r.episode_return.items()}
         return make_call(ints, pointers | {"count": self.count, "latest": self.values})
 
-    def add(self):
+    def add(self) -> None:
         """Take in the rollout's episodes; a return is the mean over the agents of its group."""
         r = self.rollout
         n = r.batch.num_envs
         with r.stream():
             self._program.launch("take_in_episodes", self._call, -(-n // EPISODE_ENVS), n * r.steps)
 
-    def tensors(self):
+    def tensors(self) -> dict[str, torch.Tensor]:
         """Return what a checkpoint holds, by name."""
         return {"episodes": self.count, "latest_episodes": self.values}
 
-    def shared_out(self):
+    def shared_out(self) -> dict[str, int]:
         """Return by name the dimension of the environments, of tensors that have one."""
         return {"latest_episodes": 1}

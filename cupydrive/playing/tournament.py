@@ -10,7 +10,7 @@ import numpy as np
 from cupydrive import envs
 from cupydrive.errors import ParameterError
 from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_mapping, shown
-from cupydrive.playing.config import checked_policy, resolve
+from cupydrive.playing.config import EvalConfig, checked_policy, resolve
 from cupydrive.playing.evaluation import play_episodes
 from cupydrive.protocols import PlayerSettings, Policies
 from cupydrive.spec import EnvSpec
@@ -97,7 +97,7 @@ def tournament(
         if not isinstance(policy, Policies):
             checked_policy("tournament", name, policy)
     base = common_environment([policy for policy in policies.values() if isinstance(policy, Policies)], env)
-    config = resolve(tournament, base, None, params, device=device, episodes=episodes, seed=seed)
+    config: EvalConfig = resolve(tournament, base, None, params, device=device, episodes=episodes, seed=seed)
     groups = tuple(config.policies)
     if len(groups) != 2:
         raise ParameterError(f"tournament: {config.spec.name} has the groups {', '.join(groups)}; it must have two")

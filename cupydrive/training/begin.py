@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.executors import checked_device
@@ -28,13 +29,14 @@ def begin(config: TrainConfig, share: int = 1) -> Run:
     Raises:
         MemoryLimitError: If it does not fit into memory.
     """
-    if config.out is not None:
+    out = config.out
+    if out is not None:
         check_kept(config.policies)
     try:
         with memory_errors():
-            if config.resume and checkpoints(config.out):
-                run = Run.restored(config, config.out, share, older=True)
-                run.total = max(config.steps, read_config(config.out)["total"] or 0)
+            if out is not None and config.resume and checkpoints(out):
+                run = Run.restored(config, out, share, older=True)
+                run.total = max(config.steps, read_config(out)["total"] or 0)
                 return run
             return Run(config, share)
     except ParameterError as error:
@@ -64,7 +66,7 @@ def replaced(run: Run, out: Path) -> Iterator[None]:
         yield
 
 
-def make_run(env: str | PathLike | EnvSpec, algorithm: object = None, **given: object) -> Run:
+def make_run(env: str | PathLike[str] | EnvSpec, algorithm: Any = None, **given: Any) -> Run:
     """Return the ``Run`` that ``train`` would train, before its first step; arguments as there."""
     options = {
         f.name: given.pop(f.name) for f in fields(TrainConfig) if f.name in given and f.name not in ("spec", "params")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from annotated_types import Ge, Le
@@ -49,6 +49,7 @@ Steps = Annotated[int, BeforeValidator(whole), Ge(1), Le(2**53)]
 Seed = Annotated[int, Ge(0), Le(2**63 - 1)]
 ALWAYS = ("num_envs", "seed", "backend")  # fields that a continued run keeps
 FILLED = ("num_envs", "steps", "seed", "backend")  # fields that ``resolve`` fills in
+Device = Literal["cuda", "cpu"]
 Callback = Callable[[int, dict[str, float]], object]
 
 
@@ -76,12 +77,12 @@ class TrainConfig:
     """
 
     spec: EnvSpec
-    params: object
+    params: Any
     policies: dict[str, PolicySettings]
     num_envs: Count
     steps: Steps
     seed: Seed = 0
-    device: Literal["cuda", "cpu"] = "cpu"
+    device: Device = "cpu"
     backend: Literal["auto", "kernels", "torch"] = "auto"
     out: Annotated[Path, BeforeValidator(folder)] | None = None
     resume: bool = False
@@ -92,7 +93,7 @@ class TrainConfig:
     checkpoint_minutes: Annotated[float, Ge(0.0), Le(1e9)] = 5.0
     keep: Count = 3
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.out is None and (self.resume or self.overwrite):
             name = "resume" if self.resume else "overwrite"
             raise ParameterError(f"train: {name}=True needs out=, the folder of the run")
@@ -146,9 +147,11 @@ def resolve(
         ParameterError: If anything is wrong. The message lists everything.
         TrainingError: If the run in ``out`` has other settings.
     """
-    spec, given, errors, found, made = envs.get(env), dict(params or {}), [], {}, None
+    spec, given, made = envs.get(env), dict(params or {}), None
+    errors: list[CupydriveError] = []
+    found: dict[str, Any] = {}
     with collected(errors):
-        found = validated(where, TrainConfig, drop_none(options))
+        found.update(validated(where, TrainConfig, drop_none(options)))
     with collected(errors):
         spec.require_known(given, cupydrive.train, setting_hints(env, given, algorithm))
         made = spec.make_params(**given)
@@ -157,15 +160,15 @@ def resolve(
         settings = learning_settings(algorithm, policies, groups, partial(suggested_algorithm, env))
         settings = settings if isinstance(settings, dict) else dict.fromkeys(groups, settings)
     with collected(errors):
-        device = choose(device)[0]
+        chosen: Any = choose(device)[0]
     if errors:
         raise errors[0] if len(errors) == 1 else ParameterError("\n".join(map(str, errors)))
     if found.get("resume") and found.get("out") is not None and checkpoints(found["out"]):
         own = settings if algorithm is not None or policies is not None else None
-        return continued(found, spec, given, own, device)
+        return continued(found, spec, given, own, chosen)
     sizes = suggested_sizes(env, settings)
     found = {"num_envs": sizes.num_envs, "steps": sizes.steps} | found
-    return TrainConfig(spec=spec, params=made, policies=settings, device=device, **found)
+    return TrainConfig(spec=spec, params=made, policies=settings, device=chosen, **found)
 
 
 def drop_none(given: dict[str, object]) -> dict[str, object]:
@@ -193,7 +196,9 @@ def check_players(config: TrainConfig) -> None:
 # ---- of a run folder ---------------------------------------------------------------------------------------------------
 
 
-def read(folder: Path, spec: EnvSpec, device: str, policies: Mapping[str, PolicySettings] | None = None) -> TrainConfig:
+def read(
+    folder: Path, spec: EnvSpec, device: Device, policies: Mapping[str, PolicySettings] | None = None
+) -> TrainConfig:
     """Return the configuration of a run folder.
 
     Args:
@@ -219,7 +224,7 @@ def read(folder: Path, spec: EnvSpec, device: str, policies: Mapping[str, Policy
     return TrainConfig(spec=spec, params=params, policies=settings, steps=steps, device=device, **same)
 
 
-def continued(found: dict, spec: EnvSpec, params: dict, policies: dict | None, device: str) -> TrainConfig:
+def continued(found: dict, spec: EnvSpec, params: dict, policies: dict | None, device: Device) -> TrainConfig:
     """Return the configuration of the run in a folder, which must be what was asked for.
 
     Args:

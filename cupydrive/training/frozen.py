@@ -1,12 +1,16 @@
 """Policies as files know them: settings as JSON can hold them, and the policy of a run folder played as it is."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from cupydrive import envs
 from cupydrive.errors import ParameterError, TrainingError
@@ -17,6 +21,11 @@ from cupydrive.protocols import LearnerSettings, PolicySettings
 from cupydrive.training.algorithms import ALGORITHMS
 from cupydrive.training.algorithms.pool import OpponentPool, unpooled
 from cupydrive.training.runfolder import read_checkpoint, read_config
+
+if TYPE_CHECKING:
+    from cupydrive.playing.rollout import Rollout
+    from cupydrive.protocols import Learner, Player
+    from cupydrive.spec import EnvSpec, Group
 
 
 @dataclass(frozen=True)
@@ -38,16 +47,16 @@ class FrozenPolicy:
 
     brief = "frozen"  # what frames call it
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "path", str(checked_path("FrozenPolicy", "path", self.path)))
         if self.policy is not None:
             checked_str("FrozenPolicy", "policy", self.policy)
         object.__setattr__(self, "greedy", checked_bool("FrozenPolicy", "greedy", self.greedy))
         if self.env is not None:
-            config = read_config(self.path)
+            config = read_config(Path(self.path))
             envs.of_data(self.path, "", config["env"], config.get("origin"), self.env)
 
-    def player(self, spec, group):
+    def player(self, spec: EnvSpec, group: Group) -> Player:
         """Return the player of one group.
 
         Raises:
@@ -55,9 +64,9 @@ class FrozenPolicy:
         """
         return self._player(spec, group, (Path(self.path).resolve(),))
 
-    def _player(self, spec, group, seen):
+    def _player(self, spec: EnvSpec, group: Group, seen: tuple[Path, ...]) -> Player:
         """Return the player; ``seen`` are the folders that led here, since a run's policy may be frozen itself."""
-        config = read_config(self.path)
+        config = read_config(Path(self.path))
         if config["env"] != spec.name:
             raise TrainingError(f"{self.path} belongs to environment {config['env']!r}, not {spec.name!r}")
         envs.compare_origin(self.path, spec, config.get("origin"))
@@ -78,7 +87,7 @@ class FrozenPolicy:
             return settings._player(spec, group, (*seen, where))
         if not isinstance(settings, LearnerSettings):
             return settings.player(spec, group)
-        saved, start = read_checkpoint(self.path, spec.name)["tensors"], f"{names[0]}/"
+        saved, start = read_checkpoint(Path(self.path), spec.name)["tensors"], f"{names[0]}/"
         tensors = {key.removeprefix(start): value for key, value in saved.items() if key.startswith(start)}
         return FrozenPlayer(unpooled(settings).learner(), tensors, self)
 
@@ -86,10 +95,11 @@ class FrozenPolicy:
 class FrozenPlayer:
     """Plays what a checkpoint holds."""
 
-    def __init__(self, learner, tensors, settings):
-        self.learner, self.tensors, self.settings, self.acting = learner, tensors, settings, None
+    def __init__(self, learner: Learner, tensors: dict[str, torch.Tensor], settings: FrozenPolicy) -> None:
+        self.learner, self.tensors, self.settings = learner, tensors, settings
+        self.acting: Any = None  # made by the first ``begin``
 
-    def begin(self, rollout, group):
+    def begin(self, rollout: Rollout, group: Group) -> None:
         """Prepare to play ``group``: make the network and fill it."""
         if self.acting is None:
             self.learner.begin(rollout, group)
@@ -107,11 +117,11 @@ class FrozenPlayer:
             self.acting = self.learner.acting(self.settings.greedy)
         self.acting.begin(rollout, group)
 
-    def act(self, rollout, t):
+    def act(self, rollout: Rollout, t: int) -> None:
         """Write the actions of row t."""
         self.acting.act(rollout, t)
 
-    def module(self, rollout, group):
+    def module(self, rollout: Rollout, group: Group) -> nn.Module:
         """Return the policy as a module from raw observations to actions."""
         return self.learner.module(rollout, group)
 
@@ -119,7 +129,7 @@ class FrozenPlayer:
 FIXED = {"heuristic": HeuristicPolicy, "random": RandomPolicy, "frozen": FrozenPolicy, "pool": OpponentPool}
 
 
-def describe(settings: object) -> dict:
+def describe(settings: Any) -> dict[str, Any]:
     """Return a policy's settings as JSON can hold them."""
     values = {f.name: plain(getattr(settings, f.name)) for f in fields(settings)}
     if isinstance(settings, OpponentPool):
@@ -160,7 +170,7 @@ def check_kept(policies: Mapping[str, PolicySettings]) -> None:
                 ) from None
 
 
-def rebuild(name: str, about: dict, given: dict | None) -> object:
+def rebuild(name: str, about: Mapping[str, Any], given: Mapping[str, Any] | None) -> Any:
     """Return settings from ``describe``'s dictionary.
 
     Args:

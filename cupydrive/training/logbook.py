@@ -1,16 +1,27 @@
 """Logbook: what is kept of one run while it trains: rows of metrics, in memory and in its folder, and checkpoints."""
 
-from contextlib import ExitStack, contextmanager
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cupydrive.errors import NotFiniteError, TrainingError
 from cupydrive.inputs.files import file_errors, write_atomically
-from cupydrive.training.events import Appended, event_writer
+from cupydrive.training.events import Appended, Events, NoEvents, event_writer
 from cupydrive.training.explain import EXPLANATION_FILE
 from cupydrive.training.report import Report
 from cupydrive.training.runfolder import check_newest, checkpoints, not_written, pack_metrics
 
+if TYPE_CHECKING:
+    import torch
 
-def episode_metrics(groups, spec):
+    from cupydrive.spec import EnvSpec, Group
+    from cupydrive.training.run import Run
+
+
+def episode_metrics(groups: Sequence[Group], spec: EnvSpec) -> list[str]:
     """Return what rows call the numbers of ``LatestEpisodes``, in their order.
 
     Args:
@@ -30,14 +41,16 @@ class Logbook:
         keep: Checkpoints to keep.
     """
 
-    def __init__(self, run, out, keep):
-        self.run, self.keep, self.file, self.events = run, keep, None, None
+    def __init__(self, run: Run, out: Path | None, keep: int) -> None:
+        self.run, self.keep = run, keep
+        self.file: Appended | None = None
+        self.events: Events | NoEvents = NoEvents()
         self.folder = out
         self.out = out if run.shard.ranks.rank == 0 else None
         self.first_step, self.report = run.step, Report(run)
 
     @contextmanager
-    def opened(self):
+    def opened(self) -> Iterator[None]:
         """Hold the folder's lock and open the run's metrics for appending; rows after the current step are dropped first.
 
         Where not even a first checkpoint could be written, the files that were not there before are removed again.
@@ -67,20 +80,20 @@ class Logbook:
                     for file in new:
                         file.unlink(missing_ok=True)
 
-    def _close(self, file):
+    def _close(self, file: Appended | Events | NoEvents) -> None:
         with self._writing():
             file.close()
 
-    def _writing(self):
+    def _writing(self) -> AbstractContextManager[None]:
         """Return a context in which errors of the disk become ``TrainingError``."""
-        return file_errors(TrainingError, not_written(self.out))
+        return file_errors(TrainingError, not_written(self.out))  # type: ignore[arg-type]
 
-    def save(self):
+    def save(self) -> None:
         """Write a checkpoint of this moment, if there is a folder; all ranks take part."""
         if self.folder is not None:
             self.run.save(self.folder, self.keep)
 
-    def save_first(self):
+    def save_first(self) -> None:
         """Write a checkpoint where there is none: a kill in the first minutes leaves something to load."""
         if self.folder is None:
             return
@@ -88,7 +101,7 @@ class Logbook:
         if not there[0]:
             self.save()
 
-    def explain(self, progress):
+    def explain(self, progress: bool) -> str:
         """Find why training failed, write it into the folder, and return one line for the error."""
         try:
             found = self.run.explain(progress)
@@ -105,7 +118,7 @@ class Logbook:
             return f"{found.line}; {error}"
         return f"{found.line}; more: {path}"
 
-    def add(self, step, seconds, numbers, rates):
+    def add(self, step: int, seconds: float, numbers: torch.Tensor, rates: dict[str, float]) -> dict[str, float]:
         """Keep the row of an interval and return it.
 
         Args:
@@ -131,7 +144,9 @@ class Logbook:
                 self.events.add(row, step)
         return row
 
-    def _row(self, step, seconds, numbers, rates):
+    def _row(
+        self, step: int, seconds: float, numbers: torch.Tensor, rates: dict[str, float]
+    ) -> tuple[dict[str, float], str | None]:
         """Return the metrics of an interval, with CleanRL's names, and what was not finite or None.
 
         ``charts/episodes`` counts the episodes that ended in the interval. What is said of episodes is the mean over

@@ -4,14 +4,20 @@ It reads numbers that are one interval old, and never waits for the iteration th
 train one run tell each other with an interval's numbers what they wish, and do it when all of them have read it.
 """
 
+from __future__ import annotations
+
 import math
 import signal
 import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,6 +30,10 @@ from cupydrive.training.logbook import Logbook
 from cupydrive.training.ranks import WISHES, Wishes, require_equal_weights
 from cupydrive.training.runfolder import checkpoints
 from cupydrive.training.torch_settings import memory_errors, precision, threads
+
+if TYPE_CHECKING:
+    from cupydrive.training.together import Alone, Together
+
 
 ROWS = 1000  # of metrics that a run of its default length keeps
 QUEUED = 2  # intervals that may be launched before the oldest has been read
@@ -38,12 +48,12 @@ class Interval:
     """Numbers of some iterations, on their way from the device."""
 
     step: int
-    numbers: object  # as `tell` returns them, on the host
-    ready: object  # CUDA event, or None
+    numbers: torch.Tensor  # as `tell` returns them, on the host
+    ready: torch.cuda.Event | None  # CUDA event, or None
     seconds: float
-    rates: list  # by run: learning rate by policy
+    rates: list[dict[str, float]]  # by run: learning rate by policy
 
-    def arrived(self):
+    def arrived(self) -> bool:
         """Return whether the host may read the numbers."""
         return self.ready is None or self.ready.query()
 
@@ -69,8 +79,18 @@ class Loop:
     """
 
     def __init__(
-        self, trained, goal, outs, line, cuda_graph, callback, checkpoint_seconds, keep, explains=True, progress=False
-    ):
+        self,
+        trained: Alone | Together,
+        goal: int,
+        outs: Sequence[Path | None],
+        line: Any,
+        cuda_graph: bool,
+        callback: Callable[[int, dict[str, float], int], Any] | None,
+        checkpoint_seconds: float,
+        keep: int,
+        explains: bool = True,
+        progress: bool = False,
+    ) -> None:
         self.trained, self.goal, self.line, self.callback = trained, goal, line, callback
         self.explains, self.progress = explains, progress
         self.cuda_graph, self.checkpoint_seconds = cuda_graph, checkpoint_seconds
@@ -78,7 +98,9 @@ class Loop:
         first = trained.runs[0]
         self.iteration_steps, self.first_step, self.step = first.steps_per_iteration, first.step, first.step
         self.most = max(1, math.ceil(first.total / first.steps_per_iteration) // ROWS)  # iterations of an interval
-        self.waiting, self.failures, self.several = deque(), {}, not trained.ranks.alone
+        self.waiting: deque[Interval] = deque()
+        self.failures: dict[int, NotFiniteError] = {}
+        self.several = not trained.ranks.alone
         self.every = 1 if self.several else self.most
         self.iterations, self.since = 0, 0  # in all, and since numbers were last sent
         self.agreed, self.enough, self.interrupted = Wishes(), False, False
@@ -125,7 +147,7 @@ class Loop:
             if self.interrupted:
                 break
 
-    def _iterate(self, interrupted):
+    def _iterate(self, interrupted: Callable[[], bool]) -> bool:
         """Iterate until the goal; return whether an interrupt came first."""
         while self.step < self.goal:
             if self.advance(interrupted):
@@ -134,7 +156,7 @@ class Loop:
 
     # ---- for whoever calls each iteration: `go` does, and another library's loop may ----
 
-    def prepare(self):
+    def prepare(self) -> None:
         """Get ready to iterate: with ``cuda_graph``, iterate for a trial and go back."""
         self._prepare_iterations()
         self.started = self.saved = self.compared = time.perf_counter()
@@ -158,7 +180,7 @@ class Loop:
             )
         self._prepare_iterations()
 
-    def advance(self, interrupted):
+    def advance(self, interrupted: Callable[[], bool]) -> bool:
         """Iterate once, log what has arrived, save if it is time to; return whether training ends before the goal.
 
         Args:
@@ -182,25 +204,25 @@ class Loop:
             self._save_now()
         return stop
 
-    def flush(self):
+    def flush(self) -> None:
         """Wait, and log all that has been trained, also where an interval has only begun; all processes do."""
         if self.since:
             self._send(Wishes())
         self._receive(0)
 
-    def finish(self):
+    def finish(self) -> None:
         """Log all that has been trained, and add the time to that of the runs."""
         self.flush()
         for run in self.trained.runs:
             run.seconds += time.perf_counter() - self.started
 
-    def _save_now(self):
+    def _save_now(self) -> None:
         """Log and save all that has been trained."""
         self.flush()  # a number that is not finite is found before anything is saved
         self._save()
         self.saved = time.perf_counter()
 
-    def _do_agreed(self):
+    def _do_agreed(self) -> bool:
         """Do what all processes wish; return whether training ends."""
         wishes = self.agreed
         if wishes.save:
@@ -214,27 +236,27 @@ class Loop:
             self.agreed = Wishes(stop=self.agreed.stop)
         return self.agreed.stop
 
-    def _wishes(self, interrupted):
+    def _wishes(self, interrupted: Callable[[], bool]) -> Wishes:
         """Return what this process wants to be done."""
         now = time.perf_counter()
         overdue = self.several and now - self.compared > COMPARE
         each = (now - self.started) / max(1, self.iterations)
         return Wishes(interrupted() or self.enough, now - self.saved > self.checkpoint_seconds, overdue, each)
 
-    def _count(self):
+    def _count(self) -> None:
         """Count the iteration."""
         self.iterations += 1
         self.step += self.iteration_steps
         for run in self.trained.runs:
             run.step = self.step
 
-    def _save(self):
+    def _save(self) -> None:
         """Write checkpoints of all runs whose numbers are finite."""
         for number, book in enumerate(self.books):
             if number not in self.failures:
                 book.save()
 
-    def _on_disk(self):
+    def _on_disk(self) -> str:
         """Return in words what is there if nothing more is written."""
         outs = [book.out for book in self.books]
         if outs[0] is None:
@@ -246,7 +268,7 @@ class Loop:
             f"the checkpoint of {int(found[-1].stem):,} env-steps" if found else "no checkpoint"
         )
 
-    def _send(self, wishes):
+    def _send(self, wishes: Wishes) -> None:
         """Queue the copy of all sums to the host and set them to 0: an interval ends."""
         self.since = 0
         with torch.no_grad():
@@ -261,7 +283,7 @@ class Loop:
         rates = self.trained.rates(self.step - self.iteration_steps)
         self.waiting.append(Interval(self.step, copy, ready, time.perf_counter(), rates))
 
-    def _receive(self, allowed):
+    def _receive(self, allowed: int) -> None:
         """Log intervals that have arrived; wait for the oldest while more than ``allowed`` are on their way.
 
         Several processes log when they must, so that all of them have read the same.
@@ -272,7 +294,7 @@ class Loop:
                 interval.ready.synchronize()
             self._log(interval)
 
-    def _log(self, interval):
+    def _log(self, interval: Interval) -> None:
         rows = {}
         if self.several:
             self._agree(Wishes.of_all(interval.numbers[0, :, -WISHES:]))
@@ -292,7 +314,7 @@ class Loop:
             if self.callback is not None:
                 self._call_back(interval.step, row, number)
 
-    def _note_failure(self, number, error, step):
+    def _note_failure(self, number: int, error: NotFiniteError, step: int) -> None:
         """Keep a run's error, and what a replay needs to know."""
         run = self.trained.runs[number]
         error.run, self.failures[number] = run, error
@@ -300,20 +322,21 @@ class Loop:
             seconds = (time.perf_counter() - self.started) / (step - self.first_step) * step
             run.failed = Failure(step, seconds)
 
-    def _agree(self, wishes):
+    def _agree(self, wishes: Wishes) -> None:
         """Keep what all wish until it is done, and have intervals end as often as they must be heard."""
         before = self.agreed
         self.agreed = Wishes(before.stop or wishes.stop, before.save or wishes.save, before.compare or wishes.compare)
         if wishes.seconds > 0:
             self.every = max(1, min(self.most, int(LONGEST / wishes.seconds)))
 
-    def _call_back(self, step, row, number):
+    def _call_back(self, step: int, row: dict[str, float], number: int) -> None:
         """Call the user's function; if it raises, first log what has been trained, and keep the run.
 
         Into a folder the run is saved; without one, the exception that goes on carries it as its attribute ``run``, since
         ``train`` returns nothing then.
         """
-        callback, self.callback = self.callback, None
+        callback: Any = self.callback
+        self.callback = None
         try:
             said = callback(step, row, number)
             # What else a function returns means nothing.
@@ -326,22 +349,22 @@ class Loop:
             self._save()
             run, book = self.trained.runs[number], self.books[number]
             if book.out is None:
-                error.run = run
+                error.run = run  # type: ignore[attr-defined]
                 error.add_note(f"the run up to env-step {run.step:,} is kept as this exception's `run`")
             raise
         self.callback = callback
 
 
 @contextmanager
-def noted_interrupts():
+def noted_interrupts() -> Iterator[Callable[[], bool]]:
     """Give a function that says whether Ctrl-C was pressed: an iteration is finished before training ends.
 
     The first press is answered on the standard error: an iteration may take seconds. Ctrl-C pressed twice interrupts at once,
     and nothing more is written. Threads other than the main one cannot hear it, nor can one whose host program does.
     """
-    pressed = []
+    pressed: list[int] = []
 
-    def note(number, frame):
+    def note(number: int, frame: FrameType | None) -> None:
         if pressed:
             raise KeyboardInterrupt
         pressed.append(number)

@@ -1,8 +1,13 @@
 """The number of copies that trains fastest, by measurement on the device at hand; kept in the cache folder."""
 
+from __future__ import annotations
+
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,12 +22,23 @@ from cupydrive.inputs.arguments import checked_bool, checked_callable
 from cupydrive.training.begin import make_run
 from cupydrive.training.torch_settings import memory_errors, precision
 
+if TYPE_CHECKING:
+    from cupydrive.spec import EnvSpec
+
+
 SIZES = tuple(4**k for k in range(3, 11))  # 64 to 1,048,576: numbers of copies that are tried
 ITERATIONS = 5  # of training that are timed
 NO_GAIN = 1.02  # a number of copies that trains less than this much faster, twice in a row, ends the search
 
 
-def best_num_envs(env, *, device="auto", remember=True, progress=None, **params):
+def best_num_envs(
+    env: str | PathLike[str] | EnvSpec,
+    *,
+    device: str = "auto",
+    remember: bool = True,
+    progress: Callable[[str], Any] | None = None,
+    **params: Any,
+) -> int:
     """Return the number of copies that trains the most env-steps per second; ``make(num_envs="auto")`` asks for it.
 
     Powers of four are tried with what the environment suggests to train it, until memory ends or nothing is gained.
@@ -45,11 +61,12 @@ def best_num_envs(env, *, device="auto", remember=True, progress=None, **params)
     layout = where.layout(spec, made, SIZES[0])
     text = assemble(spec, made, layout).text if spec.own_program is None else spec.name
     path = measurement_path("num_envs", where.describe(), text, SIZES[-1])
-    kept = read_measurement(path).get("num_envs") if remember else None
+    kept: Any = read_measurement(path).get("num_envs") if remember else None
     if kept in SIZES:
         return kept
     say = progress or (lambda line: print(f"cupydrive: {line}", file=sys.stderr, flush=True))
-    rates, without_gain = {}, 0
+    rates: dict[int, float] = {}
+    without_gain = 0
     for n in SIZES:
         value = training_rate(spec, made, n, where.name)
         if value is None:
@@ -62,13 +79,13 @@ def best_num_envs(env, *, device="auto", remember=True, progress=None, **params)
             break
     if not rates:
         raise MemoryLimitError(f"{spec.name}: not even {SIZES[0]} copies can be trained in the memory there is")
-    best = max(rates, key=rates.get)
+    best = max(rates, key=lambda n: rates[n])
     if remember:
         keep_measurement(path, {"num_envs": best, "rates": rates})
     return best
 
 
-def training_rate(spec, params, num_envs, device):
+def training_rate(spec: EnvSpec, params: Any, num_envs: int, device: str) -> float | None:
     """Return env-steps per second of whole training iterations, or None if memory is short."""
     try:
         with memory_errors():

@@ -1,10 +1,11 @@
-"""Who plays an environment, and whether they fit it and each other.
+"""The policies of an environment, and checks that they fit it and each other, before memory is taken."""
 
-``plan`` asks before anything is trained, or memory is taken; ``Run`` asks the same again, and lets them begin.
-"""
+from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,8 +16,21 @@ from cupydrive.protocols import LearnerSettings, PolicySettings
 from cupydrive.training.algorithms.kernels.choice import make_learner
 from cupydrive.training.algorithms.pool import check_pools
 
+if TYPE_CHECKING:
+    from cupydrive.executors.ranks import Ranks
+    from cupydrive.protocols import Executor, Learner, Player
+    from cupydrive.spec import EnvSpec, Group
+    from cupydrive.training.run import Run
 
-def make_players(spec, params, policies, num_envs, executor, backend):
+
+def make_players(
+    spec: EnvSpec,
+    params: Any,
+    policies: Mapping[str, PolicySettings],
+    num_envs: int | None,
+    executor: Executor,
+    backend: str,
+) -> tuple[dict[str, Learner], dict[str, str], dict[str, Player]]:
     """Return who would play an environment: nobody has begun, and no memory is taken for it.
 
     What a seed decides, such as the weights of a learner of one's own, comes from torch's generator as it is.
@@ -45,18 +59,25 @@ def make_players(spec, params, policies, num_envs, executor, backend):
         found = ", ".join(f"{name} {settings.num_steps}" for name, settings in learning.items())
         raise ParameterError(f"policies that learn together need one num_steps; got {found}")
     check_ranks(policies, current_ranks())
-    learners, backends, players = {}, {}, {}
+    learners: dict[str, Learner] = {}
+    backends: dict[str, str] = {}
+    players: dict[str, Player] = {}
     for name, settings in policies.items():
         own = [groups[each] for each in name.split("+")]
         if name in learning:
             learners[name], backends[name] = make_learner(name, settings, own[0], executor, backend)
             learners[name].check(own, num_envs)
-        player = learners[name] if name in learning else settings.player(spec, own[0])
+        player = learners[name] if name in learning else settings.player(spec, own[0])  # type: ignore[union-attr]
         players |= {group.name: player for group in own}
     return learners, backends, players
 
 
-def learning_settings(algorithm, policies, groups, suggested):
+def learning_settings(
+    algorithm: Any,
+    policies: Mapping[str, PolicySettings] | None,
+    groups: Iterable[str],
+    suggested: Callable[[str | None], Any],
+) -> Any:
     """Return what says how to learn: the settings of one algorithm, or a dict of settings by names.
 
     Args:
@@ -79,7 +100,7 @@ def learning_settings(algorithm, policies, groups, suggested):
     return algorithm
 
 
-def warn_if_nobody_learns(env, policies):
+def warn_if_nobody_learns(env: str, policies: Mapping[str, PolicySettings]) -> None:
     """Warn, on behalf of ``train``, if training would only let players play that others have made.
 
     Args:
@@ -96,7 +117,7 @@ def warn_if_nobody_learns(env, policies):
         )
 
 
-def warn_if_never_learning(runs):
+def warn_if_never_learning(runs: Iterable[tuple[Run, int]]) -> None:
     """Warn, on behalf of ``train``, of policies that will have collected too little to begin to learn; each once.
 
     Args:
@@ -112,7 +133,7 @@ def warn_if_never_learning(runs):
         warnings.warn(words, CupydriveWarning, stacklevel=3)
 
 
-def check_ranks(policies, ranks):
+def check_ranks(policies: Mapping[str, PolicySettings], ranks: Ranks) -> None:
     """Raise ``ParameterError`` if a policy's algorithm learns in one process alone, and ``ranks`` are several."""
     for name, settings in {}.items() if ranks.alone else policies.items():
         if isinstance(settings, LearnerSettings) and not getattr(settings, "exchanges", False):
@@ -122,7 +143,7 @@ def check_ranks(policies, ranks):
             )
 
 
-def checked_policies(policies, groups):
+def checked_policies(policies: Mapping[str, PolicySettings], groups: Iterable[str]) -> dict[str, PolicySettings]:
     """Return ``policies`` if it is a dict of settings by names; whether the groups are the right ones is not looked at.
 
     Args:
@@ -146,7 +167,7 @@ def checked_policies(policies, groups):
     return policies
 
 
-def check_groups(spec, groups, policies):
+def check_groups(spec: EnvSpec, groups: Mapping[str, Group], policies: Mapping[str, PolicySettings]) -> None:
     """Raise ``ParameterError`` unless each group has one policy, and groups of one policy have equal spaces.
 
     Args:
@@ -173,9 +194,9 @@ def check_groups(spec, groups, policies):
             )
 
 
-def check_modules(policies):
+def check_modules(policies: Mapping[str, PolicySettings]) -> None:
     """Raise ``ParameterError`` if one module is the network of several policies: each would train a copy of its own."""
-    owners = {}
+    owners: dict[int, str] = {}
     for name, settings in policies.items():
         module = getattr(settings, "policy", None)
         if isinstance(module, torch.nn.Module) and owners.setdefault(id(module), name) != name:

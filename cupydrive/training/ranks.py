@@ -3,13 +3,23 @@
 They are called ranks, as in ``torch.distributed``; what carries tensors from one to another is ``executors/ranks.py``.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from cupydrive.errors import ParameterError, TrainingError
+
+if TYPE_CHECKING:
+    from cupydrive.executors.ranks import Ranks, Shard
+    from cupydrive.training.run import Run
+
 
 # ---- tensors of all environments, and of those of one rank ----
 
@@ -17,7 +27,7 @@ from cupydrive.errors import ParameterError, TrainingError
 LEARNERS_ROWS = ("discounted.", "held.", "memory.")  # tensors of a learner that have rows of environments
 
 
-def shared_out(run):
+def shared_out(run: Run) -> dict[str, int]:
     """Return by name, of what ``Run.snapshot`` returns, the dimension along which environments lie; others have none."""
     along = {f"env/{name}": 0 for name in ("state", "clock", "log", *(f"returns.{g.name}" for g in run.batch.groups))}
     along |= {f"{kind}.{name}": 0 for kind in ("obs", "action_mask") for name in getattr(run.rollout, kind)}
@@ -27,7 +37,9 @@ def shared_out(run):
     return along
 
 
-def whole(kept, along, summed, shard):
+def whole(
+    kept: dict[str, torch.Tensor], along: dict[str, int], summed: Sequence[str], shard: Shard
+) -> dict[str, torch.Tensor]:
     """Return tensors of all environments, from those of each rank's own; all ranks must call it.
 
     Args:
@@ -41,7 +53,7 @@ def whole(kept, along, summed, shard):
     rows = {name: kept[name].movedim(along.get(name, 0), 0) for name in kept if name in along}
     rows |= {name: kept[name][None] for name in summed}
     gathered = shard.ranks.gather_bytes(b"".join(bytes_of(tensor) for tensor in rows.values()))
-    parts = {name: [] for name in rows}
+    parts: dict[str, list[torch.Tensor]] = {name: [] for name in rows}
     for rank, content in enumerate(gathered):
         begin, envs = 0, len(shard.envs_of(rank))
         for name, tensor in rows.items():
@@ -54,7 +66,9 @@ def whole(kept, along, summed, shard):
     return kept | joined | {name: torch.cat(parts[name]).sum(0) for name in summed}
 
 
-def part(kept, along, summed, shard):
+def part(
+    kept: dict[str, torch.Tensor], along: dict[str, int], summed: Sequence[str], shard: Shard
+) -> dict[str, torch.Tensor]:
     """Return of the tensors of all environments those of one rank: views; what does not fit stays as it is.
 
     Args:
@@ -76,7 +90,7 @@ def part(kept, along, summed, shard):
     return found
 
 
-def bytes_of(tensor):
+def bytes_of(tensor: torch.Tensor) -> bytes:
     """Return the bytes of a tensor on the CPU."""
     return tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
 
@@ -84,7 +98,7 @@ def bytes_of(tensor):
 # ---- agreement ----
 
 
-def require_equal(ranks, about):
+def require_equal(ranks: Ranks, about: dict[str, Any]) -> None:
     """Raise ``ParameterError`` on all ranks if they do not say the same; all must call it.
 
     Args:
@@ -106,7 +120,7 @@ def require_equal(ranks, about):
             )
 
 
-def require_equal_weights(ranks, policies, step):
+def require_equal_weights(ranks: Ranks, policies: Mapping[str, nn.Module], step: int) -> None:
     """Raise ``TrainingError`` on all ranks if their weights differ; all must call it.
 
     Args:
@@ -147,12 +161,12 @@ class Wishes:
     seconds: float = 0.0
 
     @classmethod
-    def of_all(cls, told):
+    def of_all(cls, told: torch.Tensor) -> Wishes:
         """Return what all do together, of each rank's wishes, (W, 4) float64: any may stop, the first decides else."""
         first = told[0].tolist()
         return cls(bool(told[:, 0].any()), bool(first[1]), bool(first[2]), first[3])
 
-    def tell(self, ranks, numbers):
+    def tell(self, ranks: Ranks, numbers: torch.Tensor) -> torch.Tensor:
         """Return (W, L + 4) float64 on the device of ``numbers`` (L,): those of each rank, and its wishes behind them."""
         wanted = torch.tensor([float(wish) for wish in astuple(self)], dtype=torch.float64, device="cpu")
         return ranks.gather(torch.cat([numbers, wanted.to(numbers.device)]))

@@ -4,11 +4,17 @@ A ``Run`` in memory is what a run folder (``runfolder.py``) keeps on disk. What 
 train, nobody needs Matplotlib or a video codec.
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping
 from functools import partial
+from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from cupydrive import envs
 from cupydrive.errors import ParameterError, TrainingError, did_you_mean
@@ -23,6 +29,7 @@ from cupydrive.playing import inference
 from cupydrive.playing.evaluation import evaluate
 from cupydrive.playing.players import Trained
 from cupydrive.playing.rollout import NONE_FOUND, LatestEpisodes, Rollout, episodes_unit
+from cupydrive.protocols import LearnerSettings
 from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.training.algorithms.kernels.play import ROLLOUTS, begin_play, decide_play
 from cupydrive.training.config import TrainConfig, read
@@ -42,6 +49,16 @@ from cupydrive.training.runfolder import (
     read_metrics,
 )
 from cupydrive.training.torch_settings import drawing_from
+
+if TYPE_CHECKING:
+    from cupydrive.playing.evaluation import Evaluation
+    from cupydrive.protocols import PolicySettings
+    from cupydrive.rendering.video import Video
+    from cupydrive.spec import EnvSpec
+    from cupydrive.terminal.curves import Curves
+    from cupydrive.training.explain import Failure
+    from cupydrive.training.explanation import Explanation
+
 
 WARM_STEPS = 128  # of a rollout in which nobody learns
 
@@ -68,7 +85,7 @@ class Run(NotCopied):
         failed: ``Failure`` if the training that came last met a non-finite number, until that is explained.
     """
 
-    def __init__(self, config: TrainConfig, share: int = 1):
+    def __init__(self, config: TrainConfig, share: int = 1) -> None:
         self.config = checked_instance("Run", "config", config, TrainConfig, "a TrainConfig").made_of()
         self.spec, self.params, self.settings = config.spec, config.params, config.policies
         self.num_envs, self.seed, self.device, self.backend = (
@@ -77,18 +94,22 @@ class Run(NotCopied):
             config.device,
             config.backend,
         )
-        self.step, self.seconds, self.metrics = 0, 0.0, []
-        self.folder, self.total, self.interrupted = None, config.steps, False
+        self.step, self.seconds = 0, 0.0
+        self.metrics: list[dict[str, float]] = []
+        self.folder: Path | None = None
+        self.total, self.interrupted = config.steps, False
         self.origin = envs.origin(self.spec)  # of the files as they are compiled now
-        self.lock, self.failed, self.explanation = FolderLock(), None, None
-        self.passed_over = []  # damaged checkpoints of ``folder``, newer than the one that was read
+        self.lock = FolderLock()
+        self.failed: Failure | None = None
+        self.explanation: Explanation | None = None
+        self.passed_over: list[Path] = []  # damaged checkpoints of ``folder``, newer than the one that was read
         self.shard, where = Shard(self.num_envs, current_ranks()), executor(self.device, share=share)
         made_of = self.spec, self.params, self.settings, self.num_envs, where, self.backend
         with drawing_from(torch.Generator().manual_seed(self.seed)):  # what a learner of the caller's own draws
             self.learners, self.backends, players = make_players(*made_of)
             self.batch = Batch(self.spec, self.shard.num_envs, self.params, where, self.shard.envs.start)
             self.batch.reset(self.seed)
-            lengths = [self.settings[name].num_steps for name in self.learners]
+            lengths = [kept.num_steps for kept in self.settings.values() if isinstance(kept, LearnerSettings)]
             build_ahead([(where, episodes_unit(self.batch))])
             begin_play(self.batch, players)
             self.rollout = Rollout(self.batch, players, lengths[0] if lengths else WARM_STEPS, shard=self.shard)
@@ -99,7 +120,7 @@ class Run(NotCopied):
         self.steps_per_iteration = self.num_envs * self.rollout.steps
 
     @property
-    def policies(self):
+    def policies(self) -> dict[str, nn.Module]:
         """Torch module by policy name, of those that learn.
 
         They are the networks alone: they take observations as ``normalize_obs`` leaves them and return parameters of a
@@ -107,9 +128,10 @@ class Run(NotCopied):
         """
         return {name: learner.policy for name, learner in self.learners.items()}
 
-    def frozen(self, group, greedy=True):
+    def frozen(self, group: str, greedy: bool = True) -> Any:
         """Return settings that play ``group`` as this run does now, without learning."""
         group, greedy = self._group(group), checked_bool("frozen", "greedy", greedy)
+        settings: Any
         key, settings = next((key, kept) for key, kept in self.settings.items() if group in key.split("+"))
         if key not in self.learners:
             return settings
@@ -119,7 +141,15 @@ class Run(NotCopied):
     # ---- inference ----
 
     @ordinary_modes()
-    def act(self, obs, state=None, *, greedy=True, mask=None, generator=None):
+    def act(
+        self,
+        obs: Any,
+        state: Any = None,
+        *,
+        greedy: bool = True,
+        mask: Any = None,
+        generator: torch.Generator | None = None,
+    ) -> Any:
         """Return the actions that this run's policies take now, as ``env.step`` takes them.
 
         Observations are those of the environment, not normalised; on a run in training it is the policy of this moment.
@@ -145,7 +175,7 @@ class Run(NotCopied):
         return inference.act(modules or dict.fromkeys(self.rollout.player_of), obs, greedy, mask, generator, state)
 
     @ordinary_modes()
-    def policy(self, group=None):
+    def policy(self, group: str | None = None) -> nn.Module:
         """Return a group's policy as a ``torch.nn.Module`` from raw observations (..., D) to greedy actions, as of ``act``.
 
         It is a copy in evaluation mode, with the normalisation inside: it can be moved to another device, and training on
@@ -157,7 +187,7 @@ class Run(NotCopied):
         """
         return inference.standalone(self._module(self._group(group)))
 
-    def export(self, path, *, group=None):
+    def export(self, path: str | PathLike[str], *, group: str | None = None) -> Path:
         """Write a group's policy as an ONNX file and return its path; needs the packages ``onnx`` and ``onnxscript``.
 
         Args:
@@ -170,7 +200,7 @@ class Run(NotCopied):
         """
         return inference.export_onnx(self.policy(group), path)
 
-    def _group(self, name):
+    def _group(self, name: str | None) -> str:
         names = [g.name for g in self.batch.groups]
         if name is None and len(names) == 1:
             return names[0]
@@ -180,11 +210,11 @@ class Run(NotCopied):
             )
         return name
 
-    def _module(self, name):
+    def _module(self, name: str) -> nn.Module:
         group = next(g for g in self.batch.groups if g.name == name)
         return self.rollout.player_of[name].module(self.rollout, group)
 
-    def iterate(self):
+    def iterate(self) -> None:
         """Collect one rollout and learn from it: what a CUDA graph captures."""
         self.rollout.collect()
         self.rollout.call_all([partial(learner.update, self.rollout) for learner in self.learners.values()])
@@ -198,17 +228,17 @@ class Run(NotCopied):
             self.backends[ROLLOUTS] = decide_play(self.rollout)
         return moved
 
-    def evaluate(self, episodes=1000, **options):
+    def evaluate(self, episodes: int = 1000, **options: Any) -> Evaluation:
         """Return the ``Evaluation`` of this run's policies; ``options`` as in ``cupydrive.evaluate``."""
-        return evaluate(self, episodes=episodes, **options)
+        return evaluate(self, episodes=episodes, **options)  # type: ignore[arg-type]
 
-    def render(self, path=None, **options):
+    def render(self, path: str | PathLike[str] | None = None, **options: Any) -> Video:
         """Return a ``Video`` of this run's policies, written to ``path`` if given; options are ``cupydrive.render``'s."""
         from cupydrive.rendering.video import render
 
         return render(self, path, **options)
 
-    def explain(self, progress=True):
+    def explain(self, progress: bool = True) -> Explanation:
         """Explain why training failed: repeat the run from its last checkpoint, or from its start, up to the failure.
 
         This takes at most twice the training time since then. If several processes train the run, all must call this.
@@ -229,7 +259,7 @@ class Run(NotCopied):
             self.explanation, self.failed = explain(self, checked_bool("explain", "progress", progress)), None
         return self.explanation
 
-    def plot(self, *keys, levels=None):
+    def plot(self, *keys: str, levels: dict[str, dict[str, float]] | None = None) -> Curves:
         """Return learning curves as a Matplotlib figure, which a notebook shows and ``.savefig(path)`` writes.
 
         Args:
@@ -242,7 +272,7 @@ class Run(NotCopied):
 
     # ---- what the future depends on ----
 
-    def tensors(self):
+    def tensors(self) -> dict[str, torch.Tensor]:
         """Return every torch tensor that the future depends on, by name; the tensors themselves, not copies."""
         kept = {**self.episodes.tensors(), "iteration": self.rollout.iteration}
         kept |= {f"obs.{name}": obs[-1] for name, obs in self.rollout.obs.items()}
@@ -251,7 +281,7 @@ class Run(NotCopied):
             kept |= {f"{name}/{key}": tensor for key, tensor in learner.tensors().items()}
         return kept
 
-    def snapshot(self):
+    def snapshot(self) -> dict[str, torch.Tensor]:
         """Return copies on the CPU of everything that the future depends on, of all processes that train this run.
 
         All of them must call it, and get equal copies.
@@ -264,7 +294,7 @@ class Run(NotCopied):
         kept |= {name: tensor.detach().cpu().clone() for name, tensor in self.tensors().items()}
         return whole(kept, shared_out(self), self.episodes.summed, self.shard)
 
-    def restore(self, kept):
+    def restore(self, kept: dict[str, torch.Tensor]) -> None:
         """Write what ``snapshot`` returned back, in place: of environments, those of this process.
 
         Raises:
@@ -282,7 +312,7 @@ class Run(NotCopied):
         self.forget_nonfinite()
         self.failed = self.explanation = None
 
-    def forget_nonfinite(self):
+    def forget_nonfinite(self) -> None:
         """Count all numbers so far as finite: the run is at another moment now than when one was not."""
         self.rollout.nonfinite.fill_(NONE_FOUND)
         for learner in self.learners.values():
@@ -294,7 +324,7 @@ class Run(NotCopied):
         """Return what this run is made of, as ``config.json`` holds it."""
         return self.config.as_json() | {"origin": self.origin, "total": self.total}
 
-    def save(self, folder, keep=3):
+    def save(self, folder: str | PathLike[str], keep: int = 3) -> None:
         """Write the configuration and a checkpoint of this moment; keep the last ``keep`` checkpoints.
 
         Of several processes that train this run all must call it, and the first writes.
@@ -304,29 +334,37 @@ class Run(NotCopied):
                 be written; files that were there stay.
             ParameterError: If ``keep`` is less than 1 or a setting cannot be saved; nothing is written then.
         """
-        keep, folder = checked_int("save", "keep", keep), checked_path("save", "folder", folder, TrainingError)
+        keep, target = checked_int("save", "keep", keep), checked_path("save", "folder", folder, TrainingError)
         check_kept(self.settings)
-        words, tensors = not_written(folder), self.snapshot()
+        words, tensors = not_written(target), self.snapshot()
         if self.shard.ranks.rank > 0:
-            self.folder = folder
+            self.folder = target
             return
         with file_errors(TrainingError, words):
-            (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        with self.lock.hold(folder), file_errors(TrainingError, words):
-            check_newest(folder, self.step, self.passed_over)
+            (target / "checkpoints").mkdir(parents=True, exist_ok=True)
+        with self.lock.hold(target), file_errors(TrainingError, words):
+            check_newest(target, self.step, self.passed_over)
             content = pack_checkpoint(self.spec.name, self.step, tensors)
             for path in self.passed_over:  # kept for whoever wants to look at them, but no newest checkpoints any more
-                if path.parent == (folder / "checkpoints").resolve() and path.exists():
+                if path.parent == (target / "checkpoints").resolve() and path.exists():
                     path.replace(path.with_suffix(".damaged"))
-            write_atomically(folder / "config.json", pack_config(self.as_json()))
-            write_atomically(folder / "checkpoints" / f"{self.step:015d}.pt", content.getbuffer())
+            write_atomically(target / "config.json", pack_config(self.as_json()))
+            write_atomically(target / "checkpoints" / f"{self.step:015d}.pt", content.getvalue())
             # Besides checkpoints that are too old, files that a killed process was writing: nobody else writes now.
-            for path in (*checkpoints(folder)[:-keep], *(folder / "checkpoints").glob(".*.part")):
+            for path in (*checkpoints(target)[:-keep], *(target / "checkpoints").glob(".*.part")):
                 path.unlink(missing_ok=True)
-        self.folder = folder
+        self.folder = target
 
     @classmethod
-    def load(cls, folder, device="cpu", policies=None, env=None, share=1, older=False):
+    def load(
+        cls,
+        folder: str | PathLike[str],
+        device: str = "cpu",
+        policies: Mapping[str, PolicySettings] | None = None,
+        env: str | PathLike[str] | EnvSpec | None = None,
+        share: int = 1,
+        older: bool = False,
+    ) -> Run:
         """Return the run of a folder at its last checkpoint; nothing in the folder can run.
 
         Args:
@@ -347,21 +385,22 @@ class Run(NotCopied):
             DeviceError: If ``device`` is unknown or cannot be used here.
             TrainingError: If there is no run, or it is damaged, or of another environment.
         """
-        device, folder = choose(device)[0], checked_path("load", "folder", folder, TrainingError)
+        chosen: Any = choose(device)[0]
+        source: Path = checked_path("load", "folder", folder, TrainingError)
         older = checked_bool("load", "older", older)
-        config = read_config(folder)
+        config = read_config(source)
         for name in policies if isinstance(policies, dict) else ():
             if name not in config["policies"]:
                 known = ", ".join(config["policies"])
-                raise ParameterError(f"policies: {folder} has no policy {shown(name)}; it has: {known}")
+                raise ParameterError(f"policies: {source} has no policy {shown(name)}; it has: {known}")
         if policies is not None:
             checked_policies(policies, config["policies"])
-        call = f"cupydrive.load({str(folder)!r}, env={{}})"
-        spec = envs.of_data(str(folder), call, config["env"], config.get("origin"), env)
-        return cls.restored(read(folder, spec, device, policies), folder, share, older)
+        call = f"cupydrive.load({str(source)!r}, env={{}})"
+        spec = envs.of_data(str(source), call, config["env"], config.get("origin"), env)
+        return cls.restored(read(source, spec, chosen, policies), source, share, older)
 
     @classmethod
-    def restored(cls, config: TrainConfig, folder: Path, share: int = 1, older: bool = False) -> "Run":
+    def restored(cls, config: TrainConfig, folder: Path, share: int = 1, older: bool = False) -> Run:
         """Return the run of a folder at its last checkpoint; arguments and errors are those of ``load``."""
         saved = read_checkpoint(folder, config.spec.name, older)
         clock = saved["tensors"].get("env/clock")
@@ -383,7 +422,7 @@ class Run(NotCopied):
         run.metrics = [row for row in read_metrics(folder) if row["charts/global_step"] <= run.step]
         return run
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         lines = [f"<Run {self.spec.name}: {self.step:,} env-steps of {self.num_envs:,} environments on {self.device}"]
         lines += [f"  {name}: {settings}" for name, settings in self.settings.items()]
         lines += [f"  {line}" for line in self.backends.values()]
@@ -391,7 +430,7 @@ class Run(NotCopied):
         lines += [f"  {key}: {value:.4g}" for key, value in last.items() if "episodic_return" in key]
         return "\n".join(lines) + ">"
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         from cupydrive.terminal.progress import image, preformatted
 
         return preformatted(repr(self)) + (image(self.plot()) if self.metrics else "")

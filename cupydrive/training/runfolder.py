@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -150,7 +150,7 @@ def read_config(folder: Path) -> dict:
         content = read_file(path, MOST_JSON)
     fix = "Put the file back as it was, pass another folder"
     try:
-        config = read_json(content, CONFIG)
+        config: Any = read_json(content, CONFIG)
         sha256 = config.pop("sha256", None)
         if sha256 not in (None, config_hash(config)):
             fix += ", or, if you have edited it, delete its entry 'sha256'"
@@ -255,7 +255,7 @@ def unpack_checkpoint(file: BinaryIO, size: int) -> dict:
     return saved
 
 
-def is_plain(tensor: object) -> bool:
+def is_plain(tensor: Any) -> bool:
     """Return whether a value is a dense tensor on the CPU."""
     is_tensor = type(tensor) in (torch.Tensor, torch.nn.Parameter)
     return is_tensor and tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
@@ -336,12 +336,13 @@ def unpack_metrics(content: bytes) -> list[dict]:
     Raises:
         FormatError: If a line is not what ``formats.METRICS`` says.
     """
-    rows, lines = [], content.split(b"\n")
+    rows: list[dict[str, Any]] = []
+    lines = content.split(b"\n")
     for number, line in enumerate(lines, 1):
         if number == len(lines) and not line:
             break
         try:
-            row = read_json(line, METRICS, finite=False)
+            row: Any = read_json(line, METRICS, finite=False)
             step = row.get("charts/global_step")
             if type(step) is not int or step < 0 or (rows and step < rows[-1]["charts/global_step"]):
                 raise FormatError(f"charts/global_step is {shown(step)}; it must be an int that never falls")
@@ -359,8 +360,8 @@ class FolderLock:
     The lock is the operating system's on the file ``.lock``, and is released when the process dies, however it does.
     """
 
-    def __init__(self):
-        self._held = None
+    def __init__(self) -> None:
+        self._held: Path | None = None
 
     @contextmanager
     def hold(self, folder: Path) -> Iterator[None]:

@@ -1,8 +1,11 @@
 """Schedules: any float of an algorithm may be a number or a piecewise-linear function of the env-steps done."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import TYPE_CHECKING, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import numpy as np
 import torch
@@ -65,11 +68,11 @@ def schedules(kind: type) -> list[str]:
     return [f.name for f in fields(kind) if any(isinstance(each, Range) for each in get_args(hints[f.name]))]
 
 
-def value_at(schedule, step):
+def value_at(schedule: Schedule, step: float) -> float:
     """Return the value of a schedule after ``step`` env-steps; constant before the first pair and after the last."""
     if isinstance(schedule, float):
         return schedule
-    return float(np.interp(step, *zip(*schedule, strict=True)))
+    return float(np.interp(step, [at for at, _ in schedule], [value for _, value in schedule]))
 
 
 class Scheduled:
@@ -88,15 +91,15 @@ class Scheduled:
         def __getattr__(self, name: str) -> torch.Tensor:
             """Return the number of this name, 0-dimensional."""
 
-    def __init__(self, config, device):
+    def __init__(self, config: Any, device: torch.device | str) -> None:
         self.schedules = {name: getattr(config, name) for name in schedules(type(config))}
         self._tensors = torch.zeros(len(self.schedules), dtype=torch.float32, device=device)
-        self._now = {}
+        self._now: dict[str, float | None] = {}
         for k, name in enumerate(self.schedules):
             setattr(self, name, self._tensors[k])
         self.set(0)
 
-    def set(self, step):
+    def set(self, step: float) -> None:
         """Write the values after ``step`` env-steps; queues a fill for each that changed."""
         for name, schedule in self.schedules.items():
             value = value_at(schedule, step)
@@ -104,10 +107,10 @@ class Scheduled:
                 self._now[name] = value
                 getattr(self, name).fill_(value)
 
-    def written_elsewhere(self, names):
+    def written_elsewhere(self, names: Iterable[str]) -> None:
         """Take note that others write these numbers from now on: what they are is not known until ``set`` writes them again."""
         self._now |= dict.fromkeys(names)
 
-    def now(self, name):
+    def now(self, name: str) -> float | None:
         """Return the value that was last written; None if that was elsewhere."""
         return self._now[name]

@@ -1,7 +1,10 @@
 """How torch computes while a run trains: precision, threads, random numbers, and what it says when memory is short."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -9,16 +12,20 @@ from cupydrive.errors import MemoryLimitError
 from cupydrive.executors.modes import EXCLUSIVE, ordinary_modes
 from cupydrive.playing.threads import threads_worth, weights
 
+if TYPE_CHECKING:
+    from cupydrive.training.run import Run
+
+
 # Of the RuntimeError that torch raises where the host's memory is short; on a GPU it has a class of its own.
 NO_MEMORY = ("DefaultCPUAllocator", "not enough memory", "can't allocate memory")
 
 
-def precision(run):
+def precision(run: Run) -> AbstractContextManager[None]:
     """Return the context in which a run trains; float32 products are not rounded to TF32."""
     return ordinary_modes(run.device, tf32=False)
 
 
-def threads(run):
+def threads(run: Run) -> AbstractContextManager[None]:
     """Return a context in which torch computes on as many threads as the run's networks are worth; on a GPU it does nothing."""
     if run.device != "cpu":
         return nullcontext()
@@ -27,7 +34,7 @@ def threads(run):
 
 
 @contextmanager
-def own_random_numbers():
+def own_random_numbers() -> Iterator[None]:
     """Leave torch's generators, of the CPU and of each GPU, as they were; one thread at a time.
 
     GPUs are named, since torch warns where there are several and none is.
@@ -49,7 +56,7 @@ def drawing_from(generator: torch.Generator) -> Iterator[None]:
 
 
 @contextmanager
-def memory_errors():
+def memory_errors() -> Iterator[None]:
     """Turn what CuPy and torch raise when memory is short into ``MemoryLimitError``, which says what to lower."""
     try:
         yield

@@ -1,8 +1,13 @@
 """train(): policies learn in thousands of environments; on a GPU whole iterations replay as one CUDA graph."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,29 +26,34 @@ from cupydrive.training.run import Run
 from cupydrive.training.runfolder import POPULATION_FILE, check_folder, check_free
 from cupydrive.training.suggestions import warn_of_two_meanings
 
+if TYPE_CHECKING:
+    from cupydrive.protocols import LearnerSettings, PolicySettings
+    from cupydrive.spec import EnvSpec
+    from cupydrive.training.population import Population
+
 
 def train(
-    env,
-    algorithm=None,
+    env: str | PathLike[str] | EnvSpec | Run,
+    algorithm: LearnerSettings | str | None = None,
     *,
-    policies=None,
-    steps=None,
-    num_envs=None,
-    seed=None,
-    seeds=None,
-    members=None,
-    device="auto",
-    out=None,
-    resume=False,
-    overwrite=False,
-    progress=True,
-    cuda_graph=None,
-    callback=None,
-    checkpoint_minutes=5.0,
-    keep=3,
-    backend=None,
-    **params,
-):
+    policies: Mapping[str, PolicySettings] | None = None,
+    steps: float | None = None,
+    num_envs: int | None = None,
+    seed: int | None = None,
+    seeds: int | Sequence[int] | None = None,
+    members: Sequence[Mapping[str, Any]] | None = None,
+    device: str = "auto",
+    out: str | PathLike[str] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool = True,
+    cuda_graph: bool | None = None,
+    callback: Callable[[int, dict[str, float]], Any] | None = None,
+    checkpoint_minutes: float = 5.0,
+    keep: int = 3,
+    backend: str | None = None,
+    **params: Any,
+) -> Run | Population:
     """Train policies and return the ``Run``, or a ``Population`` of runs; an interrupt (Ctrl-C) keeps the result so far.
 
     Args:
@@ -102,7 +112,7 @@ def train(
         TrainingError: If a folder cannot be used.
         MemoryLimitError: If it does not fit into memory.
     """
-    options = {
+    options: dict[str, Any] = {
         "steps": steps, "num_envs": num_envs, "seed": seed, "backend": backend, "resume": resume, "overwrite": overwrite,
         "progress": progress, "cuda_graph": cuda_graph, "callback": callback, "checkpoint_minutes": checkpoint_minutes,
         "keep": keep,
@@ -150,7 +160,7 @@ def train(
         check_free(run.folder, out, config.overwrite)
     warn_if_nobody_learns(run.spec.name, run.settings)
     warn_if_never_learning([(run, config.steps)])
-    with replaced(run, out) if config.overwrite and ranks.rank == 0 else nullcontext():
+    with replaced(run, out) if out is not None and config.overwrite and ranks.rank == 0 else nullcontext():
         train_alone(run, config)
     return run
 
@@ -161,7 +171,7 @@ def going_on(
     policies: object,
     device: str,
     out: Path | None,
-    options: dict[str, object],
+    options: dict[str, Any],
     params: dict[str, object],
 ) -> TrainConfig:
     """Return the configuration with which ``train`` continues a run; arguments as there.
@@ -171,7 +181,7 @@ def going_on(
     """
     own = {name: options[name] for name in ("num_envs", "seed", "backend", "resume")}
     refuse_for_run(run, {"algorithm": algorithm, "policies": policies} | own, params, device)
-    found = validated("train", TrainConfig, drop_none(options) | {"out": out})
+    found: dict[str, Any] = validated("train", TrainConfig, drop_none(options) | {"out": out})
     if out is not None:
         check_kept(run.settings)
     return replace(run.config, **found | {"steps": goal_of(run, found.get("steps"))})

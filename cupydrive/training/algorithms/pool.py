@@ -117,8 +117,8 @@ def check_pools(policies: Mapping[str, PolicySettings], groups: Sequence[str], n
     for name in names:
         if not any(isinstance(settings, LearnerSettings) for other, settings in policies.items() if other != name):
             raise ParameterError(
-                f"policies[{name!r}] is an OpponentPool, but no other policy learns against its snapshots; expected another group that "
-                f"learns. Pass {pools[name].name.upper()}(...) itself"
+                f"policies[{name!r}] is an OpponentPool, but no other policy learns against its snapshots; expected another "
+                f"group that learns. Pass {pools[name].name.upper()}(...) itself"
             )
     shares = [pools[name].share for name in names]
     if sum(shares) > 1.0 + 1e-9:
