@@ -15,7 +15,8 @@ from gymnasium import spaces
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.playing.game import Game
+from cupydrive.playing.config import resolve
+from cupydrive.playing.game import Game, GameConfig
 
 
 @dataclass
@@ -53,6 +54,12 @@ class Row:
     def made(self) -> object:
         """Return a new object that the method belongs to."""
         return self.it and self.it()
+
+
+def game(what: object, policies: object = None, device: object = "auto", **given: object) -> Game:
+    """Return the game that ``play`` makes before it asks for a terminal."""
+    options = {name: given.pop(name) for name in ("agent", "seed", "greedy", "fps", "episodes") if name in given}
+    return Game(resolve(cd.play, what, policies, given, device=device, kind=GameConfig, **options))
 
 
 def contents(x: object) -> object:
@@ -210,7 +217,7 @@ ROWS = {
         words={"what": ("what", "env")},
     ),
     "play": Row(
-        Game,  # which play() makes before it asks for a terminal
+        game,
         {
             "what": "tag_grid", "policies": "random", "agent": "tagger 1", "seed": 1, "greedy": True, "device": "cpu",
             "fps": 20, "episodes": 2, "max_episode_steps": 3,
