@@ -56,21 +56,3 @@ def build_ahead(work: list[tuple[Executor, Unit]]) -> None:
         for executor, unit in new:
             pool.submit(executor.build, unit)
         pool.shutdown(wait=False)
-
-
-def load_ahead(work: list[tuple[Executor, tuple]]) -> None:
-    """Load pairs ``(executor, arguments of its load)`` side by side: later loads then find them in the cache.
-
-    Compilers run beside each other in threads: g++ is a process, and CuPy calls NVRTC without holding Python's lock.
-
-    Raises:
-        CupydriveError: The first, in the order of ``work``, of what cannot be loaded.
-    """
-    with ThreadPoolExecutor(compilers(), thread_name_prefix="cupydrive-load") as pool:
-        futures = [pool.submit(executor.load, *arguments) for executor, arguments in work]
-        try:
-            for future in futures:
-                future.result()
-        except BaseException:  # an error or an interrupt: what has not begun is left out
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise

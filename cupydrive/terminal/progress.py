@@ -70,13 +70,6 @@ def counted_in_notebook(items: Iterable, words: str, total: int) -> Iterator:
         handle.update({"text/plain": ""}, raw=True)
 
 
-def note(words: str, shown: bool = True) -> None:
-    """Print a line in a terminal or notebook."""
-    if shown and (in_notebook() or sys.stderr.isatty()):
-        # A notebook shows the standard error in red, as if something had gone wrong.
-        tqdm.write(f"cupydrive: {words}", file=sys.stdout if in_notebook() else sys.stderr)
-
-
 def summary(row: dict[str, float]) -> dict[str, str]:
     """Return the returns and losses of a row of metrics, by short name."""
     names = [key for key in row if "episodic_return" in key]

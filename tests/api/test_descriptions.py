@@ -80,12 +80,12 @@ def test_a_type_by_another_name_is_refused(given):
 def test_without_a_kernel_every_way_to_give_one_is_told(tmp_path):
     bare = replace(SPEC, kernel=None)
     with pytest.raises(
-        SpecError, match=r"there is no kernel file .*\. Give the EnvSpec kernel=, .*%%cuda_env described"
+        SpecError, match=r"there is no kernel file .* pass kernel= to the EnvSpec; .*%%cuda_env described"
     ):
         cd.make(bare, device="cpu")
     with pytest.raises(SpecError, match=r"there is no kernel; pass kernel=, its path or text"):
         cd.register(replace(bare, step=None))  # whose reference says nothing of where it was written
-    with pytest.raises(SpecError, match=r"there is no kernel file .*none\.cu\. Give"):
+    with pytest.raises(SpecError, match=r"there is no kernel file .*none\.cu\. Write it"):
         cd.make(replace(bare, kernel=Path(tmp_path, "none.cu")), device="cpu")
 
 

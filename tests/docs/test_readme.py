@@ -42,7 +42,7 @@ def without_numbers(text: str) -> str:
 
 def prints(printed: str, shown: str, of: Callable[[str], str] = str) -> bool:
     """Return whether the lines that the README shows are among those printed; ``...`` stands for any."""
-    return choose()[0] == "cuda" or OutputChecker().check_output(f"...{of(shown)}...", of(printed), ALIKE)
+    return choose()[0] == "cuda" or OutputChecker().check_output(f"...{of(shown).strip()}...", of(printed), ALIKE)
 
 
 def less(function, **given):

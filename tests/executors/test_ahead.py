@@ -15,7 +15,7 @@ from cupydrive import envs
 from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.source import assemble, kernel_text
 from cupydrive.errors import CompileError, TrainingError
-from cupydrive.executors.ahead import alone, build_ahead, load_ahead
+from cupydrive.executors.ahead import alone, build_ahead
 from cupydrive.executors.host import HostExecutor, compiler
 from cupydrive.training.algorithms.kernels import learner
 from cupydrive.training.begin import make_run
@@ -64,14 +64,6 @@ def test_a_lock_that_only_saves_work_is_optional(tmp_path, number, monkeypatch):
         (tmp_path / "made").touch()
     with pytest.raises(TrainingError, match=r"cannot be locked for writing; pass a folder of a local disk: \w+"):
         cd.train("cartpole", num_envs=4, steps=1, device="cpu", progress=False, out=tmp_path / "run")
-
-
-def test_the_first_error_of_loading_ahead_is_raised_and_the_rest_left_out():
-    spec = envs.get("cartpole")
-    text = kernel_text(spec)[1]
-    wrong = [replace(spec, kernel=text.replace("s.x += p.tau", f"s.x += p.{name}")) for name in ("first", "second")]
-    with pytest.raises(CompileError, match="first"):
-        load_ahead([(HostExecutor(), (one, one.make_params())) for one in wrong])
 
 
 @pytest.mark.full

@@ -212,7 +212,7 @@ def test_a_mistake_in_a_callers_network_ends_a_sweep(tmp_path):
     def network(obs_dim, size):
         raise RuntimeError("no memory of how to do this")
 
-    with pytest.raises(RuntimeError, match="no memory of how"):
+    with pytest.raises(ParameterError, match="no memory of how"):
         cd.sweep("cartpole", cd.PPO(num_steps=8, policy=network), trials=2, space=RATES, out=tmp_path, **COMMON)
 
 
