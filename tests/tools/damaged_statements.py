@@ -258,7 +258,8 @@ def failures(copy: Path, tests: list[str], processes: int, *options: str) -> lis
         "-n",
         str(processes),
     ]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(copy)}
+    paths = [str(copy), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run([*command, *options, *tests], cwd=copy, env=environment, capture_output=True, text=True)
     if done.returncode in (4, 5):
         raise LookupError(f"no such test: {done.stderr.strip()[-300:]}")
