@@ -157,7 +157,8 @@ def sanitize(tool, program):
     lines = output.strip().splitlines()
     shown = [line for line in lines if line.startswith("left out")] + lines[-12 if done.returncode else -2 :]
     print(f"{tool} of {program}: exit code {done.returncode}", *shown, sep="\n  ", flush=True)
-    return done.returncode, bool(re.search("out of ?memory|MemoryLimitError|left out", output, re.IGNORECASE))
+    alone = "out of ?memory|MemoryLimitError|left out|Internal Sanitizer Error"  # the last: its own memory was short
+    return done.returncode, bool(re.search(alone, output, re.IGNORECASE))
 
 
 def main():
