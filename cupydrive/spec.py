@@ -4,40 +4,49 @@ Letters: N environments, C agents of a group, D observation entries, H action he
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
 from dataclasses import Field as DataclassField
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
 from cupydrive.errors import ParameterError, SpecError, UnknownParameterError
-from cupydrive.inputs.arguments import (
-    FLOAT32,
-    INT32,
-    check_each,
-    checked_array,
-    checked_bool,
-    checked_choice,
-    checked_float,
-    checked_int,
-    checked_list,
-)
+from cupydrive.inputs.arguments import INT32, check_each, checked_array, checked_instance, checked_int, errors_as
 from cupydrive.inputs.descriptions import (
+    MAY_READ_TABLES,
+    check_display,
     check_field,
+    check_functions,
     check_group,
     check_groups,
     check_members,
+    check_param,
     check_spec,
-    checked_param,
+    checked_value,
+    reads_table,
 )
 from cupydrive.inputs.keys import check_keys
 from cupydrive.inputs.names import unknown_parameter
-from cupydrive.inputs.tables import Arrays, HasTables, Table
+from cupydrive.inputs.tables import (
+    MOST_TABLES,
+    Arrays,
+    Table,
+    WithTable,
+    checked_tables,
+    derived_tables,
+    made_up_tables,
+    table_digest,
+)
+from cupydrive.protocols import EnvParams
 
 # For authors.
-__all__ = ["EnvSpec", "Field", "Group", "Observation", "StepResult", "Table", "check_each", "nearest_decision", "param"]
+__all__ = [
+    "Display", "EnvSpec", "Field", "Group", "Observation", "Reference", "StepResult", "Table", "check_each",
+    "nearest_decision", "param",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from cupydrive.protocols import Program
@@ -75,7 +84,10 @@ def param(
             spec's ``check`` says: see ``check_each``.
     """
     about = {"help": help, "unit": unit, "low": low, "high": high, "vary": vary, "choices": choices, "of": of}
-    return field(default=checked_param(default, about), metadata=about)
+    default = default.item() if isinstance(default, np.generic) else default
+    with errors_as(SpecError):
+        check_param(default, about)
+    return field(default=default, metadata=about)
 
 
 @dataclass(frozen=True)
@@ -96,6 +108,7 @@ class Field:
     scale: float = 1.0
     unit: str = ""
 
+    @errors_as(SpecError)
     def __post_init__(self) -> None:
         check_field(self)
 
@@ -129,6 +142,7 @@ class Group:
     obs_low: float | np.ndarray = -np.inf
     obs_high: float | np.ndarray = np.inf
 
+    @errors_as(SpecError)
     def __post_init__(self) -> None:
         check_group(self)
 
@@ -224,13 +238,71 @@ class Observation:
     mask: Arrays = field(default_factory=dict)  # (N, C, choices) bool, groups with masks
 
 
+@dataclass(frozen=True)
+class Reference:
+    """The NumPy functions of an environment, which a check compares the kernel with.
+
+    They return new arrays, and leave those that they are given as they are. A check reports what it could not compare for
+    want of one that is None.
+
+    Args:
+        reset: ``reset(params, random)`` returns (N,) states; exact, float32; ``random`` is a ``RandomStream`` of
+            ``cupydrive.random``.
+        step: ``step(params, state, action, elapsed, random)`` returns a ``StepResult``: (N,) states, actions by group
+            (N, C) or (N, C, H), ``elapsed`` (N,) with this step counted.
+        observe: ``observe(params, state, elapsed)`` returns an ``Observation``.
+        sample_states: ``sample_states(params, rng, n)`` returns n states, wider than random play reaches. If it is None, the
+            check takes states that random play reaches.
+    """
+
+    reset: Callable[..., np.ndarray] | None = None
+    step: Callable[..., StepResult] | None = None
+    observe: Callable[..., Observation] | None = None
+    sample_states: Callable[..., np.ndarray] | None = None
+
+    @errors_as(SpecError)
+    def __post_init__(self) -> None:
+        check_functions("Reference", self)
+
+
+@dataclass(frozen=True)
+class Display:
+    """How an environment is drawn, played by a person and shown in the gallery.
+
+    Args:
+        draw: ``draw(canvas, params, states, elapsed)`` draws the last of (K,) states of one episode on a ``Canvas``; those
+            before it, at most ``trail``, are for trails and curves. ``canvas.agents`` tells where agents are.
+        size: (width, height) of a video in pixels, even; a page shows it half as wide.
+        fps: Frames per second of a video, one frame per step.
+        trail: States before the one shown that ``draw`` is given.
+        keys: ``keys(params)`` returns by group what keys do where a person plays one of its agents: by key an action, a number
+            or a tuple of one for each head; None leaves a head as it is. ``""`` is no key, None there: as in the step before.
+            Others are ``"ArrowLeft"`` and its like, letters but q and r, and digits. If it is None, only programs play.
+        showcase: What the gallery shows: ``params`` of its episodes, ``rivals`` (groups that play the heuristic while the
+            others learn, or play at random), ``figures`` (by metric what it is called there, with its unit), ``still``
+            (share of an episode, 0 to 1, after which the still is taken, 0.5 by default), ``readable`` (width in pixels that
+            its pictures keep on a narrow page), and what it trains with but ``training``.
+    """
+
+    draw: Callable[..., None] | None = None
+    size: tuple[int, int] = (960, 640)
+    fps: int = 30
+    trail: int = 12
+    keys: Callable[[Any], Mapping[str, Mapping[str, Any]]] | None = None
+    showcase: dict[str, Any] = field(default_factory=dict)
+
+    @errors_as(SpecError)
+    def __post_init__(self) -> None:
+        check_display(self)
+
+
 @dataclass(frozen=True, eq=False)
-class EnvSpec(HasTables):
+class EnvSpec:
     """One environment: its kernel, its parameters, its spaces and its NumPy reference.
 
-    The first five must be given. ``reset``, ``step``, ``observe`` and ``sample`` are the reference, which a check compares the
-    kernel with; they return new arrays, and leave those that they are given as they are. Everything else may be left out;
-    what few environments need is listed last.
+    The first five must be given. Functions of ``reference``, ``heuristic``, ``draw`` and ``yardsticks`` may take one more
+    argument, the last, if there are tables: ``table``, whose attributes are the arrays that the kernel has (tensors, where
+    observations are tensors). Their callers leave it out.
 
     Args:
         name: The kernel file is ``NAME.cu``.
@@ -238,82 +310,60 @@ class EnvSpec(HasTables):
         state: ``state(params)`` returns the tuple of ``Field`` of ``struct State``, in order.
         groups: ``groups(params)`` returns the tuple of ``Group``.
         time_limit: ``"terminates"`` if the time limit ends the task, ``"truncates"`` if it cuts the episode off.
-        reset: ``reset(params, random)`` returns (N,) states; exact, float32; ``random`` is a ``RandomStream`` of
-            ``cupydrive.random``. A check says what it could not compare for want of one of the reference that is None.
-        step: ``step(params, state, action, elapsed, random)`` returns a ``StepResult``: (N,) states, actions by group
-            (N, C) or (N, C, H), ``elapsed`` (N,) with this step counted.
-        observe: ``observe(params, state, elapsed)`` returns an ``Observation``.
-        sample: ``sample(params, rng, n)`` returns n states, wider than random play reaches; None: the check takes what
-            random play reaches.
-        metrics: Type by name of what ``env.log`` counts: ``"int"`` or ``"float"``.
+        reference: The functions that a check compares the kernel with.
+        display: How it is drawn and played by a person.
+        kernel: Kernel text, the path of its file, or ``PythonKernels``. Defaults to ``NAME.cu`` beside the Python file.
+        metrics: Type by name of what ``env.metrics`` counts: ``"int"`` or ``"float"``.
         heuristic: ``heuristic(params, obs, group)`` returns a tuple of H arrays (N, C), integers or for a Box floats, from
-            observations (N, C, D): torch tensors on the device, so NumPy works on a CPU only. None if there is none.
-        draw: ``draw(canvas, params, states, elapsed)`` draws the last of (K,) states of one episode on a ``Canvas``; those
-            before it, at most ``trail``, are for trails and curves. ``canvas.agents`` tells where agents are. None: nothing.
+            observations (N, C, D): torch tensors on the device, so NumPy works on a CPU only.
+        constants: ``constants(params)`` returns further compile-time ints.
+        check: ``check(params)`` raises ``ParameterError`` for values that do not go together.
+        cases: Parameter sets that the checker runs, each a dictionary.
+        tables: ``tables(params)`` returns the arrays that the kernel reads, by name. It may read files, and raise
+            ``MissingDataError``.
+        table_fields: ``table_fields(params)`` returns the tuple of ``Table`` from parameters alone: no file is needed to
+            compile. If it is None, they are what ``tables`` returns.
         training: What ``train`` takes where its caller says nothing: ``algorithm``, ``num_envs``, ``steps``; and by an
             algorithm's name its settings, among them ``num_envs`` and ``steps`` where it needs others.
         reward_threshold: Mean return of greedy episodes that counts as solved, with default parameters and one group, or None.
-        kernel: Kernel text, the path of its file, or ``PythonKernels``; None: ``NAME.cu`` beside the file that defines it.
-        summary: One sentence.
-
-    Other Args:
-        constants: ``constants(params)`` returns further compile-time ints.
-        check: ``check(params)`` raises ``ParameterError`` for values that do not go together.
-        events: Events that a check must see at least once, besides those that ``step`` names, of which this is true anyway.
-        cases: Parameter sets that the checker runs, each a dictionary.
-        trail: States before the one shown that ``draw`` is given, by default 12.
-        keys: ``keys(params)`` returns by group what keys do where a person plays one of its agents: by key an action, a number
-            or a tuple of one for each head; None leaves a head as it is. ``""`` is no key, None there: as in the step before.
-            Others are ``"ArrowLeft"`` and its like, letters but q and r, and digits. None: only programs play.
         yardsticks: ``yardsticks(params)`` returns what an evaluation is printed beside, such as the exact optimum: by its name
-            a dictionary of numbers by the names of ``Evaluation.summary``: ``"return"``, ``"length"``, metrics. None: nothing.
-        render_size: (width, height) of a video in pixels, even, by default (960, 640); a page shows it half as wide.
-        render_fps: Frames per second of a video, one frame per step, by default 30.
-        showcase: What the gallery shows: ``params`` of its episodes, ``rivals`` (groups that play the heuristic while the
-            others learn, or play at random), ``figures`` (by metric what it is called there, with its unit), ``still``
-            (share of an episode, 0 to 1, after which the still is taken, 0.5 by default), ``readable`` (width in pixels that
-            its pictures keep on a narrow page), and what it trains with but ``training``.
+            a dictionary of numbers by the names of ``Evaluation.summary``: ``"return"``, ``"length"``, metrics.
+        summary: One sentence.
         title: Name in Gymnasium's registry, by default ``name`` in camel case.
-        table_fields: ``table_fields(params)`` returns the tuple of ``Table`` that the kernel reads, from parameters alone: no
-            file is needed to compile. None: they are what ``tables`` returns.
-        tables: ``tables(params)`` returns their arrays by name. It may read files, and raise ``MissingDataError``. Functions
-            of the reference, ``heuristic`` and ``draw`` may take one more argument then, the last: ``table``, whose attributes
-            are the arrays that the kernel has (tensors, where observations are tensors). Their callers leave it out.
+
+    Raises:
+        SpecError: If a field is of a wrong type or out of its range, or a function takes other arguments.
     """
 
     name: str
     params: type
-    state: Callable
-    groups: Callable
-    time_limit: str = ""  # must be given: `check_spec` says what it may be
-    reset: Callable | None = None
-    step: Callable | None = None
-    observe: Callable | None = None
-    sample: Callable | None = None
-    constants: Callable = lambda params: {}
-    check: Callable = lambda params: None
-    metrics: dict[str, str] = field(default_factory=dict)
-    events: tuple[str, ...] = ()
-    cases: tuple[dict, ...] = ({},)
-    heuristic: Callable | None = None
-    draw: Callable | None = None
-    trail: int = 12
-    keys: Callable | None = None
-    yardsticks: Callable | None = None
-    render_size: tuple[int, int] = (960, 640)
-    render_fps: int = 30
-    training: dict = field(default_factory=dict)
-    reward_threshold: float | None = None
-    showcase: dict = field(default_factory=dict)
+    state: Callable[[Any], tuple[Field, ...]]
+    groups: Callable[[Any], tuple[Group, ...]]
+    time_limit: Literal["terminates", "truncates"]
+    reference: Reference = Reference()
+    display: Display = field(default_factory=Display)
     kernel: object = None
+    metrics: dict[str, str] = field(default_factory=dict)
+    heuristic: Callable[..., tuple[Any, ...]] | None = None
+    constants: Callable[[Any], Mapping[str, int]] = lambda params: {}
+    check: Callable[[Any], None] = lambda params: None
+    cases: tuple[dict[str, Any], ...] = ({},)
+    tables: Callable[[Any], Mapping[str, npt.ArrayLike]] | None = None
+    table_fields: Callable[[Any], tuple[Table, ...]] | None = None
+    training: dict[str, Any] = field(default_factory=dict)
+    reward_threshold: float | None = None
+    yardsticks: Callable[..., dict[str, dict[str, float]]] | None = None
     summary: str = ""
     title: str = ""
-    table_fields: Callable | None = None
-    tables: Callable | None = None
 
+    @errors_as(SpecError)
     def __post_init__(self) -> None:
+        checked_instance("EnvSpec", "reference", self.reference, Reference, "a cupydrive.Reference")
+        checked_instance("EnvSpec", "display", self.display, Display, "a cupydrive.Display")
+        # `replace` passes on functions that are bound to the tables of another.
+        self._change_functions(lambda name, function: getattr(function, "of_author", function))
         check_spec(self)
-        self.bind_tables()
+        self._change_functions(self._bind_tables)
         if not self.title:
             object.__setattr__(self, "title", "".join(word.capitalize() for word in self.name.split("_")))
 
@@ -326,6 +376,70 @@ class EnvSpec(HasTables):
     def devices(self) -> tuple[str, ...]:
         """Where the kernels run."""
         return getattr(self.kernel, "devices", ("cpu", "cuda"))
+
+    def _change_functions(self, change: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
+        """Replace each function that may read tables by ``change(name, function)``."""
+        object.__setattr__(self, "reference", replace(self.reference, **_changed(self.reference, change)))
+        object.__setattr__(self, "display", replace(self.display, **_changed(self.display, change)))
+        for name, function in _changed(self, change).items():
+            object.__setattr__(self, name, function)
+
+    def _bind_tables(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that is called without ``table``."""
+        if not reads_table(function):
+            return function
+        if self.tables is None:
+            raise SpecError(
+                f"{self.name}: {name} reads `table`, but there is no tables(params), which returns its arrays"
+            )
+        return WithTable(function, self.table_arrays, MAY_READ_TABLES[name].split(", ").index("params"))
+
+    def declared_tables(self, params: EnvParams) -> tuple[Table, ...]:
+        """Return the tuple of ``Table``; without ``table_fields`` it is read off the arrays."""
+        return _declared(self, params)
+
+    def table_arrays(self, params: EnvParams) -> Arrays:
+        """Return the read-only arrays by name, of the shapes and types declared; empty without tables.
+
+        Raises:
+            SpecError: If an array is not what was declared.
+            MissingDataError: If the data is not here.
+        """
+        return _arrays(self, params)
+
+    def table_digests(self, params: EnvParams) -> dict[str, str]:
+        """Return the SHA-256 of each table by name: of its name, type, shape and bytes."""
+        return _digests(self, params)
+
+    def about_tables(self, params: EnvParams) -> dict[str, dict[str, str]]:
+        """Return what a file states of the tables: ``{"tables": table_digests}``, or nothing without tables."""
+        digests = self.table_digests(params)
+        return {"tables": digests} if digests else {}
+
+    def require_tables(self, what: str, params: EnvParams, kept: Mapping[str, str] | None) -> None:
+        """Raise ``ParameterError`` if a file was made with other tables than there are here.
+
+        Args:
+            what: The file, for the message.
+            params: Parameters of the environment.
+            kept: ``table_digests`` when the file was made, or None if there were no tables.
+        """
+        kept, now = kept or {}, self.table_digests(params)
+        for name in (*now, *kept):
+            if kept.get(name) != now.get(name):
+                then, here = (f"SHA-256 {of[name][:12]}..." if name in of else "none" for of in (kept, now))
+                raise ParameterError(
+                    f"{what} was made with another table {name!r} of {self.name} ({then}; here {here}); it needs the same data"
+                )
+
+    def with_made_up_tables(self, seed: int = 0) -> "EnvSpec":
+        """Return this environment with made-up values in its tables, for tests without data.
+
+        It is itself if it has no tables, or if ``tables`` alone declares them: then they come from no data.
+        """
+        if self.table_fields is None:
+            return self
+        return replace(self, tables=lambda params: made_up_tables(self.declared_tables(params), seed))
 
     def require_known(
         self, given: Iterable[str], call: Callable[..., object] | None = None, hints: Mapping[str, str] | None = None
@@ -347,30 +461,31 @@ class EnvSpec(HasTables):
         self.require_known(given)
         values = {}
         for name, value in given.items():
-            values[name] = checked(self.name, about[name], value)
+            values[name] = checked_value(self.name, name, about[name].default, about[name].metadata, value)
         params = self.params(**values)
         self.check(params)
-        for name, value in self.constants(params).items():
-            checked_int(self.name, f"constants: {name}", value, -INT32, INT32, SpecError)
-        groups = self.groups(params)
-        check_members(self.name, "groups", groups, Group)
-        check_members(self.name, "state", self.state(params), Field)
+        constants, groups, state = self.constants(params), self.groups(params), self.state(params)
+        with errors_as(SpecError):
+            for name, constant in constants.items():
+                checked_int(self.name, f"constants: {name}", constant, -INT32, INT32)
+            check_members(self.name, "groups", groups, Group)
+            check_members(self.name, "state", state, Field)
         check_groups(self.name, groups)
         if self.table_fields is not None:
             self.declared_tables(params)
-        if self.keys is not None:
-            check_keys(self.name, groups, self.keys(params))
+        if self.display.keys is not None:
+            check_keys(self.name, groups, self.display.keys(params))
         return params
 
-    def one_agent(self, params: Any) -> bool:
+    def one_agent(self, params: EnvParams) -> bool:
         """Return whether there is one group of one agent."""
         return [g.count for g in self.groups(params)] == [1]
 
-    def state_dtype(self, params: Any) -> np.dtype:
+    def state_dtype(self, params: EnvParams) -> np.dtype:
         """Return the NumPy dtype of ``struct State``: 4-byte members without gaps."""
         return np.dtype([(f.name, f.dtype, f.shape) for f in self.state(params)])
 
-    def pack_params(self, params: Any) -> np.ndarray:
+    def pack_params(self, params: EnvParams) -> np.ndarray:
         """Return the float parameters as the kernel's ``struct Params``, a structured scalar."""
         names = [f.name for f in float_params(self.params)]
         dtype = np.dtype([(n, "f4") for n in names] or [("none", "f4")])
@@ -386,6 +501,42 @@ class EnvSpec(HasTables):
         return np.dtype([(name, kinds[kind]) for name, kind in self.metrics.items()] or [("none", "i4")])
 
 
+def _changed(
+    part: EnvSpec | Reference | Display, change: Callable[[str, Callable[..., Any]], Callable[..., Any]]
+) -> dict[str, Any]:
+    functions = {f.name: getattr(part, f.name) for f in fields(part) if f.name in MAY_READ_TABLES}
+    return {name: change(name, function) for name, function in functions.items() if function is not None}
+
+
+@lru_cache(maxsize=64)
+def _declared(spec: EnvSpec, params: EnvParams) -> tuple[Table, ...]:
+    if spec.tables is None:
+        return ()
+    if spec.table_fields is None:
+        arrays = spec.tables(params)
+        with errors_as(SpecError):
+            declared = derived_tables(spec.name, arrays)
+    else:
+        declared = spec.table_fields(params)
+        with errors_as(SpecError):
+            check_members(spec.name, "table_fields", declared, Table)
+    if len(declared) > MOST_TABLES:
+        raise SpecError(
+            f"{spec.name}: {len(declared)} tables; at most {MOST_TABLES} fit, so put some together into one array"
+        )
+    return declared
+
+
+@lru_cache(maxsize=16)  # a check draws parameters often, and a table may have megabytes
+def _arrays(spec: EnvSpec, params: EnvParams) -> Arrays:
+    return {} if spec.tables is None else checked_tables(spec.name, spec.declared_tables(params), spec.tables(params))
+
+
+@lru_cache(maxsize=64)
+def _digests(spec: EnvSpec, params: EnvParams) -> dict[str, str]:
+    return {name: table_digest(name, array) for name, array in spec.table_arrays(params).items()}
+
+
 def float_params(params_class: type) -> list[DataclassField[Any]]:
     """Return the dataclass fields that the kernel gets as data."""
     return [f for f in fields(params_class) if type(f.default) is float]
@@ -397,23 +548,7 @@ def constant_params(params_class: type) -> list[DataclassField[Any]]:
     return [f for f in others if f.name != "max_episode_steps"]
 
 
-def kept_params(params: Any) -> dict[str, Any]:
+def kept_params(params: EnvParams) -> dict[str, Any]:
     """Return parameters by name as files keep them: arrays are lists, and those that are not given are left out."""
     found = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(params).items()}
     return {name: value for name, value in found.items() if value != []}
-
-
-def checked(env_name: str, about: DataclassField[Any], value: object) -> bool | int | float | str | tuple[float, ...]:
-    """Return ``value`` as the type of parameter ``about``, or raise ``ParameterError``."""
-    meta, kind = about.metadata, type(about.default)
-    if about.default is MISSING:
-        raise SpecError(f"{env_name}: Params.{about.name} has no default")
-    if kind is str:
-        return checked_choice(env_name, about.name, value, meta["choices"])
-    if kind is bool:
-        return checked_bool(env_name, about.name, value)
-    check, most = (checked_int, INT32) if int in (kind, meta["of"]) else (checked_float, FLOAT32)
-    low, high = max(meta["low"], -most), min(meta["high"], most)
-    if kind is tuple:
-        return checked_list(env_name, about.name, value, check, low, high, unit=meta["unit"])
-    return check(env_name, about.name, value, low, high, unit=meta["unit"])

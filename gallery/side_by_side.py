@@ -70,13 +70,13 @@ def pictures_beside(
     canvas: Canvas, recording: Recording, title: str, device: str, every: int
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Yield (step, picture) of one of several recordings side by side."""
-    past = deque(maxlen=recording.spec.trail + 1)
+    past = deque(maxlen=recording.spec.display.trail + 1)
     for moment in recording.moments(device):
         past.append(moment.states[0])
         if moment.step % every and moment.step < recording.steps:
             continue
         canvas.clear()
-        recording.spec.draw(canvas, recording.params, np.stack(past), moment.step)
+        recording.spec.display.draw(canvas, recording.params, np.stack(past), moment.step)
         keys, canvas.keys = canvas.keys, ()  # which colours mean what is said once, above all of them
         canvas.caption(title, "", ", ".join(in_words(text, *count) for _, text, *count in keys[1:] if count))
         picture, canvas.keys = canvas.frame(), keys

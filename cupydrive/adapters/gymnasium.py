@@ -44,7 +44,7 @@ from cupydrive.adapters.gymnasium_input import (
 from cupydrive.drawing.frames import picture
 from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import as_numpy
-from cupydrive.inputs.arguments import checked_bool, checked_choice, shown
+from cupydrive.inputs.arguments import checked_bool, checked_choice, errors_as, shown
 from cupydrive.inputs.names import NotCopied
 from cupydrive.spec import EnvSpec
 
@@ -271,7 +271,7 @@ class Env(NotCopied, gymnasium.Env):
         self.render_mode, self.metadata, self.group = render_mode, metadata(spec), self.env.groups[0]
         self.observation_space, self.action_space = self.group.observation_space, deepcopy(self.group.action_space)
         self._closed, self._over = False, False
-        self._past: deque[np.ndarray] = deque(maxlen=spec.trail + 1)
+        self._past: deque[np.ndarray] = deque(maxlen=spec.display.trail + 1)
         if self.group.mask:
             self.action_masks = lambda: current_mask(self.env)[0, 0].cpu().numpy().copy()
 
@@ -307,7 +307,8 @@ class Env(NotCopied, gymnasium.Env):
         self._check_open()
         if self._over:
             raise ResetNeeded("step() after the end of the episode; call reset() first")
-        action = as_numpy(self.env.spec.name, "the action", action, InvalidAction)
+        with errors_as(InvalidAction):
+            action = as_numpy(self.env.spec.name, "the action", action)
         results = stepped(self.env, action[None], True, autoreset=False)
         obs, reward, terminated, truncated, info = results
         ended = bool(terminated[0]), bool(at_limit(self.env, terminated, truncated, info)[0])

@@ -21,7 +21,7 @@ from cupydrive import envs
 from cupydrive.drawing.frames import check_drawable
 from cupydrive.errors import ActionError, OrderError, ParameterError, did_you_mean
 from cupydrive.executors.interop import as_numpy
-from cupydrive.inputs.arguments import INT32, checked_choice, checked_int, kind_of, shown
+from cupydrive.inputs.arguments import INT32, checked_choice, checked_int, errors_as, kind_of, shown
 from cupydrive.simulation.snapshots import checked_values
 from cupydrive.simulation.vector import VectorEnv
 from cupydrive.spec import EnvSpec
@@ -98,7 +98,8 @@ def asked_limit(env: gymnasium.Env, caller: FrameType | None, params: dict) -> d
 
 def checked_seed(seed: object) -> int | None:
     """Return a seed as an int, or None; raise ``InvalidReset`` for what is neither."""
-    return None if seed is None else checked_int("reset", "seed", seed, 0, 2**64 - 1, InvalidReset)
+    with errors_as(InvalidReset):
+        return None if seed is None else checked_int("reset", "seed", seed, 0, 2**64 - 1)
 
 
 def checked_render_mode(mode: object) -> str | None:
@@ -108,7 +109,7 @@ def checked_render_mode(mode: object) -> str | None:
 
 def metadata(spec: EnvSpec) -> dict:
     """Return what an environment says of its rendering."""
-    return {"render_modes": list(RENDER_MODES if spec.draw else ()), "render_fps": spec.render_fps}
+    return {"render_modes": list(RENDER_MODES if spec.display.draw else ()), "render_fps": spec.display.fps}
 
 
 def checked_options(options: object, known: Sequence[str]) -> dict:
@@ -169,7 +170,7 @@ def stepped(env: VectorEnv, actions: ArrayLike | torch.Tensor, validate: bool, a
         if isinstance(actions, torch.Tensor) and actions.device.type != "meta":
             tensor = actions.to(env.device)
         else:
-            tensor = torch.from_numpy(as_numpy(env.spec.name, "the action", actions, ActionError)).to(env.device)
+            tensor = torch.from_numpy(as_numpy(env.spec.name, "the action", actions)).to(env.device)
         if group.continuous and tensor.dtype == torch.float64:
             tensor = tensor.float()  # NumPy makes float64 of Python's floats
         if validate and group.continuous and bool(tensor.isnan().any()):
@@ -177,7 +178,7 @@ def stepped(env: VectorEnv, actions: ArrayLike | torch.Tensor, validate: bool, a
         return env.step(tensor, autoreset=autoreset)
     except OrderError as wrong:
         raise ResetNeeded(str(wrong)) from None
-    except (ActionError, TypeError) as wrong:
+    except (ActionError, ParameterError, TypeError) as wrong:
         raise InvalidAction(f"{wrong}. The space is {group.action_space}") from None
 
 

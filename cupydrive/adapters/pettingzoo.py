@@ -23,7 +23,7 @@ from cupydrive.adapters.gymnasium_input import begin, checked_options, checked_s
 from cupydrive.drawing.frames import check_drawable, picture
 from cupydrive.errors import ActionError, OrderError, RenderError, did_you_mean
 from cupydrive.executors.interop import as_numpy
-from cupydrive.inputs.arguments import checked_choice, checked_mapping, shown
+from cupydrive.inputs.arguments import checked_choice, checked_mapping, errors_as, shown
 from cupydrive.inputs.names import NotCopied
 from cupydrive.protocols import Array
 from cupydrive.spec import EnvSpec, Group
@@ -63,8 +63,8 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
         self.render_mode = render_mode
         self.agents: list[str] = []
         self.metadata = {
-            "render_modes": ["rgb_array"] if spec.draw else [],
-            "render_fps": spec.render_fps,
+            "render_modes": ["rgb_array"] if spec.display.draw else [],
+            "render_fps": spec.display.fps,
             "name": f"{spec.name}_v0",
             "is_parallelizable": True,
         }
@@ -74,7 +74,7 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
         # Copies: each agent's space is seeded by itself.
         self.action_spaces = {agent: deepcopy(g.action_space) for agent, (g, _) in self._place.items()}
         self._actions = {g.name: np.zeros((1, g.count, g.heads), g.action_dtype) for g in self.env.groups}
-        self._past: deque[np.ndarray] = deque(maxlen=spec.trail + 1)
+        self._past: deque[np.ndarray] = deque(maxlen=spec.display.trail + 1)
         size = sum(math.prod(f.shape) for f in spec.state(self.env.params))
         self.state_space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
 
@@ -137,7 +137,7 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
 
     def _tensors(self, actions: Mapping[str, ArrayLike | torch.Tensor]) -> torch.Tensor | dict[str, torch.Tensor]:
         """Return actions by agent as the tensors that the environment takes."""
-        actions = checked_mapping(self.env.spec.name, "actions", actions, ActionError)
+        actions = checked_mapping(self.env.spec.name, "actions", actions)
         for agent in actions:
             if agent not in self.agents:
                 why = "has left the game" if agent in self._place else "is unknown"
@@ -148,7 +148,8 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
         for agent, (g, _) in self._of(self.agents):
             if agent not in actions:
                 raise ActionError(f"no action for agent {agent!r}; pass one for each of {self.agents}")
-            value = as_numpy(self.env.spec.name, f"the action of {agent!r}", actions[agent], ActionError)
+            with errors_as(ActionError):
+                value = as_numpy(self.env.spec.name, f"the action of {agent!r}", actions[agent])
             value = value.astype(np.float32) if g.continuous and value.dtype.kind != "b" else value
             if not self.action_spaces[agent].contains(value):
                 raise ActionError(f"the action of {agent!r} is {shown(actions[agent])}; its space is {g.action_space}")

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from cupydrive.checks.reference import Reference
+from cupydrive.checks.reference import CheckedReference
 from cupydrive.checks.report import BOUNDS, DEVICES, GPU_TEAMS, PATHS, TEAM_RULES, TEAMS, THREADS, Report
 from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.source import assemble
 from cupydrive.errors import CupydriveError, KernelFault
 from cupydrive.executors.host import HostExecutor, TeamFault
 from cupydrive.executors.nvrtc import compile_for_gpu
-from cupydrive.protocols import Executor
+from cupydrive.protocols import EnvParams, Executor
 from cupydrive.simulation.batch import Batch
 from cupydrive.simulation.buffers import Buffers
 from cupydrive.spec import EnvSpec, Group
@@ -27,7 +27,7 @@ EPISODE_ENDS = ("final_obs", "episode_return", "episode_length", "episode_log")
 _fillings = count()  # of the kernels' caches with random bytes, so that no two are the same
 
 
-def try_gpu_compiler(report: Report, spec: EnvSpec, params: object) -> None:
+def try_gpu_compiler(report: Report, spec: EnvSpec, params: EnvParams) -> None:
     """Compile a kernel for a GPU and record whether that fails; machines without NVRTC record nothing."""
     part = "cuda: the kernel compiles for a GPU, by NVRTC"
     team = 1 << (min(sum(g.count for g in spec.groups(params)), 256) - 1).bit_length()
@@ -69,7 +69,7 @@ def fetch(batch: Batch, buffers: Buffers) -> dict[str, Any]:
 
 def trajectory(
     spec: EnvSpec,
-    params: object,
+    params: EnvParams,
     device: Executor,
     seed: int,
     n: int,
@@ -115,10 +115,10 @@ def named(out: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return arrays
 
 
-def draw_states(spec: EnvSpec, params: Any, device: Executor, rng: np.random.Generator, n: int) -> np.ndarray:
-    """Return n states to start from: those of ``spec.sample``, or what some random steps of the kernel have reached."""
-    if spec.sample is not None:
-        return Reference(spec, params).sample(rng, n)
+def draw_states(spec: EnvSpec, params: EnvParams, device: Executor, rng: np.random.Generator, n: int) -> np.ndarray:
+    """Return n states to start from: those of the reference, or those that random steps of the kernel reach."""
+    if spec.reference.sample_states is not None:
+        return CheckedReference(spec, params).sample_states(rng, n)
     batch = Batch(spec, n, params, device, first_env=int(rng.integers(0, 2**20)))
     batch.reset(int(rng.integers(0, 2**63)))
     for _ in range(int(rng.integers(0, 2 * min(params.max_episode_steps, 20)))):
@@ -153,7 +153,7 @@ def compare_bits(
         report.compare(part, name, array, want[name], bits=True, axes=axes, sides=sides)
 
 
-def compare_paths(report: Report, spec: EnvSpec, params: Any, device: Executor, rng: np.random.Generator) -> None:
+def compare_paths(report: Report, spec: EnvSpec, params: EnvParams, device: Executor, rng: np.random.Generator) -> None:
     """Compare T steps in one launch with T launches of one step, given the same actions, bit for bit.
 
     The second rollout begins in the middle of four steps, whose actions are drawn together. Masks begin with random bits: what
@@ -185,7 +185,7 @@ def stack(rows: list[Any]) -> Any:
 
 
 def compare_teams(
-    report: Report, spec: EnvSpec, params: Any, executors: Mapping[str, Executor], rng: np.random.Generator
+    report: Report, spec: EnvSpec, params: EnvParams, executors: Mapping[str, Executor], rng: np.random.Generator
 ) -> None:
     """Compare thread counts, teams of threads and the GPU's team sizes with a team of one, bit for bit."""
     agents = sum(g.count for g in spec.groups(params))
@@ -224,7 +224,7 @@ def team_of_threads(agents: int) -> HostExecutor:
     return HostExecutor(team_threads=8 if agents > 4 else 4)
 
 
-def team_layouts(spec: EnvSpec, params: object) -> list[Layout]:
+def team_layouts(spec: EnvSpec, params: EnvParams) -> list[Layout]:
     """Return the layouts of a GPU that are compared with the one it chooses."""
     layouts = (Layout(team, 1 if team > 32 else 64 // team) for team in (1, 4, 32, 128))
     return [layout.fit(spec, params, 100_000) for layout in layouts]
@@ -236,7 +236,7 @@ def device_envs(groups: Sequence[Group]) -> int:
     return max(4, min(1000, 1000 // agents, STEP_ENTRIES // entries))
 
 
-def compare_devices(report: Report, spec: EnvSpec, params: object, executors: Mapping[str, Executor]) -> None:
+def compare_devices(report: Report, spec: EnvSpec, params: EnvParams, executors: Mapping[str, Executor]) -> None:
     """Compare CPU and GPU over FREE_STEPS free-running steps, bit for bit, in launches of 50."""
     agents = sum(g.count for g in spec.groups(params))
     n = device_envs(spec.groups(params))

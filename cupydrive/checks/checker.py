@@ -23,8 +23,8 @@ from cupydrive.executors import checked_device, cuda_problem, executor
 from cupydrive.executors.compiler import compiler
 from cupydrive.executors.host import HostExecutor
 from cupydrive.inputs.arguments import checked_bool, checked_int
-from cupydrive.protocols import Executor
-from cupydrive.simulation.batch import CLOCK, Batch
+from cupydrive.protocols import EnvParams, Executor
+from cupydrive.simulation.batch import CLOCK, Batch, BatchState
 from cupydrive.simulation.first_steps import try_out
 from cupydrive.spec import EnvSpec, float_params
 from cupydrive.terminal.progress import counted
@@ -70,9 +70,8 @@ def check(
     fail_fast, progress = checked_bool("check", "fail_fast", fail_fast), checked_bool("check", "progress", progress)
     executors, skipped = usable(device, spec)
     report = Report(spec.name, list(executors), [dict(c) for c in spec.cases], seed, skipped=skipped)
-    report.events = dict.fromkeys(spec.events if spec.step else (), 0)
     report.skipped += not_compared(spec)
-    if spec.step is None:
+    if spec.reference.step is None:
         report.compared_with = "without a reference of `step`"
     alike = spec.cases if spec.own_program is None else ()
     if not alike:
@@ -121,9 +120,12 @@ def compare_all(
         yield
 
 
-def try_wide_states(spec: EnvSpec, params: object, device: Executor, rng: np.random.Generator, progress: bool) -> None:
+def try_wide_states(
+    spec: EnvSpec, params: EnvParams, device: Executor, rng: np.random.Generator, progress: bool
+) -> None:
     """Let a kernel that is not the package's own step from states drawn wide in another process, in case it crashes there."""
-    if device.tries and spec.kernel is not None and spec.own_program is None and spec.sample is not None:
+    own = spec.kernel is not None and spec.own_program is None and spec.reference.sample_states is not None
+    if own and isinstance(device, HostExecutor) and device.tries:
         drawn = draw_params(spec, params, rng)
         agents = sum(g.count for g in spec.groups(drawn))
         states = draw_states(spec, drawn, device, rng, max(16, 256 // agents))
@@ -136,10 +138,12 @@ def not_compared(spec: EnvSpec) -> list[str]:
         "reset": "states after a reset",
         "step": "states, rewards, ends, metrics and events of a step",
         "observe": "observations and masks",
-        "sample": "states that random play does not reach",
+        "sample_states": "states that random play does not reach",
     }
     return [
-        f"{text}: the environment has no `{name}`" for name, text in left_out.items() if getattr(spec, name) is None
+        f"{text}: the environment has no `{name}`"
+        for name, text in left_out.items()
+        if getattr(spec.reference, name) is None
     ]
 
 
@@ -167,21 +171,22 @@ def usable(device: str, spec: EnvSpec) -> tuple[dict[str, Executor], list[str]]:
     return found, skipped
 
 
-def draw_params(spec: EnvSpec, params: Any, rng: np.random.Generator) -> Any:
+def draw_params(spec: EnvSpec, params: EnvParams, rng: np.random.Generator) -> Any:
     """Return ``params`` with every float drawn anew and exact in float32, and a time limit: mostly short, some long."""
     limit = int(rng.integers(3, SHORT_LIMIT))
     if rng.random() < LONG_LIMITS:
         limit = int(rng.integers(SHORT_LIMIT, LONGEST_LIMIT))
     values: dict[str, float] = {"max_episode_steps": limit}
     for f in float_params(spec.params):
-        low, high = f.metadata["vary"] or sorted((0.5 * f.default, 1.5 * f.default))
+        default = getattr(spec.params, f.name)
+        low, high = f.metadata["vary"] or sorted((0.5 * default, 1.5 * default))
         value = np.clip(rng.uniform(low, high), f.metadata["low"], f.metadata["high"])
         values[f.name] = float(np.float32(value))
     return replace(params, **values)
 
 
 def compare_with_reference(
-    report: Report, spec: EnvSpec, params: object, device: Executor, rng: np.random.Generator, agent_steps: int
+    report: Report, spec: EnvSpec, params: EnvParams, device: Executor, rng: np.random.Generator, agent_steps: int
 ) -> int:
     """Compare STEPS single steps from states drawn wide, with fresh actions and parameters, until ``agent_steps`` are done.
 
@@ -202,7 +207,7 @@ def compare_with_reference(
     return done
 
 
-def draw_before(batch: Batch, rng: np.random.Generator) -> dict[str, Any]:
+def draw_before(batch: Batch, rng: np.random.Generator) -> BatchState:
     """Put a seed, clocks, states, counts and returns drawn wide into ``batch``; return them as ``Batch.get_state`` does."""
     n, params = batch.num_envs, batch.params
     clock = np.zeros(n, CLOCK)
@@ -215,12 +220,14 @@ def draw_before(batch: Batch, rng: np.random.Generator) -> dict[str, Any]:
         log[metric] = rng.integers(0, 9, n)
     returns = {g.name: rng.normal(0, 5, (n, g.count)).astype(np.float32) for g in batch.groups}
     seed = np.array([rng.integers(0, 2**63)], np.uint64)
-    before = dict(seed=seed, state=states, clock=clock, log=log, returns=returns)
+    before: BatchState = dict(seed=seed, state=states, clock=clock, log=log, returns=returns)
     batch.set_state(before)
     return before
 
 
-def compare_resets(report: Report, spec: EnvSpec, params: Any, device: Executor, rng: np.random.Generator) -> None:
+def compare_resets(
+    report: Report, spec: EnvSpec, params: EnvParams, device: Executor, rng: np.random.Generator
+) -> None:
     """Compare resets of all and by mask, and the random actions of rollouts between them, with the reference, exactly.
 
     Everything that the batch keeps is compared: of environments that are reset with the reference's first states, of the

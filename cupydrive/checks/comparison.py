@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from cupydrive.checks.bits import axes_of, launch_step, named
-from cupydrive.checks.reference import Reference, final_states
+from cupydrive.checks.reference import CheckedReference, final_states
 from cupydrive.checks.report import REFERENCE, RESETS, STATISTICS, Report
 from cupydrive.codegen.source import sample_action
 from cupydrive.random import random_actions
-from cupydrive.simulation.batch import Batch
+from cupydrive.simulation.batch import Batch, BatchState
 from cupydrive.spec import Group, Observation, StepResult
 
 
@@ -26,12 +26,12 @@ class Comparison:
     def __init__(self, report: Report, batch: Batch) -> None:
         device = batch.executor.name
         self.report, self.batch, self.spec, self.params = report, batch, batch.spec, batch.params
-        self.reference = Reference(batch.spec, batch.params)
+        self.reference = CheckedReference(batch.spec, batch.params)
         self.agents = sum(g.count for g in batch.groups)
         self.one_step, self.resets = f"{device} {REFERENCE}", f"{device}: {RESETS}"
         self.statistics = f"{device}: {STATISTICS}"
 
-    def step(self, rng: np.random.Generator, before: dict[str, Any]) -> dict[str, Any]:
+    def step(self, rng: np.random.Generator, before: BatchState) -> BatchState:
         """Compare all that one launch of env_step writes with the reference; return the batch's state after it.
 
         ``before`` is the batch's state, so that by induction several steps are compared, each by the tolerance of one.
@@ -44,8 +44,8 @@ class Comparison:
 
         seed, elapsed, goes_on = int(before["seed"][0]), clock["elapsed"] + 1, ~got["over"]
         ids = batch.first_env + np.arange(batch.num_envs)
-        seen = None if spec.observe is None else reference.observe(got["after"], elapsed)
-        want = None if spec.step is None else reference.step(seed, ids, clock, before["state"], actions, seen)
+        seen = None if spec.reference.observe is None else reference.observe(got["after"], elapsed)
+        want = None if spec.reference.step is None else reference.step(seed, ids, clock, before["state"], actions, seen)
         if want is not None:
             self._outcome(got, want, seen, elapsed)
         if seen is not None:  # after the step, of which wrong observations may be a consequence
@@ -53,7 +53,7 @@ class Comparison:
         if want is not None and seen is not None:
             self._final_obs(got, want, elapsed)
         self._statistics(before, got, kept, want)
-        if spec.reset is not None:
+        if spec.reference.reset is not None:
             fresh = reference.reset(seed, ids, clock["episode"])
             self._fresh(got["after"], got["obs"], got["action_mask"], fresh, got["over"])
         self.report.count({"time limit reached": elapsed >= self.params.max_episode_steps, "autoreset": got["over"]})
@@ -115,9 +115,7 @@ class Comparison:
         seen = self.reference.observe(final_states(self.reference, want, got["after"]), elapsed)
         self._observed(self.one_step, "final_obs", got["final_obs"], {}, seen, certain, elapsed, factor=5.0)
 
-    def _statistics(
-        self, before: dict[str, Any], got: dict[str, Any], kept: dict[str, Any], want: StepResult | None
-    ) -> None:
+    def _statistics(self, before: BatchState, got: dict[str, Any], kept: BatchState, want: StepResult | None) -> None:
         """Compare clocks, returns, lengths and metrics after one step, exactly."""
         compare, over, clock = partial(self.report.compare, self.statistics), got["over"], before["clock"]
         compare("episode", kept["clock"]["episode"], clock["episode"] + over)
@@ -150,7 +148,7 @@ class Comparison:
         States are compared exactly, except for floats of kernels written in Python, which round differently.
         """
         zero = np.zeros(len(states), np.int64)
-        seen = None if self.spec.observe is None else self.reference.observe(fresh, zero)
+        seen = None if self.spec.reference.observe is None else self.reference.observe(fresh, zero)
         for f in self.spec.state(self.params):
             if seen is None or f.name not in seen.state:
                 field, rounded = f"state.{f.name}", self.spec.own_program is not None and f.dtype == "f4"
@@ -165,7 +163,7 @@ class Comparison:
         seed: int,
         ids: np.ndarray,
         chosen: np.ndarray,
-        before: dict[str, Any],
+        before: BatchState,
         looked: tuple[dict[str, np.ndarray], dict[str, np.ndarray]],
     ) -> None:
         """Compare all that one reset of the environments ``chosen`` has left behind.
@@ -179,7 +177,7 @@ class Comparison:
         """
         compare, kept = partial(self.report.compare, self.resets), self.batch.get_state()
         obs, masks = self.batch.get_observations()
-        if self.spec.reset is not None:
+        if self.spec.reference.reset is not None:
             fresh = self.reference.reset(seed, ids, before["clock"]["episode"])
             self._fresh(kept["state"], obs, masks, fresh, chosen)
         now = named({**kept, "obs": obs, "mask": masks})

@@ -8,7 +8,7 @@ from cupydrive.checks.report import Report
 from cupydrive.drawing.canvas import Canvas
 from cupydrive.drawing.frames import clock
 from cupydrive.errors import SpecError
-from cupydrive.protocols import Executor
+from cupydrive.protocols import EnvParams, Executor
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import EnvSpec
 
@@ -18,24 +18,24 @@ ENVS = 67  # as many as other comparisons have: on a GPU, another number is anot
 WIDTH = 480  # pixels: with fewer, letters are left out and would not be tried
 
 
-def try_drawing(report: Report, spec: EnvSpec, params: object, device: Executor, rng: np.random.Generator) -> None:
+def try_drawing(report: Report, spec: EnvSpec, params: EnvParams, device: Executor, rng: np.random.Generator) -> None:
     """Draw a state, and one with the states before it that ``trail`` asks for; an exception is a failure."""
-    if spec.draw is None:
+    if spec.display.draw is None:
         return
-    canvas = Canvas(WIDTH, round(WIDTH * spec.render_size[1] / spec.render_size[0]) // 2 * 2, labels=True)
+    canvas = Canvas(WIDTH, round(WIDTH * spec.display.size[1] / spec.display.size[0]) // 2 * 2, labels=True)
     states = draw_states(spec, params, device, rng, ENVS)
-    for count in {1, min(spec.trail + 1, ENVS)}:
+    for count in {1, min(spec.display.trail + 1, ENVS)}:
         report.tally(DRAWING, "draw").compared += 1
         canvas.clear()
         try:
-            spec.draw(canvas, params, states[:count], count - 1)
+            spec.display.draw(canvas, params, states[:count], count - 1)
             canvas.caption(clock(params, count - 1, canvas.last_step), spec.title)
             canvas.frame()
         except Exception as error:  # the function is the user's
             report.fault(DRAWING, "draw", f"`draw`: {own_mistake(error) or error}")
 
 
-def try_heuristic(report: Report, spec: EnvSpec, params: object, device: Executor, seed: int) -> None:
+def try_heuristic(report: Report, spec: EnvSpec, params: EnvParams, device: Executor, seed: int) -> None:
     """Ask the heuristic of each group for actions once; an exception is a failure."""
     if spec.heuristic is None:
         return

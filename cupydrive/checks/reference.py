@@ -10,11 +10,12 @@ from numpy.typing import ArrayLike
 
 from cupydrive.errors import CupydriveError, SpecError, did_you_mean
 from cupydrive.inputs.arguments import kind_of, shown
+from cupydrive.protocols import EnvParams
 from cupydrive.random import DYNAMICS, RandomStream
 from cupydrive.spec import EnvSpec, Group, Observation, StepResult
 
 
-class Reference:
+class CheckedReference:
     """The functions of a reference with one set of parameters.
 
     Args:
@@ -25,7 +26,7 @@ class Reference:
         SpecError: By each method, if the function is missing or returns wrong names, types or shapes.
     """
 
-    def __init__(self, spec: EnvSpec, params: object) -> None:
+    def __init__(self, spec: EnvSpec, params: EnvParams) -> None:
         self.spec, self.params = spec, params
         self.groups: tuple[Group, ...] = spec.groups(params)
         self.names = [g.name for g in self.groups]
@@ -35,9 +36,9 @@ class Reference:
         """Return the (N,) first states of episodes of environments ``ids``."""
         return self._states("reset", self._call("reset", RandomStream(seed, ids, episode)), len(ids))
 
-    def sample(self, rng: np.random.Generator, n: int) -> np.ndarray:
+    def sample_states(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """Return n states as ``struct State`` has them."""
-        states = self._states("sample", self._call("sample", rng, n), n)
+        states = self._states("sample_states", self._call("sample_states", rng, n), n)
         return states.astype(self.spec.state_dtype(self.params))
 
     def observe(self, state: np.ndarray, elapsed: np.ndarray) -> Observation:
@@ -106,7 +107,7 @@ class Reference:
 
     def _call(self, name: str, *arguments: object) -> Any:
         """Return what a function returns; its arguments are read-only, since later comparisons need them."""
-        function = getattr(self.spec, name)
+        function = getattr(self.spec.reference, name)
         if function is None:
             raise SpecError(f"the environment has no reference `{name}`")
         return function(self.params, *map(_read_only, arguments))
@@ -193,7 +194,7 @@ def after_reset(seed: int, env: int, state: np.ndarray, clock: np.ndarray) -> Ta
 
 
 def reference_number(
-    spec: EnvSpec, params: object, taken: TakenStep, kind: str, name: str, index: tuple[int, ...]
+    spec: EnvSpec, params: EnvParams, taken: TakenStep, kind: str, name: str, index: tuple[int, ...]
 ) -> tuple[float | None, str | None]:
     """Compute one number after a step by the reference, from the same state with the same actions.
 
@@ -211,7 +212,7 @@ def reference_number(
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            values = _reference_values(Reference(spec, params), taken, kind, name)
+            values = _reference_values(CheckedReference(spec, params), taken, kind, name)
             return float(np.asarray(values)[(0, *index)]), None
     except CupydriveError as error:
         return None, str(error)
@@ -219,9 +220,13 @@ def reference_number(
         return None, f"the reference raises {type(error).__name__}: {error}"
 
 
-def _reference_values(reference: Reference, taken: TakenStep, kind: str, name: str) -> np.ndarray:
+def _reference_values(reference: CheckedReference, taken: TakenStep, kind: str, name: str) -> np.ndarray:
     """Return the array (1, ...) that holds the number of ``reference_number``."""
-    ids, elapsed, has_observe = np.array([taken.env]), taken.clock["elapsed"] + 1, reference.spec.observe is not None
+    ids, elapsed, has_observe = (
+        np.array([taken.env]),
+        taken.clock["elapsed"] + 1,
+        reference.spec.reference.observe is not None,
+    )
     if kind == "state" and taken.over:
         return reference.reset(taken.seed, ids, taken.clock["episode"])[name]
     if kind == "obs":  # of the kernel's own state
@@ -239,7 +244,7 @@ def _reference_values(reference: Reference, taken: TakenStep, kind: str, name: s
     return reference.observe(final_states(reference, want, taken.after), elapsed).obs[name]
 
 
-def final_states(reference: Reference, want: StepResult, after: np.ndarray) -> np.ndarray:
+def final_states(reference: CheckedReference, want: StepResult, after: np.ndarray) -> np.ndarray:
     """Return the reference's own last states of episodes; fields that ``observe`` computes are the kernel's."""
     final = np.zeros(len(after), reference.spec.state_dtype(reference.params))
     for name in reference.fields:

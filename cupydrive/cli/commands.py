@@ -319,14 +319,14 @@ def after_training(run: "Run | Population", out: Path | None, name: str | None) 
         return f"wrote {out}; in Python cupydrive.load({str(out)!r}) reads it"
     folder, own = shlex.quote(str(out)), f" --env {shlex.quote(name)}" if name and name.endswith(".py") else ""
     lines = [f"wrote {out}", f"next: cupydrive evaluate {folder}{own}"]
-    if run.spec.draw is not None:
+    if run.spec.display.draw is not None:
         lines.append(f"then: cupydrive render {folder} --out {run.spec.name}.mp4{own}")
     return "\n".join(lines)
 
 
 def run_or_name(what: str, device: str, env: str | None) -> "Run | str":
     """Return the run in the folder ``what``, or the environment of that name; ``env`` is the file that defines it."""
-    if os.path.isdir(checked_path("cupydrive", "the name or folder", what, CupydriveError)):
+    if os.path.isdir(checked_path("cupydrive", "the name or folder", what)):
         from cupydrive.training.run import Run
 
         return Run.load(what, device, env=env)
@@ -357,7 +357,7 @@ def params_of(what: "str | Run | Recording", pairs: Sequence[str]) -> dict[str, 
 def check_writable(path: Path | None) -> None:
     """Raise now rather than after minutes of work if ``path`` cannot be written."""
     if path is not None:
-        checked_target("file", checked_path("cupydrive", "file", path, CupydriveError), CupydriveError)
+        checked_target("file", checked_path("cupydrive", "file", path))
 
 
 def write_json_file(path: Path, content: dict[str, Any]) -> None:

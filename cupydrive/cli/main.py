@@ -92,8 +92,8 @@ def describe(spec: EnvSpec) -> str:
     lines += [f"Solved by a mean return of {spec.reward_threshold:g}."] if spec.reward_threshold is not None else []
     suggested = [f"{s.algorithm} {s.num_envs:,} copies, {s.steps:,} env-steps" for s in all_suggestions(spec)]
     lines += [f"train takes, where nothing is named: {'; '.join(suggested)}"]
-    if spec.keys is not None:
-        lines += [f"A person can play {' or '.join(spec.keys(params))}: cupydrive play {spec.name}"]
+    if spec.display.keys is not None:
+        lines += [f"A person can play {' or '.join(spec.display.keys(params))}: cupydrive play {spec.name}"]
     constants = {f.name for f in constant_params(spec.params)}
     rows = [("parameter", "default", "range", "unit", "meaning")]
     for f in fields(spec.params):

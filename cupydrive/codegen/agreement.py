@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from cupydrive.protocols import EnvParams
 from cupydrive.spec import EnvSpec
 
 FEW_OWN = 8  # agents of one member, up to which it keeps what no environment reads of them in registers
 
 
-def agreement(spec: EnvSpec, params: object) -> str:
+def agreement(spec: EnvSpec, params: EnvParams) -> str:
     """Return assertions that ``State``, ``Params``, ``Log`` and ``Batch`` are in C what they are in Python."""
     lines = [
         "template <class A, class B> struct Same { static constexpr bool value = false; };",
@@ -47,14 +48,14 @@ def members_of(dtype: np.dtype[Any]) -> list[tuple[str, np.dtype[Any], int]]:
     return [(name, member[0], member[1]) for name, member in (dtype.fields or {}).items()]
 
 
-def state_fields(spec: EnvSpec, params: object) -> str:
+def state_fields(spec: EnvSpec, params: EnvParams) -> str:
     """Return where each member of ``State`` is, for ``kernels/drive/entries.cuh``."""
     places = members_of(spec.state_dtype(params))
     fields = (f'{{"{name}", {offset}, {kind.itemsize}, {kind.base.itemsize}}}' for name, kind, offset in places)
     return f"constexpr StateField STATE_FIELDS[] = {{{', '.join(fields)}}};"
 
 
-def batch_dtype(spec: EnvSpec, params: object) -> np.dtype[np.void]:
+def batch_dtype(spec: EnvSpec, params: EnvParams) -> np.dtype[np.void]:
     """Return the NumPy dtype of ``struct Batch``, the one argument of every kernel; pointers are uint64."""
     pointers = "obs current_obs final_obs reward returns episode_return action action_mask active left"
     rows = np.dtype([(name, "u8") for name in pointers.split()])

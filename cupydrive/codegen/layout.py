@@ -6,6 +6,7 @@ from typing import Self
 
 from cupydrive.codegen.agreement import FEW_OWN
 from cupydrive.errors import SpecError
+from cupydrive.protocols import EnvParams
 from cupydrive.spec import EnvSpec, Group
 
 
@@ -60,7 +61,7 @@ class Layout:
         """Environments of a block."""
         return self.envs_per_block
 
-    def near_bytes(self, spec: EnvSpec, params: object) -> int:
+    def near_bytes(self, spec: EnvSpec, params: EnvParams) -> int:
         """Return the bytes that one environment keeps in a block's memory, ``struct Shared`` and padding not counted.
 
         A team of one has its state and rows in registers, or on the stack.
@@ -77,7 +78,7 @@ class Layout:
         own = fits_bytes(g) and max(g.heads, -(-g.count // self.team)) <= FEW_OWN
         return 0 if own else 4 + (4 if fits_bytes(g) else 16) * g.heads
 
-    def fit(self, spec: EnvSpec, params: object, limit: int) -> Self:
+    def fit(self, spec: EnvSpec, params: EnvParams, limit: int) -> Self:
         """Return this layout with as much near as ``limit`` bytes hold: observation goes first, state last.
 
         Near observations of several agents, of one thread, leave by their warp if there is a whole one.

@@ -22,6 +22,7 @@ from cupydrive.codegen.layout import Layout, Observations, PlayLayout, fits_byte
 from cupydrive.errors import SpecError
 from cupydrive.inputs.kernels import as_text, read_kernel
 from cupydrive.inputs.tables import Table
+from cupydrive.protocols import EnvParams
 from cupydrive.spec import EnvSpec, Group, constant_params
 
 FEW_HEADS = 8
@@ -58,7 +59,7 @@ class Unit:
 
 
 @lru_cache(maxsize=256)
-def assemble(spec: EnvSpec, params: object, layout: Layout) -> Unit:
+def assemble(spec: EnvSpec, params: EnvParams, layout: Layout) -> Unit:
     """Return the ``Unit`` of ``spec`` with ``params`` under ``layout``.
 
     Raises:
@@ -70,7 +71,7 @@ def assemble(spec: EnvSpec, params: object, layout: Layout) -> Unit:
 
 
 @lru_cache(maxsize=64)
-def assemble_play(spec: EnvSpec, params: object, layout: PlayLayout, policies: str) -> Unit:
+def assemble_play(spec: EnvSpec, params: EnvParams, layout: PlayLayout, policies: str) -> Unit:
     """Return the ``Unit`` of the kernel ``env_play``, in which policies play; errors as of ``assemble``.
 
     Args:
@@ -85,7 +86,7 @@ def assemble_play(spec: EnvSpec, params: object, layout: PlayLayout, policies: s
     return _unit(f"{spec.name}_play", ("drive/platform.cuh", "kernel", "play/play.cuh"), texts, shown, layout)
 
 
-def _texts(spec: EnvSpec, params: object, layout: Layout) -> tuple[str, dict[str | Path, str]]:
+def _texts(spec: EnvSpec, params: EnvParams, layout: Layout) -> tuple[str, dict[str | Path, str]]:
     """Return the name that errors show for the kernel of ``spec``, and the texts that are pasted, by name."""
     shown, kernel = kernel_text(spec)
     texts: dict[str | Path, str] = {}
@@ -172,7 +173,7 @@ def kernel_path(spec: EnvSpec) -> Path:
     return Path(kernel).expanduser() if isinstance(kernel, str | Path) else KERNELS / "envs" / f"{spec.name}.cu"
 
 
-def _sizes(spec: EnvSpec, params: object, layout: Layout, code: str) -> str:
+def _sizes(spec: EnvSpec, params: EnvParams, layout: Layout, code: str) -> str:
     """Return the constants of this environment: layout, sizes, groups, metrics."""
     groups = spec.groups(params)
     has_shared, has_cache = (re.search(rf"\bstruct\s+{name}\b", code) is not None for name in ("Shared", "Cache"))

@@ -109,11 +109,9 @@ def frames(
 
 def check_drawable(spec: EnvSpec) -> Callable[..., None]:
     """Return the environment's drawing function, or raise ``RenderError`` if it has none."""
-    if spec.draw is None:
-        raise RenderError(
-            f"{spec.name} has no drawing; give its EnvSpec draw=, a function of (canvas, params, states, elapsed)"
-        )
-    return spec.draw
+    if spec.display.draw is None:
+        raise RenderError(f"{spec.name} has no drawing; give its EnvSpec display=Display(draw)")
+    return spec.display.draw
 
 
 def players_in_words(players: Mapping[str, str]) -> str:
@@ -152,7 +150,7 @@ def still(spec: EnvSpec, params: Any, states: np.ndarray, elapsed: np.ndarray, w
         width: Pixels of one picture.
     """
     draw = check_drawable(spec)
-    high = round(width * spec.render_size[1] / spec.render_size[0]) // 2 * 2
+    high = round(width * spec.display.size[1] / spec.display.size[0]) // 2 * 2
     canvas, pictures = Canvas(2 * width, 2 * high, header=0), []
     for state, step in zip(states, elapsed, strict=True):
         canvas.clear()
@@ -165,7 +163,7 @@ def still(spec: EnvSpec, params: Any, states: np.ndarray, elapsed: np.ndarray, w
 
 
 def picture(spec: EnvSpec, params: Any, states: np.ndarray, elapsed: int) -> np.ndarray:
-    """Return the last of one episode's states as (height, width, 3) uint8 of ``spec.render_size``.
+    """Return the last of one episode's states as (height, width, 3) uint8 of ``spec.display.size``.
 
     Args:
         spec: ``EnvSpec``.
@@ -173,7 +171,7 @@ def picture(spec: EnvSpec, params: Any, states: np.ndarray, elapsed: int) -> np.
         states: (K,) structs; those before the last are for trails.
         elapsed: Steps of the episode.
     """
-    canvas, draw = Canvas(*spec.render_size), check_drawable(spec)
+    canvas, draw = Canvas(*spec.display.size), check_drawable(spec)
     canvas.clear()
     draw(canvas, params, states, elapsed)
     canvas.caption(clock(params, elapsed, canvas.last_step), spec.title)
@@ -197,7 +195,7 @@ class Stage:
 
     def __init__(self, spec: EnvSpec, params: Any, canvas: Canvas) -> None:
         self.params, self.canvas, self.drawing = params, canvas, check_drawable(spec)
-        self.past: deque[np.ndarray] = deque(maxlen=spec.trail + 1)
+        self.past: deque[np.ndarray] = deque(maxlen=spec.display.trail + 1)
         self.latest: Moment | None = None
 
     def take(self, moment: Moment) -> None:
@@ -242,7 +240,7 @@ def mosaic(
 ) -> Iterator[np.ndarray]:
     """Yield the frames of several episodes; those that are over are dimmed."""
     count, drawing = recording.num_envs, check_drawable(recording.spec)
-    past: deque[np.ndarray] = deque(maxlen=recording.spec.trail + 1)
+    past: deque[np.ndarray] = deque(maxlen=recording.spec.display.trail + 1)
     columns = math.ceil(math.sqrt(count))
     rows = math.ceil(count / columns)
     whole = Canvas(width, height)

@@ -155,7 +155,7 @@ def register(spec: EnvSpec | str | os.PathLike[str], kernel: str | os.PathLike[s
                 f"register: spec = {shown(spec)} is {kind_of(spec)}; it must be an EnvSpec, or a Python file that defines SPEC"
             )
         if not (isinstance(spec, str) and "\n" in spec):
-            spec = checked_path("register", "spec", spec, SpecError)
+            spec = checked_path("register", "spec", spec)
         spec, beside, python = _load(spec)
     if spec.name in packaged():
         raise SpecError(
@@ -171,7 +171,7 @@ def register(spec: EnvSpec | str | os.PathLike[str], kernel: str | os.PathLike[s
             )
     if kernel is not None:
         is_text = isinstance(kernel, str) and "\n" in kernel
-        spec = replace(spec, kernel=kernel if is_text else checked_path("register", "kernel", kernel, SpecError))
+        spec = replace(spec, kernel=kernel if is_text else checked_path("register", "kernel", kernel))
     if spec.kernel is None:
         raise SpecError(f"{spec.name}: there is no kernel; pass kernel=, its path or text")
     if isinstance(spec.kernel, Path) and not spec.kernel.expanduser().is_file():

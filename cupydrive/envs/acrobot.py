@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from cupydrive.random import RandomStream
-from cupydrive.spec import Actions, EnvSpec, Field, Group, Observation, StepResult, param
+from cupydrive.spec import Actions, Display, EnvSpec, Field, Group, Observation, Reference, StepResult, param
 
 if TYPE_CHECKING:
     import torch
@@ -148,7 +148,7 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> Observation:
     return Observation({"arm": np.stack(row, axis=-1)[:, None]})
 
 
-def sample(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
+def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
     """Draw any angles, and speeds to half of the usual limits, three times what random play reaches.
 
     Not more: with an arm that turns once in a step, one Runge-Kutta step multiplies float32's rounding of its stages by
@@ -189,16 +189,16 @@ SPEC = EnvSpec(
     state=state,
     groups=groups,
     time_limit="truncates",
-    reset=reset,
-    step=step,
-    observe=observe,
-    sample=sample,
+    reference=Reference(reset, step, observe, sample_states),
     cases=({}, {"dynamics_of": "nips"}),
     heuristic=heuristic,
-    draw=draw,
-    keys=lambda p: {"arm": {"": 1, "ArrowLeft": 0, "ArrowRight": 2}},
-    render_size=(640, 702),
-    render_fps=15,
+    display=Display(
+        draw=draw,
+        keys=lambda p: {"arm": {"": 1, "ArrowLeft": 0, "ArrowRight": 2}},
+        size=(640, 702),
+        fps=15,
+        showcase={"still": 1.0},  # the arm is up, or never was
+    ),
     training={
         "num_envs": 256,
         "steps": 3_000_000,
@@ -219,6 +219,5 @@ SPEC = EnvSpec(
         },
     },
     reward_threshold=-85.0,
-    showcase={"still": 1.0},  # the arm is up, or never was
     summary="Swing two links up by the joint between them (Gymnasium's Acrobot-v1).",
 )

@@ -10,7 +10,18 @@ import numpy as np
 from gymnasium import spaces
 
 from cupydrive.random import RandomStream
-from cupydrive.spec import Actions, EnvSpec, Field, Group, Observation, StepResult, nearest_decision, param
+from cupydrive.spec import (
+    Actions,
+    Display,
+    EnvSpec,
+    Field,
+    Group,
+    Observation,
+    Reference,
+    StepResult,
+    nearest_decision,
+    param,
+)
 
 if TYPE_CHECKING:
     from cupydrive.drawing.canvas import Canvas
@@ -95,7 +106,7 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> Observation:
     return Observation({"cart": np.stack([states[f.name] for f in state(p)], axis=-1)[:, None, :].astype(np.float64)})
 
 
-def sample(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
+def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
     """Draw states well beyond both limits, any angle among them."""
     states = np.empty(n, [(f.name, f.dtype) for f in state(p)])
     states["x"] = rng.uniform(-1.3, 1.3, n) * p.x_limit
@@ -128,16 +139,15 @@ SPEC = EnvSpec(
     state=state,
     groups=groups,
     time_limit="truncates",
-    reset=reset,
-    step=step,
-    observe=observe,
-    sample=sample,
-    draw=draw,
-    keys=lambda p: {
-        "cart": {"": None, "ArrowLeft": 0, "ArrowRight": 1}
-    },  # there is no third action: no key is the last one
-    render_size=(960, 480),
-    render_fps=50,
+    reference=Reference(reset, step, observe, sample_states),
+    display=Display(
+        draw=draw,
+        # There is no third action: without a key it is the last one.
+        keys=lambda p: {"cart": {"": None, "ArrowLeft": 0, "ArrowRight": 1}},
+        size=(960, 480),
+        fps=50,
+        showcase={"still": 1.0},  # the pole stands, or has fallen
+    ),
     training={
         "num_envs": 256,
         "steps": 500_000,
@@ -157,7 +167,6 @@ SPEC = EnvSpec(
         },
     },
     reward_threshold=475.0,
-    showcase={"still": 1.0},  # the pole stands, or has fallen
     summary="Balance a pole on a cart (Gymnasium's CartPole-v1).",
     title="CartPole",
 )

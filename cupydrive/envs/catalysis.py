@@ -21,7 +21,19 @@ from gymnasium import spaces
 
 from cupydrive.inputs.data import files
 from cupydrive.random import RandomStream
-from cupydrive.spec import Actions, Arrays, EnvSpec, Field, Group, Observation, StepResult, Table, param
+from cupydrive.spec import (
+    Actions,
+    Arrays,
+    Display,
+    EnvSpec,
+    Field,
+    Group,
+    Observation,
+    Reference,
+    StepResult,
+    Table,
+    param,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -217,7 +229,7 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNam
     return Observation({"atoms": np.concatenate([position / s.sizes, gaps], axis=-1)[:, None]})
 
 
-def sample(p: Params, rng: np.random.Generator, n: int, table: SimpleNamespace) -> np.ndarray:
+def sample_states(p: Params, rng: np.random.Generator, n: int, table: SimpleNamespace) -> np.ndarray:
     """Draw any place in the slab, often a step from its ends, the period's, the target; in flat settings also outside."""
     s = SETTINGS[p.setting]
     states, bottom = fresh(p, n, table), np.array((0, 0, s.slab[0]) * s.atoms)
@@ -408,21 +420,25 @@ SPEC = EnvSpec(
     state=state,
     groups=groups,
     time_limit="truncates",
-    reset=reset, step=step, observe=observe, sample=sample,
+    reference=Reference(reset, step, observe, sample_states),
     constants=constants,
-    table_fields=table_fields, tables=tables,
+    table_fields=table_fields,
+    tables=tables,
     metrics={"successes": "int", "invalid_moves": "int", "barrier_eV": "float"},
     cases=tuple({"setting": name} for name in SETTINGS),
-    heuristic=heuristic, draw=draw,
-    trail=500,
+    heuristic=heuristic,
+    display=Display(
+        draw=draw,
+        trail=500,
+        size=(960, 1054),
+        fps=10,
+        showcase={
+            "still": 1.0,  # the whole way
+            "readable": 480,
+            "figures": {"successes": "target reached, share", "barrier_eV": "barrier, eV"},
+        },
+    ),
     yardsticks=yardsticks,
-    render_size=(960, 1054),
-    render_fps=10,
-    showcase={
-        "still": 1.0,  # the whole way
-        "readable": 480,
-        "figures": {"successes": "target reached, share", "barrier_eV": "barrier, eV"},
-    },
     training={
         "num_envs": 1024,
         "steps": STEPS,
@@ -436,4 +452,4 @@ SPEC = EnvSpec(
         },
     },
     summary="Find the way of least energy of atoms over a catalyst (WarpDrive's rlchemists).",
-)  # fmt: skip
+)

@@ -45,7 +45,19 @@ from cupydrive.envs.covid_economy_data import (
 )
 from cupydrive.errors import ParameterError
 from cupydrive.random import RandomStream
-from cupydrive.spec import Actions, Arrays, EnvSpec, Field, Group, Observation, StepResult, Table, param
+from cupydrive.spec import (
+    Actions,
+    Arrays,
+    Display,
+    EnvSpec,
+    Field,
+    Group,
+    Observation,
+    Reference,
+    StepResult,
+    Table,
+    param,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -293,7 +305,7 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNam
     )
 
 
-def sample(p: Params, rng: np.random.Generator, n: int, table: SimpleNamespace) -> np.ndarray:
+def sample_states(p: Params, rng: np.random.Generator, n: int, table: SimpleNamespace) -> np.ndarray:
     """Draw states at which rules change: few or none susceptible, long waits or none, few or many out of work."""
     states, shape = np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)]), (n, STATES)
     for name, most in zip(COUNTS, (1, 1, 1, 0.02, 1, 0.3), strict=True):
@@ -385,9 +397,13 @@ OFTEN = {"subsidy_interval": 7, "subsidy_levels": 4, "cooldown": 2}
 
 SPEC = EnvSpec(
     name="covid_economy",
-    params=Params, state=state, groups=groups, time_limit="terminates",
-    reset=reset, step=step, observe=observe, sample=sample,
-    constants=constants, check=check,
+    params=Params,
+    state=state,
+    groups=groups,
+    time_limit="terminates",
+    reference=Reference(reset, step, observe, sample_states),
+    constants=constants,
+    check=check,
     metrics={"deaths": "float", "unemployment": "float", "subsidies": "float"},
     cases=(
         {},
@@ -395,16 +411,21 @@ SPEC = EnvSpec(
         {"mode": "real_policies", "max_episode_steps": 437},
         {"mode": "real_data", "max_episode_steps": 404},
     ),
-    heuristic=heuristic, draw=draw, trail=MEMORY,
-    render_size=(1120, 706),
-    render_fps=30,
+    heuristic=heuristic,
+    display=Display(
+        draw=draw,
+        trail=MEMORY,
+        size=(1120, 706),
+        fps=30,
+        showcase={
+            "rivals": ("planner",),
+            "still": 0.7,
+            "readable": 480,
+            "figures": {"unemployment": "unemployment, % of people", "subsidies": "subsidies, billion $"},
+        },
+    ),
     training={"num_envs": 64, "steps": 5_000_000, "ppo": LEARN},
-    showcase={
-        "rivals": ("planner",),
-        "still": 0.7,
-        "readable": 480,
-        "figures": {"unemployment": "unemployment, % of people", "subsidies": "subsidies, billion $"},
-    },
-    table_fields=table_fields, tables=tables,
+    table_fields=table_fields,
+    tables=tables,
     summary="For research on learning, not advice on policy: 51 states and a planner weigh deaths and income in a pandemic.",
-)  # fmt: skip
+)

@@ -10,7 +10,18 @@ import numpy as np
 from gymnasium import spaces
 
 from cupydrive.random import RandomStream
-from cupydrive.spec import Actions, EnvSpec, Field, Group, Observation, StepResult, nearest_decision, param
+from cupydrive.spec import (
+    Actions,
+    Display,
+    EnvSpec,
+    Field,
+    Group,
+    Observation,
+    Reference,
+    StepResult,
+    nearest_decision,
+    param,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -104,7 +115,7 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> Observation:
     return Observation({"car": np.stack([states["position"], states["velocity"]], axis=-1)[:, None].astype(np.float64)})
 
 
-def sample(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
+def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
     """Draw states over the whole track, many of them near its ends and fast."""
     states = np.zeros(n, [(f.name, f.dtype) for f in state(p)])
     anywhere = rng.uniform(p.min_position, p.max_position, n)
@@ -152,15 +163,15 @@ SPEC = EnvSpec(
     state=state,
     groups=groups,
     time_limit="truncates",
-    reset=reset,
-    step=step,
-    observe=observe,
-    sample=sample,
+    reference=Reference(reset, step, observe, sample_states),
     heuristic=heuristic,
-    draw=draw,
-    keys=lambda p: {"car": {"": 1, "ArrowLeft": 0, "ArrowRight": 2}},
-    render_size=(900, 640),
-    render_fps=30,
+    display=Display(
+        draw=draw,
+        keys=lambda p: {"car": {"": 1, "ArrowLeft": 0, "ArrowRight": 2}},
+        size=(900, 640),
+        fps=30,
+        showcase={"still": 1.0},  # at the flag, or in the valley
+    ),
     # Few cars arrive by chance: many copies, so that some do.
     training={
         "num_envs": 4096,
@@ -184,6 +195,5 @@ SPEC = EnvSpec(
         },
     },
     reward_threshold=-115.0,
-    showcase={"still": 1.0},  # at the flag, or in the valley
     summary="Swing a car out of a valley (Gymnasium's MountainCar-v0).",
 )

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from gymnasium import spaces
 
-from cupydrive.envs.mountain_car import bounds, draw, drive, observe, reset, sample, state
+from cupydrive.envs.mountain_car import bounds, draw, drive, observe, reset, sample_states, state
 from cupydrive.random import RandomStream
-from cupydrive.spec import Actions, EnvSpec, Group, StepResult, nearest_decision, param
+from cupydrive.spec import Actions, Display, EnvSpec, Group, Reference, StepResult, nearest_decision, param
 
 if TYPE_CHECKING:
     import torch
@@ -74,15 +74,15 @@ SPEC = EnvSpec(
     state=state,
     groups=groups,
     time_limit="truncates",
-    reset=reset,
-    step=step,
-    observe=observe,
-    sample=sample,
+    reference=Reference(reset, step, observe, sample_states),
     heuristic=heuristic,
-    draw=draw,
-    keys=lambda p: {"car": {"": 0.0, "ArrowLeft": -1.0, "ArrowRight": 1.0}},
-    render_size=(900, 640),
-    render_fps=30,
+    display=Display(
+        draw=draw,
+        keys=lambda p: {"car": {"": 0.0, "ArrowLeft": -1.0, "ArrowRight": 1.0}},
+        size=(900, 640),
+        fps=30,
+        showcase={"still": 1.0},  # at the flag, or in the valley
+    ),
     training={
         "num_envs": 256,
         "steps": 1_000_000,
@@ -121,6 +121,5 @@ SPEC = EnvSpec(
         },
     },
     reward_threshold=90.0,
-    showcase={"still": 1.0},  # at the flag, or in the valley
     summary="Swing a car out of a valley, and save fuel (Gymnasium's MountainCarContinuous-v0).",
 )

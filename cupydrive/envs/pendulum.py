@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from cupydrive.random import RandomStream
-from cupydrive.spec import Actions, EnvSpec, Field, Group, Observation, StepResult, param
+from cupydrive.spec import Actions, Display, EnvSpec, Field, Group, Observation, Reference, StepResult, param
 
 if TYPE_CHECKING:
     import torch
@@ -86,7 +86,7 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> Observation:
     return Observation({"pole": np.stack([np.cos(theta), np.sin(theta), states["theta_dot"]], axis=-1)[:, None]})
 
 
-def sample(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
+def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
     """Draw any angle, often near the top and the bottom, and any speed."""
     states = np.zeros(n, [(f.name, f.dtype) for f in state(p)])
     near = rng.normal(0, 0.2, n) + np.where(rng.random(n) < 0.5, 0, np.pi)
@@ -123,15 +123,14 @@ SPEC = EnvSpec(
     state=state,
     groups=groups,
     time_limit="truncates",
-    reset=reset,
-    step=step,
-    observe=observe,
-    sample=sample,
+    reference=Reference(reset, step, observe, sample_states),
     heuristic=heuristic,
-    draw=draw,
-    keys=lambda p: {"pole": {"": 0.0, "ArrowLeft": p.max_torque, "ArrowRight": -p.max_torque}},
-    render_size=(640, 702),
-    render_fps=20,
+    display=Display(
+        draw=draw,
+        keys=lambda p: {"pole": {"": 0.0, "ArrowLeft": p.max_torque, "ArrowRight": -p.max_torque}},
+        size=(640, 702),
+        fps=20,
+    ),
     training={
         "num_envs": 256,
         "steps": 3_000_000,

@@ -24,7 +24,19 @@ from gymnasium import spaces
 from cupydrive.envs.rice_n_data import C, table_fields, tables
 from cupydrive.errors import ParameterError
 from cupydrive.random import RandomStream
-from cupydrive.spec import Actions, Arrays, EnvSpec, Field, Group, Observation, StepResult, nearest_decision, param
+from cupydrive.spec import (
+    Actions,
+    Arrays,
+    Display,
+    EnvSpec,
+    Field,
+    Group,
+    Observation,
+    Reference,
+    StepResult,
+    nearest_decision,
+    param,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -306,7 +318,7 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNam
     return Observation(obs, mask={"region": mask})
 
 
-def sample(p: Params, rng: np.random.Generator, n: int, table: SimpleNamespace) -> np.ndarray:
+def sample_states(p: Params, rng: np.random.Generator, n: int, table: SimpleNamespace) -> np.ndarray:
     """Draw states far apart: any warming and wealth, debts and surpluses, tariffs and agreements."""
     states = np.zeros(n, SPEC.state_dtype(p))
     states["temperature"] = rng.uniform(0.1, 9.0, (n, 2))
@@ -362,8 +374,8 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int, table: S
         ticks = None if y[0] else [(v, f"{v:g}") for v in np.linspace(*y, 5)]
         xs, of = years[len(years) - len(values) :], list(legend.values()) if len(legend) == values.shape[1] else colors
         lines = [(xs, values[:, i], of[i]) for i in range(values.shape[1])]
-        box, looks = (left, bottom, left + 53, bottom + 41), {"legend": legend, "powers": y[0] > 0, "ends": True}
-        canvas.chart(box, lines, (start, end), y, title, ticks, **looks)
+        box = (left, bottom, left + 53, bottom + 41)
+        canvas.chart(box, lines, (start, end), y, title, ticks, legend=legend, powers=y[0] > 0, ends=True)
     if p.negotiation:
         now, accepted = states[-1], states[-1]["accepted"].T * (elapsed % stages != 1)  # or not answered yet
         hue = np.where(accepted[..., None] == 1, (0, 158, 115), (138, 138, 138))
@@ -387,21 +399,28 @@ TRAINING = {
 OLDER = {"debt_formula": "product", "num_periods": 3, "full_rate": True}
 SPEC = EnvSpec(
     name="rice_n",
-    params=Params, state=state, groups=groups, time_limit="terminates",
-    reset=reset, step=step, observe=observe, sample=sample,
+    params=Params,
+    state=state,
+    groups=groups,
+    time_limit="terminates",
+    reference=Reference(reset, step, observe, sample_states),
     constants=constants,
-    table_fields=table_fields, tables=tables,
+    table_fields=table_fields,
+    tables=tables,
     metrics=dict.fromkeys(("temperature_rise", "output", "climate_index", "economic_index"), "float"),
-    heuristic=heuristic, draw=draw,
-    trail=60,
-    render_size=(1280, 812),
-    render_fps=8,
+    heuristic=heuristic,
+    display=Display(
+        draw=draw,
+        trail=60,
+        size=(1280, 812),
+        fps=8,
+        showcase={
+            "still": 1.0,
+            "readable": 480,
+            "figures": {"temperature_rise": "temperature rise since 2015, K", "output": "output in sum, trillion $"},
+        },
+    ),
     training=TRAINING,
     cases=({}, {"negotiation": True}, OLDER, {"negotiation": True, "world_once": True}),
-    showcase={
-        "still": 1.0,
-        "readable": 480,
-        "figures": {"temperature_rise": "temperature rise since 2015, K", "output": "output in sum, trillion $"},
-    },
     summary="27 regions save, cut emissions and trade for a century, with negotiation if asked for (RICE-N).",
-)  # fmt: skip
+)

@@ -27,10 +27,12 @@ from cupydrive.random import RandomStream, below, unit
 from cupydrive.spec import (
     Actions,
     Arrays,
+    Display,
     EnvSpec,
     Field,
     Group,
     Observation,
+    Reference,
     StepResult,
     check_each,
     nearest_decision,
@@ -292,7 +294,7 @@ def nearest_agents(p: Params, s: Arrays, active: np.ndarray, k: int) -> tuple[np
     return order, valid, nearest_decision(np.where(np.isfinite(gaps), gaps, np.inf), axis=2)
 
 
-def sample(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
+def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
     """Draw states: crowds and lone agents, at edges and at speed limits, some out, some equal in every number."""
     agents = p.num_taggers + p.num_runners
     states = np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)])
@@ -393,8 +395,10 @@ SPEC = EnvSpec(
     state=state,
     groups=groups,
     time_limit="terminates",
-    reset=reset, step=step, observe=observe, sample=sample,
-    constants=constants, check=check, tables=tables,
+    reference=Reference(reset, step, observe, sample_states),
+    constants=constants,
+    check=check,
+    tables=tables,
     metrics={"tags": "int", "edge_hits": "int"},
     cases=(
         {"num_taggers": 5, "num_runners": 100},
@@ -405,18 +409,29 @@ SPEC = EnvSpec(
         {"num_taggers": 1, "num_runners": 2, "num_other_agents_observed": 2, **STARTS},
         {"num_taggers": 9, "num_runners": 251},  # more than 256 agents are looked for in cells
     ),
-    heuristic=heuristic, draw=draw, keys=keys,
-    render_size=(760, 834),
-    render_fps=12,
-    training={"num_envs": 1024, "steps": 20_000_000, "ppo": {**LEARN, "learning_rate": 2e-3}},
-    showcase={
-        "params": {"num_taggers": 5, "num_runners": 20, "max_episode_steps": 50}, "rivals": ("runner",),
-        "num_envs": 4096, "steps": 100_000_000,
-        # Nothing is discounted: what counts is all tags, soon or late. With the full rate from the start some seeds stay at 5.
-        "ppo": LEARN | {
-            "learning_rate": ((0, 1e-4), (3e6, 3e-3), (1e8, 1.5e-4)), "ent_coef": ((0, 0.01), (1e8, 0.0)),
-            "gamma": 1.0, "gae_lambda": 0.9, "num_steps": 50, "num_minibatches": 32,
+    heuristic=heuristic,
+    display=Display(
+        draw=draw,
+        keys=keys,
+        size=(760, 834),
+        fps=12,
+        showcase={
+            "params": {"num_taggers": 5, "num_runners": 20, "max_episode_steps": 50},
+            "rivals": ("runner",),
+            "num_envs": 4096,
+            "steps": 100_000_000,
+            # Nothing is discounted: all tags count, soon or late. With the full rate from the start some seeds stay at 5.
+            "ppo": LEARN
+            | {
+                "learning_rate": ((0, 1e-4), (3e6, 3e-3), (1e8, 1.5e-4)),
+                "ent_coef": ((0, 0.01), (1e8, 0.0)),
+                "gamma": 1.0,
+                "gae_lambda": 0.9,
+                "num_steps": 50,
+                "num_minibatches": 32,
+            },
         },
-    },
+    ),
+    training={"num_envs": 1024, "steps": 20_000_000, "ppo": {**LEARN, "learning_rate": 2e-3}},
     summary="Taggers chase runners on a plane (WarpDrive's TagContinuous).",
-)  # fmt: skip
+)

@@ -22,7 +22,19 @@ from gymnasium import spaces
 
 from cupydrive.errors import ParameterError
 from cupydrive.random import RandomStream, below
-from cupydrive.spec import Actions, Arrays, EnvSpec, Field, Group, Observation, StepResult, check_each, param
+from cupydrive.spec import (
+    Actions,
+    Arrays,
+    Display,
+    EnvSpec,
+    Field,
+    Group,
+    Observation,
+    Reference,
+    StepResult,
+    check_each,
+    param,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -173,7 +185,7 @@ def nearest_agents(states: np.ndarray, k: int) -> np.ndarray:
     return np.argsort(squared, axis=2, kind="stable")[..., :k]
 
 
-def sample(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
+def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
     """Draw layouts that are often crowded around the runner or a wall, where the rules do something."""
     agents, top = p.num_taggers + 1, p.grid_length
     states = np.empty(n, [(f.name, f.dtype, f.shape) for f in state(p)])
@@ -258,10 +270,7 @@ SPEC = EnvSpec(
     state=state,
     groups=groups,
     time_limit="terminates",
-    reset=reset,
-    step=step,
-    observe=observe,
-    sample=sample,
+    reference=Reference(reset, step, observe, sample_states),
     check=check,
     tables=tables,
     metrics={"tags": "int", "wall_hits": "int"},
@@ -275,22 +284,24 @@ SPEC = EnvSpec(
         {"num_taggers": 40, "grid_length": 20_000},  # squared distances and ids need more than 32 bits
     ),
     heuristic=heuristic,
-    draw=draw,
-    keys=lambda p: dict.fromkeys(("tagger", "runner"), ARROWS),
-    render_size=(760, 834),
-    render_fps=8,
+    display=Display(
+        draw=draw,
+        keys=lambda p: dict.fromkeys(("tagger", "runner"), ARROWS),
+        size=(760, 834),
+        fps=8,
+        showcase={
+            "params": {"grid_length": 20},
+            "rivals": ("runner",),
+            "still": 0.9,  # the runner is nearly caught
+            "num_envs": 2048,
+            "steps": 20_000_000,
+            "ppo": {"learning_rate": ((0, 2.5e-3), (20_000_000, 1.25e-4)), "ent_coef": ((0, 0.01), (20_000_000, 0.0))},
+        },
+    ),
     training={
         "num_envs": 1024,
         "steps": 10_000_000,
         "ppo": {"learning_rate": ((0, 2.5e-3), (10_000_000, 1.25e-4)), "ent_coef": ((0, 0.01), (10_000_000, 0.0))},
-    },
-    showcase={
-        "params": {"grid_length": 20},
-        "rivals": ("runner",),
-        "still": 0.9,  # the runner is nearly caught
-        "num_envs": 2048,
-        "steps": 20_000_000,
-        "ppo": {"learning_rate": ((0, 2.5e-3), (20_000_000, 1.25e-4)), "ent_coef": ((0, 0.01), (20_000_000, 0.0))},
     },
     summary="Taggers chase one runner on a grid (WarpDrive's TagGridWorld).",
 )

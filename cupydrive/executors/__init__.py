@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from cupydrive.errors import DeviceError
-from cupydrive.inputs.arguments import checked_choice
+from cupydrive.inputs.arguments import checked_choice, errors_as
 from cupydrive.protocols import Executor
 
 DEVICES = ("auto", "cuda", "cpu")
@@ -50,7 +50,8 @@ def checked_device(device: object, where: str = "cupydrive") -> str:
             f"{where}: device = {device!r}; it must be 'auto', 'cuda' or 'cpu'. 'cuda' is torch's current GPU: choose it by "
             "torch.cuda.set_device, or by CUDA_VISIBLE_DEVICES on the command line"
         )
-    return checked_choice(where, "device", device, DEVICES, DeviceError)
+    with errors_as(DeviceError):
+        return checked_choice(where, "device", device, DEVICES)
 
 
 def choose(device: object = "auto") -> tuple[str, str]:

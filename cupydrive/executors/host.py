@@ -212,7 +212,7 @@ def usual_threads() -> int:
     if not asked:
         return usable_cores()
     number = int(asked) if asked.isascii() and asked.isdecimal() and len(asked) < 10 else asked
-    return checked_int("the environment", "CUPYDRIVE_THREADS", number, 1, MOST_THREADS, DeviceError)
+    return checked_int("the environment", "CUPYDRIVE_THREADS", number, 1, MOST_THREADS)
 
 
 def usual_level() -> str:
@@ -222,7 +222,7 @@ def usual_level() -> str:
         DeviceError: If it is set and none of ``LEVELS``.
     """
     asked = os.environ.get("CUPYDRIVE_OPTIMIZE") or LEVELS[-1]
-    return checked_choice("the environment", "CUPYDRIVE_OPTIMIZE", asked, LEVELS, DeviceError)
+    return checked_choice("the environment", "CUPYDRIVE_OPTIMIZE", asked, LEVELS)
 
 
 class TeamFault(KernelFault):

@@ -50,16 +50,16 @@ def torch_dtype(dtype: np.dtype) -> torch.dtype:
     return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
-def as_numpy(where: str, name: str, value: object, error: type[Exception] = ParameterError) -> np.ndarray:
+def as_numpy(where: str, name: str, value: object) -> np.ndarray:
     """Return an argument as a NumPy array of bools, ints or floats: a tensor on any device, or what ``checked_array`` takes.
 
     Raises:
-        ParameterError: If it is none, or ``error``; ``where`` and ``name`` are for the message.
+        ParameterError: If it is none; ``where`` and ``name`` are for the message.
     """
     if isinstance(value, torch.Tensor) and value.device.type != "meta" and value.layout == torch.strided:
         tensor = value.detach().cpu()
         value = (tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor).numpy()
-    return checked_array(where, name, value, error)
+    return checked_array(where, name, value)
 
 
 def heuristic_heads(heuristic: Callable, params: object, obs: torch.Tensor, group: Group) -> list[torch.Tensor]:

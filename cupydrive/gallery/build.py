@@ -64,10 +64,10 @@ def gallery(
     Raises:
         RenderError: If an environment draws nothing, or the folder cannot be written.
     """
-    drawn = [name for name in envs.names() if envs.get(name).draw is not None]
+    drawn = [name for name in envs.names() if envs.get(name).display.draw is not None]
     specs = [envs.get(name) for name in names] if names else envs.with_data(progress, drawn)
     for spec in specs:
-        if spec.draw is None:
+        if spec.display.draw is None:
             raise RenderError(f"{spec.name} has no drawing, so it cannot be in the gallery; give its EnvSpec draw=")
     with file_errors(RenderError, f"the gallery cannot be written to {out}"):
         out.mkdir(parents=True, exist_ok=True)
@@ -185,7 +185,9 @@ def make_entry(
         run = train(run, steps=goal - run.step, out=folder)
     progress(f"{spec.name}: trained for {run.step:,} env-steps")
 
-    rivals = {name: HeuristicPolicy() for name in spec.showcase.get("rivals", ())}  # who learns plays against them
+    rivals = {
+        name: HeuristicPolicy() for name in spec.display.showcase.get("rivals", ())
+    }  # who learns plays against them
     kinds: dict[str, tuple[Any, dict[str, PlayerSettings] | None]] = {
         "random": (spec, {**dict.fromkeys(policies, RandomPolicy()), **rivals})
     }
@@ -232,12 +234,13 @@ def make_entry(
 
 def about(spec: EnvSpec) -> dict:
     """Return what an environment is, and what its figures are called."""
-    return {"summary": spec.summary, **{k: spec.showcase[k] for k in ("figures", "readable") if k in spec.showcase}}
+    shown = {key: spec.display.showcase[key] for key in ("figures", "readable") if key in spec.display.showcase}
+    return {"summary": spec.summary, **shown}
 
 
 def planned(spec: EnvSpec, steps: int | None = None) -> tuple[dict, dict, int, int]:
     """Return what the gallery trains: policies by group, parameters, env-steps and copies."""
-    wanted = spec.showcase
+    wanted = spec.display.showcase
     suggested, params = suggestion(spec, wanted.get("algorithm")), wanted.get("params", {})
     learner = suggested_algorithm(spec, suggested.algorithm, **wanted.get(suggested.algorithm, {}))
     groups = [group.name for group in spec.groups(spec.make_params(**params))]

@@ -67,9 +67,9 @@ def own_numbers(recording: Recording, names: Iterable[str]) -> dict:
 
 def draw_files(recording: Recording, kind: str, out: Path) -> list[int]:
     """Write the video, the still and the small animation of a recording; return the video's size in pixels."""
-    width, height = recording.spec.render_size
-    every = -(-recording.spec.render_fps // PREVIEW_FPS)
-    size, fps = (PREVIEW_WIDTH, round(PREVIEW_WIDTH * height / width) // 2 * 2), recording.spec.render_fps // every
+    width, height = recording.spec.display.size
+    every = -(-recording.spec.display.fps // PREVIEW_FPS)
+    size, fps = (PREVIEW_WIDTH, round(PREVIEW_WIDTH * height / width) // 2 * 2), recording.spec.display.fps // every
     preview = Video(recording, size, fps, every=every, seconds=PREVIEW_SECONDS)
     return write_video(Video(recording), preview, out / f"{recording.spec.name}-{kind}")
 

@@ -11,7 +11,7 @@ import math
 import os
 import reprlib
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar
@@ -21,7 +21,6 @@ import numpy as np
 from cupydrive.errors import ParameterError, did_you_mean
 
 T = TypeVar("T")
-Raised = Callable[[str], Exception]  # class of an error, or what makes one of its message
 
 INT32 = 2**31 - 1
 FLOAT32 = 3.4028234663852886e38  # the largest float32
@@ -59,6 +58,15 @@ class _Short(reprlib.Repr):
 _SHORT = _Short()
 
 
+@contextlib.contextmanager
+def errors_as(kind: type[Exception]) -> Iterator[None]:
+    """Raise ``kind``, a class of errors, in place of each ``ParameterError``."""
+    try:
+        yield
+    except ParameterError as error:
+        raise kind(str(error)) from None
+
+
 def shown(value: Any) -> str:
     """Return a value as one short line for a message; a path in full."""
     text = repr(str(value)) if isinstance(value, Path) else _SHORT.repr(value)
@@ -69,6 +77,11 @@ def kind_of(value: Any) -> str:
     """Return the name of a value's type with its article, for a message."""
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiouAEIOU' or name == 'ndarray' else 'a'} {name}"
+
+
+def wrong_type(where: str, name: str, value: object, words: str) -> ParameterError:
+    """Return the error for a value of a wrong type; ``words`` state what it must be."""
+    return ParameterError(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be {words}")
 
 
 def is_number(value: Any, kinds: type | UnionType) -> bool:
@@ -89,7 +102,6 @@ def checked_int(
     value: Any,
     low: float = 1,
     high: float = INT32,
-    error: Raised = ParameterError,
     unit: str = "",
 ) -> int:
     """Return ``value`` as an int in [low, high]; a bool or a float is none, not even 4096.0.
@@ -100,18 +112,17 @@ def checked_int(
         value: What the caller gave.
         low: Smallest value allowed.
         high: Largest value allowed.
-        error: Class of the error.
         unit: Of the limits, for the message.
 
     Raises:
-        ParameterError: If it is none; or ``error``.
+        ParameterError: If it is none.
     """
     if not is_number(value, int | np.integer):
         such = f", such as {int(value)}" if isinstance(value, float) and value.is_integer() else ""
-        raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be an int{such}")
+        raise wrong_type(where, name, value, f"an int{such}")
     number = int(value)
     if not low <= number <= high:
-        raise error(f"{where}: {name} = {shown(value)} is out of range; it must be {_within(low, high, unit)}")
+        raise ParameterError(f"{where}: {name} = {shown(value)} is out of range; it must be {_within(low, high, unit)}")
     return number
 
 
@@ -128,101 +139,102 @@ def checked_float(
     value: Any,
     low: float = -math.inf,
     high: float = math.inf,
-    error: Raised = ParameterError,
     unit: str = "",
 ) -> float:
     """Return ``value`` as a finite float in [low, high]; ints are welcome, bools are not."""
     if not is_number(value, int | float | np.integer | np.floating):
-        raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be a number")
+        raise wrong_type(where, name, value, "a number")
     try:
         number = float(value)
     except OverflowError:  # an int of more than 1,023 bits
         number = math.inf
     if not math.isfinite(number) or not low <= number <= high:
-        raise error(f"{where}: {name} = {shown(value)} is out of range; it must be {_within(low, high, unit)}")
+        raise ParameterError(f"{where}: {name} = {shown(value)} is out of range; it must be {_within(low, high, unit)}")
     return number
 
 
-def checked_bool(where: str, name: str, value: Any, error: Raised = ParameterError) -> bool:
+def checked_bool(where: str, name: str, value: Any) -> bool:
     """Return ``value`` as a bool; numbers are none."""
     if not isinstance(value, bool | np.bool_):
-        raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be True or False")
+        raise wrong_type(where, name, value, "True or False")
     return bool(value)
 
 
-def checked_choice(where: str, name: str, value: Any, choices: Collection[str], error: Raised = ParameterError) -> str:
+def checked_choice(where: str, name: str, value: Any, choices: Collection[str]) -> str:
     """Return ``value`` if it is one of ``choices``, which are strings."""
     if isinstance(value, str) and value in choices:
         return str(value)
     near = did_you_mean(MEANT.get(value, value) if isinstance(value, str) else "", choices)
     *others, last = map(repr, choices)
     listed = f"{', '.join(others)} or {last}" if others else last
-    raise error(f"{where}: {name} = {shown(value)}; it must be {listed}.{near}")
+    raise ParameterError(f"{where}: {name} = {shown(value)}; it must be {listed}.{near}")
 
 
-def checked_str(where: str, name: str, value: Any, error: Raised = ParameterError) -> str:
+def checked_str(where: str, name: str, value: Any) -> str:
     """Return ``value`` as a str that any file or terminal can hold: no half of a surrogate pair, no zero character."""
     if not isinstance(value, str):
-        raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be a str")
+        raise wrong_type(where, name, value, "a str")
     if any("\ud800" <= letter <= "\udfff" or letter == "\0" for letter in value):
-        raise error(
+        raise ParameterError(
             f"{where}: {name} = {shown(value)} holds half of a surrogate pair or a zero character, which are no text"
         )
     return str(value)
 
 
-def checked_path(where: str, name: str, value: Any, error: Raised = ParameterError) -> Path:
+def checked_path(where: str, name: str, value: Any) -> Path:
     """Return ``value``, a str or ``os.PathLike``, as a ``pathlib.Path`` that a file system can hold; ``~`` is expanded."""
     try:
         text = os.fspath(value)
     except TypeError:
         text = None
     if not isinstance(text, str):
-        raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be a path: a str or a Path")
+        raise wrong_type(where, name, value, "a path: a str or a Path")
     try:
         encoded = os.fsencode(text)
     except UnicodeEncodeError:  # half of a surrogate pair
         encoded = b""
     longest = max(map(len, encoded.split(os.sep.encode())))
     if not encoded or b"\0" in encoded or len(encoded) >= MOST_PATH or longest > MOST_NAME:
-        raise error(
+        raise ParameterError(
             f"{where}: {name} = {shown(text)}; a path is text without zero characters, of 1 to {MOST_PATH - 1} bytes, and of "
             f"names of at most {MOST_NAME}"
         )
     try:
         return Path(text).expanduser()
     except RuntimeError:
-        raise error(f"{where}: {name} = {shown(text)}; no such home folder is known. Write the whole path") from None
+        raise ParameterError(
+            f"{where}: {name} = {shown(text)}; no such home folder is known. Write the whole path"
+        ) from None
 
 
-def require_folder(name: str, path: Path, error: Raised = ParameterError) -> None:
-    """Raise ``error`` unless there is a folder for the file ``path``, a ``Path``."""
+def require_folder(name: str, path: Path) -> None:
+    """Raise an error unless there is a folder for the file ``path``, a ``Path``."""
     folder = path.absolute().parent
     if not os.path.isdir(folder):
-        raise error(f"{name} = {shown(str(path))} cannot be written: there is no folder {shown(str(folder))}")
+        raise ParameterError(f"{name} = {shown(str(path))} cannot be written: there is no folder {shown(str(folder))}")
 
 
-def checked_target(name: str, path: Path, error: Raised = ParameterError) -> Path:
+def checked_target(name: str, path: Path) -> Path:
     """Return ``path``, a ``Path`` that shall be written, if that looks possible: before minutes of work, not after them."""
     folder = path.absolute().parent
-    require_folder(name, path, error)
+    require_folder(name, path)
     if os.path.lexists(path) and not os.path.isfile(path):
-        raise error(f"{name} = {shown(str(path))} cannot be written: it is a folder, a device or a link to nothing")
+        raise ParameterError(
+            f"{name} = {shown(str(path))} cannot be written: it is a folder, a device or a link to nothing"
+        )
     try:
         with tempfile.TemporaryFile(dir=folder):
             return path
     except OSError as reason:
-        raise error(
+        raise ParameterError(
             f"{name} = {shown(str(path))} cannot be written: {reason.strerror}; name a file in a folder that can be written"
         ) from None
 
 
-def checked_callable(
-    where: str, name: str, value: Any, error: Raised = ParameterError, takes: Sequence[str] = ()
-) -> Callable[..., Any]:
+def checked_callable(where: str, name: str, value: Any, takes: Sequence[str] = ()) -> Callable[..., Any]:
     """Return ``value`` if it can be called, as far as its signature is known with arguments like those named ``takes``."""
     if not callable(value):
-        raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be a function")
+        raise wrong_type(where, name, value, "a function")
     signature = None
     with contextlib.suppress(Exception):  # of what is written in C there may be none
         signature = inspect.signature(value)
@@ -230,23 +242,25 @@ def checked_callable(
         if takes and signature is not None:
             signature.bind(*takes)
     except TypeError as reason:
-        raise error(f"{where}: {name} = {shown(value)} must be a function of ({', '.join(takes)}): {reason}") from None
+        raise ParameterError(
+            f"{where}: {name} = {shown(value)} must be a function of ({', '.join(takes)}): {reason}"
+        ) from None
     return value
 
 
-def checked_mapping(where: str, name: str, value: Any, error: Raised = ParameterError) -> dict[str, Any]:
+def checked_mapping(where: str, name: str, value: Any) -> dict[str, Any]:
     """Return ``value`` as a dict whose keys are strings."""
     if not isinstance(value, Mapping):
-        raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be a dict")
+        raise wrong_type(where, name, value, "a dict")
     for key in value:
-        checked_str(where, f"a key of {name}", key, error)
+        checked_str(where, f"a key of {name}", key)
     return dict(value)
 
 
-def checked_sequence(where: str, name: str, value: Any, error: Raised = ParameterError) -> tuple[Any, ...]:
+def checked_sequence(where: str, name: str, value: Any) -> tuple[Any, ...]:
     """Return ``value``, a list or a tuple, as a tuple."""
     if not isinstance(value, list | tuple):
-        raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be a tuple or a list")
+        raise wrong_type(where, name, value, "a tuple or a list")
     return tuple(value)
 
 
@@ -257,7 +271,6 @@ def checked_list(
     check: Callable[..., Any],
     low: float,
     high: float,
-    error: Raised = ParameterError,
     unit: str = "",
 ) -> tuple[Any, ...]:
     """Return numbers as a tuple of Python's own: from a sequence, an array, or a tensor on any device.
@@ -269,18 +282,17 @@ def checked_list(
         check: ``checked_float`` or ``checked_int``, for each number, which a message calls ``NAME[k]``.
         low: Smallest value allowed.
         high: Largest value allowed.
-        error: Class of the error.
         unit: Of the limits, for the message.
     """
     numbers: Any = () if value is None else value
     with contextlib.suppress(Exception):  # what has no values, such as a tensor of no device, is refused below
         numbers = numbers.tolist()
     if not isinstance(numbers, Sequence) or isinstance(numbers, str | bytes | bytearray):
-        raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be numbers, such as [0, 1, 2]")
+        raise wrong_type(where, name, value, "numbers, such as [0, 1, 2]")
     if len(numbers) > MOST_NUMBERS:
-        raise error(f"{where}: {name} has {len(numbers):,} numbers; at most {MOST_NUMBERS:,} fit")
+        raise ParameterError(f"{where}: {name} has {len(numbers):,} numbers; at most {MOST_NUMBERS:,} fit")
     # Equal tuples must be equal bits, since results are kept by them: -0.0 becomes 0.0.
-    return tuple(check(where, f"{name}[{k}]", x, low, high, error, unit) + 0 for k, x in enumerate(numbers))
+    return tuple(check(where, f"{name}[{k}]", x, low, high, unit) + 0 for k, x in enumerate(numbers))
 
 
 def check_each(
@@ -315,37 +327,37 @@ def check_each(
             checked_float(where, f"{name}[{k}]", number, low, high, unit=unit)
 
 
-def checked_instance(where: str, name: str, value: Any, kind: type[T], words: str, error: Raised = ParameterError) -> T:
+def checked_instance(where: str, name: str, value: Any, kind: type[T] | tuple[type[T], ...], words: str) -> T:
     """Return ``value`` if it is a ``kind``; ``words`` say what it must be."""
     if not isinstance(value, kind):
-        raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be {words}")
+        raise wrong_type(where, name, value, words)
     return value
 
 
-def checked_name(where: str, name: str, value: Any, error: Raised = ParameterError) -> str:
+def checked_name(where: str, name: str, value: Any) -> str:
     """Return ``value`` if it can name something in Python and in C++ alike."""
     if not isinstance(value, str) or not value.isidentifier() or not value.isascii() or len(value) > MOST_LETTERS:
-        raise error(
+        raise ParameterError(
             f"{where}: {name} = {shown(value)}; it must be an identifier of ASCII letters, digits and _, such as 'my_name'"
         )
     return str(value)
 
 
-def checked_member(where: str, name: str, value: Any, error: Raised = ParameterError) -> str:
+def checked_member(where: str, name: str, value: Any) -> str:
     """Return ``value`` if it can name a member of a kernel's struct, whether the kernel is C++ or Python."""
-    checked_name(where, name, value, error)
+    checked_name(where, name, value)
     reserved = value.startswith("__") or (
         value[0] == "_" and value[1:2].isupper()
     )  # compilers keep these to themselves
     if reserved or value in WORDS_OF_CPP.split() or keyword.iskeyword(value):
-        raise error(
+        raise ParameterError(
             f"{where}: {name} = {value!r} is a word of C++ or Python, or reserved for compilers, and cannot name a member of a "
             "kernel's struct; choose another, such as 'my_name'"
         )
     return str(value)
 
 
-def checked_array(where: str, name: str, value: Any, error: Raised = ParameterError) -> np.ndarray:
+def checked_array(where: str, name: str, value: Any) -> np.ndarray:
     """Return ``value``, an array, a number, or numbers in lists and tuples, as a NumPy array of bools, ints or floats."""
     array = np.array(None)
     if isinstance(value, np.ndarray | np.number | np.bool_ | int | float | list | tuple):
@@ -353,7 +365,7 @@ def checked_array(where: str, name: str, value: Any, error: Raised = ParameterEr
         with contextlib.suppress(TypeError, ValueError, OverflowError):
             array = np.asarray(value)
     if array.dtype.kind not in "biuf":
-        raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be an array of numbers")
+        raise wrong_type(where, name, value, "an array of numbers")
     native = np.dtype(array.dtype.str[1:])  # of this machine's byte order, and by a name that torch knows
     return array.astype(native, copy=False).view(native)
 
@@ -365,28 +377,29 @@ def checked_numbers(
     shape: tuple[int, ...],
     low: float = -math.inf,
     high: float = math.inf,
-    error: Raised = ParameterError,
 ) -> np.ndarray:
     """Return ``value``, a number or an array of ``shape``, as float64; its entries lie in [low, high] and are not NaN."""
-    numbers = checked_array(where, name, value, error)
+    numbers = checked_array(where, name, value)
     if numbers.dtype.kind == "b" or numbers.shape not in ((), shape):
-        raise error(f"{where}: {name} = {shown(value)}; it must be a number, or numbers of shape {shape}")
+        raise ParameterError(f"{where}: {name} = {shown(value)}; it must be a number, or numbers of shape {shape}")
     numbers = numbers.astype(np.float64)
     if not ((numbers >= low) & (numbers <= high)).all():
-        raise error(f"{where}: {name} = {shown(value)} is out of range; it must be {_within(low, high, '')}")
+        raise ParameterError(f"{where}: {name} = {shown(value)} is out of range; it must be {_within(low, high, '')}")
     return numbers
 
 
-def checked_size(where: str, name: str, value: Any, error: Raised = ParameterError) -> tuple[int, int]:
+def checked_size(where: str, name: str, value: Any) -> tuple[int, int]:
     """Return ``value`` as (width, height) of a picture in pixels: even, since codecs halve the colour's resolution."""
     if not isinstance(value, tuple | list | np.ndarray) or not np.iterable(value) or len(value) != 2:
-        raise error(f"{where}: {name} = {shown(value)}; it must be (width, height) in pixels, such as (960, 640)")
-    width, height = (checked_int(where, name, side, 2, MOST_SIDE, error) for side in value)
+        raise ParameterError(
+            f"{where}: {name} = {shown(value)}; it must be (width, height) in pixels, such as (960, 640)"
+        )
+    width, height = (checked_int(where, name, side, 2, MOST_SIDE) for side in value)
     if width % 2 or height % 2:
         near = max(2, width // 2 * 2), max(2, height // 2 * 2)
-        raise error(f"{where}: {name} = {shown(value)}; both must be even, such as {near}")
+        raise ParameterError(f"{where}: {name} = {shown(value)}; both must be even, such as {near}")
     if width * height > MOST_PIXELS:
-        raise error(
+        raise ParameterError(
             f"{where}: {name} = {shown(value)} is {width * height:,} pixels; a picture has at most {MOST_PIXELS:,}, such "
             "as 8192 x 4320"
         )

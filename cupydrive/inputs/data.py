@@ -34,7 +34,8 @@ def files(name: str, progress: bool = True) -> dict[str, Path]:
 
     Raises:
         MissingDataError: If a file cannot be fetched. The message names the ways to get it.
-        DataError: If the name is unknown, a file cannot be read, or CUPYDRIVE_DATA is no folder or holds a damaged file.
+        ParameterError: If the name is unknown.
+        DataError: If a file cannot be read, or CUPYDRIVE_DATA is no folder or holds a damaged file.
     """
     wanted = source(name)
     found, damaged = here(wanted)

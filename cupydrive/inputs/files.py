@@ -9,10 +9,10 @@ import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
+from cupydrive.errors import ParameterError
 from cupydrive.inputs.arguments import checked_path
 
 
@@ -22,7 +22,10 @@ def as_path(path: str | os.PathLike) -> Path:
     Raises:
         OSError: If it is no path, or holds a character that no file name can hold.
     """
-    return checked_path("file", "path", path, partial(OSError, errno.EINVAL))
+    try:
+        return checked_path("file", "path", path)
+    except ParameterError as error:
+        raise OSError(errno.EINVAL, str(error)) from None
 
 
 def from_home(path: str | os.PathLike) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cupydrive.errors import SpecError
-from cupydrive.inputs.arguments import checked_choice, checked_mapping, shown
+from cupydrive.inputs.arguments import checked_choice, checked_mapping, errors_as, shown
 
 ARROWS = {"ArrowLeft": "\u2190", "ArrowRight": "\u2192", "ArrowUp": "\u2191", "ArrowDown": "\u2193"}
 NONE = ""  # no key is pressed
@@ -20,18 +20,19 @@ ALLOWED = (
 )
 
 
+@errors_as(SpecError)
 def check_keys(where: str, groups: Sequence[Any], keys: Any) -> None:
     """Raise ``SpecError`` unless ``keys`` maps groups to keys and their actions, among them ``""``.
 
     Args:
         where: Name of the environment, for the message.
         groups: Its ``Group``s.
-        keys: What ``EnvSpec.keys`` returned.
+        keys: What ``Display.keys`` returned.
     """
     by_name = {g.name: g for g in groups}
-    for name, actions in checked_mapping(where, "keys", keys, SpecError).items():
-        group, here = by_name[checked_choice(where, "a group of keys", name, by_name, SpecError)], f"keys[{name!r}]"
-        for key, action in checked_mapping(where, here, actions, SpecError).items():
+    for name, actions in checked_mapping(where, "keys", keys).items():
+        group, here = by_name[checked_choice(where, "a group of keys", name, by_name)], f"keys[{name!r}]"
+        for key, action in checked_mapping(where, here, actions).items():
             if key != NONE and key not in ARROWS and not re.fullmatch("[0-9a-ps-z]", key):
                 raise SpecError(f"{where}: {here} has a key {shown(key)}; it must be {ALLOWED}")
             action_by_head(f"{where}: {here}", key, action, group)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from platformdirs import user_cache_dir
 
-from cupydrive.errors import DataError
 from cupydrive.inputs.arguments import checked_choice
 
 UPSTREAM = "https://raw.githubusercontent.com"
@@ -67,9 +66,9 @@ def source(name: str) -> Source:
     """Return the data set of a name.
 
     Raises:
-        DataError: If the name is unknown.
+        ParameterError: If the name is unknown.
     """
-    return sources()[checked_choice("data", "name", name, list(sources()), DataError)]
+    return sources()[checked_choice("data", "name", name, list(sources()))]
 
 
 def cache_folder() -> Path:

@@ -13,7 +13,7 @@ from cupydrive import envs
 from cupydrive.errors import MemoryLimitError, ParameterError, SpecError
 from cupydrive.executors import executor
 from cupydrive.executors.modes import ordinary_modes
-from cupydrive.inputs.arguments import checked_choice, checked_instance
+from cupydrive.inputs.arguments import checked_choice, checked_instance, errors_as
 from cupydrive.playing.config import EvalConfig, PoliciesByGroup, resolve
 from cupydrive.playing.recording import Recording, action_dtype
 from cupydrive.playing.rollout import Rollout
@@ -215,9 +215,9 @@ def play_episodes(config: EvalConfig) -> Evaluation:
     recording = recorder.recording(config.seed, brief, found["length"])
     yardsticks = {} if spec.yardsticks is None else spec.yardsticks(params)
     evaluation = Evaluation(spec.name, names, config.seed, **found, recording=recording, yardsticks=yardsticks)
-    for of, numbers in yardsticks.items():
-        for name in numbers:
-            checked_choice(spec.name, f"yardsticks[{of!r}]", name, tuple(evaluation.summary()), SpecError)
+    for of, name in ((of, name) for of, numbers in yardsticks.items() for name in numbers):
+        with errors_as(SpecError):
+            checked_choice(spec.name, f"yardsticks[{of!r}]", name, tuple(evaluation.summary()))
     return evaluation
 
 

@@ -70,7 +70,7 @@ class Game:
 
     def __init__(self, config: GameConfig) -> None:
         self.config, self.spec, self.params = config, config.spec, config.params
-        self.fps = min(max(self.spec.render_fps, 10), 30) if config.fps is None else config.fps
+        self.fps = min(max(self.spec.display.fps, 10), 30) if config.fps is None else config.fps
         self.group, self.agent, keys = find_agent(self.spec, self.params, config.agent)
         groups, settings = {g.name: g for g in self.spec.groups(self.params)}, dict(config.policies)
         self.players = {name: getattr(each, "brief", str(each)) for name, each in settings.items()}

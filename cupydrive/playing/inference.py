@@ -382,7 +382,7 @@ def export_onnx(module: Any, path: str | PathLike[str]) -> Path:
     target: Path = checked_path("export", "path", path)
     if target.suffix != ".onnx":
         raise ParameterError(f"export: path = {str(target)!r}; it must end in .onnx")
-    require_folder("path", target, TrainingError)
+    require_folder("path", target)
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
     if missing:
         raise TrainingError(f"export needs {' and '.join(missing)}: pip install onnx onnxscript")

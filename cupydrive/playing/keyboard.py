@@ -23,7 +23,7 @@ class KeyboardPlayer:
     Args:
         group: The ``Group``.
         agent: Index of the agent in it.
-        keys: The group's keys, as ``EnvSpec.keys`` returns them.
+        keys: The group's keys, as ``Display.keys`` returns them.
         others: ``Player`` of the other agents. None if there are none.
 
     Attributes:
@@ -93,10 +93,12 @@ def find_agent(spec: EnvSpec, params: Any, agent: str | None) -> tuple[str, int,
     Raises:
         ParameterError: If there is no such agent, or no keys for it.
     """
-    keys = {} if spec.keys is None else spec.keys(params)
+    keys = {} if spec.display.keys is None else spec.display.keys(params)
     groups = {g.name: g for g in spec.groups(params) if len(keys.get(g.name, ())) > 1}
     if not groups:
-        raise ParameterError(f"play: {spec.name} has no keys for a person to play by; give its EnvSpec keys=")
+        raise ParameterError(
+            f"play: {spec.name} has no keys for a person to play by; give its EnvSpec display=Display(keys=...)"
+        )
     agent = next(iter(groups)) if agent is None else checked_str("play", "agent", agent)
     name = checked_choice("play", "agent", agent.partition(" ")[0], groups)
     agents = [f"{name} {k}" for k in range(groups[name].count)]

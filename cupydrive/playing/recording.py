@@ -158,8 +158,8 @@ class Recording:
         Raises:
             RenderError: If the file cannot be written.
         """
-        path = checked_path("save", "path", path, RenderError)
-        require_folder("path", path, RenderError)
+        path = checked_path("save", "path", path)
+        require_folder("path", path)
         for moment in self.moments():
             last = moment.states
         about = {
@@ -193,7 +193,7 @@ class Recording:
             UnregisteredEnvironmentError: If ``env`` is needed. The message contains the call that works.
             RenderError: If the file is not a recording, is damaged, or does not fit the environment.
         """
-        path = checked_path("load", "path", path, RenderError)
+        path = checked_path("load", "path", path)
         with file_errors(RenderError, f"path = {str(path)!r} cannot be read"):
             try:
                 about, arrays = read_npz(path, RECORDING, executor("cpu").free_bytes())

@@ -27,7 +27,7 @@ class NotebookScreen(anywidget.AnyWidget):
 
     def __init__(self, game: Game) -> None:
         spec: Any = game.spec
-        width, height = spec.render_size
+        width, height = spec.display.size
         super().__init__(title=f"{spec.name}, played by keys", width=width // 2)
         self.game = game
         canvas = Canvas(width, height, header=0, labels=True, played=(game.group, game.agent))

@@ -109,7 +109,7 @@ class Screen:
 
     def _make_canvas(self) -> Canvas | None:
         """Return a ``Canvas`` as large as the terminal allows, or None if the terminal is too small."""
-        (rows, columns), (width, height) = self.screen.getmaxyx(), self.spec.render_size
+        (rows, columns), (width, height) = self.screen.getmaxyx(), self.spec.display.size
         scale = min(columns / width, 2 * (rows - LINES) / height)
         shown = int(scale * width) // 2 * 2, int(scale * height) // 2 * 2
         if min(shown) < SMALLEST:

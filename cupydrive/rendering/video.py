@@ -157,17 +157,17 @@ class Video:
         checked_instance("Video", "recording", recording, Recording, "a Recording, such as evaluate(...).recording")
         size, fps, hold, self.title, self.progress = checked_look(size, fps, hold, title, progress)
         check_drawable(recording.spec)
-        self.recording, self.fps = recording, recording.spec.render_fps if fps is None else fps
+        self.recording, self.fps = recording, recording.spec.display.fps if fps is None else fps
         self.width: int
         self.height: int
-        self.width, self.height = recording.spec.render_size if size is None else size
+        self.width, self.height = recording.spec.display.size if size is None else size
         self.held = round(hold * self.fps)
         self.every = checked_int("render", "every", every)
         self.drawn = -(-recording.steps // self.every) + 1
         if seconds is not None:
             seconds = checked_float("render", "seconds", seconds, 0, 86_400)
             self.drawn = min(self.drawn, max(1, round(seconds * self.fps)))
-        share = recording.spec.showcase.get("still", MIDDLE)
+        share = recording.spec.display.showcase.get("still", MIDDLE)
         self.telling = round((self.drawn - 1) * (share if recording.num_envs == 1 else min(share, MIDDLE)))
         self._mp4: bytes | None = None
         self._still: np.ndarray | None = None
@@ -315,9 +315,9 @@ def quantized(image: Image.Image) -> Image.Image:
 
 def check_path(path: str | PathLike) -> Path:
     """Return ``path`` as a ``Path``, or raise ``RenderError`` if it cannot be written."""
-    file = checked_path("render", "path", path, RenderError)
+    file = checked_path("render", "path", path)
     if file.suffix not in SUFFIXES:
         raise RenderError(
             f"path = {shown(str(file))} ends in {shown(file.suffix)}; it must end in {', '.join(SUFFIXES)}"
         )
-    return checked_target("path", file, RenderError)
+    return checked_target("path", file)

@@ -134,8 +134,8 @@ class Snapshot:
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the snapshot as a NumPy archive (.npz)."""
-        path = checked_path("save", "path", path, SnapshotError)
-        require_folder("path", path, SnapshotError)
+        path = checked_path("save", "path", path)
+        require_folder("path", path)
         about = {key: getattr(self, key) for key in ("env", "origin", "params", "num_envs", "first_env", "seed")}
         about |= {"tables": self.tables} if self.tables else {}
         content = pack_npz({"format": FORMAT, **about}, self.arrays())
@@ -149,7 +149,7 @@ class Snapshot:
         Raises:
             SnapshotError: If it is none, or is damaged.
         """
-        path = checked_path("load", "path", path, SnapshotError)
+        path = checked_path("load", "path", path)
         with file_errors(SnapshotError, f"path = {str(path)!r} cannot be read"):
             try:
                 about, arrays = read_npz(path, SNAPSHOT, executor("cpu").free_bytes())

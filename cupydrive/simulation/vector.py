@@ -403,7 +403,7 @@ class VectorEnv(NotCopied):
         from cupydrive.terminal.progress import preformatted
 
         shown = preformatted(repr(self))
-        if self.spec.draw is None or self._closed or not self._ready:
+        if self.spec.display.draw is None or self._closed or not self._ready:
             return shown
         from cupydrive.drawing.frames import still
 

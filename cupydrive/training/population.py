@@ -372,7 +372,7 @@ def load(
 
     Arguments and errors are those of ``Run.load``. Of a population the members that were begun are loaded.
     """
-    path = checked_path("load", "folder", folder, TrainingError)
+    path = checked_path("load", "folder", folder)
     if not (path / POPULATION_FILE).exists():
         return Run.load(folder, device, policies, env)
     members = read_members(path)

@@ -334,7 +334,7 @@ class Run(NotCopied):
                 be written; files that were there stay.
             ParameterError: If ``keep`` is less than 1 or a setting cannot be saved; nothing is written then.
         """
-        keep, target = checked_int("save", "keep", keep), checked_path("save", "folder", folder, TrainingError)
+        keep, target = checked_int("save", "keep", keep), checked_path("save", "folder", folder)
         check_kept(self.settings)
         words, tensors = not_written(target), self.snapshot()
         if self.shard.ranks.rank > 0:
@@ -386,7 +386,7 @@ class Run(NotCopied):
             TrainingError: If there is no run, or it is damaged, or of another environment.
         """
         chosen: Any = choose(device)[0]
-        source: Path = checked_path("load", "folder", folder, TrainingError)
+        source: Path = checked_path("load", "folder", folder)
         older = checked_bool("load", "older", older)
         config = read_config(source)
         for name in policies if isinstance(policies, dict) else ():

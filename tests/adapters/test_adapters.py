@@ -89,7 +89,7 @@ def test_the_vector_form_is_gymnasiums_own(name, mode):
             for env in (ours, theirs):
                 env.reset(options={"reset_mask": over})
         if t % 8 == 0:  # also states that random play does not reach
-            wide = ours.env.spec.sample(ours.env.params, rng, n)
+            wide = ours.env.spec.reference.sample_states(ours.env.params, rng, n)
             ours.env.set_state(**{key: wide[key] for key in wide.dtype.names})
         states = ours.env.batch.first_states(n)["states"]
         for env, state in zip(theirs.envs, states, strict=True):
@@ -486,7 +486,7 @@ def test_frames_are_those_of_the_environment():
     env = VectorEnv("cartpole", 2, device="cpu", render_mode="rgb_array")
     env.reset(seed=0, options={"state": {"x": [0.0, 2.0]}})
     left, right = env.render()
-    width, height = env.env.spec.render_size
+    width, height = env.env.spec.display.size
     assert left.shape == (height, width, 3) and left.dtype == np.uint8
     blue = np.array(tuple(bytes.fromhex(Canvas.BLUE[1:])))
     cart = [np.nonzero((abs(frame.astype(int) - blue) < 9).all(-1))[1].mean() for frame in (left, right)]

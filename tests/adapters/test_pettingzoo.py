@@ -101,7 +101,7 @@ def test_frames_and_state():
     zoo.reset(seed=0)
     first = zoo.render()
     zoo.step({agent: zoo.action_space(agent).sample() for agent in zoo.agents})
-    width, height = zoo.env.spec.render_size
+    width, height = zoo.env.spec.display.size
     assert first.shape == (height, width, 3) and first.dtype == np.uint8 and not np.array_equal(first, zoo.render())
     zoo = ParallelEnv("tag_grid")
     zoo.reset(seed=0)

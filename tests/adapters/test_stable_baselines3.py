@@ -63,7 +63,7 @@ def test_ppo_learns():
 def test_frames_and_what_all_environments_share():
     env = VecEnv("cartpole", 4, device="cpu", render_mode="rgb_array")
     env.reset()
-    width, height = env.env.env.spec.render_size
+    width, height = env.env.env.spec.display.size
     assert env.render().shape == (2 * height, 2 * width, 3)
     assert env.get_attr("num_envs", [0, 1]) == [4, 4] and env.env_is_wrapped(object) == [False] * 4
     with pytest.raises(NotImplementedError, match="leave indices out"):

@@ -228,6 +228,8 @@ ROWS = {
         cd.EnvSpec, lambda it: {f.name: getattr(TAG, f.name) for f in fields(TAG)},
         takes={"reward_threshold": ("0", "0.5"), "yardsticks": FUNCTIONS, "table_fields": FUNCTIONS},
     ),
+    "Reference": Row(cd.Reference, lambda it: {f.name: getattr(TAG.reference, f.name) for f in fields(TAG.reference)}),
+    "Display": Row(cd.Display, lambda it: {f.name: getattr(TAG.display, f.name) for f in fields(TAG.display)}),
     "EnvSpec.make_params": Row(
         "make_params", {"grid_length": 5, "wall_hit_penalty": 0.1, "starting_location_x": [0, 1, 0, 1, 0]}, lambda: TAG,
     ),

@@ -5,8 +5,10 @@ import re
 from dataclasses import replace
 from functools import lru_cache
 
+import numpy as np
 import pytest
 
+import cupydrive as cd
 from cupydrive import envs
 from cupydrive.checks.checker import check
 from cupydrive.checks.report import ADVICE, PATHS, REFERENCE, RESETS, STATISTICS, TEAMS, write_json
@@ -65,11 +67,22 @@ def test_a_wrong_kernel_fails_with_place_and_values(name, right, wrong):
     )
 
 
+def without_an_event(name):
+    """Return CartPole, whose reference names one more event, which never happens."""
+    spec = envs.get("cartpole")
+
+    def step(*given):
+        outcome = spec.reference.step(*given)
+        return replace(outcome, events=outcome.events | {name: np.zeros_like(outcome.terminated)})
+
+    return replace(spec, reference=replace(spec.reference, step=step))
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("fail_fast", [False, True])
 def test_fail_fast_leaves_out_what_comes_after_the_first_failure(fail_fast):
     text = kernel_text(envs.get("cartpole"))[1].replace("4.0f / 3.0f", "1.25f")
-    spec = replace(envs.get("cartpole"), kernel=text, events=("never happens",))
+    spec = replace(without_an_event("never happens"), kernel=text)
     report = check(spec, agent_steps=1000, device="cpu", fail_fast=fail_fast, progress=False)
     assert not report.passed and report.mismatched
     assert ("what comes after the first failure" in report.skipped) == fail_fast
@@ -79,7 +92,7 @@ def test_fail_fast_leaves_out_what_comes_after_the_first_failure(fail_fast):
 
 @pytest.mark.full
 def test_an_event_that_never_happens_fails():
-    spec = replace(envs.get("cartpole"), events=("flies",))
+    spec = without_an_event("flies")
     report = check(spec, agent_steps=1000, device="cpu", progress=False)
     assert {"fell left", "balanced", "pushed right"} < set(report.events)  # which the reference names
     (failure,) = report.failures()
@@ -154,7 +167,7 @@ def test_a_drawing_that_fails_is_reported_with_its_line(tmp_path, sample):
     assert text.count(right) == 1
     python.write_text(text.replace(right, wrong))
     spec = envs.get(str(python))
-    spec = spec if sample else replace(spec, sample=None)
+    spec = spec if sample else replace(spec, reference=replace(spec.reference, sample_states=None))
     report = check(spec, agent_steps=600, device="cpu", fail_fast=True, progress=False)
     line = 1 + text[: text.index(right)].count("\n")
     (failure,) = report.failures()
@@ -167,10 +180,11 @@ def test_a_drawing_is_tried_on_a_state_alone_and_on_a_trail(written_env):
     seen = []
 
     def draw(canvas, p, states, elapsed):
-        spec.draw(canvas, p, states, elapsed)
+        spec.display.draw(canvas, p, states, elapsed)
         seen.append((len(states), elapsed, states.dtype == spec.state_dtype(p)))
 
-    assert check(replace(spec, kernel=text, draw=draw, trail=2), agent_steps=600, device="cpu", progress=False).passed
+    display = replace(spec.display, draw=draw, trail=2)
+    assert check(replace(spec, kernel=text, display=display), agent_steps=600, device="cpu", progress=False).passed
     assert seen == [(1, 0, True), (3, 2, True)]
 
 
@@ -193,16 +207,16 @@ def compared_of(spec):
     return {(t.part, t.name) for t in check(spec, agent_steps=100, device="cpu", progress=False).tallies.values()}
 
 
-# Pictures compare nothing, and there are fewer without a `sample`.
-SMALL_TAG = replace(envs.get("tag_grid"), cases=({"num_taggers": 2, "grid_length": 2},), events=(), draw=None)
+# Pictures compare nothing, and there are fewer without `sample_states`.
+SMALL_TAG = replace(envs.get("tag_grid"), cases=({"num_taggers": 2, "grid_length": 2},), display=cd.Display())
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "missing", [("reset", "step", "observe", "sample"), ("reset",), ("step",), ("observe",), ("sample",)]
+    "missing", [("reset", "step", "observe", "sample_states"), ("reset",), ("step",), ("observe",), ("sample_states",)]
 )
 def test_what_has_no_reference_is_checked_as_far_as_it_goes(missing):
-    spec = replace(SMALL_TAG, **dict.fromkeys(missing))
+    spec = replace(SMALL_TAG, reference=replace(SMALL_TAG.reference, **dict.fromkeys(missing)))
     report = check(spec, agent_steps=2000, device="cpu", progress=False)
     assert not report.mismatched and report.events["autoreset"] and report.events["time limit reached"], str(report)
     assert ("without a reference of `step` (" if "step" in missing else "against the reference (") in str(report)
@@ -212,13 +226,13 @@ def test_what_has_no_reference_is_checked_as_far_as_it_goes(missing):
     parts = {t.part for t in report.tallies.values()}
     assert {f"cpu: {STATISTICS}", f"cpu: {RESETS}", f"cpu: {PATHS}", f"cpu: {TEAMS}"} <= parts
     left_out = compared_of(SMALL_TAG) - {(t.part, t.name) for t in report.tallies.values()}
-    assert bool(left_out) == (missing != ("sample",))
+    assert bool(left_out) == (missing != ("sample_states",))
     assert {part.partition(" ")[2] for part, _ in left_out} <= {REFERENCE, RESETS, STATISTICS}, left_out
 
 
 @pytest.mark.full
 def test_a_kernel_without_a_reference_still_keeps_the_rules_of_teams():
-    spec = replace(envs.get("tag_grid"), **dict.fromkeys(("reset", "step", "observe", "sample")))
+    spec = replace(envs.get("tag_grid"), reference=cd.Reference())
     text = kernel_text(spec)[1].replace("env.team.sync();  // everybody has moved", "")
     spec = replace(spec, kernel=text, cases=({"num_taggers": 2, "grid_length": 2},))
     report = check(spec, agent_steps=500, device="cpu", progress=False)

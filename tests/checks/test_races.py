@@ -49,7 +49,7 @@ HARMLESS = {
 def take_steps(spec, team, params=None, n=5, steps=6, layout=None):
     """Take steps from states drawn wide by a team of threads."""
     params = params or spec.make_params(max_episode_steps=4)
-    states = spec.sample(params, np.random.default_rng(2), n).astype(spec.state_dtype(params))
+    states = spec.reference.sample_states(params, np.random.default_rng(2), n).astype(spec.state_dtype(params))
     device = HostExecutor(team_threads=team) if team > 1 else HostExecutor(threads=1)
     return trajectory(spec, params, device, 9, n, steps, layout, states)
 

@@ -9,7 +9,7 @@ import pytest
 from cupydrive import envs
 from cupydrive.checks.checker import check
 from cupydrive.checks.mistakes import own_mistake
-from cupydrive.checks.reference import Reference
+from cupydrive.checks.reference import CheckedReference
 from cupydrive.cli.scaffold import new
 from cupydrive.errors import SpecError
 from cupydrive.simulation.batch import CLOCK
@@ -55,16 +55,18 @@ WRONG_RESULTS = [
     ("step", lambda o: None, "step returns a NoneType, expected a cupydrive.StepResult"),
     ("observe", lambda o: None, "observe returns a NoneType, expected a cupydrive.Observation"),
     ("reset", lambda o: None, "reset returns a NoneType, expected ("),
-    ("sample", lambda o: o["x"], "sample returns an array of shape ("),
+    ("sample_states", lambda o: o["x"], "sample_states returns an array of shape ("),
     ("reset", lambda o: o[["x", "y"]], "reset's states lacks 'vx', expected: x, y, vx, vy"),
-    ("sample", lambda o: o[:-1], "sample returns an array of shape ("),
+    ("sample_states", lambda o: o[:-1], "sample_states returns an array of shape ("),
 ]
 
 
 def answered_by(written_env, function, change):
     """Return the environment whose reference's ``function`` returns what ``change`` has made of its result."""
     spec, text = written_env
-    return replace(spec, kernel=text, cases=({},), **{function: lambda *args: change(getattr(spec, function)(*args))})
+    original = getattr(spec.reference, function)
+    reference = replace(spec.reference, **{function: lambda *args: change(original(*args))})
+    return replace(spec, kernel=text, cases=({},), reference=reference)
 
 
 @pytest.mark.full
@@ -106,15 +108,15 @@ def test_a_field_that_observe_computes_may_be_left_out(written_env):
     """As ``Observation.state`` says; and all that the reference has no ``observe`` for."""
     spec, _ = written_env
     params = spec.make_params()
-    states, clock = spec.sample(params, np.random.default_rng(0), 2), np.zeros(2, CLOCK)
-    seen = spec.observe(params, states, clock["elapsed"] + 1)
+    states, clock = spec.reference.sample_states(params, np.random.default_rng(0), 2), np.zeros(2, CLOCK)
+    seen = spec.reference.observe(params, states, clock["elapsed"] + 1)
 
     def step(*given):
-        outcome = spec.step(*given)
+        outcome = spec.reference.step(*given)
         del outcome.state["goal_y"]
         return outcome
 
-    reference = Reference(replace(spec, step=step), params)
+    reference = CheckedReference(replace(spec, reference=replace(spec.reference, step=step)), params)
     given = (0, np.arange(2), clock, states, {"point": np.zeros((2, 3, 1), int)})
     reference.step(*given, replace(seen, state={"goal_y": states["goal_y"]}))
     reference.step(*given, None)
@@ -129,7 +131,7 @@ def test_an_end_for_each_agent_is_an_error(written_env, time_limit, margin):
     spec, text = written_env
 
     def step(*given):
-        outcome, per_agent = spec.step(*given), np.zeros((len(given[1]), 1))
+        outcome, per_agent = spec.reference.step(*given), np.zeros((len(given[1]), 1))
         outcome.margin.pop("terminated", None)
         return replace(outcome, margin=outcome.margin | {"terminated": per_agent}) if margin else replace(
             outcome, terminated=per_agent > 1
@@ -137,6 +139,5 @@ def test_an_end_for_each_agent_is_an_error(written_env, time_limit, margin):
 
     what = r"margin\['terminated'\]" if margin else "terminated"
     with pytest.raises(SpecError, match=rf"step's {what} has shape \((\d+), 1\), expected \(\1,\): one for each env"):
-        check(
-            replace(spec, kernel=text, step=step, time_limit=time_limit), agent_steps=100, device="cpu", progress=False
-        )
+        changed = replace(spec, kernel=text, reference=replace(spec.reference, step=step), time_limit=time_limit)
+        check(changed, agent_steps=100, device="cpu", progress=False)

@@ -133,7 +133,7 @@ def test_a_mistake_in_a_new_environment_fails_its_check(tmp_path, capsys, unregi
             'Field("goal_x", "f8", scale',
             ": Field('goal_x'): dtype = 'f8'; it must be 'f4'",
         ),
-        ('param(200, "Time', 'param(0, "Time', ": param(0, ...): default = 0 is out of its range"),
+        ('param(200, "Time', 'param(0, "Time', ": param(0, ...): default = 0 is out of range"),
     ],
 )
 def test_a_mistake_in_a_users_python_is_one_line(right, wrong, says, tmp_path, capsys, unregistered):

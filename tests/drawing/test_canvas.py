@@ -169,14 +169,14 @@ def test_an_empty_view_is_an_error():
 @pytest.mark.parametrize("name", envs.names())
 def test_each_environment_draws_its_state(name):
     spec = envs.get(name)
-    if spec.draw is None:
+    if spec.display.draw is None:
         pytest.skip(f"{name} draws nothing")
     params = spec.make_params()
-    states = spec.sample(params, np.random.default_rng(0), 2)
+    states = spec.reference.sample_states(params, np.random.default_rng(0), 2)
 
     def picture(state):
         canvas = Canvas(300, 200)
-        spec.draw(canvas, params, state[None], 7)
+        spec.display.draw(canvas, params, state[None], 7)
         return canvas.frame()
 
     one, other = map(picture, states)

@@ -12,7 +12,7 @@ from cupydrive.drawing.palette import Palette
 NARROWEST = 334
 LETTERS = 7.5  # pixels of them, at least: a telephone has two or three of its own for each
 AGENTS = (Palette.BLUE, Palette.ORANGE, Palette.GREEN, Palette.PINK, Palette.YELLOW, Palette.GREY)
-DRAWN = [name for name in envs.names() if envs.get(name).draw is not None]
+DRAWN = [name for name in envs.names() if envs.get(name).display.draw is not None]
 
 
 def luminance(color):
@@ -80,11 +80,11 @@ class Looked(Canvas):
 def test_an_environment_draws_what_can_be_seen_and_writes_what_can_be_read(name):
     spec = envs.get(name)
     spec = spec.with_made_up_tables() if spec.tables is not None else spec
-    params = spec.make_params(**spec.showcase.get("params", {}))
-    canvas = Looked(*spec.render_size)
-    for state in spec.sample(params, np.random.default_rng(0), 3):
+    params = spec.make_params(**spec.display.showcase.get("params", {}))
+    canvas = Looked(*spec.display.size)
+    for state in spec.reference.sample_states(params, np.random.default_rng(0), 3):
         canvas.clear()
-        spec.draw(canvas, params, state[None], 7)
+        spec.display.draw(canvas, params, state[None], 7)
         grounds = {color for color in canvas.colors if contrast(color, Palette.FLOOR) < 1.5}  # such as a grid's
         assert all(contrast(color, Palette.STAGE) >= 3 for color in canvas.colors - grounds)
         for text, high, stands_out in canvas.texts:
@@ -98,11 +98,11 @@ def test_an_environment_draws_what_can_be_seen_and_writes_what_can_be_read(name)
 )
 def test_a_picture_of_tag_counts_who_is_free_and_who_is_caught(name, params):
     spec = envs.get(name)
-    p, canvas = spec.make_params(**params), Canvas(*spec.render_size)
+    p, canvas = spec.make_params(**params), Canvas(*spec.display.size)
     agents = {group.name: group.count for group in spec.groups(p)}
-    for state in spec.sample(p, np.random.default_rng(1), 5):
+    for state in spec.reference.sample_states(p, np.random.default_rng(1), 5):
         canvas.clear()
-        spec.draw(canvas, p, state[None], 3)
+        spec.display.draw(canvas, p, state[None], 3)
         counted = {text: count for _, text, count in canvas.keys}
         assert counted["taggers"] == agents["tagger"] and counted["free"] + counted["caught"] == agents["runner"]
         if name == "tag_continuous":

@@ -85,12 +85,16 @@ def test_upstreams_trajectories_by_the_reference(setting):
         states["position"] = SETTINGS[setting].start
         for t, moved in enumerate(rows["actions"]):
             if t:
-                outcome = SPEC.step(p, states, {"atoms": moved[None, None].astype(np.int32)}, np.array([t]), None)
+                outcome = SPEC.reference.step(
+                    p, states, {"atoms": moved[None, None].astype(np.int32)}, np.array([t]), None
+                )
                 states["position"] = outcome.state["position"]
                 np.testing.assert_allclose(outcome.reward["atoms"][0, 0], rows["rewards"][t], rtol=1e-6)
                 assert outcome.terminated[0] == rows["dones"][t]
             assert (states["position"][0] == rows["states"][t]).all()
-            np.testing.assert_allclose(SPEC.observe(p, states, t).obs["atoms"][0, 0], rows["obs"][t], rtol=1e-6)
+            np.testing.assert_allclose(
+                SPEC.reference.observe(p, states, t).obs["atoms"][0, 0], rows["obs"][t], rtol=1e-6
+            )
 
 
 @upstream
@@ -138,7 +142,7 @@ def test_the_optimum_is_what_dijkstra_finds_by_stepping_on_made_up_tables(settin
     states["position"] = places
     ways = []
     for move in range(6):
-        found = spec.step(p, states, {"atoms": np.full((len(places), 1), move)}, np.ones(len(places)), None)
+        found = spec.reference.step(p, states, {"atoms": np.full((len(places), 1), move)}, np.ones(len(places)), None)
         to = [number[tuple(place)] for place in found.state["position"].tolist()]
         cost = s.terminal_reward * found.terminated - found.reward["atoms"][:, 0]
         ways.append(list(zip(to, cost.tolist(), strict=True)))
@@ -239,8 +243,8 @@ def test_the_heuristic_reaches_the_target_by_the_fewest_steps(setting):
     assert found.mean("atoms")[0] <= best["return"] + 1e-6
     assert f"optimum {best['return']:.6g}" in str(found)
     p = SPEC.make_params(setting=setting)
-    states = SPEC.sample(p, np.random.default_rng(0), 500)
-    obs = SPEC.observe(p, states, 0).obs["atoms"]
+    states = SPEC.reference.sample_states(p, np.random.default_rng(0), 500)
+    obs = SPEC.reference.observe(p, states, 0).obs["atoms"]
     for one, other in zip(SPEC.heuristic(p, obs, "atoms"), SPEC.heuristic(p, torch.tensor(obs), "atoms"), strict=True):
         assert one.shape == (500, 1) and (one == other.numpy()).all()
 
@@ -264,8 +268,8 @@ def test_a_picture_shows_where_the_atoms_are_and_how_high_they_came(setting):
     states["position"] = s.start
     states["position"][1:, 0] += 1
     states["position"][2, 1] += 1
-    canvas = Canvas(*spec.render_size, header=0)
-    spec.draw(canvas, p, states, 2)
+    canvas = Canvas(*spec.display.size, header=0)
+    spec.display.draw(canvas, p, states, 2)
     orange = (canvas.frame() == tuple(bytes.fromhex(PATH[1:]))).all(-1)
     x = 80 + 340 * (states["position"][2, 0] + 0.5) / s.grid[0]
     y = 880 - 340 * s.grid[1] / s.grid[0] * (1 - (states["position"][2, 1] + 0.5) / s.grid[1])
@@ -273,4 +277,4 @@ def test_a_picture_shows_where_the_atoms_are_and_how_high_they_came(setting):
     assert orange[row - 5 : row + 5, column - 5 : column + 5].all()
     if s.flat:  # outside of the slab, where there is no energy
         states["position"][2, 2] = 5
-        spec.draw(canvas, p, states, 2)
+        spec.display.draw(canvas, p, states, 2)

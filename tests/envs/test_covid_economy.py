@@ -69,13 +69,13 @@ def by_reference(levels, subsidy, **params):
     """Return what the reference gives day by day, its state rounded to that of the kernel after each."""
     days = len(subsidy)
     params = SPEC.make_params(max_episode_steps=days, **params)
-    states, out = SPEC.reset(params, RandomStream(0, np.zeros(1), 0)), []
+    states, out = SPEC.reference.reset(params, RandomStream(0, np.zeros(1), 0)), []
     for t in range(days):
         action = {"governor": levels[None, t], "planner": subsidy[None, t, None]}
-        outcome = SPEC.step(params, states, action, np.array([t + 1]), None)
+        outcome = SPEC.reference.step(params, states, action, np.array([t + 1]), None)
         for name, value in outcome.state.items():
             states[name] = value
-        obs = SPEC.observe(params, states, np.array([t + 1])).obs
+        obs = SPEC.reference.observe(params, states, np.array([t + 1])).obs
         out.append({"governor": outcome.reward["governor"][0], "planner": outcome.reward["planner"][0, 0],
                     "obs": obs["governor"][0], "seen": obs["planner"][0, 0]})  # fmt: skip
     return {name: np.stack([row[name] for row in out]) for name in out[0]}
@@ -224,10 +224,10 @@ def test_the_last_days_need_the_changes_that_are_forgotten(exact):
     """Without the term of 600 days ago unemployment is off by more than one part in a hundred somewhere."""
     players, want = exact
     without = replace(SPEC, tables=lambda p: SPEC.tables(p) | {"leaving": np.zeros((84, 51))})
-    states, off = without.reset(p := without.make_params(), RandomStream(0, np.zeros(1), 0)), []
+    states, off = without.reference.reset(p := without.make_params(), RandomStream(0, np.zeros(1), 0)), []
     for t in range(540):
         action = {"governor": players[0][None, t], "planner": players[1][None, t, None]}
-        for name, value in without.step(p, states, action, np.array([t + 1]), None).state.items():
+        for name, value in without.reference.step(p, states, action, np.array([t + 1]), None).state.items():
             states[name] = value
         off.append(np.abs(states["unemployed"][0] / want["unemployed"][t + 1] - 1).max())
     assert max(off[:525]) < 2e-5 and off[-1] > 0.01
@@ -237,7 +237,7 @@ def test_the_last_days_need_the_changes_that_are_forgotten(exact):
 
 
 def test_the_start_is_that_of_the_tables():
-    start = SPEC.reset(SPEC.make_params(), RandomStream(0, np.zeros(1), 0))[0]
+    start = SPEC.reference.reset(SPEC.make_params(), RandomStream(0, np.zeros(1), 0))[0]
     totals = {"susceptible": 328_194_940, "infected": 372_476.28, "recovered": 170_500.66, "deaths": 3_410.01,
               "unemployed": 13_590_655, "vaccinated": 0, "product": 0}  # fmt: skip
     for name, total in totals.items():

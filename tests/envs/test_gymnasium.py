@@ -42,7 +42,9 @@ def test_one_step_from_wide_states_is_gymnasiums(name):
     params = spec.make_params()
     (group,) = spec.groups(params)
     # Copies in float64: Gymnasium's classes compute in what their state is.
-    states = spec.sample(params, rng, STEPPED).astype([(f, "f8") for f in spec.state_dtype(params).names])
+    states = spec.reference.sample_states(params, rng, STEPPED).astype(
+        [(f, "f8") for f in spec.state_dtype(params).names]
+    )
     if group.continuous:
         low, high = group.action_space.low, group.action_space.high
         action = rng.uniform(1.2 * low, 1.2 * high, (STEPPED, 1, 1)).astype(np.float64)  # some beyond the bounds
@@ -50,7 +52,7 @@ def test_one_step_from_wide_states_is_gymnasiums(name):
     else:
         action = rng.integers(0, group.sizes[0], (STEPPED, 1))
         passed = action[:, 0].tolist()
-    want = spec.step(params, states, {group.name: action}, np.ones(STEPPED, int), None)
+    want = spec.reference.step(params, states, {group.name: action}, np.ones(STEPPED, int), None)
     env.reset(seed=0)
     table = np.stack([states[f] for f in states.dtype.names], axis=-1)
     after, reward, terminated = np.empty_like(table), np.empty(STEPPED), np.empty(STEPPED, bool)
@@ -78,8 +80,8 @@ def test_observations_spaces_and_limits_are_gymnasiums(name):
     (group,) = spec.groups(params)
     assert params.max_episode_steps == gymnasium.spec(IDS[name]).max_episode_steps and spec.time_limit == "truncates"
     assert group.action_space == env.action_space and group.observation_space == env.observation_space
-    states = spec.sample(params, np.random.default_rng(1), 500)
-    seen = spec.observe(params, states, np.zeros(500, int)).obs[group.name][:, 0]
+    states = spec.reference.sample_states(params, np.random.default_rng(1), 500)
+    seen = spec.reference.observe(params, states, np.zeros(500, int)).obs[group.name][:, 0]
     env.reset(seed=0)
     for state, ours in zip(states, seen, strict=True):
         env.state = np.array(list(state), np.float64)

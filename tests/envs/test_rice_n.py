@@ -30,15 +30,15 @@ NAMES = {
 def by_reference(params, actions):
     """Play actions (T, N, C, H) by the NumPy reference; return states (T + 1, N), outcomes and what was observed."""
     n = actions.shape[1]
-    states = [SPEC.reset(params, SimpleNamespace(bits=lambda count: np.zeros((n, count, 4), np.uint32)))]
-    outcomes, seen = [], [SPEC.observe(params, states[0], np.zeros(n, int))]
+    states = [SPEC.reference.reset(params, SimpleNamespace(bits=lambda count: np.zeros((n, count, 4), np.uint32)))]
+    outcomes, seen = [], [SPEC.reference.observe(params, states[0], np.zeros(n, int))]
     for t, action in enumerate(actions, 1):
         elapsed = np.full(n, t)
-        outcomes.append(SPEC.step(params, states[-1], {"region": action.astype(int)}, elapsed, None))
+        outcomes.append(SPEC.reference.step(params, states[-1], {"region": action.astype(int)}, elapsed, None))
         states.append(np.zeros(n, SPEC.state_dtype(params)))
         for name in states[-1].dtype.names:
             states[-1][name] = outcomes[-1].state[name]
-        seen.append(SPEC.observe(params, states[-1], elapsed))
+        seen.append(SPEC.reference.observe(params, states[-1], elapsed))
     return np.stack(states), outcomes, seen
 
 
@@ -234,8 +234,10 @@ def test_utility_keeps_its_digits(given, seed):
     env = cd.make(made_up, 300, device="cpu", **given)
     env.reset(seed=0)
     action = rng.integers(0, env.groups[0].sizes[0], (300, C, 57))
-    states = made_up.reset(env.params, SimpleNamespace(bits=lambda count: np.zeros((300, count, 4), np.uint32)))
-    want = made_up.step(env.params, states, {"region": action}, np.ones(300, int), None)
+    states = made_up.reference.reset(
+        env.params, SimpleNamespace(bits=lambda count: np.zeros((300, count, 4), np.uint32))
+    )
+    want = made_up.reference.step(env.params, states, {"region": action}, np.ones(300, int), None)
     _, reward, *_ = env.step(torch.as_tensor(action, dtype=torch.int32))
     differs = np.abs(reward.numpy() - want.reward["region"]) > 1e-6
     undecided = want.margin["reward.region"] < 1e-6
@@ -247,11 +249,11 @@ def test_utility_keeps_its_digits(given, seed):
 def test_any_part_of_an_episode_is_drawn(negotiation):
     made_up, canvas = SPEC.with_made_up_tables(), Canvas(320, 180)
     params = made_up.make_params(negotiation=negotiation)
-    states = made_up.sample(params, np.random.default_rng(0), 8)
+    states = made_up.reference.sample_states(params, np.random.default_rng(0), 8)
     for elapsed in (0, 1, 7):
         for shown in (states[: elapsed + 1], states[elapsed:][:1]):
             canvas.clear()
-            made_up.draw(canvas, params, shown, elapsed)
+            made_up.display.draw(canvas, params, shown, elapsed)
             assert len(np.unique(canvas.frame().reshape(-1, 3), axis=0)) > 50
 
 

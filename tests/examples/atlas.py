@@ -45,7 +45,7 @@ from dataclasses import dataclass
 import numpy as np
 from gymnasium import spaces
 
-from cupydrive import EnvSpec, Field, Group, Observation, StepResult, Table, param
+from cupydrive import Display, EnvSpec, Field, Group, Observation, Reference, StepResult, Table, param
 from cupydrive.random import below
 
 
@@ -107,7 +107,7 @@ def observe(p, states, elapsed, table):
     return Observation({"walker": np.concatenate([seen, last[..., None], level[..., None]], axis=-1)})
 
 
-def sample(p, rng, n, table):
+def sample_states(p, rng, n, table):
     return arrived(p, rng.integers(0, p.places, (n, p.walkers)), table)
 
 
@@ -121,8 +121,9 @@ def draw(canvas, p, states, elapsed, table):
 
 
 SPEC = EnvSpec(
-    "atlas", Params, state, groups, "truncates", reset, step, observe, sample, cases=({}, {"walkers": 1}), heuristic=heuristic,
-    draw=draw, summary="Walkers go from place to place.", table_fields=table_fields, tables=tables,
+    "atlas", Params, state, groups, "truncates", Reference(reset, step, observe, sample_states),
+    cases=({}, {"walkers": 1}), heuristic=heuristic,
+    display=Display(draw=draw), summary="Walkers go from place to place.", table_fields=table_fields, tables=tables,
 )
 """
 

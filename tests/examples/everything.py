@@ -81,7 +81,7 @@ import numpy as np
 from gymnasium import spaces
 
 from cupydrive.random import below
-from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, param
+from cupydrive.spec import EnvSpec, Field, Group, Observation, Reference, StepResult, param
 
 BOX = spaces.Box(np.float32([-1, 0]), np.float32([1, 3]))
 
@@ -142,7 +142,7 @@ def observe(p, states, elapsed):
     return Observation({"walker": np.stack([place * 0.25, here, time], axis=-1), "driver": driver}, mask={"walker": mask})
 
 
-def sample(p, rng, n):
+def sample_states(p, rng, n):
     states = np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)])
     states["place"] = rng.integers(0, 5, (n, p.walkers))
     states["active"] = rng.random((n, p.walkers)) < 0.8
@@ -151,7 +151,7 @@ def sample(p, rng, n):
 
 
 SPEC = EnvSpec(
-    *("everything", Params, state, groups, "TIME_LIMIT", reset, step, observe, sample),
+    *("everything", Params, state, groups, "TIME_LIMIT", Reference(reset, step, observe, sample_states)),
     metrics={"forbidden": "int", "way": "float", "met": "int"},
     cases=({}, {"walkers": 11}),
 )

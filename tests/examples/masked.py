@@ -43,7 +43,7 @@ import numpy as np
 from gymnasium import spaces
 
 from cupydrive.random import below
-from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, param
+from cupydrive.spec import EnvSpec, Field, Group, Observation, Reference, StepResult, param
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,13 @@ def observe(p, states, elapsed):
     return Observation({"walker": place[..., None] * 0.25}, mask={"walker": mask})
 
 
-def sample(p, rng, n):
+def sample_states(p, rng, n):
     states = np.zeros(n, [("place", "i4", (p.walkers,))])
     states["place"] = rng.integers(0, 5, (n, p.walkers))
     return states
 
 
-SPEC = EnvSpec("masked", Params, state, groups, "truncates", reset, step, observe, sample, metrics={"forbidden": "int"})
+SPEC = EnvSpec(
+    "masked", Params, state, groups, "truncates", Reference(reset, step, observe, sample_states), metrics={"forbidden": "int"}
+)
 """

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 import numpy as np
 from gymnasium import spaces
 
-from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, param
+from cupydrive.spec import EnvSpec, Field, Group, Observation, Reference, StepResult, param
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,11 @@ def observe(p, states, elapsed):
     return Observation({"point": np.stack([states["x"], states["v"]], -1)[:, None].astype(np.float64)})
 
 
-def sample(p, rng, n):
+def sample_states(p, rng, n):
     states = np.zeros(n, [("x", "f4"), ("v", "f4")])
     states["x"], states["v"] = rng.normal(0, 1, n), rng.normal(0, 0.3, n)
     return states
 
 
-SPEC = EnvSpec("point", Params, state, groups, "truncates", reset, step, observe, sample)
+SPEC = EnvSpec("point", Params, state, groups, "truncates", Reference(reset, step, observe, sample_states))
 """

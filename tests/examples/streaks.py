@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 
 from cupydrive.executors.python_kernels import PythonKernels
-from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, param
+from cupydrive.spec import EnvSpec, Field, Group, Observation, Reference, StepResult, param
 
 STREAK = 4
 NONE = "math::not_a_number()"
@@ -139,5 +139,6 @@ IN_TORCH = PythonKernels(torch_reset, torch_step, torch_observe, reset_draws=0)
 
 def spec(kernel, time_limit="terminates", **functions):
     """Return the environment; ``functions`` replace ``state`` and those of the reference."""
-    given = {"state": state, "reset": reset, "step": step, "observe": observe} | functions
-    return EnvSpec("streaks", Params, groups=groups, time_limit=time_limit, **given, kernel=kernel)
+    fields = functions.pop("state", state)
+    reference = Reference(**{"reset": reset, "step": step, "observe": observe} | functions)
+    return EnvSpec("streaks", Params, fields, groups, time_limit, reference, kernel=kernel)

@@ -214,7 +214,9 @@ def test_two_to_a_thousand_agents_give_the_cpus_bits(name, params, team):
     spec = envs.get(name)
     made_params, device = spec.make_params(max_episode_steps=4, **params), executor("cuda")
     layout = None if team is None else Layout(team, 1 if team > 32 else 64 // team).fit(spec, made_params, 90_000)
-    states = spec.sample(made_params, np.random.default_rng(4), 5).astype(spec.state_dtype(made_params))
+    states = spec.reference.sample_states(made_params, np.random.default_rng(4), 5).astype(
+        spec.state_dtype(made_params)
+    )
     want = trajectory(spec, made_params, executor("cpu"), 3, 5, 6, states=states)
     got = trajectory(spec, made_params, device, 3, 5, 6, layout, states)
     for key, array in want.items():

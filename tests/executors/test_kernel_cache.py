@@ -13,7 +13,7 @@ import pytest
 from conftest import python_path
 
 from cupydrive.codegen.source import assemble_file
-from cupydrive.errors import CupydriveWarning, DeviceError
+from cupydrive.errors import CupydriveWarning, DeviceError, ParameterError
 from cupydrive.executors import cache, host
 from cupydrive.executors.cache import cache_folder, find_library
 from cupydrive.executors.host import HostExecutor
@@ -184,5 +184,5 @@ def test_without_a_home_folder_the_caches_are_temporary_ones(named, monkeypatch,
         assert cache_folder().parent == tmp_path
     cache._cache_folder.cache_clear()
     assert sources.cache_folder().parent.parent == tmp_path
-    with pytest.raises(DeviceError, match=r"out = '~/x'; no such home folder is known\. Write"):
-        checked_path("train", "out", "~/x", DeviceError)
+    with pytest.raises(ParameterError, match=r"out = '~/x'; no such home folder is known\. Write"):
+        checked_path("train", "out", "~/x")

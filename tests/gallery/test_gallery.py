@@ -153,7 +153,7 @@ def test_wrong_input_is_named(tmp_path):
             read_clip(tmp_path, **{key: value})
     for key, value, words in (("figures", {"speed": "m/s"}, "'speed'"), ("readable", "wide", "'readable'.*'wide'")):
         with pytest.raises(SpecError, match=words):
-            replace(cd.envs.get("tag_grid"), showcase={key: value})
+            replace(cd.envs.get("tag_grid"), display=cd.Display(showcase={key: value}))
 
 
 def read_clip(folder, **changed):
@@ -291,7 +291,7 @@ def test_the_committed_gallery_is_small_and_its_pages_are_those_of_its_results(m
     assert {"../README.md", "../docs/how/watch.md"} <= links(shown) & links(told)
     pictures = {path.name for pattern in ("*.png", "*.svg") for path in HERE.glob(pattern)}
     assert pictures <= links(shown) & links(told) and {path.name for path in HERE.glob("*.mp4")} <= links(shown)
-    assert {name for name in cd.names() if cd.envs.get(name).draw is not None} <= set(entries)
+    assert {name for name in cd.names() if cd.envs.get(name).display.draw is not None} <= set(entries)
     chapters = in_chapters(entries)
     assert list(chapters) == ["Many agents", "Sciences", "Classics"]
     assert next(iter(chapters["Many agents"])) == "tag_published"  # with WarpDrive's three speeds side by side
@@ -315,7 +315,7 @@ def test_committed_clips_are_of_the_settings_that_are_suggested_now():
         }
         assert trained == said and entry["changed"] == params, name
         assert training["num_envs"] == copies and 0 <= training["env_steps"] - goal < goal / 20, name
-        assert all(entry.get(key) == spec.showcase.get(key) for key in ("figures", "readable")), name
+        assert all(entry.get(key) == spec.display.showcase.get(key) for key in ("figures", "readable")), name
 
 
 @pytest.mark.parametrize("name", ["cartpole", "mountain_car", "tag_continuous"])

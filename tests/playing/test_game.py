@@ -12,11 +12,11 @@ from cupydrive import envs
 from cupydrive.errors import ParameterError, SpecError, UnknownParameterError
 from cupydrive.playing.config import resolve
 from cupydrive.playing.game import AFTER_THE_END, Game, GameConfig
-from cupydrive.spec import Group
+from cupydrive.spec import Display, Group
 
 CHASE = {"num_taggers": 3, "grid_length": 8, "max_episode_steps": 30}
 CROWD = {"num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 2}
-PLAYABLE = [name for name in envs.names() if envs.get(name).keys is not None]
+PLAYABLE = [name for name in envs.names() if envs.get(name).display.keys is not None]
 
 
 def game_of(env, policies=None, device="auto", **given):
@@ -116,7 +116,7 @@ def test_the_last_key_decides_each_head():
 
 def test_a_person_takes_what_a_mask_allows():
     keys = {"walker": {"": (2, None), "a": (0, 0), "d": (1, 1)}}
-    spec = replace(envs._load(masked.PYTHON)[0], kernel=masked.KERNEL, keys=lambda p: keys)
+    spec = replace(envs._load(masked.PYTHON)[0], kernel=masked.KERNEL, display=Display(keys=lambda p: keys))
     game = game_of(spec, "random", agent="walker 1", device="cpu", seed=2)
     while not game.moment.over[0]:
         place = game.moment.states["place"][0, 1]
@@ -177,7 +177,7 @@ def test_pause_new_episode_and_end():
 @pytest.mark.parametrize(
     ("env", "arguments", "words"),
     [
-        ("rice_n", {}, "rice_n has no keys .*give its EnvSpec keys="),
+        ("rice_n", {}, "rice_n has no keys .*give its EnvSpec display="),
         ("tag_continuous", {**CROWD, "num_turn_levels": 0, "num_acceleration_levels": 0}, "tag_continuous has no keys"),
         ("tag_grid", {"agent": "taggers"}, "agent = 'taggers'; it must be 'tagger' or 'runner'. Did you mean 'tagger'"),
         ("tag_grid", {"agent": "tagger 4"}, "agent = 'tagger 4'; it must be 'tagger', or 'tagger 0' to 'tagger 3'"),
@@ -213,7 +213,7 @@ def test_a_wrong_parameter_of_a_game_names_what_was_meant():
 def test_wrong_keys_are_refused_when_parameters_are_made(keys, words):
     spec = replace(
         envs._load(masked.PYTHON)[0],
-        keys=lambda p: keys,
+        display=Display(keys=lambda p: keys),
         groups=lambda p: (Group("walker", p.walkers, 1, spaces.Discrete(3), mask=True),),
     )
     with pytest.raises(SpecError, match=words):
@@ -223,7 +223,8 @@ def test_wrong_keys_are_refused_when_parameters_are_made(keys, words):
 @pytest.mark.parametrize(("value", "right"), [(0.7, True), (0.71, False), (-0.7, True), ("x", False), (None, True)])
 def test_keys_of_a_box_lie_within_its_limits_in_float32(value, right):
     group = Group("pole", 1, 1, spaces.Box(-0.7, 0.7, (1,), np.float32))
-    spec = replace(envs.get("pendulum"), keys=lambda p: {"pole": {"": 0, "a": value}}, groups=lambda p: (group,))
+    display = Display(keys=lambda p: {"pole": {"": 0, "a": value}})
+    spec = replace(envs.get("pendulum"), display=display, groups=lambda p: (group,))
     if right:
         spec.make_params()
     else:

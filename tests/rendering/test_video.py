@@ -64,7 +64,7 @@ def test_first_and_last_frame_show_agents_where_the_state_says(tmp_path):
     spec, params = video.recording.spec, video.recording.params
     canvas = Canvas(640, 480)
     for picture, moment, color in ((got[0], moments[0], BLUE), (got[-1], moments[-1], GREY)):
-        spec.draw(canvas, params, moment.states, 0)  # sets the view
+        spec.display.draw(canvas, params, moment.states, 0)  # sets the view
         cell = canvas.to_pixel((1, 0))[0] - canvas.to_pixel((0, 0))[0]
         state = moment.states[0]
         runner = canvas.to_pixel((state["x"][-1], state["y"][-1]))
@@ -81,9 +81,8 @@ def test_first_and_last_frame_show_agents_where_the_state_says(tmp_path):
 @pytest.mark.parametrize("episodes", [1, 2])
 def test_a_drawing_is_given_as_many_earlier_states_as_it_asks_for(trail, episodes):
     given = []
-    spec = replace(
-        envs.get("tag_grid"), trail=trail, draw=lambda canvas, p, states, elapsed: given.append((len(states), elapsed))
-    )
+    display = cd.Display(lambda canvas, p, states, elapsed: given.append((len(states), elapsed)), trail=trail)
+    spec = replace(envs.get("tag_grid"), display=display)
     video = cd.render(spec, device="cpu", size=(320, 240), episodes=episodes, hold=0.0, max_episode_steps=6, **CHASE)
     list(video.frames())
     assert given and all(count == min(elapsed, trail) + 1 for count, elapsed in given)
@@ -163,7 +162,7 @@ def test_a_still_is_the_middle_unless_the_environment_says_otherwise():
     many = cd.render("acrobot", device="cpu", size=(128, 128), progress=False, episodes=4)
     assert many.telling == round((many.drawn - 1) / 2)  # at their end all are over, and dim
     with pytest.raises(SpecError, match=r"showcase\['still'\] = 2"):
-        replace(envs.get("acrobot"), showcase={"still": 2})
+        cd.Display(showcase={"still": 2})
 
 
 @pytest.mark.quick(2)
@@ -171,7 +170,7 @@ def test_a_still_is_the_middle_unless_the_environment_says_otherwise():
 @pytest.mark.parametrize("episodes", [1, 4])
 def test_every_environment_renders(name, episodes):
     spec = envs.get(name)
-    if spec.draw is None:
+    if spec.display.draw is None:
         pytest.skip(f"{name} draws nothing")
     video = cd.render(name, episodes=episodes, device="cpu", max_episode_steps=6, policies="random")
     shown = list(video.frames())
@@ -184,7 +183,7 @@ def test_every_environment_renders(name, episodes):
     ("options", "error", "words"),
     [
         ({"path": "out.avi"}, RenderError, r"ends in '\.avi'; it must end in \.mp4, \.gif, \.webp"),
-        ({"path": "nowhere/out.mp4"}, RenderError, "there is no folder"),
+        ({"path": "nowhere/out.mp4"}, ParameterError, "there is no folder"),
         ({"size": (321, 240)}, ParameterError, r"size = \(321, .* both must be even, such as \(320"),
         ({"episodes": 65}, ParameterError, "episodes = 65; input should be less than or equal to 64"),
         ({"episodes": 64, "size": (64, 64)}, ParameterError, "do not fit into 64 x 64 pixels"),
@@ -203,7 +202,7 @@ def test_wrong_input_is_named(options, error, words, tmp_path, monkeypatch):
 def test_an_environment_without_drawing_says_so_before_it_plays(monkeypatch):
     cd.register(point.PYTHON, point.KERNEL)
     monkeypatch.setattr("cupydrive.rendering.video.play_episodes", None)
-    with pytest.raises(RenderError, match="point has no drawing; give its EnvSpec draw="):
+    with pytest.raises(RenderError, match="point has no drawing; give its EnvSpec display=Display"):
         cd.render("point", device="cpu")
 
 
@@ -252,7 +251,7 @@ def test_a_gif_keeps_colours_that_come_after_its_first_frame(tmp_path):
         if elapsed == 2:
             canvas.line([(-1, 0.9), (1, 0.9)], 0.01, "#ff00ff")
 
-    spec = replace(envs._load(point.PYTHON)[0], kernel=point.KERNEL, draw=draw)
+    spec = replace(envs._load(point.PYTHON)[0], kernel=point.KERNEL, display=cd.Display(draw))
     cd.render(spec, tmp_path / "late.gif", "random", device="cpu", progress=False, max_episode_steps=5)
     frames = decoded(tmp_path / "late.gif")
     height, width = frames.shape[1:3]

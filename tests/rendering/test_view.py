@@ -93,13 +93,13 @@ def test_names_stand_beside_their_agents_where_asked_for(name):
     params = spec.make_params(
         num_taggers=2, **({"num_runners": 3, "num_other_agents_observed": 2} if "c" in name else {})
     )
-    states = spec.sample(params, np.random.default_rng(3), 1)
+    states = spec.reference.sample_states(params, np.random.default_rng(3), 1)
     for axis in "xy":
         states[axis][:, 1] = params.grid_length // 2  # whose ring is whole
 
     def picture(**options):
         canvas = Canvas(600, 600, **options)
-        spec.draw(canvas, params, states, 0)
+        spec.display.draw(canvas, params, states, 0)
         return canvas, canvas.frame().astype(int)
 
     canvas, plain = picture()

@@ -16,7 +16,7 @@ from cupydrive.errors import DeviceError, SpecError
 from cupydrive.examples import cartpole_torch
 from cupydrive.executors.python_kernels import PythonKernels
 from cupydrive.random import below
-from cupydrive.spec import EnvSpec, Field, Group, Observation, StepResult, param
+from cupydrive.spec import EnvSpec, Field, Group, Observation, Reference, StepResult, param
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
@@ -117,10 +117,14 @@ LEAVERS = EnvSpec(
     lambda p: (Field("goes", "i4", (p.leavers,)),),
     lambda p: (Group("leaver", p.leavers, 1, spaces.Discrete(2), obs_scale=10.0, leaves=True),),
     "terminates",
-    leaver_reset,
-    leaver_outcome,
-    lambda p, states, elapsed: Observation({"leaver": states["goes"][..., None].astype(np.float64)}),
-    lambda p, rng, n: np.array([(row,) for row in rng.integers(1, 11, (n, p.leavers))], [("goes", "i4", (p.leavers,))]),
+    Reference(
+        leaver_reset,
+        leaver_outcome,
+        lambda p, states, elapsed: Observation({"leaver": states["goes"][..., None].astype(np.float64)}),
+        lambda p, rng, n: np.array(
+            [(row,) for row in rng.integers(1, 11, (n, p.leavers))], [("goes", "i4", (p.leavers,))]
+        ),
+    ),
     kernel=PythonKernels(leaver_start, leaver_step, leaver_observe),
 )
 

@@ -99,7 +99,7 @@ def test_wrong_files_are_refused(tmp_path):
     with pytest.raises(SnapshotError, match="no snapshot"):
         cd.Snapshot.load(tmp_path / "code.npz")
     env.reset(seed=0)
-    with pytest.raises(SnapshotError, match="cannot be written"):
+    with pytest.raises(ParameterError, match="cannot be written"):
         env.snapshot().save(tmp_path / "no folder" / "moment.npz")
 
 
@@ -108,10 +108,10 @@ def test_wrong_files_are_refused(tmp_path):
 def test_a_state_from_outside_is_observed_as_the_reference_does(name, device):
     env = make(name, device)
     env.reset(seed=1)
-    states = env.spec.sample(env.params, np.random.default_rng(0), env.num_envs)
+    states = env.spec.reference.sample_states(env.params, np.random.default_rng(0), env.num_envs)
     obs, info = env.set_state(elapsed=3, **{key: states[key] for key in states.dtype.names})
     after = env.batch.get_state()
-    seen = env.spec.observe(env.params, after["state"], np.full(env.num_envs, 3))
+    seen = env.spec.reference.observe(env.params, after["state"], np.full(env.num_envs, 3))
     for field in env.spec.state(env.params):
         if field.name not in seen.state:  # others follow from these
             assert after["state"][field.name].tobytes() == states[field.name].astype(field.dtype).tobytes()

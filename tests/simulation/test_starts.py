@@ -76,7 +76,7 @@ def test_every_episode_of_every_copy_begins_at_the_starts_and_the_rest_is_drawn(
         fresh = kept["clock"]["elapsed"] == 0
         begun += fresh.sum()
         stream = RandomStream(3, 5 + np.flatnonzero(fresh), kept["clock"]["episode"][fresh] - 1)
-        want, got = spec.reset(drawn, stream), kept["state"][fresh]
+        want, got = spec.reference.reset(drawn, stream), kept["state"][fresh]
         for f in fields:
             want[f] = np.array(STARTS[name][f], want[f].dtype)
         assert all(np.array_equal(got[f], want[f]) for f in want.dtype.names)
@@ -131,7 +131,7 @@ def test_other_starts_are_the_same_program_and_without_any_there_is_nothing_of_t
     )
     texts = [assemble(spec, params, Layout()).text for params in (given, other, alone, none)]
     assert texts[0] == texts[1] and len(set(texts)) == 3
-    without = assemble(replace(spec, tables=None), none, Layout()).text
+    without = assemble(replace(spec, tables=None, reference=cd.Reference()), none, Layout()).text
     assert texts[3] == without and "#define HAS_TABLES 0" in without and "table_names" not in without
     assert spec.about_tables(none) == {} and "table" not in batch_dtype(spec, none).names
     assert hash(given) != hash(other) and given == spec.make_params(**arguments(name, fields))
@@ -184,9 +184,9 @@ def test_wrong_starts_are_refused_by_name_and_nothing_has_changed(name, wrong, w
 
 
 @pytest.mark.parametrize(("given", "words"), [
-    ({"default": (), "help": "h"}, r"of = None; an array of numbers has default=\(\) and of=float or of=int"),
+    ({"default": (), "help": "h"}, r"of = None; an array has default=\(\) and of=float or of=int"),
     ({"default": (1,), "help": "h", "of": int}, r"param\(\(1,\), ...\): of = "),
-    ({"default": [], "help": "h", "of": int}, r"default = \[\]; it must be a float, an int, a bool, a str or \(\)"),
+    ({"default": [], "help": "h", "of": int}, r"default = \[\] is a list; it must be a float, an int, a bool, a str or \(\)"),
 ])  # fmt: skip
 def test_wrong_descriptions_of_arrays_are_refused(given, words):
     with pytest.raises(SpecError, match=words):

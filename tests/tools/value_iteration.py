@@ -103,7 +103,7 @@ def stepped(spec, p, fields, action):
         states[f.name] = x
     (group,) = spec.groups(p)
     given = {group.name: action[:, None, None] if group.continuous else action[:, None]}
-    found = spec.step(p, states, given, np.zeros(len(action), int), None)
+    found = spec.reference.step(p, states, given, np.zeros(len(action), int), None)
     return [found.state[f.name] for f in spec.state(p)], found.reward[group.name][:, 0], ~found.terminated
 
 

@@ -38,7 +38,7 @@ def test_what_is_no_argument_is_taken_for_a_parameter(name):
 
 
 def test_groups_may_depend_on_parameters():
-    spec = replace(envs.get("tag_grid"), keys=None)
+    spec = replace(envs.get("tag_grid"), display=cd.Display())
     renamed = replace(spec, groups=lambda p: [replace(g, name=f"{g.name}{p.num_taggers}") for g in spec.groups(p)])
     assert list(resolve(renamed, ppo(), None, {"num_taggers": 3}, device="cpu").policies) == ["tagger3", "runner3"]
 

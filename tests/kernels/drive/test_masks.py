@@ -41,7 +41,7 @@ def test_all_choices_may_be_allowed_at_once(walkers):
 @pytest.mark.full
 def test_a_mask_that_is_not_written_is_found_without_a_reference():
     kernel = KERNEL.replace("env.walker.mask(i, 1, 1) = place != 4;", "")
-    spec = replace(cd.register(PYTHON, kernel), step=None, reset=None, observe=None, events=())
+    spec = replace(cd.register(PYTHON, kernel), reference=cd.Reference())
     report = check(spec, agent_steps=2000, device="cpu", progress=False)
     words = r"action_mask\.walker: step \d+, environment \d+, agent \d, entry 4: single steps "
     assert re.match(words, report.failures()[0]), str(report)

@@ -89,7 +89,7 @@ def test_long_rollouts_of_many_are_short_ones_of_few(name):
 def gusty():
     """Return the point environment with wind, drawn in `step`, a count of gusts, and a time limit that ends the task."""
     blow = "const float wind = env.random.uniform4(0).x - 0.5f; env.log.gusts += wind > 0.25f; s.x += s.v + wind;"
-    counted = '"terminates", reset, step, observe, sample, metrics={"gusts": "int"}'
+    counted = '"terminates", Reference(reset, step, observe, sample_states), metrics={"gusts": "int"}'
     python = (
         point.PYTHON.replace(
             "x = states[", "wind = random.uniform()[:, 0, 0] - np.float64(0.5)\n    x = wind + states["

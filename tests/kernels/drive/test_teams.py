@@ -21,7 +21,7 @@ def wide(name, device, layout=None, n=5, steps=6):
     """Return the trajectory of ``n`` environments from states drawn wide, with short episodes."""
     spec = envs.get(name)
     params = spec.make_params(max_episode_steps=4, **PARAMS.get(name, {}))
-    states = spec.sample(params, np.random.default_rng(2), n).astype(spec.state_dtype(params))
+    states = spec.reference.sample_states(params, np.random.default_rng(2), n).astype(spec.state_dtype(params))
     return trajectory(spec, params, device, 9, n, steps, layout, states)
 
 
