@@ -495,8 +495,8 @@ class EnvSpec:
             )
         return np.array(tuple(getattr(params, n) for n in names) or (0.0,), dtype)
 
-    def log_dtype(self) -> np.dtype:
-        """Return the NumPy dtype of ``struct Log``."""
+    def metrics_dtype(self) -> np.dtype:
+        """Return the NumPy dtype of ``struct Metrics``."""
         kinds = {"int": "i4", "float": "f4"}
         return np.dtype([(name, kinds[kind]) for name, kind in self.metrics.items()] or [("none", "i4")])
 

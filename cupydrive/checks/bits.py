@@ -23,7 +23,7 @@ FREE_STEPS = 1000  # of the comparison between CPU and GPU
 STEP_ENTRIES = 200_000  # of observations that it compares after one step, at most, unless four environments have more
 PATH_ENVS, TEAM_ENVS = 33, 70  # environments of two comparisons; the GPU chooses a layout by their number
 # Rows of these hold something where an episode ended.
-EPISODE_ENDS = ("final_obs", "episode_return", "episode_length", "episode_log")
+EPISODE_ENDS = ("final_obs", "episode_return", "episode_length", "episode_metrics")
 _fillings = count()  # of the kernels' caches with random bytes, so that no two are the same
 
 
@@ -63,7 +63,7 @@ def fetch(batch: Batch, buffers: Buffers) -> dict[str, Any]:
             out[name] = {key: batch.executor.get(array) for key, array in value.items()}
         elif value is not None and name != "steps":
             out[name] = batch.executor.get(value)
-    out["episode_log"] = batch.as_records(out["episode_log"], batch.log_dtype)
+    out["episode_metrics"] = batch.as_records(out["episode_metrics"], batch.metrics_dtype)
     return out
 
 
@@ -129,7 +129,7 @@ def draw_states(spec: EnvSpec, params: EnvParams, device: Executor, rng: np.rand
 
 def axes_of(name: str, shape: tuple[int, ...], agents: int) -> Sequence[str]:
     """Return what the axes of an array that ``flatten`` has named count."""
-    of_now = name.split(".")[0] in ("seed", "state", "clock", "log", "returns")  # one for all steps
+    of_now = name.split(".")[0] in ("seed", "state", "clock", "metrics", "returns")  # one for all steps
     lead = ("environment",) if of_now else ("step", "environment")
     if not name.startswith("state."):
         return (*lead, "agent", "entry")

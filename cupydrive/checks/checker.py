@@ -215,12 +215,12 @@ def draw_before(batch: Batch, rng: np.random.Generator) -> BatchState:
     near = np.maximum(0, params.max_episode_steps - rng.integers(1, STEPS + 1, n))  # reaches the limit in these steps
     clock["elapsed"] = np.where(rng.random(n) < 0.3, near, rng.integers(0, params.max_episode_steps, n))
     states = draw_states(batch.spec, params, batch.executor, rng, n)
-    log = np.zeros(n, batch.log_dtype)
+    metrics = np.zeros(n, batch.metrics_dtype)
     for metric in batch.spec.metrics:
-        log[metric] = rng.integers(0, 9, n)
+        metrics[metric] = rng.integers(0, 9, n)
     returns = {g.name: rng.normal(0, 5, (n, g.count)).astype(np.float32) for g in batch.groups}
     seed = np.array([rng.integers(0, 2**63)], np.uint64)
-    before: BatchState = dict(seed=seed, state=states, clock=clock, log=log, returns=returns)
+    before: BatchState = dict(seed=seed, state=states, clock=clock, metrics=metrics, returns=returns)
     batch.set_state(before)
     return before
 

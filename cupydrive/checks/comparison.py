@@ -129,11 +129,11 @@ class Comparison:
         if want is None:
             return
         for metric, kind in self.spec.metrics.items():
-            total = before["log"][metric] + want.metrics[metric]
+            total = before["metrics"][metric] + want.metrics[metric]
             scale = max(1.0, np.abs(total).max()) if kind == "float" else None
             near = partial(compare, scale=scale, margin=want.margin.get(f"metric.{metric}"))
-            near(f"metric.{metric}", kept["log"][metric], np.where(over, 0, total))
-            near(f"episode metric.{metric}", got["episode_log"][metric], total, where=over)
+            near(f"metric.{metric}", kept["metrics"][metric], np.where(over, 0, total))
+            near(f"episode metric.{metric}", got["episode_metrics"][metric], total, where=over)
 
     def _fresh(
         self,
@@ -185,7 +185,7 @@ class Comparison:
         compare("clock.episode", now["clock.episode"], then["clock.episode"] + chosen)
         compare("clock.time", now["clock.time"], then["clock.time"])
         for name, array in now.items():
-            if name == "clock.elapsed" or name.startswith(("log.", "returns.")):
+            if name == "clock.elapsed" or name.startswith(("metrics.", "returns.")):
                 compare(name, array, np.zeros_like(array), where=chosen)
             if name != "seed":
                 axes = [axis for axis in axes_of(name, array.shape, self.agents) if axis != "step"]

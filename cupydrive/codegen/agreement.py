@@ -11,7 +11,7 @@ FEW_OWN = 8  # agents of one member, up to which it keeps what no environment re
 
 
 def agreement(spec: EnvSpec, params: EnvParams) -> str:
-    """Return assertions that ``State``, ``Params``, ``Log`` and ``Batch`` are in C what they are in Python."""
+    """Return assertions that ``State``, ``Params``, ``Metrics`` and ``Batch`` are in C what they are in Python."""
     lines = [
         "template <class A, class B> struct Same { static constexpr bool value = false; };",
         "template <class A> struct Same<A, A> { static constexpr bool value = true; };",
@@ -20,7 +20,7 @@ def agreement(spec: EnvSpec, params: EnvParams) -> str:
     for struct, dtype in (
         ("State", spec.state_dtype(params)),
         ("Params", spec.pack_params(params).dtype),
-        ("Log", spec.log_dtype()),
+        ("Metrics", spec.metrics_dtype()),
     ):
         if struct == "Params" and dtype.names == ("none",):
             continue  # no float parameters: any struct will do
@@ -62,7 +62,7 @@ def batch_dtype(spec: EnvSpec, params: EnvParams) -> np.dtype[np.void]:
     members: list[Any] = [("params", spec.pack_params(params).dtype)]
     members += [(name, "i4") for name in ("num_envs", "first_env", "steps", "max_episode_steps")]
     members += [("inverse_horizon", "f4")]
-    pointers = "seed state clock log mask terminated truncated episode_length episode_log"
+    pointers = "seed state clock metrics mask terminated truncated episode_length episode_metrics"
     members += [(name, "u8") for name in pointers.split()]
     members += [(g.name, rows) for g in spec.groups(params)]
     members += [("printed", "u8"), ("cache", "u8")]

@@ -114,7 +114,7 @@ def _texts(spec: EnvSpec, params: EnvParams, layout: Layout) -> tuple[str, dict[
     texts |= {
         "generated/sizes.cuh": _sizes(spec, params, layout, code),
         "generated/groups.cuh": _groups(spec.groups(params)),
-        "generated/log.cuh": _log(spec.metrics),
+        "generated/metrics.cuh": _metrics(spec.metrics),
         "generated/tables.cuh": _tables(spec.declared_tables(params)),
         "generated/agreement.cuh": agreement(spec, params),
         "generated/fields.cuh": state_fields(spec, params),
@@ -206,16 +206,16 @@ def _sizes(spec: EnvSpec, params: EnvParams, layout: Layout, code: str) -> str:
     return "\n".join(lines)
 
 
-def _log(metrics: Mapping[str, str]) -> str:
-    """Return ``struct Log`` of metrics {name: "int" or "float"} in C, and ``each_count``, which visits its integers."""
+def _metrics(metrics: Mapping[str, str]) -> str:
+    """Return ``struct Metrics`` of metrics {name: "int" or "float"} in C, and ``each_count``, which visits its integers."""
     members = metrics or {"none": "int"}
-    counts = [f"  visit(log.{name});" for name, kind in members.items() if kind == "int"]
+    counts = [f"  visit(metrics.{name});" for name, kind in members.items() if kind == "int"]
     return "\n".join(
         [
             "// What one member has counted since the episode began. The members' integers are added up; a float metric is",
             "// counted by the leader alone, in one fixed order.",
-            f"struct Log {{ {' '.join(f'{kind} {name};' for name, kind in members.items())} }};",
-            "template <class Visit> DEVICE void each_count([[maybe_unused]] Visit visit, [[maybe_unused]] Log& log) {",
+            f"struct Metrics {{ {' '.join(f'{kind} {name};' for name, kind in members.items())} }};",
+            "template <class Visit> DEVICE void each_count([[maybe_unused]] Visit visit, [[maybe_unused]] Metrics& metrics) {",
             *counts,
             "}",
         ]

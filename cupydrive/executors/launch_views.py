@@ -48,9 +48,9 @@ class LaunchViews:
         self.seed = self.at(call["seed"], (1,), np.uint64)
         self.clock = self.at(call["clock"], (n, 3), np.int32)
         self.state = members_at(self.device, int(call["state"]), n, program.state_dtype)
-        log = members_at(self.device, int(call["log"]), n, program.log_dtype)
-        self.metrics = {name: log[name] for name in program.spec.metrics}
-        self.words = self.at(call["log"], (n, program.log_dtype.itemsize // 4), np.int32)
+        metrics = members_at(self.device, int(call["metrics"]), n, program.metrics_dtype)
+        self.metrics = {name: metrics[name] for name in program.spec.metrics}
+        self.words = self.at(call["metrics"], (n, program.metrics_dtype.itemsize // 4), np.int32)
         self.mask = self.at(call["mask"], (n,), np.bool_) if call["mask"] else None
         self.table = {t.name: self.at(call["table"][t.name], t.shape, np.dtype(t.dtype)) for t in program.tables}
         self.returns = {g.name: self.at(call[g.name]["returns"], (n, g.count), np.float32) for g in self.groups}
@@ -99,4 +99,4 @@ class LaunchViews:
             rows |= {"episode_return": of_groups("episode_return", np.float32), "episode_length": length}
         for name in ("terminated", "truncated"):
             rows[name] = self.at(call[name], (n,), np.bool_, t)
-        return rows | {"episode_log": self.at(call["episode_log"], self.words.shape, np.int32, t)}
+        return rows | {"episode_metrics": self.at(call["episode_metrics"], self.words.shape, np.int32, t)}

@@ -40,7 +40,7 @@ class Arrays:
         terminated: (N,) bool, False when ``step`` begins: where the task ends.
         active: By group whose agents may leave: (N, C) bool, for ``step`` to write.
         left: Likewise.
-        log: By metric: (N,) counts since the episode began, for ``step`` to add to.
+        metrics: By metric: (N,) counts since the episode began, for ``step`` to add to.
         elapsed: (N,) int32 steps since the episode began; in ``step`` this one included.
         mask: (N,) bool: where ``reset`` must write a fresh state; elsewhere nothing may change.
         bits: (N, agents, draws, 4) uint32 words of this environment, episode and step; None without draws.
@@ -57,7 +57,7 @@ class Arrays:
     terminated: torch.Tensor
     active: dict
     left: dict
-    log: dict
+    metrics: dict
     elapsed: torch.Tensor
     mask: torch.Tensor | None
     bits: torch.Tensor | None
@@ -111,7 +111,11 @@ class PythonProgram:
 
     def __init__(self, kernels: PythonKernels, executor: Executor, spec: EnvSpec, params: EnvParams) -> None:
         self.kernels, self.executor, self.spec, self.params = kernels, executor, spec, params
-        self.groups, self.state_dtype, self.log_dtype = spec.groups(params), spec.state_dtype(params), spec.log_dtype()
+        self.groups, self.state_dtype, self.metrics_dtype = (
+            spec.groups(params),
+            spec.state_dtype(params),
+            spec.metrics_dtype(),
+        )
         self.agents, self.tables = sum(g.count for g in self.groups), spec.declared_tables(params)
         self.draws = executor.build(assemble_file("tools/draws"))
         self.last = {g.name: torch.tensor(g.sizes, device=executor.name) - 1 for g in self.groups if not g.continuous}
@@ -165,7 +169,7 @@ class PythonProgram:
         row["truncated"].copy_(torch.zeros_like(over) if task else over & ~ended)
         # record: where no episode is over nobody reads it
         row["episode_length"].copy_(arrays.elapsed)
-        row["episode_log"].copy_(views.words)
+        row["episode_metrics"].copy_(views.words)
         # observe_final
         if row["final_obs"] is not None:
             self._run(self.kernels.observe, replace(arrays, obs=row["final_obs"]))
@@ -193,7 +197,7 @@ class PythonProgram:
             )
             action[g.name] = self._buffer(("action", g.name), shape, torch.float32 if g.continuous else torch.int32)
         rows = {name: row[name] for name in ("obs", "action_mask", "reward", "terminated", "active", "left")}
-        kept = {"state": views.state, "log": views.metrics, "elapsed": views.clock[:, 1], "table": views.table}
+        kept = {"state": views.state, "metrics": views.metrics, "elapsed": views.clock[:, 1], "table": views.table}
         return Arrays(params=self.params, action=action, **rows, **kept, mask=None, bits=None, uniform=None)
 
     def _run(self, function: Callable, arrays: Arrays) -> None:

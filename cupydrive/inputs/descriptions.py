@@ -58,9 +58,9 @@ DTYPES = ("f4", "i4", "u4")
 PARAM_TYPES = (bool, int, float, str, tuple)
 # Members of struct Env and of struct Batch (kernels/drive), beside which a group's name stands.
 TAKEN = {
-    "team", "state", "shared", "cache", "params", "random", "elapsed", "max_episode_steps", "horizon", "last_step", "log",
+    "team", "state", "shared", "cache", "params", "random", "elapsed", "max_episode_steps", "horizon", "last_step", "metrics",
     "printed", "print", "time", "table", "fixed_random", "rows", "num_envs", "first_env", "steps", "inverse_horizon", "seed",
-    "clock", "mask", "terminated", "truncated", "episode_length", "episode_log",
+    "clock", "mask", "terminated", "truncated", "episode_length", "episode_metrics",
 }  # fmt: skip
 
 

@@ -121,7 +121,7 @@ class Recording:
         buffers = [batch.executor.allocate((self.num_envs, g.count, g.heads), g.action_dtype) for g in batch.groups]
         pointers = [batch.executor.pointer(b) for b in buffers]
         now = batch.get_state()
-        states, log = now["state"], now["log"]
+        states, metrics = now["state"], now["metrics"]
         returns = {g.name: np.zeros((self.num_envs, g.count), np.float32) for g in batch.groups}
         last: dict[str, dict[str, np.ndarray]] = {
             "action": {},
@@ -133,7 +133,7 @@ class Recording:
             over = t >= self.length
             sums = {
                 "returns": {g: array.copy() for g, array in returns.items()},
-                "metrics": {name: log[name].copy() for name in self.spec.metrics},
+                "metrics": {name: metrics[name].copy() for name in self.spec.metrics},
             }
             yield Moment(t, states.copy(), elapsed, over, **sums, **last)
             if t == self.steps:
@@ -142,7 +142,7 @@ class Recording:
                 batch.executor.put(buffer, np.ascontiguousarray(self.action[g.name][t], dtype=g.action_dtype))
             written = batch.step(pointers, autoreset=False)
             now = batch.get_state()
-            states, log = np.where(over, states, now["state"]), np.where(over, log, now["log"])
+            states, metrics = np.where(over, states, now["state"]), np.where(over, metrics, now["metrics"])
             now = {"action": {name: array[t] for name, array in self.action.items()}, **outcome(batch, written)}
             for name, rewards in now["reward"].items():
                 returns[name] += np.where(over[:, None], np.float32(0), rewards)

@@ -111,9 +111,11 @@ class Rollout:
             setattr(self, name, {key: as_torch(array, self._moved) for key, array in arrays.items()})
         for name in ("terminated", "truncated", "episode_length"):
             setattr(self, name, as_torch(getattr(self.buffers, name), self._moved))
-        flat = self.buffers.episode_log.reshape(-1, *self.buffers.episode_log.shape[2:])
+        flat = self.buffers.episode_metrics.reshape(-1, *self.buffers.episode_metrics.shape[2:])
         shape = self.terminated.shape
-        self.metrics = {name: as_torch(member(flat, batch.log_dtype, name)).view(shape) for name in batch.spec.metrics}
+        self.metrics = {
+            name: as_torch(member(flat, batch.metrics_dtype, name)).view(shape) for name in batch.spec.metrics
+        }
         self.iteration = torch.zeros(1, dtype=torch.int64, device=self.device)
         self.play, self.on_step, self.side_by_side = None, None, False
         self._look = self._prepare_look()

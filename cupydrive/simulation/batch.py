@@ -37,7 +37,7 @@ class BatchState(TypedDict):
     seed: np.ndarray
     state: np.ndarray
     clock: np.ndarray
-    log: np.ndarray
+    metrics: np.ndarray
     returns: Named
 
 
@@ -107,7 +107,7 @@ class Batch:
         self.spec, self.params = spec, params if params is not None else spec.make_params()
         self.executor = make_executor(executor) if isinstance(executor, str) else executor
         self.groups = spec.groups(self.params)
-        self.state_dtype, self.log_dtype = spec.state_dtype(self.params), spec.log_dtype()
+        self.state_dtype, self.metrics_dtype = spec.state_dtype(self.params), spec.metrics_dtype()
         self.tables = constant_tables(spec, self.params, self.executor)
         self.require_memory(self.num_envs * self.env_bytes(), self.env_bytes(), "num_envs", self.num_envs)
         self.layout = replace(layout or self.executor.layout(spec, self.params, self.num_envs), half_obs=half)
@@ -116,7 +116,7 @@ class Batch:
         self.seed = allocate((1,), np.uint64)
         self.state = allocate((n,), self.state_dtype)
         self.clock = allocate((n,), CLOCK)
-        self.log = allocate((n,), self.log_dtype)
+        self.metrics = allocate((n,), self.metrics_dtype)
         self.cache = allocate((n, self.program.cache_bytes), np.uint8)  # for speed alone, never kept
         self.mask = allocate((n,), np.bool_)
         self.returns = {g.name: allocate((n, g.count), np.float32) for g in self.groups}
@@ -153,7 +153,7 @@ class Batch:
             groups = [
                 (g.name, g.count, g.obs_dim, g.heads, g.continuous, g.mask, g.leaves) for g in spec.groups(params)
             ]
-            return spec.state_dtype(params), spec.log_dtype(), batch_dtype(spec, params), groups
+            return spec.state_dtype(params), spec.metrics_dtype(), batch_dtype(spec, params), groups
 
         program, tables = self._load(spec, params), constant_tables(spec, params, self.executor)
         if (program.cache_bytes, *layout(spec, params)) != (self.program.cache_bytes, *layout(self.spec, self.params)):
@@ -180,7 +180,7 @@ class Batch:
         entry = self.obs_dtype.itemsize
         obs = sum(g.count * (entry * g.obs_dim + g.choices * g.mask) for g in self.groups)
         returns = sum(4 * g.count for g in self.groups)
-        state = self.state_dtype.itemsize + CLOCK.itemsize + self.log_dtype.itemsize + 1
+        state = self.state_dtype.itemsize + CLOCK.itemsize + self.metrics_dtype.itemsize + 1
         return row_bytes(self.spec, self.params, entry=entry) + obs + returns + state
 
     def require_memory(self, needed: int, each: int, name: str, value: int) -> None:
@@ -200,7 +200,7 @@ class Batch:
         set_params(call, self.spec, self.params)
         self._set_tables(call)
         call["num_envs"], call["first_env"] = self.num_envs, first_env
-        for name in ("seed", "state", "clock", "log", "cache"):
+        for name in ("seed", "state", "clock", "metrics", "cache"):
             call[name] = pointer(getattr(self, name))
         for g in self.groups:
             call[g.name]["returns"] = pointer(self.returns[g.name])
@@ -341,13 +341,13 @@ class Batch:
         return array if array.dtype == dtype else np.ascontiguousarray(array).view(dtype)[..., 0]
 
     def get_state(self) -> BatchState:
-        """Return NumPy copies of what the future depends on: ``seed``, ``state``, ``clock``, ``log``, ``returns``."""
+        """Return NumPy copies of what the future depends on: ``seed``, ``state``, ``clock``, ``metrics``, ``returns``."""
         get = self.executor.get
         return {
             "seed": get(self.seed),
             "state": self.as_records(get(self.state), self.state_dtype),
             "clock": self.as_records(get(self.clock), CLOCK),
-            "log": self.as_records(get(self.log), self.log_dtype),
+            "metrics": self.as_records(get(self.metrics), self.metrics_dtype),
             "returns": {name: get(array) for name, array in self.returns.items()},
         }
 
@@ -359,7 +359,7 @@ class Batch:
 
     def set_state(self, kept: BatchState) -> None:
         """Put back what ``get_state`` returned; observations stay."""
-        for name in ("seed", "state", "clock", "log"):
+        for name in ("seed", "state", "clock", "metrics"):
             self.executor.put(getattr(self, name), kept[name])
         for name, array in self.returns.items():
             self.executor.put(array, kept["returns"][name])

@@ -18,7 +18,7 @@ from cupydrive.spec import EnvSpec, Group
 if TYPE_CHECKING:
     from cupydrive.simulation.batch import Batch
 
-SHARED = ("terminated", "truncated", "episode_length", "episode_log")  # arrays of all groups
+SHARED = ("terminated", "truncated", "episode_length", "episode_metrics")  # arrays of all groups
 BY_GROUP = ("obs", "action_mask", "final_obs", "reward", "episode_return", "action", "active", "left")
 
 
@@ -51,7 +51,7 @@ class Buffers:
         else:
             self.episode_return = rows(lambda g: (g.count,), lambda g: np.float32)
             self.episode_length = allocate((*lead, n), np.int32)
-        self.episode_log = allocate((*lead, n), batch.log_dtype)
+        self.episode_metrics = allocate((*lead, n), batch.metrics_dtype)
         self.action_mask = {g.name: allocate((*obs_lead, g.count, g.choices), np.bool_) for g in batch.groups if g.mask}
         leaving = [g for g in batch.groups if g.leaves]
         self.active = {g.name: allocate((*lead, n, g.count), np.bool_) for g in leaving}
@@ -72,7 +72,7 @@ class Buffers:
 
 def row_bytes(spec: EnvSpec, params: EnvParams, final_obs: bool = True, entry: int = 4) -> int:
     """Return the bytes that one step of one environment takes in ``Buffers``; ``entry``: of one observation entry."""
-    size = 2 + 4 + spec.log_dtype().itemsize
+    size = 2 + 4 + spec.metrics_dtype().itemsize
     for g in spec.groups(params):
         size += g.count * (
             entry * g.obs_dim * (2 if final_obs else 1) + 4 * g.heads + 8 + 2 * g.leaves + g.choices * g.mask

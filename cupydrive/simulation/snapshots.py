@@ -42,7 +42,7 @@ class Snapshot:
         seed: What the environment was seeded with.
         state: (N,) ``struct State``.
         clock: (N,) episode, elapsed and time.
-        log: (N,) metrics since the episodes began.
+        metrics: (N,) metrics since the episodes began.
         returns: By group: (N, C) float32 rewards since the episodes began.
         obs: By group: (N, C, D) float32.
         action_mask: By group that has one: (N, C, choices) bool.
@@ -57,7 +57,7 @@ class Snapshot:
     seed: int
     state: np.ndarray
     clock: np.ndarray
-    log: np.ndarray
+    metrics: np.ndarray
     returns: dict[str, np.ndarray]
     obs: dict[str, np.ndarray]
     action_mask: dict[str, np.ndarray]
@@ -77,7 +77,7 @@ class Snapshot:
             int(kept["seed"][0]),
             kept["state"],
             kept["clock"],
-            kept["log"],
+            kept["metrics"],
             kept["returns"],
             obs=obs,
             action_mask=mask,
@@ -119,13 +119,13 @@ class Snapshot:
         envs.compare_origin("the snapshot", batch.spec, self.origin)
         seed = np.array([self.seed], np.uint64)
         batch.set_state(
-            {"seed": seed, "state": self.state, "clock": self.clock, "log": self.log, "returns": self.returns}
+            {"seed": seed, "state": self.state, "clock": self.clock, "metrics": self.metrics, "returns": self.returns}
         )
         batch.set_observations(self.obs, self.action_mask)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all arrays by name, those of groups as ``NAME.GROUP``."""
-        flat = {name: getattr(self, name) for name in ("state", "clock", "log")}
+        flat = {name: getattr(self, name) for name in ("state", "clock", "metrics")}
         return flat | {f"{name}.{key}": array for name in BY_GROUP for key, array in getattr(self, name).items()}
 
     def shapes(self) -> dict[str, str]:
@@ -179,7 +179,7 @@ def checked_groups(arrays: Mapping[str, np.ndarray], num_envs: int) -> dict:
         kind, dot, group = name.partition(".")
         known = {
             "state": array.dtype.names is not None and array.ndim == 1,
-            "log": array.dtype.names is not None and array.ndim == 1,
+            "metrics": array.dtype.names is not None and array.ndim == 1,
             "clock": array.dtype == CLOCK and array.ndim == 1,
             "returns": array.dtype == np.float32 and array.ndim == 2,
             "obs": array.dtype in (np.float32, np.uint16) and array.ndim == 3,
@@ -193,7 +193,7 @@ def checked_groups(arrays: Mapping[str, np.ndarray], num_envs: int) -> dict:
             found[kind][group] = array
         else:
             found[kind] = array
-    if missing := [name for name in ("state", "clock", "log") if name not in found]:
+    if missing := [name for name in ("state", "clock", "metrics") if name not in found]:
         raise FormatError(f"it has no entry {missing[0]!r}")
     return found
 

@@ -107,8 +107,8 @@ class VectorEnv(NotCopied):
         record = {"return": self._by_group(buffers.episode_return, axis), "length": self._view(buffers.episode_length)}
         for name in self.spec.metrics:
             lead = buffers.episode_length.shape
-            flat = buffers.episode_log.reshape(-1, *buffers.episode_log.shape[len(lead) :])
-            view = member(flat, self.batch.log_dtype, name)
+            flat = buffers.episode_metrics.reshape(-1, *buffers.episode_metrics.shape[len(lead) :])
+            view = member(flat, self.batch.metrics_dtype, name)
             record[name] = self._view(view).view(lead).detach()
         return record
 

@@ -29,7 +29,9 @@ LEARNERS_ROWS = ("discounted.", "held.", "memory.")  # tensors of a learner that
 
 def shared_out(run: Run) -> dict[str, int]:
     """Return by name, of what ``Run.snapshot`` returns, the dimension along which environments lie; others have none."""
-    along = {f"env/{name}": 0 for name in ("state", "clock", "log", *(f"returns.{g.name}" for g in run.batch.groups))}
+    along = {
+        f"env/{name}": 0 for name in ("state", "clock", "metrics", *(f"returns.{g.name}" for g in run.batch.groups))
+    }
     along |= {f"{kind}.{name}": 0 for kind in ("obs", "action_mask") for name in getattr(run.rollout, kind)}
     along |= run.episodes.shared_out()
     for name, learner in run.learners.items():

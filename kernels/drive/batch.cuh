@@ -23,12 +23,12 @@ struct Batch {
   const u64* seed;           // (1)
   State* state;              // (N)
   Clock* clock;              // (N)
-  Log* log;                  // (N) counts since the episode began
+  Metrics* metrics;          // (N) counts since the episode began
   const u8* mask;            // (N) or null (all): which env_reset resets, and which env_step may reset at an end
   u8* terminated;            // (T, N)
   u8* truncated;             // (T, N)
   int* episode_length;       // (T, N) * RECORD; rows written where an episode ended
-  Log* episode_log;          // (T, N); likewise
+  Metrics* episode_metrics;  // (T, N); likewise
   EachGroup<GroupRows> rows;
   Printed* printed;          // null unless the kernel prints
   Cache* cache;              // (N)

@@ -121,7 +121,7 @@ DEVICE int draw_allowed(u32 word, const u8* mask, int size) {
 }
 DEVICE float read_box(float action) { return action == action ? action : 0.0f; }
 #include "generated/groups.cuh"
-#include "generated/log.cuh"
+#include "generated/metrics.cuh"
 
 struct Env : EachGroup<Group> {
   const Team team;
@@ -139,7 +139,7 @@ struct Env : EachGroup<Group> {
   const int max_episode_steps;
   const math::Divisor horizon;  // the same number
   bool last_step;        // in `step`: the time limit ends the episode with this step
-  Log log;
+  Metrics metrics;
 
 #if PRINTS
   Printed* printed = nullptr;  // null: this environment does not print

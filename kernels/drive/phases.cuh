@@ -41,7 +41,7 @@ DEVICE void observe_into(Env& env, const Batch& batch, const Observations& obser
 DEVICE void begin_episode(Env& env, Clock& clock) {
   clock.elapsed = 0;
   env.elapsed = 0;
-  env.log = Log{};
+  env.metrics = Metrics{};
   env.random.episode = clock.episode; env.random.step = 0; env.random.purpose = RESET;
   reset_once(env);
   env.team.sync();
@@ -51,13 +51,13 @@ DEVICE void begin_episode(Env& env, Clock& clock) {
 DEVICE void draw_start(const Env& env, const Clock& clock, State& start) {
   const Random random{env.random.seed, env.random.env, clock.episode, 0u, RESET};
   Env fresh{{}, env.team, start, env.shared, CACHE_FROM(env.cache) env.params, TABLE_FROM(env.table) random, 0,
-            env.max_episode_steps, env.horizon, false, Log{}};
+            env.max_episode_steps, env.horizon, false, Metrics{}};
   reset(fresh);
 }
 
 // Adds up what the members have counted; every member gets the total.
-DEVICE Log total(const Team team, const Log& mine) {
-  Log all = mine;
+DEVICE Metrics total(const Team team, const Metrics& mine) {
+  Metrics all = mine;
   each_count([&](int& count) INLINED { count = team.sum(count); }, all);
   return all;
 }
@@ -79,7 +79,7 @@ DEVICE Cache& near_cache(NoRows&, Cache& far) { return far; }
 #define MAKE_ENV(clock, cache) \
   Env env{{}, team, near_state(work, batch, e), work.shared, CACHE_FROM(cache) batch.params, TABLE_FROM(batch.table) \
           Random{*batch.seed, (u32)(batch.first_env + e), clock.episode, 0u, RESET}, clock.elapsed,  /* equal(purpose, constant): every caller sets it */ \
-          batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps, batch.inverse_horizon), false, Log{}}; \
+          batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps, batch.inverse_horizon), false, Metrics{}}; \
   PRINT_FROM(env, batch, e)
 
 // Begins a new episode where the mask says so (everywhere if there is none), or only observes (steps = 0).
@@ -100,7 +100,7 @@ DEVICE void reset_env(const Batch& batch, const Team team, Workspace& work, cons
   observations.keep_own(NEXT, e);
   if constexpr (STATE_NEAR) copy_struct(team, batch.state[e], env.state);
   if (begin) {
-    if (team.leader()) { clock.episode += 1; batch.clock[e] = clock; batch.log[e] = Log{}; }
+    if (team.leader()) { clock.episode += 1; batch.clock[e] = clock; batch.metrics[e] = Metrics{}; }
     each_group([&](auto kind, const auto& rows) INLINED {
       for (int i : team.each(kind.COUNT)) rows.returns[(size_type)e * kind.COUNT + i] = 0.0f;
     }, batch.rows);
@@ -140,7 +140,7 @@ template <bool RANDOM> struct TeamPhases {
 
   DEVICE void load(const int from) {
     first = from;
-    if (HAS_METRICS && team.leader()) env.log = batch.log[e];
+    if (HAS_METRICS && team.leader()) env.metrics = batch.metrics[e];
     if constexpr (STATE_NEAR) copy_struct(team, env.state, batch.state[e]);
     if constexpr (CACHE_NEAR) copy_struct(team, near_cache(work.cache, batch.cache[e]), batch.cache[e]);
     each_group([&](auto, auto& mine, auto& near, const auto& rows) INLINED {
@@ -206,10 +206,10 @@ template <bool RANDOM> struct TeamPhases {
   }
 
   DEVICE void record() {
-    const Log counted = HAS_METRICS && over ? total(team, env.log) : Log{};  // equal(swap &&): more work, same result
+    const Metrics counted = HAS_METRICS && over ? total(team, env.metrics) : Metrics{};  // equal(swap &&): more work, same result
     if (recorded && team.leader()) {
       if constexpr (!ONE_AGENT) store_last(batch.episode_length + row, clock.elapsed);
-      if constexpr (HAS_METRICS) batch.episode_log[row] = counted;
+      if constexpr (HAS_METRICS) batch.episode_metrics[row] = counted;
     }
     if constexpr (AHEAD) {
       if (team.warp_any(over && autoreset() && !drawn)) {  // what others had drawn they draw again
@@ -228,7 +228,7 @@ template <bool RANDOM> struct TeamPhases {
       env.state = start.value;
       drawn = false;
       clock.elapsed = env.elapsed = 0;
-      env.log = Log{};
+      env.metrics = Metrics{};
     } else {
       begin_episode(env, clock);
     }
@@ -266,8 +266,8 @@ template <bool RANDOM> struct TeamPhases {
       store_returns(team, kept_rows(mine, near), rows, e);
     }, own, work.rows, batch.rows);
     if constexpr (HAS_METRICS) {
-      const Log counted = total(team, env.log);
-      if (team.leader()) batch.log[e] = counted;
+      const Metrics counted = total(team, env.metrics);
+      if (team.leader()) batch.metrics[e] = counted;
     }
     if (team.leader()) batch.clock[e] = clock;
     team.sync();  // equal(dropped sync): another sync follows

@@ -38,7 +38,7 @@ constexpr bool WORD_BY_WORD = Agent::OBS != 3 && (Agent::OBS & (Agent::OBS - 1))
 
 struct Together {
   SimdWords<State> state;
-  SimdWords<Log> log;
+  SimdWords<Metrics> metrics;
   SimdWords<LaneObs> obs;  // WORD_BY_WORD
   SimdWords<LaneActions> action;
   SimdWords<Random::Bits> drawn[Agent::HEADS];  // words for four steps
@@ -81,9 +81,9 @@ template <bool RANDOM> struct SimdPhases {
       : batch(batch), rows(first_group(batch.rows)), first(first), count(count), seed(*batch.seed), near(near), scratch(scratch) {}
 
   // Lane l's environment as its functions see it.
-  DEVICE Env env_of(const int l, State& state, const Log& log, obs_t* obs, float* reward, const Agent::Action* action) const {
+  DEVICE Env env_of(const int l, State& state, const Metrics& metrics, obs_t* obs, float* reward, const Agent::Action* action) const {
     Env env{{}, Team{0}, state, scratch, CACHE_FROM(batch.cache[first]) batch.params, TABLE_FROM(batch.table)
-            Random{seed, (u32)(batch.first_env + first + l), near.episode[l], 0u, RESET}, near.elapsed[l], batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps, batch.inverse_horizon), false, log};
+            Random{seed, (u32)(batch.first_env + first + l), near.episode[l], 0u, RESET}, near.elapsed[l], batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps, batch.inverse_horizon), false, metrics};
     first_group(env).obs_row = obs; first_group(env).reward_row = reward; first_group(env).action_row = action;
     return env;
   }
@@ -92,7 +92,7 @@ template <bool RANDOM> struct SimdPhases {
     ALL_LANES {
       const int e = l < count ? first + l : first;
       near.state.put(l, batch.state[e]);
-      near.log.put(l, HAS_METRICS ? batch.log[e] : Log{});
+      near.metrics.put(l, HAS_METRICS ? batch.metrics[e] : Metrics{});
       near.returns[l] = rows.returns[e];
       near.episode[l] = batch.clock[e].episode;
       near.elapsed[l] = batch.clock[e].elapsed;
@@ -125,14 +125,14 @@ template <bool RANDOM> struct SimdPhases {
       const LaneActions action = near.action.get(l);
       near.elapsed[l] += 1;
       near.time[l] += 1;
-      Env env = env_of(l, state, near.log.get(l), nullptr, &reward, action.of);
+      Env env = env_of(l, state, near.metrics.get(l), nullptr, &reward, action.of);
       env.last_step = near.elapsed[l] >= batch.max_episode_steps;
       env.random.episode = near.episode[l] - 1; env.random.step = near.elapsed[l]; env.random.purpose = DYNAMICS;
       const bool ended = ::step(env);
       near.ended[l] = ended;
       near.over[l] = ended | env.last_step;
       near.state.put(l, state);
-      near.log.put(l, env.log);
+      near.metrics.put(l, env.metrics);
       near.reward[l] = reward;
       near.returns[l] += reward;
     }
@@ -153,12 +153,12 @@ template <bool RANDOM> struct SimdPhases {
         if (!near.over[l]) continue;
         store_record(rows.episode_return + (row + l) * RECORD, near.returns[l], near.elapsed[l]);
         near.returns[l] = 0.0f;
-        if constexpr (HAS_METRICS) batch.episode_log[row + l] = near.log.get(l);
+        if constexpr (HAS_METRICS) batch.episode_metrics[row + l] = near.metrics.get(l);
         if (!(RANDOM || batch.mask == nullptr || batch.mask[first + l])) continue;
         State state = near.state.get(l);
         near.elapsed[l] = 0;
-        near.log.put(l, Log{});
-        Env env = env_of(l, state, Log{}, nullptr, nullptr, nullptr);
+        near.metrics.put(l, Metrics{});
+        Env env = env_of(l, state, Metrics{}, nullptr, nullptr, nullptr);
         ::reset(env);
         near.episode[l] += 1;
         near.state.put(l, state);
@@ -176,7 +176,7 @@ template <bool RANDOM> struct SimdPhases {
       FOR_LANES {
         if (!near.over[l]) continue;
         State state = near.state.get(l);
-        Env env = env_of(l, state, Log{}, rows.final_obs + (row + l) * Agent::OBS, nullptr, nullptr);
+        Env env = env_of(l, state, Metrics{}, rows.final_obs + (row + l) * Agent::OBS, nullptr, nullptr);
         ::observe(env);
         near.state.put(l, state);
       }
@@ -186,7 +186,7 @@ template <bool RANDOM> struct SimdPhases {
     FOR_LANES {
       State state = near.state.get(l);
       LaneObs obs;
-      Env env = env_of(l, state, Log{}, obs.of, nullptr, nullptr);
+      Env env = env_of(l, state, Metrics{}, obs.of, nullptr, nullptr);
       ::observe(env);
       near.state.put(l, state);
       if constexpr (WORD_BY_WORD) near.obs.put(l, obs);
@@ -209,7 +209,7 @@ template <bool RANDOM> struct SimdPhases {
     FOR_LANES {
       const int e = first + l;
       batch.state[e] = near.state.get(l);
-      if constexpr (HAS_METRICS) batch.log[e] = near.log.get(l);
+      if constexpr (HAS_METRICS) batch.metrics[e] = near.metrics.get(l);
       rows.returns[e] = near.returns[l];
       batch.clock[e] = Clock{near.episode[l], near.elapsed[l], near.time[l]};
     }

@@ -58,9 +58,9 @@ DEVICE bool step(Env& env) {
     s.position[k] = x;
     reached &= x == target(k);
   }
-  env.log.barrier_eV += highest - s.highest;
-  env.log.invalid_moves += !inside;
-  env.log.successes += reached;
+  env.metrics.barrier_eV += highest - s.highest;
+  env.metrics.invalid_moves += !inside;
+  env.metrics.successes += reached;
   s.highest = highest;
   env.atoms.reward(0) = math::clamp(-cost, env.params.min_reward, 0.0f) + (reached ? (float)TERMINAL_REWARD : 0.0f);
   return reached;

@@ -164,9 +164,9 @@ DEVICE bool step(Env& env) {
   if (env.team.leader()) {
     const float* sum = env.shared.sum;
     env.planner.reward(0) = reward_for(env, STATES, sum[DEATHS], sum[INCOME]);
-    env.log.deaths += sum[DEATHS];
-    env.log.unemployment += env.horizon.of(100.0f / (float)PEOPLE * sum[UNEMPLOYED]);
-    env.log.subsidies += (float)subsidy * (p.max_subsidy * ((float)PEOPLE * 1e-9f / 365.0f / (float)SUBSIDY_LEVELS));
+    env.metrics.deaths += sum[DEATHS];
+    env.metrics.unemployment += env.horizon.of(100.0f / (float)PEOPLE * sum[UNEMPLOYED]);
+    env.metrics.subsidies += (float)subsidy * (p.max_subsidy * ((float)PEOPLE * 1e-9f / 365.0f / (float)SUBSIDY_LEVELS));
     s.subsidy = subsidy;
   }
   return false;

@@ -148,10 +148,10 @@ DEVICE void warm(Env& env, int k) {
     for (int m = 0; m < 4; ++m) s.carbon[n] += env.table.carbon(n, m) * carbon[m];
   }
   const float warming = s.temperature[0] - air;
-  env.log.temperature_rise += warming;
-  env.log.output += output;
-  env.log.climate_index += ((k == 1 ? MOST_WARMING : 0.0f) - warming) * (1.0f / (MOST_WARMING - LEAST_WARMING));
-  env.log.economic_index += (output - (k == 1 ? LEAST_OUTPUT : 0.0f)) * (1.0f / (MOST_OUTPUT - LEAST_OUTPUT));
+  env.metrics.temperature_rise += warming;
+  env.metrics.output += output;
+  env.metrics.climate_index += ((k == 1 ? MOST_WARMING : 0.0f) - warming) * (1.0f / (MOST_WARMING - LEAST_WARMING));
+  env.metrics.economic_index += (output - (k == 1 ? LEAST_OUTPUT : 0.0f)) * (1.0f / (MOST_OUTPUT - LEAST_OUTPUT));
 }
 
 DEVICE bool act(Env& env) {

@@ -78,7 +78,7 @@ DEVICE bool step(Env& env) {
   for (int i : env.team.each(NUM_TAGGERS)) {
     const bool crossed = move(s, p, i, env.tagger.action(i, 0), env.tagger.action(i, 1));
     env.tagger.reward(i) = p.step_penalty_for_tagger + (crossed ? p.edge_hit_penalty : 0.0f);
-    env.log.edge_hits += crossed;
+    env.metrics.edge_hits += crossed;
     env.shared.tags[i] = 0;
   }
   for (int r : env.team.each(NUM_RUNNERS)) {
@@ -88,7 +88,7 @@ DEVICE bool step(Env& env) {
     if (s.active[i]) {
       const bool crossed = move(s, p, i, env.runner.action(r, 0), env.runner.action(r, 1));
       env.runner.reward(r) = p.step_reward_for_runner + (crossed ? p.edge_hit_penalty : 0.0f);
-      env.log.edge_hits += crossed;
+      env.metrics.edge_hits += crossed;
     } else {  // one that is out stays where it is
       s.speed[i] = s.direction[i] = s.acceleration[i] = 0.0f;
     }
@@ -109,7 +109,7 @@ DEVICE bool step(Env& env) {
     if (nearest < radius * radius) {
       env.team.add(env.shared.tags, tagger, 1);
       env.runner.reward(r) += p.tag_penalty_for_runner;
-      env.log.tags += 1;
+      env.metrics.tags += 1;
       if (RUNNER_EXITS_GAME_AFTER_TAGGED) { s.active[i] = 0; env.runner.left(r) = 1; }
     } else if (env.last_step) {
       env.runner.reward(r) += p.end_of_game_reward_for_runner;

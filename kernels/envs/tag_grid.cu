@@ -46,12 +46,12 @@ DEVICE bool step(Env& env) {
   for (int i : env.team.each(NUM_AGENTS)) {
     const bool hit = move(s, i, i < RUNNER ? env.tagger.action(i) : env.runner.action(0));
     if (hit) reward_of(env, i) = -p.wall_hit_penalty;
-    env.log.wall_hits += hit;
+    env.metrics.wall_hits += hit;
   }
   env.team.sync();  // everybody has moved
   int tags = 0;
   for (int i : env.team.each(NUM_TAGGERS)) tags += s.x[i] == s.x[RUNNER] && s.y[i] == s.y[RUNNER];
-  env.log.tags += tags;
+  env.metrics.tags += tags;
   const bool caught = env.team.any(tags > 0);
   for (int i : env.team.each(NUM_AGENTS)) {
     if (i < RUNNER) env.tagger.reward(i) += caught ? p.tag_reward_for_tagger : -p.step_cost_for_tagger;

@@ -265,9 +265,11 @@ def test_a_group_has_no_name_that_kernels_use_for_something_else():
     text = (KERNELS / "drive" / "env.cuh").read_text()
     env = re.findall(r"^  (?:const )?[\w:]+&? (\w+);", text[text.index("struct Env :") :], re.M)
     env += re.findall(r"DEVICE \w+ (\w+)\(", text[text.index("struct Env :") :])
-    assert {"state", "team", "log", "time", "print"} <= batch | set(env) <= TAKEN
-    with pytest.raises(SpecError, match=r"group 'log': kernels call something else env\.log; choose another name"):
-        Group("log", 1, 4, Discrete(2))
+    assert {"state", "team", "metrics", "time", "print"} <= batch | set(env) <= TAKEN
+    with pytest.raises(
+        SpecError, match=r"group 'metrics': kernels call something else env\.metrics; choose another name"
+    ):
+        Group("metrics", 1, 4, Discrete(2))
     pair = (Group("cart", 1, 4, Discrete(2)), Group("cart", 2, 4, Discrete(2)))
     with pytest.raises(SpecError, match=r"groups\(params\) has the name 'cart' twice; each needs a name of its own"):
         replace(spec, groups=lambda p: pair).make_params()

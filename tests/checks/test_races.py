@@ -14,7 +14,7 @@ from cupydrive.codegen.source import kernel_text
 from cupydrive.errors import KernelFault
 from cupydrive.executors.host import HostExecutor
 
-TAGS = "env.log.tags += tags;"
+TAGS = "env.metrics.tags += tags;"
 SEEN = "row[5] = time;"
 # What members do beside the rest of tag_grid's step or observation, by what is said of it.
 RACES = {

@@ -59,7 +59,7 @@ def by_kernel(players, **params):
         seen = got["final_obs" if last else "obs"]
         out.append({
             "governor": got["reward"]["governor"], "planner": got["reward"]["planner"][:, 0], "obs": seen["governor"],
-            "seen": seen["planner"][:, 0], "mask": got["action_mask"]["governor"], "log": got["episode_log"],
+            "seen": seen["planner"][:, 0], "mask": got["action_mask"]["governor"], "log": got["episode_metrics"],
             "may": got["action_mask"]["planner"][:, 0],
         })  # fmt: skip
     return {name: np.stack([row[name] for row in out], axis=1) for name in out[0]}  # (N, days, ...)

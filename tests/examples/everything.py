@@ -29,12 +29,12 @@ DEVICE bool step(Env& env) {
     env.walker.left(i) = 0;
     if (!s.active[i]) continue;
     const int move = env.walker.action(i, 0), jump = env.walker.action(i, 1);
-    env.log.forbidden += (move == 0 && s.place[i] == 0) + (move == 1 && s.place[i] == 4);
+    env.metrics.forbidden += (move == 0 && s.place[i] == 0) + (move == 1 && s.place[i] == 4);
     int place = math::clamp(s.place[i] + (move == 1) - (move == 0), 0, 4);
     if (move == 2) place = jump == 0 ? 0 : 4;
     if (Random::below(env.random.bits(i).y, 8) == 0) place = 2;  // the wind
     s.place[i] = place;
-    env.log.met += env.team.add(env.shared.crowd, place, 1);  // those who came before, in any order: of each pair one
+    env.metrics.met += env.team.add(env.shared.crowd, place, 1);  // those who came before, in any order: of each pair one
   }
   for (int d : env.team.each(3)) {
     s.speed[d] = math::clamp(s.speed[d] + env.params.gain * env.driver.action(d, 0), -1.0f, 1.0f);
@@ -50,7 +50,7 @@ DEVICE bool step(Env& env) {
     remaining += s.active[i];
   }
   if (env.team.leader()) {
-    for (int d = 0; d < 3; ++d) env.log.way += s.speed[d];
+    for (int d = 0; d < 3; ++d) env.metrics.way += s.speed[d];
   }
   return env.team.sum(remaining) == 0 && env.team.leader();
 }

@@ -14,8 +14,8 @@ DEVICE bool step(Env& env) {
   for (int i : env.team.each(WALKERS)) {
     int& place = env.state.place[i];
     const int move = env.walker.action(i, 0), jump = env.walker.action(i, 1);
-    env.log.forbidden += (move == 0 && place == 0) + (move == 1 && place == 4);
-    env.log.forbidden += (jump == 0 && place == 0) + (jump == 1 && place == 4);
+    env.metrics.forbidden += (move == 0 && place == 0) + (move == 1 && place == 4);
+    env.metrics.forbidden += (jump == 0 && place == 0) + (jump == 1 && place == 4);
     place = math::clamp(place + (move == 1) - (move == 0), 0, 4);
     if (move == 2) place = jump == 0 ? 0 : 4;
     env.walker.reward(i) = place == 2 ? 1.0f : 0.0f;

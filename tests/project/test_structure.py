@@ -23,7 +23,7 @@ KERNELS = sorted((ROOT / "kernels" / "envs").glob("*.cu"))
 GENERATED = {
     "sizes.cuh",
     "groups.cuh",
-    "log.cuh",
+    "metrics.cuh",
     "spaces.cuh",
     "agreement.cuh",
     "fields.cuh",

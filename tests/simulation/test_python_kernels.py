@@ -56,7 +56,7 @@ def walker_step(env):
         (jump == 0) & (place == 0),
         (jump == 1) & (place == 4),
     ):
-        env.log["forbidden"] += forbidden.sum(1)
+        env.metrics["forbidden"] += forbidden.sum(1)
     after = np.clip(place + (move == 1) - (move == 0), 0, 4)
     place[...] = np.where(move == 2, np.where(jump == 0, 0, 4), after)
     env.reward["walker"][...] = place == 2

@@ -193,6 +193,6 @@ def test_flags_of_flatten_cover_every_array():
         key.split(".")[0]
         for key in flatten(launch_step(batch, draw_actions(batch.groups, np.random.default_rng(0), 5)), batch)
     }
-    kept = {"seed", "state", "clock", "log", "returns"}
+    kept = {"seed", "state", "clock", "metrics", "returns"}
     shown = {name for name, value in vars(batch.step_buffers[0]).items() if value is not None and name != "steps"}
     assert names == kept | shown

@@ -88,14 +88,14 @@ def test_long_rollouts_of_many_are_short_ones_of_few(name):
 
 def gusty():
     """Return the point environment with wind, drawn in `step`, a count of gusts, and a time limit that ends the task."""
-    blow = "const float wind = env.random.uniform4(0).x - 0.5f; env.log.gusts += wind > 0.25f; s.x += s.v + wind;"
+    blow = "const float wind = env.random.uniform4(0).x - 0.5f; env.metrics.gusts += wind > 0.25f; s.x += s.v + wind;"
     counted = '"terminates", Reference(reset, step, observe, sample_states), metrics={"gusts": "int"}'
     python = (
         point.PYTHON.replace(
             "x = states[", "wind = random.uniform()[:, 0, 0] - np.float64(0.5)\n    x = wind + states["
         )
         .replace("np.zeros(len(x), bool))", 'np.zeros(len(x), bool), metrics={"gusts": wind > 0.25})')
-        .replace('"truncates", reset, step, observe, sample', counted)
+        .replace('"truncates", Reference(reset, step, observe, sample_states)', counted)
     )
     return cd.register(python, point.KERNEL.replace("s.x += s.v;", blow))
 
