@@ -221,6 +221,7 @@ class Executor(Protocol):
         xp: The array library, NumPy or CuPy.
         max_team: The most threads that may work on one environment.
         team_bytes: Memory near to one team: a thread's stack, or shared memory.
+        layout_bytes: The part of it that layouts may fill.
         processors: How many teams may work at once.
         tries: Whether a user's new kernel should be tried in a process of its own first.
     """
@@ -229,6 +230,7 @@ class Executor(Protocol):
     xp: "ModuleType"
     max_team: int
     team_bytes: int
+    layout_bytes: int
     processors: int
     tries: bool
 

@@ -92,6 +92,7 @@ class HostExecutor:
     name = "cpu"
     xp: ModuleType = np
     team_bytes = TEAM_BYTES
+    layout_bytes = STACK_BYTES
 
     def __init__(
         self,
@@ -129,7 +130,7 @@ class HostExecutor:
         """Return the layout for this environment: a team of one, state and rows on the stack if they fit."""
         observed = 4 * sum(g.count * g.obs_dim for g in spec.groups(params))
         way = Observations.SHARED if observed <= OBS_BYTES else Observations.DIRECT
-        layout = Layout(team=self.max_team, observations=way).fit(spec, params, STACK_BYTES)
+        layout = Layout(team=self.max_team, observations=way).fit(spec, params, self.layout_bytes)
         # `fit` does not count the state and the rows of a team of one, which lie on the stack.
         far = replace(layout, team=2).near_bytes(spec, params) > FRAME_BYTES // 2
         return replace(layout, state_near=False, rows_near=False) if far else layout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
@@ -11,14 +12,14 @@ from cupydrive import envs
 from cupydrive.codegen.layout import Layout
 from cupydrive.errors import ParameterError
 from cupydrive.executors import checked_device, choose, executor
+from cupydrive.executors.host import MOST_THREADS
 from cupydrive.inputs.arguments import checked_bool, checked_int, shown
 from cupydrive.simulation.batch import Batch
-from cupydrive.simulation.tuner import tuned_layout
+from cupydrive.simulation.tuner import tune
 from cupydrive.simulation.vector import VectorEnv
 from cupydrive.spec import EnvSpec
 from cupydrive.terminal.progress import in_notebook
 
-MOST_THREADS = 1024  # of the CPU
 _said: set[str] = set()
 
 
@@ -73,6 +74,6 @@ def make(
             raise ParameterError(f"make: num_envs = {shown(num_envs)}; it must be an int or 'auto'")
         num_envs = int(cupydrive.best_num_envs(spec, device=name, **params))
     if isinstance(layout, str) and layout == "tuned":  # not an array, which compares each entry
-        layout = tuned_layout(spec, made, num_envs, name, obs_dtype)
-    batch = Batch(spec, num_envs, made, where, first_env, layout, obs_dtype)  # type: ignore[arg-type]
+        layout = tune(spec, num_envs, device=name, **asdict(made)).layout
+    batch = Batch(spec, num_envs, made, where, first_env, layout, obs_dtype)
     return VectorEnv(batch, validate=validate)

@@ -199,19 +199,23 @@ def checked_groups(arrays: Mapping[str, np.ndarray], num_envs: int) -> dict:
 
 
 class StateViews(Views):
-    """Views of ``struct State`` by field; a name that is none of its fields is told with those that there are.
+    """Views of ``struct State`` by field.
 
     Args:
-        env: Name of the environment.
-        views: Tensors by field.
-        moved: Not empty once torch has moved the memory of one.
+        env: Name of the environment, for messages.
     """
 
     __slots__ = ("env", "moved")
 
-    def __init__(self, env: str, views: dict, moved: list) -> None:
-        super().__init__("env.state", views)
-        self.env, self.moved = env, moved
+    def __init__(self, env: str) -> None:
+        super().__init__("env.state", {})
+        self.env = env
+        self.moved: list[bool] = []
+
+    def renew(self, views: dict[str, torch.Tensor], moved: list[bool]) -> None:
+        """Take other views of the same fields; ``moved`` is not empty once torch has moved the memory of one."""
+        dict.update(self, views)
+        self.moved = moved
 
     def __getitem__(self, name: str) -> torch.Tensor:
         if self.moved:
@@ -232,22 +236,18 @@ def unknown_field(env: str, name: str, known: Iterable[str]) -> UnknownFieldErro
 def checked_values(
     env: VectorEnv, elapsed: ArrayLike | torch.Tensor | None = None, **fields: ArrayLike | torch.Tensor
 ) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
-    """Return NumPy arrays of members of ``struct State`` by name and ``elapsed``: the arguments of ``set_state``."""
-    return checked_states(env, fields), None if elapsed is None else checked_elapsed(env, elapsed)
-
-
-def checked_states(env: VectorEnv, values: Mapping[str, ArrayLike | torch.Tensor]) -> dict[str, np.ndarray]:
-    """Return ``values`` as NumPy arrays that fit the members of ``struct State``.
+    """Return the arguments of ``set_state`` as NumPy arrays: members of ``struct State`` by name, and ``elapsed``.
 
     Args:
         env: ``VectorEnv``.
-        values: By member: what NumPy takes, of shape (N, *shape of the member) or broadcast to it.
+        elapsed: (N,) ints or one, from 0 to ``max_episode_steps`` - 1, or None.
+        **fields: By member: what NumPy takes, of shape (N, *shape of the member) or broadcast to it.
 
     Raises:
         ParameterError: If a name is unknown, the shape or type is another, or a number is not finite or does not fit.
     """
     known, checked = {f.name: f for f in env.spec.state(env.params)}, {}
-    for name, value in values.items():
+    for name, value in fields.items():
         if name not in known:
             raise unknown_field(env.spec.name, name, known)
         f, given = known[name], as_numpy(env.spec.name, f"state {name!r}", value)
@@ -263,14 +263,11 @@ def checked_states(env: VectorEnv, values: Mapping[str, ArrayLike | torch.Tensor
         fits = np.isfinite(checked[name]) if dtype.kind == "f" else checked[name] == given
         if not fits.all():
             raise ParameterError(f"state {name!r} holds {given[~fits].flat[0]}, which is no finite {dtype.name}")
-    return checked
-
-
-def checked_elapsed(env: VectorEnv, elapsed: ArrayLike | torch.Tensor) -> np.ndarray:
-    """Return (N,) ints from 0 to ``max_episode_steps`` - 1, or raise ``ParameterError``."""
+    if elapsed is None:
+        return checked, None
     given, last = as_numpy(env.spec.name, "elapsed", elapsed), env.params.max_episode_steps - 1
     if given.dtype.kind not in "iu" or given.shape not in ((), (env.num_envs,)):
         raise ParameterError(f"elapsed is {given.dtype} {given.shape}; it must be ints ({env.num_envs},)")
     if given.min() < 0 or given.max() > last:
         raise ParameterError(f"elapsed is {given.min()} to {given.max()}; it must be from 0 to {last}")
-    return given
+    return checked, given

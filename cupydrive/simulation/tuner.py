@@ -6,7 +6,8 @@ results have the same bits. Letters: N environments.
 
 import statistics
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from cupydrive import envs
 from cupydrive.codegen.layout import Layout
@@ -15,7 +16,7 @@ from cupydrive.errors import MemoryLimitError, SpecError
 from cupydrive.executors import choose, executor
 from cupydrive.executors.cache import keep_measurement, measurement_path, read_measurement
 from cupydrive.inputs.arguments import checked_bool, checked_int
-from cupydrive.protocols import Executor
+from cupydrive.protocols import EnvParams, Executor
 from cupydrive.simulation.batch import Batch
 from cupydrive.simulation.buffers import row_bytes
 from cupydrive.spec import EnvSpec
@@ -40,7 +41,7 @@ class Tuned:
     cached: bool = False
 
     def __str__(self) -> str:
-        best = max(self.rates, key=self.rates.get)
+        best = max(self.rates, key=lambda name: self.rates[name])
         lines = [f"layouts{' (known)' * self.cached}:"]
         lines += [
             f"  {name:<44}{rate / 1e6:12,.1f} M env-steps/s{'  <' * (name == best)}"
@@ -51,13 +52,13 @@ class Tuned:
     __repr__ = __str__
 
 
-def in_words(layout):
-    """Return a layout in words."""
+def _named(layout: Layout) -> str:
+    """Return a layout as one line of text."""
     kept = " ".join(name for name in ("state", "rows") if getattr(layout, f"{name}_near")) or "nothing"
     return f"team {layout.team}, {layout.envs_per_block} a block, on chip: {kept}, observations: {layout.observations}"
 
 
-def candidates(spec, params, num_envs, where):
+def candidates(spec: EnvSpec, params: EnvParams, num_envs: int, where: Executor) -> list[Layout]:
     """Return layouts worth a try, the default one first; on the CPU there is no other."""
     first = where.layout(spec, params, num_envs)
     if where.name == "cpu":
@@ -75,7 +76,9 @@ def candidates(spec, params, num_envs, where):
     return list(dict.fromkeys([first, *fitted]))
 
 
-def tune(env, num_envs, *, device="auto", remember=True, **params):
+def tune(
+    env: str | Path | EnvSpec, num_envs: int, *, device: str = "auto", remember: bool = True, **params: object
+) -> Tuned:
     """Return the ``Tuned`` layouts of random rollouts of ``num_envs`` copies; ``make(..., layout="tuned")`` asks for it.
 
     Args:
@@ -104,28 +107,28 @@ def tune(env, num_envs, *, device="auto", remember=True, **params):
     for layout in tried:
         if asdict(layout) == kept.get("layout"):
             return Tuned(layout, kept.get("rates", {}), cached=True)
-    rates = {}
+    rates: dict[Layout, float] = {}
     for layout in tried:
         try:
             rates[layout] = rate(spec, made, num_envs, where, layout)
         except (SpecError, RuntimeError) as error:
             if layout is tried[0] or isinstance(error, MemoryLimitError):
                 raise
-    best = max(rates, key=rates.get)
-    found = Tuned(best, {in_words(layout): value for layout, value in rates.items()})
+    best = max(rates, key=lambda layout: rates[layout])
+    found = Tuned(best, {_named(layout): value for layout, value in rates.items()})
     if remember:
         keep_measurement(path, {"layout": asdict(best), "rates": found.rates})
     return found
 
 
-def rate(spec: EnvSpec, params: object, num_envs: int, where: Executor, layout: Layout) -> float:
+def rate(spec: EnvSpec, params: EnvParams, num_envs: int, where: Executor, layout: Layout) -> float:
     """Return env-steps per second under ``layout``, in launches of as many steps as fit, at most ``STEPS``."""
     fit = where.free_bytes() // 4 // (row_bytes(spec, params, final_obs=False) * num_envs)
     steps = max(1, min(STEPS, fit))
     batch = Batch(spec, num_envs, params, where, layout=layout)
     batch.reset(0)
 
-    def run(times):
+    def run(times: int) -> float:
         where.synchronise()
         begin = time.perf_counter()
         for _ in range(times):
@@ -136,8 +139,3 @@ def rate(spec: EnvSpec, params: object, num_envs: int, where: Executor, layout: 
     run(max(1, min(params.max_episode_steps // steps, 20)))  # until episodes end now and then
     times = max(1, int(SECONDS / run(1)))
     return num_envs * steps / statistics.median(run(times) for _ in range(RUNS))
-
-
-def tuned_layout(spec, params, num_envs, device, obs_dtype):
-    """Return the layout of ``tune`` for these parameters."""
-    return replace(tune(spec, num_envs, device=device, **asdict(params)).layout, half_obs=obs_dtype == "bfloat16")

@@ -56,11 +56,10 @@ class VectorEnv(NotCopied):
         self._ready, self._closed = False, False
         self._single = len(self.groups) == 1
         self._squeeze = self._single and self.groups[0].count == 1
-        self._moved: list[bool] = []  # no longer empty once torch has moved the memory of a view
-        self._results = [self._views(buffers) for buffers in batch.step_buffers]
+        self._state = StateViews(self.spec.name)
+        self._make_views()
         self._read = ActionReader(batch, self._single, self._squeeze)
         self._held: list[torch.Tensor] = []
-        self._rollouts: dict = {}
         self.print_env = 0
 
     @property
@@ -85,10 +84,19 @@ class VectorEnv(NotCopied):
         """Return a torch view of an array."""
         return as_torch(array, self._moved)
 
-    def _renew_views(self) -> None:
-        """Make the results anew, where torch has moved the memory of one: it would show what was there before."""
-        self._moved = []
+    def _make_views(self) -> None:
+        """Make all views. Where torch has moved the memory of one, it would show what was there before."""
+        self._moved: list[bool] = []  # no longer empty once torch has moved the memory of a view
         self._results = [self._views(buffers) for buffers in self.batch.step_buffers]
+        self._trajectory: tuple[Buffers, Trajectory] | None = None
+        dtype, state = self.batch.state_dtype, self.batch.state
+        self._elapsed = self._view(member(self.batch.clock, CLOCK, "elapsed"))
+        moved: list[bool] = []  # a list of their own, since they may outlive this object
+        self._state.renew({name: as_torch(member(state, dtype, name), moved) for name in dtype.names or ()}, moved)
+
+    def _renew_moved(self) -> None:
+        if self._moved or self._state.moved:
+            self._make_views()
 
     def _by_group(self, arrays: Mapping[str, Array] | None, axis: int, action: bool = False) -> Tensors:
         """Return torch views of arrays by group: a tensor for one group, without the agent axis for one agent."""
@@ -121,25 +129,6 @@ class VectorEnv(NotCopied):
         flags = self._view(buffers.terminated), self._view(buffers.truncated)
         return (self._by_group(buffers.obs, 1), self._by_group(buffers.reward, 1), *flags, info)
 
-    @cached_property
-    def _fields(self) -> tuple[StateViews, torch.Tensor, list]:
-        """``StateViews``, the view of each episode's steps, and what is no longer empty once torch has moved that."""
-        dtype, moved, elapsed_moved = self.batch.state_dtype, list[bool](), list[bool]()
-        views = {name: as_torch(member(self.batch.state, dtype, name), moved) for name in dtype.names}
-        elapsed = as_torch(member(self.batch.clock, CLOCK, "elapsed"), elapsed_moved)
-        return StateViews(self.spec.name, views, moved), elapsed, elapsed_moved
-
-    def _current_fields(self) -> tuple[StateViews, torch.Tensor, list]:
-        """Return the views of the state, which stay one object, and of the episode's steps; made anew where one has moved."""
-        state, _, elapsed_moved = self._fields
-        if state.moved or elapsed_moved:
-            del self._fields
-            new, *others = self._fields
-            dict.update(state, new)
-            state.moved = new.moved
-            self._fields = state, *others
-        return self._fields
-
     @property
     def num_envs(self) -> int:
         """N."""
@@ -152,13 +141,15 @@ class VectorEnv(NotCopied):
         ``env.state["x"][:] = 0`` writes, and the next step sees it; ``set_state`` also checks what is written, and observes.
         """
         self._check_open("state")
-        return self._current_fields()[0]
+        self._renew_moved()
+        return self._state
 
     @property
     def elapsed(self) -> torch.Tensor:
         """(N,) int32 view: steps since each episode began."""
         self._check_open("elapsed")
-        return self._current_fields()[1]
+        self._renew_moved()
+        return self._elapsed
 
     @elapsed.setter
     def elapsed(self, values: torch.Tensor) -> None:
@@ -280,13 +271,13 @@ class VectorEnv(NotCopied):
         final_obs = checked_bool(self.spec.name, "final_obs", final_obs)
         with self._stream():
             buffers = self.batch.rollout(steps, final_obs)
-        if self._rollouts.get("of") is not buffers or self._rollouts["moved"]:
-            moved, self._moved = self._moved, []  # its views end before others do
-            self._rollouts = {"of": buffers, "views": self._trajectory(buffers), "moved": self._moved}
-            self._moved = moved
-        return self._rollouts["views"]
+        self._renew_moved()
+        if self._trajectory is None or self._trajectory[0] is not buffers:
+            self._make_views()  # when views of another rollout end, torch has moved nothing
+            self._trajectory = buffers, self._trajectory_of(buffers)
+        return self._trajectory[1]
 
-    def _trajectory(self, buffers: Buffers) -> Trajectory:
+    def _trajectory_of(self, buffers: Buffers) -> Trajectory:
         return Trajectory(
             obs=self._by_group(buffers.obs, 2),
             action=self._by_group(buffers.action, 2, action=True),
@@ -350,8 +341,7 @@ class VectorEnv(NotCopied):
     @property
     def step_results(self) -> StepResults:
         """What the last ``step`` returned: the same views."""
-        if self._moved:
-            self._renew_views()
+        self._renew_moved()
         return self._results[self.batch.now]
 
     def _shown(self) -> tuple[Tensors, dict]:
@@ -379,7 +369,7 @@ class VectorEnv(NotCopied):
         old = self.batch
         self.close()
         made = Batch(spec, old.num_envs, params, old.executor, old.first_env, obs_dtype=self.obs_dtype)
-        self.__init__(made, self.validate)  # type: ignore[misc]
+        VectorEnv.__init__(self, made, self.validate)
         return False
 
     def view(
@@ -407,15 +397,16 @@ class VectorEnv(NotCopied):
             return shown
         from cupydrive.drawing.frames import still
 
-        return shown + still(self.spec, self.params, **self.batch.first_states(4))
+        first = self.batch.first_states(4)
+        return shown + still(self.spec, self.params, first["states"], first["elapsed"])
 
     def close(self) -> None:
         """Give the memory back; later calls raise ``OrderError``."""
         if not self._closed:
             self.batch.executor.synchronise()
-        self._closed, self._results, self._rollouts, self._held = True, [], {}, []
-        self.batch = None  # type: ignore[assignment]
-        self.__dict__.pop("_fields", None)
+        self._closed = True
+        for name in ("batch", "_results", "_trajectory", "_held", "_state", "_elapsed"):
+            vars(self).pop(name, None)
 
     def __enter__(self) -> VectorEnv:
         return self
