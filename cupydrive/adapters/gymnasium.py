@@ -88,7 +88,7 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         render_mode: str | None = None,
         validate: bool = True,
         autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
-        **params: object,
+        **params: Any,
     ) -> None:
         checked_choice("cupydrive", "arrays", arrays, ("numpy", "torch"))
         copy, validate = checked_bool("cupydrive", "copy", copy), checked_bool("cupydrive", "validate", validate)
@@ -260,7 +260,7 @@ class Env(NotCopied, gymnasium.Env):
         *,
         device: str = "cpu",
         validate: bool = False,
-        **params: object,
+        **params: Any,
     ) -> None:
         params = asked_limit(self, sys._getframe(1), params)
         many = one_copy("an Env", "cupydrive.gymnasium.VectorEnv(..., num_envs=...)")

@@ -52,7 +52,7 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
     """
 
     def __init__(
-        self, env: str | Path | EnvSpec, render_mode: str | None = None, *, device: str = "cpu", **params: object
+        self, env: str | Path | EnvSpec, render_mode: str | None = None, *, device: str = "cpu", **params: Any
     ) -> None:
         spec = envs.get(env)
         spec.require_known(params, ParallelEnv, one_copy("a ParallelEnv", "cupydrive.make(..., num_envs=...)"))
@@ -185,7 +185,7 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
     def state(self) -> np.ndarray:
         """Return ``struct State`` of the environment as float32 numbers in one row, of ``state_space``."""
         kept = self.env.batch.first_states(1)["states"]
-        return np.concatenate([kept[name].ravel().astype(np.float32) for name in kept.dtype.names])
+        return np.concatenate([kept[name].ravel().astype(np.float32) for name in kept.dtype.names or ()])
 
     def render(self) -> np.ndarray:
         """Return a frame (height, width, 3) uint8; trails show the frames since the episode began.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import cupydrive
 from cupydrive import envs
@@ -34,7 +34,7 @@ def make(
     first_env: int = 0,
     layout: Layout | Literal["tuned"] | None = None,
     obs_dtype: str = "float32",
-    **params: object,
+    **params: Any,
 ) -> VectorEnv:
     """Return a ``VectorEnv`` of ``num_envs`` copies.
 

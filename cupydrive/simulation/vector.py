@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, fields
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from gymnasium.spaces import Space
@@ -25,7 +25,7 @@ from cupydrive.errors import OrderError, ParameterError
 from cupydrive.executors.interop import as_numpy, as_torch, member, torch_stream
 from cupydrive.inputs.arguments import checked_bool, checked_instance, checked_int
 from cupydrive.inputs.names import NotCopied
-from cupydrive.protocols import Array, Policies, PolicySettings
+from cupydrive.protocols import Array, PlayerSettings
 from cupydrive.simulation.actions import ActionReader
 from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.simulation.snapshots import Snapshot, StateViews, checked_values
@@ -374,10 +374,10 @@ class VectorEnv(NotCopied):
 
     def view(
         self,
-        policies: str | PolicySettings | Policies | Mapping | None = None,
+        policies: str | Mapping[str, PlayerSettings] | None = None,
         *,
         seed: int | None = None,
-        **options: object,
+        **options: Any,
     ) -> object:
         """Return a viewer for a notebook: episodes of new environments like these, step by step, with a slider.
 
