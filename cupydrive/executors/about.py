@@ -102,7 +102,7 @@ def _compiler() -> str:
 
 
 def _cache() -> str:
-    """Return the folder of compiled CPU kernels and their size. CuPy keeps those of the GPU in a folder of its own."""
+    """Return the folder of compiled kernels, their number and size."""
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

@@ -1,36 +1,14 @@
-"""Compiles programs side by side, and each only once however many threads and processes ask for it at the same time."""
+"""Compiles programs side by side, ahead of their use."""
 
-import hashlib
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 
 from cupydrive.codegen.source import Unit
-from cupydrive.inputs.locks import lock
 from cupydrive.protocols import Executor
 
 WORKERS = 16  # at most: a compiler takes up to 300 MB
-_begun: set[tuple[str, str]] = (
-    set()
-)  # what this process has begun to build: later it is in the cache, or its error comes to whoever builds it
-
-
-@contextmanager
-def alone(folder: Path, key: str) -> Iterator[None]:
-    """Hold the lock of ``key`` (a string) in ``folder``: one thread of one process at a time.
-
-    Whoever compiles takes it first and then looks into the cache, so that the second to come finds what the first has
-    made. The system frees the lock of a process that dies. At most 256 lock files are made; they stay. On a file system without
-    locks, as NFS may be, two may compile the same program: the second library replaces the first one, which is equal.
-    """
-    with ExitStack() as held:
-        with suppress(OSError):
-            (folder / "locks").mkdir(exist_ok=True)
-            file = held.enter_context(open(folder / "locks" / hashlib.sha256(key.encode()).hexdigest()[:2], "wb"))
-            lock(file.fileno(), wait=True)
-        yield
+# What this process has begun to build: later it is in the cache, or its error comes to whoever builds it.
+_begun: set[tuple[str, str]] = set()
 
 
 def usable_cores() -> int:

@@ -13,7 +13,8 @@ import stat
 import tempfile
 import threading
 import warnings
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from shutil import rmtree
@@ -22,6 +23,7 @@ from platformdirs import user_cache_dir
 
 from cupydrive.errors import CupydriveWarning, DeviceError
 from cupydrive.inputs.files import write_atomically
+from cupydrive.inputs.locks import lock
 
 _finding = threading.Lock()
 
@@ -53,7 +55,7 @@ def _cache_folder(named: str) -> Path:
         )
         return temporary
     about = folder.stat()
-    if hasattr(os, "geteuid") and not _is_private(about):
+    if hasattr(os, "geteuid") and (about.st_uid != os.geteuid() or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
         raise DeviceError(
             f"the cache folder {folder} can be written by other users: got owner {about.st_uid} and mode "
             f"{stat.S_IMODE(about.st_mode):03o}, expected owner {os.geteuid()} and no write permission of others. "
@@ -62,57 +64,61 @@ def _cache_folder(named: str) -> Path:
     return folder
 
 
-def _is_private(about: os.stat_result) -> bool:
-    """Return whether only this user may write: a group may too if it is the user's own, as umask 002 supposes."""
-    import grp  # Windows has neither
-    import pwd
-
-    if about.st_uid != os.geteuid() or about.st_mode & stat.S_IWOTH:
-        return False
-    if not about.st_mode & stat.S_IWGRP:
-        return True
-    try:
-        user, group = pwd.getpwuid(about.st_uid).pw_name, grp.getgrgid(about.st_gid)
-    except KeyError:
-        return False
-    return group.gr_name == user and set(group.gr_mem) <= {user}
-
-
 # ---- libraries ---------------------------------------------------------------------------------------------------------
 
 
-def find_library(name: str, key: bytes) -> Path | None:
-    """Return the path of the whole library that ``keep_library`` kept for a key, or None. Damaged ones are removed.
+def cached_library(name: str, key: str, build: Callable[[Path], None]) -> Path:
+    """Return the path of the whole library of a key: the one in the cache folder, or the one that ``build(path)`` writes.
+
+    Threads and processes that ask for the same key at the same time build it once. Damaged libraries are removed.
 
     Args:
         name: Name of the unit.
         key: All that the library depends on.
+        build: Writes the library to a path in a folder of its own, so that readers see all of it.
+
+    Raises:
+        DeviceError: If the folder cannot be written.
     """
-    folder, start = cache_folder(), _start(name, key)
-    for path in [folder / entry for entry in os.listdir(folder) if entry.startswith(start)]:
+    folder, start = cache_folder(), f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:32]}-"
+    with lock_of(folder, key):
+        for path in [folder / entry for entry in os.listdir(folder) if entry.startswith(start)]:
+            with suppress(OSError):  # another process has just removed it
+                own = not hasattr(os, "geteuid") or path.lstat().st_uid == os.geteuid()
+                if own and not path.is_symlink() and path.name == f"{start}{_digest(key, path)}.so":
+                    return path
+                path.unlink()
         try:
-            own = not hasattr(os, "geteuid") or path.lstat().st_uid == os.geteuid()
-            if own and not path.is_symlink() and path.name == f"{start}{_digest(key, path)}.so":
+            with tempfile.TemporaryDirectory(dir=folder, prefix="build-") as made:
+                library = Path(made, "unit.so")
+                build(library)
+                path = folder / f"{start}{_digest(key, library)}.so"
+                os.replace(library, path)
                 return path
-            path.unlink()
-        except OSError:  # another process has just removed it
-            continue
-    return None
+        except OSError as error:  # a full disk
+            raise DeviceError(
+                f"the cache folder {folder} cannot be written: {error.strerror}. Make room, or set CUPYDRIVE_CACHE to "
+                "another folder"
+            ) from None
 
 
-def keep_library(name: str, key: bytes, library: Path) -> Path:
-    """Move a freshly compiled library, which lies in the cache folder, to where ``find_library`` finds it; return that."""
-    path = cache_folder() / f"{_start(name, key)}{_digest(key, library)}.so"
-    os.replace(library, path)
-    return path
+def _digest(key: str, path: Path) -> str:
+    return hashlib.sha256(hashlib.sha256(key.encode()).digest() + path.read_bytes()).hexdigest()
 
 
-def _start(name: str, key: bytes) -> str:
-    return f"{name}-{hashlib.sha256(key).hexdigest()[:32]}-"
+@contextmanager
+def lock_of(folder: Path, key: str) -> Iterator[None]:
+    """Hold the lock of ``key`` in ``folder``: one thread of one process at a time.
 
-
-def _digest(key: bytes, path: Path) -> str:
-    return hashlib.sha256(hashlib.sha256(key).digest() + path.read_bytes()).hexdigest()
+    The system frees the lock of a process that dies. At most 256 lock files are made, and they stay. On a file system without
+    locks, as NFS may be, two may compile the same program: the second library replaces the first one, which is equal.
+    """
+    with ExitStack() as held:
+        with suppress(OSError):
+            (folder / "locks").mkdir(exist_ok=True)
+            file = held.enter_context(open(folder / "locks" / hashlib.sha256(key.encode()).hexdigest()[:2], "wb"))
+            lock(file.fileno(), wait=True)
+        yield
 
 
 # ---- measurements ------------------------------------------------------------------------------------------------------

@@ -75,8 +75,8 @@ def _run(command: Sequence[str], seconds: float | None = None) -> subprocess.Com
         raise DeviceError(f"the C++ compiler {shlex.join(command[:1])!r} cannot be run: {reason}; {FIX}") from None
 
 
-def compile_unit(unit: Unit, command: Sequence[str], flags: Sequence[str], text: Path, library: Path) -> None:
-    """Compile the file ``text``, which holds ``unit.text``, to the shared library ``library``.
+def compile_unit(unit: Unit, command: Sequence[str], flags: Sequence[str], library: Path) -> None:
+    """Compile ``unit`` to the shared library ``library``, beside files of the compiler.
 
     Raises:
         CompileError: If the kernel has mistakes.
@@ -84,7 +84,8 @@ def compile_unit(unit: Unit, command: Sequence[str], flags: Sequence[str], text:
     """
     native = () if platform.machine() not in ("x86_64", "AMD64", "aarch64") else _native_flag(command)
     strict = _strict_bounds(command) if "-fsanitize=bounds" in flags else ()
-    objects = text.with_suffix(".o")
+    text, objects = library.with_suffix(".cpp"), library.with_suffix(".o")
+    text.write_text(unit.text, encoding="utf-8")
     done = _run([*command, *native, *flags, *strict, "-c", "-o", str(objects), str(text)])
     log = done.stderr + done.stdout
     if done.returncode == 0:  # without what would bring in a library of handlers

@@ -1,4 +1,4 @@
-"""Runs kernels on a GPU: CuPy's RawModule, compiled by NVRTC and kept in CuPy's disk cache."""
+"""Runs kernels on a GPU: CuPy's RawModule, compiled by NVRTC."""
 
 from __future__ import annotations
 
@@ -16,17 +16,15 @@ from cupydrive.codegen.diagnostics import explain
 from cupydrive.codegen.layout import Layout, Observations
 from cupydrive.codegen.source import Unit, assemble
 from cupydrive.errors import DeviceError, MemoryLimitError
-from cupydrive.executors import architecture, overlap
-from cupydrive.executors.ahead import alone
+from cupydrive.executors import nvrtc, overlap
 from cupydrive.executors.cache import cache_folder
 from cupydrive.executors.constants import one_copy
 from cupydrive.executors.modes import EXCLUSIVE
 from cupydrive.executors.noted import note, packed
-from cupydrive.executors.nvrtc import OPTIONS
 from cupydrive.protocols import EnvParams, Program
 from cupydrive.spec import EnvSpec
 
-# CuPy keeps its kernels in the home folder, and makes a folder "~" where there is none.
+# CuPy keeps kernels of its own in the home folder, and makes a folder "~" where there is none.
 if not os.access(os.path.expanduser("~"), os.W_OK):
     os.environ.setdefault("CUPY_CACHE_DIR", str(cache_folder() / "cupy"))
 STATIC_BYTES = 48 * 1024  # shared memory of a block that needs no permission
@@ -188,13 +186,7 @@ def loaded(unit: Unit, device: cupy.cuda.Device) -> cupy.RawModule:
     """Return the compiled module of ``unit`` on ``device``: from this process, from the cache, or from NVRTC."""
     key = device.id, unit.text
     if key not in _loaded:
-        if unit.architecture_specific:
-            _loaded[key] = architecture.load(unit, OPTIONS, device.compute_capability)
-        else:
-            module = cupy.RawModule(code=unit.text, options=OPTIONS, backend="nvrtc")
-            with alone(cache_folder(), "\0".join((*OPTIONS, unit.text))):  # else each process would compile it
-                module.compile()
-            _loaded[key] = module
+        _loaded[key] = nvrtc.load(unit, device.compute_capability)
     return _loaded[key]
 
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import platform
 import shlex
 import signal
-import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache, reduce
 from itertools import pairwise
 from operator import or_
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -33,8 +30,8 @@ from cupydrive.codegen.diagnostics import GNU_WARNINGS
 from cupydrive.codegen.layout import Layout, Observations
 from cupydrive.codegen.source import Unit, assemble, assemble_file
 from cupydrive.errors import DeviceError, KernelFault
-from cupydrive.executors.ahead import alone, usable_cores
-from cupydrive.executors.cache import cache_folder, find_library, keep_library
+from cupydrive.executors.ahead import usable_cores
+from cupydrive.executors.cache import cached_library
 from cupydrive.executors.compiler import compile_unit, compiler
 from cupydrive.executors.constants import one_copy
 from cupydrive.executors.noted import note, packed
@@ -69,7 +66,7 @@ OBS_BYTES = 64 * 1024  # of it, for observations: larger ones are stored sooner 
 SMALL_LAUNCH = 20_000  # elements of work below which waking a second thread costs more than it saves
 MOST_THREADS = 1024  # that CUPYDRIVE_THREADS may ask for
 LEVELS = ("0", "1", "2", "3")  # of optimisation, that CUPYDRIVE_OPTIMIZE may ask for
-_loaded: dict[str, ctypes.CDLL] = {}
+_loaded: dict[str, ctypes.CDLL] = {}  # by all that a library depends on
 
 
 class HostExecutor:
@@ -312,33 +309,16 @@ def build(unit: Unit, flags: Sequence[str]) -> ctypes.CDLL:
     """Return the loaded library of ``unit``, from the cache or from the compiler."""
     command, identity = compiler()
     flags = (*FLAGS, *flags)
-    key = "\0".join([unit.text, *command, identity, *flags, cpu_identity()]).encode()
-    digest = hashlib.sha256(key).hexdigest()
-    if digest not in _loaded:
-        with alone(cache_folder(), digest):
-            path = find_library(unit.name, key) or _compile(unit, command, flags, key)
-            try:
-                _loaded[digest] = ctypes.CDLL(str(path))
-            except OSError as error:
-                raise DeviceError(
-                    f"the library that {shlex.join(command)!r} made of {unit.name} cannot be loaded: {error}"
-                ) from None
-    return _loaded[digest]
-
-
-def _compile(unit: Unit, command: Sequence[str], flags: Sequence[str], key: bytes) -> Path:
-    """Return the path of a new library: made in a folder of its own first, then renamed, so that readers see all of it."""
-    try:
-        with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="build-") as folder:
-            text, library = Path(folder, "unit.cpp"), Path(folder, "unit.so")
-            text.write_text(unit.text, encoding="utf-8")
-            compile_unit(unit, command, flags, text, library)
-            return keep_library(unit.name, key, library)
-    except OSError as error:  # a full disk
-        raise DeviceError(
-            f"the cache folder {cache_folder()} cannot be written: {error.strerror}. Make room, or set CUPYDRIVE_CACHE to "
-            "another folder"
-        ) from None
+    key = "\0".join([unit.text, *command, identity, *flags, cpu_identity()])
+    if key not in _loaded:
+        path = cached_library(unit.name, key, lambda library: compile_unit(unit, command, flags, library))
+        try:
+            _loaded[key] = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise DeviceError(
+                f"the library that {shlex.join(command)!r} made of {unit.name} cannot be loaded: {error}"
+            ) from None
+    return _loaded[key]
 
 
 @lru_cache(maxsize=1)

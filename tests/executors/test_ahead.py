@@ -1,6 +1,5 @@
 """Programs are compiled side by side, and each once: by all threads and processes together."""
 
-import errno
 import os
 import subprocess
 import sys
@@ -14,9 +13,10 @@ import cupydrive as cd
 from cupydrive import envs
 from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.source import assemble, kernel_text
-from cupydrive.errors import CompileError, TrainingError
-from cupydrive.executors.ahead import alone, build_ahead
-from cupydrive.executors.host import HostExecutor, compiler
+from cupydrive.errors import CompileError
+from cupydrive.executors.ahead import build_ahead
+from cupydrive.executors.compiler import compiler
+from cupydrive.executors.host import HostExecutor
 from cupydrive.training.algorithms.kernels import learner
 from cupydrive.training.begin import make_run
 
@@ -44,26 +44,6 @@ def test_processes_that_need_the_same_program_compile_it_once(tmp_path):
     started = [subprocess.Popen([sys.executable, "-c", LOAD], env=os.environ | environment) for _ in range(4)]
     assert [process.wait(100) for process in started] == [0] * 4
     assert log.read_text().splitlines() == ["compiled"]
-
-
-def test_a_lock_is_free_again_after_an_error(tmp_path):
-    for _ in range(2):
-        with pytest.raises(KeyError), alone(tmp_path, "key"):
-            raise KeyError
-
-
-@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
-def test_a_lock_that_only_saves_work_is_optional(tmp_path, number, monkeypatch):
-    """Of a run's folder it is not: two writers would mix their checkpoints."""
-
-    def refuse(*_):
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr("fcntl.flock", refuse)
-    with alone(tmp_path, "key"):
-        (tmp_path / "made").touch()
-    with pytest.raises(TrainingError, match=r"cannot be locked for writing; pass a folder of a local disk: \w+"):
-        cd.train("cartpole", num_envs=4, steps=1, device="cpu", progress=False, out=tmp_path / "run")
 
 
 @pytest.mark.full
