@@ -8,17 +8,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from cupydrive.errors import OrderError, ParameterError, TrainingError
 from cupydrive.executors import choose
 from cupydrive.inputs.arguments import checked_count, shown
-from cupydrive.inputs.formats import CONFIG, FormatError, read_json
+from cupydrive.inputs.names import NotCopied
 from cupydrive.protocols import LearnerSettings, PolicySettings
 from cupydrive.spec import EnvSpec
 from cupydrive.terminal.progress import Silent
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
 try:
-    from lightning.pytorch import LightningModule, callbacks
+    from lightning.pytorch import LightningModule
     from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, SingleDeviceStrategy
 except ImportError as missing:
     raise ImportError(
@@ -47,7 +46,7 @@ KEY = "cupydrive"  # of a run in Lightning's checkpoint
 SAME = ("env", "params", "num_envs", "seed", "backend", "policies")  # of Run.as_json(), which a checkpoint must share
 
 
-class RLModule(LightningModule):
+class RLModule(NotCopied, LightningModule):
     """A run that Lightning trains: ``Trainer(...).fit(RLModule("cartpole", cd.PPO(), num_envs=64, steps=200_000))``.
 
     A training step is one iteration, rollout and learning, with the bits that ``cupydrive.train`` gives with equal settings,
@@ -118,32 +117,20 @@ class RLModule(LightningModule):
             self.run, self.goal = None, self.config.steps  # type: ignore[assignment]
         self.began, self.resumed = 0, False  # env-steps done when training began; whether a checkpoint was read since
         self.loop: Loop = None  # type: ignore[assignment]
-        self.told = 0  # while it trains; rows of metrics that Lightning knows
-        self.pressed: Callable[[], bool] = bool
-        self.listening = ExitStack()  # says whether Ctrl-C was; listens for it
+        self.told = 0  # rows of metrics that Lightning knows
         # Whether this iteration is the last of an epoch, an interrupt ends training, and no iteration was cut short.
         self.last, self.stopped, self.whole = False, False, True
 
-    def __getstate__(self) -> NoReturn:
-        """Raise ``ParameterError``: a run's memory is that of its process."""
-        raise ParameterError(
-            "RLModule: a run cannot be sent to another process, nor copied; Trainer(strategy='ddp') starts processes that each "
-            "make their share, 'ddp_spawn' and its like do not"
-        )
-
     # ---- before training ----
-
-    def configure_callbacks(self) -> list[callbacks.Callback]:
-        """Return the callback that hears of errors; a Trainer that cannot train a run is refused, before it begins."""
-        if self.trainer.training:
-            check_trainer(self.trainer, self.run)
-        return [Listener()]
 
     def setup(self, stage: str) -> None:
         """Make the run, in the process that trains it, on the Trainer's device."""
         if stage == "fit":
-            check_trainer(self.trainer, self.run)
-        check_ranks(self.trainer, self._made())
+            _check_trainer(self.trainer, self.run)
+        processes, ranks = self.trainer.num_devices * self.trainer.num_nodes, self._made().shard.ranks
+        if ranks.size != processes:
+            fix = f"pass RLModule({self.run.spec.name!r}, ...), so that each process makes its share"
+            _refuse("devices", processes, f"the run was made for {ranks.size}; {fix}")
         self.began, self.resumed = self.run.step, False
 
     def _made(self) -> Run:
@@ -169,7 +156,7 @@ class RLModule(LightningModule):
     def on_fit_start(self) -> None:
         """Tell loggers what the run is made of."""
         for logger in self.loggers if self.trainer.enable_autolog_hparams else []:
-            logger.log_hyperparams(plain(self.run.as_json()))
+            logger.log_hyperparams(_as_json(self.run.as_json()))
 
     # ---- training ----
 
@@ -189,7 +176,6 @@ class RLModule(LightningModule):
         self.told, self.stopped = len(run.metrics), False
         with precision(run), threads(run):
             self.loop.prepare()
-        self.pressed = self.listening.enter_context(noted_interrupts())
 
     def on_train_batch_start(self, batch: int, batch_idx: int) -> None:
         """Refuse to go beyond the goal, which only min_steps or min_epochs ask for."""
@@ -212,9 +198,9 @@ class RLModule(LightningModule):
 
     def _iterate(self) -> None:
         run, self.whole = self.run, False
-        with precision(run), threads(run):
+        with precision(run), threads(run), noted_interrupts() as pressed:
             self.loop.follow_weights()  # Lightning's callbacks run between iterations
-            self.stopped = self.loop.advance(self.pressed)
+            self.stopped = self.loop.advance(pressed)
             if self.last or self.stopped:
                 self.loop.flush()
         self.whole = True
@@ -232,17 +218,15 @@ class RLModule(LightningModule):
         """End training at the goal, or by an interrupt that all processes have heard of."""
         if self.stopped:
             self.on_train_end()
+            raise KeyboardInterrupt
         if self.run.step >= self.goal:
             self.trainer.should_stop = True
 
     def on_train_end(self) -> None:
-        """Keep what is still on its way from the device; an interrupt that was heard meanwhile goes on to Lightning."""
+        """Keep what is still on its way from the device."""
         self.loop.flush()
         self.loop.finish()
         self.loop = None  # type: ignore[assignment]
-        self.listening.close()
-        if self.stopped or self.pressed():
-            raise KeyboardInterrupt
 
     # ---- checkpoints ----
 
@@ -270,15 +254,10 @@ class RLModule(LightningModule):
         Raises:
             TrainingError: If there is none, or one of another environment or other settings. Nothing has changed then.
         """
-        kept, run = checkpoint.get(KEY), self._made()
-        if not isinstance(kept, dict) or kept.keys() != {"began", "step", "config", "metrics", "tensors"}:
+        if KEY not in checkpoint:
             raise TrainingError("this checkpoint holds no run; pass one that an RLModule has saved")
-        try:
-            mine = plain(run.as_json())
-            theirs: dict = read_json(kept["config"].encode(), CONFIG)  # type: ignore[assignment]
-            metrics = unpack_metrics(kept["metrics"].encode())
-        except (AttributeError, FormatError) as error:
-            raise TrainingError(f"this checkpoint is damaged: {error}. Pass another one") from None
+        kept, run = checkpoint[KEY], self._made()
+        mine, theirs = _as_json(run.as_json()), json.loads(kept["config"])
         for name in SAME:
             if mine[name] != theirs.get(name):
                 raise TrainingError(
@@ -286,16 +265,8 @@ class RLModule(LightningModule):
                     "from the settings of that run, or begin without ckpt_path"
                 )
         run.restore(kept["tensors"])
-        run.step, run.metrics = kept["step"], metrics
+        run.step, run.metrics = kept["step"], unpack_metrics(kept["metrics"].encode())
         self.began, self.resumed = kept["began"], True
-
-
-class Listener(callbacks.Callback):
-    """Ends a module's listening for Ctrl-C where an error ends training: Lightning tells callbacks alone."""
-
-    def on_exception(self, trainer: Trainer, pl_module: RLModule, exception: BaseException) -> None:
-        """Leave Ctrl-C to whoever heard it before."""
-        pl_module.listening.close()
 
 
 class Iterations(torch.optim.Optimizer):
@@ -343,43 +314,27 @@ class Batches:
         """Do nothing."""
 
 
-def check_trainer(trainer: Trainer, run: Run | None) -> None:
+def _check_trainer(trainer: Trainer, run: Run | None) -> None:
     """Raise ``ParameterError`` if a Trainer is set to something that a run cannot do, or would ignore."""
     strategy, where = trainer.strategy, trainer.strategy.root_device.type
     known = isinstance(strategy, SingleDeviceStrategy | DDPStrategy) and not isinstance(strategy, DeepSpeedStrategy)
     if not known or getattr(strategy, "_start_method", "popen") != "popen":
-        refuse("strategy", type(strategy).__name__, "pass strategy='auto', or 'ddp' in a script")
+        _refuse("strategy", type(strategy).__name__, "pass strategy='auto', or 'ddp' in a script")
     if where not in ("cpu", "cuda") or (run is not None and run.device != where):
-        refuse(
+        _refuse(
             "accelerator",
             where,
             f"kernels of this run need {'a CPU or an NVIDIA GPU' if run is None else run.device!r}",
         )
-    for name, default, fix in (
-        ("precision", "32-true", "PPO and A2C have a setting precision="),
-        ("gradient_clip_val", None, "PPO and A2C have a setting max_grad_norm="),
-        ("accumulate_grad_batches", 1, "num_steps and num_minibatches set the rows of a gradient"),
-    ):
-        value = getattr(trainer, name)
-        if value != default:
-            refuse(name, value, f"leave it out; {fix}")
-    if run is not None:
-        check_ranks(trainer, run)
+    if trainer.precision != "32-true":
+        _refuse("precision", trainer.precision, "leave it out; PPO and A2C have a setting precision=")
 
 
-def check_ranks(trainer: Trainer, run: Run) -> None:
-    """Raise ``ParameterError`` if a run was made for another number of processes than a Trainer has."""
-    processes, ranks = trainer.num_devices * trainer.num_nodes, run.shard.ranks
-    if ranks.size != processes:
-        fix = f"the run was made for {ranks.size}; pass RLModule({run.spec.name!r}, ...), so that each process makes its share"
-        refuse("devices", processes, fix)
-
-
-def refuse(name: str, value: object, fix: str) -> None:
+def _refuse(name: str, value: object, fix: str) -> None:
     """Raise ``ParameterError`` for an argument of a Trainer."""
     raise ParameterError(f"RLModule: Trainer({name}={shown(value)}) cannot train a run: {fix}")
 
 
-def plain(config: dict) -> dict:
+def _as_json(config: dict) -> dict:
     """Return a configuration as JSON returns it: lists instead of tuples."""
     return json.loads(json.dumps(config))
