@@ -1,5 +1,5 @@
 """Gymnasium's side of cupydrive; importing this registers every environment of one agent there."""
 
-from cupydrive.adapters.gymnasium import Env, VectorEnv, make_vec, register
+from cupydrive.adapters.gymnasium import Env, VectorEnv, register
 
-__all__ = ["Env", "VectorEnv", "make_vec", "register"]
+__all__ = ["Env", "VectorEnv", "register"]

@@ -1,5 +1,5 @@
 """PettingZoo's side of cupydrive."""
 
-from cupydrive.adapters.pettingzoo import ParallelEnv, parallel_env
+from cupydrive.adapters.pettingzoo import ParallelEnv
 
-__all__ = ["ParallelEnv", "parallel_env"]
+__all__ = ["ParallelEnv"]

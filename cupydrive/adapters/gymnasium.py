@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -26,19 +25,16 @@ from cupydrive import envs
 from cupydrive.adapters.gymnasium_input import (
     RENDER_MODES,
     InvalidAction,
-    InvalidReset,
     ResetNeeded,
     asked_limit,
     at_limit,
-    begin,
+    begin_episodes,
     check_render_mode,
-    checked_mask,
     checked_mode,
     checked_options,
     checked_seed,
     metadata,
     one_agent,
-    one_copy,
     stepped,
 )
 from cupydrive.drawing.frames import picture
@@ -122,22 +118,14 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
 
         Raises:
             InvalidReset: If the seed, an option or a state is wrong; a ``gymnasium.error.Error`` and a ``ValueError``.
-            TypeError: If the mask is no NumPy array of bool.
         """
         options, seed = checked_options(options, ("reset_mask", "state")), checked_seed(seed)
-        mask, state = options.get("reset_mask"), options.get("state")
-        if mask is not None:
-            mask = checked_mask(mask, self.num_envs)
-            if seed is not None or state is not None:
-                raise InvalidReset(
-                    "options['reset_mask'] goes with neither a seed nor options['state']; call reset() twice"
-                )
+        mask = options.get("reset_mask")
         self._check_open()
-        begin(self.env, seed, state, mask)
+        begin_episodes(self.env, seed, options.get("state"), mask)
         super().reset(seed=seed)
-        self._ended = (
-            torch.zeros_like(self._ended) if mask is None else self._ended & ~torch.from_numpy(mask).to(self.env.device)
-        )
+        begun = torch.as_tensor(True if mask is None else mask, device=self.env.device)
+        self._ended = self._ended & ~begun
         obs, info = self.env._shown()
         return self._give(obs), self._masks(info)
 
@@ -227,7 +215,10 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
     def render(self) -> tuple[np.ndarray, ...]:
         """Return a tuple of N frames (height, width, 3) uint8."""
         check_render_mode(self.render_mode)
-        return pictures(self.env, range(self.num_envs))
+        shown = self.env.batch.first_states(self.num_envs)
+        states, elapsed = shown["states"], shown["elapsed"]
+        spec, params = self.env.spec, self.env.params
+        return tuple(picture(spec, params, states[[i]], int(elapsed[i])) for i in range(self.num_envs))
 
     def close_extras(self, **kwargs: object) -> None:
         """Give the memory back."""
@@ -263,8 +254,7 @@ class Env(NotCopied, gymnasium.Env):
         **params: Any,
     ) -> None:
         params = asked_limit(self, sys._getframe(1), params)
-        many = one_copy("an Env", "cupydrive.gymnasium.VectorEnv(..., num_envs=...)")
-        spec = one_agent(env, params, render_mode, Env, many)
+        spec = one_agent(env, params, render_mode, Env)
         looks = not spec.groups(spec.make_params(**params))[0].continuous
         self.env = cupydrive.make(spec, 1, device=device, validate=looks, **params)
         self.env._read.check_masks = checked_bool("cupydrive", "validate", validate)
@@ -287,7 +277,7 @@ class Env(NotCopied, gymnasium.Env):
         """
         options, seed = checked_options(options, ("state",)), checked_seed(seed)
         self._check_open()
-        begin(self.env, seed, options.get("state"))
+        begin_episodes(self.env, seed, options.get("state"))
         super().reset(seed=seed)
         self._over = False
         self._past.clear()
@@ -344,21 +334,7 @@ def current_mask(env: cupydrive.VectorEnv) -> torch.Tensor:
     return env.step_results[4]["action_mask"][env.groups[0].name]
 
 
-def pictures(env: cupydrive.VectorEnv, which: Sequence[int]) -> tuple[np.ndarray, ...]:
-    """Return frames of some environments as they are."""
-    shown = env.batch.first_states(max(which) + 1)
-    return tuple(
-        picture(env.spec, env.params, shown["states"][[i]], int(elapsed))
-        for i, elapsed in ((i, shown["elapsed"][i]) for i in which)
-    )
-
-
 # ---- registry --------------------------------------------------------------------------------------------------------
-
-
-def make_vec(env: str | Path | EnvSpec, num_envs: int = 1, **options: Any) -> VectorEnv:
-    """Return a ``VectorEnv`` of this module; ``gymnasium.make_vec("cupydrive/CartPole-v0", ...)`` does the same."""
-    return VectorEnv(env, num_envs, **options)
 
 
 def register(env: str | Path | EnvSpec) -> str:

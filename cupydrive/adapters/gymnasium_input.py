@@ -42,37 +42,22 @@ class InvalidReset(ParameterError, error.Error):
     """A seed or an option of ``reset`` is wrong."""
 
 
-def one_copy(here: str, many: str) -> dict[str, str]:
-    """Return what to say, by name, of arguments that ask an environment of one copy for many.
-
-    Args:
-        here: What has one copy.
-        many: The call that makes several.
-    """
-    return dict.fromkeys(("num_envs", "n_envs"), f"{here} is one copy; many are: {many}")
-
-
 def one_agent(
     env: str | Path | EnvSpec,
     params: Mapping[str, object],
     render_mode: str | None,
     call: Callable | None = None,
-    hints: Mapping[str, str] | None = None,
 ) -> EnvSpec:
-    """Return the ``EnvSpec`` of ``env`` if it has one agent and can be rendered as asked.
-
-    ``call`` is whose ``params`` they are, and ``hints`` what that knows of names which are none, as of ``require_known``.
-    """
+    """Return the ``EnvSpec`` of ``env`` if it has one agent and can be rendered as asked; ``call`` takes ``params``."""
     spec = envs.get(env)
-    spec.require_known(params, call, hints)
+    spec.require_known(params, call)
     groups = spec.groups(spec.make_params(**params))
     if (agents := sum(g.count for g in groups)) != 1:
         raise ParameterError(
             f"{spec.name} has {agents} agents, Gymnasium's environments have one; use cupydrive.pettingzoo.ParallelEnv, or "
             "cupydrive.make for tensors of all agents"
         )
-    if checked_render_mode(render_mode) is not None:
-        check_drawable(spec)
+    check_rendering(spec, render_mode)
     return spec
 
 
@@ -102,9 +87,11 @@ def checked_seed(seed: object) -> int | None:
         return None if seed is None else checked_int("reset", "seed", seed, 0, 2**64 - 1)
 
 
-def checked_render_mode(mode: object) -> str | None:
-    """Return ``"rgb_array"`` or None."""
-    return None if mode is None else checked_choice("cupydrive", "render_mode", mode, RENDER_MODES)
+def check_rendering(spec: EnvSpec, mode: object) -> None:
+    """Raise if ``mode`` is neither None nor one in which an environment can be drawn."""
+    if mode is not None:
+        checked_choice("cupydrive", "render_mode", mode, RENDER_MODES)
+        check_drawable(spec)
 
 
 def metadata(spec: EnvSpec) -> dict:
@@ -126,19 +113,6 @@ def checked_options(options: object, known: Sequence[str]) -> dict:
     return options
 
 
-def checked_mask(mask: object, num_envs: int) -> np.ndarray:
-    """Return the mask, or raise what Gymnasium's own vector environments raise."""
-    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
-        kind = f"an array of {mask.dtype}" if isinstance(mask, np.ndarray) else f"a {type(mask).__name__}"
-        raise TypeError(f"options['reset_mask'] is {kind}; it must be a NumPy array of bool")
-    if mask.shape != (num_envs,) or not mask.any():
-        raise InvalidReset(
-            f"options['reset_mask'] has shape {mask.shape} and {int(mask.sum())} True; it must have shape ({num_envs},) and "
-            "a True"
-        )
-    return mask
-
-
 def checked_state(env: VectorEnv, state: dict) -> dict[str, np.ndarray]:
     """Return ``options["state"]`` as (N, ...) arrays by field, and ``elapsed`` if it is given; or raise ``InvalidReset``."""
     if not isinstance(state, dict):
@@ -150,9 +124,11 @@ def checked_state(env: VectorEnv, state: dict) -> dict[str, np.ndarray]:
     return values if elapsed is None else values | {"elapsed": np.broadcast_to(elapsed, env.num_envs)}
 
 
-def begin(env: VectorEnv, seed: int | None, state: dict | None = None, mask: np.ndarray | None = None) -> None:
+def begin_episodes(env: VectorEnv, seed: int | None, state: dict | None = None, mask: object = None) -> None:
     """Reset a ``cupydrive.VectorEnv`` and start from ``state``; raise ``InvalidReset`` before anything has changed."""
     values = None if state is None else checked_state(env, state)
+    if mask is not None and values is not None:
+        raise InvalidReset("options: got 'reset_mask' and 'state', expected one of them; call reset() twice")
     try:
         env.reset(seed=seed, mask=mask)
         if values is not None:

@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike
 
 import cupydrive
 from cupydrive import envs
-from cupydrive.adapters.gymnasium_input import begin, checked_options, checked_seed, one_copy
-from cupydrive.drawing.frames import check_drawable, picture
+from cupydrive.adapters.gymnasium_input import begin_episodes, check_rendering, checked_options, checked_seed, metadata
+from cupydrive.drawing.frames import picture
 from cupydrive.errors import ActionError, OrderError, RenderError, did_you_mean
 from cupydrive.executors.interop import as_numpy
 from cupydrive.inputs.arguments import checked_choice, checked_mapping, errors_as, shown
@@ -55,19 +55,12 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
         self, env: str | Path | EnvSpec, render_mode: str | None = None, *, device: str = "cpu", **params: Any
     ) -> None:
         spec = envs.get(env)
-        spec.require_known(params, ParallelEnv, one_copy("a ParallelEnv", "cupydrive.make(..., num_envs=...)"))
-        if render_mode is not None:
-            checked_choice("cupydrive", "render_mode", render_mode, ("rgb_array",))
-            check_drawable(spec)
+        spec.require_known(params, ParallelEnv)
+        check_rendering(spec, render_mode)
         self.env = cupydrive.make(spec, 1, device=device, validate=False, **params)
         self.render_mode = render_mode
         self.agents: list[str] = []
-        self.metadata = {
-            "render_modes": ["rgb_array"] if spec.display.draw else [],
-            "render_fps": spec.display.fps,
-            "name": f"{spec.name}_v0",
-            "is_parallelizable": True,
-        }
+        self.metadata = metadata(spec) | {"name": f"{spec.name}_v0", "is_parallelizable": True}
         self._place = {f"{g.name}_{i}": (g, i) for g in self.env.groups for i in range(g.count)}
         self.possible_agents = list(self._place)
         self.observation_spaces = {agent: g.observation_space for agent, (g, _) in self._place.items()}
@@ -100,7 +93,7 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
         """
         if isinstance(options, dict) and list(options) == ["options"]:  # the example in PettingZoo's parallel_api_test
             options = None
-        begin(self.env, checked_seed(seed), checked_options(options, ("state",)).get("state"))
+        begin_episodes(self.env, checked_seed(seed), checked_options(options, ("state",)).get("state"))
         self.agents = list(self.possible_agents)
         self._past.clear()
         return self._rows(self.env.batch.current_obs), self._infos(self.env.step_results[4])
@@ -203,8 +196,3 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
         """Give the memory back; closing twice is allowed."""
         if self.env is not None and not self.env._closed:
             self.env.close()
-
-
-def parallel_env(env: str | Path | EnvSpec, **options: Any) -> ParallelEnv:
-    """Return a ``ParallelEnv``: the name that PettingZoo's environments have for theirs."""
-    return ParallelEnv(env, **options)

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
 
 from cupydrive.adapters.gymnasium import EACH, VectorEnv
-from cupydrive.adapters.gymnasium_input import InvalidReset, checked_options, checked_seed, checked_state
+from cupydrive.adapters.gymnasium_input import InvalidReset, checked_seed
 from cupydrive.errors import ParameterError
 from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.names import NotCopied
@@ -59,24 +58,16 @@ class VecEnv(NotCopied, BaseVecEnv):
     def reset(self) -> np.ndarray:
         """Begin new episodes and return observations (N, D).
 
-        ``set_options`` takes ``{"state": {field: value}}``, the state to start from, for all environments, or a list of one
-        such dict for each. Those with an empty dict start at random. Options apply to one reset.
+        ``set_options`` takes ``{"state": {field: values}}``, the states to start from, once for all environments. Options
+        apply to one reset.
         """
         asked = self._options
         self._reset_options()
-        if len(set(self._seeds)) != 1:
-            raise InvalidReset(f"the seeds are {self._seeds[:4]} ...; they must be one for all environments")
-        if len(asked) != self.num_envs:
-            raise InvalidReset(f"set_options: got {len(asked)} dicts, expected {self.num_envs}, one for each")
-        core, given = self.env.env, [checked_options(options, ("state",)).get("state", {}) for options in asked]
-        rows = [(i, checked_state(core, state)) for i, state in enumerate(given) if state != {}]
-        obs, info = self.env.reset(seed=self._seeds[0])
-        if rows:
-            for i, values in rows:
-                for name, value in values.items():
-                    (core.elapsed if name == "elapsed" else core.state[name])[i] = torch.as_tensor(value[i])
-            obs, info = core.set_state()  # observes
-            obs, info = self.env._give(obs), self.env._masks(info)
+        if any(each is not asked[0] for each in asked if each or asked[0]):
+            raise InvalidReset(
+                "set_options: got a list, expected one dict for all environments, such as {'state': {'x': [0.0, 0.5]}}"
+            )
+        obs, info = self.env.reset(seed=self._seeds[0], options=asked[0] or None)
         self.reset_infos = self._infos(info)
         self._reset_seeds()
         return obs

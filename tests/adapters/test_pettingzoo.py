@@ -11,7 +11,7 @@ import cupydrive as cd
 from cupydrive.errors import ActionError, OrderError, ParameterError, RenderError
 
 zoo_tests = optional("pettingzoo.test")
-from cupydrive.pettingzoo import ParallelEnv, parallel_env  # noqa: E402, which imports PettingZoo
+from cupydrive.pettingzoo import ParallelEnv  # noqa: E402, which imports PettingZoo
 
 TAG = {"num_taggers": 3, "num_runners": 5, "num_other_agents_observed": 3, "max_episode_steps": 60, "grid_length": 5.0}
 CASES = {"cartpole": {}, "pendulum": {}, "tag_grid": {"max_episode_steps": 50}, "tag_continuous": TAG}
@@ -97,7 +97,7 @@ def test_masks_come_in_infos():
 
 
 def test_frames_and_state():
-    zoo = parallel_env("tag_grid", render_mode="rgb_array")
+    zoo = ParallelEnv("tag_grid", render_mode="rgb_array")
     zoo.reset(seed=0)
     first = zoo.render()
     zoo.step({agent: zoo.action_space(agent).sample() for agent in zoo.agents})

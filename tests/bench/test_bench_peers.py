@@ -53,6 +53,6 @@ def test_gymnasiums_program_tells_rows(monkeypatch):
     import gymnasium_vector
 
     monkeypatch.setattr("protocol.SECONDS", 0.002)
-    env = gymnasium_vector.make_vec("cartpole", 8, device="cpu", autoreset_mode="next_step")
+    env = gymnasium_vector.VectorEnv("cartpole", 8, device="cpu", autoreset_mode="next_step")
     row = gymnasium_vector.timed("cartpole", env, 3, "us")
     assert row.case == "stepping" and len(row.seconds) == 3 and math.isfinite(row.rate)

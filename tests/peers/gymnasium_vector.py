@@ -11,7 +11,7 @@ import gymnasium
 from protocol import absent, arguments, stepping, tell
 
 from cupydrive.bench.timing import make_row
-from cupydrive.gymnasium import make_vec
+from cupydrive.gymnasium import VectorEnv
 
 IDS = {
     "cartpole": "CartPole-v1",
@@ -48,7 +48,7 @@ def main():
                     env = gymnasium.make_vec(IDS[name], num_envs=n, vectorization_mode=mode)
                     found.append(timed(name, env, given.runs, f"Gymnasium {type(env.unwrapped).__name__}"))
         tell(max(found, key=lambda row: row.rate))
-        ours = (make_vec(name, n, device="cpu", autoreset_mode="next_step") for n in SIZES)
+        ours = (VectorEnv(name, n, device="cpu", autoreset_mode="next_step") for n in SIZES)
         tell(max((timed(name, env, given.runs, "cupydrive.gymnasium") for env in ours), key=lambda row: row.rate))
 
 
