@@ -21,9 +21,9 @@ from types import SimpleNamespace
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from cupydrive import envs
-from cupydrive.codegen.diagnostics import NVRTC_WARNINGS
 from cupydrive.codegen.layout import Layout, Observations, PlayLayout
 from cupydrive.codegen.source import assemble
+from cupydrive.executors.nvrtc import OPTIONS
 from cupydrive.executors.ranks import Shard
 from cupydrive.playing.policy import make_distribution
 from cupydrive.training.algorithms import PPO
@@ -32,7 +32,6 @@ from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.algorithms.kernels.tensor import Way
 from cupydrive.training.begin import make_run
 
-OPTIONS = ["-std=c++17", "--fmad=false", "-ftz=true", "--device-as-default-execution-space", *NVRTC_WARNINGS]
 LAYOUT_BYTES = 99 * 1024
 STAGED = Observations.STAGED
 ONE = [Layout(1, 256), Layout(1, 32), Layout(1, 256, half_obs=True)]
