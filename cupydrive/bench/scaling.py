@@ -15,9 +15,9 @@ import torch
 from cupydrive.bench.timing import Row
 from cupydrive.bench.training import SEVERAL, measure_lesson
 from cupydrive.errors import CupydriveError, DeviceError, ParameterError
-from cupydrive.executors.processes import joined, start
 from cupydrive.executors.ranks import BLOCKS
 from cupydrive.inputs.arguments import checked_int
+from cupydrive.training.processes import joined_processes, start_processes
 
 INTERRUPTED = 130  # exit code
 PROGRAM = ("-c", f"import sys; from {__name__} import main; main(*sys.argv[1:])")
@@ -70,7 +70,7 @@ def measure_in(count: int, number: int, device: str, runs: int) -> dict[str, Row
     """Return the ``Row``s that ``main`` measures in ``count`` processes: ``{"weak": ..., "strong": ...}``."""
     with tempfile.TemporaryDirectory(prefix="cupydrive-bench-") as folder:
         file = Path(folder) / "rows.json"
-        code = start(count, [str(number), device, str(runs), str(file)], program=PROGRAM)
+        code = start_processes(count, [str(number), device, str(runs), str(file)], program=PROGRAM)
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         if code != 0:
@@ -82,7 +82,7 @@ def main(number: str, device: str, runs: str, file: str) -> None:
     """Measure one lesson in this process, one of several or alone. The first process writes the rows."""
     lesson = SEVERAL[device][int(number)]
     try:
-        with joined(device) as first:
+        with joined_processes(device) as first:
             size = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
             rows = {}
             for kind, num_envs in (("weak", lesson.num_envs * size), ("strong", lesson.num_envs)):

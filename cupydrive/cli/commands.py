@@ -86,11 +86,11 @@ def run_train(
         checkpoint_minutes: Minutes between checkpoints.
         gpus: Train one run on so many GPUs of this machine, one process each; by default on one.
     """
-    from cupydrive.executors.processes import joined, start_on_gpus
+    from cupydrive.training.processes import joined_processes, start_on_gpus
 
     if gpus is not None and (code := start_on_gpus(gpus, device)) is not None:
         return code
-    with joined(device) as first:
+    with joined_processes(device) as first:
         from cupydrive.executors import choose
         from cupydrive.playing.players import HeuristicPolicy
         from cupydrive.training.algorithms.pool import OpponentPool

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
-from cupydrive.executors.processes import MEETING, handled
+from cupydrive.training.processes import MEETING, handled
 
 SECONDS = 3.0  # that the main thread has for an answer
 STUCK = (

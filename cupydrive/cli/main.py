@@ -34,9 +34,9 @@ from cupydrive.errors import (
     UnregisteredEnvironmentError,
     did_you_mean,
 )
-from cupydrive.executors.processes import LOST, MEETING, arguments
 from cupydrive.inputs.arguments import checked_int, shown
 from cupydrive.spec import EnvSpec, Group, constant_params
+from cupydrive.training.processes import LOST, MEETING, arguments
 from cupydrive.training.suggestions import all_suggestions
 
 PACKAGES = {"PIL": "pillow"}  # packages whose name differs from that of their import

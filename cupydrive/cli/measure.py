@@ -50,7 +50,7 @@ def run_bench(
     from cupydrive.bench.sweep import listed
     from cupydrive.bench.sweep import sweep as combinations
     from cupydrive.executors import choose
-    from cupydrive.executors.processes import numbers_of_gpus
+    from cupydrive.training.processes import gpu_count
 
     check_writable(json_file)
     if sweep and len(env) != 1:
@@ -66,7 +66,7 @@ def run_bench(
         device=device,
         runs=runs,
         work=work or None,
-        processes=None if gpus is None else numbers_of_gpus(gpus, device),
+        processes=None if gpus is None else tuple(gpu_count(each, device) for each in gpus.split(",")),
         compare=compare,
         command=command,
         progress=say,

@@ -24,9 +24,9 @@ import torch
 
 from cupydrive.errors import NotFiniteError, ParameterError
 from cupydrive.executors.modes import EXCLUSIVE, SETTINGS
-from cupydrive.executors.processes import handled
 from cupydrive.training.explain import Failure
 from cupydrive.training.logbook import Logbook
+from cupydrive.training.processes import handled
 from cupydrive.training.ranks import WISHES, Wishes, require_equal_weights
 from cupydrive.training.runfolder import checkpoints
 from cupydrive.training.torch_settings import memory_errors, precision, threads

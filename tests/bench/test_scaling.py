@@ -48,7 +48,5 @@ def test_numbers_of_processes_are_ordered_and_more_gpus_than_there_are_refused()
 def test_wrong_input_is_refused_before_anything_is_measured(capsys):
     with pytest.raises(ParameterError, match="which is not among cases"):
         bench(("rollout",), device="cpu", processes=(1,))
-    assert command("bench training --gpus 1,x") == 2
-    assert "--gpus '1,x': pass numbers of GPUs" in capsys.readouterr().err
     assert command("bench training --gpus 1 --device cpu") == 2
-    assert "leave one of them out" in capsys.readouterr().err
+    assert "leave out --device cpu" in capsys.readouterr().err

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,8 +18,8 @@ from torch import distributed
 import cupydrive as cd
 from cupydrive.cli.main import main
 from cupydrive.errors import LostProcessError, ParameterError
-from cupydrive.executors import processes
 from cupydrive.executors.ranks import DistributedRanks, Ranks, Shard, lost_ranks
+from cupydrive.training import processes
 from cupydrive.training.ranks import part, whole
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
@@ -183,9 +184,9 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path, capfd):
     more = "normalize_obs=True normalize_reward=True update_epochs=4 gamma=0.99"
     given = ["train", "cartpole", *SMALL, *more.split()]
     given += ["gae_lambda=0.95", "learning_rate=2.5e-4", "--seed", "5", "--out", str(tmp_path / "run"), "--resume"]
-    assert processes.start(2, [*given, "--steps", "1600"]) == 0
+    assert processes.start_processes(2, [*given, "--steps", "1600"]) == 0
     assert main([*given, "--steps", "3200"]) == 0
-    assert processes.start(3, [*given, "--steps", "6400"]) == 0
+    assert processes.start_processes(3, [*given, "--steps", "6400"]) == 0
     run = Run.load(tmp_path / "run")
     assert run.step == whole.step and digest(run) == digest(whole)
     kept, expected = run.snapshot(), whole.snapshot()
@@ -228,7 +229,7 @@ def endless(children, folder, count=2):
 def test_when_one_process_is_killed_the_others_end_and_one_line_says_it(started, tmp_path, capfd, rank):
     endless(started, tmp_path)
     started[rank].kill()
-    assert processes.wait(started, tmp_path) == 128 + signal.SIGKILL
+    assert processes.wait_for(started, tmp_path) == 128 + signal.SIGKILL
     assert started[1 - rank].poll() in (processes.LOST, -signal.SIGKILL)  # it heard of it, or had to be ended
     said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("cupydrive:")]
     assert len(said) == 1 and f"process {rank} of this run was ended by signal 9 (SIGKILL)" in said[0]
@@ -240,7 +241,7 @@ def test_a_process_that_does_not_hear_of_it_is_ended(started, tmp_path, monkeypa
     for code in ("import signal; signal.pause()", "print('cupydrive: no more'); raise SystemExit(5)"):
         with open(tmp_path / f"{len(started)}.log", "wb") as log:
             started.append(subprocess.Popen([sys.executable, "-c", code], stdout=log))
-    assert processes.wait(started, tmp_path) == 5
+    assert processes.wait_for(started, tmp_path) == 5
     assert [child.poll() for child in started] == [-signal.SIGKILL, 5]
     assert capfd.readouterr().err == "cupydrive: process 1 of this run: no more\n"
 
@@ -249,7 +250,7 @@ def test_a_process_that_does_not_hear_of_it_is_ended(started, tmp_path, monkeypa
 def test_an_interrupt_of_the_first_ends_all_and_keeps_the_result(started, tmp_path, capfd):
     endless(started, tmp_path)
     started[0].send_signal(signal.SIGINT)
-    assert processes.wait(started, tmp_path) == 0
+    assert processes.wait_for(started, tmp_path) == 0
     out, err = capfd.readouterr()
     run = Run.load(tmp_path / "run")
     assert f"interrupted after {run.step:,} env-steps; the result is kept" in err
@@ -260,7 +261,7 @@ def test_an_interrupt_of_the_first_ends_all_and_keeps_the_result(started, tmp_pa
 def test_an_error_of_another_process_is_said_by_one_line(started, tmp_path, capfd):
     given = ["train", "cartpole", *SMALL, "--steps", "1e4"]
     started += [processes.start_one(rank, 2, given + ["--seed", "-1"] * rank, tmp_path) for rank in range(2)]
-    assert processes.wait(started, tmp_path) == 2
+    assert processes.wait_for(started, tmp_path) == 2
     said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("cupydrive:")]
     assert len(said) == 1 and said[0].startswith("cupydrive: process 1 of this run: ") and "seed = -1" in said[0]
 
@@ -268,21 +269,18 @@ def test_an_error_of_another_process_is_said_by_one_line(started, tmp_path, capf
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["--gpus", "0"], "pass a number of GPUs from 1 on, or all"),
-        (["--gpus", "two"], "pass a number of GPUs from 1 on, or all"),
-        (["--gpus", "2", "--device", "cpu"], "leave one of them out"),
+        (["--gpus", "0"], "--gpus = 0 is out of range"),
+        (["--gpus", "two"], "--gpus = 'two' is a str"),
+        (["--gpus", "9"], "it must be from 1 to 4"),
+        (["--gpus", "2", "--device", "cpu"], "leave out --device cpu"),
     ],
 )
-def test_gpus_that_cannot_be_are_refused(given, words, capsys):
+def test_gpus_that_cannot_be_are_refused(given, words, capsys, monkeypatch):
+    runtime = SimpleNamespace(getDeviceCount=lambda: 4)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+    monkeypatch.setattr(processes, "cuda_problem", lambda: None)
     assert main(["train", "cartpole", *given]) == 2
     assert words in capsys.readouterr().err
-
-
-def test_a_number_of_processes_that_is_none_is_refused(monkeypatch, capsys):
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", "two")
-    assert main(["train", "cartpole", "--device", "cpu"]) == 2
-    assert "WORLD_SIZE = 'two' in the environment" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -21,20 +21,18 @@ from types import FrameType
 from typing import Any
 
 from cupydrive.errors import CupydriveError, DeviceError
-from cupydrive.executors import choose
+from cupydrive.executors import choose, cuda_problem
 from cupydrive.executors.ahead import usable_cores
-from cupydrive.inputs.arguments import shown
+from cupydrive.inputs.arguments import checked_int
 
 MEETING = "CUPYDRIVE_MEETING"  # environment variable: the file in which processes that were started here meet
-MOST_DIGITS = 6  # of a number of GPUs or processes
 LOST = 3  # exit code of a process that ends because another one has
 GRACE = 10.0  # seconds that the others have to end by themselves once one has failed
 LONGEST = timedelta(minutes=5)  # that one waits for another, which may compile or save, before it is lost
 POLL = 0.05  # seconds between looks at them
 CUPYDRIVE = ("-m", "cupydrive")  # the program of a process
-arguments: ContextVar[list[str]] = ContextVar(
-    "arguments"
-)  # of the command line, which processes started here are given, too
+# Of the command line, which processes started here are given, too.
+arguments: ContextVar[list[str]] = ContextVar("arguments")
 END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 
@@ -47,67 +45,42 @@ def start_on_gpus(asked: str, device: str) -> int | None:
 
     Raises:
         DeviceError: If there are not as many GPUs.
-        CupydriveError: If it is neither, or this process is one of several that something else has started.
+        CupydriveError: If ``device`` is the CPU, or this process is one of several that something else has started.
     """
     if MEETING in os.environ:
         return None
-    if asked != "all" and not is_number(asked):
-        raise CupydriveError(f"--gpus {shown(asked)}: pass a number of GPUs from 1 on, or all")
-    require_gpus(asked, device)
+    count = gpu_count(asked, device)
+    return start_processes(count, arguments.get()) if count > 1 else None
+
+
+def gpu_count(asked: str, device: str) -> int:
+    """Return the number of GPUs that a text asks for, each for a process that is started here; raises as ``start_on_gpus``."""
+    if device == "cpu" or "RANK" in os.environ:
+        raise CupydriveError(f"--gpus {asked} starts a process for each GPU: leave out --device cpu, and torchrun")
+    if problem := cuda_problem():
+        raise DeviceError(f"--gpus {asked}: {problem}")
     import cupy
 
     there = cupy.cuda.runtime.getDeviceCount()
-    if asked != "all" and int(asked) > there:
-        raise DeviceError(f"--gpus {asked}: this machine has {there}; pass at most so many, or all")
-    count = there if asked == "all" else int(asked)
-    return start(count, arguments.get()) if count > 1 else None
-
-
-def numbers_of_gpus(asked: str, device: str) -> tuple[int, ...]:
-    """Return the numbers that ``bench --gpus`` was given, such as ``1,2``.
-
-    Raises:
-        CupydriveError: As of ``start_on_gpus``.
-    """
-    texts = asked.split(",")
-    if not all(is_number(text) for text in texts):
-        raise CupydriveError(f"--gpus {shown(asked)}: pass numbers of GPUs from 1 on with commas between, such as 1,2")
-    require_gpus(asked, device)
-    return tuple(map(int, texts))
-
-
-def is_number(text: str) -> bool:
-    """Return whether a text is a number of GPUs."""
-    return text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS and int(text) > 0
-
-
-def require_gpus(asked: str, device: str) -> None:
-    """Refuse ``--gpus`` where no processes with a GPU each can be started."""
-    if device == "cpu":
-        raise CupydriveError(f"--gpus {asked} is for GPUs, and --device is cpu; leave one of them out")
-    if "RANK" in os.environ:
-        raise CupydriveError("--gpus starts processes, and this is one of several already (RANK is set): leave it out")
-    if choose("auto")[0] != "cuda":
-        raise DeviceError(f"--gpus {asked}: there is no GPU to use here ({choose('auto')[1]})")
+    number = int(asked) if asked.isdecimal() else asked
+    return there if asked == "all" else checked_int("cupydrive", "--gpus", number, 1, there, DeviceError)
 
 
 # ---- one of several ----
 
 
 @contextlib.contextmanager
-def joined(device: str) -> Iterator[bool]:
+def joined_processes(device: str) -> Iterator[bool]:
     """Be one of the processes that train together, if this is one of several: give whether it is the one that prints.
 
     Args:
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``: a GPU is the one of the process's number on its machine.
     """
-    size = said("WORLD_SIZE", 1) if "RANK" in os.environ else 1
-    if size < 2:
+    rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    if "RANK" not in os.environ or size < 2:
         yield True
         return
-    rank = said("RANK", 0)
-    local = said("LOCAL_RANK", rank)
-    own_gpu(local)
+    _own_gpu(int(os.environ.get("LOCAL_RANK", rank)))
     from torch import distributed
 
     meeting = os.environ.get(MEETING)
@@ -122,21 +95,7 @@ def joined(device: str) -> Iterator[bool]:
         distributed.destroy_process_group()
 
 
-def said(name: str, otherwise: int) -> int:
-    """Return the number that an environment variable holds, ``otherwise`` where there is none.
-
-    Raises:
-        CupydriveError: If it is no number.
-    """
-    text = os.environ.get(name, str(otherwise))
-    if text != "0" and not is_number(text):
-        raise CupydriveError(
-            f"{name} = {shown(text)} in the environment: it must be a number, as torchrun sets it; unset it"
-        )
-    return int(text)
-
-
-def own_gpu(local: int) -> None:
+def _own_gpu(local: int) -> None:
     """Make the ``local``-th GPU the only one that this process sees, before a library has looked."""
     seen = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     os.environ["CUDA_VISIBLE_DEVICES"] = seen[local % len(seen)] if seen else str(local)
@@ -162,7 +121,7 @@ def handled(number: int, handler: Callable) -> Iterator[None]:
         signal.signal(number, before)
 
 
-def start(count: int, arguments: list[str], program: tuple[str, ...] = CUPYDRIVE) -> int:
+def start_processes(count: int, arguments: list[str], program: tuple[str, ...] = CUPYDRIVE) -> int:
     """Run ``python PROGRAM ARGUMENTS`` in ``count`` processes of this machine and return the exit code.
 
     The first has this process's terminal. Ctrl-C goes to it, and the others hear of it from it; a second one ends all. When one
@@ -180,9 +139,9 @@ def start(count: int, arguments: list[str], program: tuple[str, ...] = CUPYDRIVE
 
         try:
             with handled(signal.SIGINT, interrupt):
-                return wait(children, folder)
+                return wait_for(children, folder)
         finally:
-            end(children)
+            _end(children)
 
 
 def start_one(
@@ -200,7 +159,7 @@ def start_one(
         return subprocess.Popen(command, env=environment, start_new_session=True, **streams)
 
 
-def end(children: list[subprocess.Popen]) -> None:
+def _end(children: list[subprocess.Popen]) -> None:
     """End the processes that have not ended."""
     for child in children:
         if child.poll() is None:
@@ -208,7 +167,7 @@ def end(children: list[subprocess.Popen]) -> None:
         child.wait()
 
 
-def wait(children: list[subprocess.Popen], folder: Path) -> int:
+def wait_for(children: list[subprocess.Popen], folder: Path) -> int:
     """Wait for all processes and return 0, or the exit code of the one whose end was the first cause of another's.
 
     Once one has failed, the others hear of it when they next exchange something, and end. They have ``GRACE`` seconds for that:
@@ -222,7 +181,7 @@ def wait(children: list[subprocess.Popen], folder: Path) -> int:
                 codes[rank] = child.returncode
                 since = time.monotonic() if since is None and child.returncode else since
         if since is not None and time.monotonic() - since > GRACE:
-            end(children)
+            _end(children)
             break
         time.sleep(POLL)
     failed = {rank: code for rank, code in sorted(codes.items()) if code}
@@ -230,18 +189,16 @@ def wait(children: list[subprocess.Popen], folder: Path) -> int:
         return 0
     rank, code = next(((rank, code) for rank, code in failed.items() if code != LOST), next(iter(failed.items())))
     if rank > 0 or code < 0:
-        print(f"cupydrive: {how_it_ended(rank, code, folder)}", file=sys.stderr, flush=True)
+        print(f"cupydrive: {_ended(rank, code, folder)}", file=sys.stderr, flush=True)
     return code if code > 0 else 128 - code
 
 
-def how_it_ended(rank: int, code: int, folder: Path) -> str:
+def _ended(rank: int, code: int, folder: Path) -> str:
     """Return one line about a process that has ended."""
     if code < 0:
         return (
             f"process {rank} of this run was ended by signal {-code} ({signal.Signals(-code).name}), and the run with it; the "
             "last checkpoint is kept: go on with --resume"
         )
-    lines = (folder / f"{rank}.log").read_text(encoding="utf-8", errors="replace").strip().splitlines() or [
-        f"exit code {code}"
-    ]
-    return f"process {rank} of this run: {lines[-1].removeprefix('cupydrive: ')}"
+    lines = (folder / f"{rank}.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return f"process {rank} of this run: {lines[-1].removeprefix('cupydrive: ') if lines else f'exit code {code}'}"
