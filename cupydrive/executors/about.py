@@ -1,7 +1,6 @@
 """What this machine offers to cupydrive: versions, GPUs, compiler, cache, and the device that ``"auto"`` picks."""
 
 import platform
-import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -104,11 +103,8 @@ def _compiler() -> str:
 def _cache() -> str:
     """Return the folder of compiled kernels, their number and size."""
     try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            folder = cache_folder()
+        folder = cache_folder()
         sizes = [path.stat().st_size for path in folder.glob("*.so")]
     except (DeviceError, OSError) as error:
         return f"none: {error}"
-    reasons = "".join(f"; {each.message}" for each in caught)
-    return f"{from_home(folder)}: {len(sizes)} kernels, {sum(sizes) / 1e6:.1f} MB{reasons}"
+    return f"{from_home(folder)}: {len(sizes)} kernels, {sum(sizes) / 1e6:.1f} MB"

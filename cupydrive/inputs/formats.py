@@ -25,7 +25,7 @@ class FormatError(CupydriveError):
     """The content of a file is not what its format states. Readers of files turn it into an error that names the file."""
 
 
-def explained(path: str | os.PathLike, what: str, error: FormatError, fix: str) -> str:
+def explained(path: str | os.PathLike, what: str, error: Exception, fix: str) -> str:
     """Return the message of a file that cannot be used.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ from cupydrive.inputs.archive import pack_npz, read_npz
 from cupydrive.inputs.arguments import checked_path, require_folder, shown
 from cupydrive.inputs.files import file_errors, write_atomically
 from cupydrive.inputs.formats import FORMAT, SNAPSHOT, FormatError, explained
-from cupydrive.simulation.batch import CLOCK
 from cupydrive.spec import kept_params
 
 if TYPE_CHECKING:
@@ -153,49 +152,18 @@ class Snapshot:
         with file_errors(SnapshotError, f"path = {str(path)!r} cannot be read"):
             try:
                 about, arrays = read_npz(path, SNAPSHOT, executor("cpu").free_bytes())
-                found = checked_groups(arrays, about["num_envs"])
-            except FormatError as error:
+                del about["format"]
+                by_group: dict[str, dict[str, np.ndarray]] = {name: {} for name in BY_GROUP}
+                for name in [name for name in arrays if "." in name]:
+                    kind, _, group = name.partition(".")
+                    by_group[kind][group] = arrays.pop(name)
+                return cls(**about, **by_group, **arrays)
+            except (FormatError, KeyError, TypeError) as error:
                 raise SnapshotError(explained(path, "snapshot", error, "Take the snapshot again")) from None
-        del about["format"]
-        return cls(**about, **found)
 
     def __repr__(self) -> str:
         size = sum(array.nbytes for array in self.arrays().values())
         return f"<Snapshot {self.env}: {self.num_envs:,} environments (seed {self.seed}); {size:,} bytes>"
-
-
-def checked_groups(arrays: Mapping[str, np.ndarray], num_envs: int) -> dict:
-    """Return the arrays of a snapshot's file as arguments of ``Snapshot``.
-
-    Args:
-        arrays: By name, as ``Snapshot.arrays`` returns them.
-        num_envs: N.
-
-    Raises:
-        FormatError: If a name, type or shape cannot be that of any environment.
-    """
-    found: dict = {name: {} for name in BY_GROUP}
-    for name, array in arrays.items():
-        kind, dot, group = name.partition(".")
-        known = {
-            "state": array.dtype.names is not None and array.ndim == 1,
-            "metrics": array.dtype.names is not None and array.ndim == 1,
-            "clock": array.dtype == CLOCK and array.ndim == 1,
-            "returns": array.dtype == np.float32 and array.ndim == 2,
-            "obs": array.dtype in (np.float32, np.uint16) and array.ndim == 3,
-            "action_mask": array.dtype == np.bool_ and array.ndim == 3,
-        }
-        if bool(dot) != (kind in BY_GROUP) or not known.get(kind) or len(array) != num_envs:
-            raise FormatError(
-                f"{name} is {array.dtype} {array.shape}, which is no array of a snapshot of {num_envs} environments"
-            )
-        if dot:
-            found[kind][group] = array
-        else:
-            found[kind] = array
-    if missing := [name for name in ("state", "clock", "metrics") if name not in found]:
-        raise FormatError(f"it has no entry {missing[0]!r}")
-    return found
 
 
 class StateViews(Views):

@@ -1,5 +1,7 @@
 """Snapshots and states from outside: what follows is what would have followed, to the last bit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -83,6 +85,9 @@ def test_a_moment_that_does_not_fit_changes_nothing():
         other.reset(seed=0)
         with pytest.raises(ParameterError, match=f"has {name} = "):
             env.restore(other.snapshot())
+    for arrays in ({"state": before.state[:6]}, {"obs": {"cart": before.obs["cart"][:, :, :3]}}, {"returns": {}}):
+        with pytest.raises(ParameterError, match=f"the snapshot's {next(iter(arrays))}.* is "):
+            env.restore(replace(before, **arrays))
     assert_equal(env.snapshot().arrays(), before.arrays())
 
 
