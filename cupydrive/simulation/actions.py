@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from cupydrive.errors import ActionError, did_you_mean
+from cupydrive.errors import ActionError
 from cupydrive.executors.interop import as_torch
-from cupydrive.inputs.arguments import kind_of, shown
+from cupydrive.inputs.arguments import kind_of
 from cupydrive.spec import Group
 
 if TYPE_CHECKING:
@@ -49,22 +49,10 @@ class ActionReader:
         """Return one tensor per group; raise ``ActionError`` for what is wrong, values too if ``validate``."""
         if self.single:
             action = {self.groups[0].name: action}
-        elif not isinstance(action, dict):
-            raise ActionError(
-                f"the action is {kind_of(action)}, but {self.spec.name} has several groups; pass a dict with "
-                f"{', '.join(self.dtypes)}"
-            )
-        for name in action:
-            if name not in self.dtypes:
-                raise ActionError(
-                    f"the action names a group {shown(name)} that there is not.{did_you_mean(name, self.dtypes)} Groups: "
-                    f"{', '.join(self.dtypes)}"
-                )
-        tensors = []
-        for g in self.groups:
-            if g.name not in action:
-                raise ActionError(f"no action for group {g.name!r}; pass all of {', '.join(self.dtypes)}")
-            tensors.append(self._checked(g, action[g.name], validate))
+        if not isinstance(action, dict) or action.keys() != self.dtypes.keys():
+            given = list(action) if isinstance(action, dict) else kind_of(action)
+            raise ActionError(f"the action: got {given}, expected a dict with {', '.join(self.dtypes)}")
+        tensors = [self._checked(g, action[g.name], validate) for g in self.groups]
         if validate:
             for g, tensor in zip(self.groups, tensors, strict=True):
                 self._check_values(g, tensor)
@@ -74,29 +62,29 @@ class ActionReader:
         shape, dtype = self.shapes[g.name], self.dtypes[g.name]
         if isinstance(action, np.ndarray) and self.device == "cpu" and action.dtype.kind in "iufb":
             action = torch.from_numpy(np.ascontiguousarray(action, action.dtype.newbyteorder("=")))
-        if not isinstance(action, torch.Tensor):
+        if not isinstance(action, torch.Tensor) or not self._fits(g, action):
             raise ActionError(
-                f"the action of {g.name!r} is {kind_of(action)}; pass a torch tensor on {self.device} of shape {shape} and "
-                f"{dtype}"
+                f"the action of {g.name!r}: got {_described(action)}, expected a torch tensor {shape} of {dtype} on "
+                f"{self.device}"
             )
-        if action.layout != torch.strided:
-            raise ActionError(f"the action of {g.name!r} is {action.layout}; pass it as to_dense()")
-        if tuple(action.shape) != shape:
-            raise ActionError(f"the action of {g.name!r} has shape {tuple(action.shape)}; it must be {shape}")
-        if action.device.type != self.device:
-            raise ActionError(f"the action of {g.name!r} is on {action.device}; move it with .to({self.device!r})")
         if action.dtype == dtype and action.is_contiguous() and action.data_ptr() % ALIGNMENT == 0:
             return action
-        if action.dtype == torch.bool or action.is_complex() or action.is_floating_point() != g.continuous:
-            raise ActionError(
-                f"the action of {g.name!r} is {action.dtype}; {g.action_space} needs {dtype}, as .to({dtype}) makes it"
-            )
         if g.name not in self._converted:
             with torch.inference_mode(False):  # it outlives the caller's mode
                 self._converted[g.name] = torch.empty(shape, dtype=dtype, device=action.device)
         if validate and action.dtype == torch.int64:
             self._check_values(g, action)  # before a large value wraps
         return self._converted[g.name].copy_(action)
+
+    def _fits(self, g: Group, action: torch.Tensor) -> bool:
+        """Return whether a tensor has the shape, device and kind of numbers of a group's actions."""
+        here = action.device.type == self.device and action.layout == torch.strided
+        if not here or action.shape != self.shapes[g.name]:
+            return False
+        if action.dtype == self.dtypes[g.name]:
+            return True
+        numbers = action.dtype != torch.bool and not action.is_complex()
+        return numbers and action.is_floating_point() == g.continuous
 
     def _check_values(self, g: Group, tensor: torch.Tensor) -> None:
         """Raise ``ActionError`` for the first action outside of the space; waits for the device."""
@@ -118,7 +106,7 @@ class ActionReader:
             else f"0 to {g.sizes[head] - 1}"
         )
         raise ActionError(
-            f"{place(g, env, agent, head)} is {value}; it must be {limit}. "
+            f"{_place(g, env, agent, head)} is {value}; it must be {limit}. "
             "With validate=False it would be read as the nearest valid one (NaN as 0)"
         )
 
@@ -133,12 +121,18 @@ class ActionReader:
                 env, agent = (~good).nonzero()[0].tolist()
                 choices = ", ".join(str(k) for k in allowed[env, agent].nonzero().flatten().tolist())
                 raise ActionError(
-                    f"{place(g, env, agent, head)} is {values[env, agent, head].item()}, which its mask forbids; "
+                    f"{_place(g, env, agent, head)} is {values[env, agent, head].item()}, which its mask forbids; "
                     f"allowed: {choices}"
                 )
 
 
-def place(g: Group, env: int, agent: int, head: int) -> str:
+def _described(action: object) -> str:
+    if not isinstance(action, torch.Tensor):
+        return kind_of(action)
+    return f"a {action.layout} tensor {tuple(action.shape)} of {action.dtype} on {action.device}"
+
+
+def _place(g: Group, env: int, agent: int, head: int) -> str:
     """Return in words which action of a group is meant; agent and entry are told where there are several."""
     of_agent, of_head = f", agent {agent}" * (g.count > 1), f", entry {head}" * (g.heads > 1)
     return f"the action of {g.name!r} in environment {env}{of_agent}{of_head}"

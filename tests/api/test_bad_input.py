@@ -73,12 +73,15 @@ def test_make_refuses(options, error, words):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda a: a.pop("runner"), "no action for group 'runner'"),
-        (lambda a: a.update(runer=a["runner"]), "Did you mean 'runner'"),
-        (lambda a: a.update(tagger=a["tagger"][:2]), "has shape (2, 4); it must be (3, 4)"),
-        (lambda a: a.update(tagger=a["tagger"].float()), "is torch.float32; Discrete(5) needs torch.int32"),
-        (lambda a: a.update(tagger=[[0] * 4] * 3), "is a list; pass a torch tensor on cpu of shape (3, 4)"),
-        (lambda a: a.update(tagger=a["tagger"].to("meta")), "is on meta"),
+        (lambda a: a.pop("runner"), "got ['tagger'], expected a dict with tagger, runner"),
+        (lambda a: a.update(runer=a["runner"]), "'runer'], expected a dict with tagger, runner"),
+        (
+            lambda a: a.update(tagger=a["tagger"][:2]),
+            "(2, 4) of torch.int32 on cpu, expected a torch tensor (3, 4) of torch.int32 on cpu",
+        ),
+        (lambda a: a.update(tagger=a["tagger"].float()), "(3, 4) of torch.float32 on cpu, expected"),
+        (lambda a: a.update(tagger=[[0] * 4] * 3), "got a list, expected a torch tensor (3, 4)"),
+        (lambda a: a.update(tagger=a["tagger"].to("meta")), "on meta, expected"),
         (lambda a: a["runner"].__setitem__((2, 0), -1), "environment 2 is -1"),
         (lambda a: a["tagger"].__setitem__((1, 2), 5), "environment 1, agent 2 is 5; it must be 0 to 4"),
         (lambda a: a.update(tagger=a["tagger"].long() + 2**32), "is 4294967296; it must be 0 to 4"),
