@@ -45,10 +45,12 @@ from cupydrive.simulation.snapshots import Snapshot as Snapshot
 from cupydrive.simulation.trajectory import Trajectory as Trajectory
 from cupydrive.simulation.tuner import tune as tune
 from cupydrive.simulation.vector import VectorEnv as VectorEnv
+from cupydrive.spec import Display as Display
 from cupydrive.spec import EnvSpec as EnvSpec
 from cupydrive.spec import Field as Field
 from cupydrive.spec import Group as Group
 from cupydrive.spec import Observation as Observation
+from cupydrive.spec import Reference as Reference
 from cupydrive.spec import StepResult as StepResult
 from cupydrive.spec import Table as Table
 from cupydrive.spec import nearest_decision as nearest_decision

@@ -25,7 +25,7 @@ from cupydrive.executors.host import HostExecutor
 from cupydrive.inputs.arguments import checked_bool, checked_int
 from cupydrive.protocols import EnvParams, Executor
 from cupydrive.simulation.batch import CLOCK, Batch, BatchState
-from cupydrive.simulation.first_steps import try_out
+from cupydrive.simulation.first_steps import try_kernel
 from cupydrive.spec import EnvSpec, float_params
 from cupydrive.terminal.progress import counted
 
@@ -129,7 +129,7 @@ def try_wide_states(
         drawn = draw_params(spec, params, rng)
         agents = sum(g.count for g in spec.groups(drawn))
         states = draw_states(spec, drawn, device, rng, max(16, 256 // agents))
-        try_out(Batch, spec, drawn, device, device.layout(spec, drawn, len(states)), states)
+        try_kernel(Batch, spec, drawn, device, device.layout(spec, drawn, len(states)), states)
 
 
 def not_compared(spec: EnvSpec) -> list[str]:

@@ -12,7 +12,7 @@ from cupydrive.protocols import Array, Executor
 _copies: WeakValueDictionary = WeakValueDictionary()  # by device and hash
 
 
-def one_copy(executor: Executor, array: np.ndarray, key: Hashable) -> Array:
+def device_copy(executor: Executor, array: np.ndarray, key: Hashable) -> Array:
     """Return the copy of a NumPy array on the device of ``executor``: the one that there is, or a new one.
 
     Args:

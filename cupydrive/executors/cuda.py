@@ -18,7 +18,7 @@ from cupydrive.codegen.source import Unit, assemble
 from cupydrive.errors import DeviceError, MemoryLimitError
 from cupydrive.executors import nvrtc, overlap
 from cupydrive.executors.cache import cache_folder
-from cupydrive.executors.constants import one_copy
+from cupydrive.executors.constants import device_copy
 from cupydrive.executors.modes import EXCLUSIVE
 from cupydrive.executors.noted import note, packed
 from cupydrive.protocols import EnvParams, Program
@@ -141,7 +141,7 @@ class CudaExecutor:
 
     def constant(self, array: np.ndarray, digest: str) -> cupy.ndarray:
         """Return the one copy on this device of a read-only NumPy array, known by its hash, while somebody holds it."""
-        return one_copy(self, array, (self.device.id, digest))  # type: ignore[arg-type]
+        return device_copy(self, array, (self.device.id, digest))  # type: ignore[arg-type]
 
     def pointer(self, array: cupy.ndarray) -> int:
         """Return the device address of ``array``."""
@@ -186,7 +186,7 @@ def loaded(unit: Unit, device: cupy.cuda.Device) -> cupy.RawModule:
     """Return the compiled module of ``unit`` on ``device``: from this process, from the cache, or from NVRTC."""
     key = device.id, unit.text
     if key not in _loaded:
-        _loaded[key] = nvrtc.load(unit, device.compute_capability)
+        _loaded[key] = nvrtc.load_module(unit, device.compute_capability)
     return _loaded[key]
 
 
@@ -241,7 +241,7 @@ class CudaProgram:
         try:
             if self.functions is not None:
                 function = self.functions[kernel]
-                overlap.launch(self.device, function, blocks, self.threads, self.shared_bytes, argument)
+                overlap.launch_overlapping(self.device, function, blocks, self.threads, self.shared_bytes, argument)
                 return
             # As bytes without fields: CuPy would describe the fields anew at each launch, 20 of 26 microseconds.
             given = argument.view(np.void) if argument.dtype.names else argument[()]

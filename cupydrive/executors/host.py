@@ -33,7 +33,7 @@ from cupydrive.errors import DeviceError, KernelFault
 from cupydrive.executors.ahead import usable_cores
 from cupydrive.executors.cache import cached_library
 from cupydrive.executors.compiler import compile_unit, compiler
-from cupydrive.executors.constants import one_copy
+from cupydrive.executors.constants import device_copy
 from cupydrive.executors.noted import note, packed
 from cupydrive.executors.trial_process import RACE, last_fault
 from cupydrive.inputs.arguments import checked_choice, checked_int
@@ -165,7 +165,7 @@ class HostExecutor:
 
     def constant(self, array: np.ndarray, digest: str) -> np.ndarray:
         """Return the one copy on this device of a read-only NumPy array, known by its hash, while somebody holds it."""
-        return one_copy(self, array, digest)
+        return device_copy(self, array, digest)
 
     def pointer(self, array: np.ndarray) -> int:
         """Return the address of ``array``."""

@@ -59,25 +59,27 @@ def recorded() -> Iterator[list]:
         end_notes(begun)
 
 
-def kind(noted: list) -> tuple:
+def launch_kinds(noted: list) -> tuple:
     """Return what the recordings of several runs must have in common to be joined; it can be a key of a dictionary."""
     return tuple(
-        (each.program.unit.text, each.kernel, each.count) if isinstance(each, Launch) else tuple(map(kind, each.lists))
+        (each.program.unit.text, each.kernel, each.count)
+        if isinstance(each, Launch)
+        else tuple(map(launch_kinds, each.lists))
         for each in noted
     )
 
 
-def programs(noted: list) -> list:
+def _programs(noted: list) -> list:
     """Return the programs of a recording, each once."""
     found: dict[str, MemberProgram] = {}
     for each in noted:
-        inner = [each.program] if isinstance(each, Launch) else [p for own in each.lists for p in programs(own)]
+        inner = [each.program] if isinstance(each, Launch) else [p for own in each.lists for p in _programs(own)]
         found |= {program.unit.text: program for program in inner}
     return list(found.values())
 
 
 def join(recordings: list[list]) -> list[Callable]:
-    """Return functions that launch, one after the other, what runs have noted whose ``kind``s are equal."""
+    """Return functions that launch, one after the other, what runs have noted whose ``launch_kinds`` are equal."""
     steps = []
     for first, *others in zip(*recordings, strict=True):
         members = [first, *others]
@@ -100,14 +102,14 @@ class Joined:
     """The launches of several runs, each kernel once for all of them.
 
     Args:
-        recordings: Lists of launches of one ``kind``, one for each run.
+        recordings: Lists of launches of one ``launch_kinds``, one for each run.
         executor: Where.
         owners: Of the memory that launches point to: it stays as long as they may be launched.
     """
 
     def __init__(self, recordings: list[list], executor: Executor, owners: object) -> None:
         self.owners = owners
-        build_ahead([(executor, program.joined_unit()) for program in programs(recordings[0])])
+        build_ahead([(executor, program.joined_unit()) for program in _programs(recordings[0])])
         self.steps, self.device = join(recordings), executor.name
         executor.synchronise()  # arguments have arrived, whatever stream launches read them in
 

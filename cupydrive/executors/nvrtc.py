@@ -21,7 +21,7 @@ OPTIONS = (
 )
 
 
-def load(unit: Unit, capability: str) -> cupy.RawModule:
+def load_module(unit: Unit, capability: str) -> cupy.RawModule:
     """Return ``unit`` for GPUs of a compute capability, such as ``"90"``, from the cache or compiled.
 
     Raises:

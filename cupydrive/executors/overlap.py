@@ -55,7 +55,7 @@ def driver_launch() -> Callable:
     return function
 
 
-def launch(
+def launch_overlapping(
     device: cupy.cuda.Device, kernel: int, blocks: tuple[int, int], threads: int, shared_bytes: int, call: np.ndarray
 ) -> None:
     """Queue a kernel in CuPy's current stream; it travels to the GPU while what was queued before it still runs.

@@ -1,9 +1,9 @@
 """Runs launches in a process of their own, so that a kernel that crashes or never ends takes no notebook with it.
 
-Nothing of Python's world has to be taken along: launches are written down instead of run (``Trial`` stands for an executor),
-as the bytes of their arguments and which of them point into which array. The other process (``trial_process.py``) loads the
-same library, makes the arrays, and runs the launches; it needs Python's standard library alone and starts in some hundredths
-of a second. No fork: the threads of torch and CUDA would be missing there.
+``RecordingExecutor`` writes launches down instead of running them: the bytes of their arguments, and which of them point into
+which array. The other process (``trial_process.py``) loads the same library, makes the arrays, and runs the launches. It needs
+only Python's standard library and starts in some hundredths of a second. No fork: the threads of torch and CUDA would be
+missing there.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LOOK_FOR = {  # by signal
 FUNCTIONS = {"env_reset": "`reset` or `observe`", "env_step": "`step`, `reset` or `observe`"}
 
 
-class Trial(HostExecutor):
+class RecordingExecutor(HostExecutor):
     """An executor that writes down what a ``Batch`` launches; ``run`` does it in another process.
 
     Args:
@@ -57,7 +57,7 @@ class Trial(HostExecutor):
         self.arrays: list[np.ndarray] = []
         self.acts: list[dict] = []
 
-    def load(self, spec: EnvSpec, params: EnvParams, layout: Layout | None = None) -> Trial:
+    def load(self, spec: EnvSpec, params: EnvParams, layout: Layout | None = None) -> RecordingExecutor:
         """Return the program, whose launches will be written down."""
         program = self.build(assemble(spec, params, layout or self.layout(spec, params)))
         self.library, self.prints, self.cache_bytes = program.library._name, program.prints, program.cache_bytes

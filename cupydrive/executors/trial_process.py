@@ -57,7 +57,7 @@ def last_fault(library: ctypes.CDLL) -> Fault | None:
     return kept
 
 
-def main() -> int:
+def _main() -> int:
     """Run the plan; exit code 0 if all launches came back and no fault was caught."""
     import resource
 
@@ -89,4 +89,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_main())

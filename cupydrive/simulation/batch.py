@@ -20,7 +20,7 @@ from cupydrive.executors.host import HostExecutor
 from cupydrive.inputs.arguments import checked_choice, checked_instance, checked_int
 from cupydrive.protocols import Array, EnvParams, Executor, Program
 from cupydrive.simulation.buffers import SHARED, Buffers, row_bytes
-from cupydrive.simulation.first_steps import try_out
+from cupydrive.simulation.first_steps import try_kernel
 from cupydrive.spec import EnvSpec
 
 CLOCK = np.dtype([("episode", "u4"), ("elapsed", "i4"), ("time", "u4")])  # struct Clock of random.cuh
@@ -143,7 +143,7 @@ class Batch:
             and spec.kernel is not None
             and spec.own_program is None
         ):
-            try_out(Batch, spec, params, self.executor, self.layout)
+            try_kernel(Batch, spec, params, self.executor, self.layout)
         return program
 
     def exchange(self, spec: EnvSpec, params: EnvParams) -> bool:

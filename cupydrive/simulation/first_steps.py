@@ -13,7 +13,7 @@ from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.source import assemble
 from cupydrive.errors import KernelFault
 from cupydrive.executors.host import HostExecutor
-from cupydrive.executors.trial import Trial
+from cupydrive.executors.trial import RecordingExecutor
 from cupydrive.protocols import EnvParams, Executor
 from cupydrive.spec import EnvSpec
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from cupydrive.simulation.batch import Batch
 
 NO_END = "does not end"
-ENDS = ("ends ", NO_END)  # how a Trial says what a kernel does to its process
+ENDS = ("ends ", NO_END)  # how a RecordingExecutor says what a kernel does to its process
 PLACE_SECONDS = 2  # of the debug build, which says only where the loop is that the fast one has not ended
 LATER_STEPS = 100  # of an episode, for what goes wrong late
 NOTHING_LOST = "It ran in a process of its own, so nothing else is lost"
 
 
-def try_out(
+def try_kernel(
     make_batch: type[Batch],
     spec: EnvSpec,
     params: EnvParams,
@@ -52,8 +52,8 @@ def try_out(
         return
 
     def run(executor: HostExecutor, seconds: float = math.inf) -> tuple[str, str]:
-        trial = Trial(executor)
-        play(make_batch, spec, params, trial, layout, states)
+        trial = RecordingExecutor(executor)
+        play_steps(make_batch, spec, params, trial, layout, states)
         return trial.run(seconds), trial.said
 
     wrong, said = run(host)
@@ -70,7 +70,7 @@ def try_out(
     raise KernelFault(f"the kernel of {spec.name!r} {exact or wrong}\n{NOTHING_LOST}{said}")
 
 
-def play(
+def play_steps(
     make_batch: type[Batch],
     spec: EnvSpec,
     params: EnvParams,

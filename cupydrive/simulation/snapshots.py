@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -153,11 +153,14 @@ class Snapshot:
             try:
                 about, arrays = read_npz(path, SNAPSHOT, executor("cpu").free_bytes())
                 del about["format"]
-                by_group: dict[str, dict[str, np.ndarray]] = {name: {} for name in BY_GROUP}
-                for name in [name for name in arrays if "." in name]:
-                    kind, _, group = name.partition(".")
-                    by_group[kind][group] = arrays.pop(name)
-                return cls(**about, **by_group, **arrays)
+                found: dict[str, Any] = about | {name: {} for name in BY_GROUP}
+                for name, array in arrays.items():
+                    kind, dot, group = name.partition(".")
+                    if dot:
+                        found[kind][group] = array
+                    else:
+                        found[name] = array
+                return cls(**found)
             except (FormatError, KeyError, TypeError) as error:
                 raise SnapshotError(explained(path, "snapshot", error, "Take the snapshot again")) from None
 

@@ -14,7 +14,7 @@ import torch
 
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import capture, make_call
-from cupydrive.executors.joined import Joined, NotJoinedError, kind, recorded
+from cupydrive.executors.joined import Joined, NotJoinedError, launch_kinds, recorded
 from cupydrive.executors.ranks import Ranks
 from cupydrive.training.schedule import value_at
 
@@ -84,7 +84,7 @@ class Together:
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs, self.device, self.ranks = list(runs), runs[0].device, Ranks()
         self.recordings = [recording(run) for run in self.runs]
-        if len({kind(each) for each in self.recordings}) > 1:
+        if len({launch_kinds(each) for each in self.recordings}) > 1:
             raise NotJoinedError("their iterations differ in shapes")
 
     def prepare(self, reports: Sequence[Report], captured: bool) -> Callable[[], None]:

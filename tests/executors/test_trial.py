@@ -15,7 +15,7 @@ from cupydrive.errors import KernelFault
 from cupydrive.executors import trial
 from cupydrive.executors.host import HostExecutor
 from cupydrive.simulation.batch import Batch
-from cupydrive.simulation.first_steps import play
+from cupydrive.simulation.first_steps import play_steps
 
 ROOT = Path(__file__).resolve().parents[2]
 MOVE = "s.x += s.v;"
@@ -83,9 +83,11 @@ def test_a_crash_from_a_state_that_only_check_draws_is_found(monkeypatch):
 @pytest.mark.full
 def test_the_place_of_a_loop_without_end_is_not_waited_for_as_long_as_its_end(monkeypatch):
     """The debug build says where the loop is; that it has no end is known by then."""
-    limits, run = [], trial.Trial.run
+    limits, run = [], trial.RecordingExecutor.run
     monkeypatch.setattr(trial, "CPU_SECONDS", 2.5)
-    monkeypatch.setattr(trial.Trial, "run", lambda self, seconds: limits.append(seconds) or run(self, seconds))
+    monkeypatch.setattr(
+        trial.RecordingExecutor, "run", lambda self, seconds: limits.append(seconds) or run(self, seconds)
+    )
     with pytest.raises(KernelFault, match=r"does not end in `step`, in environment 0: a loop ran for 2\.5 s"):
         cd.make(wrong(MISTAKES["no end"][0]), 2, device="cpu")
     assert len(limits) == 2 and min(limits[0], trial.CPU_SECONDS) > limits[1]
@@ -146,8 +148,10 @@ def test_a_build_that_checks_needs_no_library_of_the_compilers(host):
 def test_a_right_kernel_is_tried_once_and_the_packages_own_never(monkeypatch, tmp_path):
     monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "cache"))
     tried = []
-    run = trial.Trial.run
-    monkeypatch.setattr(trial.Trial, "run", lambda self, *how: tried.append(self.library) or run(self, *how))
+    run = trial.RecordingExecutor.run
+    monkeypatch.setattr(
+        trial.RecordingExecutor, "run", lambda self, *how: tried.append(self.library) or run(self, *how)
+    )
     spec = wrong(f"{MOVE} s.x += 0.001f;")
     for number in (1, 2, 3):
         Batch(spec, number, executor=HostExecutor())
@@ -165,8 +169,8 @@ def test_what_the_other_process_runs_is_what_runs_here(name, monkeypatch):
     spec, host = envs.get(name), HostExecutor(threads=1)
     params = spec.make_params()
     layout = host.layout(spec, params)
-    written = trial.Trial(host)
-    play(Batch, spec, params, written, layout, None)
+    written = trial.RecordingExecutor(host)
+    play_steps(Batch, spec, params, written, layout, None)
     assert written.run() == ""
     program = host.load(spec, params, layout)
     for array in written.arrays:
@@ -179,7 +183,7 @@ def test_what_the_other_process_runs_is_what_runs_here(name, monkeypatch):
         call = np.frombuffer(bytearray.fromhex(act["call"]), np.uint8)
         program.launch(act["kernel"], call, act["count"], 0)
     here = Recorder(host)
-    play(Batch, spec, params, here, layout, None)
+    play_steps(Batch, spec, params, here, layout, None)
     assert len(here.arrays) == len(written.arrays)
     for one, other in zip(here.arrays, written.arrays, strict=True):
         assert one.tobytes() == other.tobytes()

@@ -18,7 +18,7 @@ import cupydrive as cd
 from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import NotFiniteError
 from cupydrive.executors.host import HostExecutor
-from cupydrive.executors.joined import Joined, NotJoinedError, kind, recorded
+from cupydrive.executors.joined import Joined, NotJoinedError, launch_kinds, recorded
 from cupydrive.training.begin import make_run
 from cupydrive.training.members import by_shape
 from cupydrive.training.population import resolve_members
@@ -130,7 +130,7 @@ def test_whatever_torch_computes_is_refused_before_it_is_done():
 
 def test_runs_of_other_shapes_are_not_joined():
     one, other = (make_run("cartpole", ppo(), num_envs=n, device="cpu") for n in (8, 16))
-    assert kind(recording(one)) != kind(recording(other))
+    assert launch_kinds(recording(one)) != launch_kinds(recording(other))
     with pytest.raises(NotJoinedError, match="shapes"):
         Together([one, other])
 
