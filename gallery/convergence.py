@@ -28,17 +28,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
-from matplotlib import colormaps
+from matplotlib import colormaps, rc_context
 from matplotlib.ticker import EngFormatter, NullFormatter
 
 from cupydrive import envs
+from cupydrive.drawing.curves import DARK, Curves, draw_median, quartiles
 from cupydrive.drawing.palette import Palette
-from cupydrive.drawing.stage import dress, png
 from cupydrive.errors import CupydriveError
 from cupydrive.executors import choose
 from cupydrive.executors.about import info
 from cupydrive.inputs.files import write_atomically
-from cupydrive.terminal.curves import Curves, draw_median, quartiles
 from cupydrive.terminal.progress import Silent
 from cupydrive.training.begin import make_run
 from cupydrive.training.loop import Loop
@@ -204,6 +203,7 @@ def points(cells, place):
     return [[(point[place], point[2]) for point in cell["curve"]] for cell in cells]
 
 
+@rc_context(DARK)
 def chart(found, axis):
     """Return a figure: for each environment the return over ``axis``, by the number of copies, the mark as a dashed line."""
     names = [env for env in found["envs"] if by_copies(found, env)]
@@ -234,7 +234,7 @@ def chart(found, axis):
     figure.suptitle(
         f"PPO, {seeds} seed{'s' * (seeds > 1)}: median and quartiles. {found['machine']}, {found['date']}", fontsize=10
     )
-    return dress(figure)
+    return figure
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -261,7 +261,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(*results(found), sep="\n")
     for axis in AXES if found["cells"] else ():
         figure = chart(found, axis)
-        write_atomically(args.path.with_name(f"{args.path.stem}-{axis}.png"), png(figure, figure.dpi))
+        write_atomically(args.path.with_name(f"{args.path.stem}-{axis}.png"), figure.png())
     return 130 if found.get("interrupted") else 0
 
 

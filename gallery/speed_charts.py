@@ -4,13 +4,13 @@ import math
 import re
 from collections.abc import Iterable
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
 from cupydrive.bench import Bench, Row, short
+from cupydrive.drawing.curves import DARK, Curves
 from cupydrive.drawing.palette import Palette
-from cupydrive.drawing.stage import dress
-from cupydrive.terminal.curves import Curves
 
 SIZES = {"num_envs": "copies of the environment", "agents": "agents in each copy", "steps": "steps of a launch"}
 RATE = "env-steps per second"
@@ -132,6 +132,7 @@ def faster(row: Row, own: Row) -> str:
     return f", kernels {times(own.rate / row.rate)}" if "by torch" in row.note else ""
 
 
+@rc_context(DARK)
 def bars(result: Bench, groups: dict[str, list[tuple[Row, str, str]]]) -> Curves:
     """Return a figure with a group of bars for each task.
 
@@ -171,6 +172,7 @@ def bars(result: Bench, groups: dict[str, list[tuple[Row, str, str]]]) -> Curves
 # ---- lines -----------------------------------------------------------------------------------------------------------
 
 
+@rc_context(DARK)
 def sweep_chart(result: Bench, others: Iterable[Row] = ()) -> Curves:
     """Return a line over the size that the rows of a sweep vary, and points of other libraries with the same task.
 
@@ -231,8 +233,8 @@ def alike(peer: Row, rows: list[Row]) -> Row | None:
 
 
 def finished(figure: Curves, result: Bench, axes: Axes) -> Curves:
-    """Return a figure in the gallery's colours, with its machine above."""
+    """Return a figure with its machine above."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="both" if axes.get_yscale() == "log" else "x", alpha=0.25, linewidth=0.6)
     axes.set_title(f"{result.machine}, {result.date[:10]}", fontsize=10, loc="left")
-    return dress(figure)
+    return figure

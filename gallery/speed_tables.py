@@ -28,8 +28,7 @@ from speed_charts import (
 
 from cupydrive.bench import Bench, Row, short
 from cupydrive.bench.startup import own_seconds
-from cupydrive.drawing.stage import png
-from cupydrive.terminal.curves import Curves
+from cupydrive.drawing.curves import Curves
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = {  # in gallery/
@@ -340,4 +339,4 @@ if __name__ == "__main__":
         path = ROOT / file
         path.write_text(written(path.read_text(encoding="utf-8"), content), encoding="utf-8")
     for file, figure in charts().items():
-        (ROOT / "gallery" / file).write_bytes(png(figure))
+        (ROOT / "gallery" / file).write_bytes(figure.png(200))

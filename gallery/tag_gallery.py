@@ -22,17 +22,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 import tag_figures
 import tag_published
+from matplotlib import rc_context
 from matplotlib.lines import Line2D
 from side_by_side import SideBySide
 
-from cupydrive.drawing.stage import svg
+from cupydrive.drawing.curves import DARK, Curves, draw_median, engineered
+from cupydrive.drawing.palette import Palette
 from cupydrive.gallery.build import read_entries, write_entries
 from cupydrive.gallery.clips import write_video
 from cupydrive.gallery.curves import PANEL, WIDTH, points_of, read_curves, write_curves
 from cupydrive.inputs.files import write_atomically
 from cupydrive.playing.recording import Recording
 from cupydrive.rendering.video import Video
-from cupydrive.terminal.curves import COLORS, Curves, draw_median, engineered
 from cupydrive.training.frozen import rebuild
 from cupydrive.training.runfolder import read_config, read_metrics
 
@@ -222,9 +223,10 @@ def draw_curves(entry: str, results: dict, found: list[dict], out: Path) -> None
     kept = read_curves(out)
     curves = [kept[f"{entry}_{number}"] for number in range(len(found))]
     seeds = [[r for r in results.values() if all(r[key] == row[key] for key in ("case", "env_steps"))] for row in found]
-    write_atomically(out / f"{entry}-curve.svg", svg(figure(entry, seeds, curves)))
+    write_atomically(out / f"{entry}-curve.svg", figure(entry, seeds, curves).svg())
 
 
+@rc_context(DARK)
 def figure(entry: str, found: list[list[dict]], curves: list[dict]) -> Curves:
     """Return curves: what both groups earn while they learn, and within an episode who is in the game and how far away.
 
@@ -236,7 +238,7 @@ def figure(entry: str, found: list[list[dict]], curves: list[dict]) -> Curves:
     panels = Curves(figsize=(2 * WIDTH, 2 * PANEL + 0.6), layout="constrained")
     axes = [panels.add_subplot(2, 2, k + 1) for k in range(4)]
     speeds = [seeds[0]["params"].get("skill_level_runner", 1.0) for seeds in found]
-    for about, seeds, speed, color in zip(curves, found, speeds, cycle(COLORS), strict=False):
+    for about, seeds, speed, color in zip(curves, found, speeds, cycle(Palette.CURVES), strict=False):
         many = f"{about['seeds']} seeds" if about["seeds"] > 1 else "one seed"
         label = f"{speed_in_words(speed)}, {many}" if len(found) > 1 else many
         for axis, group in zip(axes, ("tagger", "runner"), strict=False):
@@ -257,7 +259,7 @@ def figure(entry: str, found: list[list[dict]], curves: list[dict]) -> Curves:
     axes[2].set_ylim(0, 1.02)
     # One key of all panels, above them: within one it would lie on lines.
     styles = [
-        Line2D([], [], color="#666666", linestyle=s, label=f"in an episode: {w}")
+        Line2D([], [], color=Palette.SOFT, linestyle=s, label=f"in an episode: {w}")
         for s, w in (("-", "trained"), (":", "by the rule"))
     ]
     lines = [*axes[0].get_legend_handles_labels()[0], *styles]

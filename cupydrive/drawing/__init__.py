@@ -1,1 +1,1 @@
-"""Pictures of states: lines and discs on a canvas, frames of several copies."""
+"""Pictures of states: shapes and charts on a canvas, frames of several episodes; learning curves as figures."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from cupydrive.drawing.palette import Palette
 from cupydrive.errors import ParameterError
+
+if TYPE_CHECKING:
+    from cupydrive.drawing.canvas import Canvas
 
 Point: TypeAlias = Sequence[float] | np.ndarray  # (x, y) in units of the world
 Points: TypeAlias = Sequence[Point] | np.ndarray
@@ -46,32 +49,6 @@ def shades(values: np.ndarray, low: float, high: float, colors: Sequence[str] = 
     return np.stack(mixed, axis=-1).round().astype(np.uint8)
 
 
-class Surface(Protocol):
-    """What a panel draws on; ``Canvas`` is one."""
-
-    def line(self, points: Points, width: float, color: str) -> None:
-        """Draw a line."""
-
-    def circle(self, center: Point, radius: float, color: str) -> None:
-        """Draw a filled circle."""
-
-    def rectangle(self, x0: float, y0: float, x1: float, y1: float, color: str) -> None:
-        """Draw a filled rectangle."""
-
-    def text(self, place: Point, text: str, size: float, color: str, anchor: str) -> None:
-        """Write a line of text."""
-
-    def text_width(self, text: str, size: float) -> float:
-        """Return how wide a line of text is."""
-
-    def image(self, pixels: np.ndarray, x0: float, y0: float, x1: float, y1: float) -> None:
-        """Fill a rectangle with colours."""
-
-    @property
-    def mix(self) -> Callable[[str, str, float], str]:
-        """Mix two colours."""
-
-
 class Panel:
     """A rectangle of a canvas in which x and y have units of their own: a chart, or a map. ``Canvas.panel`` makes it.
 
@@ -83,7 +60,7 @@ class Panel:
         letters: Height of texts.
     """
 
-    def __init__(self, canvas: Surface, box: Box, x: Range, y: Range, letters: float) -> None:
+    def __init__(self, canvas: Canvas, box: Box, x: Range, y: Range, letters: float) -> None:
         for name, (low, high) in (("x", x), ("y", y), ("box", box[::2]), ("box", box[1::2])):
             if not low < high:
                 raise ParameterError(f"Canvas.panel: {name} goes from {low} to {high}; the first must be less")

@@ -8,7 +8,7 @@ import io
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
@@ -17,6 +17,7 @@ from cupydrive.drawing.canvas import Canvas
 from cupydrive.errors import ParameterError, RenderError
 
 if TYPE_CHECKING:
+    from cupydrive.playing.recording import Moment, Recording
     from cupydrive.spec import EnvSpec
 
 GAP = 4  # pixels between the pictures of a mosaic
@@ -25,86 +26,37 @@ DIM = 0.4  # share of the background in the picture of an episode that is over: 
 LEARNT = ("ppo", "a2c", "ddpg")  # players, as recordings name them
 MOST = 64  # episodes of a mosaic
 BETWEEN = tuple(bytes.fromhex(Canvas.GRID[1:]))  # colour of what lies between pictures
-
-
-class Moment(Protocol):
-    """All episodes of a recording after a step."""
-
-    @property
-    def step(self) -> int:
-        """Number of steps so far."""
-
-    @property
-    def states(self) -> np.ndarray:
-        """(N,) structs."""
-
-    @property
-    def over(self) -> np.ndarray:
-        """(N,) bool, whether an episode is over."""
-
-    @property
-    def returns(self) -> Mapping[str, np.ndarray]:
-        """By group: (N, C) float32, sum of rewards so far."""
-
-
-class Recording(Protocol):
-    """Episodes that can be drawn, as ``cupydrive.playing.recording`` keeps them."""
-
-    @property
-    def spec(self) -> EnvSpec:
-        """Environment."""
-
-    @property
-    def params(self) -> Any:
-        """Parameters of the environment."""
-
-    @property
-    def players(self) -> Mapping[str, str]:
-        """Description of the player, by group."""
-
-    @property
-    def num_envs(self) -> int:
-        """Number of episodes."""
-
-    @property
-    def steps(self) -> int:
-        """Number of steps of the longest one."""
-
-    def moments(self, device: str) -> Iterator[Moment]:
-        """Yield the start and each step."""
+DIMMED = np.array(tuple(bytes.fromhex(Canvas.STAGE[1:])))
 
 
 def frames(
     recording: Recording,
     width: int,
     height: int,
-    device: str = "cpu",
     title: str | None = None,
     every: int = 1,
     chosen: int | None = None,
 ) -> Iterator[np.ndarray]:
-    """Yield the frames of a recording, (height, width, 3) uint8: the start, and one for each step.
+    """Yield the frames of a recording, (height, width, 3) uint8: the initial state, and one for each step.
 
     Args:
         recording: ``Recording`` of up to 64 episodes.
         width: Pixels, even.
         height: Pixels, even.
-        device: Where states are computed.
-        title: Who plays; None: what the recording says.
-        every: Draw one step in this many, and the last one.
-        chosen: Episode whose agents are labelled, and whose picture in a mosaic has a frame; None: none.
+        title: Description of the players. Defaults to that of the recording.
+        every: Draw every n-th step, and the last one.
+        chosen: Index of the episode whose agents are labelled, and whose picture in a mosaic has a frame.
 
     Raises:
         RenderError: If the environment draws nothing.
         ParameterError: If there are too many episodes for the size.
     """
     check_drawable(recording.spec)
-    Canvas(width, height)  # the sizes are right
     if recording.num_envs > MOST:
         raise ParameterError(f"{recording.num_envs} episodes; a mosaic shows up to {MOST}: pass recording[:{MOST}]")
     title = players_in_words(recording.players) if title is None else title
     pictures = one_episode if recording.num_envs == 1 else mosaic
-    return pictures(recording, width, height, device, title, every, chosen)
+    return pictures(recording, Canvas(width, height), title, every, chosen)
 
 
 def check_drawable(spec: EnvSpec) -> Callable[..., None]:
@@ -139,6 +91,13 @@ def clock(params: Any, step: int, last: int | None = None) -> str:
     return f"step {step} of {min(last or params.max_episode_steps, params.max_episode_steps)}"
 
 
+def paint(canvas: Canvas, spec: EnvSpec, params: Any, states: np.ndarray, elapsed: int) -> Canvas:
+    """Draw the last of an episode's states, (K,) structs, on a cleared canvas, and return it. Earlier ones are for trails."""
+    canvas.clear()
+    check_drawable(spec)(canvas, params, states, elapsed)
+    return canvas
+
+
 def still(spec: EnvSpec, params: Any, states: np.ndarray, elapsed: np.ndarray, width: int = 240) -> str:
     """Return pictures of some environments as they are, side by side, as an HTML image.
 
@@ -149,17 +108,18 @@ def still(spec: EnvSpec, params: Any, states: np.ndarray, elapsed: np.ndarray, w
         elapsed: (N,) steps of each episode.
         width: Pixels of one picture.
     """
-    draw = check_drawable(spec)
     high = round(width * spec.display.size[1] / spec.display.size[0]) // 2 * 2
     canvas, pictures = Canvas(2 * width, 2 * high, header=0), []
     for state, step in zip(states, elapsed, strict=True):
-        canvas.clear()
-        draw(canvas, params, state[None], int(step))
-        pictures += [canvas.frame(), np.full((2 * high, GAP, 3), BETWEEN, np.uint8)]
+        pictures.append(paint(canvas, spec, params, state[None], int(step)).frame())
+        pictures.append(np.full((2 * high, GAP, 3), BETWEEN, np.uint8))
     file = io.BytesIO()
     Image.fromarray(np.concatenate(pictures, axis=1)).save(file, "PNG")
+    data = base64.b64encode(file.getvalue()).decode()
     alt = f"{spec.name}: {len(states)} environments, after {', '.join(str(int(step)) for step in elapsed)} steps"
-    return data_image(file.getvalue(), "png", alt, (width + GAP // 2) * len(states))
+    return (
+        f'<img alt="{html.escape(alt)}" width="{(width + GAP // 2) * len(states)}" src="data:image/png;base64,{data}">'
+    )
 
 
 def picture(spec: EnvSpec, params: Any, states: np.ndarray, elapsed: int) -> np.ndarray:
@@ -168,24 +128,16 @@ def picture(spec: EnvSpec, params: Any, states: np.ndarray, elapsed: int) -> np.
     Args:
         spec: ``EnvSpec``.
         params: Its parameters.
-        states: (K,) structs; those before the last are for trails.
+        states: (K,) structs. Those before the last are for trails.
         elapsed: Steps of the episode.
     """
-    canvas, draw = Canvas(*spec.display.size), check_drawable(spec)
-    canvas.clear()
-    draw(canvas, params, states, elapsed)
+    canvas = paint(Canvas(*spec.display.size), spec, params, states, elapsed)
     canvas.caption(clock(params, elapsed, canvas.last_step), spec.title)
     return canvas.frame()
 
 
-def data_image(content: bytes, kind: str, alt: str, width: int) -> str:
-    """Return bytes of a picture as an HTML image that holds its own data."""
-    data = base64.b64encode(content).decode()
-    return f'<img alt="{html.escape(alt)}" width="{width}" src="data:image/{kind};base64,{data}">'
-
-
 class Stage:
-    """Where one episode is drawn moment by moment, with the states before the last one, as an environment asks for them.
+    """A canvas on which an episode is drawn moment by moment, with the earlier states that the environment asks for.
 
     Args:
         spec: ``EnvSpec``.
@@ -194,98 +146,85 @@ class Stage:
     """
 
     def __init__(self, spec: EnvSpec, params: Any, canvas: Canvas) -> None:
-        self.params, self.canvas, self.drawing = params, canvas, check_drawable(spec)
+        self.spec, self.params, self.canvas = spec, params, canvas
         self.past: deque[np.ndarray] = deque(maxlen=spec.display.trail + 1)
         self.latest: Moment | None = None
 
     def take(self, moment: Moment) -> None:
-        """Take in a ``Moment``, once; the start of an episode forgets the one before."""
+        """Append a ``Moment``, once. The start of an episode forgets the one before."""
         if moment is self.latest:
             return
         if not moment.step:
             self.past.clear()
-        self.past.append(moment.states[0])
+        self.past.append(moment.states)
         self.latest = moment
 
-    def draw(self, moment: Moment) -> None:
-        """Draw a ``Moment``, taken in now if it was not before; the header stays empty."""
+    def draw(self, moment: Moment, e: int = 0) -> Canvas:
+        """Draw environment ``e`` of a ``Moment``, and return the canvas. Its header stays empty."""
         self.take(moment)
-        self.canvas.clear()
-        self.drawing(self.canvas, self.params, np.stack(self.past), moment.step)
+        return paint(self.canvas, self.spec, self.params, np.stack([states[e] for states in self.past]), moment.step)
 
-    def picture(self, moment: Moment, left: str = "", right: str = "") -> np.ndarray:
-        """Return a ``Moment`` as (height, width, 3) uint8, with words in its header."""
-        self.draw(moment)
-        self.canvas.caption(left, right)
-        return self.canvas.frame()
+    def moments(self, recording: Recording, every: int) -> Iterator[Moment]:
+        """Yield every n-th ``Moment`` of a recording, and the last one. All of them are appended."""
+        for moment in recording.moments():
+            self.take(moment)
+            if not moment.step % every or moment.step == recording.steps:
+                yield moment
 
 
 def one_episode(
-    recording: Recording, width: int, height: int, device: str, title: str, every: int, chosen: int | None
+    recording: Recording, canvas: Canvas, title: str, every: int, chosen: int | None
 ) -> Iterator[np.ndarray]:
     """Yield the frames of one episode."""
-    canvas = Canvas(width, height, labels=chosen is not None)
+    canvas.labels = chosen is not None
     stage = Stage(recording.spec, recording.params, canvas)
-    for moment in recording.moments(device):
-        stage.take(moment)
-        if moment.step % every and moment.step < recording.steps:
-            continue
+    for moment in stage.moments(recording, every):
         stage.draw(moment)
         canvas.caption(clock(recording.params, moment.step, canvas.last_step), title, score(moment, 0))
         yield canvas.frame()
 
 
-def mosaic(
-    recording: Recording, width: int, height: int, device: str, title: str, every: int, chosen: int | None
-) -> Iterator[np.ndarray]:
-    """Yield the frames of several episodes; those that are over are dimmed."""
-    count, drawing = recording.num_envs, check_drawable(recording.spec)
-    past: deque[np.ndarray] = deque(maxlen=recording.spec.display.trail + 1)
+def mosaic(recording: Recording, whole: Canvas, title: str, every: int, chosen: int | None) -> Iterator[np.ndarray]:
+    """Yield the frames of several episodes. Those that are over are dimmed."""
+    count = recording.num_envs
     columns = math.ceil(math.sqrt(count))
     rows = math.ceil(count / columns)
-    whole = Canvas(width, height)
-    cell_width = (width - GAP * (columns + 1)) // columns // 2 * 2
-    cell_height = (height - whole.header - GAP * rows) // rows // 2 * 2
-    if min(cell_width, cell_height) < 16:
-        raise ParameterError(f"{count} episodes do not fit into {width} x {height} pixels; pass a larger size")
-    cell = Canvas(cell_width, cell_height, header=0, part_of=width)
-    heading = Canvas(width, -(-whole.header // 2) * 2, whole.header)  # all that changes around the cells
+    width = (whole.width - GAP * (columns + 1)) // columns // 2 * 2
+    height = (whole.height - whole.header - GAP * rows) // rows // 2 * 2
+    if min(width, height) < 16:
+        raise ParameterError(
+            f"{count} episodes do not fit into {whole.width} x {whole.height} pixels; pass a larger size"
+        )
+    places = [(GAP + e % columns * (width + GAP), whole.header + e // columns * (height + GAP)) for e in range(count)]
+    cell = Canvas(width, height, header=0, part_of=whole.width)
+    stage = Stage(recording.spec, recording.params, cell)
+    heading = Canvas(whole.width, -(-whole.header // 2) * 2, whole.header)  # all that changes around the cells
     whole.clear(Canvas.GRID)
     board = whole.frame()
-    kept: list[np.ndarray | None] = [None] * count
-    over = np.array([int(Canvas.STAGE[i : i + 2], 16) for i in (1, 3, 5)])
+    over: dict[int, np.ndarray] = {}  # last pictures, dimmed
     keys: list[Sequence[tuple[Any, ...]]] = [()] * count
-    for moment in recording.moments(device):
-        past.append(moment.states)
-        if moment.step % every and moment.step < recording.steps:
-            continue
+    for moment in stage.moments(recording, every):
         picture = board.copy()
-        for e in range(count):
-            shown = kept[e]
-            if shown is None:
-                cell.clear()
+        for e, (x, y) in enumerate(places):
+            if e in over:
+                shown = over[e]
+            else:
                 cell.labels = e == chosen
-                drawing(cell, recording.params, np.stack([states[e] for states in past]), moment.step)
-                shown, keys[e] = cell.frame(), cell.keys
+                shown, keys[e] = stage.draw(moment, e).frame(), cell.keys
                 if moment.over[e]:
-                    shown = kept[e] = (shown * (1 - DIM) + over * DIM).astype(np.uint8)
-            x = GAP + (e % columns) * (cell_width + GAP)
-            y = whole.header + (e // columns) * (cell_height + GAP)
-            picture[y : y + cell_height, x : x + cell_width] = shown
+                    shown = over[e] = (shown * (1 - DIM) + DIMMED * DIM).astype(np.uint8)
+            picture[y : y + height, x : x + width] = shown
         heading.clear()
         heading.key(*together(keys))
         step = clock(recording.params, moment.step, cell.last_step)
         heading.caption(step, title, f"{int(moment.over.sum())} of {count} over")
         picture[: heading.height] = heading.frame()
         if chosen is not None:
-            x, y = (
-                GAP + (chosen % columns) * (cell_width + GAP),
-                whole.header + (chosen // columns) * (cell_height + GAP),
-            )
+            x, y = places[chosen]
             top = max(y - GAP, heading.height)  # not over the header's letters
-            inside = picture[top + GAP : y + cell_height, x : x + cell_width].copy()
-            picture[top : y + cell_height + GAP, x - GAP : x + cell_width + GAP] = CHOSEN
-            picture[top + GAP : y + cell_height, x : x + cell_width] = inside
+            inside = picture[top + GAP : y + height, x : x + width].copy()
+            picture[top : y + height + GAP, x - GAP : x + width + GAP] = CHOSEN
+            picture[top + GAP : y + height, x : x + width] = inside
         yield picture
 
 

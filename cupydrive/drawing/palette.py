@@ -16,3 +16,4 @@ class Palette:
     YELLOW = "#F2C14E"
     GREY = "#8795A3"  # what is over
     SHADES = ("#16324D", "#2A669C", "#6CAEE0", "#E3F1FB")  # of fields, low to high
+    CURVES = (BLUE, ORANGE, GREEN, PINK, YELLOW, SOFT)  # of charts

@@ -6,28 +6,27 @@ pairs (env-steps, value). A chart is drawn from it alone, so none has to be trai
 
 import datetime
 import json
+import math
 import textwrap
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from matplotlib import rc_context
 
-from cupydrive.drawing.stage import svg
+from cupydrive.drawing.curves import DARK, RETURNS, Curves, engineered, panel, pooled
+from cupydrive.drawing.palette import Palette
 from cupydrive.errors import RenderError
 from cupydrive.executors import executor
 from cupydrive.executors.about import info
 from cupydrive.inputs.files import file_errors, read_file, write_atomically
 from cupydrive.inputs.formats import CURVES, MOST_JSON, FormatError, read_json
-from cupydrive.terminal.curves import COLORS, RETURNS, Curves, draw_median, engineered, pooled
 from cupydrive.training.run import Run
 
 FILE = "curves.json"
 # Inches: of a chart, and of the height of a panel. As wide as a telephone, its letters can be read.
 WIDTH, PANEL = 4.6, 2.5
 LETTERS = 50  # of a line above a panel
-ALIKE = 0.99  # correlation of two metrics of which one panel says all
-MOVES = 0.02  # share of its largest value by which a metric changes, or its panel would show a constant
-FAR = 4  # spans of the curves from which on a level beside them is told in words, or they would be flat
+FAR = 4  # spans of the curves
 
 
 def read_checked(path: Path, kind: dict) -> Any:
@@ -78,71 +77,38 @@ def of_runs(runs: list[Run], keys: list[str]) -> dict:
 def points_of(metrics: list[list[dict]], keys: list[str]) -> dict[str, list]:
     """Return the points (env-steps, value) of each run by metric, values with five significant digits."""
     return {
-        key: [
-            [[int(step), float(f"{value:.5g}")] for step, value in pooled([row for row in rows if key in row], key)]
-            for rows in metrics
-        ]
+        key: [[[int(step), float(f"{value:.5g}")] for step, value in pooled(rows, key)] for rows in metrics]
         for key in keys
     }
 
 
-def worth_a_panel(points: dict[str, list], levels: dict[str, dict[str, float]]) -> list[str]:
-    """Return the metrics that say something: no constants, and of those that say the same the first.
-
-    Args:
-        points: By metric, the points of each seed.
-        levels: By player, its means by metric.
-    """
-    kept: dict[str, np.ndarray] = {}
-    for key, seeds in points.items():
-        values = np.array([value for curve in seeds for _, value in curve])
-        known = np.array([*values, *(means[key] for means in levels.values() if key in means)])
-        constant = not len(values) or np.ptp(known) <= MOVES * np.abs(known).max()
-        if not constant and not any(same(values, others) for others in kept.values()):
-            kept[key] = values
-    return list(kept)
-
-
-def same(values: np.ndarray, others: np.ndarray) -> bool:
-    """Return whether one metric follows from another: their points are as many, and correlated."""
-    moving = len(values) == len(others) and np.ptp(values) and np.ptp(others)
-    return bool(moving) and abs(np.corrcoef(values, others)[0, 1]) > ALIKE
-
-
-def chart(about: dict, levels: dict[str, dict[str, float]]) -> bytes:
+@rc_context(DARK)
+def chart(about: dict[str, Any], levels: dict[str, dict[str, float]]) -> bytes:
     """Return the learning curves of one environment as bytes of an SVG file: medians over seeds, with their quartiles.
 
     Args:
-        about: What ``curves.json`` says of it.
-        levels: Means to compare with: ``{player: {metric: value}}``.
+        about: Content of ``curves.json`` for the environment.
+        levels: Means to compare with: ``{player: {metric: value}}``. Those far from the curves are left out.
     """
-    # One panel there is, even of a training that was too short for a curve.
-    keys = worth_a_panel(about["points"], levels) or [*about["points"], RETURNS][:1]
+    keys = [key for key in about["points"] if key.startswith(RETURNS)] or [RETURNS]
     figure = Curves(figsize=(WIDTH, PANEL * len(keys)), layout="constrained")
-    many = about["seeds"] > 1
+    label = "trained, one seed" if about["seeds"] == 1 else f"{about['seeds']} seeds, median and quartiles"
     for number, key in enumerate(keys):
-        axes = figure.add_subplot(len(keys), 1, number + 1)
-        label = f"{about['seeds']} seeds, median and quartiles" if many else "trained, one seed"
-        draw_median(
-            axes, [[tuple(point) for point in curve] for curve in about["points"].get(key, [])], COLORS[0], label
-        )
-        drawn = axes.dataLim.intervaly.copy()
-        for (player, means), color in zip(levels.items(), COLORS[1:], strict=False):
-            style: dict[str, Any] = dict(color=color, linewidth=1.4, linestyle="--")
-            if key in means and far(means[key], *drawn):
-                axes.plot([], [], **style, label=f"{player}: {means[key]:.4g}, not drawn")
-            elif key in means:
-                axes.axhline(means[key], **style, label=player)
-        what, *group = key.removeprefix("charts/episodic_").split("/")
-        title = f"return of a {group[0]}" if group else f"{what} of an episode"
-        engineered(axes, "env-steps", f"{title}, {'steps' if what == 'length' else 'points'}")
+        axes, seeds = figure.add_subplot(len(keys), 1, number + 1), about["points"].get(key, [])
+        near = {player: means[key] for player, means in levels.items() if key in means and not far(means[key], seeds)}
+        panel(axes, {label: seeds}, near, Palette.CURVES)
+        group = key.removeprefix(RETURNS).removeprefix("/")
+        engineered(axes, "env-steps", f"return of {f'a {group}' if group else 'an episode'}, points")
         if number == 0:
-            where = f"{about['device']}, {about['date']}, {about['num_envs']:,} copies"
+            where = f"{about['device']}, {about['date']}, {about['num_envs']:,} environments"
             axes.set_title(textwrap.fill(where, LETTERS), fontsize=10, loc="left")
-        axes.legend(frameon=False, loc="best")
-    return svg(figure)
+    return figure.svg()
 
 
-def far(level: float, low: float, high: float) -> bool:
-    """Return whether a level is so far from what is drawn, between ``low`` and ``high``, that it would squeeze it flat."""
+def far(level: float, seeds: list[list[list[float]]]) -> bool:
+    """Return whether a level is so far from the curves of the seeds that it would flatten them."""
+    values = [value for curve in seeds for _, value in curve if math.isfinite(value)]
+    if not values:
+        return False
+    low, high = min(values), max(values)
     return high > low and max(low - level, level - high) > FAR * (high - low)

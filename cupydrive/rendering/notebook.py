@@ -44,7 +44,7 @@ class NotebookScreen(anywidget.AnyWidget):
             for key in message["pressed"]:
                 game.press(key, now)
             game.tick(now, message["down"])
-            Image.fromarray(self.stage.picture(game.moment)).save(file, "JPEG", quality=90)
+            Image.fromarray(self.stage.draw(game.moment).frame()).save(file, "JPEG", quality=90)
         except Exception as error:
             game.ended, game.running = True, False
             self.send({"text": f"The game ended: {type(error).__name__}: {error}"})

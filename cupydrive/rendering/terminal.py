@@ -124,7 +124,7 @@ class Screen:
             self.screen.addnstr(0, 0, "paused: enlarge the terminal", width)
             self.screen.refresh()
             return
-        pixels = nearest_colours(self.stage.picture(self.game.moment))
+        pixels = nearest_colours(self.stage.draw(self.game.moment).frame())
         cells = np.stack([pixels[::2], pixels[1::2]], axis=-1)  # (rows, columns, 2)
         for row, line in enumerate(cells.tolist()):
             column = 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 if TYPE_CHECKING:
-    from cupydrive.terminal.curves import Curves
+    from cupydrive.drawing.curves import Curves
 
 LOG_SECONDS = 10.0  # between the lines of a log
 DRAW_SECONDS = 1.0  # between two drawings of a live curve, at least
@@ -171,7 +171,7 @@ class Notebook(Log):
         start = time.perf_counter()
         self.text.update(self._words(), raw=True)
         if len(self.rows) > 1:
-            from cupydrive.terminal.curves import curves  # Matplotlib takes a while to import
+            from cupydrive.drawing.curves import curves  # Matplotlib takes a while to import
 
             figure = curves(since_its_begin(self.rows))
             if self.picture is None:

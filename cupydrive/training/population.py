@@ -42,8 +42,8 @@ from cupydrive.training.runfolder import POPULATION_FILE
 from cupydrive.training.suggestions import suggested_algorithm
 
 if TYPE_CHECKING:
+    from cupydrive.drawing.curves import Curves
     from cupydrive.playing.evaluation import Evaluation
-    from cupydrive.terminal.curves import Curves
 
 Arguments = dict[str, Any]
 MOST_MEMBERS = 10_000
@@ -262,7 +262,7 @@ class Population:
             *keys: Names of metrics. Defaults to the episodic return of every group.
             levels: Horizontal lines to compare with, ``{label: {key: value}}``.
         """
-        from cupydrive.terminal.curves import curves
+        from cupydrive.drawing.curves import curves
 
         first = self.runs[0]
         title = f"{first.spec.name}, {len(self)} runs of {first.num_envs:,} environments"

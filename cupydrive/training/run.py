@@ -51,11 +51,11 @@ from cupydrive.training.runfolder import (
 from cupydrive.training.torch_settings import drawing_from
 
 if TYPE_CHECKING:
+    from cupydrive.drawing.curves import Curves
     from cupydrive.playing.evaluation import Evaluation
     from cupydrive.protocols import PolicySettings
     from cupydrive.rendering.video import Video
     from cupydrive.spec import EnvSpec
-    from cupydrive.terminal.curves import Curves
     from cupydrive.training.explain import Failure
     from cupydrive.training.explanation import Explanation
 
@@ -266,7 +266,7 @@ class Run(NotCopied):
             *keys: Names of metrics, such as ``"losses/entropy"``; none: the episodic return of every group.
             levels: Horizontal lines to compare with, ``{label: {key: value}}``.
         """
-        from cupydrive.terminal.curves import curves
+        from cupydrive.drawing.curves import curves
 
         return curves(self.metrics, keys or None, levels, title=f"{self.spec.name}, {self.num_envs:,} environments")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from conftest import optional
 
-from cupydrive.drawing.stage import LETTERS
+from cupydrive.drawing.curves import LETTERS
 from cupydrive.gallery.build import read_entries
 
 HERE = Path(__file__).resolve().parents[2] / "gallery"

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 import cupydrive as cd
+from cupydrive.drawing.curves import bars
 from cupydrive.errors import ParameterError
 from cupydrive.executors.host import HostExecutor
 from cupydrive.playing.rollout import LatestEpisodes
-from cupydrive.terminal.curves import bars
 from cupydrive.training.begin import make_run
 from cupydrive.training.report import Report
 from cupydrive.training.run import Run

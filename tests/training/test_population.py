@@ -7,8 +7,8 @@ import pytest
 from equal_runs import rows, same
 
 import cupydrive as cd
+from cupydrive.drawing.curves import curves
 from cupydrive.errors import ParameterError, TrainingError
-from cupydrive.terminal.curves import curves
 
 RETURN = "charts/episodic_return"
 SMALL = {"num_envs": 8, "steps": 3 * 8 * 8, "device": "cpu", "progress": False}

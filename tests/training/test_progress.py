@@ -22,7 +22,7 @@ ROWS = [{"charts/global_step": 100 * i, "charts/episodic_return": 2.0 * i, "loss
 
 
 def test_curves_hold_the_metrics_and_the_levels_to_compare_with():
-    from cupydrive.terminal.curves import curves
+    from cupydrive.drawing.curves import curves
 
     figure = curves(ROWS, ["charts/episodic_return", "losses/entropy"], {"random": {"charts/episodic_return": 5.0}})
     first, second = figure.axes
@@ -34,7 +34,7 @@ def test_curves_hold_the_metrics_and_the_levels_to_compare_with():
 
 
 def test_many_rows_are_pooled():
-    from cupydrive.terminal.curves import curves
+    from cupydrive.drawing.curves import curves
 
     rows = [
         {

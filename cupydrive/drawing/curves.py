@@ -1,44 +1,68 @@
 """Learning curves as Matplotlib figures, made without pyplot: no backend is chosen and no window opens."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
+from PIL import Image
 
+from cupydrive.drawing.palette import Palette
 from cupydrive.errors import ParameterError, did_you_mean
 from cupydrive.inputs.arguments import checked_float, checked_mapping, checked_str, shown
 
-# Distinguishable with any of the common colour blindnesses: Okabe and Ito, "Color Universal Design" (2008).
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # on white, told apart by everybody
+# The look of the gallery's figures: Matplotlib's settings with the colours of pictures, and letters of 10 points.
+LETTERS = 10.0
+DARK = {
+    "font.size": LETTERS,
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor"), Palette.STAGE),
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), Palette.INK),
+    "grid.color": Palette.SOFT,
+}
 RETURNS = "charts/episodic_return"
 # How the names of metrics begin that are means over environments of each one's latest episode.
 OF_EPISODES = ("charts/episodic_", "env/")
 PANEL_SIZE = (4.2, 2.6)  # inches
 POINTS = 150  # of one curve
 
-
 Row: TypeAlias = Mapping[str, float]  # of metrics
+Points: TypeAlias = Sequence[Sequence[float]]  # (env-steps, value) of one run
 
 
 class Curves(Figure):
     """A Matplotlib figure that a notebook shows without further settings."""
 
-    def png(self) -> bytes:
-        """Return the picture as bytes of a PNG file."""
+    def png(self, dots: float | None = None) -> bytes:
+        """Return the figure as bytes of a PNG file with a palette of its own, which is as clear and a third of the size.
+
+        Args:
+            dots: Pixels per inch. Defaults to the figure's.
+        """
+        file, small = io.BytesIO(), io.BytesIO()
+        self.savefig(file, format="png", dpi=dots or "figure")
+        Image.open(file).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(small, "PNG")
+        return small.getvalue()
+
+    def svg(self) -> bytes:
+        """Return the figure as bytes of an SVG file: the same for the same figure, and with texts that can be searched."""
         file = io.BytesIO()
-        self.savefig(file, format="png")
-        return file.getvalue()
+        with rc_context({"svg.fonttype": "none", "svg.hashsalt": "cupydrive"}):
+            self.savefig(file, format="svg", metadata={"Date": None})
+        return b"\n".join(line.rstrip() for line in file.getvalue().splitlines()) + b"\n"
 
-    _repr_png_ = png
+    def _repr_png_(self) -> bytes:
+        return self.png()
 
 
-def pooled(rows: Sequence[Mapping[str, float]], key: str) -> list[tuple[float, float]]:
-    """Return at most ``POINTS`` points (env-steps, value): means of neighbouring rows."""
+def pooled(rows: Sequence[Row], key: str) -> list[tuple[float, float]]:
+    """Return at most ``POINTS`` points (env-steps, value) of the rows that have a metric: means of neighbouring rows."""
+    rows = [row for row in rows if key in row]
     each = -(-len(rows) // POINTS) or 1
     points = []
     for first in range(0, len(rows), each):
@@ -59,12 +83,12 @@ def curves(
         rows: Metrics, as ``Run.metrics`` holds them; or, by label, a list of those of several runs, whose median is drawn, and
             the quartiles as a band. Those of episodes are means over environments of each one's latest episode, and begin
             when each has ended one.
-        keys: Names of metrics; None: the episodic return of every group.
+        keys: Names of metrics. Defaults to the episodic return of every group.
         levels: Horizontal lines to compare with, ``{label: {key: value}}``.
         title: Above all panels.
 
     Raises:
-        ParameterError: If no row has a metric of that name; those of episodes may be waited for, in an empty panel.
+        ParameterError: If no row has a metric of that name. An empty panel waits for those of episodes.
     """
     by_label: dict[str, Sequence[Sequence[Row]]] = dict(rows) if isinstance(rows, Mapping) else {"": [rows]}
     known = list(dict.fromkeys(key for runs in by_label.values() for rows in runs for row in rows for key in row))
@@ -77,25 +101,31 @@ def curves(
             if key not in known and not (waiting and key.startswith(OF_EPISODES)):
                 raise ParameterError(f"no metric {shown(key)}.{did_you_mean(key, known)} There are: {', '.join(known)}")
     levels = {} if levels is None else checked_mapping("plot", "levels", levels)
-    levels = {label: checked_mapping("plot", f"levels[{label!r}]", values) for label, values in levels.items()}
     for label, values in levels.items():
-        for key, value in values.items():
+        for key, value in checked_mapping("plot", f"levels[{label!r}]", values).items():
             checked_float("plot", f"levels[{label!r}][{key!r}]", value)
     figure = Curves(figsize=(PANEL_SIZE[0] * len(keys), PANEL_SIZE[1]), dpi=110, layout="constrained")
     for number, key in enumerate(keys):
         axes = figure.add_subplot(1, len(keys), number + 1)
-        colors = cycle(COLORS)
-        for (label, runs), color in zip(by_label.items(), colors, strict=False):
-            draw_median(axes, [pooled([row for row in rows if key in row], key) for rows in runs], color, label)
-        for (label, values), color in zip(levels.items(), colors, strict=False):
-            if key in values:
-                axes.axhline(values[key], color=color, linewidth=1.2, linestyle="--", label=label)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(framealpha=0.8, edgecolor="none", fontsize=8)
+        medians = {label: [pooled(rows, key) for rows in runs] for label, runs in by_label.items()}
+        panel(axes, medians, {label: values[key] for label, values in levels.items() if key in values}, COLORS)
         engineered(axes, "env-steps", key.split("/", 1)[1].replace("_", " ").replace("/", ", "))
     if title:
         figure.suptitle(title, fontsize=10)
     return figure
+
+
+def panel(
+    axes: Axes, medians: Mapping[str, Sequence[Points]], levels: Mapping[str, float], colors: Iterable[str]
+) -> None:
+    """Draw medians of runs by label, levels to compare with as dashed lines, and a legend of the labels that are not empty."""
+    shades = cycle(colors)
+    for (label, runs), color in zip(medians.items(), shades, strict=False):
+        draw_median(axes, runs, color, label)
+    for (label, value), color in zip(levels.items(), shades, strict=False):
+        axes.axhline(value, color=color, linewidth=1.3, linestyle="--", label=label)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(framealpha=0.8, edgecolor="none", fontsize=9)
 
 
 def engineered(axes: Axes, xlabel: str, ylabel: str) -> None:
@@ -108,9 +138,7 @@ def engineered(axes: Axes, xlabel: str, ylabel: str) -> None:
     axes.grid(alpha=0.25, linewidth=0.6)
 
 
-def quartiles(
-    runs: Sequence[Sequence[tuple[float, float]]], share: float = 0.5
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def quartiles(runs: Sequence[Points], share: float = 0.5) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return where enough of some runs have a value, and the lower quartile, median and upper quartile there.
 
     Args:
@@ -132,9 +160,7 @@ def quartiles(
     return steps, *(np.nanpercentile(values, (25, 50, 75), axis=0) if steps.size else np.empty((3, 0)))
 
 
-def draw_median(
-    axes: Axes, runs: Sequence[Sequence[tuple[float, float]]], color: str, label: str, share: float = 0.5
-) -> None:
+def draw_median(axes: Axes, runs: Sequence[Points], color: Any, label: str, share: float = 0.5) -> None:
     """Draw the median of some runs' points (env-steps, value) over env-steps, and the quartiles as a band; one run is its own.
 
     It is drawn where that share of the runs has a value.
@@ -150,9 +176,9 @@ def bars(values: Mapping[str, float], xlabel: str, ylabel: str) -> Curves:
     """Return a figure with one bar per item of ``values``, ``{label: value}``, each with three digits above: 2.53 G, 640."""
     figure = Curves(figsize=(1.5 + 1.1 * len(values), PANEL_SIZE[1]), dpi=110, layout="constrained")
     axes = figure.add_subplot()
-    shown = axes.bar(list(values), list(values.values()), color=COLORS[0], width=0.6)
+    drawn = axes.bar(list(values), list(values.values()), color=COLORS[0], width=0.6)
     large, rounded = EngFormatter(sep=" "), [float(f"{value:.3g}") for value in values.values()]
-    axes.bar_label(shown, [large(value) if abs(value) >= 1e3 else f"{value:g}" for value in rounded], fontsize=8)
+    axes.bar_label(drawn, [large(value) if abs(value) >= 1e3 else f"{value:g}" for value in rounded], fontsize=8)
     axes.yaxis.set_major_formatter(large if max(map(abs, rounded)) >= 1e3 else "{x:g}")
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
