@@ -20,10 +20,10 @@ from cupydrive.bench.scaling import check_counts, measure_scaling
 from cupydrive.bench.startup import start_times
 from cupydrive.bench.timing import Row
 from cupydrive.bench.training import LESSONS, SEVERAL, measure_lesson
-from cupydrive.errors import MemoryLimitError, MissingDataError, ParameterError, did_you_mean
+from cupydrive.errors import MemoryLimitError, MissingDataError, ParameterError
 from cupydrive.executors import choose, executor
 from cupydrive.executors.about import info
-from cupydrive.inputs.arguments import checked_int, shown
+from cupydrive.inputs.arguments import checked_choice, checked_int, shown
 from cupydrive.protocols import Executor
 
 CASES = ("rollout", "stepping", "sampling", "training", "startup")
@@ -66,24 +66,24 @@ def bench(
     runs = checked_int("bench", "runs", runs)
     cases = tuple(cases or (DEFAULT if work is None else [case for case in DEFAULT if case != "sampling"]))
     for case in cases:
-        if case not in CASES:
-            raise ParameterError(f"there is no case {case!r}.{did_you_mean(case, CASES)} Cases: {', '.join(CASES)}")
-    for one in work or ():  # missing data is found before minutes of work
-        spec = envs.get(one.env)
-        spec.table_arrays(spec.make_params(**one.params))
+        checked_choice("bench", "cases", case, CASES)
     name, _ = choose(device)
+    lessons = list((SEVERAL if processes else LESSONS)[name])
     if processes is not None:
         if "training" not in cases:
             raise ParameterError(f"processes = {shown(processes)} needs the case training, which is not among cases")
         processes = check_counts(processes, name)
-    lessons = list((SEVERAL if processes else LESSONS)[name])
+    named: list[str] | None = None
     if work is not None:
-        named = {envs.get(one.env).name for one in work}
-        having = ", ".join(dict.fromkeys(lesson.env for lesson in lessons))
+        for one in work:  # missing data is found before minutes of work
+            spec = envs.get(one.env)
+            spec.table_arrays(spec.make_params(**one.params))
+        named = sorted({envs.get(one.env).name for one in work})
+        known = ", ".join(dict.fromkeys(lesson.env for lesson in lessons))
         lessons = [lesson for lesson in lessons if lesson.env in named]
         if "training" in cases and not lessons:
             raise ParameterError(
-                f"training has no lesson of {', '.join(named)} on this device; it has some of: {having}"
+                f"training has no lesson of {', '.join(named)} on this device; it has some of: {known}"
             )
     if compare:
         programs()
@@ -123,7 +123,7 @@ def bench(
                 known = envs.get(env).name
                 result.startup[known] = start_times(env, STARTED.get(known, {}), name)
         if compare:
-            for rows, skipped in run_peers(name, cases, runs, None if work is None else sorted(named)):
+            for rows, skipped in run_peers(name, cases, runs, named):
                 add(rows)
                 result.skipped += skipped
     except KeyboardInterrupt:

@@ -1,8 +1,10 @@
 """What is timed: random rollouts in one launch, one step per launch, and the sampling of actions."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
 
 import torch
 from gymnasium import spaces
@@ -11,6 +13,7 @@ from cupydrive import envs
 from cupydrive.bench.operations import count_operations
 from cupydrive.bench.timing import Row, make_row, timed
 from cupydrive.executors.interop import capture, torch_stream
+from cupydrive.inputs.arguments import checked_int
 from cupydrive.playing.policy import Categorical, Sampler
 from cupydrive.protocols import Executor
 from cupydrive.simulation.batch import Batch
@@ -28,7 +31,7 @@ class Work:
     env: str
     num_envs: int
     steps: int
-    params: dict = field(default_factory=dict)
+    params: dict[str, Any] = field(default_factory=dict)
     obs_dtype: str = "float32"
 
 
@@ -70,8 +73,36 @@ STEPS = {
         Work("tag_grid", 2000, 128, {"num_taggers": 4}),
     ),
 }
+DEFAULTS = {"num_envs": 10_000, "steps": 32}
+MOST_LAUNCHES = 128  # before what is timed
 SAMPLES = {"cpu": 100_000, "cuda": 4_194_304}  # rows of logits
 CHOICES = 21
+
+
+def sweep(env: str, axes: Mapping[str, Any]) -> list[Work]:
+    """Return the ``Work``s of all combinations.
+
+    Args:
+        env: Name of an environment, or path of its Python file.
+        axes: A value or a list of values by name: ``num_envs``, ``steps`` (of a launch) or a parameter of the environment.
+
+    Raises:
+        ParameterError: If a name or a value is wrong.
+    """
+    spec = envs.get(env)
+    values = {name: each if isinstance(each, list) else [each] for name, each in {**DEFAULTS, **axes}.items()}
+    works = []
+    for chosen in product(*values.values()):
+        made = dict(zip(values, chosen, strict=True))
+        num_envs, steps = (checked_int(spec.name, name, made.pop(name)) for name in DEFAULTS)
+        spec.make_params(**made)  # raises what is wrong before anything is timed
+        works.append(Work(env, num_envs, steps, made))
+    return works
+
+
+def listed(env: str, device: str) -> list[Work]:
+    """Return the ``Work``s of an environment that a benchmark of this device has, or one of default size."""
+    return [work for work in ROLLOUTS[device] if work.env == env] or sweep(env, {})
 
 
 def written_bytes(groups: Sequence[Group], actions: bool = True, entry: int = 4) -> int:
@@ -94,16 +125,21 @@ def prepared(work: Work, where: Executor) -> Batch:
     params = spec.make_params(**work.params)
     batch = Batch(spec, work.num_envs, params, where, obs_dtype=work.obs_dtype)
     batch.reset(0)
-    for _ in range(params.max_episode_steps // work.steps):
-        batch.rollout(work.steps, final_obs=False)
+    play_in(batch, work.steps)
     return batch
+
+
+def play_in(batch: Batch, steps: int) -> None:
+    """Roll out for as long as an episode may last, so that episodes begin and end at all times."""
+    for _ in range(min(MOST_LAUNCHES, batch.params.max_episode_steps // steps)):
+        batch.rollout(steps, final_obs=False)
 
 
 def measure(work: Work, where: Executor, runs: int = 9) -> Row:
     """Return the ``Row`` of random rollouts of ``work`` on the executor ``where``: T steps in one launch."""
     batch = prepared(work, where)
     seconds = timed(lambda: batch.rollout(work.steps, final_obs=False), where, runs)
-    return row("rollout", work, batch, seconds, written_bytes(batch.groups, entry=batch.obs_dtype.itemsize))
+    return row("rollout", work, batch, seconds)
 
 
 def measure_steps(work: Work, where: Executor, runs: int = 9) -> Row:
@@ -119,20 +155,15 @@ def measure_steps(work: Work, where: Executor, runs: int = 9) -> Row:
     if where.name == "cuda":
         with torch_stream():
             step_all = capture(step_all, lambda: None).replay
-    seconds = timed(step_all, where, runs)
-    size = written_bytes(batch.groups, actions=False, entry=batch.obs_dtype.itemsize)
-    return row("stepping", work, batch, seconds, size)
+    return row("stepping", work, batch, timed(step_all, where, runs), actions=False)
 
 
-def row(case: str, work: Work, batch: Batch, seconds: Sequence[float], size: int) -> Row:
-    """Return the ``Row`` of rollouts or of single steps; ``size``: bytes that a step writes."""
+def row(case: str, work: Work, batch: Batch, seconds: Sequence[float], actions: bool = True) -> Row:
+    """Return the ``Row`` of rollouts, or of single steps, which write no actions."""
     agents = sum(g.count for g in batch.groups)
-    kinds = [
-        value if isinstance(value, str) else name
-        for name, value in work.params.items()
-        if isinstance(value, str | bool)
-    ]
+    kinds = [str(v) if isinstance(v, str) else name for name, v in work.params.items() if isinstance(v, str | bool)]
     note = ", ".join(kinds + [f"{work.obs_dtype} observations"] * (work.obs_dtype != "float32"))
+    size = written_bytes(batch.groups, actions, batch.obs_dtype.itemsize)
     return make_row(
         case, work.env, work.num_envs, agents, work.steps, seconds, bytes_per_step=size, params=work.params, note=note,
         operations_per_step=count_operations(work.env, work.params),

@@ -7,7 +7,7 @@ from typing import Any
 
 from cupydrive import envs
 from cupydrive.errors import CompileError, DeviceError
-from cupydrive.executors.host import HostExecutor
+from cupydrive.executors.host import HostExecutor, HostProgram
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import EnvSpec
 
@@ -37,17 +37,18 @@ def _count(env: str, params: tuple[tuple[str, Any], ...]) -> float | None:
 
 def count_steps(spec: EnvSpec, params: Any) -> float | None:
     """Return what ``count_operations`` does, of an ``EnvSpec`` and the parameters that it made."""
-    if spec.own_program is not None:
-        return None
     agents, steps = sum(g.count for g in spec.groups(params)), min(MOST_STEPS, params.max_episode_steps)
     try:
         batch = Batch(spec, max(2, AGENT_STEPS // (agents * steps)), params, HostExecutor(count=True))
     except (CompileError, DeviceError):  # a kernel that asks for the compiler's own float; no compiler
         return None
+    program = batch.program
+    if not isinstance(program, HostProgram):  # kernels in Python
+        return None
     batch.reset(0)
-    before = batch.program.operations
+    before = program.operations
     batch.rollout(steps, final_obs=False)
-    return (batch.program.operations - before) / (batch.num_envs * steps)
+    return (program.operations - before) / (batch.num_envs * steps)
 
 
 def learning_operations(towers: Sequence[Sequence[int]], epochs: int) -> int:

@@ -64,12 +64,12 @@ class Bench:
     def line(self, row: Row) -> str:
         """Return the line of one row."""
         size, written, share, operations, of_them = "", "", "", "", ""
-        if row.bytes_per_step is not None:
-            rate = row.rate * row.bytes_per_step
-            size, written, share = f"{row.bytes_per_step:,}", f"{short(rate)}B/s", f"{rate / self.ceilings.write:.0%}"
-        if row.operations_per_step is not None:
+        if row.bytes_per_second is not None:
+            size, written = f"{row.bytes_per_step:,}", f"{short(row.bytes_per_second)}B/s"
+            share = f"{row.bytes_per_second / self.ceilings.write:.0%}"
+        if row.operations_per_step is not None and row.operations_per_second is not None:
             operations = short(row.operations_per_step)
-            of_them = f"{row.rate * row.operations_per_step / self.ceilings.operations(row.factors):.0%}"
+            of_them = f"{row.operations_per_second / self.ceilings.operations(row.factors):.0%}"
         return (
             f"{row.case:<9}{row.env:<24}{row.agents:>7,}{row.num_envs:>11,}{row.steps:>5}{short(row.rate):>12}"
             f"{row.spread:>8.1%}{size:>8}{written:>12}{share:>9}{operations:>12}{of_them:>9}  {row.who}"

@@ -16,6 +16,7 @@ from cupydrive.bench.timing import Row, make_row
 from cupydrive.executors.interop import capture
 from cupydrive.training.algorithms import A2C, PPO
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
+from cupydrive.training.algorithms.kernels.learner import KernelLearner
 from cupydrive.training.algorithms.on_policy import OnPolicyLearner
 from cupydrive.training.begin import begin
 from cupydrive.training.config import resolve
@@ -127,7 +128,7 @@ def about(run: Run, backend: str, found: str, lesson: Lesson) -> str:
     """Return what a row was trained with: runs side by side, algorithm, backend, network, sizes of an update."""
     settings = lesson.settings
     words = [f"{lesson.members:,} runs of {lesson.num_envs} copies side by side"] * (lesson.members > 1)
-    widths = dict.fromkeys("-".join(map(str, tower)) for own in run.learners.values() for tower in towers(own))
+    widths = dict.fromkeys("-".join(map(str, tower)) for own in learners(run) for tower in towers(own))
     words += [f"{settings.name} by {backend}", found, f"network {' and '.join(widths)}"]
     if isinstance(settings, PPO):
         words.append(f"{settings.update_epochs} epochs x {settings.num_minibatches} minibatches")
@@ -137,10 +138,13 @@ def about(run: Run, backend: str, found: str, lesson: Lesson) -> str:
 
 def arithmetic(run: Run, settings: A2C | PPO) -> str:
     """Return the precision that was used: that of the settings, or what ``auto`` stands for."""
-    made = {getattr(learner, "arithmetic", None) for learner in run.learners.values()}
-    if None not in made:
-        return " and ".join(sorted(way.name for way in made if way))
-    return "float32" if settings.precision == "auto" else settings.precision
+    made = {own.arithmetic.name for own in run.learners.values() if isinstance(own, KernelLearner)}
+    return " and ".join(sorted(made)) or settings.precision.replace("auto", "float32")
+
+
+def learners(run: Run) -> list[OnPolicyLearner]:
+    """Return the learners of a lesson."""
+    return [own for own in run.learners.values() if isinstance(own, OnPolicyLearner)]
 
 
 def towers(learner: OnPolicyLearner) -> tuple[tuple[int, ...], ...]:
@@ -151,9 +155,8 @@ def towers(learner: OnPolicyLearner) -> tuple[tuple[int, ...], ...]:
 def run_operations(run: Run) -> float:
     """Return the float32 operations of matrix products that one env-step costs, of all agents that learn."""
     return sum(
-        sum(g.count for g in learner.groups)
-        * learning_operations(towers(learner), getattr(learner.config, "update_epochs", 1))
-        for learner in run.learners.values()
+        sum(g.count for g in own.groups) * learning_operations(towers(own), getattr(own.config, "update_epochs", 1))
+        for own in learners(run)
     )
 
 

@@ -47,8 +47,8 @@ def run_bench(
         json_file: Write the result to this file.
     """
     from cupydrive.bench import bench
-    from cupydrive.bench.sweep import listed
-    from cupydrive.bench.sweep import sweep as combinations
+    from cupydrive.bench.cases import listed
+    from cupydrive.bench.cases import sweep as combinations
     from cupydrive.executors import choose
     from cupydrive.training.processes import gpu_count
 
@@ -85,11 +85,10 @@ def run_tune(name: Name, num_envs: int = 10_000, device: Device = "auto", traini
         device: Where to run; "auto": CUDA where a GPU is usable, else the CPU.
         training: Find the number of copies that trains fastest instead.
     """
-    from cupydrive.simulation.tuner import tune
-    from cupydrive.training.num_envs import best_num_envs
+    from cupydrive.profiling.tuner import best_num_envs, tune
 
     if training:
-        print(f"{best_num_envs(name, device=device):,} copies")
+        print(f"{best_num_envs(name, device=device):,} environments")
     else:
         print(tune(name, num_envs, device=device))
     return 0
@@ -113,7 +112,7 @@ def run_profile(
         param: Parameters of the environment, such as grid_length=20.
         json_file: Write all figures to this file.
     """
-    from cupydrive.profiling import profile
+    from cupydrive.profiling.profile import profile
 
     check_writable(json_file)
     params = parsed(param)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +14,6 @@ from cupydrive.executors import checked_device, choose, executor
 from cupydrive.executors.host import MOST_THREADS
 from cupydrive.inputs.arguments import checked_bool, checked_int, shown
 from cupydrive.simulation.batch import Batch
-from cupydrive.simulation.tuner import tune
 from cupydrive.simulation.vector import VectorEnv
 from cupydrive.spec import EnvSpec
 from cupydrive.terminal.progress import in_notebook
@@ -74,6 +72,6 @@ def make(
             raise ParameterError(f"make: num_envs = {shown(num_envs)}; it must be an int or 'auto'")
         num_envs = int(cupydrive.best_num_envs(spec, device=name, **params))
     if isinstance(layout, str) and layout == "tuned":  # not an array, which compares each entry
-        layout = tune(spec, num_envs, device=name, **asdict(made)).layout
+        layout = cupydrive.tune(spec, num_envs, device=name, **params).layout
     batch = Batch(spec, num_envs, made, where, first_env, layout, obs_dtype)
     return VectorEnv(batch, validate=validate)

@@ -180,7 +180,7 @@ ROWS = {
     ),
     "tune": Row(
         lambda **given: cd.tune(**given).layout,  # its rates are measured
-        {"env": "cartpole", "num_envs": 4, "device": "cpu", "remember": True, "gravity": 9.8},
+        {"env": "cartpole", "num_envs": 4, "device": "cpu", "gravity": 9.8},
     ),
     "profile": Row(
         lambda **given: type(cd.profile(**given)),  # its figures are measured

@@ -78,7 +78,7 @@ def plotted(it: object, keys: str, levels: dict) -> bytes:
 
 def fastest(**given: object) -> object:
     """Return what ``best_num_envs`` finds when it tries one number of environments, once."""
-    with patch.multiple("cupydrive.training.num_envs", SIZES=(64,), ITERATIONS=1):
+    with patch.multiple("cupydrive.profiling.tuner", SIZES=(64,), ITERATIONS=1):
         return type(cd.best_num_envs(**given))
 
 
@@ -93,7 +93,7 @@ PLOT = {"keys": "losses/entropy", "levels": {"before": {"losses/entropy": 0.5}}}
 KEYS = {"keys": ("keys", "metric")}
 OBS = {"obs": ("obs", "observation")}
 ROWS |= {
-    "best_num_envs": Row(fastest, {"env": "cartpole", "device": "cpu", "remember": False, "progress": str, "gravity": 9.8}),
+    "best_num_envs": Row(fastest, {"env": "cartpole", "device": "cpu", "gravity": 9.8}),
     "train": Row(cd.train, lambda it: {**TRAINING, "out": folder() / "run", "callback": lambda *_: None}, words=OUT),
     "train of policies": Row(
         lambda **given: cd.train("tag_grid", **given, **SMALL, **PAIR),

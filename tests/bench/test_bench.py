@@ -12,9 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 import cupydrive
 from cupydrive import envs
 from cupydrive.bench import Bench, Work, bench, benchmark, ceilings, measure, short, timing
-from cupydrive.bench.cases import ROLLOUTS, STEPS, written_bytes
+from cupydrive.bench.cases import ROLLOUTS, STEPS, sweep, written_bytes
 from cupydrive.bench.operations import count_operations, learning_operations
-from cupydrive.bench.sweep import sweep
 from cupydrive.bench.training import Lesson, measure_lesson, run_operations, towers
 from cupydrive.checks.bits import fetch, trajectory
 from cupydrive.cli.main import main

@@ -10,10 +10,8 @@ from cupydrive.codegen.layout import Layout
 from cupydrive.errors import DeviceError, MemoryLimitError, SpecError
 from cupydrive.executors import cache as cache_module
 from cupydrive.executors import executor
-from cupydrive.simulation import tuner
-from cupydrive.simulation.tuner import candidates, tune
-from cupydrive.training import num_envs
-from cupydrive.training.num_envs import best_num_envs
+from cupydrive.profiling import tuner
+from cupydrive.profiling.tuner import best_num_envs, candidates, in_words, tune
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
@@ -35,11 +33,13 @@ def test_blocks_of_a_part_of_a_warp_or_too_many_threads_are_refused(team, block)
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_fastest_is_taken_and_known_from_then_on(cache, device, monkeypatch):
     found = tune("tag_grid", 100, device=device)
-    best = max(found.rates, key=found.rates.get)
-    assert best.startswith(f"team {found.layout.team}, {found.layout.envs_per_block} a block") and not found.cached
+    assert found.rates[in_words(found.layout)] == max(found.rates.values())
+    assert (
+        in_words(executor(device).layout(envs.get("tag_grid"), envs.get("tag_grid").make_params(), 100)) in found.rates
+    )
     monkeypatch.setattr(tuner, "rate", None)  # nothing is measured again
     again = tune("tag_grid", 101, device=device)
-    assert again.cached and again.layout == found.layout and again.rates == found.rates
+    assert again.layout == found.layout and again.rates == found.rates
     env = cd.make("tag_grid", 100, device=device, layout="tuned")
     assert env.batch.layout == found.layout
     with pytest.raises(TypeError):  # another size, or other constants of the kernel: not known
@@ -50,15 +50,13 @@ def test_the_fastest_is_taken_and_known_from_then_on(cache, device, monkeypatch)
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"{}", b'{"layout": {"team": 2}}'])
 def test_a_damaged_file_is_measured_anew(cache, monkeypatch, content):
-    monkeypatch.setattr(tuner, "rate", lambda *given: 1e6)
+    measured = []
+    monkeypatch.setattr(tuner, "rate", lambda *given: measured.append(given) or 1e6)
     first = tune("cartpole", 64, device="cpu")
     (path,) = cache.glob("layout-*.json")
-    assert tune("cartpole", 64, device="cpu").cached
     path.write_bytes(content)
-    found = tune("cartpole", 64, device="cpu")
-    assert found.layout == first.layout and not found.cached
-    assert tune("cartpole", 64, device="cpu").cached  # whole again
-    assert not tune("cartpole", 64, device="cpu", remember=False).cached
+    for _ in range(2):  # whole again after the first
+        assert tune("cartpole", 64, device="cpu") == first and len(measured) == 2
 
 
 @pytest.mark.full
@@ -76,46 +74,45 @@ def test_candidates_give_the_same_numbers(name):
         assert all(got[key].tobytes() == array.tobytes() for key, array in want.items()), layout
 
 
-def test_the_number_of_copies_is_that_which_trains_fastest(cache, monkeypatch):
+def test_the_number_of_environments_is_that_which_trains_fastest(cache, monkeypatch, capsys):
     rates = {64: 1e6, 256: 3e6, 1024: 5e6, 4096: 5.05e6, 16384: 4e6, 65536: 9e9}
     tried = []
 
     def training_rate(spec, params, n, device):
         tried.append(n)
+        if spec.name == "acrobot" or (spec.name == "pendulum" and n > 256):
+            raise MemoryLimitError("full")
         return rates[n]
 
-    monkeypatch.setattr(num_envs, "training_rate", training_rate)
-    said = []
-    assert best_num_envs("cartpole", device="cpu", progress=said.append) == 4096
-    assert tried == [64, 256, 1024, 4096, 16384] and len(said) == 5  # twice without gain: the end
+    monkeypatch.setattr(tuner, "training_rate", training_rate)
+    assert best_num_envs("cartpole", device="cpu") == 4096
+    assert tried == [64, 256, 1024, 4096, 16384]  # twice without gain: the end
+    assert capsys.readouterr().err.count("environments train") == 5
     assert best_num_envs("cartpole", device="cpu") == 4096 and len(tried) == 5  # known
-    monkeypatch.setattr(num_envs, "training_rate", lambda spec, params, n, device: 1e6 * n if n <= 256 else None)
-    assert best_num_envs("pendulum", device="cpu", progress=said.append) == 256
-    assert said[-1] == "1,024 copies do not fit into memory"
-    monkeypatch.setattr(num_envs, "training_rate", lambda *given: None)
-    with pytest.raises(MemoryLimitError, match="not even 64"):
-        best_num_envs("acrobot", device="cpu", progress=said.append)
+    assert best_num_envs("pendulum", device="cpu") == 256
+    with pytest.raises(MemoryLimitError, match="full"):
+        best_num_envs("acrobot", device="cpu")
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("device", DEVICES)
 def test_auto_measures_real_training(cache, monkeypatch, device, capsys):
-    monkeypatch.setattr(num_envs, "SIZES", (64, 256))
-    monkeypatch.setattr(num_envs, "ITERATIONS", 1)
+    monkeypatch.setattr(tuner, "SIZES", (64, 256))
+    monkeypatch.setattr(tuner, "ITERATIONS", 1)
     env = cd.make("cartpole", "auto", device=device)
     assert env.num_envs in (64, 256)
     shown = capsys.readouterr().err
-    assert "64 copies train" in shown and "256 copies train" in shown
+    assert "64 environments train" in shown and "256 environments train" in shown
 
 
 def test_the_command_says_what_it_found(cache, capsys, monkeypatch):
     assert command("tune cartpole --num-envs 64 --device cpu") == 0
     shown = capsys.readouterr().out
     assert "team 1, 1 a block" in shown
-    monkeypatch.setattr(num_envs, "SIZES", (64,))
-    monkeypatch.setattr(num_envs, "ITERATIONS", 1)
+    monkeypatch.setattr(tuner, "SIZES", (64,))
+    monkeypatch.setattr(tuner, "ITERATIONS", 1)
     assert command("tune cartpole --training --device cpu") == 0
-    assert capsys.readouterr().out == "64 copies\n"
+    assert capsys.readouterr().out == "64 environments\n"
     assert command("tune cartpol") == 2 and command("tune cartpole --num-envs 0") == 2
 
 

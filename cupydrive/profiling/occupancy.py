@@ -1,0 +1,85 @@
+"""Use: how many blocks of a kernel a GPU's multiprocessor holds at once, and what allows no more."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cupydrive.codegen.layout import WARP
+
+if TYPE_CHECKING:
+    from cupydrive.executors.cuda import CudaProgram
+
+SCHEDULERS = 4  # of a processor, each with its share of the registers
+REGISTERS_AT_ONCE = 256  # of a warp, in which they are given out
+
+
+@dataclass(frozen=True)
+class Use:
+    """Resources of a GPU that a kernel uses.
+
+    Args:
+        registers: Registers of a thread.
+        local_bytes: Local memory of a thread: spilled registers, and arrays with an index that the compiler does not know.
+        shared_bytes: Shared memory of a block.
+        threads: Threads of a block.
+        blocks: Blocks of the launch.
+        resident: Blocks that one multiprocessor holds at once.
+        bound: Resource that allows no more of them.
+        processors: Multiprocessors of the GPU.
+        most_threads: Maximum number of threads that one multiprocessor holds.
+    """
+
+    registers: int
+    local_bytes: int
+    shared_bytes: int
+    threads: int
+    blocks: int
+    resident: int
+    bound: str
+    processors: int
+    most_threads: int
+
+    @property
+    def occupancy(self) -> float:
+        """Fraction of a multiprocessor's threads that it holds of this kernel, if there are enough blocks."""
+        return self.resident * self.threads / self.most_threads
+
+    @property
+    def filled(self) -> float:
+        """The same fraction in this launch, on average over the multiprocessors."""
+        return min(self.resident, self.blocks / self.processors) * self.threads / self.most_threads
+
+
+def use_of(program: "CudaProgram", kernel: str, blocks: int) -> Use:
+    """Return the ``Use`` of a kernel that is launched with so many blocks."""
+    import cupy
+
+    function, device, allowed = program.kernels[kernel], program.device.attributes, allowed_blocks(program, kernel)
+    return Use(
+        registers=function.num_regs,
+        local_bytes=function.local_size_bytes,
+        shared_bytes=program.shared_bytes + function.shared_size_bytes,
+        threads=program.threads,
+        blocks=blocks,
+        resident=cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
+            function.kernel.ptr, program.threads, program.shared_bytes
+        ),
+        bound=min(allowed, key=lambda name: allowed[name]),
+        processors=device["MultiProcessorCount"],
+        most_threads=device["MaxThreadsPerMultiProcessor"],
+    )
+
+
+def allowed_blocks(program: "CudaProgram", kernel: str) -> dict[str, int]:
+    """Return how many blocks of a kernel each resource allows on one multiprocessor, by name."""
+    from cupydrive.executors.cuda import BLOCK_BYTES, PROCESSOR_REGISTERS
+
+    function, device = program.kernels[kernel], program.device.attributes
+    warps = -(-program.threads // WARP)
+    warp_registers = -(-function.num_regs * WARP // REGISTERS_AT_ONCE) * REGISTERS_AT_ONCE
+    shared_bytes = program.shared_bytes + function.shared_size_bytes
+    return {
+        "threads": device["MaxThreadsPerMultiProcessor"] // (warps * WARP),
+        "blocks": device["MaxBlocksPerMultiprocessor"],
+        "registers": SCHEDULERS * (PROCESSOR_REGISTERS // SCHEDULERS // warp_registers) // warps,
+        "shared memory": device["MaxSharedMemoryPerMultiprocessor"] // (shared_bytes + BLOCK_BYTES),
+    }
