@@ -36,6 +36,8 @@ from cupydrive.playing.recording import Recording as Recording
 from cupydrive.playing.tournament import Tournament as Tournament
 from cupydrive.playing.tournament import tournament as tournament
 from cupydrive.profiling.profile import profile as profile
+from cupydrive.profiling.tuner import best_num_envs as best_num_envs
+from cupydrive.profiling.tuner import tune as tune
 from cupydrive.rendering.play import play as play
 from cupydrive.rendering.video import Video as Video
 from cupydrive.rendering.video import render as render
@@ -43,7 +45,6 @@ from cupydrive.rendering.viewer import view as view
 from cupydrive.simulation.make import make as make
 from cupydrive.simulation.snapshots import Snapshot as Snapshot
 from cupydrive.simulation.trajectory import Trajectory as Trajectory
-from cupydrive.profiling.tuner import tune as tune
 from cupydrive.simulation.vector import VectorEnv as VectorEnv
 from cupydrive.spec import Display as Display
 from cupydrive.spec import EnvSpec as EnvSpec
@@ -62,7 +63,6 @@ from cupydrive.training.algorithms import OnPolicy as OnPolicy
 from cupydrive.training.algorithms.pool import OpponentPool as OpponentPool
 from cupydrive.training.config import TrainConfig as TrainConfig
 from cupydrive.training.frozen import FrozenPolicy as FrozenPolicy
-from cupydrive.profiling.tuner import best_num_envs as best_num_envs
 from cupydrive.training.population import Population as Population
 from cupydrive.training.population import interquartile_mean as interquartile_mean
 from cupydrive.training.population import load as load

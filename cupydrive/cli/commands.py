@@ -5,7 +5,6 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,9 +31,11 @@ from cupydrive.cli.options import (
 )
 from cupydrive.errors import CupydriveError, UnknownEnvironmentError
 from cupydrive.inputs.arguments import checked_path, checked_target, shown
+from cupydrive.inputs.files import file_errors, write_atomically
 
 if TYPE_CHECKING:
     from cupydrive.playing.recording import Recording
+    from cupydrive.protocols import LearnerSettings, PlayerSettings
     from cupydrive.training.population import Population
     from cupydrive.training.run import Run
 
@@ -98,43 +99,33 @@ def run_train(
         from cupydrive.training.suggestions import suggested_algorithm
         from cupydrive.training.train import train
 
-        common = {"out": out, "keep": keep, "checkpoint_minutes": checkpoint_minutes, "steps": steps}
         where, reason = choose(device)
-        announce = partial(print, reason, file=sys.stderr) if first else str
-        if (resume or overwrite) and out is None:
-            raise CupydriveError(f"--{'resume' if resume else 'overwrite'} needs --out, the folder of the run")
-        if resume and name is None:
-            others = (algorithm, num_envs, heuristic, pool, param, set, backend, overwrite)
-            if any(others) or seed is not None or seeds is not None:
-                raise CupydriveError(
-                    "--resume without a name takes everything from the run; leave out algorithm, num-envs, seed, seeds, "
-                    "heuristic, pool, param, set, backend and overwrite"
-                )
-            loaded = Run.load(out, where, env=env, older=True)
-            announce()  # once nothing is wrong with the command
-            run = train(loaded, **common)
-        else:
-            if env is not None:
-                raise CupydriveError(f"--env goes with --resume; a new run takes the file: cupydrive train {env}")
-            if name is None:
-                raise CupydriveError(f"train what? Environments: {', '.join(envs.names())}")
-            settings, params = suggested_algorithm(name, algorithm, **parsed(set)), parsed(param)
-            spec = envs.get(name)
-            groups = [g.name for g in spec.groups(spec.make_params(**params))]
+        if resume and overwrite:
+            raise CupydriveError("--resume goes on with the run in --out, --overwrite replaces it; pass one of them")
+        what: Any = name
+        if name is None:
+            if not resume or out is None:
+                raise CupydriveError("train what? Name an environment, or the folder of a run: --resume --out DIR")
+            what = Run.load(out, where, env=env, older=True)
+        elif env is not None:
+            raise CupydriveError(f"--env goes with --resume; a new run takes the file: cupydrive train {env}")
+        spec, params = envs.get(what if name else what.spec), parsed(param)
+        policies: dict[str, PlayerSettings | LearnerSettings] | None = None  # those of the run
+        if algorithm or heuristic or pool or set or not resume:
+            learns = suggested_algorithm(what if name else spec, algorithm, **parsed(set))
+            policies = dict.fromkeys([g.name for g in spec.groups(spec.make_params(**params))], learns)
             if both := [group for group in pool if group in heuristic]:
-                raise CupydriveError(
-                    f"--pool {both[0]}: --heuristic says that it does not learn; name it in one of them"
-                )
-            policies: dict[str, Any] | None = (
-                dict.fromkeys(groups, settings)
-                | {group: OpponentPool(settings) for group in pool}
-                | {group: HeuristicPolicy() for group in heuristic}
-            )
-            if resume and not (algorithm or heuristic or pool or set):
-                policies = None  # those of the run
-            options = {"resume": resume, "overwrite": overwrite, "backend": backend, **common, **params}
-            announce()
-            run = train(name, policies=policies, num_envs=num_envs, seed=seed, seeds=seeds, device=where, **options)
+                raise CupydriveError(f"--pool {both[0]} and --heuristic {both[0]}: name it in one of them")
+            policies |= {group: OpponentPool(learns) for group in pool}
+            policies |= {group: HeuristicPolicy() for group in heuristic}
+        options: dict[str, Any] = {
+            "steps": steps, "num_envs": num_envs, "seed": seed, "seeds": seeds, "out": out, "overwrite": overwrite,
+            "resume": resume and name is not None, "backend": backend, "keep": keep, "device": where,
+            "checkpoint_minutes": checkpoint_minutes,
+        }  # fmt: skip
+        if first:
+            print(reason, file=sys.stderr)
+        run = train(what, policies=policies, **options, **params)
         if first:
             print(run)
             print(after_training(run, out, env or name))
@@ -311,46 +302,39 @@ def after_training(run: "Run | Population", out: Path | None, name: str | None) 
     Args:
         run: ``Run`` or ``Population``.
         out: Its folder, or None.
-        name: Name of the environment, or path of its Python file, as the command line had it; None: a run's own.
+        name: Name of the environment, or path of its Python file, as on the command line. None for a run's own.
     """
     if out is None:
         return "nothing was written; --out DIR keeps a run, for cupydrive evaluate and cupydrive render"
-    if not hasattr(run, "spec"):  # a population, which Python alone reads as one
+    if not hasattr(run, "spec"):  # a population
         return f"wrote {out}; in Python cupydrive.load({str(out)!r}) reads it"
     folder, own = shlex.quote(str(out)), f" --env {shlex.quote(name)}" if name and name.endswith(".py") else ""
-    lines = [f"wrote {out}", f"next: cupydrive evaluate {folder}{own}"]
-    if run.spec.display.draw is not None:
-        lines.append(f"then: cupydrive render {folder} --out {run.spec.name}.mp4{own}")
-    return "\n".join(lines)
+    drawn = f"\nthen: cupydrive render {folder} --out {run.spec.name}.mp4{own}"
+    return f"wrote {out}\nnext: cupydrive evaluate {folder}{own}{drawn if run.spec.display.draw else ''}"
 
 
 def run_or_name(what: str, device: str, env: str | None) -> "Run | str":
-    """Return the run in the folder ``what``, or the environment of that name; ``env`` is the file that defines it."""
+    """Return the run in the folder ``what``, whose environment the file ``env`` defines, or the environment's name."""
     if os.path.isdir(checked_path("cupydrive", "the name or folder", what)):
         from cupydrive.training.run import Run
 
         return Run.load(what, device, env=env)
-    if env is not None and envs.get(env).name != what:
-        raise CupydriveError(
-            f"--env {env} defines {envs.get(env).name!r}; {what!r} is neither that nor a folder or recording"
-        )
-    if not what.endswith(".py"):
-        try:
-            envs.get(what)
-        except UnknownEnvironmentError as error:
-            raise CupydriveError(
-                f"{error}. There is no run folder of that name either; make one by: cupydrive train NAME --out DIR"
-            ) from None
+    if env is not None:
+        raise CupydriveError(f"--env {env} goes with a run folder or recording, and {what!r} is neither")
+    try:
+        envs.get(what)
+    except UnknownEnvironmentError as error:
+        raise CupydriveError(f"{error}. Nor is it a run folder; cupydrive train NAME --out DIR makes one") from None
     return what
 
 
 def params_of(what: "str | Run | Recording", pairs: Sequence[str]) -> dict[str, Any]:
-    """Return the parameters that ``--param`` gives for ``what``, a name; a run or a recording has its own."""
+    """Return the parameters that ``--param`` gives for the name of an environment. Runs and recordings have their own."""
     params = parsed(pairs)
-    if params and not isinstance(what, str):
-        raise CupydriveError(f"--param {shown(pairs[0])}: a run or a recording brings its own parameters; leave it out")
-    if params:
+    if isinstance(what, str):
         envs.get(what).require_known(params)
+    elif params:
+        raise CupydriveError(f"--param {shown(pairs[0])}: a run or a recording brings its own parameters; leave it out")
     return params
 
 
@@ -362,12 +346,5 @@ def check_writable(path: Path | None) -> None:
 
 def write_json_file(path: Path, content: dict[str, Any]) -> None:
     """Write ``content`` as JSON, atomically."""
-    write_file(path, json.dumps(content, indent=1).encode() + b"\n")
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Write bytes, atomically; raise ``CupydriveError`` if that fails."""
-    from cupydrive.inputs.files import file_errors, write_atomically
-
     with file_errors(CupydriveError, f"{path} cannot be written"):
-        write_atomically(path, content)
+        write_atomically(path, json.dumps(content, indent=1).encode() + b"\n")

@@ -2,19 +2,16 @@
 
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cupydrive import envs
-from cupydrive.bench import Work, measure, short
+from cupydrive.bench import Work, bench, short
 from cupydrive.checks.checker import check
-from cupydrive.executors import choose, executor
+from cupydrive.executors import choose
 from cupydrive.playing.players import HeuristicPolicy
-from cupydrive.spec import EnvSpec
 from cupydrive.training.algorithms import PPO
 from cupydrive.training.begin import make_run
-from cupydrive.training.run import Run
 from cupydrive.training.train import train
 
 AGENT_STEPS = 20_000  # of a check
@@ -41,74 +38,44 @@ LESSONS: tuple[tuple[str, dict[str, Any], dict[str, PPO | HeuristicPolicy], str,
 )
 
 
-def demo(device: str = "auto") -> bool:
+def demo(device: Literal["auto", "cpu", "cuda"] = "auto") -> bool:
     """Print what the machine can do; return whether every check passed and everybody learned."""
-    start = time.perf_counter()
+    start, shown = time.perf_counter(), sys.stderr.isatty()
     name, reason = choose(device)
     print(reason)
     specs = envs.with_data(print)
-    good = [check_briefly(spec, device) for spec in specs]
+    good = []
+    for spec in specs:
+        report = check(spec, agent_steps=AGENT_STEPS, device=device, progress=shown)
+        good.append(report.passed)
+        words = (
+            f"passed: {report.agent_steps:,} agent-steps against the reference"
+            if report.passed
+            else f"FAILED\n{report}"
+        )
+        print(f"check {spec.name} ... {words}", flush=True)
     print("\ntraining: mean return of 500 episodes before and after", flush=True)
     runs = {}
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for lesson in LESSONS:
-        learned, runs[lesson[0]] = teach(*lesson, name)
-        good.append(learned)
-    show_rates(name, specs)
+    for env, params, policies, group, steps, num_envs in LESSONS:
+        run = runs[env] = make_run(env, policies=policies, num_envs=num_envs, device=name, **params)
+        before, about_before = run.evaluate(EPISODES, greedy=False).mean(group)
+        train(run, steps=steps, progress=shown)
+        after, about_after = run.evaluate(EPISODES, greedy=False).mean(group)
+        good.append(after - about_after > before + about_before)  # beyond chance
+        learned = "learned" if good[-1] else "DID NOT LEARN"
+        print(
+            f"train {env:<24} {group} {before:8.2f} -> {after:8.2f}  in {short(run.step)} env-steps, {learned}",
+            flush=True,
+        )
+    print("\nrandom rollouts\n", flush=True)
+    agents = {spec.name: sum(g.count for g in spec.groups(spec.make_params())) for spec in specs}
+    work = [Work(env, max(1, AGENTS[name] // count), ROLLOUT_STEPS) for env, count in agents.items()]
+    bench(("rollout",), device=name, work=work)
     print("\nvideos, not opened by themselves:")
     for env, run in runs.items():
         path = FOLDER / f"{env}.mp4"
-        run.render(path, episodes=VIDEO_EPISODES, progress=sys.stderr.isatty())
+        run.render(path, episodes=VIDEO_EPISODES, progress=shown)
         print(f"  {path.resolve()}", flush=True)
     print(f"\ndone in {time.perf_counter() - start:.0f} s\n\n{NEXT}")
     return all(good)
-
-
-def check_briefly(spec: EnvSpec, device: str) -> bool:
-    """Check one environment and print the outcome; return whether it passed."""
-    print(f"check {spec.name} ... ", end="", flush=True)
-    report = check(spec, agent_steps=AGENT_STEPS, device=device, progress=sys.stderr.isatty())
-    print(f"{'passed' if report.passed else 'FAILED'}: {report.agent_steps:,} agent-steps against the reference")
-    if not report.passed:
-        print(report)
-    return report.passed
-
-
-def teach(
-    env: str,
-    params: dict[str, Any],
-    policies: dict[str, PPO | HeuristicPolicy],
-    group: str,
-    steps: int,
-    num_envs: int,
-    device: str,
-) -> tuple[bool, Run]:
-    """Train, and print the return before and after; return whether it rose beyond chance, and the run."""
-    run = make_run(env, policies=policies, num_envs=num_envs, device=device, **params)
-    before, about_before = run.evaluate(EPISODES, greedy=False).mean(group)
-    start = time.perf_counter()
-    train(run, steps=steps, progress=sys.stderr.isatty())
-    seconds = time.perf_counter() - start
-    after, about_after = run.evaluate(EPISODES, greedy=False).mean(group)
-    learned = after - about_after > before + about_before
-    print(
-        f"train {env:<24} {group} {before:8.2f} -> {after:8.2f}  in {seconds:.0f} s, {short(run.step)} env-steps, "
-        f"{'learned' if learned else 'DID NOT LEARN'}",
-        flush=True,
-    )
-    return learned, run
-
-
-def show_rates(device: str, specs: Sequence[EnvSpec]) -> None:
-    """Print env-steps per second of random rollouts of some environments."""
-    where = executor(device)
-    print(f"\nrandom rollouts on {where.describe()}, medians of 9 runs\n", flush=True)
-    print(f"{'environment':<24}{'agents':>7}{'envs':>11}{'T':>5}{'env-steps/s':>14}{'agent-steps/s':>15}")
-    for spec in specs:
-        agents = sum(g.count for g in spec.groups(spec.make_params()))
-        work = Work(spec.name, max(1, AGENTS[device] // agents), ROLLOUT_STEPS)
-        speed = measure(work, where).rate
-        print(
-            f"{spec.name:<24}{agents:>7}{work.num_envs:>11,}{work.steps:>5}{short(speed):>14}{short(speed * agents):>15}",
-            flush=True,
-        )

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from types import FrameType
 
@@ -95,11 +94,5 @@ def answers(seconds: float) -> bool:
         return 0
 
     _asked.append(answer)  # until the process ends: it may be called late, and one is made for a Ctrl-C only
-    end = time.monotonic() + seconds
-    while (
-        ctypes.pythonapi.Py_AddPendingCall(answer, None) != 0
-    ):  # the queue is full, and empties as soon as Python runs
-        if time.monotonic() > end:
-            return False
-        time.sleep(seconds / 100)
-    return alive.wait(end - time.monotonic())
+    ctypes.pythonapi.Py_AddPendingCall(answer, None)
+    return alive.wait(seconds)

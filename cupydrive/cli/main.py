@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import partial
 from itertools import groupby
@@ -34,7 +34,7 @@ from cupydrive.errors import (
     UnregisteredEnvironmentError,
     did_you_mean,
 )
-from cupydrive.inputs.arguments import checked_int, shown
+from cupydrive.inputs.arguments import shown
 from cupydrive.spec import EnvSpec, Group, constant_params
 from cupydrive.training.processes import LOST, MEETING, arguments
 from cupydrive.training.suggestions import all_suggestions
@@ -62,16 +62,9 @@ def list_envs(name: MaybeName = None) -> int:
         except MissingDataError as error:
             _say(f"{known} is left out: {error}")
             continue
-        rows.append(
-            (
-                known,
-                " + ".join(f"{g.count} {g.name}" for g in groups),
-                _distinct(str(g.obs_dim) for g in groups),
-                _distinct(_actions(g) for g in groups),
-                str(params.max_episode_steps),
-                spec.summary,
-            )
-        )
+        agents = " + ".join(f"{g.count} {g.name}" for g in groups)
+        observed, actions = (", ".join(dict.fromkeys(each)) for each in zip(*map(sizes, groups), strict=True))
+        rows.append((known, agents, observed, actions, str(params.max_episode_steps), spec.summary))
     print(_table(rows))
     print("\nActions: 2 x 21 are two choices of 21 each at every step.")
     print("All with default parameters; `cupydrive envs NAME` shows the parameters of one.")
@@ -81,41 +74,34 @@ def list_envs(name: MaybeName = None) -> int:
 def describe(spec: EnvSpec) -> str:
     """Return an environment's groups and parameters as text."""
     params = spec.make_params()
-    ends = {"terminates": "ends the task (terminated)", "truncates": "cuts the episode off (truncated)"}[
-        spec.time_limit
-    ]
-    lines = [f"{spec.name}: {spec.summary}", ""]
-    rows: list[tuple[str, ...]] = [("group", "agents", "observation", "actions")]
-    rows += [(g.name, str(g.count), str(g.obs_dim), _actions(g)) for g in spec.groups(params)]
-    lines += [_table(rows), f"The time limit, {params.max_episode_steps} steps, {ends}."]
+    rows = [("group", "agents", "observation", "actions")]
+    rows += [(g.name, str(g.count), *sizes(g)) for g in spec.groups(params)]
+    lines = [f"{spec.name}: {spec.summary}", "", _table(rows)]
+    lines.append(f"The time limit of {params.max_episode_steps} steps {spec.time_limit} the episode.")
     lines += [f"metrics: {', '.join(spec.metrics)}"] if spec.metrics else []
     lines += [f"Solved by a mean return of {spec.reward_threshold:g}."] if spec.reward_threshold is not None else []
-    suggested = [f"{s.algorithm} {s.num_envs:,} copies, {s.steps:,} env-steps" for s in all_suggestions(spec)]
-    lines += [f"train takes, where nothing is named: {'; '.join(suggested)}"]
+    suggested = [f"{s.algorithm} {s.num_envs:,} environments, {s.steps:,} env-steps" for s in all_suggestions(spec)]
+    lines.append(f"train takes, where nothing is named: {'; '.join(suggested)}")
     if spec.display.keys is not None:
-        lines += [f"A person can play {' or '.join(spec.display.keys(params))}: cupydrive play {spec.name}"]
+        lines.append(f"A person can play {' or '.join(spec.display.keys(params))}: cupydrive play {spec.name}")
     constants = {f.name for f in constant_params(spec.params)}
-    rows = [("parameter", "default", "range", "unit", "meaning")]
+    table = [("parameter", "default", "range", "unit", "meaning")]
     for f in fields(spec.params):
         about = f.metadata
+        allowed = "True, False"
         if isinstance(f.default, str):
             allowed = ", ".join(about["choices"])
-        elif isinstance(f.default, bool):
-            allowed = "True, False"
-        else:
+        elif not isinstance(f.default, bool):
             each = " each" * isinstance(f.default, tuple)
             allowed = f"{_number(about['low'])} to {_number(about['high'])}{each}"
-        mark = " *" if f.name in constants else ""
-        rows.append((f.name + mark, _number(f.default), allowed, about["unit"], about["help"]))
-    return "\n".join([*lines, "", _table(rows), "* a new value compiles the kernel anew; others are data"])
+        name = f.name + " *" * (f.name in constants)
+        table.append((name, _number(f.default), allowed, about["unit"], about["help"]))
+    return "\n".join([*lines, "", _table(table), "* a new value compiles the kernel anew; others are data"])
 
 
-def _distinct(texts: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(texts))
-
-
-def _actions(group: Group) -> str:
-    return f"Box({group.heads})" if group.continuous else choices(group.sizes)
+def sizes(group: Group) -> tuple[str, str]:
+    """Return the sizes of a group's observation and actions as text."""
+    return str(group.obs_dim), f"Box({group.heads})" if group.continuous else choices(group.sizes)
 
 
 def choices(sizes: Sequence[int]) -> str:
@@ -124,7 +110,7 @@ def choices(sizes: Sequence[int]) -> str:
     return " and ".join(f"{count} x {size}" if count > 1 else str(size) for size, count in counted)
 
 
-def _number(value: Any) -> str:
+def _number(value: object) -> str:
     if value == ():
         return "none"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
@@ -197,42 +183,18 @@ def check_envs(
 
     if not names:
         raise CupydriveError(f"check what? name environments ({', '.join(envs.names())}), .py files, or all")
-    seed = checked_int("check", "seed", seed, 0, 2**63 - 1)
     check_writable(json_file)
-    # All names first: a wrong one is found out before minutes of work.
+    # All names first: a wrong one is found out before minutes of work. Only then what fetches data.
     found = {name: [envs.get(name)] for name in dict.fromkeys(names) if name != "all"}
-    # Only then what fetches data.
     found |= {"all": envs.with_data(_say)} if "all" in names else {}
-    specs = {spec.name: spec for name in names for spec in found[name]}
-    reports, code = [], 0
-    try:
-        for spec in specs.values():
-            try:
-                report = check(
-                    spec,
-                    agent_steps=agent_steps,
-                    device=device,
-                    seed=seed,
-                    fail_fast=fail_fast,
-                    progress=sys.stderr.isatty(),
-                )
-            except Exception as error:  # of this environment: the others are checked all the same
-                words = own_mistake(error) or (error if isinstance(error, CupydriveError) else missing_package(error))
-                if words is None:  # a mistake of this program
-                    raise
-                _say(words)
-                code = 2
-                continue
-            reports.append(report)
-            print(report, flush=True)
-            code = code or (0 if report.passed else 1)
-    except KeyboardInterrupt:
-        done = ", ".join(f"{r.env} {'passed' if r.passed else 'FAILED'}" for r in reports) or "nothing is done"
-        _say(f"interrupted while checking {spec.name}; {done}")
-        code = 130
+    options: dict[str, Any] = {"agent_steps": agent_steps, "device": device, "seed": seed, "fail_fast": fail_fast}
+    reports = []
+    for spec in {spec.name: spec for name in names for spec in found[name]}.values():
+        reports.append(check(spec, **options, progress=sys.stderr.isatty()))
+        print(reports[-1], flush=True)
     if json_file is not None:
         write_json(json_file, reports)
-    return code
+    return 0 if all(report.passed for report in reports) else 1
 
 
 DESCRIPTION = """Reinforcement learning environments as CUDA kernels. `cupydrive COMMAND --help` says what a command takes;
@@ -263,14 +225,14 @@ def _say(text: object) -> None:
     print(f"cupydrive: {str(text).removeprefix('cupydrive: ')}", file=sys.stderr, flush=True)
 
 
-def _show_warning(
-    otherwise: Callable[..., None], message: Warning, category: type[Warning], *where: Any, **more: Any
+def show_warning(
+    shown: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any, **more: Any
 ) -> None:
     """Print a warning of ours as one line, without the place in the code; others as Python does."""
     if issubclass(category, CupydriveWarning):
         _say(f"warning: {message}")
     else:
-        otherwise(message, category, *where, **more)
+        shown(message, category, *where, **more)
 
 
 def missing_package(error: Exception) -> str | None:
@@ -308,7 +270,7 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         with watched, warnings.catch_warnings():
             warnings.simplefilter("always", CupydriveWarning)
-            warnings.showwarning = partial(_show_warning, warnings.showwarning)
+            warnings.showwarning = partial(show_warning, warnings.showwarning)
             return tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="cupydrive", description=DESCRIPTION, args=args)
     except UnregisteredEnvironmentError as error:
         _say(f"{error.says} --env: {shlex.join(['cupydrive', *args, '--env', error.file])}")

@@ -6,7 +6,7 @@ from ast import literal_eval
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -23,7 +23,7 @@ MaybeName = Annotated[str | None, tyro.conf.Positional, unsaid(metavar="[NAME|FI
 Algorithm = Annotated[str | None, unsaid(metavar="{ppo,a2c,ddpg}")]
 
 
-Device = Annotated[str, tyro.conf.arg(metavar="{auto,cpu,cuda}")]
+Device = Annotated[Literal["auto", "cpu", "cuda"], tyro.conf.arg(metavar="{auto,cpu,cuda}", constructor=str)]
 Named = Annotated[str | None, unsaid(metavar="{random,heuristic}")]
 Backend = Annotated[str | None, unsaid(metavar="{auto,torch,kernels}")]
 Int = Annotated[int | None, unsaid(metavar="INT")]

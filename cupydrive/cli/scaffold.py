@@ -3,12 +3,12 @@
 import keyword
 import os
 import sys
-import tempfile
 from pathlib import Path
 
 from cupydrive import envs
 from cupydrive.errors import CupydriveError
 from cupydrive.inputs.arguments import MOST_LETTERS, checked_path, checked_str, shown
+from cupydrive.inputs.files import file_errors, write_atomically
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 
@@ -32,18 +32,13 @@ def new(name: str, folder: str | os.PathLike = ".") -> tuple[Path, Path]:
     for path in paths:
         if os.path.lexists(path):
             raise CupydriveError(f"{path} exists and is not overwritten; choose another name, or move it away")
-    written = []
+    texts = [(TEMPLATES / f"env{path.suffix}.txt").read_text(encoding="utf-8") for path in paths]
     try:
-        for path in paths:
-            _write_new(
-                path, (TEMPLATES / f"env{path.suffix}.txt").read_text(encoding="utf-8").replace("ENV_NAME", name)
-            )
-            written.append(path)
-    except BaseException as error:  # an interrupt too: both files or none
-        for path in written:
-            path.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise CupydriveError(f"{paths[len(written)]} cannot be written: {error.strerror or error}") from error
+        for path, text in zip(paths, texts, strict=True):
+            with file_errors(CupydriveError, f"{path} cannot be written"):
+                write_atomically(path, text.replace("ENV_NAME", name).encode())
+    except CupydriveError:  # both files or none
+        paths[0].unlink(missing_ok=True)
         raise
     return paths[0], paths[1]
 
@@ -61,24 +56,3 @@ def _check_name(name: str) -> None:
             f"{name!r} is a package of Python's or one that is installed; scripts beside {name}.py would import your file in "
             f"its place; choose another name, such as 'my_{name}'"
         )
-
-
-def _write_new(path: Path, text: str) -> None:
-    """Write ``text`` under a temporary name first, then give it its name if nobody has it: readers see all of it."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes files that only the owner can read
-        try:
-            os.link(temporary, path)  # unlike a rename, fails where the name is taken
-        except FileExistsError:
-            raise
-        except OSError:  # some file systems have no links; `new` has just seen that the name is free
-            os.replace(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)

@@ -36,16 +36,12 @@ def test_new_writes_two_files_and_never_overwrites(tmp_path, capsys):
 
 
 def test_new_leaves_nothing_behind_when_the_second_file_fails(tmp_path, monkeypatch):
-    import cupydrive.cli.scaffold as module
-
-    write = module._write_new
-
     def failing(path, text):
         if path.suffix == ".cu":
             raise OSError(28, "No space left on device")
-        write(path, text)
+        path.write_bytes(text)
 
-    monkeypatch.setattr(module, "_write_new", failing)
+    monkeypatch.setattr("cupydrive.cli.scaffold.write_atomically", failing)
     with pytest.raises(CupydriveError, match=r"my_env\.cu cannot be written: No space left"):
         new("my_env", tmp_path)
     assert list(tmp_path.iterdir()) == []
