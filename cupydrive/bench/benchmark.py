@@ -14,7 +14,6 @@ import torch
 from cupydrive import envs
 from cupydrive.bench.cases import LARGE_TAG, ROLLOUTS, STEPS, Work, measure, measure_sampling, measure_steps
 from cupydrive.bench.limits import ceilings
-from cupydrive.bench.peers import programs, run_peers
 from cupydrive.bench.report import Bench
 from cupydrive.bench.scaling import check_counts, measure_scaling
 from cupydrive.bench.startup import start_times
@@ -38,7 +37,6 @@ def bench(
     runs: int = 9,
     work: Sequence[Work] | None = None,
     processes: Sequence[int] | None = None,
-    compare: bool = False,
     command: str | None = None,
     progress: Callable[[str], object] | None = print,
 ) -> Bench:
@@ -53,15 +51,13 @@ def bench(
         work: What ``rollout`` and ``stepping`` time. The other cases time the environments of ``work`` only. Defaults to the
             works of this device and all environments.
         processes: With ``training``: time training in these numbers of processes, each with a GPU or a share of the CPU.
-        compare: Also time other libraries that are installed, each in a process of its own.
-        command: Command that the report names. Defaults to a call with these cases, device, runs and processes; ``work`` and
-            ``compare`` are left out.
+        command: Command that the report names. Defaults to a call with these cases, device, runs and processes.
         progress: Called with each line of the report as soon as it is known, or None.
 
     Raises:
         DeviceError: If the device cannot be used, or there are fewer GPUs than ``processes``.
         ParameterError: If an argument is wrong, or ``training`` has no lesson of the environments of ``work``.
-        CupydriveError: If ``compare`` finds no programs, or data of an environment in ``work`` is missing.
+        MissingDataError: If data of an environment in ``work`` is missing.
     """
     runs = checked_int("bench", "runs", runs)
     cases = tuple(cases or (DEFAULT if work is None else [case for case in DEFAULT if case != "sampling"]))
@@ -73,7 +69,6 @@ def bench(
         if "training" not in cases:
             raise ParameterError(f"processes = {shown(processes)} needs the case training, which is not among cases")
         processes = check_counts(processes, name)
-    named: list[str] | None = None
     if work is not None:
         for one in work:  # missing data is found before minutes of work
             spec = envs.get(one.env)
@@ -85,8 +80,6 @@ def bench(
             raise ParameterError(
                 f"training has no lesson of {', '.join(named)} on this device; it has some of: {known}"
             )
-    if compare:
-        programs()
     where, say = executor(name), progress or (lambda line: None)
     date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     command = command or f"cupydrive.bench.bench({cases}, device={name!r}, runs={runs}, processes={processes})"
@@ -122,10 +115,6 @@ def bench(
             for env in STARTED if work is None else dict.fromkeys(one.env for one in work):
                 known = envs.get(env).name
                 result.startup[known] = start_times(env, STARTED.get(known, {}), name)
-        if compare:
-            for rows, skipped in run_peers(name, cases, runs, named):
-                add(rows)
-                result.skipped += skipped
     except KeyboardInterrupt:
         result.interrupted = True
         result.skipped.append("the rest: interrupted")

@@ -30,7 +30,7 @@ from cupydrive.cli.options import (
     unsaid,
 )
 from cupydrive.errors import CupydriveError, UnknownEnvironmentError
-from cupydrive.inputs.arguments import checked_path, checked_target, shown
+from cupydrive.inputs.arguments import checked_float, checked_path, checked_target, shown
 from cupydrive.inputs.files import file_errors, write_atomically
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ def run_gallery(
     """
     from cupydrive.gallery import build
 
-    env_steps = None if steps is None else int(steps)
+    env_steps = None if steps is None else int(checked_float("gallery", "steps", steps, 1, 2**53))
     if redraw and (seeds is not None or steps is not None):
         raise CupydriveError("gallery: --redraw trains nothing; leave out --seeds and --steps")
     if redraw:

@@ -31,7 +31,6 @@ def run_bench(
     env: Annotated[tuple[str, ...], unsaid(metavar="NAME|FILE.py ...")] = (),
     sweep: Annotated[tuple[str, ...], unsaid(metavar="NAME=V1,V2,... ...")] = (),
     gpus: Annotated[str | None, unsaid(metavar="N1,N2,...")] = None,
-    compare: bool = False,
     json_file: JsonFile = None,
 ) -> int:
     """Time this machine beside its own limits.
@@ -43,7 +42,6 @@ def run_bench(
         env: Time these environments alone; of one, rollouts and stepping by the sizes of --sweep.
         sweep: Sizes to vary: num_envs, steps (of a launch) or a parameter of the environment, such as num_envs=100,1000.
         gpus: With training: how it gets faster with the number of GPUs, several numbers, such as 1,2.
-        compare: Also time the other libraries that are installed (from a checkout: tests/peers).
         json_file: Write the result to this file.
     """
     from cupydrive.bench import bench
@@ -67,7 +65,6 @@ def run_bench(
         runs=runs,
         work=work or None,
         processes=None if gpus is None else tuple(gpu_count(each, device) for each in gpus.split(",")),
-        compare=compare,
         command=command,
         progress=say,
     )

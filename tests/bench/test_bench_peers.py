@@ -1,35 +1,45 @@
 """Other libraries beside ours: each program times what it is asked for, and says what it cannot do."""
 
 import importlib
+import json
 import math
 from pathlib import Path
 
 import pytest
 
-from cupydrive.bench import Row, peers
-from cupydrive.bench.peers import run_peers
+from cupydrive.bench import Bench, Ceilings, Row
 
 pytestmark = pytest.mark.full
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.fixture(autouse=True)
+def peers_importable(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "peers"))
+
+
 def test_peers_that_are_not_there_say_so(monkeypatch, tmp_path):
+    import compare
+
     (tmp_path / "there.py").write_text(
         "from dataclasses import asdict\nimport json\nfrom cupydrive.bench.timing import make_row\n"
         "print(json.dumps(asdict(make_row('rollout', 'x', 2, 1, 3, [0.5], who='there'))))\n"
     )
     (tmp_path / "absent.py").write_text("import sys\nprint('not installed: x', file=sys.stderr)\nsys.exit(3)\n")
     (tmp_path / "broken.py").write_text("raise ValueError('broken')\n")
-    monkeypatch.setattr("cupydrive.bench.peers.FOLDER", tmp_path)
-    found = list(run_peers("cpu", ["rollout"], 2))
-    rows, skipped = [row for rows, _ in found for row in rows], [line for _, lines in found for line in lines]
-    assert [(row.who, row.rate) for row in rows] == [("there", 12.0)] and isinstance(rows[0], Row)
-    assert skipped == ["absent: not installed: x", "broken failed: ValueError: broken"]
+    monkeypatch.setattr(compare, "FOLDER", tmp_path)
+    ours = Row("rollout", "x", "x", 2, 1, 3, [1.0], 6.0)
+    file = tmp_path / "bench.json"
+    file.write_text(json.dumps(Bench("cpu", "m", {}, "", "", Ceilings(1.0, 1.0, 1.0), [ours]).to_dict()))
+    compare.compare(file, 2)
+    found = Bench.from_dict(json.loads(file.read_text()))
+    assert found.rows[0] == ours and [(row.who, row.rate) for row in found.rows[1:]] == [("there", 12.0)]
+    assert found.skipped == ["absent: not installed: x", "broken failed: ValueError: broken"]
 
 
 def test_peers_time_only_the_environments_that_are_asked_for(monkeypatch, tmp_path, capsys):
-    monkeypatch.syspath_prepend(str(ROOT / "tests" / "peers"))
+    import compare
     import protocol
 
     monkeypatch.setattr("sys.argv", ["peer", "--device", "cpu", "--envs", "z", "y"])
@@ -37,19 +47,17 @@ def test_peers_time_only_the_environments_that_are_asked_for(monkeypatch, tmp_pa
     monkeypatch.setattr(
         "sys.argv", ["peer", "--device", "cpu", "--envs", "rice_n", "--cases", "rollout", "stepping", "training"]
     )
-    for program in peers.programs():
+    for program in compare.programs():
         with pytest.raises(SystemExit) as left:  # whatever is installed
             importlib.import_module(program.stem).main()
         assert not left.value.code and capsys.readouterr() == ("", "")
     (tmp_path / "peer.py").write_text("import sys\nsys.exit(' '.join(sys.argv[1:]))\n")
-    monkeypatch.setattr("cupydrive.bench.peers.FOLDER", tmp_path)
-    for envs, words in ((["cartpole", "acrobot"], " --envs cartpole acrobot"), (None, "")):
-        ((_, said),) = run_peers("cpu", ["rollout"], 2, envs)
-        assert said == [f"peer failed: --device cpu --runs 2 --cases rollout{words}"]
+    monkeypatch.setattr(compare, "FOLDER", tmp_path)
+    ((_, said),) = compare.run_peers("cpu", ["rollout"], 2, ["cartpole", "acrobot"])
+    assert said == ["peer failed: --device cpu --runs 2 --cases rollout --envs cartpole acrobot"]
 
 
 def test_gymnasiums_program_tells_rows(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tests" / "peers"))
     import gymnasium_vector
 
     monkeypatch.setattr("protocol.SECONDS", 0.002)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from importlib import import_module
 
 SECONDS = 0.2  # of one run of `stepping`
-ABSENT = 3  # as in cupydrive/bench/peers.py
+ABSENT = 3  # as in compare.py
 
 
 def arguments(about, case, envs, backends=()):
