@@ -112,7 +112,7 @@ def run_train(
         spec, params = envs.get(what if name else what.spec), parsed(param)
         policies: dict[str, PlayerSettings | LearnerSettings] | None = None  # those of the run
         if algorithm or heuristic or pool or set or not resume:
-            learns = suggested_algorithm(what if name else spec, algorithm, **parsed(set))
+            learns: Any = suggested_algorithm(what if name else spec, algorithm, **parsed(set))
             policies = dict.fromkeys([g.name for g in spec.groups(spec.make_params(**params))], learns)
             if both := [group for group in pool if group in heuristic]:
                 raise CupydriveError(f"--pool {both[0]} and --heuristic {both[0]}: name it in one of them")

@@ -16,6 +16,7 @@ import numpy as np
 from cupydrive.drawing.charts import Box, Panel, Point, Points, Range
 from cupydrive.drawing.palette import Palette
 from cupydrive.errors import ParameterError
+from cupydrive.inputs.arguments import checked_size
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -59,11 +60,7 @@ class Canvas(Palette):
         labels: bool = False,
         played: tuple[str, int] | None = None,
     ) -> None:
-        for name, size in (("width", width), ("height", height)):
-            if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 2 or size % 2:
-                near = max(2, int(size) // 2 * 2) if isinstance(size, int | float | np.number) and size == size else 400
-                raise ParameterError(f"Canvas: {name} = {size!r}; it must be an even int from 2 on, such as {near}")
-        self.width, self.height = int(width), int(height)
+        self.width, self.height = checked_size("Canvas", "(width, height)", (width, height))
         whole = self.width if part_of is None else part_of
         self.letters = letters_of(whole)  # of the header
         self.header = header_height(self.letters, self.height) if header is None else int(header)
@@ -210,28 +207,21 @@ class Canvas(Palette):
         """Write names on the finished picture, each beside its agent and inside of the picture; a ring is around one's own."""
         from PIL import ImageDraw
 
-        draw, few = ImageDraw.Draw(image), len(self._names) <= LABELLED
+        draw = ImageDraw.Draw(image)
         size = min(LABEL_TEXT, max(SMALLEST_TEXT, self.height // 16))
         font, rim = text_font(size), max(1, size // 8)
-        taken: list[tuple[float, float, float]] = []
         for group, agent, name, (x, y) in sorted(self._names, key=lambda named: named[:2] == self.played):
             mine = (group, agent) == self.played
             if mine:
                 ring = max(2.5, self.height / 36)
-                draw.ellipse(
-                    (x - ring, y - ring, x + ring, y + ring), outline=self.YELLOW, width=max(1, round(ring / 5))
-                )
-            if not self.labels:
-                continue
-            text = f"you, {name}" if mine else name if few else str(agent)
-            long = font.getlength(text)
-            left = min(max(x + 0.5 * size, 2 * rim), self.width - long - 2 * rim)
-            y = max(y - 0.7 * size, self.header + 0.8 * size)
-            down, up = (nearest_room(taken, left, y, long, way * size) for way in (1, -1))
-            place = left, down if down <= self.height - 0.8 * size else max(up, self.header + 0.8 * size)
-            taken.append((*place, long))
-            looks = {"stroke_width": 2 * rim if mine else rim, "stroke_fill": self.YELLOW if mine else self.STAGE}
-            draw.text(place, text, self.STAGE if mine else self.INK, font, anchor="lm", **looks)
+                box = (x - ring, y - ring, x + ring, y + ring)
+                draw.ellipse(box, outline=self.YELLOW, width=max(1, round(ring / 5)))
+            if self.labels:
+                text = f"you, {name}" if mine else name if len(self._names) <= LABELLED else str(agent)
+                left = max(2 * rim, min(x + 0.5 * size, self.width - font.getlength(text) - 2 * rim))
+                place = left, max(y - 0.7 * size, self.header + 0.8 * size)
+                looks = {"stroke_width": 2 * rim if mine else rim, "stroke_fill": self.YELLOW if mine else self.STAGE}
+                draw.text(place, text, self.STAGE if mine else self.INK, font, anchor="lm", **looks)
 
     def text_width(self, text: str, size: float) -> float:
         """Return how wide a line of text is, in units of the world; ``size`` as of ``text``."""
@@ -339,33 +329,23 @@ class Canvas(Palette):
         """Write the header's lines onto the upper strip of the image."""
         from PIL import ImageDraw
 
+        draw, font = ImageDraw.Draw(strip), text_font(letters)
         left, right, below = self._texts
         wide, edge, first, second = strip.size[0], letters // 2, round(0.8 * letters), round(2.15 * letters)
-        strip.paste(self.INK, *text_mask(left, letters, strip.size, edge, first, "lm"))
-        right, size = fit_text(right, letters, wide - 4 * edge - text_font(letters).getlength(left))
-        strip.paste(self.SOFT, *text_mask(right, size, strip.size, wide - edge, first, "rm"))
-        at = edge
+        draw.text((edge, first), left, self.INK, font, anchor="lm")
+        right, size = fit_text(right, letters, wide - 4 * edge - font.getlength(left))
+        draw.text((wide - edge, first), right, self.SOFT, text_font(size), anchor="rm")
+        at, radius = edge, 0.33 * letters
         for color, words in ((color, in_words(text, *count)) for color, text, *count in self.keys):
-            ImageDraw.Draw(strip).ellipse(
-                (at, second - 0.33 * letters, at + 0.66 * letters, second + 0.33 * letters), color
-            )
-            strip.paste(self.INK, *text_mask(words, letters, strip.size, round(at + letters), second, "lm"))
-            at += 2 * letters + text_font(letters).getlength(words)
+            draw.ellipse((at, second - radius, at + 2 * radius, second + radius), color)
+            draw.text((round(at + letters), second), words, self.INK, font, anchor="lm")
+            at += 2 * letters + font.getlength(words)
         free = wide - edge - at
-        if self.keys and text_font(letters).getlength(below) <= free:
-            strip.paste(self.SOFT, *text_mask(below, letters, strip.size, wide - edge, second, "rm"))
-        elif not self.keys:
+        if not self.keys:
             below, size = fit_text(below, letters, free)
-            strip.paste(self.SOFT, *text_mask(below, size, strip.size, edge, second, "lm"))
-
-
-def nearest_room(taken: Sequence[tuple[float, float, float]], left: float, y: float, long: float, step: float) -> float:
-    """Return where from ``y`` on, by ``step`` down or up, a line of text has room among lines ``(left, y, long)``."""
-    beside = [at for begin, at, wide in taken if begin < left + long and left < begin + wide]
-    for at in sorted(beside, reverse=step < 0):  # once each: what has been passed by is in the way no more
-        if abs(at - y) < abs(step):
-            y = at + step
-    return y
+            draw.text((edge, second), below, self.SOFT, text_font(size), anchor="lm")
+        elif font.getlength(below) <= free:
+            draw.text((wide - edge, second), below, self.SOFT, font, anchor="rm")
 
 
 def letters_of(width: int) -> int:
@@ -381,19 +361,6 @@ def header_height(letters: int, height: int) -> int:
 def in_words(text: str, count: int | None = None) -> str:
     """Return the words of an item of a key."""
     return text if count is None else f"{count:,} {text}"
-
-
-@lru_cache(maxsize=64)  # most of them are those of the frame before
-def text_mask(
-    text: str, size: int, picture: tuple[int, int], x: int, y: int, anchor: str
-) -> tuple[tuple[int, int, int, int], Image]:
-    """Return the box that a line of text covers in a ``picture`` (width, height), and how much of each pixel there."""
-    from PIL import Image, ImageDraw
-
-    mask = Image.new("L", picture)
-    ImageDraw.Draw(mask).text((x, y), text, 255, text_font(size), anchor=anchor)
-    box = mask.getbbox() or (0, 0, 1, 1)
-    return box, mask.crop(box)
 
 
 @lru_cache(maxsize=64)

@@ -6,7 +6,7 @@ again without a GPU.
 
 import datetime
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ from cupydrive.playing.recording import Recording
 from cupydrive.protocols import PlayerSettings
 from cupydrive.spec import EnvSpec
 from cupydrive.training.run import Run
-from cupydrive.training.runfolder import checkpoints
 from cupydrive.training.suggestions import suggested_algorithm, suggestion
 from cupydrive.training.train import train
 
@@ -44,7 +43,6 @@ def gallery(
     device: str = "auto",
     seed: int = 0,
     steps: int | None = None,
-    progress: Callable[[str], object] = print,
 ) -> Path:
     """Write the gallery of some environments into a folder. Others in it are kept.
 
@@ -56,7 +54,6 @@ def gallery(
         device: Where to play and train.
         seed: Of the training.
         steps: Env-steps to train. Defaults to what the environment's showcase says.
-        progress: Called with a line of text after each clip.
 
     Returns:
         The path of ``index.html``.
@@ -65,27 +62,24 @@ def gallery(
         RenderError: If an environment draws nothing, or the folder cannot be written.
     """
     drawn = [name for name in envs.names() if envs.get(name).display.draw is not None]
-    specs = [envs.get(name) for name in names] if names else envs.with_data(progress, drawn)
+    specs = [envs.get(name) for name in names] if names else envs.with_data(print, drawn)
     for spec in specs:
         if spec.display.draw is None:
             raise RenderError(f"{spec.name} has no drawing, so it cannot be in the gallery; give its EnvSpec draw=")
     with file_errors(RenderError, f"the gallery cannot be written to {out}"):
         out.mkdir(parents=True, exist_ok=True)
     for spec in specs:  # written after each one: an interrupt keeps those that are done
-        entry = make_entry(spec, out, runs / spec.name, choose(device)[0], seed, steps, progress)
+        entry = make_entry(spec, out, runs / spec.name, choose(device)[0], seed, steps)
         write_entries(out, read_entries(out) | {spec.name: entry})
     return out / "index.html"
 
 
-def redraw(
-    names: Sequence[str] = (), out: Path = Path("gallery"), *, progress: Callable[[str], object] = print
-) -> Path:
+def redraw(names: Sequence[str] = (), out: Path = Path("gallery")) -> Path:
     """Draw the clips and curves of a gallery again, from the recordings and points that it keeps. No figure changes.
 
     Args:
         names: Environments. Defaults to those of the gallery whose data is here.
         out: Its folder.
-        progress: Called with a line of text after each clip.
 
     Returns:
         The path of ``index.html``.
@@ -94,14 +88,14 @@ def redraw(
         RenderError: If there is no such entry, or the folder cannot be written.
     """
     entries = read_entries(out)
-    for spec in specs_of(entries, names, out, progress):
+    for spec in specs_of(entries, names, out):
         entry = entries[spec.name]
         entry |= about(spec)
         for clip in entry["clips"]:
             recording = Recording.load(out / clip["recording"])
             clip["size"] = draw_files(recording, clip["kind"], out)
             clip |= own_numbers(recording, clip["means"])
-            progress(f"{spec.name}: {clip['video']}")
+            print(f"{spec.name}: {clip['video']}", flush=True)
         draw_curve(spec.name, entry, out)
         write_entries(out, entries)
     return out / "index.html"
@@ -115,7 +109,6 @@ def learning_curves(
     device: str = "auto",
     seed: int = 0,
     steps: int | None = None,
-    progress: Callable[[str], object] = print,
 ) -> Path:
     """Train many seeds of what a gallery shows, side by side, and draw their learning curves. Clips stay.
 
@@ -126,7 +119,6 @@ def learning_curves(
         device: Where to train.
         seed: The first one.
         steps: Env-steps of each. Defaults to what the environment's showcase says.
-        progress: Called with a line of text after each environment.
 
     Returns:
         The path of ``index.html``.
@@ -135,10 +127,10 @@ def learning_curves(
         RenderError: If there is no such entry, every run fails, or the folder cannot be written.
     """
     entries, device = read_entries(out), choose(device)[0]
-    for spec in specs_of(entries, names, out, progress):
+    for spec in specs_of(entries, names, out):
         policies, params, goal, num_envs = planned(spec, steps)
-        options = dict(policies=policies, steps=goal, num_envs=num_envs, seed=seed, seeds=seeds, device=device)
-        found = train(spec, **options, **params)
+        options: dict[str, Any] = {"policies": policies, "num_envs": num_envs, "seed": seed, "device": device, **params}
+        found: Any = train(spec, steps=goal, seeds=seeds, **options)
         kept = [run for k, run in enumerate(found.runs) if k not in found.failures]
         if not kept:
             raise RenderError(f"{spec.name}: every run failed: {found.failures}")
@@ -147,17 +139,17 @@ def learning_curves(
         keep_curves(spec.name, kept, out)
         draw_curve(spec.name, entries[spec.name], out)
         write_entries(out, entries)
-        progress(f"{spec.name}: {len(kept)} seeds of {kept[0].step:,} env-steps")
+        print(f"{spec.name}: {len(kept)} seeds of {kept[0].step:,} env-steps", flush=True)
     return out / "index.html"
 
 
-def specs_of(entries: dict, names: Sequence[str], out: Path, progress: Callable[[str], object]) -> list[EnvSpec]:
+def specs_of(entries: dict, names: Sequence[str], out: Path) -> list[EnvSpec]:
     """Return the environments of a gallery that are named, or all whose data is here."""
     known = [name for name in entries if name in envs.names()]  # others have programs of their own
     for name in names:
         if name not in known:
             raise RenderError(f"{out} has no entry {shown(name)}; it has {', '.join(known) or 'none'}: make it first")
-    return [envs.get(name) for name in names] or envs.with_data(progress, known)
+    return [envs.get(name) for name in names] or envs.with_data(print, known)
 
 
 def read_entries(out: Path) -> dict:
@@ -172,18 +164,12 @@ def write_entries(out: Path, entries: dict) -> None:
         write_pages(out, entries, read_curves(out))
 
 
-def make_entry(
-    spec: EnvSpec, out: Path, folder: Path, device: str, seed: int, steps: int | None, progress: Callable[[str], object]
-) -> dict:
+def make_entry(spec: EnvSpec, out: Path, folder: Path, device: str, seed: int, steps: int | None) -> dict[str, Any]:
     """Play, train and draw one environment; return what ``gallery.json`` says of it."""
     policies, params, goal, num_envs = planned(spec, steps)
-    run = Run.load(folder, device) if checkpoints(folder) else None
-    if run is None:
-        options = dict(policies=policies, steps=goal, num_envs=num_envs, seed=seed, device=device, out=folder)
-        run = train(spec, **options, **params)
-    elif run.step < goal:
-        run = train(run, steps=goal - run.step, out=folder)
-    progress(f"{spec.name}: trained for {run.step:,} env-steps")
+    options: dict[str, Any] = {"policies": policies, "num_envs": num_envs, "seed": seed, "device": device, **params}
+    run: Any = train(spec, steps=goal, out=folder, resume=True, **options)
+    print(f"{spec.name}: trained for {run.step:,} env-steps", flush=True)
 
     rivals = {
         name: HeuristicPolicy() for name in spec.display.showcase.get("rivals", ())
@@ -208,7 +194,7 @@ def make_entry(
         found = played.get(kind, played[last])
         recorded: Any = found.recording
         clips.append(draw_clip(found, recorded[part], kind, out))
-        progress(f"{spec.name}: {clips[-1]['video']}")
+        print(f"{spec.name}: {clips[-1]['video']}", flush=True)
     keep_curves(spec.name, [run], out)
     science = spec.name in sources()  # it reads data of others
     entry = {

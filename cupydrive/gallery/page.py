@@ -133,25 +133,21 @@ def means(entry: dict, clip: dict) -> list[tuple[str, str, str]]:
 
 
 def with_interval(mean: float, half: float, here: float | None = None) -> tuple[str, str]:
-    """Return a mean with the half width of its interval, and one episode's number with as many digits.
+    """Return a mean with the half width of its interval, and one episode's number, with equal decimals.
 
-    The half width has one significant digit, or two if it begins with 1, and the mean as many decimals: -1245.3 and 23.1 are
-    ``"-1245 ± 20"``. From 10,000 on digits below the interval are 0: 1561283 and 13012 are ``"1,561,000 ± 13,000"``. Where all
-    values are equal, or the interval is unknown, the mean has four significant digits and ``here`` is left out.
+    The half width has two significant digits or more: -1244.7 and 23.1 are ``"-1,245 ± 23"``. Where all values are equal, or
+    the interval is unknown, ``here`` is left out.
     """
-    if not (math.isfinite(mean) and math.isfinite(half)) or half <= 0:
-        text = f"{mean:.4g}"
-        return f"{f'{mean:,.0f}' if 'e+' in text else text} ± {half:.1g}", ""
-    significant = 2 if f"{half:.1e}".startswith("1") else 1
-    half = float(f"{half:.{significant}g}")
-    digits = significant - 1 - math.floor(math.log10(half))
+    if not (math.isfinite(half) and half > 0):
+        return f"{exact(mean, 2)} ± {half:g}", ""
+    decimals = max(0, 1 - math.floor(math.log10(half)))
+    return f"{mean:,.{decimals}f} ± {half:,.{decimals}f}", "" if here is None else exact(here, decimals)
 
-    def written(value: float) -> str:
-        return f"{round(value, digits):,.0f}" if abs(mean) >= 1e4 else f"{value:.{max(0, digits)}f}"
 
-    own = "" if here is None else written(here)
-    own = own.rstrip("0").rstrip(".") if "." in own else own  # it is exact: 14 tags, and not 14.0
-    return f"{written(mean)} ± {written(half)}", "0" if own == "-0" else own
+def exact(number: float, decimals: int) -> str:
+    """Return a number without zeros at its end: 14 tags, and not 14.0."""
+    text = f"{number + 0.0:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def code_block(lines: str) -> str:

@@ -26,7 +26,7 @@ class NotebookScreen(anywidget.AnyWidget):
     width = traitlets.Int().tag(sync=True)
 
     def __init__(self, game: Game) -> None:
-        spec: Any = game.spec
+        spec = game.spec
         width, height = spec.display.size
         super().__init__(title=f"{spec.name}, played by keys", width=width // 2)
         self.game = game

@@ -47,8 +47,7 @@ def play(
     """
     options: dict[str, Any] = {"agent": agent, "seed": seed, "greedy": greedy, "fps": fps, "episodes": episodes}
     game = Game(resolve(play, what, policies, params, device=device, kind=GameConfig, **options))
-    spec: Any = game.spec
-    check_drawable(spec)
+    check_drawable(game.spec)
     if in_notebook():
         try:
             from cupydrive.rendering.notebook import NotebookScreen

@@ -4,7 +4,6 @@ import shutil
 import sys
 import time
 from itertools import groupby, product
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -12,8 +11,7 @@ from PIL import Image
 from cupydrive.drawing.canvas import Canvas
 from cupydrive.drawing.frames import Stage
 from cupydrive.errors import RenderError
-from cupydrive.inputs.keys import QUIT
-from cupydrive.playing.game import LEAVE, Game
+from cupydrive.playing.game import Game
 
 try:
     import curses
@@ -63,19 +61,12 @@ class Screen:
                 f"play: the terminal has {curses.COLORS} colours, 256 are needed; try TERM=xterm-256color"
             )
         self.game, self.screen = game, screen
-        spec: Any = game.spec
-        self.spec = spec
         arrows = {"LEFT": "ArrowLeft", "RIGHT": "ArrowRight", "UP": "ArrowUp", "DOWN": "ArrowDown"}
         self.names = {getattr(curses, f"KEY_{name}"): key for name, key in arrows.items()}
         self.pairs: dict[tuple[int, int], int] = {}  # by colours
         self.until: dict[str, float] = {}  # by key: the time until which it counts as down
         curses.curs_set(0)
-        canvas = self._make_canvas()
-        if canvas is None:
-            rows, columns = screen.getmaxyx()
-            raise RenderError(f"play: the terminal has {columns} x {rows} characters; enlarge it")
-        self.stage = Stage(spec, game.params, canvas)
-        self.fits = True
+        self.stage = Stage(game.spec, game.params, self._make_canvas())
 
     def run(self) -> None:
         """Play until the game ends."""
@@ -90,13 +81,8 @@ class Screen:
                 curses.resizeterm(rows, columns)
                 code = curses.KEY_RESIZE
             if code == curses.KEY_RESIZE:
-                resized = self._make_canvas()
-                self.fits = resized is not None
-                if resized is None:
-                    game.press(LEAVE, now)
-                else:
-                    self.stage.canvas = resized
-            elif code > 0 and (self.fits or chr(code) == QUIT):
+                self.stage.canvas = self._make_canvas()
+            elif code > 0:
                 key = self.names.get(code, chr(code).lower())
                 game.press(key, now)
                 self.until.pop(key, None)  # the latest key is the last one
@@ -107,23 +93,19 @@ class Screen:
             if game.tick(now, down) or code > 0:
                 self._show()
 
-    def _make_canvas(self) -> Canvas | None:
-        """Return a ``Canvas`` as large as the terminal allows, or None if the terminal is too small."""
-        (rows, columns), (width, height) = self.screen.getmaxyx(), self.spec.display.size
+    def _make_canvas(self) -> Canvas:
+        """Return a ``Canvas`` as large as the terminal allows."""
+        (rows, columns), (width, height) = self.screen.getmaxyx(), self.game.spec.display.size
         scale = min(columns / width, 2 * (rows - LINES) / height)
         shown = int(scale * width) // 2 * 2, int(scale * height) // 2 * 2
         if min(shown) < SMALLEST:
-            return None
+            raise RenderError(f"play: the terminal has {columns} x {rows} characters; enlarge it")
         return Canvas(*shown, header=0, played=(self.game.group, self.game.agent))
 
     def _show(self) -> None:
         """Draw the moment, and the text below it."""
         self.screen.erase()
         width = self.screen.getmaxyx()[1] - 1
-        if not self.fits:
-            self.screen.addnstr(0, 0, "paused: enlarge the terminal", width)
-            self.screen.refresh()
-            return
         pixels = nearest_colours(self.stage.draw(self.game.moment).frame())
         cells = np.stack([pixels[::2], pixels[1::2]], axis=-1)  # (rows, columns, 2)
         for row, line in enumerate(cells.tolist()):

@@ -99,7 +99,7 @@ def render(
             raise ParameterError(f"render: a recording brings its own; leave out {', '.join(names)}")
         recording = what
     else:
-        options = {"episodes": episodes, "seed": seed, "greedy": greedy}
+        options: dict[str, Any] = {"episodes": episodes, "seed": seed, "greedy": greedy}
         config = resolve(render, what, policies, params, device=device, kind=ClipConfig, **options)
         recording = record(config)
     video = Video(recording, *look)

@@ -101,7 +101,8 @@ def test_an_arrow_pushes_the_cart_until_the_pole_falls(tmp_path):
     [
         ([(START, b"q")], {}, 0, "0 finished episodes>"),
         ([(START, b"\x03")], {}, 0, "0 finished episodes>"),  # Ctrl-C
-        ([(START, 6), (b"enlarge the terminal", 24), (START, b"q")], {}, 0, "0 finished episodes>"),
+        ([(START, 40), (START, b"q")], {}, 0, "0 finished episodes>"),
+        ([(START, 6)], {}, 2, "the terminal has 80 x 6 characters; enlarge it"),
         ([], {"TERM": "xterm"}, 2, "8 colours, 256 are needed; try TERM=xterm-256color"),
         ([], {"TERM": "no_such"}, 2, "try another one"),
         ([], {"rows": 6}, 2, "the terminal has 80 x 6 characters; enlarge it"),

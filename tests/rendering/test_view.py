@@ -116,29 +116,6 @@ def test_names_stand_beside_their_agents_where_asked_for(name):
     assert rows.mean() + 0.5 == pytest.approx(y, abs=2) and columns.mean() + 0.5 == pytest.approx(x, abs=2)
 
 
-def test_names_of_agents_that_meet_stand_below_each_other():
-    def rows(places):
-        canvas = Canvas(600, 600, labels=True, header=0)
-        canvas.view(0, 60, 0)
-        canvas.agents("tagger", places)
-        written = (canvas.frame() > 128).any(axis=(1, 2))
-        return np.diff(written.astype(int)).clip(0).sum()
-
-    assert all(rows([(20, y)] * 12) == 12 for y in (0.1, 17.3, 30.7, 59.9))
-    assert rows([(20, 30)] * 2) == 2 and rows([(20, 30), (22, 30), (24, 30.5)]) == 3
-    assert rows([(5, 30), (40, 30)]) == 1 and rows([(20, 1)] * 2) == 2  # above, where there is no room below
-
-
-def test_of_a_crowd_numbers_alone_are_shown():
-    def letters(count):
-        canvas = Canvas(600, 600, labels=True, header=0)
-        canvas.view(0, 60, 0)
-        canvas.agents("tagger", [(1 + k, 30) for k in range(count)][-1:] * count)
-        return np.nonzero((canvas.frame() > 128).any(axis=(0, 2)))[0]
-
-    assert np.ptp(letters(13)) < 0.6 * np.ptp(letters(12))
-
-
 def test_a_name_lies_within_the_picture():
     canvas = Canvas(200, 160, labels=True, header=20)
     canvas.view(0, 20, 0)
