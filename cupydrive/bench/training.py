@@ -93,7 +93,7 @@ def measure_lesson(lesson: Lesson, device: str, runs: int) -> list[Row]:
     for _ in range(runs + UNTIMED):
         for (run, iterate), seconds in zip(made, times, strict=True):
             with precision(run), threads(run):
-                seconds.append(timed(iterate, REPLAYS[device], device))
+                seconds.append(timed_iteration(iterate, REPLAYS[device], device))
     rows = []
     for backend, (run, _), seconds in zip(lesson.backends, made, times, strict=True):
         agents, found = sum(g.count for g in run.batch.groups), arithmetic(run, lesson.settings)
@@ -116,12 +116,16 @@ def start(lesson: Lesson, backend: str, device: str) -> tuple[Run, Callable[[], 
     runs = [begin(resolve(lesson.env, **given, seed=k, device=device), lesson.members) for k in range(lesson.members)]
     if lesson.members > 1:
         return runs[0], Together(runs).prepare([Report(run) for run in runs], device == "cuda")
-    (run,) = runs
-    if device != "cuda":
-        return run, run.iterate
+    return runs[0], iteration(runs[0])
+
+
+def iteration(run: Run) -> Callable[[], object]:
+    """Return what runs one iteration: on a GPU the replay of its graph."""
+    if run.device != "cuda":
+        return run.iterate
     kept = run.snapshot()
     with precision(run):
-        return run, capture(run.iterate, lambda: run.restore(kept)).replay
+        return capture(run.iterate, lambda: run.restore(kept)).replay
 
 
 def about(run: Run, backend: str, found: str, lesson: Lesson) -> str:
@@ -160,7 +164,7 @@ def run_operations(run: Run) -> float:
     )
 
 
-def timed(iterate: Callable[[], object], times: int, device: str) -> float:
+def timed_iteration(iterate: Callable[[], object], times: int, device: str) -> float:
     """Return the seconds of one iteration, averaged over ``times`` that are queued together."""
     if device == "cuda":
         torch.cuda.synchronize()

@@ -20,12 +20,10 @@ import tyro
 
 from cupydrive import __version__, envs
 from cupydrive.checks.mistakes import own_mistake
-from cupydrive.cli.commands import check_writable, run_evaluate, run_gallery, run_render, run_sweep, run_train
-from cupydrive.cli.data import run_data
+from cupydrive.cli.commands import check_writable, run_evaluate, run_gallery, run_play, run_render, run_sweep, run_train
 from cupydrive.cli.interrupts import ended_if_stuck
 from cupydrive.cli.measure import run_bench, run_demo, run_profile, run_tune
 from cupydrive.cli.options import Device, JsonFile, MaybeName, unsaid
-from cupydrive.cli.play import run_play
 from cupydrive.errors import (
     CupydriveError,
     CupydriveWarning,
@@ -124,7 +122,7 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-# ---- info, new -------------------------------------------------------------------------------------------------------
+# ---- info, data, new -------------------------------------------------------------------------------------------------------
 
 
 def show_info() -> int:
@@ -132,6 +130,45 @@ def show_info() -> int:
     from cupydrive.executors.about import info
 
     print(info())
+    return 0
+
+
+def show_data(name: Annotated[str | None, unsaid(metavar="NAME")] = None, fetch: bool = False) -> int:
+    """Show the published data sets that environments read: where their files are, their licence and their authors.
+
+    Args:
+        name: One data set only, such as rice_n. Defaults to all.
+        fetch: Fetch missing files into the user's cache folder.
+    """
+    from cupydrive.inputs.data import files, here
+    from cupydrive.inputs.files import from_home
+    from cupydrive.inputs.sources import source, sources
+
+    lacking = []
+    for wanted in list(sources().values()) if name is None else [source(name)]:
+        if fetch:
+            files(wanted.name)
+        found, damaged = here(wanted)
+        folders = ", ".join(sorted({from_home(path.parent) for path in found.values()}))
+        missing = [file for file in wanted.files if file not in found]
+        lacking += [wanted.name] * bool(missing)
+        print(wanted.name)
+        for key, value in (
+            ("is", wanted.about),
+            ("files", f"{len(found)} of {len(wanted.files)}{f', in {folders}' if found else ''}"),
+            ("missing", ", ".join(missing)),
+            ("damaged", ", ".join(map(str, damaged))),
+            ("from", wanted.page),
+            ("licence", wanted.licence),
+            ("credit", wanted.credit),
+        ):
+            if value:
+                print(f"  {key:8} {value}")
+    if lacking:
+        raise MissingDataError(
+            f"files of {', '.join(lacking)} are missing. Fetch them: cupydrive data --fetch; or put them into a folder DIR "
+            "and set CUPYDRIVE_DATA=DIR"
+        )
     return 0
 
 
@@ -217,7 +254,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "bench": run_bench,
     "tune": run_tune,
     "profile": run_profile,
-    "data": run_data,
+    "data": show_data,
 }
 
 
@@ -235,12 +272,20 @@ def show_warning(
         shown(message, category, *where, **more)
 
 
-def missing_package(error: Exception) -> str | None:
-    """Return which package is not installed and how to install it, if that is what ``error`` is about."""
-    if not isinstance(error, ImportError) or not error.name or error.name.startswith("cupydrive"):
-        return None
-    package = error.name.split(".")[0]
-    return f"{error}; cupydrive needs the package here: pip install {PACKAGES.get(package, package)}"
+def explanation(error: Exception, args: Sequence[str]) -> str | None:
+    """Return an error as one line, or None for a mistake of this program."""
+    if isinstance(error, UnregisteredEnvironmentError):
+        return f"{error.says} --env: {shlex.join(['cupydrive', *args, '--env', error.file])}"
+    if found := own_mistake(error):
+        return found
+    if isinstance(error, CupydriveError):
+        return str(error)
+    if isinstance(error, ImportError) and error.name and not error.name.startswith("cupydrive"):
+        package = error.name.split(".")[0]
+        return f"{error}; cupydrive needs the package here: pip install {PACKAGES.get(package, package)}"
+    if isinstance(error, OSError):  # a full disk, a file that cannot be opened
+        return f"{error.filename or 'a file'} cannot be used: {error.strerror or error}"
+    return None
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -272,29 +317,19 @@ def main(args: Sequence[str] | None = None) -> int:
             warnings.simplefilter("always", CupydriveWarning)
             warnings.showwarning = partial(show_warning, warnings.showwarning)
             return tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="cupydrive", description=DESCRIPTION, args=args)
-    except UnregisteredEnvironmentError as error:
-        _say(f"{error.says} --env: {shlex.join(['cupydrive', *args, '--env', error.file])}")
-        return 2
     except LostProcessError as error:
         if MEETING in os.environ:
-            return LOST  # the process that started this one says which has ended, and how
+            return LOST  # the process that started this one reports which has ended, and how
         _say(error)
-        return 2
-    except CupydriveError as error:
-        _say(own_mistake(error) or error)
-        return 2
     except KeyboardInterrupt as error:
         _say(f"interrupted: {error}" if str(error) else "interrupted")
         return 130
     except BrokenPipeError:  # the reader has gone, as in `cupydrive envs | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except OSError as error:  # a full disk, a file that cannot be opened: no mistake of this program
-        _say(f"{error.filename or 'a file'} cannot be used: {error.strerror or error}")
-        return 2
     except Exception as error:
-        words = own_mistake(error) or missing_package(error)
+        words = explanation(error, args)
         if words is None:  # a mistake of this program: all of the traceback
             raise
         _say(words)
-        return 2
+    return 2

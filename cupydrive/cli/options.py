@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-from ast import literal_eval
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -44,13 +43,7 @@ def parsed(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def read(text: str) -> Any:
-    """Return the value that a text stands for, as JSON has it: ``4``, ``[1, 2]``, ``1,2``; other texts are themselves.
-
-    Tuples are read as Python has them, too: ``(1, 2)``, as messages about settings write them.
-    """
-    if text.startswith("("):
-        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):  # brackets without end, too
-            return literal_eval(text)
+    """Return the value that a text stands for, as JSON has it: ``4``, ``[1, 2]``, ``1,2``; other texts are themselves."""
     for form in (text, f"[{text}]") if "," in text else (text,):
         with contextlib.suppress(ValueError, RecursionError):  # no JSON, or brackets without end
             return json.loads(form)

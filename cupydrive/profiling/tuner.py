@@ -5,7 +5,6 @@ What was measured is kept in the cache folder, by device, kernel and size. Resul
 
 import statistics
 import sys
-import time
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from os import PathLike
@@ -16,12 +15,12 @@ import torch
 from cupydrive import envs
 from cupydrive.bench.cases import DEFAULTS, play_in
 from cupydrive.bench.timing import timed
+from cupydrive.bench.training import iteration, timed_iteration
 from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.source import assemble
 from cupydrive.errors import MemoryLimitError, SpecError
 from cupydrive.executors import choose, executor
 from cupydrive.executors.cache import keep_measurement, measurement_path, read_measurement
-from cupydrive.executors.interop import capture
 from cupydrive.executors.modes import EXCLUSIVE
 from cupydrive.inputs.arguments import checked_int
 from cupydrive.profiling.profile import fitting
@@ -190,18 +189,10 @@ def training_rate(spec: EnvSpec, params: EnvParams, num_envs: int, device: str) 
         with memory_errors():
             given: Any = params
             run = make_run(spec, num_envs=num_envs, device=device, **asdict(given))
+            iterate = iteration(run)
             with precision(run):
-                iterate = run.iterate
-                if device == "cuda":
-                    saved = run.snapshot()
-                    iterate = capture(run.iterate, lambda: run.restore(saved)).replay
                 iterate()
-                run.batch.executor.synchronise()
-                begin = time.perf_counter()
-                for _ in range(ITERATIONS):
-                    iterate()
-                run.batch.executor.synchronise()
-                return ITERATIONS * run.steps_per_iteration / (time.perf_counter() - begin)
+                return run.steps_per_iteration / timed_iteration(iterate, ITERATIONS, device)
     finally:
         if device == "cuda":
             with EXCLUSIVE:

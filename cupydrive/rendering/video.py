@@ -3,7 +3,6 @@
 import base64
 import html
 import io
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice, repeat
@@ -207,26 +206,24 @@ class Video:
             RenderError: If PyAV was built without x264.
         """
         if self._mp4 is None:
-            import imageio.v3 as iio
+            import av
 
-            with tempfile.TemporaryDirectory() as folder:
-                file = Path(folder) / "video.mp4"
-                with iio.imopen(file, "w", plugin="pyav") as out:
-                    try:
-                        out.init_video_stream("libx264", fps=self.fps, pixel_format="yuv420p")
-                    except ValueError:  # what PyAV raises for a codec that it was built without
-                        raise RenderError(
-                            "PyAV has no codec libx264; install av from PyPI, or save as .gif or .webp"
-                        ) from None
-                    # With three threads and more x264 sometimes writes other bytes for the same frames, and each number of
-                    # threads has bytes of its own. imageio offers no option for it, so its stream is reached into.
-                    out._video_stream.codec_context.thread_count = 1
-                    out._video_stream.codec_context.options = {"crf": QUALITY}
-                    for number, frame in enumerate(self._drawn()):
-                        out.write_frame(frame)
-                        if number == self.telling:
-                            self._still = frame
-                self._mp4 = file.read_bytes()
+            file = io.BytesIO()
+            with av.open(file, "w", format="mp4") as out:
+                try:
+                    stream = out.add_stream("libx264", rate=self.fps, options={"crf": QUALITY})
+                except ValueError:
+                    raise RenderError(
+                        "PyAV has no codec libx264; install av from PyPI, or save as .gif or .webp"
+                    ) from None
+                stream.width, stream.height, stream.pix_fmt = self.width, self.height, "yuv420p"
+                stream.codec_context.thread_count = 1  # each number of threads gives other bytes
+                for number, frame in enumerate(self._drawn()):
+                    if number == self.telling:
+                        self._still = frame
+                    out.mux(stream.encode(av.VideoFrame.from_ndarray(frame)))
+                out.mux(stream.encode())
+            self._mp4 = file.getvalue()
         return self._mp4
 
     def still(self) -> np.ndarray:

@@ -9,8 +9,7 @@ import pytest
 from conftest import command
 
 import cupydrive
-from cupydrive.cli.commands import run_evaluate, run_render, run_train
-from cupydrive.cli.play import run_play
+from cupydrive.cli.commands import run_evaluate, run_play, run_render, run_train
 from cupydrive.playing.config import EvalConfig
 from cupydrive.playing.game import GameConfig
 from cupydrive.rendering.video import ClipConfig
