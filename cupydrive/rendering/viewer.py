@@ -26,15 +26,7 @@ NARROWEST = 340  # pixels, so that a line of the table fits
 HINT = "click the picture, then: arrow keys, Page Up, Page Down, Home, End"
 STILL = "run the cell, or trust the notebook, to move the slider"  # scripts of untrusted notebooks do not run
 # While an element with data-lm-suppress-shortcuts has the focus, keys are no commands of JupyterLab or Notebook 7.
-PAGE = """<div id="{name}" role="group" aria-label="{alt}" style="font-family:sans-serif;font-size:13px;max-width:{column}px">
-<img alt="{alt}" width="{width}" style="max-width:100%" src="{first}">
-<div style="display:flex;gap:8px;align-items:center">
-<button type="button" data-lm-suppress-shortcuts="true" disabled>play</button>
-<input type="range" data-lm-suppress-shortcuts="true" disabled min="0" max="{last}" value="0" aria-label="step" style="flex:1">
-<output>0</output></div>
-<small>{still}</small>
-<pre style="font-family:monospace;overflow-x:auto">{text}</pre></div>
-<script>({script})("{name}", {data});</script>"""
+PAGE = Path(__file__).with_suffix(".html")
 
 
 class Viewer:
@@ -72,17 +64,21 @@ class Viewer:
     def _repr_html_(self) -> str:
         pictures, texts = self.pictures(), self.words()
         data = {"pictures": pictures, "words": texts, "period": round(1000 / self.video.fps), "hint": HINT}
-        return PAGE.format(
-            name=f"view-{uuid.uuid4().hex}",
-            width=self.video.width,
-            column=max(self.video.width, NARROWEST),
-            alt=html.escape(repr(self.video)),
-            still=STILL,
-            first=pictures[0],
-            text=html.escape(texts[0]),
-            last=self.last,
-            script=Path(__file__).with_name("viewer.js").read_text(encoding="utf-8").strip(),
-            data=json.dumps(data).replace("</", "<\\/"),  # "</" would end the script
+        return (
+            PAGE.read_text(encoding="utf-8")
+            .rstrip()
+            .format(
+                name=f"view-{uuid.uuid4().hex}",
+                width=self.video.width,
+                column=max(self.video.width, NARROWEST),
+                alt=html.escape(repr(self.video)),
+                still=STILL,
+                first=pictures[0],
+                text=html.escape(texts[0]),
+                last=self.last,
+                script=PAGE.with_suffix(".js").read_text(encoding="utf-8").strip(),
+                data=json.dumps(data).replace("</", "<\\/"),  # "</" would end the script
+            )
         )
 
     def __repr__(self) -> str:

@@ -120,7 +120,11 @@ def test_a_notebook_shows_one_line_and_a_curve_without_widgets_and_html(monkeypa
 def test_tables_keep_their_columns_in_a_notebook():
     """Its page gives ``pre`` the font of prose, so every one of ours names another."""
     assert preformatted("a <b\n  1") == '<pre style="font-family:monospace;line-height:1.3">a &lt;b\n  1</pre>'
-    found = [tag for path in PACKAGE.rglob("*.py") for tag in re.findall(r"<pre[^>]*>", path.read_text())]
+    found = [
+        tag
+        for path in (*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.html"))
+        for tag in re.findall(r"<pre[^>]*>", path.read_text())
+    ]
     assert len(found) == 2 and all("font-family:monospace" in tag for tag in found)
     env = cd.make("cartpole", num_envs=4, device="cpu")
     assert env._repr_html_().startswith(preformatted(repr(env)))
