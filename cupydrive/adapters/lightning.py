@@ -199,7 +199,7 @@ class RLModule(NotCopied, LightningModule):
     def _iterate(self) -> None:
         run, self.whole = self.run, False
         with precision(run), threads(run), noted_interrupts() as pressed:
-            self.loop.follow_weights()  # Lightning's callbacks run between iterations
+            self.loop.return_weights()  # Lightning's callbacks run between iterations
             self.stopped = self.loop.advance(pressed)
             if self.last or self.stopped:
                 self.loop.flush()

@@ -106,7 +106,7 @@ def run_train(
         if name is None:
             if not resume or out is None:
                 raise CupydriveError("train what? Name an environment, or the folder of a run: --resume --out DIR")
-            what = Run.load(out, where, env=env, older=True)
+            what = Run.load(out, where, env=env)
         elif env is not None:
             raise CupydriveError(f"--env goes with --resume; a new run takes the file: cupydrive train {env}")
         spec, params = envs.get(what if name else what.spec), parsed(param)

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from cupydrive import envs
 from cupydrive.errors import MemoryLimitError, ParameterError, SpecError
 from cupydrive.executors import executor
 from cupydrive.executors.modes import ordinary_modes
 from cupydrive.inputs.arguments import checked_choice, checked_instance, errors_as
 from cupydrive.playing.config import EvalConfig, PoliciesByGroup, resolve
-from cupydrive.playing.recording import Recording, action_dtype
+from cupydrive.playing.recording import Recording, action_dtype, record
 from cupydrive.playing.rollout import Rollout
 from cupydrive.playing.threads import acting_threads
 from cupydrive.protocols import Policies
@@ -226,7 +225,6 @@ class Recorder:
 
     def __init__(self, rollout: Rollout) -> None:
         self.rollout, batch = rollout, rollout.batch
-        self.origin = envs.origin(batch.spec)
         self.dtypes = {g.name: action_dtype(g) for g in batch.groups}
         each = batch.params.max_episode_steps * sum(
             g.count * g.heads * self.dtypes[g.name].itemsize for g in batch.groups
@@ -249,8 +247,7 @@ class Recorder:
         over = np.arange(most)[:, None] >= length
         for array in action.values():
             array[over] = 0
-        about = {"origin": self.origin, **batch.spec.about_tables(batch.params)}
-        return Recording(batch.spec, batch.params, seed, players, length, action, **about)
+        return record(batch, seed, players, length, action)
 
 
 def first_episodes(rollout: Rollout, recorder: Recorder) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from annotated_types import Ge, Le
 
-from cupydrive import envs
 from cupydrive.drawing.frames import score
 from cupydrive.executors import executor
 from cupydrive.executors.interop import as_torch
@@ -17,7 +16,7 @@ from cupydrive.inputs.keys import PAUSE, QUIT, RESTART
 from cupydrive.inputs.validation import Count
 from cupydrive.playing.config import EvalConfig
 from cupydrive.playing.keyboard import KeyboardPlayer, find_agent
-from cupydrive.playing.recording import Moment, Recording, action_dtype, outcome
+from cupydrive.playing.recording import Moment, Recording, action_dtype, outcome, record
 from cupydrive.playing.rollout import Rollout
 from cupydrive.playing.threads import acting_threads
 from cupydrive.simulation.batch import Batch
@@ -182,9 +181,8 @@ class Game:
         action = {}
         for g in self._batch.groups:
             action[g.name] = np.stack([taken[g.name] for taken in self._actions]).astype(action_dtype(g))
-        about = {"origin": envs.origin(self.spec), **self.spec.about_tables(self.params)}
         length, seed = np.array([self.moment.step], np.int32), self.config.seed + self.episode - 1
-        return Recording(self.spec, self.params, seed, self.players, length, action, **about)
+        return record(self._batch, seed, self.players, length, action)
 
     @property
     def text(self) -> str:

@@ -4,7 +4,7 @@ Letters: N environments, C agents of a group, H action heads.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -69,6 +69,10 @@ class KeyboardPlayer:
                 if allowed.any() and not allowed[self.action[head]]:
                     self.action[head] = allowed.argmax()
         action[:, self.agent] = torch.from_numpy(self.action).to(action.device)
+
+    def module(self, rollout: Rollout, group: Group) -> NoReturn:
+        """Raise ``ParameterError``: a person is no function of observations."""
+        raise ParameterError(f"group {group.name!r} is played by a person")
 
     def __str__(self) -> str:
         """Return what the keys do, in one line."""

@@ -1,14 +1,14 @@
 """Players that do not learn: a random policy, the environment's heuristic, or a trained policy."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
 
 from cupydrive.errors import ParameterError
-from cupydrive.executors.interop import heuristic_heads
 from cupydrive.inputs.names import NotCopied
-from cupydrive.playing.inference import DeterministicPolicy, HeuristicModule, Moments, evaluating
+from cupydrive.playing.inference import HeuristicModule, Moments, evaluating
 from cupydrive.playing.policy import Categorical, Gaussian, Sampler, with_state
 from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Player
@@ -37,11 +37,12 @@ class HeuristicPolicy:
         Raises:
             ParameterError: If the environment has no heuristic.
         """
-        if spec.heuristic is None:
+        heuristic = spec.heuristic
+        if heuristic is None:
             raise ParameterError(
                 f"{spec.name} has no heuristic; play {group.name!r} at random (cd.RandomPolicy()) or by a trained policy"
             )
-        return HeuristicPlayer()
+        return ModulePlayer(lambda rollout, g, _: HeuristicModule(heuristic, rollout.batch.params, g))
 
     def __str__(self) -> str:
         return "heuristic"
@@ -107,51 +108,36 @@ class RandomPlayer:
         )
 
 
-class HeuristicPlayer:
-    """Plays the environment's heuristic."""
-
-    def begin(self, rollout: Rollout, group: Group) -> None:
-        """Prepare to play ``group``."""
-        self.group = group
-
-    def act(self, rollout: Rollout, t: int) -> None:
-        """Write the actions of row t."""
-        name, batch = self.group.name, rollout.batch
-        heads = heuristic_heads(batch.spec.heuristic, batch.params, rollout.obs[name][t], self.group)
-        torch.stack(heads, dim=-1, out=rollout.action[name][t])
-
-    def module(self, rollout: Rollout, group: Group) -> torch.nn.Module:
-        """Return the heuristic as a module."""
-        return HeuristicModule(rollout.batch.spec.heuristic, rollout.batch.params, group)
-
-
-class DeterministicPlayer:
-    """Plays with a torch policy that returns actions in [-1, 1].
+class ModulePlayer:
+    """Plays with a module of each group: a heuristic, or a deterministic policy.
 
     Args:
-        policy: Module, (B, D) -> (actions (B, H), None).
+        make: Returns the module of a ``Group`` in a ``Rollout``: observations (..., D) to actions. Its last argument is the
+            ``RunningMeanStd`` of observations that it applies, or None.
         obs_rms: ``RunningMeanStd`` of observations, or None.
     """
 
-    def __init__(self, policy: torch.nn.Module, obs_rms: Moments | None = None) -> None:
-        self.policy, self.obs_rms = policy, obs_rms
-        self.groups: list[tuple[Group, torch.Tensor, torch.Tensor]] = []
+    def __init__(
+        self, make: Callable[[Rollout, Group, Moments | None], torch.nn.Module], obs_rms: Moments | None = None
+    ) -> None:
+        self.make, self.obs_rms = make, obs_rms
+        self.modules: dict[str, torch.nn.Module] = {}
 
     def begin(self, rollout: Rollout, group: Group) -> None:
         """Prepare to play ``group``."""
-        low, high = bounds(group, rollout.device)
-        self.groups.append((group, low, (high - low) / 2))
+        self.modules[group.name] = self.make(rollout, group, None)
 
     def act(self, rollout: Rollout, t: int) -> None:
         """Write the actions of row t."""
-        for g, low, half in self.groups:
-            with evaluating(self.policy):
-                action, _ = self.policy(seen(rollout, g, t, self.obs_rms))
-            rollout.action[g.name][t].copy_((low + half * (action + 1)).view(-1, g.count, g.heads))
+        for name, module in self.modules.items():
+            obs, action = rollout.obs[name][t], rollout.action[name][t]
+            with evaluating(module):
+                found = module(obs if self.obs_rms is None else self.obs_rms.normalized(obs))
+            action.copy_(found.view_as(action))
 
     def module(self, rollout: Rollout, group: Group) -> torch.nn.Module:
-        """Return the policy as a module from raw observations to actions."""
-        return DeterministicPolicy(self.policy, group, self.obs_rms)
+        """Return the module of ``group``, from raw observations to actions."""
+        return self.make(rollout, group, self.obs_rms)
 
 
 class PolicyPlayer:

@@ -120,33 +120,27 @@ class Recording:
         batch.reset(self.seed)
         buffers = [batch.executor.allocate((self.num_envs, g.count, g.heads), g.action_dtype) for g in batch.groups]
         pointers = [batch.executor.pointer(b) for b in buffers]
-        now = batch.get_state()
-        states, metrics = now["state"], now["metrics"]
+        kept = batch.get_state()
+        states, totals = kept["state"], kept["metrics"]
         returns = {g.name: np.zeros((self.num_envs, g.count), np.float32) for g in batch.groups}
-        last: dict[str, dict[str, np.ndarray]] = {
-            "action": {},
-            "reward": {},
-            "present": {},
-        }  # of each episode's latest step
+        last: dict[str, dict[str, np.ndarray]] = {}  # of each episode's latest step
         for t in range(self.steps + 1):
             elapsed = np.minimum(t, self.length)
             over = t >= self.length
-            sums = {
-                "returns": {g: array.copy() for g, array in returns.items()},
-                "metrics": {name: metrics[name].copy() for name in self.spec.metrics},
-            }
-            yield Moment(t, states.copy(), elapsed, over, **sums, **last)
+            sums = {name: array.copy() for name, array in returns.items()}
+            metrics = {name: totals[name].copy() for name in self.spec.metrics}
+            yield Moment(t, states.copy(), elapsed, over, sums, metrics=metrics, **last)
             if t == self.steps:
                 break
             for g, buffer in zip(batch.groups, buffers, strict=True):
                 batch.executor.put(buffer, np.ascontiguousarray(self.action[g.name][t], dtype=g.action_dtype))
             written = batch.step(pointers, autoreset=False)
-            now = batch.get_state()
-            states, metrics = np.where(over, states, now["state"]), np.where(over, metrics, now["metrics"])
+            kept = batch.get_state()
+            states, totals = np.where(over, states, kept["state"]), np.where(over, totals, kept["metrics"])
             now = {"action": {name: array[t] for name, array in self.action.items()}, **outcome(batch, written)}
             for name, rewards in now["reward"].items():
                 returns[name] += np.where(over[:, None], np.float32(0), rewards)
-            last = {kind: kept_where(over, last[kind], arrays) for kind, arrays in now.items()}
+            last = {kind: kept_where(over, last.get(kind, {}), arrays) for kind, arrays in now.items()}
         if self.checksum not in (None, zlib.crc32(states.tobytes())):
             raise RenderError(
                 f"the recording was made with another {self.spec.name}: its kernel or its parameters have changed since"
@@ -221,6 +215,15 @@ class Recording:
             f"<Recording {self.spec.name}: {self.num_envs} episodes of up to {self.steps} steps (seed {self.seed}), {who}; "
             f"{size:,} bytes of actions>"
         )
+
+
+def record(
+    batch: Batch, seed: int, players: dict[str, str], length: np.ndarray, action: dict[str, np.ndarray]
+) -> Recording:
+    """Return the ``Recording`` of episodes that a ``Batch`` has played; arguments as of that."""
+    tables = batch.spec.about_tables(batch.params).get("tables")
+    origin = envs.origin(batch.spec)
+    return Recording(batch.spec, batch.params, seed, players, length, action, origin=origin, tables=tables)
 
 
 def outcome(batch: Batch, written: Buffers) -> dict[str, dict[str, np.ndarray]]:

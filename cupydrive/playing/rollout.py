@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -55,6 +55,13 @@ class Place:
     env: int
     agent: int
     entry: int | None = None
+
+
+class Collector(Protocol):
+    """Takes all steps of a rollout in one launch."""
+
+    def collect(self) -> None:
+        """Carry row 0 over, and queue all steps."""
 
 
 class Rollout:
@@ -117,7 +124,9 @@ class Rollout:
             name: as_torch(member(flat, batch.metrics_dtype, name)).view(shape) for name in batch.spec.metrics
         }
         self.iteration = torch.zeros(1, dtype=torch.int64, device=self.device)
-        self.play, self.on_step, self.side_by_side = None, None, False
+        self.play: Collector | None = None
+        self.on_step: Callable[[int], None] | None = None
+        self.side_by_side = False
         self._look = self._prepare_look()
         self._carry = self._prepare_carry()
         for g in batch.groups:

@@ -51,12 +51,9 @@ def acting_threads(rollout: Rollout) -> AbstractContextManager:
 
 def acting_weights(rollout: Rollout, group: Group) -> int:
     """Return the number of weights of the network that plays ``group``, or 0 if none does."""
-    player = rollout.player_of[group.name]
-    if not hasattr(player, "module"):  # a caller's own, which need not offer one
-        return 0
     try:
-        module = player.module(rollout, group)
-    except ParameterError:  # no function of observations
+        module = rollout.player_of[group.name].module(rollout, group)
+    except (AttributeError, ParameterError):  # a caller's own without one; no function of observations
         return 0
     return weights(module) if isinstance(module, torch.nn.Module) else 0
 

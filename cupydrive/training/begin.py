@@ -35,7 +35,7 @@ def begin(config: TrainConfig, share: int = 1) -> Run:
     try:
         with memory_errors():
             if out is not None and config.resume and checkpoints(out):
-                run = Run.restored(config, out, share, older=True)
+                run = Run.restored(config, out, share)
                 run.total = max(config.steps, read_config(out)["total"] or 0)
                 return run
             return Run(config, share)

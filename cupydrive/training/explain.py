@@ -23,7 +23,7 @@ from cupydrive.terminal.progress import Silent, follow
 from cupydrive.training.explanation import Explanation, environment_explanation, learning_explanation, no_explanation
 from cupydrive.training.gradient_steps import GradientStep, largest_of_each, learn, weights_of
 from cupydrive.training.report import Report
-from cupydrive.training.runfolder import checkpoints, read_checkpoint
+from cupydrive.training.runfolder import Checkpoint, checkpoints, read_checkpoint
 from cupydrive.training.together import Alone
 from cupydrive.training.torch_settings import memory_errors, precision, threads
 from cupydrive.training.trace import Trace
@@ -99,7 +99,7 @@ class Replay:
         shown: Env-steps that the progress line counts already.
     """
 
-    def __init__(self, failed: Run, saved: dict | None, line: Silent, shown: int = 0) -> None:
+    def __init__(self, failed: Run, saved: Checkpoint | None, line: Silent, shown: int = 0) -> None:
         self.line, self.shown, self.ranks = line, shown, failed.shard.ranks
         self.run = run = type(failed)(failed.config)
         self.each = run.steps_per_iteration

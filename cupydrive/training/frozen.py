@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,7 @@ class FrozenPolicy:
     path: str
     policy: str | None = None
     greedy: bool = False
-    env: object = field(default=None, repr=False)
+    env: str | PathLike[str] | EnvSpec | None = field(default=None, repr=False)
 
     brief = "frozen"  # what frames call it
 
@@ -62,11 +63,8 @@ class FrozenPolicy:
         Raises:
             TrainingError: If there is no such run, or it belongs to another environment.
         """
-        return self._player(spec, group, (Path(self.path).resolve(),))
-
-    def _player(self, spec: EnvSpec, group: Group, seen: tuple[Path, ...]) -> Player:
-        """Return the player; ``seen`` are the folders that led here, since a run's policy may be frozen itself."""
-        config = read_config(Path(self.path))
+        folder = Path(self.path)
+        config = read_config(folder)
         if config["env"] != spec.name:
             raise TrainingError(f"{self.path} belongs to environment {config['env']!r}, not {spec.name!r}")
         envs.compare_origin(self.path, spec, config.get("origin"))
@@ -81,13 +79,10 @@ class FrozenPolicy:
         except (ParameterError, TrainingError) as error:
             raise TrainingError(f"{self.path}: {error}") from None
         if isinstance(settings, FrozenPolicy):
-            where = Path(settings.path).resolve()
-            if where in seen:
-                raise TrainingError(f"{self.path}: its policy {names[0]!r} is frozen from a run that is frozen from it")
-            return settings._player(spec, group, (*seen, where))
+            raise TrainingError(f"{self.path}: its policy {names[0]!r} is that of {settings.path}; pass that folder")
         if not isinstance(settings, LearnerSettings):
             return settings.player(spec, group)
-        saved, start = read_checkpoint(Path(self.path), spec.name)["tensors"], f"{names[0]}/"
+        saved, start = read_checkpoint(folder, spec.name)["tensors"], f"{names[0]}/"
         tensors = {key.removeprefix(start): value for key, value in saved.items() if key.startswith(start)}
         return FrozenPlayer(unpooled(settings).learner(), tensors, self)
 
@@ -97,7 +92,7 @@ class FrozenPlayer:
 
     def __init__(self, learner: Learner, tensors: dict[str, torch.Tensor], settings: FrozenPolicy) -> None:
         self.learner, self.tensors, self.settings = learner, tensors, settings
-        self.acting: Any = None  # made by the first ``begin``
+        self.acting: Player | None = None  # made by the first ``begin``
 
     def begin(self, rollout: Rollout, group: Group) -> None:
         """Prepare to play ``group``: make the network and fill it."""
@@ -119,7 +114,8 @@ class FrozenPlayer:
 
     def act(self, rollout: Rollout, t: int) -> None:
         """Write the actions of row t."""
-        self.acting.act(rollout, t)
+        if self.acting is not None:
+            self.acting.act(rollout, t)
 
     def module(self, rollout: Rollout, group: Group) -> nn.Module:
         """Return the policy as a module from raw observations to actions."""
@@ -170,7 +166,7 @@ def check_kept(policies: Mapping[str, PolicySettings]) -> None:
                 ) from None
 
 
-def rebuild(name: str, about: Mapping[str, Any], given: Mapping[str, Any] | None) -> Any:
+def rebuild(name: str, about: Mapping[str, Any], given: Mapping[str, PolicySettings] | None) -> PolicySettings:
     """Return settings from ``describe``'s dictionary.
 
     Args:
@@ -200,7 +196,8 @@ def rebuild(name: str, about: Mapping[str, Any], given: Mapping[str, Any] | None
         inner = about.pop("settings", None)
         if not isinstance(inner, dict):
             raise TrainingError(f"policy {name!r} is a pool, but what it is of is {shown(inner)}")
-        return OpponentPool(rebuild(name, inner, None), **about)
+        settings: Any = rebuild(name, inner, None)
+        return OpponentPool(settings, **about)
     return makers[kind](**{name: as_tuples(value) for name, value in about.items()})
 
 

@@ -61,7 +61,7 @@ class Logbook:
         with self._writing():
             self.out.mkdir(parents=True, exist_ok=True)
         with self.run.lock.hold(self.out):
-            check_newest(self.out, self.run.step, self.run.passed_over)
+            check_newest(self.out, self.run.step)
             path = self.out / "metrics.jsonl"
             new = [file for file in (path, self.out / "config.json") if not file.exists()]
             try:
@@ -153,18 +153,18 @@ class Logbook:
         environments of each one's latest episode; it is left out until each has ended one, since the first are the short ones.
         """
         run = self.run
-        episodes, shortest, means, sums, bad, *found = self.report.read(numbers)
+        found = self.report.read(numbers)
         row = {
             "charts/global_step": step,
             "charts/SPS": (step - self.first_step) / max(seconds, 1e-9),
-            "charts/episodes": episodes,
+            "charts/episodes": found.episodes,
         }
-        if shortest > 0:  # each environment has ended an episode
-            row |= zip(episode_metrics(run.batch.groups, run.spec), means, strict=True)
-        for (name, learner), own in zip(run.learners.items(), sums, strict=True):
+        if found.least > 0:  # each environment has ended an episode
+            row |= zip(episode_metrics(run.batch.groups, run.spec), found.means, strict=True)
+        for (name, learner), own in zip(run.learners.items(), found.sums, strict=True):
             under = "" if len(run.learners) == 1 else f"{name}/"
             row |= {f"losses/{under}{key}": value for key, value in learner.losses(own).items()}
             row[f"charts/{under}learning_rate"] = rates[name]
-        unsound = [name for name, is_bad in zip(run.learners, bad, strict=True) if is_bad]
-        where = run.rollout.describe_nonfinite(*found)
+        unsound = [name for name, is_bad in zip(run.learners, found.bad, strict=True) if is_bad]
+        where = run.rollout.describe_nonfinite(found.found, found.envs)
         return row, where or (f"the loss of policy {unsound[0]!r}" if unsound else None)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from cupydrive.errors import NotFiniteError, ParameterError
+from cupydrive.errors import NotFiniteError
 from cupydrive.executors.modes import EXCLUSIVE, SETTINGS
 from cupydrive.training.explain import Failure
 from cupydrive.training.logbook import Logbook
@@ -104,7 +104,7 @@ class Loop:
         self.every = 1 if self.several else self.most
         self.iterations, self.since = 0, 0  # in all, and since numbers were last sent
         self.agreed, self.enough, self.interrupted = Wishes(), False, False
-        trained.follow_weights()
+        self.return_weights()
 
     def go(self) -> None:
         """Train until the goal, an interrupt, or until no run is left whose numbers are finite.
@@ -158,27 +158,14 @@ class Loop:
 
     def prepare(self) -> None:
         """Get ready to iterate: with ``cuda_graph``, iterate for a trial and go back."""
-        self._prepare_iterations()
-        self.started = self.saved = self.compared = time.perf_counter()
-
-    def _prepare_iterations(self) -> None:
-        """Describe the iteration, with ``cuda_graph`` as a graph."""
         with memory_errors(), EXCLUSIVE, SETTINGS, precision(self.trained.runs[0]):  # which graphs keep
             self.iterate = self.trained.prepare([book.report for book in self.books], self.cuda_graph)
+        self.started = self.saved = self.compared = time.perf_counter()
 
-    def follow_weights(self) -> None:
-        """Train where the weights are now, if torch has put any elsewhere.
-
-        Raises:
-            ParameterError: If several processes train one run: they prepare their iterations together.
-        """
-        if not self.trained.follow_weights():
-            return
-        if self.several:
-            raise ParameterError(
-                "weights of a run were moved while several processes train it; move them between trainings"
-            )
-        self._prepare_iterations()
+    def return_weights(self) -> None:
+        """Copy weights that torch has put elsewhere back to where they are learnt."""
+        for run in self.trained.runs:
+            run.return_weights()
 
     def advance(self, interrupted: Callable[[], bool]) -> bool:
         """Iterate once, log what has arrived, save if it is time to; return whether training ends before the goal.
@@ -188,7 +175,7 @@ class Loop:
         """
         # A callback or another thread may have moved weights between two intervals. The check takes 10 us for each run.
         if self.since == 0 and (len(self.books) == 1 or self.callback is not None):
-            self.follow_weights()
+            self.return_weights()
         self.trained.schedule(self.step)
         with memory_errors():
             self.iterate()

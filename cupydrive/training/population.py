@@ -173,7 +173,7 @@ def changed(spec: EnvSpec, given: Arguments, change: Arguments, where: str) -> A
 
 def setting_names(settings: LearnerSettings) -> set[str]:
     """Return the names of an algorithm's settings; of a ``OpponentPool``, also those of the policy in it."""
-    both = settings, unpooled(settings)
+    both: list[Any] = [settings, unpooled(settings)]
     return {field.name for each in both if is_dataclass(each) for field in fields(each)}
 
 

@@ -68,13 +68,13 @@ class Report:
     def make(self, numbers: torch.Tensor) -> None:
         """Queue a launch that fills ``numbers`` (L,) float64, and begin to count anew."""
         run, spans = self.run, self.spans or [(0, -1)]
-        learners = list(run.learners.values()) or [NoLearner]
         ints = {"num_envs": run.shard.num_envs}
         ints |= {f"size.{k}": end - begin for k, (begin, end) in enumerate(spans)}
         ints |= {f"first.{k}": begin for k, (begin, _) in enumerate(spans)}
         pointers = {"latest": run.episodes.values, "count": run.episodes.count}
-        pointers |= {f"metric_sums.{k}": each.metric_sums for k, each in enumerate(learners)}
-        pointers |= {f"bad.{k}": each.bad for k, each in enumerate(learners)}
+        learners = [(each.metric_sums, each.bad) for each in run.learners.values()] or [(None, None)]
+        pointers |= {f"metric_sums.{k}": sums for k, (sums, _) in enumerate(learners)}
+        pointers |= {f"bad.{k}": bad for k, (_, bad) in enumerate(learners)}
         pointers |= {"nonfinite": run.rollout.nonfinite, "numbers": numbers}
         call = make_call(ints, pointers | {"found": numbers[self.found :]})
         work = len(self.names) * run.shard.num_envs
@@ -93,9 +93,3 @@ class Report:
         bad = [bool(rows[:, end].any()) for _, end in self.spans]
         episodes, least = int(rows[:, 0].sum()), float(rows[:, 1].min())
         return Reading(episodes, least, means.tolist(), sums, bad, found[first].tolist(), envs[first])
-
-
-class NoLearner:
-    """Stands for the learners of a run in which nobody learns."""
-
-    metric_sums = bad = None

@@ -17,12 +17,12 @@ import torch
 from torch import nn
 
 from cupydrive import envs
-from cupydrive.errors import ParameterError, TrainingError, did_you_mean
+from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.executors import choose, executor
 from cupydrive.executors.ahead import build_ahead
 from cupydrive.executors.modes import ordinary_modes
 from cupydrive.executors.ranks import Shard, current_ranks
-from cupydrive.inputs.arguments import checked_bool, checked_instance, checked_int, checked_path, shown
+from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_instance, checked_int, checked_path
 from cupydrive.inputs.files import file_errors, write_atomically
 from cupydrive.inputs.names import NotCopied
 from cupydrive.playing import inference
@@ -102,7 +102,6 @@ class Run(NotCopied):
         self.lock = FolderLock()
         self.failed: Failure | None = None
         self.explanation: Explanation | None = None
-        self.passed_over: list[Path] = []  # damaged checkpoints of ``folder``, newer than the one that was read
         self.shard, where = Shard(self.num_envs, current_ranks()), executor(self.device, share=share)
         made_of = self.spec, self.params, self.settings, self.num_envs, where, self.backend
         with drawing_from(torch.Generator().manual_seed(self.seed)):  # what a learner of the caller's own draws
@@ -201,14 +200,9 @@ class Run(NotCopied):
         return inference.export_onnx(self.policy(group), path)
 
     def _group(self, name: str | None) -> str:
+        """Return the name of a group, by default of the only one."""
         names = [g.name for g in self.batch.groups]
-        if name is None and len(names) == 1:
-            return names[0]
-        if not isinstance(name, str) or name not in names:
-            raise ParameterError(
-                f"group = {shown(name)}: {self.spec.name} has the groups {', '.join(names)}.{did_you_mean(name, names)}"
-            )
-        return name
+        return names[0] if name is None and len(names) == 1 else checked_choice("run", "group", name, names)
 
     def _module(self, name: str) -> nn.Module:
         group = next(g for g in self.batch.groups if g.name == name)
@@ -220,13 +214,11 @@ class Run(NotCopied):
         self.rollout.call_all([partial(learner.update, self.rollout) for learner in self.learners.values()])
         self.episodes.add()
 
-    def follow_weights(self) -> bool:
-        """Let learners follow weights that torch has put elsewhere; return whether there are any."""
-        learners = [learner for learner in self.learners.values() if hasattr(learner, "follow_weights")]
-        moved = any([learner.follow_weights(self.rollout) for learner in learners])
-        if moved:
-            self.backends[ROLLOUTS] = decide_play(self.rollout)
-        return moved
+    def return_weights(self) -> None:
+        """Copy weights that torch has put elsewhere back to where they are learnt."""
+        for learner in self.learners.values():
+            if hasattr(learner, "return_weights"):
+                learner.return_weights()
 
     def evaluate(self, episodes: int = 1000, **options: Any) -> Evaluation:
         """Return the ``Evaluation`` of this run's policies; ``options`` as in ``cupydrive.evaluate``."""
@@ -286,10 +278,8 @@ class Run(NotCopied):
 
         All of them must call it, and get equal copies.
         """
-        state = self.batch.get_state()
-        returns = state.pop("returns")
-        arrays = state | {f"returns.{name}": array for name, array in returns.items()}
-        flat = {name: np.ascontiguousarray(array).reshape(-1).view(np.uint8) for name, array in arrays.items()}
+        arrays = arrays_of(self.batch).items()
+        flat = {name: np.ascontiguousarray(array).reshape(-1).view(np.uint8) for name, array in arrays}
         kept = {f"env/{name}": torch.from_numpy(array.copy()) for name, array in flat.items()}
         kept |= {name: tensor.detach().cpu().clone() for name, tensor in self.tensors().items()}
         return whole(kept, shared_out(self), self.episodes.summed, self.shard)
@@ -300,12 +290,12 @@ class Run(NotCopied):
         Raises:
             TrainingError: If a name, shape, type or range does not fit this run; nothing has changed then.
         """
-        own, arrays = self.tensors(), self.batch.get_state()
-        arrays |= {f"returns.{name}": array for name, array in arrays.pop("returns").items()}
+        own, arrays = self.tensors(), arrays_of(self.batch)
         kept = part(kept, shared_out(self), self.episodes.summed, self.shard)
         new = fitting_arrays(kept, own, arrays, self.params.max_episode_steps)
-        returns = {name: new.pop(f"returns.{name}") for name in self.batch.returns}
-        self.batch.set_state({**new, "returns": returns})
+        returns = {name: new[f"returns.{name}"] for name in self.batch.returns}
+        state, clock, log = new["state"], new["clock"], new["log"]
+        self.batch.set_state({"seed": new["seed"], "state": state, "clock": clock, "log": log, "returns": returns})
         with torch.no_grad():
             for name, tensor in own.items():
                 tensor.copy_(kept[name])
@@ -343,11 +333,8 @@ class Run(NotCopied):
         with file_errors(TrainingError, words):
             (target / "checkpoints").mkdir(parents=True, exist_ok=True)
         with self.lock.hold(target), file_errors(TrainingError, words):
-            check_newest(target, self.step, self.passed_over)
+            check_newest(target, self.step)
             content = pack_checkpoint(self.spec.name, self.step, tensors)
-            for path in self.passed_over:  # kept for whoever wants to look at them, but no newest checkpoints any more
-                if path.parent == (target / "checkpoints").resolve() and path.exists():
-                    path.replace(path.with_suffix(".damaged"))
             write_atomically(target / "config.json", pack_config(self.as_json()))
             write_atomically(target / "checkpoints" / f"{self.step:015d}.pt", content.getvalue())
             # Besides checkpoints that are too old, files that a killed process was writing: nobody else writes now.
@@ -362,8 +349,6 @@ class Run(NotCopied):
         device: str = "cpu",
         policies: Mapping[str, PolicySettings] | None = None,
         env: str | PathLike[str] | EnvSpec | None = None,
-        share: int = 1,
-        older: bool = False,
     ) -> Run:
         """Return the run of a folder at its last checkpoint; nothing in the folder can run.
 
@@ -373,12 +358,9 @@ class Run(NotCopied):
             policies: Settings by policy name, needed where a policy is a module of one's own.
             env: The environment if it is one of your own and not registered: path of its Python file, or ``EnvSpec``.
                 The folder says which file that was, but only you can have it loaded.
-            share: How many runs will share the device.
-            older: Where the last checkpoint is damaged, take the last one that is whole, with a warning, as
-                ``train(..., resume=True)`` does.
 
         Warns:
-            CupydriveWarning: If the environment's files have changed since, or an older checkpoint is taken.
+            CupydriveWarning: If the environment's files have changed since.
 
         Raises:
             UnregisteredEnvironmentError: If ``env`` is needed; the message is the call that works.
@@ -387,22 +369,18 @@ class Run(NotCopied):
         """
         chosen: Any = choose(device)[0]
         source: Path = checked_path("load", "folder", folder)
-        older = checked_bool("load", "older", older)
         config = read_config(source)
-        for name in policies if isinstance(policies, dict) else ():
-            if name not in config["policies"]:
-                known = ", ".join(config["policies"])
-                raise ParameterError(f"policies: {source} has no policy {shown(name)}; it has: {known}")
         if policies is not None:
-            checked_policies(policies, config["policies"])
+            for name in checked_policies(policies, config["policies"]):
+                checked_choice("load", "a name in policies", name, config["policies"])
         call = f"cupydrive.load({str(source)!r}, env={{}})"
         spec = envs.of_data(str(source), call, config["env"], config.get("origin"), env)
-        return cls.restored(read(source, spec, chosen, policies), source, share, older)
+        return cls.restored(read(source, spec, chosen, policies), source)
 
     @classmethod
-    def restored(cls, config: TrainConfig, folder: Path, share: int = 1, older: bool = False) -> Run:
-        """Return the run of a folder at its last checkpoint; arguments and errors are those of ``load``."""
-        saved = read_checkpoint(folder, config.spec.name, older)
+    def restored(cls, config: TrainConfig, folder: Path, share: int = 1) -> Run:
+        """Return the run of a folder at its last checkpoint; errors are those of ``load``."""
+        saved = read_checkpoint(folder, config.spec.name)
         clock = saved["tensors"].get("env/clock")
         if clock is None or clock.numel() != config.num_envs * CLOCK.itemsize:  # before memory is taken for them
             raise TrainingError(
@@ -418,7 +396,6 @@ class Run(NotCopied):
         except TrainingError as error:
             raise TrainingError(f"{folder}: {error}") from None
         run.total, run.step, run.folder = config.steps, saved["step"], folder
-        run.passed_over = [path.resolve() for path in saved["passed_over"]]
         run.metrics = [row for row in read_metrics(folder) if row["charts/global_step"] <= run.step]
         return run
 
@@ -434,3 +411,10 @@ class Run(NotCopied):
         from cupydrive.terminal.progress import image, preformatted
 
         return preformatted(repr(self)) + (image(self.plot()) if self.metrics else "")
+
+
+def arrays_of(batch: Batch) -> dict[str, np.ndarray]:
+    """Return copies of the arrays that the future of a ``Batch`` depends on, by name."""
+    state = batch.get_state()
+    found = {"seed": state["seed"], "state": state["state"], "clock": state["clock"], "log": state["log"]}
+    return found | {f"returns.{name}": array for name, array in state["returns"].items()}

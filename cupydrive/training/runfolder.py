@@ -11,16 +11,15 @@ import json
 import os
 import pickle
 import tempfile
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypedDict
 
 import numpy as np
 import torch
 
-from cupydrive.errors import CupydriveWarning, TrainingError
+from cupydrive.errors import TrainingError
 from cupydrive.inputs.archive import brief, check_archive
 from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.files import as_path, file_errors, open_file, read_file
@@ -41,9 +40,6 @@ POPULATION_FILE = "population.json"  # in a folder of several runs
 MOST_METRICS = 2**30  # bytes of metrics.jsonl
 # Tensors of a run that count, and that kernels compute places from.
 COUNTERS = ("iteration", "written", "filled", "pool.taken", "pool.waited")
-
-
-EVENTS = "events.out.tfevents.*"  # TensorBoard's files
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -78,47 +74,32 @@ def check_free(own: Path | None, out: Path, overwrite: bool) -> None:
     """
     if own is not None and own.resolve() == out.resolve():
         return
-    files, rows = checkpoints(out), []
-    if not files:
-        if (out / "config.json").exists():
-            read_config(out)
-        rows, metrics = read_metrics(out), out / "metrics.jsonl"
-        if not rows and metrics.exists() and metrics.stat().st_size:
-            raise TrainingError(f"{metrics} holds no row of a run's metrics; move it away, or pass another folder")
+    files = checkpoints(out)
+    if not files and (out / "config.json").exists():
+        read_config(out)  # raises if it is the file of something else
+    rows = [] if files else read_metrics(out)
     if overwrite or not (files or rows):
         return
-    place, replace = f"out = {str(out)!r}", "replace it by overwrite=True (--overwrite), or pass another folder"
-    if not files:
-        raise TrainingError(
-            f"{place} holds the metrics of a run of {rows[-1]['charts/global_step']:,} env-steps and no checkpoint: put its "
-            f"checkpoints back, {replace}"
-        )
+    what = f"a run of {int(files[-1].stem):,} env-steps" if files else "the metrics of a run and no checkpoint"
     raise TrainingError(
-        f"{place} holds a run of {read_config(out)['env']!r} already, of {int(files[-1].stem):,} env-steps. Go on with it by "
-        f"resume=True (--resume), {replace}"
+        f"out = {str(out)!r} holds {what}. Continue it by resume=True (--resume), replace it by overwrite=True (--overwrite), "
+        "or pass another folder"
     )
 
 
 def clear(out: Path) -> None:
     """Remove the checkpoints and event files of a run. The rest of them is written anew, and other files stay."""
     with file_errors(TrainingError, f"the run in {out} cannot be replaced"):
-        damaged = (out / "checkpoints").glob("[0-9]*.damaged")
-        for path in (*checkpoints(out), *damaged, *out.glob(EVENTS)):
+        for path in (*checkpoints(out), *out.glob("events.out.tfevents.*")):
             path.unlink(missing_ok=True)
 
 
-def check_newest(folder: Path, step: int, passed_over: list[Path]) -> None:
-    """Raise ``TrainingError`` if ``folder`` holds a checkpoint from after the present moment of the run that writes there.
-
-    Args:
-        folder: Run folder.
-        step: Env-steps that the run has done.
-        passed_over: Damaged checkpoints, newer than the one that the run was read from.
-    """
-    newer = [p for p in checkpoints(folder) if int(p.stem) > step and p.resolve() not in passed_over]
-    if newer:
+def check_newest(folder: Path, step: int) -> None:
+    """Raise ``TrainingError`` if ``folder`` holds a checkpoint of a run that has done more than ``step`` env-steps."""
+    files = checkpoints(folder)
+    if files and int(files[-1].stem) > step:
         raise TrainingError(
-            f"{folder} holds a checkpoint of env-step {int(newer[-1].stem):,}, and this run has done {step:,}: another run has "
+            f"{folder} holds a checkpoint of env-step {int(files[-1].stem):,}, and this run has done {step:,}: another run has "
             f"written there. Go on with that one, cupydrive.load({str(folder)!r}), or pass another folder"
         )
 
@@ -174,37 +155,33 @@ def config_hash(config: dict) -> str:
 # ---- checkpoints -------------------------------------------------------------------------------------------------------
 
 
-def read_checkpoint(folder: Path, env: str, older: bool = False) -> dict:
-    """Return the content of the last checkpoint; tensors are on the CPU.
+class Checkpoint(TypedDict):
+    """Content of a checkpoint file; ``tensors`` is what ``Run.snapshot`` returned."""
 
-    Args:
-        folder: Run folder.
-        env: Name of the environment that it must belong to.
-        older: If the last one is damaged, return the last whole one, with a warning. Training on loses less so.
+    env: str
+    step: int
+    tensors: dict[str, torch.Tensor]
 
-    Returns:
-        A dictionary of ``env``, ``step``, ``tensors``, and ``passed_over``: the newer files that cannot be read.
+
+def read_checkpoint(folder: Path, env: str) -> Checkpoint:
+    """Return the content of the last checkpoint of a run of the environment ``env``; tensors are on the CPU.
 
     Raises:
         TrainingError: If there is none, it cannot be read, or it belongs to another environment.
     """
-    files, problems = checkpoints(folder), []
-    for path in reversed(files):
-        try:
-            saved = load_checkpoint(path)
-        except (OSError, FormatError) as error:
-            problems.append(f"{path.name}: {getattr(error, 'strerror', None) or error}")
-            continue
-        if saved["env"] != env:
-            raise TrainingError(f"{path} belongs to environment {saved['env']!r}, not {env!r}")
-        if problems:
-            said = f"{folder} has damaged checkpoints ({'; '.join(problems)}). The last whole one is {path.name}"
-            if not older:
-                raise TrainingError(f"{said}: move the newer ones away to read it")
-            warnings.warn(f"{said}: it is read instead", CupydriveWarning, stacklevel=5)  # of train(..., resume=True)
-        return {**saved, "passed_over": files[len(files) - len(problems) :]}
-    reasons = f" that can be read ({'; '.join(problems)})" if problems else ""
-    raise TrainingError(f"{folder} holds no checkpoint{reasons}; train with out=FOLDER to make one")
+    files = checkpoints(folder)
+    if not files:
+        raise TrainingError(f"{folder} holds no checkpoint; train with out=FOLDER to make one")
+    try:
+        saved = load_checkpoint(files[-1])
+    except (OSError, FormatError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise TrainingError(
+            f"{files[-1]} is damaged: {reason}. Move it away to go on from the checkpoint before it"
+        ) from None
+    if saved["env"] != env:
+        raise TrainingError(f"{files[-1]} belongs to environment {saved['env']!r}, not {env!r}")
+    return saved
 
 
 def pack_checkpoint(env: str, step: int, tensors: dict[str, torch.Tensor]) -> io.BytesIO:
@@ -224,7 +201,7 @@ def pack_checkpoint(env: str, step: int, tensors: dict[str, torch.Tensor]) -> io
     return content
 
 
-def load_checkpoint(path: Path) -> dict:
+def load_checkpoint(path: Path) -> Checkpoint:
     """Return what one checkpoint file holds.
 
     Raises:
@@ -235,7 +212,7 @@ def load_checkpoint(path: Path) -> dict:
         return unpack_checkpoint(file, os.fstat(file.fileno()).st_size)
 
 
-def unpack_checkpoint(file: BinaryIO, size: int) -> dict:
+def unpack_checkpoint(file: BinaryIO, size: int) -> Checkpoint:
     """Return what a checkpoint of ``size`` bytes in an open file holds; tensors are on the CPU.
 
     Raises:
@@ -243,7 +220,7 @@ def unpack_checkpoint(file: BinaryIO, size: int) -> dict:
     """
     check_archive(file, size, stored=True)
     try:
-        saved = torch.load(file, map_location="cpu", weights_only=True)
+        saved: Any = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a hostile pickle fails in many ways
         words = "it holds something else than tensors, numbers and strings, or is damaged"  # torch advises to trust it
         said = words if isinstance(error, pickle.UnpicklingError) else brief(error)
@@ -347,7 +324,7 @@ def unpack_metrics(content: bytes) -> list[dict]:
             if type(step) is not int or step < 0 or (rows and step < rows[-1]["charts/global_step"]):
                 raise FormatError(f"charts/global_step is {shown(step)}; it must be an int that never falls")
         except FormatError as error:
-            if number == len(lines):
+            if number == len(lines) and rows:
                 break
             raise FormatError(f"line {number} is damaged: {error}") from None
         rows.append(row)

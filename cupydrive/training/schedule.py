@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
@@ -94,7 +93,7 @@ class Scheduled:
     def __init__(self, config: Any, device: torch.device | str) -> None:
         self.schedules = {name: getattr(config, name) for name in schedules(type(config))}
         self._tensors = torch.zeros(len(self.schedules), dtype=torch.float32, device=device)
-        self._now: dict[str, float | None] = {}
+        self._now: dict[str, float] = {}
         for k, name in enumerate(self.schedules):
             setattr(self, name, self._tensors[k])
         self.set(0)
@@ -107,10 +106,6 @@ class Scheduled:
                 self._now[name] = value
                 getattr(self, name).fill_(value)
 
-    def written_elsewhere(self, names: Iterable[str]) -> None:
-        """Take note that others write these numbers from now on: what they are is not known until ``set`` writes them again."""
-        self._now |= dict.fromkeys(names)
-
-    def now(self, name: str) -> float | None:
-        """Return the value that was last written; None if that was elsewhere."""
-        return self._now[name]
+    def forget(self) -> None:
+        """Let the next ``set`` write all numbers: another launch may change them until then."""
+        self._now.clear()

@@ -16,11 +16,11 @@ from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import capture, make_call
 from cupydrive.executors.joined import Joined, NotJoinedError, launch_kinds, recorded
 from cupydrive.executors.ranks import Ranks
-from cupydrive.training.schedule import value_at
+from cupydrive.training.algorithms.scheduled_learner import ScheduledLearner
+from cupydrive.training.schedule import Scheduled, value_at
 
 if TYPE_CHECKING:
     from cupydrive.executors.noted import Launch
-    from cupydrive.training.algorithms.scheduled_learner import ScheduledLearner
     from cupydrive.training.ranks import Wishes
     from cupydrive.training.report import Report
     from cupydrive.training.run import Run
@@ -51,10 +51,6 @@ class Alone:
             run.restore(kept)
             raise
         return self.graph.replay
-
-    def follow_weights(self) -> bool:
-        """Follow weights that torch has put elsewhere; return whether there are any. ``prepare`` must be called then."""
-        return self.runs[0].follow_weights()
 
     def schedule(self, step: int) -> None:
         """Write the settings as they are after ``step`` env-steps."""
@@ -107,13 +103,6 @@ class Together:
         self.graph = capture(self.joined.launch, lambda: None, warm_up=0)
         return self._replay
 
-    def follow_weights(self) -> bool:
-        """Follow weights that torch has put elsewhere; return whether there are any. ``prepare`` must be called then."""
-        moved = any([run.follow_weights() for run in self.runs])
-        if moved:
-            self.recordings = [recording(run) for run in self.runs]
-        return moved
-
     def _replay(self) -> None:
         self.graph.replay()
 
@@ -123,8 +112,10 @@ class Together:
 
     def rates(self, step: int) -> list[dict[str, float]]:
         """Return the learning rates of each run by policy, those of the iteration that began after ``step`` env-steps."""
-        rate, learners = self.schedules.rate, [run.learners for run in self.runs]
-        return [{name: rate(each, step) for name, each in own.items()} for own in learners]
+        return [
+            {name: value_at(own.schedules["learning_rate"], step) for name, own in scheduled(run).items()}
+            for run in self.runs
+        ]
 
     def tell(self, wishes: Wishes) -> torch.Tensor:
         """Queue the reports and return them, (M, L) float64 on the device."""
@@ -142,29 +133,43 @@ def recording(run: Run) -> list[Launch]:
         raise NotJoinedError("the environment brings a program of its own")
     if run.batch.program.prints:
         raise NotJoinedError("the environment prints")
+    scheduled(run)
     with recorded() as noted:
         run.iterate()
     return noted
+
+
+def scheduled(run: Run) -> dict[str, Scheduled]:
+    """Return the scheduled numbers of each learner by policy.
+
+    Raises:
+        NotJoinedError: If a learner keeps its schedules in another way.
+    """
+    found = {name: each.scheduled for name, each in run.learners.items() if isinstance(each, ScheduledLearner)}
+    if len(found) < len(run.learners):
+        raise NotJoinedError("an algorithm of one's own writes its schedules by itself")
+    return found
 
 
 class Schedules:
     """The scheduled numbers of all learners of several runs, written by one launch an iteration.
 
     Args:
-        runs: ``Run``s at the same step, whose learners are ``ScheduledLearner``s.
+        runs: ``Run``s at the same step.
     """
 
     def __init__(self, runs: Sequence[Run]) -> None:
         executor, self.stream = runs[0].batch.executor, runs[0].rollout.stream
         self.step = runs[0].steps_per_iteration
-        self.schedules, places = [], []
-        for scheduled in (learner.scheduled for run in runs for learner in run.learners.values()):
-            scheduled.set(runs[0].step)
-            schedules = scheduled.schedules
-            changing = [name for name, each in schedules.items() if not isinstance(each, float)]
-            scheduled.written_elsewhere(changing)
-            self.schedules += [schedules[name] for name in changing]
-            places += [getattr(scheduled, name).data_ptr() for name in changing]
+        self.schedules: list[tuple[tuple[float, float], ...]] = []
+        places: list[int] = []
+        for own in (each for run in runs for each in scheduled(run).values()):
+            own.set(runs[0].step)
+            own.forget()  # this launch changes them
+            for name, schedule in own.schedules.items():
+                if not isinstance(schedule, float):
+                    self.schedules.append(schedule)
+                    places.append(getattr(own, name).data_ptr())
         self.device, self.first = executor.name, runs[0].step
         self.table = torch.zeros(0, dtype=torch.float32, device=self.device)
         self.to = torch.tensor(places, dtype=torch.int64, device=self.device)
@@ -190,7 +195,3 @@ class Schedules:
         if self.device == "cuda":
             return table.pin_memory().to(self.device, non_blocking=True)
         return table
-
-    def rate(self, learner: ScheduledLearner, step: int) -> float:
-        """Return a learner's rate in the iteration that began after ``step`` env-steps."""
-        return value_at(learner.scheduled.schedules["learning_rate"], step)

@@ -158,8 +158,7 @@ class Trace:
             taken = after_reset(seed, env, self.state, self.clock)
         else:
             return None, "it was there before the replay"
-        made_of, at = (self.run.spec, self.run.params), (number.kind, number.name, number.index)
-        return reference_number(*made_of, taken, *at)
+        return reference_number(self.run.spec, self.run.params, taken, number.kind, number.name, number.index)
 
 
 def is_finite(values: np.ndarray) -> bool:

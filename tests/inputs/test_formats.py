@@ -322,7 +322,7 @@ def test_known_takes_names_only(tmp_path, monkeypatch):
 def test_a_run_whose_frozen_policy_is_itself_is_refused(files):
     frozen = {"kind": "frozen", "path": str(files / "run"), "policy": None, "greedy": False}
     reconfigure(files / "run", {"policies": {"cart": frozen}})
-    with pytest.raises(TrainingError, match="frozen from a run that is frozen from it"):
+    with pytest.raises(TrainingError, match=r"its policy 'cart' is that of .*; pass that folder"):
         cd.evaluate("cartpole", {"cart": cd.FrozenPolicy(files / "run")}, episodes=2, device="cpu")
 
 

@@ -483,7 +483,7 @@ def test_act_refuses(obs, options, words):
 
 def test_groups_and_paths_that_do_not_fit(tmp_path):
     run = trained("categorical")
-    with pytest.raises(ParameterError, match=r"group = None: tag_grid has the groups tagger, runner"):
+    with pytest.raises(ParameterError, match="group = None; it must be 'tagger' or 'runner'"):
         run.policy()
     with pytest.raises(ParameterError, match=r"must end in .onnx"):
         run.export(tmp_path / "policy.pt", group="tagger")

@@ -315,7 +315,6 @@ def test_schedules_are_written_for_all_and_begin_anew_after_their_table_ends(mon
             for name in alone.scheduled.schedules:
                 own, expected = (getattr(x.scheduled, name) for x in (run.learners["cart"], alone))
                 assert torch.equal(own, expected), (step, name)
-            assert schedules.rate(run.learners["cart"], step) == alone.learning_rate
 
 
 # ---- on a GPU ------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from cupydrive.codegen.source import assemble_file, box_bounds
 from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.playing.inference import DeterministicPolicy
-from cupydrive.playing.players import DeterministicPlayer
+from cupydrive.playing.players import ModulePlayer
 from cupydrive.playing.policy import mlp
 from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Player
@@ -70,22 +70,16 @@ class Critic(nn.Module):
         return self.body(torch.cat([obs, action], dim=1))[:, 0]
 
 
-def in_one_tensor(*networks: nn.Module, whole: torch.Tensor | None = None) -> torch.Tensor:
+def in_one_tensor(*networks: nn.Module) -> torch.Tensor:
     """Move the weights of networks into one tensor and return it: what is done to all of them is one operation then.
 
     Those of each layer begin where memory of their own could, since matrix products are slower from anywhere else.
-
-    Args:
-        *networks: The networks.
-        whole: The tensor in which they were; a new one by default.
     """
     weights = [p for network in networks for p in network.parameters()]
     sizes = [-(-p.numel() // ALIGNED) * ALIGNED for p in weights]
-    if whole is None:
-        whole = torch.zeros(sum(sizes), dtype=torch.float32, device=weights[0].device)
+    whole = torch.zeros(sum(sizes), dtype=torch.float32, device=weights[0].device)
     for p, part in zip(weights, whole.split(sizes), strict=True):
-        if p.data_ptr() != part.data_ptr() or not p.is_contiguous():
-            p.data = part[: p.numel()].view_as(p).copy_(p.data)
+        p.data = part[: p.numel()].view_as(p).copy_(p.data)
     return whole
 
 
@@ -148,6 +142,7 @@ class OffPolicyLearner(ScheduledLearner):
         self.weights = in_one_tensor(self.policy, self.critic)
         self.target_weights = in_one_tensor(self.target_policy, self.target_critic)
         self.scheduled = Scheduled(config, device)
+        self.schedule(0)
         self.actor_optimizer, self.actor_skip = adam(self.policy.parameters(), self.scheduled.actor_learning_rate)
         self.critic_optimizer, self.critic_skip = adam(self.critic.parameters(), self.scheduled.learning_rate)
         self.iteration = torch.zeros(1, dtype=torch.int64, device=device)
@@ -202,11 +197,6 @@ class OffPolicyLearner(ScheduledLearner):
         names = ("policy", "critic", "target_policy", "target_critic")
         return nn.ModuleDict({name: getattr(self, name) for name in names})
 
-    def rebind(self, rollout: Rollout) -> None:
-        """Put weights that have left the tensor of all of them back into it."""
-        self.weights = in_one_tensor(self.policy, self.critic, whole=self.weights)
-        self.target_weights = in_one_tensor(self.target_policy, self.target_critic, whole=self.target_weights)
-
     def rows_at_once(self, rollout: Rollout) -> int:
         """Return the rows of a minibatch."""
         return self.config.batch_size
@@ -247,7 +237,8 @@ class OffPolicyLearner(ScheduledLearner):
 
     def acting(self, greedy: bool) -> Player:
         """Return a player that acts as the policy does now, without learning and without noise."""
-        return DeterministicPlayer(self.policy, self.obs_rms)
+        policy = self.policy
+        return ModulePlayer(lambda rollout, group, obs_rms: DeterministicPolicy(policy, group, obs_rms), self.obs_rms)
 
     def module(self, rollout: Rollout, group: Group) -> nn.Module:
         """Return what the policy does now in ``group`` as a module from raw observations to actions, of the same tensors."""

@@ -69,6 +69,7 @@ class OnPolicyLearner(ScheduledLearner):
         self.policy = self.network(group, rollout)
         self.ask = with_state(self.policy)
         self.scheduled = Scheduled(config, device)
+        self.schedule(0)
         self.iteration = torch.zeros(1, dtype=torch.int64, device=device)
         self.bad = torch.zeros((), dtype=torch.float32, device=device)  # 1 from the first loss on that is not finite
         self.obs_rms = RunningMeanStd((group.obs_dim,), device) if config.normalize_obs else None

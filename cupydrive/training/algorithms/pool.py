@@ -18,19 +18,24 @@ import numpy as np
 import torch
 from annotated_types import Ge, Le, Lt
 from torch import nn
+from torch.func import functional_call
 
 from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import CupydriveError, ParameterError
 from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.validation import Count, validated
+from cupydrive.playing.inference import evaluating
+from cupydrive.playing.policy import Sampler, first_state
 from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Learner, LearnerSettings, Player, PolicySettings
 from cupydrive.spec import Group
 from cupydrive.training.algorithms.a2c import A2C
+from cupydrive.training.algorithms.kernels.layout import tensors_of
+from cupydrive.training.algorithms.kernels.learner import KernelLearner
 from cupydrive.training.algorithms.on_policy import OnPolicyLearner
-from cupydrive.training.algorithms.past import MOMENTS, POLICY, make_past
 from cupydrive.training.algorithms.ppo import PPO
+from cupydrive.training.normalize import RunningMeanStd
 
 MOST_SNAPSHOTS = 256  # each takes a forward pass a step
 
@@ -80,9 +85,10 @@ class OpponentPool:
         return PooledLearner(self, self.settings.learner())
 
 
-def unpooled(settings: object) -> object:
+def unpooled(settings: LearnerSettings) -> LearnerSettings:
     """Return the settings of the policy itself: those in a ``OpponentPool``, or ``settings``."""
-    return settings.settings if isinstance(settings, OpponentPool) else settings
+    inner: Any = settings.settings if isinstance(settings, OpponentPool) else settings
+    return inner
 
 
 def with_settings(settings: Any, new: dict[str, object]) -> Any:
@@ -133,6 +139,150 @@ def check_pools(policies: Mapping[str, PolicySettings], groups: Sequence[str], n
                 f"policies[{name!r}]: a share of {shares[k]:g} of {num_envs} environments is {count}; expected 1 to "
                 f"{num_envs - 1}"
             )
+
+
+# ---- past networks -------------------------------------------------------------------------------------------------------
+
+POLICY, MOMENTS = "policy.", "obs_moments."  # how a learner's tensors begin that decide how it acts
+
+
+class Past:
+    """Past networks of a policy, which act side by side in some environments. Each network sees every row.
+
+    Which network plays where is known to the device only. Therefore a step costs one forward pass of these rows for each
+    network. To gather the weights of each row's network would read all of them once a row.
+
+    Args:
+        learner: ``OnPolicyLearner`` of the policy, which is prepared.
+        rollout: ``Rollout`` that it plays in.
+        envs: The range of the P environments.
+        bank: Tensors (S, ...) by name, of those that begin with ``POLICY`` and ``MOMENTS`` in ``learner.tensors()``.
+        slots: S.
+
+    Attributes:
+        action: By group, (S, P, C, H) of the actions' type: what each network does.
+    """
+
+    def __init__(
+        self, learner: OnPolicyLearner, rollout: Rollout, envs: range, bank: dict[str, torch.Tensor], slots: int
+    ) -> None:
+        self.learner, self.rollout, self.envs, self.bank, self.slots = learner, rollout, envs, bank, slots
+        self.action: dict[str, torch.Tensor] = {}
+        self.raw: dict[str, torch.Tensor | None] = {}
+        self.samplers: dict[str, Sampler] = {}
+        self.memory: dict[str, torch.Tensor] = {}  # by group of a policy with hidden state: (S, P * C, M)
+        for g in learner.groups:
+            like, shape = rollout.action[g.name], (len(envs), g.count, g.heads)
+            self.action[g.name] = like.new_zeros((slots, *shape))
+            self.raw[g.name] = like.new_zeros(shape) if learner.distribution.raw_size else None
+            self.samplers[g.name] = Sampler(learner.distribution, rollout.batch, g, envs)
+            memory = first_state(learner.ask, slots, len(envs) * g.count, rollout.device)
+            self.memory |= {} if memory is None else {g.name: memory}
+
+    def mask(self, g: Group, t: int) -> torch.Tensor | None:
+        """Return what agents of ``g`` may take in row t, (P, C, choices) bool, or None if they may take anything."""
+        mask = self.rollout.mask(g, t)
+        return None if mask is None else mask[self.envs.start : self.envs.stop]
+
+    def begun(self, g: Group, t: int) -> torch.Tensor:
+        """Return (P * C,) bool: agents of ``g`` for which row t begins an episode."""
+        starts = self.rollout.starts(t)[self.envs.start : self.envs.stop]
+        return starts[:, None].expand(-1, g.count).reshape(-1)
+
+    def act(self, t: int) -> None:
+        """Fill ``action`` for row t."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Forget what ends with episodes in the rollout's last step: a checkpoint does not hold where that is."""
+        for g in self.learner.groups if self.memory else ():
+            self.memory[g.name].masked_fill_(self.begun(g, self.rollout.steps)[:, None], 0.0)
+
+
+class TorchPast(Past):
+    """Past networks by torch: any module."""
+
+    def __init__(
+        self, learner: OnPolicyLearner, rollout: Rollout, envs: range, bank: dict[str, torch.Tensor], slots: int
+    ) -> None:
+        super().__init__(learner, rollout, envs, bank, slots)
+        names = [name for name in bank if name.startswith(POLICY)]
+        self.weights = [{name.removeprefix(POLICY): bank[name][k] for name in names} for k in range(slots)]
+        self.moments: list[RunningMeanStd] = []
+        for k in range(slots) if learner.obs_rms is not None else ():
+            moments = RunningMeanStd(bank[f"{MOMENTS}mean"][k].shape, rollout.device)
+            moments.mean, moments.variance = bank[f"{MOMENTS}mean"][k], bank[f"{MOMENTS}variance"][k]
+            self.moments.append(moments)
+
+    def act(self, t: int) -> None:
+        """Fill ``action`` for row t."""
+        policy, envs = self.learner.policy, self.envs
+        for g in self.learner.groups:
+            obs = self.rollout.obs[g.name][t][envs.start : envs.stop].view(-1, g.obs_dim)
+            memory, start = self.memory.get(g.name), self.begun(g, t) if t else None
+            for k, weights in enumerate(self.weights):
+                seen = self.moments[k].normalized(obs) if self.moments else obs
+                given = (seen,) if memory is None else (seen, memory[k], start)
+                with evaluating(policy), self.learner.autocast():
+                    parameters, _, *left = functional_call(policy, weights, given, tie_weights=False)
+                action, raw = self.action[g.name][k], self.raw[g.name]
+                self.samplers[g.name](parameters.float(), action, raw=raw, mask=self.mask(g, t))
+                if memory is not None:
+                    memory[k].copy_(left[0])
+
+
+class KernelPast(Past):
+    """Past networks by the forward pass that the learner itself acts by: in exact arithmetic with the same bits everywhere."""
+
+    learner: KernelLearner
+
+    def __init__(
+        self, learner: KernelLearner, rollout: Rollout, envs: range, bank: dict[str, torch.Tensor], slots: int
+    ) -> None:
+        super().__init__(learner, rollout, envs, bank, slots)
+        state = learner.policy.state_dict(keep_vars=True)
+        names = {id(p): f"{POLICY}{name}" for name, p in state.items()}
+        order = [names[id(p)] for p in tensors_of(learner.policy)]
+        self.networks = [learner.steps.beside([bank[name][k] for name in order]) for k in range(slots)]
+        width = 0 if learner.center is None else len(learner.center)  # 0: observations are not normalised
+        self.center, self.scale = (
+            torch.zeros((slots, width), dtype=torch.float32, device=rollout.device) for _ in range(2)
+        )
+        rows = len(envs) * max(g.count for g in learner.groups)
+        self.value = torch.zeros(rows, dtype=torch.float32, device=rollout.device)
+        self.passes = [
+            [self.forward_call(g, t, k) for g in learner.groups for k in range(slots)] for t in range(rollout.steps)
+        ]
+
+    def forward_call(self, g: Group, t: int, k: int) -> np.ndarray:
+        """Return ``struct Forward`` of network k for row t: the learner's own, for other weights and fewer environments."""
+        learner, envs = self.learner, self.envs
+        call, rows = learner.passes[g.name][t].copy(), len(envs) * g.count
+        call["rows"], call["num_envs"] = rows, len(envs)
+        call["shares"] = min(int(call["shares"]), -(-rows // learner.tile))
+        pointers = {"obs": self.rollout.obs[g.name][t][envs.start :], "value": self.value}
+        pointers |= {"copies": self.networks[k].copies, **learner.arithmetic.pointers(self.networks[k])}
+        if self.center.numel():
+            pointers |= {"center": self.center[k], "scale": self.scale[k]}
+        for name, tensor in pointers.items():
+            call[name] = 0 if tensor is None else tensor.data_ptr()
+        action, raw = self.action[g.name][k], self.raw[g.name]
+        call["sample"] = self.samplers[g.name].describe(action, raw=raw, mask=self.mask(g, t))
+        return call
+
+    def act(self, t: int) -> None:
+        """Fill ``action`` for row t."""
+        if t == 0:  # a checkpoint, or the last update, may have changed the bank
+            for network in self.networks:
+                network.lay_out()
+            if self.center.numel():
+                self.center.copy_(self.bank[f"{MOMENTS}mean"])
+                self.scale.copy_(1.0 / (self.bank[f"{MOMENTS}variance"] + 1e-8).sqrt())
+        for call in self.passes[t]:
+            self.learner.look(call)
+
+
+# ---- the learner ---------------------------------------------------------------------------------------------------------
 
 
 class PooledLearner:
@@ -189,31 +339,25 @@ class PooledLearner:
         """Take the memory of snapshots, and describe what is launched."""
         self.inner.prepare(self.rollout)
         device, executor = rollout.device, rollout.batch.executor
-        self.note_acting()
+        self.acting_tensors = {
+            name: tensor.detach() for name, tensor in self.inner.tensors().items() if name.startswith((POLICY, MOMENTS))
+        }
         self.bank = {
             name: tensor.new_zeros((self.slots, *tensor.shape)) for name, tensor in self.acting_tensors.items()
         }
         self.plays = torch.full((rollout.steps + 1, len(self.envs)), -1, dtype=torch.int32, device=device)
         self.taken, self.waited = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
         self.program = executor.build(assemble_file("train/opponents"))
-        self.past = None
+        self.past: Past | None = None
         if self.envs:
-            self.past = make_past(self.inner, self.rollout, self.envs, self.bank, self.slots)
+            inner, about = self.inner, (self.rollout, self.envs, self.bank, self.slots)
+            self.past = KernelPast(inner, *about) if isinstance(inner, KernelLearner) else TorchPast(inner, *about)
             self.draws = [self.draw_call(rollout, t) for t in range(1, rollout.steps + 1)]
         self.choices = [[self.choice_call(rollout, g, t) for g in self.inner.groups] for t in range(rollout.steps)]
 
-    def follow_weights(self, rollout: Rollout) -> bool:
-        """Learn and take snapshots where the weights are now; return whether any has moved."""
-        moved = self.inner.follow_weights(self.rollout)
-        if moved:
-            self.note_acting()
-        return moved
-
-    def note_acting(self) -> None:
-        """Note the tensors that snapshots are of."""
-        self.acting_tensors = {
-            name: tensor.detach() for name, tensor in self.inner.tensors().items() if name.startswith((POLICY, MOMENTS))
-        }
+    def return_weights(self) -> None:
+        """Copy weights that torch has put elsewhere back to where they are learnt."""
+        self.inner.return_weights()
 
     def draw_call(self, rollout: Rollout, t: int) -> np.ndarray:
         """Return ``struct Draw``, of who plays row t."""
@@ -244,7 +388,7 @@ class PooledLearner:
         if self.past is not None:
             if t > 0:
                 self.draw(t)
-            self.past.act(t, self.plays[t])
+            self.past.act(t)
         for call in self.choices[t]:
             self.program.launch("choose_actions", call, int(call["size"]), int(call["size"]))
 
@@ -270,7 +414,7 @@ class PooledLearner:
             if self.past is not None:  # now, since a checkpoint does not hold where episodes have just ended
                 self.draw(rollout.steps)
                 self.plays[0].copy_(self.plays[-1])
-                self.past.finish(over)
+                self.past.finish()
 
     def take(self, over: torch.Tensor) -> None:
         """Take a snapshot if it is time, and nobody still plays the one that it overwrites: the device decides.
@@ -313,5 +457,5 @@ class PooledLearner:
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return all tensors that the future depends on, by name: what a checkpoint holds."""
         own = {"taken": self.taken, "waited": self.waited, "plays": self.plays[0], **self.bank}
-        own |= {} if self.past is None else self.past.tensors()
+        own |= {} if self.past is None else {f"memory.{name}": each for name, each in self.past.memory.items()}
         return self.inner.tensors() | {f"pool.{name}": tensor for name, tensor in own.items()}

@@ -10,33 +10,44 @@ from cupydrive.playing.rollout import Rollout
 from cupydrive.spec import Group
 from cupydrive.training.algorithms.kernels.statistics import Statistics
 from cupydrive.training.normalize import RunningMeanStd
-from cupydrive.training.schedule import Scheduled
+from cupydrive.training.schedule import Scheduled, value_at
 
 
 def kind(tensor: torch.Tensor) -> str:
-    """Return in words what must stay the same of a weight."""
+    """Return what must stay the same of a weight, as text."""
     frozen = "" if tensor.requires_grad else ", without gradients"
-    return f"{tensor.dtype} {tuple(tensor.shape)} on {tensor.device}{frozen}"
+    shared = ", in shared memory" if tensor.device.type == "cpu" and tensor.is_shared() else ""
+    return f"{tensor.dtype} {tuple(tensor.shape)} on {tensor.device}{frozen}{shared}"
 
 
-def place(tensor: torch.Tensor) -> tuple:
+def place(tensor: torch.Tensor) -> tuple[int, tuple[int, ...], bool]:
     """Return what kernels and optimizers rely on: the address and strides of a weight, and whether it learns."""
     return tensor.data_ptr(), tensor.stride(), tensor.requires_grad
+
+
+class Weight:
+    """A weight as learning knows it: the parameter, its memory, its ``place`` and its ``kind``."""
+
+    def __init__(self, parameter: nn.Parameter) -> None:
+        self.parameter, self.memory = parameter, parameter.detach()
+        self.place, self.kind = place(parameter), kind(parameter)
 
 
 class ScheduledLearner:
     """A learner that has made its settings and its networks.
 
     Attributes:
+        learning_rate: The rate that was written last; of several networks, the critic's.
         scheduled: ``Scheduled``, its settings as they are now.
         obs_rms: ``RunningMeanStd`` of observations; None: networks see them as they are.
         statistics: ``Statistics``, which updates it.
         groups: The ``Group``s that it plays.
-        weights_at: By name, each parameter of ``networks()`` as learning knows it: itself, its ``place``, and its ``kind``.
+        weights_at: ``Weight``s of ``networks()`` by name.
         owned: The dictionaries in which modules have their modules and parameters.
         members: (dictionary, name, object): all of these.
     """
 
+    learning_rate: float
     scheduled: Scheduled
     obs_rms: RunningMeanStd | None
     statistics: Statistics | None
@@ -46,11 +57,7 @@ class ScheduledLearner:
     def schedule(self, step: int) -> None:
         """Write the settings as they are after ``step`` env-steps."""
         self.scheduled.set(step)
-
-    @property
-    def learning_rate(self) -> float:
-        """The rate that was written last; of several networks, the critic's."""
-        return self.scheduled.now("learning_rate")
+        self.learning_rate = value_at(self.scheduled.schedules["learning_rate"], step)
 
     def normalized(self, obs: torch.Tensor) -> torch.Tensor:
         """Return observations (B, D) as the networks see them."""
@@ -72,45 +79,35 @@ class ScheduledLearner:
         return self.policy
 
     def note_weights(self) -> None:
-        """Note where the weights are; called when everything that holds their addresses has been made."""
+        """Note where the weights are."""
         networks = self.networks()
-        self.weights_at = {name: (p, place(p), kind(p)) for name, p in networks.named_parameters()}
+        self.weights_at = {name: Weight(p) for name, p in networks.named_parameters()}
         self.owned = [of for module in networks.modules() for of in (module._modules, module._parameters)]
         self.members = [(of, name, member) for of in self.owned for name, member in of.items()]
 
-    def follow_weights(self, rollout: Rollout) -> bool:
-        """Learn from now on in the memory where the weights are; return whether torch has put any elsewhere.
+    def return_weights(self) -> None:
+        """Copy weights that torch has put elsewhere back to where they are learnt.
 
         Raises:
-            ParameterError: If a weight is missing, was added or frozen, or has another shape, dtype or device than before.
+            ParameterError: If a weight is missing, was added, frozen or shared, or has another shape, dtype or device.
         """
         same = sum(map(len, self.owned)) == len(self.members)
         same = same and all(of.get(name) is member for of, name, member in self.members)
-        if same and all(place(p) == at for p, at, _ in self.weights_at.values()):
-            return False
+        if same and all(place(weight.parameter) == weight.place for weight in self.weights_at.values()):
+            return
         networks = self.networks()
         found = dict(networks.named_parameters())
-        if added := found.keys() - self.weights_at.keys():
-            raise ParameterError(
-                f"the weight {min(added)!r} was added to a policy that learns; expected {', '.join(self.weights_at)}. Train a "
-                "new run with such a network"
-            )
-        for name, (p, (_, strides, _), before) in self.weights_at.items():
-            new = found.get(name)
-            if new is None or kind(new) != before:
-                now = "missing" if new is None else kind(new)
+        kinds = {name: kind(p) for name, p in found.items()}
+        for name in {**self.weights_at, **found}:
+            before = self.weights_at[name].kind if name in self.weights_at else "missing"
+            if (now := kinds.get(name, "missing")) != before:
                 raise ParameterError(
                     f"the weight {name!r} of a policy that learns is {now}; it must be {before}, as before"
                 )
-            if new is not p:  # the optimizer knows the parameter that was there before
-                p.data = new.data
-                owner, _, leaf = name.rpartition(".")
-                setattr(networks.get_submodule(owner), leaf, p)
-            if p.stride() != strides:  # kernels and the optimizer read memory in this order
-                p.data = torch.empty_strided(p.shape, strides, dtype=p.dtype, device=p.device).copy_(p.data)
-        self.rebind(rollout)
+        for name, weight in self.weights_at.items():
+            with torch.no_grad():
+                weight.memory.copy_(found[name].detach().clone())
+            weight.parameter.data = weight.memory
+            owner, _, leaf = name.rpartition(".")
+            setattr(networks.get_submodule(owner), leaf, weight.parameter)
         self.note_weights()
-        return True
-
-    def rebind(self, rollout: Rollout) -> None:
-        """Renew whatever holds addresses of weights."""

@@ -143,11 +143,6 @@ class KernelLearner(OnPolicyLearner):
                 self.statistics.reserve(rollout.steps, g.count, g.obs_dim)
         self.passes = {g.name: [self.forward_call(rollout, g, t) for t in range(rollout.steps + 1)] for g in groups}
 
-    def rebind(self, rollout: Rollout) -> None:
-        """Describe all launches anew: they hold addresses of weights."""
-        self.steps.follow(tensors_of(self.policy))
-        self.prepare(rollout)
-
     def rows_at_once(self, rollout: Rollout) -> int:
         """Return the rows of a tile, or those whose outputs are kept: no more are computed at once."""
         part = self.rows(rollout) // getattr(self.config, "num_minibatches", 1)

@@ -87,7 +87,8 @@ class Play:
 
     def __init__(self, rollout: Rollout, layout: PlayLayout) -> None:
         self.batch = rollout.batch
-        self.learners = list(dict.fromkeys(rollout.player_of[g.name] for g in rollout.batch.groups))
+        players = dict.fromkeys(rollout.player_of[g.name] for g in rollout.batch.groups)
+        self.learners = [player for player in players if isinstance(player, KernelLearner)]
         policies = policies_of(rollout.batch, rollout.player_of) or []
         self.program = rollout.batch.executor.build(play_unit(rollout.batch, policies, layout))
         self.call = play_call(rollout, self.learners)

@@ -109,10 +109,6 @@ class Steps:
             other.call[name] = 0 if tensor is None else tensor.data_ptr()
         return other
 
-    def follow(self, weights: list[torch.Tensor]) -> None:
-        """Take steps for weights that lie elsewhere now; ``attach`` comes next."""
-        self.weights = [p.detach() for p in weights]
-
     def lay_out(self) -> None:
         """Copy the weights, which a checkpoint or a caller may have changed, for kernels that read copies."""
         if self.copies is not None:

@@ -135,11 +135,6 @@ class WideSteps(UncopiedSteps):
         """Return what kernels read of the network besides ``copies``, by name."""
         return weight_pointers(self.weights) | {"fragments": self.fragments}
 
-    def follow(self, weights: list[torch.Tensor]) -> None:
-        """Take steps for weights that lie elsewhere now."""
-        super().follow(weights)
-        self.weights_call = make_call({}, self.pointers())
-
     def beside(self, weights: Sequence[torch.Tensor]) -> Self:
         """Return what copies other weights of an equal network for forward passes; it takes no steps."""
         other = super().beside(weights)
