@@ -79,7 +79,7 @@ class Learner(Player, Protocol):
     bad: Any
     learning_rate: float
 
-    def check(self, groups: Sequence["Group"], num_envs: int | None) -> None:
+    def check(self, groups: Sequence["Group"], num_envs: int) -> None:
         """Raise ``ParameterError`` if it could not learn; called before ``begin``, and of learners that are then thrown away.
 
         Nothing that fails here has begun, be it the last of many runs: what only ``begin`` and ``prepare`` find out comes
@@ -87,7 +87,7 @@ class Learner(Player, Protocol):
 
         Args:
             groups: Those that it would play.
-            num_envs: N, of all processes; None: not known yet.
+            num_envs: N, of all processes.
         """
 
     def prepare(self, rollout: "Rollout") -> None:

@@ -21,9 +21,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from cupydrive.errors import ParameterError, TrainingError, did_you_mean
+from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.executors.interop import heuristic_heads
-from cupydrive.inputs.arguments import checked_bool, checked_path, kind_of, require_folder, shown
+from cupydrive.inputs.arguments import (
+    checked_bool,
+    checked_choice,
+    checked_mapping,
+    checked_path,
+    kind_of,
+    require_folder,
+    shown,
+)
 from cupydrive.inputs.files import write_atomically
 
 if TYPE_CHECKING:
@@ -263,68 +271,70 @@ def act(
     greedy = checked_bool("act", "greedy", greedy)
     if generator is not None and not isinstance(generator, torch.Generator):
         raise ParameterError(f"act: generator = {shown(generator)}; it must be a torch.Generator or None")
-    for argument, given in (("obs", obs), ("mask", mask), ("state", state)):
-        for name in given if isinstance(given, dict) else ():
-            if name not in modules:
-                raise ParameterError(
-                    f"act: {argument} has {shown(name)}, which is no group.{did_you_mean(name, modules)} Groups: "
-                    f"{', '.join(modules)}"
-                )
+    if not isinstance(obs, dict) and len(modules) > 1:
+        raise ParameterError(
+            f"act: obs is {kind_of(obs)}; of several groups it must be a dict with {', '.join(modules)}"
+        )
+    given: dict[str, dict[str, Any]] = {}
+    for argument, value in (("obs", obs), ("mask", mask), ("state", state)):
+        if not isinstance(value, dict) and not isinstance(obs, dict):
+            value = dict.fromkeys(modules, value)
+        given[argument] = checked_mapping("act", argument, {} if value is None else value)
+        for name in given[argument]:
+            checked_choice("act", f"a group in {argument}", name, modules)
+    actions: dict[str, Any] = {}
+    states: dict[str, Any] = {}
+    for name, rows in given["obs"].items():
+        about = greedy, given["mask"].get(name), generator, given["state"].get(name)
+        actions[name], left = act_of(name, modules[name], rows, *about)
+        states |= {} if left is None else {name: left}
     if not isinstance(obs, dict):
-        if len(modules) > 1:
-            raise ParameterError(
-                f"act: obs is {kind_of(obs)}; of several groups it must be a dict with {', '.join(modules)}"
-            )
-        (name,) = modules
-        mask, state = (given.get(name) if isinstance(given, dict) else given for given in (mask, state))
-        return act_of(name, modules[name], obs, greedy, mask, generator, state)
-    for argument, given in (("mask", mask), ("state", state)):
-        if given is not None and not isinstance(given, dict):
-            raise ParameterError(f"act: {argument} is {kind_of(given)}; it must be a dict by group, as obs is")
-    mask, state = mask or {}, state or {}
-    actions = {
-        name: act_of(name, modules[name], rows, greedy, mask.get(name), generator, state.get(name))
-        for name, rows in obs.items()
-    }
-    states = {name: found[1] for name, found in actions.items() if isinstance(found, tuple)}
-    if not states:
-        return actions
-    return {name: found[0] if name in states else found for name, found in actions.items()}, states
+        (name,) = actions
+        return (actions[name], states[name]) if states else actions[name]
+    return (actions, states) if states else actions
 
 
 def act_of(
-    name: str, module: Any, obs: Any, greedy: bool, mask: Any, generator: torch.Generator | None, state: Any
-) -> Any:
-    """Return the actions of one group, and its next hidden state if it has one, in the library and on the device of ``obs``."""
+    name: str,
+    module: PolicyModule | HeuristicModule,
+    obs: Any,
+    greedy: bool,
+    mask: Any,
+    generator: torch.Generator | None,
+    state: Any,
+) -> tuple[Any, Any]:
+    """Return the actions of one group, and its next hidden state or None, in the library and on the device of ``obs``."""
     rows = checked_rows(f"act: the observation of {name!r}", obs, module.obs_dim)
     device = module.device or rows.device
     rows = rows.to(device, torch.float32)
-    mask = None if isinstance(module, HeuristicModule) else mask
-    if mask is not None:
+    given: dict[str, torch.Tensor | None] = {"mask": None, "state": None}
+    if mask is not None and isinstance(module, PolicyModule):
         if not isinstance(module, DiscretePolicy):
             raise ParameterError(f"act: mask of {name!r}: a Box has no choices to mask; leave it out")
         if isinstance(mask, tuple) and mask and all(isinstance(head, np.ndarray) for head in mask):  # by head
             mask = np.concatenate(mask, axis=-1)
-        mask = checked_rows(f"act: mask of {name!r}", mask, sum(module.sizes), bools=True).to(device)
-        if mask.shape[:-1] == (*rows.shape[:-1], 1):  # with the axis of agents, which observations of one agent lack
-            mask = mask.squeeze(-2)
+        mask = checked_rows(f"act: mask of {name!r}", mask, module.choices, bools=True).to(device)
+        # One with the axis of agents, which observations of one agent lack.
+        given["mask"] = mask.squeeze(-2) if mask.shape[:-1] == (*rows.shape[:-1], 1) else mask
     if state is not None:
         if not module.state_size:
             raise ParameterError(f"act: got a state of {name!r}, whose policy has no hidden state; leave it out")
-        state = checked_rows(f"act: state of {name!r}", state, module.state_size).to(device, torch.float32)
-    for argument, given in (("mask", mask), ("state", state)):
-        if given is not None and given.shape[:-1] != rows.shape[:-1]:
+        given["state"] = checked_rows(f"act: state of {name!r}", state, module.state_size).to(device, torch.float32)
+    for argument, value in given.items():
+        if value is not None and value.shape[:-1] != rows.shape[:-1]:
             raise ParameterError(
-                f"act: {argument} of {name!r} has shape {tuple(given.shape)}; for these observations it must be "
-                f"{(*rows.shape[:-1], given.shape[-1])}"
+                f"act: {argument} of {name!r} has shape {tuple(value.shape)}; for these observations it must be "
+                f"{(*rows.shape[:-1], value.shape[-1])}"
             )
     if generator is not None and generator.device.type != device.type:
         raise ParameterError(f"act: generator is of {generator.device}; the run's policies are on {device}")
     with torch.no_grad(), evaluating(module):
-        found = module(rows, mask, state) if greedy else module.sample(rows, mask, generator, state)
-    found = found if module.state_size else (found,)
-    found = tuple(x.cpu().numpy() if isinstance(obs, np.ndarray) else x.to(obs.device) for x in found)
-    return found if module.state_size else found[0]
+        found = module(rows, **given) if greedy else module.sample(rows, generator=generator, **given)
+    results = found if module.state_size else (found, None)
+    action, left = (
+        x if x is None else x.cpu().numpy() if isinstance(obs, np.ndarray) else x.to(obs.device) for x in results
+    )
+    return action, left
 
 
 def checked_rows(where: str, values: Any, width: int, bools: bool = False) -> torch.Tensor:
@@ -336,14 +346,10 @@ def checked_rows(where: str, values: Any, width: int, bools: bool = False) -> to
     kinds, words = ("biu", "bool or int8") if bools else ("fiub", "float32")
     if isinstance(values, np.ndarray) and values.dtype.kind in kinds:
         values = torch.from_numpy(np.array(values, bool if bools else np.float32))
-    elif not isinstance(values, torch.Tensor):
-        found = f"an array of {values.dtype}" if isinstance(values, np.ndarray) else f"a {type(values).__name__}"
-        raise ParameterError(f"{where} is {found}; it must be a torch tensor or NumPy array of {words}")
-    wrong = values.is_floating_point() if bools else values.dtype == torch.bool
-    if values.is_complex() or wrong or values.layout != torch.strided:
-        raise ParameterError(f"{where} is {values.dtype}, {values.layout}; it must be strided {words}")
-    if values.device.type == "meta" or values.is_quantized:
-        raise ParameterError(f"{where} is on {values.device} and holds no numbers")
+    good = isinstance(values, torch.Tensor) and values.layout == torch.strided and not values.is_quantized
+    good = good and values.device.type != "meta" and not values.is_complex()
+    if not good or (values.is_floating_point() if bools else values.dtype == torch.bool):
+        raise ParameterError(f"{where} is {kind_of(values)}; it must be a torch tensor or NumPy array of {words}")
     if values.dim() < 1 or values.shape[-1] != width:
         raise ParameterError(f"{where} has shape {tuple(values.shape)}; its last axis must be {width}: (..., {width})")
     return values

@@ -2,8 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
@@ -16,7 +15,7 @@ from pydantic import BeforeValidator
 
 import cupydrive
 from cupydrive import __version__, envs
-from cupydrive.errors import CupydriveError, CupydriveWarning, ParameterError, TrainingError
+from cupydrive.errors import CupydriveWarning, ParameterError, TrainingError
 from cupydrive.executors import choose, executor
 from cupydrive.inputs.arguments import checked_callable, checked_path, shown
 from cupydrive.inputs.formats import FORMAT
@@ -144,25 +143,17 @@ def resolve(
             the run that is continued, or what the environment suggests for the algorithm.
 
     Raises:
-        ParameterError: If anything is wrong. The message lists everything.
+        ParameterError: If anything is wrong.
         TrainingError: If the run in ``out`` has other settings.
     """
-    spec, given, made = envs.get(env), dict(params or {}), None
-    errors: list[CupydriveError] = []
-    found: dict[str, Any] = {}
-    with collected(errors):
-        found.update(validated(where, TrainConfig, drop_none(options)))
-    with collected(errors):
-        spec.require_known(given, cupydrive.train, setting_hints(env, given, algorithm))
-        made = spec.make_params(**given)
-    with collected(errors):
-        groups = [g.name for g in spec.groups(made or spec.params())]
-        settings = learning_settings(algorithm, policies, groups, partial(suggested_algorithm, env))
-        settings = settings if isinstance(settings, dict) else dict.fromkeys(groups, settings)
-    with collected(errors):
-        chosen: Any = choose(device)[0]
-    if errors:
-        raise errors[0] if len(errors) == 1 else ParameterError("\n".join(map(str, errors)))
+    spec, given = envs.get(env), dict(params or {})
+    found: dict[str, Any] = validated(where, TrainConfig, drop_none(options))
+    spec.require_known(given, cupydrive.train, setting_hints(env, given, algorithm))
+    made = spec.make_params(**given)
+    groups = [g.name for g in spec.groups(made)]
+    settings = learning_settings(algorithm, policies, groups, partial(suggested_algorithm, env))
+    settings = settings if isinstance(settings, dict) else dict.fromkeys(groups, settings)
+    chosen: Any = choose(device)[0]
     if found.get("resume") and found.get("out") is not None and checkpoints(found["out"]):
         own = settings if algorithm is not None or policies is not None else None
         return continued(found, spec, given, own, chosen)
@@ -176,21 +167,11 @@ def drop_none(given: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in given.items() if value is not None or name not in FILLED}
 
 
-@contextmanager
-def collected(errors: list[CupydriveError]) -> Iterator[None]:
-    """Append what is raised to ``errors``."""
-    try:
-        yield
-    except CupydriveError as error:
-        errors.append(error)
-
-
 def check_players(config: TrainConfig) -> None:
     """Raise ``ParameterError`` unless all policies can play and learn together; this takes no memory on the device."""
     with drawing_from(torch.Generator()), warnings.catch_warnings():
         warnings.simplefilter("ignore", CupydriveWarning)  # about files: the run says the same
-        about = config.spec, config.params, config.policies, config.num_envs
-        make_players(*about, executor(config.device), config.backend)
+        make_players(config, executor(config.device))
 
 
 # ---- of a run folder ---------------------------------------------------------------------------------------------------

@@ -2,35 +2,40 @@
 
 Training resumes bit for bit, so a run that failed can be repeated from its last checkpoint. The first replay finds the
 iteration that fails: it runs at full speed up to the last logged interval, whose numbers were finite, and checks each iteration
-from there. The second replay stops one iteration earlier and records these two: the steps of the environment, or the gradient
-steps.
+from there. The second replay stops one iteration earlier and records the steps of the environment.
 """
 
 from __future__ import annotations
 
 import gc
-import json
-import math
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from cupydrive.errors import TrainingError
 from cupydrive.executors.modes import EXCLUSIVE, SETTINGS
+from cupydrive.inputs.arguments import shown
 from cupydrive.playing.rollout import Place
+from cupydrive.spec import kept_params
 from cupydrive.terminal.progress import Silent, follow
-from cupydrive.training.explanation import Explanation, environment_explanation, learning_explanation, no_explanation
-from cupydrive.training.gradient_steps import GradientStep, largest_of_each, learn, weights_of
 from cupydrive.training.report import Report
 from cupydrive.training.runfolder import Checkpoint, checkpoints, read_checkpoint
 from cupydrive.training.together import Alone
 from cupydrive.training.torch_settings import memory_errors, precision, threads
-from cupydrive.training.trace import Trace
+from cupydrive.training.trace import Number, Step, Trace
 
 if TYPE_CHECKING:
     from cupydrive.training.run import Run
 
+SHOWN_STEPS = 8  # of an environment, and logged intervals of learning
+SHOWN_NUMBERS = 8  # of an array; of a longer one, the agent's row
+FIRST = "First non-finite number:"
+NOT_REPEATED = (
+    "A replay met no non-finite number: the failure depends on more than the settings and the seed of the run"
+)
 EXPLANATION_FILE = "explanation.txt"  # beside the checkpoints of a run folder
 LONGEST = 60.0  # seconds of training that are replayed without a checkpoint
 # Rows that on-policy learners store, in the order of their computation.
@@ -50,31 +55,68 @@ class Failure:
     seconds: float
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation:
+    """Why training failed. ``print`` shows all of it. Attributes that do not apply are None or empty.
+
+    Args:
+        line: The first non-finite number and its place, in one line.
+        text: All lines.
+        env_steps: Env-steps of the run when the iteration began that met the number.
+        field: ``"state.NAME"`` of a member of ``struct State``; ``"reward.GROUP"``, ``"obs.GROUP"``, ``"final_obs.GROUP"``,
+            ``"action.GROUP"``, ``"value.GROUP"``, ``"log_prob.GROUP"``, ``"advantage.GROUP"``, ``"returns.GROUP"``;
+            ``"weight.NAME"`` of a network's tensor; ``"loss"`` of a loss or gradient. None: the replay met no such number.
+        value: The number; None if a learner reports only that there was one.
+        environment: Index of the environment among all.
+        agent: Index of the agent in its group, except for members of ``State``.
+        index: Indices of a member of ``State``; of a group, agent and entry.
+        step: Steps of the environment since the run began, after which the number was there.
+        policy: Name of the policy that learnt.
+        reference: Number that the NumPy reference computes from the same state and actions. None if there is none.
+        trace: ``Step``s of the environment up to there, from the iteration before on.
+    """
+
+    line: str
+    text: str
+    env_steps: int
+    field: str | None = None
+    value: float | None = None
+    environment: int | None = None
+    agent: int | None = None
+    index: Sequence[int] = ()
+    step: int | None = None
+    policy: str | None = None
+    reference: float | None = None
+    trace: Sequence[Step] = ()
+
+    def __str__(self) -> str:
+        return self.text
+
+    __repr__ = __str__
+
+
 def explain(run: Run, progress: bool = True) -> Explanation:
     """Explain why training of ``run`` failed. The run stays as it is.
-
-    If several processes train the run, all of them must call this.
 
     Args:
         run: ``Run`` whose training has ended with ``NotFiniteError``.
         progress: Show a progress line.
 
     Raises:
-        TrainingError: If the run has not failed, or a replay from its start would take more than a minute.
+        TrainingError: If the run has not failed, several processes train it, or a replay from its start would take more than
+            a minute.
     """
     failure = run.failed
     if failure is None:
         why = f"its numbers have been finite; {EXPLANATION_FILE} in its folder is of an earlier failure"
         raise TrainingError(f"nothing to explain in this run: {why}")
+    if not run.shard.ranks.alone:
+        raise TrainingError("explain() is for one process: load the run's folder in one process and train there")
     saved = None
     if run.folder is not None and checkpoints(run.folder):
         saved = read_checkpoint(run.folder, run.spec.name)
-    about = json.dumps([0 if saved is None else saved["step"], failure.seconds]).encode()
-    begins, seconds = zip(*map(json.loads, run.shard.ranks.gather_bytes(about)), strict=True)
-    if len(set(begins)) > 1:  # a process does not see the folder
-        saved = None
-    if saved is None and max(seconds) > LONGEST:
-        limit = f"about {max(seconds):.0f} s, and the limit without a checkpoint is {LONGEST:.0f} s"
+    elif failure.seconds > LONGEST:
+        limit = f"about {failure.seconds:.0f} s, and the limit without a checkpoint is {LONGEST:.0f} s"
         raise TrainingError(f"the replay from the start takes {limit}. Train with out=DIR")
     begin = 0 if saved is None else saved["step"]
     line = follow(2 * (failure.step - begin), f"explain {run.spec.name}", progress)
@@ -84,7 +126,7 @@ def explain(run: Run, progress: bool = True) -> Explanation:
             if found is None:
                 return no_explanation(run, failure.step)
             gc.collect()  # frees the first replay, which torch's optimisers hold in cycles
-            return Replay(run, saved, line, failure.step - begin).record(*found)
+            return Replay(run, saved, line, failure.step - begin).record(run.metrics, *found)
     finally:
         line.close()
 
@@ -100,7 +142,7 @@ class Replay:
     """
 
     def __init__(self, failed: Run, saved: Checkpoint | None, line: Silent, shown: int = 0) -> None:
-        self.line, self.shown, self.ranks = line, shown, failed.shard.ranks
+        self.line, self.shown = line, shown
         self.run = run = type(failed)(failed.config)
         self.each = run.steps_per_iteration
         if saved is not None:
@@ -108,9 +150,9 @@ class Replay:
             run.step = saved["step"]
         self.trained = Alone(run)
         with EXCLUSIVE, SETTINGS:
-            self.iterate = self.trained.prepare([Report(run)], self.ranks.captures(run.device))
+            self.iterate = self.trained.prepare([Report(run)], run.shard.ranks.captures(run.device))
 
-    def find(self, rows: list[dict], end: int) -> tuple[int, list[int] | None] | None:
+    def find(self, rows: list[dict], end: int) -> tuple[int, tuple[int, int] | None] | None:
         """Return the arguments of ``record`` for the first non-finite number, or None if there is none.
 
         Args:
@@ -124,7 +166,7 @@ class Replay:
             if run.step >= end:
                 return None
             self.run_to(run.step + self.each)
-            place = min(filter(None, self.gather(self.nonfinite_step())), default=None)
+            place = self.nonfinite_step()
             failed = self.failed_policies()
         steps = run.step // run.num_envs if place is None else place[0]
         return max(0, steps - 1) // run.rollout.steps * self.each, place
@@ -142,58 +184,36 @@ class Replay:
         self.shown += self.each
         self.line.update(self.shown, {})
 
-    def record(self, begin: int, place: list[int] | None) -> Explanation:
+    def record(self, rows: list[dict], begin: int, place: tuple[int, int] | None) -> Explanation:
         """Record the iteration after ``begin`` env-steps and the one before, and return the explanation.
 
         Args:
+            rows: Metrics of the failed run.
             begin: Env-steps of the run when the iteration begins that fails.
-            place: Steps, rank and environment of the number, or None if a learner computed it.
+            place: Steps and environment of the number, or None if a learner computed it.
         """
-        self.run_to(begin - self.each)
-        run, trace = self.run, None
-        if place is not None:
-            run.rollout.play = None  # single steps, of the same bits
-            if place[1] == self.ranks.rank:
-                trace = Trace(run, place[2])
-                run.rollout.on_step = trace.add
-        recorded: list[GradientStep] = []
-        while run.step < begin:
-            recorded += self.recorded_iteration()
-            self.count()
-        for name, learner in run.learners.items():
-            for weight, size in reversed(largest_of_each(weights_of(learner)).items()):
-                if not math.isfinite(size):
-                    own = [step for step in recorded if step.policy == name]
-                    return learning_explanation(run, begin, name, own, f"weight.{weight}", size)
-        if place is not None:
-            self.trained.schedule(run.step)
-            run.rollout.collect()
-            steps = None if trace is None else trace.up_to(place[0])
-            found = None if steps is None else environment_explanation(run, begin, steps)
-            return self.first_of_ranks(found) or no_explanation(run, begin)
-        recorded += self.recorded_iteration()
-        name = self.failed_policies()[0]
-        return self.in_learning(begin, name, [step for step in recorded if step.policy == name])
-
-    def in_learning(self, begin: int, name: str, recorded: list[GradientStep]) -> Explanation:
-        """Explain by a policy's stored rows or by its gradient steps."""
-        about, row = (self.run, begin, name, recorded), self.nonfinite_row(name)
-        found = self.first_of_ranks(None if row is None else learning_explanation(*about, *row))
-        if found is not None:
-            return found
-        for step in recorded:
-            if step.env_steps == begin and (first := step.first()) is not None:
-                return learning_explanation(*about, *first, number=step.number)
-        return learning_explanation(*about, "loss", None)
-
-    def recorded_iteration(self) -> list[GradientStep]:
-        """Iterate once without a graph and return the gradient steps of all policies."""
         run = self.run
-        self.trained.schedule(run.step)
+        self.run_to(begin - self.each)
+        if place is None:
+            self.run_to(begin)
+            self.trained.schedule(begin)
+            run.iterate()
+            name = self.failed_policies()[0]
+            found = self.nonfinite_row(name) or self.nonfinite_weight(name) or ("loss", None, None)
+            return learning_explanation(run, rows, name, *found)
+        run.rollout.play = None  # single steps, of the same bits
+        trace = Trace(run, place[1])
+        run.rollout.on_step = trace.add
+        while run.step < begin:
+            self.trained.schedule(run.step)
+            run.iterate()
+            self.count()
+        for name in run.learners:
+            if (weight := self.nonfinite_weight(name)) is not None:
+                return learning_explanation(run, rows, name, *weight)
+        self.trained.schedule(begin)
         run.rollout.collect()
-        learnt = [learn(run, name, learner) for name, learner in run.learners.items()]
-        run.episodes.add()
-        return [step for steps in learnt for step in steps]
+        return environment_explanation(run, begin, trace.up_to(place[0]))
 
     # ---- non-finite numbers of an iteration ----
 
@@ -201,9 +221,10 @@ class Replay:
         """Return the policies whose learner has met a non-finite number; wait for the device."""
         return [name for name, learner in self.run.learners.items() if float(learner.bad) > 0]
 
-    def nonfinite_step(self) -> list[int] | None:
-        """Return steps, rank and environment of this rank's first non-finite observation or reward, or None."""
-        rollout, found = self.run.rollout, []
+    def nonfinite_step(self) -> tuple[int, int] | None:
+        """Return steps and environment of the first non-finite observation or reward, or None."""
+        rollout = self.run.rollout
+        found: list[tuple[int, int]] = []
         over = rollout.terminated | rollout.truncated
         begun = self.run.step // self.run.num_envs - rollout.steps
         for arrays, after in (rollout.obs, 0), (rollout.reward, 1), (rollout.final_obs, 1):
@@ -211,7 +232,7 @@ class Replay:
                 bad = ~torch.isfinite(rows).flatten(2).all(2)
                 bad = bad & over if arrays is rollout.final_obs else bad
                 for t, env in bad.nonzero().tolist()[:1]:
-                    found.append([begun + t + after, self.ranks.rank, env])
+                    found.append((begun + t + after, env))
         return min(found, default=None)
 
     def nonfinite_row(self, name: str) -> tuple[str, float, Place] | None:
@@ -224,15 +245,115 @@ class Replay:
                     return f"{kind}.{group}", value, Place(t, kind, group, env, agent)
         return None
 
-    # ---- several processes ----
+    def nonfinite_weight(self, name: str) -> tuple[str, float, None] | None:
+        """Return field and value of a policy's first weight that is not finite, or None; wait for the device."""
+        for key, tensor in self.run.learners[name].tensors().items():
+            if isinstance(tensor, torch.nn.Parameter) and not bool(torch.isfinite(tensor).all()):
+                return f"weight.{key.removeprefix('policy.')}", float(tensor.detach().abs().max()), None
+        return None
 
-    def gather(self, found: list | dict | None) -> list:
-        """Return by rank what each has found."""
-        return list(map(json.loads, self.ranks.gather_bytes(json.dumps(found).encode())))
 
-    def first_of_ranks(self, own: Explanation | None) -> Explanation | None:
-        """Return the explanation of the first rank that has one, on the others without its arrays; None if no rank has."""
-        mine = None if own is None else asdict(replace(own, trace=(), gradient_steps=()))
-        each = self.gather(mine)
-        rank = next((rank for rank, found in enumerate(each) if found is not None), None)
-        return own if rank in (None, self.ranks.rank) else Explanation(**each[rank])
+# ---- text --------------------------------------------------------------------------------------------------------------
+
+
+def environment_explanation(run: Run, env_steps: int, trace: Trace) -> Explanation:
+    """Explain a number that an environment computed or was given.
+
+    Args:
+        run: ``Run`` that repeats the failed one.
+        env_steps: Env-steps when the iteration began.
+        trace: Steps of the environment up to the number.
+    """
+    if (first := trace.first()) is None:
+        return no_explanation(run, env_steps)
+    reference, reason = trace.reference(first)
+    environment, step = run.batch.first_env + trace.env, trace.begun + first.row
+    field, index = f"{first.kind}.{first.name}", "".join(f"[{i}]" for i in first.index)
+    line = f"{FIRST} {field}{index} = {first.value:.6g} in environment {environment} after step {step:,}"
+    compared = f"No NumPy reference: {reason}"
+    if reference is not None:
+        compared = f"The NumPy reference gives {reference:.6g}"
+    agent, steps = None if first.kind == "state" else first.index[0], trace.steps[: first.row]
+    about: dict[str, Any] = {"environment": environment, "step": step, "agent": agent}
+    about |= {"index": first.index, "reference": reference, "trace": steps}
+    text = text_of(run, line, [f"{compared}.", *step_lines(trace, first)])
+    return Explanation(f"{line}. {compared}", text, env_steps, field, first.value, **about)
+
+
+def learning_explanation(
+    run: Run, rows: Sequence[dict[str, float]], policy: str, field: str, value: float | None, place: Place | None = None
+) -> Explanation:
+    """Explain a number that learning computed, or a policy.
+
+    Args:
+        run: ``Run`` that repeats the failed one, as the iteration began.
+        rows: Metrics of the failed run.
+        policy: Name of the policy.
+        field: Field of ``Explanation``.
+        value: The number.
+        place: Place of a row that the policy computed; its step counts from the beginning of the iteration.
+    """
+    label = field if value is None else f"{field} = {value:.6g}"
+    line = f"{FIRST} {label} of policy {policy!r} in "
+    about: dict[str, Any] = {"policy": policy}
+    if place is not None:
+        env, step = run.batch.first_env + place.env, run.step // run.num_envs + place.step
+        about |= {"environment": env, "agent": place.agent, "index": (place.agent,), "step": step}
+        line += f"environment {env}, agent {place.agent}, after step {step:,}"
+    else:
+        line += f"the iteration after env-step {run.step:,}"
+    details = [f"Policy {policy!r} is {run.settings[policy]}.", *loss_lines(rows[-SHOWN_STEPS:])]
+    return Explanation(line, text_of(run, line, details), run.step, field, value, **about)
+
+
+def loss_lines(rows: Sequence[dict[str, float]]) -> list[str]:
+    """Return lines about the losses of the last logged intervals."""
+    lines = ["Losses before it:"] * bool(rows)
+    for row in rows:
+        losses = ", ".join(f"{key[7:]} = {value:.4g}" for key, value in row.items() if key.startswith("losses/"))
+        lines.append(f"  env-step {row['charts/global_step']:,}: {losses}")
+    return lines
+
+
+def no_explanation(run: Run, env_steps: int) -> Explanation:
+    """Explain that the replay of a run that failed by ``env_steps`` met no non-finite number."""
+    return Explanation(NOT_REPEATED, text_of(run, NOT_REPEATED, []), env_steps)
+
+
+def text_of(run: Run, line: str, details: Sequence[str]) -> str:
+    """Return all lines: the first non-finite number, what led there, and the environment's parameters."""
+    own = kept_params(run.params)
+    params = ", ".join(f"{name} = {shown(own[name])}" for name in own)
+    return "\n".join([f"{run.spec.name}: {line}.", *details, f"Parameters: {params}."])
+
+
+def step_lines(trace: Trace, first: Number) -> list[str]:
+    """Return lines about the last steps of an environment up to a number; of long arrays, the agent's row."""
+    steps = trace.steps[: first.row]
+    if not steps:
+        return []
+    row = first.index[0] if first.index else None
+
+    def members(state: np.ndarray) -> str:
+        names = state.dtype.names or ()
+        return ", ".join(f"{name}{numbers(state[name][0], row)}" for name in names)
+
+    def by_group(arrays: Mapping[str, np.ndarray]) -> str:
+        return ", ".join(f"{name}{numbers(values, row)}" for name, values in arrays.items())
+
+    lines = ["Steps before it:"]
+    for number, step in list(enumerate(steps, trace.begun + 1))[-SHOWN_STEPS:]:
+        lines.append(f"  state: {members(step.state)}")
+        actions, rewards = by_group(step.action), by_group(step.reward)
+        lines.append(f"  step {number:,}: actions {actions}; rewards {rewards}")
+    ended = " of the next episode" if steps[-1].over else ""
+    return [*lines, f"  state{ended}: {members(steps[-1].after)}"]
+
+
+def numbers(values: np.ndarray, row: int | None = None) -> str:
+    """Return `` = ...``, the numbers of an array; of a long one, those of one row, or the outer ones."""
+    values, place = np.asarray(values), ""
+    if values.size > SHOWN_NUMBERS and row is not None and row < len(values):
+        values, place = values[row], f"[{row}]"
+    with np.printoptions(precision=6, threshold=SHOWN_NUMBERS, linewidth=10_000):
+        return f"{place} = {np.array2string(values, separator=', ')}"

@@ -28,7 +28,6 @@ from cupydrive.training.explain import Failure
 from cupydrive.training.logbook import Logbook
 from cupydrive.training.processes import handled
 from cupydrive.training.ranks import WISHES, Wishes, require_equal_weights
-from cupydrive.training.runfolder import checkpoints
 from cupydrive.training.torch_settings import memory_errors, precision, threads
 
 if TYPE_CHECKING:
@@ -121,10 +120,13 @@ class Loop:
             self.prepare()
             try:
                 with noted_interrupts() as pressed:
-                    self.interrupted = self._iterate(pressed)
+                    while self.step < self.goal and not self.interrupted:
+                        self.interrupted = self.advance(pressed)
                 self.finish()
             except KeyboardInterrupt as error:  # Ctrl-C pressed twice
-                error.args = (f"given up in the middle of an iteration; {self._on_disk()}",)
+                kept = self.books[0].out is not None
+                left = "the last checkpoint is kept" if kept else "nothing is kept, since there is no out (--out DIR)"
+                error.args = (f"given up in the middle of an iteration; {left}",)
                 raise
             except NotFiniteError:  # of all runs
                 self._explain()
@@ -146,13 +148,6 @@ class Loop:
             error.run, self.failures[number] = self.trained.runs[number], error
             if self.interrupted:
                 break
-
-    def _iterate(self, interrupted: Callable[[], bool]) -> bool:
-        """Iterate until the goal; return whether an interrupt came first."""
-        while self.step < self.goal:
-            if self.advance(interrupted):
-                return True
-        return False
 
     # ---- for whoever calls each iteration: `go` does, and another library's loop may ----
 
@@ -242,18 +237,6 @@ class Loop:
         for number, book in enumerate(self.books):
             if number not in self.failures:
                 book.save()
-
-    def _on_disk(self) -> str:
-        """Return in words what is there if nothing more is written."""
-        outs = [book.out for book in self.books]
-        if outs[0] is None:
-            return "nothing is kept, since there is no out (--out DIR)"
-        if len(outs) > 1:
-            return f"each run keeps its last checkpoint, from {outs[0]} to {outs[-1]}"
-        found = checkpoints(outs[0])
-        return f"{outs[0]} keeps " + (
-            f"the checkpoint of {int(found[-1].stem):,} env-steps" if found else "no checkpoint"
-        )
 
     def _send(self, wishes: Wishes) -> None:
         """Queue the copy of all sums to the host and set them to 0: an interval ends."""

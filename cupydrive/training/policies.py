@@ -20,28 +20,20 @@ if TYPE_CHECKING:
     from cupydrive.executors.ranks import Ranks
     from cupydrive.protocols import Executor, Learner, Player
     from cupydrive.spec import EnvSpec, Group
+    from cupydrive.training.config import TrainConfig
     from cupydrive.training.run import Run
 
 
 def make_players(
-    spec: EnvSpec,
-    params: Any,
-    policies: Mapping[str, PolicySettings],
-    num_envs: int | None,
-    executor: Executor,
-    backend: str,
+    config: TrainConfig, executor: Executor
 ) -> tuple[dict[str, Learner], dict[str, str], dict[str, Player]]:
     """Return who would play an environment: nobody has begun, and no memory is taken for it.
 
     What a seed decides, such as the weights of a learner of one's own, comes from torch's generator as it is.
 
     Args:
-        spec: ``EnvSpec``.
-        params: Parameters made by ``spec.make_params``.
-        policies: Settings by policy name, as the caller gave them.
-        num_envs: N, of all processes; None: not known yet, and what depends on it is not looked at.
+        config: ``TrainConfig``.
         executor: Where they would play and learn.
-        backend: ``"auto"``, ``"kernels"`` or ``"torch"``, as of ``cupydrive.train``.
 
     Returns:
         ``Learner`` by policy name; by policy name one line about which learner it is, and why; and ``Player`` by group.
@@ -49,8 +41,8 @@ def make_players(
     Raises:
         ParameterError: Unless they can play and learn there together.
     """
-    groups = {g.name: g for g in spec.groups(params)}
-    checked_policies(policies, groups)
+    spec, policies, num_envs = config.spec, config.policies, config.num_envs
+    groups = {g.name: g for g in spec.groups(config.params)}
     check_groups(spec, groups, policies)
     check_modules(policies)
     check_pools(policies, list(groups), num_envs)
@@ -65,7 +57,7 @@ def make_players(
     for name, settings in policies.items():
         own = [groups[each] for each in name.split("+")]
         if name in learning:
-            learners[name], backends[name] = make_learner(name, settings, own[0], executor, backend)
+            learners[name], backends[name] = make_learner(name, settings, own[0], executor, config.backend)
             learners[name].check(own, num_envs)
         player = learners[name] if name in learning else settings.player(spec, own[0])  # type: ignore[union-attr]
         players |= {group.name: player for group in own}

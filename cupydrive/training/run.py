@@ -56,8 +56,7 @@ if TYPE_CHECKING:
     from cupydrive.protocols import PolicySettings
     from cupydrive.rendering.video import Video
     from cupydrive.spec import EnvSpec
-    from cupydrive.training.explain import Failure
-    from cupydrive.training.explanation import Explanation
+    from cupydrive.training.explain import Explanation, Failure
 
 
 WARM_STEPS = 128  # of a rollout in which nobody learns
@@ -103,9 +102,8 @@ class Run(NotCopied):
         self.failed: Failure | None = None
         self.explanation: Explanation | None = None
         self.shard, where = Shard(self.num_envs, current_ranks()), executor(self.device, share=share)
-        made_of = self.spec, self.params, self.settings, self.num_envs, where, self.backend
         with drawing_from(torch.Generator().manual_seed(self.seed)):  # what a learner of the caller's own draws
-            self.learners, self.backends, players = make_players(*made_of)
+            self.learners, self.backends, players = make_players(self.config, where)
             self.batch = Batch(self.spec, self.shard.num_envs, self.params, where, self.shard.envs.start)
             self.batch.reset(self.seed)
             lengths = [kept.num_steps for kept in self.settings.values() if isinstance(kept, LearnerSettings)]
@@ -233,7 +231,7 @@ class Run(NotCopied):
     def explain(self, progress: bool = True) -> Explanation:
         """Explain why training failed: repeat the run from its last checkpoint, or from its start, up to the failure.
 
-        This takes at most twice the training time since then. If several processes train the run, all must call this.
+        This takes at most twice the training time since then.
 
         Args:
             progress: Show a progress line.
@@ -242,8 +240,8 @@ class Run(NotCopied):
             ``Explanation``: the first non-finite number, its place, and what led there.
 
         Raises:
-            TrainingError: If training has not failed since this run was made or loaded, or a replay from its start would take
-                more than a minute.
+            TrainingError: If training has not failed since this run was made or loaded, several processes train it, or a
+                replay from its start would take more than a minute.
         """
         if self.explanation is None:
             from cupydrive.training.explain import explain

@@ -335,8 +335,8 @@ def test_hidden_states_come_by_group():
     with pytest.raises(ParameterError, match=r"a state of 'runner', whose policy has no hidden state"):
         run.act({"runner": obs["runner"]}, {"runner": torch.zeros(3, 1, 8)})
     for state, words in (
-        (torch.zeros(3, 8), r"state is a Tensor; it must be a dict"),
-        ({"tager": 0}, "no group"),
+        (torch.zeros(3, 8), r"state = .* it must be a dict"),
+        ({"tager": 0}, "Did you mean 'tagger'"),
         ({"tagger": torch.zeros(3, 4, 7)}, r"state of 'tagger' has shape \(3, 4, 7\); its last axis must be 8"),
         ({"tagger": torch.zeros(3, 8)}, r"state of 'tagger' has shape \(3, 8\); for these .* \(3, 4, 8\)"),
     ):
@@ -461,14 +461,14 @@ def test_equally_likely_choices_are_those_whose_exponential_is_one_in_the_kernel
     ("obs", "options", "words"),
     [
         (torch.zeros(3, 4), {}, r"several groups it must be a dict with tagger, runner"),
-        ({"taggr": torch.zeros(3, 4)}, {}, r"obs has 'taggr', which is no group.*Did you mean 'tagger'"),
+        ({"taggr": torch.zeros(3, 4)}, {}, r"a group in obs = 'taggr'.*Did you mean 'tagger'"),
         ({"tagger": torch.zeros(3, 4)}, {}, r"observation of 'tagger' has shape \(3, 4\); its last axis must be 6"),
-        ({"tagger": [[0.0] * 6]}, {}, r"is a list; it must be a torch tensor or NumPy array"),
-        ({"tagger": torch.zeros(3, 6, device="meta")}, {}, r"holds no numbers"),
-        ({"tagger": np.array([["x"] * 6])}, {}, r"an array of <U1"),
+        ({"tagger": [[0.0] * 6]}, {}, r"it must be a torch tensor or NumPy array"),
+        ({"tagger": torch.zeros(3, 6, device="meta")}, {}, r"it must be a torch tensor or NumPy array"),
+        ({"tagger": np.array([["x"] * 6])}, {}, r"it must be a torch tensor or NumPy array"),
         ({"tagger": torch.tensor(1.0)}, {}, r"has shape \(\)"),
-        ({"tagger": torch.zeros(3, 6)}, {"mask": torch.ones(3, 5)}, r"mask is a Tensor; it must be a dict"),
-        ({"tagger": torch.zeros(3, 6)}, {"mask": {"tagger": torch.ones(3, 5)}}, r"mask of 'tagger' is torch.float32"),
+        ({"tagger": torch.zeros(3, 6)}, {"mask": torch.ones(3, 5)}, r"mask .* dict"),
+        ({"tagger": torch.zeros(3, 6)}, {"mask": {"tagger": torch.ones(3, 5)}}, r"mask of 'tagger' .* bool or int8"),
         (
             {"tagger": torch.zeros(3, 6)},
             {"mask": {"tagger": torch.ones(2, 5, dtype=torch.bool)}},

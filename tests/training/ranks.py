@@ -15,11 +15,10 @@ import torch
 from torch import distributed
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-import streaks
 from learner_weights import WEIGHTS, digest
 
 import cupydrive as cd
-from cupydrive.errors import CupydriveError, NotFiniteError
+from cupydrive.errors import CupydriveError
 from cupydrive.training import loop
 from cupydrive.training.algorithms.kernels import choice
 from cupydrive.training.begin import make_run
@@ -99,15 +98,6 @@ def with_a_lost_number(rank):
     cd.train(run, steps=6400, progress=False)
 
 
-def explained(env, settings):
-    """Return what explains a run that fails, on this rank; all ranks must be told the same."""
-    try:
-        cd.train(env, settings, num_envs=6, steps=6 * 8 * 40, **QUIET)
-    except NotFiniteError as error:
-        found = error.run.explain()
-        return [found.line, found.line in str(error), str(found), [found.field, found.environment, found.step]]
-
-
 def on_gpus():
     """Return the exact weights of runs on this process's GPU, or on one that all share."""
     exact = {k: (env, replace(s, precision="float32"), o | {"device": "cuda"}) for k, (env, s, o) in WEIGHTS.items()}
@@ -134,11 +124,6 @@ def on_cpus(rank, size):
     choice.why_no_tensor = lambda executor: None  # a CPU has these kernels for tests alone
     said = {"weights": {k: digest(cd.train(env, s, **o, **QUIET)) for k, (env, s, o) in WEIGHTS.items()}}
     said["alike"] = {name: alike(name) for name in TOGETHER}
-    small = {"num_steps": 8, "hidden": (8,)}
-    said["explained"] = [
-        explained(streaks.spec(streaks.kernel(total=streaks.NONE)), cd.A2C(**small)),
-        explained("cartpole", cd.PPO(learning_rate=1e30, **small)),
-    ]
     if size > 1:
         rates = cd.PPO(num_steps=4, learning_rate=1e-3 * (1 + rank))
         said["other settings"] = refused(lambda: cd.train("cartpole", rates, num_envs=16, steps=64, **QUIET))

@@ -23,8 +23,8 @@ def ppo(**changed):
 
 def test_all_wrong_arguments_are_named_together(tmp_path):
     with pytest.raises(ParameterError) as caught:
-        cd.train("cartpole", ppo(), steps="4", keep=0, callback=3, gravty=1, out=tmp_path / "run", device="cpu")
-    words = ("steps = '4'", "keep = 0", "callback = 3", "'gravty'. Did you mean 'gravity'?")
+        cd.train("cartpole", ppo(), steps="4", keep=0, callback=3, out=tmp_path / "run", device="cpu")
+    words = ("steps = '4'", "keep = 0", "callback = 3")
     lines = str(caught.value).splitlines()
     assert len(lines) == len(words) and all(any(word in line for line in lines) for word in words)
     assert not (tmp_path / "run").exists()

@@ -14,7 +14,6 @@ from cupydrive.codegen.layout import PlayLayout
 from cupydrive.errors import NotFiniteError, TrainingError
 from cupydrive.spec import Field
 from cupydrive.training import explain, loop
-from cupydrive.training.algorithms.kernels import choice
 from cupydrive.training.algorithms.kernels.play import Play
 from cupydrive.training.begin import make_run
 from cupydrive.training.runfolder import checkpoints
@@ -180,7 +179,7 @@ def test_runs_that_are_captured_in_a_graph_are_explained(backend):
     taken = np.array([np.concatenate([each.action["one"], each.action["two"]])[:, 0] for each in found.trace])
     assert np.array_equal(taken, actions[step - len(taken) : step, env]) and found.line in str(error)
     _, found = failed("cartpole", ppo(learning_rate=1e30), backend=backend, device="cuda")
-    assert (found.field, found.gradient_step) == ("loss", 2) and max(found.gradient_steps[-1].weights.values()) > 1e29
+    assert found.field == "loss"
 
 
 def test_a_reference_that_raises_is_quoted():
@@ -195,43 +194,19 @@ def test_a_reference_that_raises_is_quoted():
 
 
 @pytest.mark.parametrize("backend", ["kernels", "torch"])
-def test_a_learning_rate_that_is_too_high_is_found_in_the_gradient_step_after_it(backend):
-    error, found = failed("cartpole", ppo(learning_rate=1e30), backend=backend)
-    assert (found.field, found.policy, found.gradient_step, found.env_steps) == ("loss", "cart", 2, 0)
-    first, second = found.gradient_steps[:2]
-    assert [first.number, second.number] == [1, 2] and first.learning_rate == pytest.approx(1e30)
-    assert max(first.weights.values()) < 10 and max(second.weights.values()) > 1e29
-    assert math.isfinite(first.loss) and not math.isfinite(second.loss) and found.environment is None
-    assert "of policy 'cart' in gradient step 2 of the iteration after env-step 0" in str(error)
-    assert "PPO(learning_rate=1e+30" in str(found)
-
-
-@pytest.mark.parametrize("backend", ["kernels", "torch", "matrix units"])
-def test_gradient_steps_are_those_that_were_logged(backend, monkeypatch):
-    """Losses and norms of a replay are the sums that training has made, and gradients those that its norms are of."""
-    precision = "auto"
-    if backend == "matrix units":  # which a CPU has for tests alone
-        monkeypatch.setattr(choice, "why_no_tensor", lambda executor: None)
-        backend, precision = "kernels", "bfloat16"
+def test_a_learning_rate_that_is_too_high_is_found_in_the_iteration_after_it(backend):
     rate = ((0, 1e-3), (2 * STEPS * ENVS, 1e-3), (2 * STEPS * ENVS + 1, 1e30))
-    error, found = failed("cartpole", ppo(learning_rate=rate, precision=precision), backend=backend)
-    iteration = [step for step in found.gradient_steps if step.env_steps == 2 * STEPS * ENVS]
-    assert len(iteration) == 4 and found.env_steps == 3 * STEPS * ENVS
+    error, found = failed("cartpole", ppo(learning_rate=rate), backend=backend)
+    assert (found.field, found.policy, found.env_steps, found.environment) == ("loss", "cart", 3 * STEPS * ENVS, None)
+    assert "of policy 'cart' in the iteration after env-step 144" in str(error)
+    assert "PPO(learning_rate=" in str(found)
     row = error.run.metrics[-1]
-    for name in ("policy_loss", "value_loss", "entropy", "grad_norm", "approx_kl"):
-        assert np.mean([step.reported[name] for step in iteration]) == pytest.approx(
-            row[f"losses/{name}"], rel=1e-4, abs=1e-7
-        )
-    for step in iteration:
-        s = step.reported
-        assert step.loss == pytest.approx(s["policy_loss"] - 0.01 * s["entropy"] + 0.5 * s["value_loss"], rel=1e-4)
-        largest = max(step.gradients.values())
-        assert largest <= s["grad_norm"] <= largest * math.sqrt(200) and step.gradients.keys() == step.weights.keys()
+    assert f"env-step 144: policy_loss = {row['losses/policy_loss']:.4g}, value_loss = " in str(found)
 
 
 def test_weights_and_a_policys_outputs_are_named():
     _, found = failed("cartpole", ppo(learning_rate=3e38))
-    assert found.field.startswith("weight.critic") and found.gradient_step == 2 and math.isinf(found.value)
+    assert found.field.startswith("weight.") and math.isinf(found.value)
 
     class Huge(torch.nn.Module):
         """Gives a value that is not finite where the pole leans far."""
@@ -248,14 +223,7 @@ def test_weights_and_a_policys_outputs_are_named():
     assert found.field == "value.cart" and found.policy == "cart" and found.environment is not None
 
 
-def test_an_off_policy_learners_networks_are_seen():
-    settings = cd.DDPG(learning_rate=1e30, hidden=(8,), learning_starts=64, batch_size=16)
-    _, found = failed("pendulum", settings, num_envs=8, steps=10_000)
-    assert found.field == "loss" and found.gradient_step == 2
-    assert max(size for name, size in found.gradient_steps[-1].weights.items() if name.startswith("critic.")) > 1e29
-
-
-def test_a_learner_that_shows_no_gradient_steps_is_named(monkeypatch):
+def test_a_learner_of_ones_own_is_named(monkeypatch):
     update = reinforce.ReinforceLearner.update
 
     def fails(self, rollout):
@@ -265,7 +233,6 @@ def test_a_learner_that_shows_no_gradient_steps_is_named(monkeypatch):
     monkeypatch.setattr(reinforce.ReinforceLearner, "update", fails)
     _, found = failed("cartpole", reinforce.Reinforce(num_steps=STEPS))
     assert (found.field, found.value, found.policy, found.env_steps) == ("loss", None, "cart", 2 * STEPS * ENVS)
-    assert not found.gradient_steps
 
 
 # ---- replays -----------------------------------------------------------------------------------------------
@@ -349,7 +316,7 @@ def test_a_member_that_fails_is_explained_as_it_is_alone(tmp_path):
     found = population.runs[1].explain()
     assert list(population.failures) == [1] and found.line in population.failures[1]
     assert (tmp_path / "001" / "explanation.txt").read_text() == f"{found}\n"
-    assert str(found) == str(alone) and found.gradient_steps[-1].weights == alone.gradient_steps[-1].weights
+    assert str(found) == str(alone)
     assert not (tmp_path / "000" / "explanation.txt").exists()
 
 

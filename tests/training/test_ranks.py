@@ -62,16 +62,6 @@ def compare_alike(said, name, size):
 
 
 @pytest.mark.full
-def test_all_processes_explain_a_failure_as_one_does(said):
-    (alone,) = (one["explained"] for one in said[1])
-    (environment, told, states, _), (learning, also, gradients, _) = alone
-    assert environment.startswith("First non-finite number: state.total[") and told and "Steps before it:" in states
-    assert "of policy 'cart' in gradient step 2" in learning and also
-    assert "Gradient steps, with the largest gradient" in gradients
-    assert all(one["explained"] == alone for size in SIZES[1:] for one in said[size])
-
-
-@pytest.mark.full
 def test_all_processes_end_with_one_error(said):
     for size in SIZES[1:]:
         compare_errors(said[size], size)

@@ -103,13 +103,12 @@ class OffPolicyLearner(ScheduledLearner):
 
     # ---- whether it can learn ----
 
-    def check(self, groups: Sequence[Group], num_envs: int | None) -> None:
+    def check(self, groups: Sequence[Group], num_envs: int) -> None:
         """Raise ``ParameterError`` unless actions are a Box, and the replay buffer holds an iteration."""
         for g in groups:
             require_box(type(self.config).__name__, g)
-        if num_envs is not None:
-            agents = num_envs * sum(g.count for g in groups)
-            buffer_slots(self.config.buffer_size, agents, self.config.num_steps)
+        agents = num_envs * sum(g.count for g in groups)
+        buffer_slots(self.config.buffer_size, agents, self.config.num_steps)
 
     def never_learns(self, steps: int) -> str | None:
         """Return why it has not begun to learn after so many env-steps, as a sentence with the fix; None: it has.

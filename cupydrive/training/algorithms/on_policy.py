@@ -56,7 +56,7 @@ class OnPolicyLearner(ScheduledLearner):
         self.samplers: dict[str, Sampler] = {}
         self.stored: dict[str, dict[str, Any]] = {}
 
-    def check(self, groups: Sequence[Group], num_envs: int | None) -> None:
+    def check(self, groups: Sequence[Group], num_envs: int) -> None:
         """Raise ``ParameterError`` unless the distribution fits the actions, and the rows divide into minibatches."""
         check_rows(self.config, groups, num_envs, self.config.policy)
 

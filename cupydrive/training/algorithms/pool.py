@@ -110,13 +110,13 @@ def environments(shares: Sequence[float], k: int, num_envs: int) -> range:
     return range(round(before * num_envs), round((before + shares[k]) * num_envs))
 
 
-def check_pools(policies: Mapping[str, PolicySettings], groups: Sequence[str], num_envs: int | None) -> None:
+def check_pools(policies: Mapping[str, PolicySettings], groups: Sequence[str], num_envs: int) -> None:
     """Raise ``ParameterError`` if no policy would learn against a pool, or shares do not fit.
 
     Args:
         policies: Settings by policy name.
         groups: Names of the environment's groups, each of which has a policy.
-        num_envs: N. None if it is not known yet: whether snapshots have an environment is not checked.
+        num_envs: N.
     """
     pools = {name: settings for name, settings in policies.items() if isinstance(settings, OpponentPool)}
     names = sorted(pools, key=lambda name: min(groups.index(group) for group in name.split("+")))
@@ -130,8 +130,6 @@ def check_pools(policies: Mapping[str, PolicySettings], groups: Sequence[str], n
     if sum(shares) > 1.0 + 1e-9:
         listed = " and ".join(f"{share:g} of {name!r}" for share, name in zip(shares, names, strict=True))
         raise ParameterError(f"shares of pools: got {listed}, {sum(shares):g} together, expected at most 1")
-    if num_envs is None:
-        return
     for k, name in enumerate(names):
         count = len(environments(shares, k, num_envs))
         if shares[k] > 0 and not 0 < count < num_envs:
@@ -314,7 +312,7 @@ class PooledLearner:
     bad = property(lambda self: self.inner.bad)
     learning_rate = property(lambda self: self.inner.learning_rate)
 
-    def check(self, groups: Sequence[Group], num_envs: int | None) -> None:
+    def check(self, groups: Sequence[Group], num_envs: int) -> None:
         """Raise ``ParameterError`` if the learner inside could not learn."""
         self.inner.check(groups, num_envs)
 

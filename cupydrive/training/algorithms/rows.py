@@ -6,7 +6,6 @@ Letters: T steps, N environments, C agents of a group; B rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -17,6 +16,7 @@ from cupydrive.executors.ranks import Ranks
 from cupydrive.playing.policy import make_distribution
 from cupydrive.protocols import Executor, Program
 from cupydrive.spec import Group
+from cupydrive.training.algorithms.settings import OnPolicy
 
 
 def weighted_mean(
@@ -56,7 +56,7 @@ def normalized_advantage(advantage: torch.Tensor, weight: torch.Tensor | None, r
     return (advantage - mean) / (variance.sqrt() + 1e-8)
 
 
-def check_rows(config: Any, groups: Sequence[Group], num_envs: int | None, network: object) -> None:
+def check_rows(config: OnPolicy, groups: Sequence[Group], num_envs: int, network: object) -> None:
     """Raise ``ParameterError`` unless rows have the distribution that is asked for, and what is shuffled divides.
 
     Minibatches are drawn from all rows or, if the policy has a memory, from the sequences of whole agents.
@@ -64,14 +64,14 @@ def check_rows(config: Any, groups: Sequence[Group], num_envs: int | None, netwo
     Args:
         config: Settings of the algorithm; those without ``num_minibatches`` have one.
         groups: ``Group``s that learn together.
-        num_envs: N, of all processes; None: not known yet, and only the distribution is looked at.
+        num_envs: N, of all processes.
         network: The policy's, or what makes it; that it has a memory is known if it says its ``state_size``.
     """
     for g in groups:
         make_distribution(g, config.distribution)
     size = getattr(network, "state_size", 0)
     whole = isinstance(size, int) and size > 0
-    pieces = (num_envs or 0) * sum(g.count for g in groups) * (1 if whole else config.num_steps)
+    pieces = num_envs * sum(g.count for g in groups) * (1 if whole else config.num_steps)
     minibatches = getattr(config, "num_minibatches", 1)
     if pieces % minibatches:
         what = "sequences (environments x agents)" if whole else "rows (steps x environments x agents)"

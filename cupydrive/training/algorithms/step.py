@@ -2,35 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import nn
 
 from cupydrive.executors.ranks import Ranks
-
-_looker: ContextVar[Callable | None] = ContextVar("looker", default=None)
-
-
-def looker() -> Callable | None:
-    """Return what is called in each gradient step, before the weights change. None outside ``looking``.
-
-    Its arguments are tensors: the loss (), a list of reported losses in the order of the learner's ``reported``, the weights
-    and their gradients, of which some may be views, and whether the step is skipped ().
-    """
-    return _looker.get()
-
-
-@contextmanager
-def looking(look: Callable) -> Iterator[None]:
-    """Call ``look`` with what ``looker`` describes in each gradient step that is taken in this context."""
-    begun = _looker.set(look)
-    try:
-        yield
-    finally:
-        _looker.reset(begun)
 
 
 def adam(parameters: Iterable[nn.Parameter], learning_rate: torch.Tensor) -> tuple[torch.optim.Adam, torch.Tensor]:
@@ -116,8 +93,6 @@ def take_step(
         gradients = list(means)
     norm = nn.utils.get_total_norm(gradients, foreach=True)
     reported = [norm if value is None else value for value in reported]
-    if (look := looker()) is not None:
-        look(loss, reported, parameters, gradients, optimizer.found_inf)
     scale, bad[...], optimizer.found_inf[...], sums[...] = settle(
         loss, norm, reported, max_norm, bad, optimizer.found_inf, sums
     )

@@ -17,7 +17,6 @@ from cupydrive.training.algorithms.kernels.gradients import Task
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.algorithms.kernels.resident import GROUP_RESIDENT, ResidentGradients, resident_way
 from cupydrive.training.algorithms.kernels.tensor import GROUPS, THREADS, WARP_GROUPS, TensorGradients, Way
-from cupydrive.training.algorithms.step import looking
 
 BY_LAUNCHES = replace(TENSOR, gradients=TensorGradients)
 BY_ONE_BLOCK = replace(TENSOR, gradients=partial(ResidentGradients, way=Way("mma/resident", 64, THREADS)))
@@ -157,30 +156,6 @@ def test_either_the_loss_or_the_norm_may_overflow_alone(alone):
     spoilt[3] = 0.5
     after = learnt(case, 1)
     assert after["steps"].sum() == 0 and not any(after[f"weights.{k}"].any() for k in range(len(case.steps.weights)))
-
-
-@pytest.mark.parametrize(
-    ("way", "cases", "name"), [(BY_ONE_BLOCK, CASES, "two towers"), (BY_ONE_GROUP, GROUPED, "one tower")]
-)
-def test_who_looks_sees_each_gradient_before_its_step(way, cases, name):
-    """The same steps are taken, to the bit, and what is shown is what launches show."""
-    config, about = cases[name]
-    shown = []
-    for arithmetic in (launches(way), way):
-        case = problem(config, executor=CPU["one thread"](), arithmetic=arithmetic, **about)
-        seen = []
-
-        def look(loss, reported, weights, gradients, skipped, seen=seen):
-            numbers = [loss, *reported, *(g.norm() for g in gradients), *(p.norm() for p in weights)]
-            seen.append([float(number) for number in numbers] + [bool(skipped)])
-
-        with looking(look):
-            watched = learnt(case, 1)
-        shown.append(seen)
-    assert len(shown[1]) == SMALL["num_minibatches"] * SMALL["update_epochs"]
-    assert torch.allclose(*map(torch.tensor, shown), rtol=1e-4, atol=1e-6)
-    alone = learnt(problem(config, executor=CPU["one thread"](), arithmetic=way, **about), 1)
-    assert all(torch.equal(watched[name], alone[name]) for name in alone)
 
 
 TOWER = (PPO(shared_layers=True), 4)

@@ -95,10 +95,10 @@ class KernelLearner(OnPolicyLearner):
         place = {id(p): k for k, p in enumerate(tensors_of(self.policy))}
         return self.steps.tensors([place[id(p)] for p in self.policy.parameters()])
 
-    def check(self, groups: Sequence[Group], num_envs: int | None) -> None:
+    def check(self, groups: Sequence[Group], num_envs: int) -> None:
         """Raise ``ParameterError`` as others do, and if the rows of a process are more than kernels can number."""
         super().check(groups, num_envs)
-        own = 0 if num_envs is None else Shard(num_envs, current_ranks()).num_envs
+        own = Shard(num_envs, current_ranks()).num_envs
         rows = own * self.config.num_steps * sum(g.count for g in groups)
         if rows > MOST_ROWS:
             raise ParameterError(

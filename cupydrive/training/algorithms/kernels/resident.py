@@ -34,7 +34,6 @@ from cupydrive.training.algorithms.kernels.tensor import (
     register_sums,
     tower_bytes,
 )
-from cupydrive.training.algorithms.step import looker
 
 MOST_ROWS = 256  # of a minibatch
 MOST_SUMS = 64  # of gradients, in the registers of one thread, that leave room for two blocks
@@ -113,20 +112,9 @@ class ResidentGradients(Minibatches):
         return {"table": self.table} | shared["weights"]
 
     def learn(self, steps: Steps) -> None:
-        """Take the steps of all minibatches that ``arrange`` has drawn; a ``looker`` is shown each gradient before its step."""
+        """Take the steps of all minibatches that ``arrange`` has drawn."""
         count = self.epochs * self.minibatches
-        if (look := looker()) is None:
-            self.launch(steps, 0, count)
-            return
-        for k, inverse in enumerate(self.moments.view(count, -1)[:, 0]):
-            self.launch(steps, k, k + 1, looks=True)
-            look(*steps.seen(inverse))
-            self.launch(steps, k, k + 1)
-
-    def launch(self, steps: Steps, begin: int, end: int, looks: bool = False) -> None:
-        """Launch the minibatches [begin, end) of all epochs; ``looks``: leave the gradient of the first, and take no step."""
-        ints = {"from": begin, "until": end, "looks": looks, "tiles": self.tiles, "each": self.each}
+        ints = {"from": 0, "until": count, "looks": False, "tiles": self.tiles, "each": self.each}
         floats = {"inverse_each": 1 / self.each if self.each else 0.0}
         call = make_call(ints, {}, floats=floats, structs={"about": self.call, "update": steps.call})
-        work = (end - begin) * self.rows // self.minibatches * self.layout.copied
-        self.program.launch("learn_all", call, 1, work)
+        self.program.launch("learn_all", call, 1, count * self.rows // self.minibatches * self.layout.copied)

@@ -10,11 +10,9 @@ import torch
 
 from cupydrive.executors.interop import make_call
 from cupydrive.protocols import Executor
-from cupydrive.training.algorithms.kernels.layout import ADDERS_AT_ONCE, PAD, PARTS, NetworkLayout, padded
-from cupydrive.training.algorithms.step import looker
+from cupydrive.training.algorithms.kernels.layout import ADDERS_AT_ONCE, PAD, PARTS, NetworkLayout
 
 TEAMS_AT_ONCE = 4  # of one processor of a GPU, that take a step
-SKIPPED = 0  # a Verdict of adam.cuh
 
 
 class Gradient(Protocol):
@@ -121,31 +119,7 @@ class Steps:
         epoch_ends = minibatch == self.gradients.minibatches - 1
         call["epoch_ends"], call["iteration_ends"] = epoch_ends, epoch_ends and epoch == self.gradients.epochs - 1
         self.program.launch("reduce", call, -(-size // (PAD * self.strips)), len(self.gradients.sums) * size // PAD)
-        if (look := looker()) is not None:
-            look(*self.seen(self.gradients.moments[epoch, minibatch, 0]))
         self.program.launch("update", call, self.shares, size)
-
-    def seen(
-        self, inverse: torch.Tensor
-    ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor], list[torch.Tensor], torch.Tensor]:
-        """Return what a ``looker`` is given of the step that comes now, of whose minibatch ``inverse`` rows are in the game."""
-        sums, s, norm_at = self.total[-PAD:] * inverse, self.shared, self.reported.index("grad_norm")
-        loss = sums[0] - s["ent_coef"] * sums[2] + s["vf_coef"] * sums[1]
-        gradients = self.gradients_of(self.total)
-        norm = torch.linalg.vector_norm(torch.cat([gradient.reshape(-1) for gradient in gradients]))
-        reported = [norm if k == norm_at else sums[k - (k > norm_at)] for k in range(len(self.reported))]
-        skipped = self.step_size.view(torch.int32)[0] == SKIPPED
-        return loss, reported, self.weights, gradients, skipped
-
-    def gradients_of(self, total: torch.Tensor) -> list[torch.Tensor]:
-        """Return views of a gradient: a tensor for each of the weights."""
-        found, begin = [], 0
-        for into, out in self.layout.layers:
-            rows = total[begin : begin + out * padded(into)].view(out, padded(into))
-            begin += out * padded(into)
-            found += [rows[:, :into], total[begin : begin + out]]
-            begin += padded(out)
-        return found
 
     def tensors(self, policy_order: Sequence[int]) -> dict[str, torch.Tensor]:
         """Return Adam's state under torch's names.
