@@ -1,15 +1,24 @@
-"""Logbook: what is kept of one run while it trains: rows of metrics, in memory and in its folder, and checkpoints."""
+"""Logbook: what is kept of one run while it trains: rows of metrics, checkpoints, and TensorBoard's events.
+
+Records are appended whole or not at all, by the thread that trains. TensorBoard's own writer has a thread of its own, whose
+errors on a full disk reach nobody but the terminal.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import io
+import itertools
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cupydrive.errors import NotFiniteError, TrainingError
 from cupydrive.inputs.files import file_errors, write_atomically
-from cupydrive.training.events import Appended, Events, NoEvents, event_writer
 from cupydrive.training.explain import EXPLANATION_FILE
 from cupydrive.training.report import Report
 from cupydrive.training.runfolder import check_newest, checkpoints, not_written, pack_metrics
@@ -19,6 +28,81 @@ if TYPE_CHECKING:
 
     from cupydrive.spec import EnvSpec, Group
     from cupydrive.training.run import Run
+
+_numbers = itertools.count()  # so that two files of one process and second differ
+
+
+class Appended:
+    """A file that records are appended to; one that cannot be written whole is taken back.
+
+    Args:
+        path: The file; it is made if it is not there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115  ``close`` closes it
+
+    def append(self, record: bytes) -> None:
+        """Append bytes.
+
+        Raises:
+            OSError: If they cannot be written; the file is as it was before.
+        """
+        size = os.fstat(self._file.fileno()).st_size
+        rest = memoryview(record)
+        try:
+            while rest:  # the last write before a disk is full may be a part of what it was given
+                rest = rest[self._file.write(rest) :]
+        except OSError:
+            os.ftruncate(self._file.fileno(), size)
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class Events:
+    """TensorBoard's event file of one training session.
+
+    Args:
+        folder: Of the run.
+        step: Env-steps done; TensorBoard hides what earlier files say of later ones.
+    """
+
+    def __init__(self, folder: Path, step: int) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+
+        name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_numbers)}"
+        self._file, self._event = Appended(folder / name), Event
+        self.path = self._file.path
+        try:
+            self._append(file_version="brain.Event:2")
+            if step:
+                self._append(step=step + 1, session_log=SessionLog(status=SessionLog.START))
+        except OSError:
+            self.close()
+            self.path.unlink()
+            raise
+
+    def _append(self, **about: Any) -> None:
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        record = io.BytesIO()
+        RecordWriter(record).write(self._event(wall_time=time.time(), **about).SerializeToString())
+        self._file.append(record.getvalue())
+
+    def add(self, row: Mapping[str, float], step: int) -> None:
+        """Write a row of metrics, numbers by name, as of ``step`` env-steps."""
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in row.items()]
+        self._append(step=step, summary=Summary(value=values))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
 
 
 def episode_metrics(groups: Sequence[Group], spec: EnvSpec) -> list[str]:
@@ -44,7 +128,7 @@ class Logbook:
     def __init__(self, run: Run, out: Path | None, keep: int) -> None:
         self.run, self.keep = run, keep
         self.file: Appended | None = None
-        self.events: Events | NoEvents = NoEvents()
+        self.events: Events | None = None  # without TensorBoard
         self.folder = out
         self.out = out if run.shard.ranks.rank == 0 else None
         self.first_step, self.report = run.step, Report(run)
@@ -71,16 +155,17 @@ class Logbook:
                         write_atomically(path, pack_metrics(self.run.metrics))
                         self.file = Appended(path)
                         opened.callback(self._close, self.file)
-                        self.events = event_writer(self.out, self.run.step)
-                        opened.callback(self._close, self.events)
-                    new += [self.events.path] if self.events.path else []
+                        if find_spec("tensorboard") is not None:
+                            self.events = Events(self.out, self.run.step)
+                            opened.callback(self._close, self.events)
+                            new.append(self.events.path)
                     yield
             finally:
                 if not checkpoints(self.out):
                     for file in new:
                         file.unlink(missing_ok=True)
 
-    def _close(self, file: Appended | Events | NoEvents) -> None:
+    def _close(self, file: Appended | Events) -> None:
         with self._writing():
             file.close()
 
@@ -141,7 +226,8 @@ class Logbook:
         if self.file is not None:
             with self._writing():
                 self.file.append(pack_metrics([row]))
-                self.events.add(row, step)
+                if self.events is not None:
+                    self.events.add(row, step)
         return row
 
     def _row(

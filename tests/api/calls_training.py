@@ -156,7 +156,7 @@ ROWS |= {
     ),
     "FrozenPolicy": Row(
         lambda **given: cd.evaluate("cartpole", {"cart": cd.FrozenPolicy(**given)}, episodes=2, seed=1, device="cpu").returns,
-        lambda it: {"path": run_folder(), "policy": "cart", "greedy": True, "env": "cartpole"},
+        lambda it: {"path": run_folder(), "policy": "cart", "greedy": True},
         words={"path": ("path", "run folder")},
     ),
     "Recording.__getitem__": Row(

@@ -24,9 +24,8 @@ from cupydrive.random import RandomStream, unit
 from cupydrive.training.algorithms.kernels import choice
 from cupydrive.training.algorithms.kernels.arithmetic import TENSOR, WIDE
 from cupydrive.training.algorithms.kernels.choice import make_learner, tensor_arithmetic, why_not
-from cupydrive.training.algorithms.kernels.initial import fill_initial, orthogonal
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout, tensors_of
-from cupydrive.training.algorithms.kernels.learner import KernelLearner
+from cupydrive.training.algorithms.kernels.learner import KernelLearner, fill_initial, orthogonal
 from cupydrive.training.begin import make_run
 from cupydrive.training.suggestions import suggested_algorithm
 

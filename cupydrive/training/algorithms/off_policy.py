@@ -23,12 +23,11 @@ from cupydrive.playing.policy import mlp
 from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Player
 from cupydrive.spec import Group
-from cupydrive.training.algorithms.kernels.statistics import Statistics
+from cupydrive.training.algorithms.kernels.statistics import RunningMeanStd, Statistics
 from cupydrive.training.algorithms.replay import ReplayBuffer, buffer_slots
 from cupydrive.training.algorithms.scheduled_learner import ScheduledLearner
 from cupydrive.training.algorithms.settings import require_network_memory
 from cupydrive.training.algorithms.step import adam, adam_tensors, settle, take_step
-from cupydrive.training.normalize import RunningMeanStd
 from cupydrive.training.schedule import Scheduled
 
 ALIGNED = 64  # numbers: 256 bytes, as allocations are aligned

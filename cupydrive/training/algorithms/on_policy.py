@@ -23,13 +23,12 @@ from cupydrive.playing.policy import Categorical, Gaussian, Sampler, first_state
 from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Player
 from cupydrive.spec import Group
-from cupydrive.training.algorithms.kernels.statistics import Statistics
+from cupydrive.training.algorithms.kernels.statistics import RunningMeanStd, Statistics
 from cupydrive.training.algorithms.networks import make_network, require_default_memory
 from cupydrive.training.algorithms.rows import RowGather, check_rows, normalized_advantage, share_of_rows
 from cupydrive.training.algorithms.scheduled_learner import ScheduledLearner
 from cupydrive.training.algorithms.settings import OnPolicy
 from cupydrive.training.algorithms.step import adam, adam_tensors, compiled, settle, take_step
-from cupydrive.training.normalize import RunningMeanStd
 from cupydrive.training.schedule import Scheduled
 
 # Of a step that is held for a later rollout, in the order of struct Advantages in kernels/train/advantages.cu.

@@ -33,9 +33,9 @@ from cupydrive.spec import Group
 from cupydrive.training.algorithms.a2c import A2C
 from cupydrive.training.algorithms.kernels.layout import tensors_of
 from cupydrive.training.algorithms.kernels.learner import KernelLearner
+from cupydrive.training.algorithms.kernels.statistics import RunningMeanStd
 from cupydrive.training.algorithms.on_policy import OnPolicyLearner
 from cupydrive.training.algorithms.ppo import PPO
-from cupydrive.training.normalize import RunningMeanStd
 
 MOST_SNAPSHOTS = 256  # each takes a forward pass a step
 

@@ -8,8 +8,7 @@ from torch import nn
 from cupydrive.errors import ParameterError
 from cupydrive.playing.rollout import Rollout
 from cupydrive.spec import Group
-from cupydrive.training.algorithms.kernels.statistics import Statistics
-from cupydrive.training.normalize import RunningMeanStd
+from cupydrive.training.algorithms.kernels.statistics import RunningMeanStd, Statistics
 from cupydrive.training.schedule import Scheduled, value_at
 
 
