@@ -152,7 +152,6 @@ def resolve(
     made = spec.make_params(**given)
     groups = [g.name for g in spec.groups(made)]
     settings = learning_settings(algorithm, policies, groups, partial(suggested_algorithm, env))
-    settings = settings if isinstance(settings, dict) else dict.fromkeys(groups, settings)
     chosen: Any = choose(device)[0]
     if found.get("resume") and found.get("out") is not None and checkpoints(found["out"]):
         own = settings if algorithm is not None or policies is not None else None

@@ -68,14 +68,14 @@ def learning_settings(
     algorithm: Any,
     policies: Mapping[str, PolicySettings] | None,
     groups: Iterable[str],
-    suggested: Callable[[str | None], Any],
-) -> Any:
-    """Return what says how to learn: the settings of one algorithm, or a dict of settings by names.
+    suggested: Callable[[str | None], LearnerSettings],
+) -> dict[str, PolicySettings]:
+    """Return settings by policy name: those of one algorithm for each group, or those that were given.
 
     Args:
         algorithm: As of ``cupydrive.train``: settings, a name, or None.
         policies: As of ``cupydrive.train``: settings by policy name, or None.
-        groups: Names of the environment's groups, for messages.
+        groups: Names of the environment's groups.
         suggested: Called with an algorithm's name or None, returns the settings that the environment suggests for it.
 
     Raises:
@@ -86,10 +86,10 @@ def learning_settings(
     if policies is not None:
         return checked_policies(policies, groups)
     if algorithm is None or isinstance(algorithm, str):
-        return suggested(algorithm)
+        algorithm = suggested(algorithm)
     if isinstance(algorithm, type) or not isinstance(algorithm, LearnerSettings):
         raise ParameterError(f"algorithm = {shown(algorithm)}; it must be PPO(...), A2C(...), DDPG(...) or their names")
-    return algorithm
+    return dict.fromkeys(groups, algorithm)
 
 
 def warn_if_nobody_learns(env: str, policies: Mapping[str, PolicySettings]) -> None:

@@ -150,11 +150,10 @@ def changed(spec: EnvSpec, given: Arguments, change: Arguments, where: str) -> A
     own |= {name: change[name] for name in WHOLE if name in change}
     if {"algorithm", "policies"} & change.keys():
         own |= {"algorithm": change.get("algorithm"), "policies": change.get("policies")}
-    groups = [g.name for g in spec.groups(spec.params())]
-    suggested = partial(suggested_algorithm, spec)
-    policies = learning_settings(own["algorithm"], own["policies"], groups, suggested)
-    by_name = policies if isinstance(policies, dict) else {"": policies}
-    learners = [each for each in by_name.values() if isinstance(each, LearnerSettings)]
+    own["params"] = given["params"] | {name: change[name] for name in change if name in parameters}
+    groups = [g.name for g in spec.groups(spec.make_params(**own["params"]))]
+    policies = learning_settings(own["algorithm"], own["policies"], groups, partial(suggested_algorithm, spec))
+    learners = [each for each in policies.values() if isinstance(each, LearnerSettings)]
     known = {name for each in learners for name in setting_names(each)}
     for name in change:
         checked_choice("train", f"a name in {where}", name, sorted({*known, *parameters, *WHOLE}))
@@ -162,12 +161,10 @@ def changed(spec: EnvSpec, given: Arguments, change: Arguments, where: str) -> A
             both = f"a setting of {learners[0].name} and a parameter of {spec.name}"
             fix = f"pass the setting by algorithm=..., or the parameter by train(..., {name}=...)"
             raise ParameterError(f"train: {where} has {name!r}, which is {both}; {fix}")
-    own["params"] = given["params"] | {name: change[name] for name in change if name in parameters}
     new = {name: change[name] for name in change if name in known}
-    if new and isinstance(policies, dict):
-        own["policies"] = {name: with_settings(each, new) for name, each in policies.items()}
-    elif new:
-        own["algorithm"] = with_settings(policies, new)
+    if new:
+        changed_policies = {name: with_settings(each, new) for name, each in policies.items()}
+        own |= {"algorithm": None, "policies": changed_policies}
     return own
 
 

@@ -115,10 +115,7 @@ def setting_hints(env: Env, names: Collection[str], algorithm: object = None) ->
 
 
 def warn_of_two_meanings(
-    env: Env,
-    params: Mapping[str, object],
-    algorithm: object = None,
-    policies: object = None,
+    env: Env, params: Mapping[str, object], algorithm: object = None, policies: object = None
 ) -> None:
     """Warn if a parameter of the environment has the name of a setting of the algorithm, which has no settings of its own."""
     if policies is not None or not (algorithm is None or isinstance(algorithm, str)):
@@ -127,7 +124,5 @@ def warn_of_two_meanings(
     for name, hint in setting_hints(env, params, algorithm).items():
         if hasattr(settings, name):
             warnings.warn(
-                f"{name} is set as a parameter of {spec.name}, but {hint} to change it",
-                CupydriveWarning,
-                stacklevel=3,
+                f"{name} is set as a parameter of {spec.name}, but {hint} to change it", CupydriveWarning, stacklevel=3
             )

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import is_lazy
 
 from cupydrive.errors import ParameterError
@@ -30,7 +29,7 @@ MISFITS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 TRIED = 64  # rows of which outputs are compared, one with those of the same row in other batches
 TOLERANCE = 1e-4  # of outputs; relative where they exceed 1
 SPREAD = 0.05  # of what is added to weights
-RANDOM = "Draw no random numbers in forward: an action is learnt with the probability that it was drawn with"
+RANDOM = "Draw no random numbers in forward, as dropout does: an action is learnt with the probability that it was drawn with"
 APART = (
     "Compute each row by itself, since PPO and A2C learn from rows in random order: no view or statistic across rows, such as "
     "BatchNorm; LayerNorm works"
@@ -102,11 +101,6 @@ def try_out(where: str, network: nn.Module, group: Group, size: int, rollout: Ro
     taught = {name: p for name, p in network.named_parameters() if p.requires_grad}
     if not taught:
         raise ParameterError(f"{where} has no parameters that learn: none has requires_grad=True")
-    if dropouts := [name for name, layer in network.named_modules() if isinstance(layer, _DropoutNd) and layer.p]:
-        raise ParameterError(
-            f"{where} has dropout: got p = {network.get_submodule(dropouts[0]).p} in {dropouts[0] or 'itself'}, expected 0. "
-            "An action would be learnt with another probability than it was drawn with: remove dropout"
-        )
     trial = Trial(where, network)
     rows = next(n for n in range(3, 6) if n not in (group.obs_dim, size))  # so that swapped axes show
     seen = as_torch(rollout.batch.current_obs[group.name]).view(-1, group.obs_dim).float()

@@ -22,11 +22,7 @@ from cupydrive.codegen.layout import WARP
 from cupydrive.codegen.source import Unit
 from cupydrive.executors.ranks import Shard
 from cupydrive.protocols import Executor
-from cupydrive.training.algorithms.kernels.gradients import (
-    Columns,
-    Minibatches,
-    Task,
-)
+from cupydrive.training.algorithms.kernels.gradients import Columns, Minibatches, Task
 from cupydrive.training.algorithms.kernels.layout import (
     ADDERS_AT_ONCE,
     PAD,

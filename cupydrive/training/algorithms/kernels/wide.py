@@ -27,13 +27,7 @@ from cupydrive.training.algorithms.kernels.layout import (
     padded,
 )
 from cupydrive.training.algorithms.kernels.steps import UncopiedSteps
-from cupydrive.training.algorithms.kernels.tensor import (
-    SKEW,
-    THREADS,
-    minibatch_table,
-    row_bytes,
-    weight_pointers,
-)
+from cupydrive.training.algorithms.kernels.tensor import SKEW, THREADS, minibatch_table, row_bytes, weight_pointers
 
 ROWS = (64, 32, 16)  # that a block may have at once: with more a processor has one block, which waits for itself
 BLOCKS = 4  # of a processor, up to which blocks have fewer rows: they wait for weights in turn
