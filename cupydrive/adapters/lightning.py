@@ -28,7 +28,6 @@ from cupydrive.training.ranks import require_equal
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import pack_metrics, unpack_metrics
 from cupydrive.training.together import Alone
-from cupydrive.training.torch_settings import precision, threads
 from cupydrive.training.train import about
 
 if TYPE_CHECKING:
@@ -174,7 +173,7 @@ class RLModule(NotCopied, LightningModule):
         run.total = max(self.goal, run.total)
         self.loop = Loop(Alone(run), self.goal, [None], Silent(), cuda_graph, None, math.inf, 1)
         self.told, self.stopped = len(run.metrics), False
-        with precision(run), threads(run):
+        with run.computing():
             self.loop.prepare()
 
     def on_train_batch_start(self, batch: int, batch_idx: int) -> None:
@@ -198,7 +197,7 @@ class RLModule(NotCopied, LightningModule):
 
     def _iterate(self) -> None:
         run, self.whole = self.run, False
-        with precision(run), threads(run), noted_interrupts() as pressed:
+        with run.computing(), noted_interrupts() as pressed:
             self.loop.return_weights()  # Lightning's callbacks run between iterations
             self.stopped = self.loop.advance(pressed)
             if self.last or self.stopped:

@@ -14,6 +14,7 @@ from cupydrive.bench.cases import LARGE_TAG, SMALL_TAG
 from cupydrive.bench.operations import learning_operations
 from cupydrive.bench.timing import Row, make_row
 from cupydrive.executors.interop import capture
+from cupydrive.playing.torch_settings import memory_errors
 from cupydrive.training.algorithms import A2C, PPO
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.algorithms.kernels.learner import KernelLearner
@@ -23,7 +24,6 @@ from cupydrive.training.config import resolve
 from cupydrive.training.report import Report
 from cupydrive.training.run import Run
 from cupydrive.training.together import Together
-from cupydrive.training.torch_settings import memory_errors, precision, threads
 
 REPLAYS = {"cuda": 10, "cpu": 2}  # iterations of one timed run
 UNTIMED = 2  # runs before the timed ones
@@ -92,7 +92,7 @@ def measure_lesson(lesson: Lesson, device: str, runs: int) -> list[Row]:
     times: list[list[float]] = [[] for _ in made]
     for _ in range(runs + UNTIMED):
         for (run, iterate), seconds in zip(made, times, strict=True):
-            with precision(run), threads(run):
+            with run.computing():
                 seconds.append(timed_iteration(iterate, REPLAYS[device], device))
     rows = []
     for backend, (run, _), seconds in zip(lesson.backends, made, times, strict=True):
@@ -124,7 +124,7 @@ def iteration(run: Run) -> Callable[[], object]:
     if run.device != "cuda":
         return run.iterate
     kept = run.snapshot()
-    with precision(run):
+    with run.computing():
         return capture(run.iterate, lambda: run.restore(kept)).replay
 
 

@@ -16,7 +16,7 @@ from cupydrive.inputs.arguments import checked_choice, checked_instance, errors_
 from cupydrive.playing.config import EvalConfig, PoliciesByGroup, resolve
 from cupydrive.playing.recording import Recording, action_dtype, record
 from cupydrive.playing.rollout import Rollout
-from cupydrive.playing.threads import acting_threads
+from cupydrive.playing.torch_settings import acting_threads
 from cupydrive.protocols import Policies
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import EnvSpec

@@ -19,7 +19,7 @@ from cupydrive.inputs.validation import Count
 from cupydrive.playing.config import EvalConfig
 from cupydrive.playing.recording import Moment, Recording, action_dtype, outcome, record
 from cupydrive.playing.rollout import Rollout
-from cupydrive.playing.threads import acting_threads
+from cupydrive.playing.torch_settings import acting_threads
 from cupydrive.protocols import Player
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import EnvSpec, Group

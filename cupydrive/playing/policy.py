@@ -22,7 +22,7 @@ from torch.nn import functional
 from cupydrive.codegen.source import assemble_file, box_bounds, head_sizes
 from cupydrive.errors import ParameterError
 from cupydrive.playing.inference import BoxPolicy, DiscretePolicy, Moments, PolicyModule
-from cupydrive.playing.threads import threads_worth
+from cupydrive.playing.torch_settings import threads_worth
 
 if TYPE_CHECKING:
     from cupydrive.codegen.source import Unit

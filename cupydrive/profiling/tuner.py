@@ -23,12 +23,12 @@ from cupydrive.executors import choose, executor
 from cupydrive.executors.cache import keep_measurement, measurement_path, read_measurement
 from cupydrive.executors.modes import EXCLUSIVE
 from cupydrive.inputs.arguments import checked_int
+from cupydrive.playing.torch_settings import memory_errors
 from cupydrive.profiling.profile import fitting
 from cupydrive.protocols import EnvParams, Executor
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import EnvSpec
 from cupydrive.training.begin import make_run
-from cupydrive.training.torch_settings import memory_errors, precision
 
 RUNS, SECONDS = 5, 0.01  # of each layout
 SIZES = tuple(4**k for k in range(3, 11))  # 64 to 1,048,576: numbers of environments that are tried
@@ -190,7 +190,7 @@ def training_rate(spec: EnvSpec, params: EnvParams, num_envs: int, device: str) 
             given: Any = params
             run = make_run(spec, num_envs=num_envs, device=device, **asdict(given))
             iterate = iteration(run)
-            with precision(run):
+            with run.computing():
                 iterate()
                 return run.steps_per_iteration / timed_iteration(iterate, ITERATIONS, device)
     finally:

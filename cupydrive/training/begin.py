@@ -11,12 +11,12 @@ from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.executors import checked_device
 from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.files import file_errors
+from cupydrive.playing.torch_settings import memory_errors
 from cupydrive.spec import EnvSpec
 from cupydrive.training.config import TrainConfig, check_players, resolve
 from cupydrive.training.frozen import check_kept
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints, clear, read_config
-from cupydrive.training.torch_settings import memory_errors
 
 
 def begin(config: TrainConfig, share: int = 1) -> Run:

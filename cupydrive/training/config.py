@@ -20,13 +20,13 @@ from cupydrive.executors import choose, executor
 from cupydrive.inputs.arguments import checked_callable, checked_path, shown
 from cupydrive.inputs.formats import FORMAT
 from cupydrive.inputs.validation import Count, validated
+from cupydrive.playing.torch_settings import drawing_from
 from cupydrive.protocols import PolicySettings
 from cupydrive.spec import EnvSpec, kept_params
 from cupydrive.training.frozen import describe, rebuild
 from cupydrive.training.policies import learning_settings, make_players
 from cupydrive.training.runfolder import checkpoints, read_config
 from cupydrive.training.suggestions import setting_hints, suggested_algorithm, suggested_sizes
-from cupydrive.training.torch_settings import drawing_from
 
 
 def whole(value: object) -> object:

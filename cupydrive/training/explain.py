@@ -19,12 +19,12 @@ from cupydrive.errors import TrainingError
 from cupydrive.executors.modes import EXCLUSIVE, SETTINGS
 from cupydrive.inputs.arguments import shown
 from cupydrive.playing.rollout import Place
+from cupydrive.playing.torch_settings import memory_errors
 from cupydrive.spec import kept_params
 from cupydrive.terminal.progress import Silent, follow
 from cupydrive.training.report import Report
 from cupydrive.training.runfolder import Checkpoint, checkpoints, read_checkpoint
 from cupydrive.training.together import Alone
-from cupydrive.training.torch_settings import memory_errors, precision, threads
 from cupydrive.training.trace import Number, Step, Trace
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def explain(run: Run, progress: bool = True) -> Explanation:
     begin = 0 if saved is None else saved["step"]
     line = follow(2 * (failure.step - begin), f"explain {run.spec.name}", progress)
     try:
-        with memory_errors(), precision(run), threads(run):
+        with memory_errors(), run.computing():
             found = Replay(run, saved, line).find(run.metrics, failure.step)
             if found is None:
                 return no_explanation(run, failure.step)

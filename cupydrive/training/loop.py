@@ -24,11 +24,11 @@ import torch
 
 from cupydrive.errors import NotFiniteError
 from cupydrive.executors.modes import EXCLUSIVE, SETTINGS
+from cupydrive.playing.torch_settings import memory_errors
 from cupydrive.training.explain import Failure
 from cupydrive.training.logbook import Logbook
 from cupydrive.training.processes import handled
 from cupydrive.training.ranks import WISHES, Wishes, require_equal_weights
-from cupydrive.training.torch_settings import memory_errors, precision, threads
 
 if TYPE_CHECKING:
     from cupydrive.training.together import Alone, Together
@@ -112,7 +112,7 @@ class Loop:
             TrainingError: If no run is left: that of the first.
         """
         runs = self.trained.runs
-        with precision(runs[0]), threads(runs[0]), ExitStack() as opened:
+        with runs[0].computing(), ExitStack() as opened:
             for book in self.books:
                 opened.enter_context(book.opened())
             for book in self.books:
@@ -153,7 +153,7 @@ class Loop:
 
     def prepare(self) -> None:
         """Get ready to iterate: with ``cuda_graph``, iterate for a trial and go back."""
-        with memory_errors(), EXCLUSIVE, SETTINGS, precision(self.trained.runs[0]):  # which graphs keep
+        with memory_errors(), EXCLUSIVE, SETTINGS, self.trained.runs[0].computing():  # which graphs keep
             self.iterate = self.trained.prepare([book.report for book in self.books], self.cuda_graph)
         self.started = self.saved = self.compared = time.perf_counter()
 

@@ -6,7 +6,8 @@ train, nobody needs Matplotlib or a video codec.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -29,6 +30,7 @@ from cupydrive.playing import inference
 from cupydrive.playing.evaluation import evaluate
 from cupydrive.playing.players import Trained
 from cupydrive.playing.rollout import NONE_FOUND, LatestEpisodes, Rollout, episodes_unit
+from cupydrive.playing.torch_settings import drawing_from, threads_worth, weights
 from cupydrive.protocols import LearnerSettings
 from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.training.algorithms.kernels.play import ROLLOUTS, begin_play, decide_play
@@ -48,7 +50,6 @@ from cupydrive.training.runfolder import (
     read_config,
     read_metrics,
 )
-from cupydrive.training.torch_settings import drawing_from
 
 if TYPE_CHECKING:
     from cupydrive.drawing.curves import Curves
@@ -205,6 +206,14 @@ class Run(NotCopied):
     def _module(self, name: str) -> nn.Module:
         group = next(g for g in self.batch.groups if g.name == name)
         return self.rollout.player_of[name].module(self.rollout, group)
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Compute as training does: products are not rounded to TF32; a CPU takes as many threads as the networks are worth."""
+        networks = (learner.rows_at_once(self.rollout) * weights(learner.policy) for learner in self.learners.values())
+        worth = threads_worth(max(networks, default=0)) if self.device == "cpu" else nullcontext()
+        with ordinary_modes(self.device, tf32=False), worth:
+            yield
 
     def iterate(self) -> None:
         """Collect one rollout and learn from it: what a CUDA graph captures."""

@@ -10,13 +10,13 @@ from gymnasium import spaces
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.ranks import Shard
 from cupydrive.playing.policy import ActorCritic, make_distribution
+from cupydrive.playing.torch_settings import own_random_numbers
 from cupydrive.spec import Group
 from cupydrive.training.algorithms import A2C, PPO
 from cupydrive.training.algorithms.kernels.arithmetic import EXACT
 from cupydrive.training.algorithms.kernels.choice import REPORTED
 from cupydrive.training.algorithms.kernels.gradients import Task
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout, padded, tensors_of
-from cupydrive.training.torch_settings import own_random_numbers
 
 ACTIONS = {
     "one": spaces.Discrete(3),

@@ -175,7 +175,7 @@ def test_torchs_generators_are_named_where_they_are_kept():
         if "fork_rng" + "()" in path.read_text()
     ]
     assert not bare, (
-        f"fork_rng without devices in {bare}; take own_random_numbers of cupydrive/training/torch_settings.py"
+        f"fork_rng without devices in {bare}; take own_random_numbers of cupydrive/playing/torch_settings.py"
     )
 
 

@@ -19,10 +19,10 @@ from learner_weights import WEIGHTS, digest
 
 import cupydrive as cd
 from cupydrive.errors import CupydriveError
+from cupydrive.playing.torch_settings import own_random_numbers
 from cupydrive.training import loop
 from cupydrive.training.algorithms.kernels import choice
 from cupydrive.training.begin import make_run
-from cupydrive.training.torch_settings import own_random_numbers
 
 QUIET = {"device": "cpu", "progress": False}
 # A2C learns from all rows at once, in no order: but for rounding, what processes learn together is what one learns.

@@ -10,7 +10,7 @@ import torch
 import cupydrive as cd
 from cupydrive import envs
 from cupydrive.errors import ParameterError, TrainingError, UnknownParameterError
-from cupydrive.playing.threads import threads_worth
+from cupydrive.playing.torch_settings import threads_worth
 from cupydrive.training.config import resolve
 
 SMALL = {"num_envs": 8, "device": "cpu", "progress": False}

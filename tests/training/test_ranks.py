@@ -76,7 +76,7 @@ def compare_errors(said, size):
         "lost number": (
             "NotFiniteError",
             f"{lost}, agent 0",
-            "A replay met no non-finite number",  # since the program has changed the state
+            "It is not explained: explain() is for one process",
         ),
         "population": ("ParameterError", "seeds= and members="),
         "too few": ("ParameterError", f"num_envs = {size - 1} environments"),

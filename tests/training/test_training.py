@@ -15,10 +15,9 @@ from cupydrive.errors import MemoryLimitError, ParameterError, TrainingError
 from cupydrive.executors.modes import ordinary_modes
 from cupydrive.playing.config import resolve
 from cupydrive.playing.game import Game, GameConfig
-from cupydrive.playing.threads import threads_for
+from cupydrive.playing.torch_settings import memory_errors, threads_for
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
-from cupydrive.training.torch_settings import memory_errors, threads
 
 SMALL = {"num_steps": 8, "hidden": (8,)}
 QUIET = {"device": "cpu", "progress": False}
@@ -211,7 +210,7 @@ def test_small_networks_compute_on_one_thread_and_what_was_set_comes_back(limit)
     assert torch.get_num_threads() == 3
     run = train(settings=cd.PPO(num_steps=8), backend="torch")
     run.learners["cart"].part = 2**20  # rows of a minibatch
-    with threads(run):
+    with run.computing():
         assert torch.get_num_threads() == 3
 
 
@@ -259,7 +258,7 @@ def test_policies_play_on_as_many_threads_as_they_are_worth_and_what_was_set_com
         asked_on()
     assert torch.get_num_threads() == 3
     policy.fails = False
-    monkeypatch.setattr("cupydrive.playing.threads.PRODUCTS_PER_THREAD", 1)  # now it is worth any number
+    monkeypatch.setattr("cupydrive.playing.torch_settings.PRODUCTS_PER_THREAD", 1)  # now it is worth any number
     assert asked_on() == {3}
     limit(1)
     assert asked_on() == {1} and torch.get_num_threads() == 1  # never raised

@@ -16,8 +16,8 @@ from cupydrive.executors.interop import as_torch
 from cupydrive.executors.modes import default_device, ordinary_modes
 from cupydrive.inputs.arguments import kind_of, shown
 from cupydrive.playing.policy import ActorCritic, with_state
+from cupydrive.playing.torch_settings import drawing_from, own_random_numbers
 from cupydrive.training.algorithms.settings import NEEDED, OnPolicy, require_network_memory
-from cupydrive.training.torch_settings import drawing_from, own_random_numbers
 
 if TYPE_CHECKING:
     from cupydrive.playing.rollout import Rollout

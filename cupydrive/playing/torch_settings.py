@@ -1,4 +1,4 @@
-"""Number of threads on which torch computes on a CPU: one where networks are small, so that threads do not wait."""
+"""How torch computes for us: threads on a CPU, random numbers, and what it raises when memory is short."""
 
 import threading
 from collections.abc import Iterator
@@ -6,7 +6,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
-from cupydrive.errors import ParameterError
+from cupydrive.errors import MemoryLimitError, ParameterError
+from cupydrive.executors.modes import EXCLUSIVE, ordinary_modes
 from cupydrive.playing.rollout import Rollout
 from cupydrive.spec import Group
 
@@ -61,3 +62,46 @@ def acting_weights(rollout: Rollout, group: Group) -> int:
 def weights(network: torch.nn.Module) -> int:
     """Return the number of a network's weights."""
     return sum(p.numel() for p in network.parameters())
+
+
+# Of the RuntimeError that torch raises where the host's memory is short; on a GPU it has a class of its own.
+NO_MEMORY = ("DefaultCPUAllocator", "not enough memory", "can't allocate memory")
+
+
+@contextmanager
+def own_random_numbers() -> Iterator[None]:
+    """Leave torch's generators, of the CPU and of each GPU, as they were; one thread at a time.
+
+    GPUs are named, since torch warns where there are several and none is.
+    """
+    with EXCLUSIVE, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        yield
+
+
+@contextmanager
+def drawing_from(generator: torch.Generator) -> Iterator[None]:
+    """Have a caller's code draw from ``generator``, which goes on from there, by torch's global one, in ordinary modes."""
+    with own_random_numbers(), ordinary_modes():
+        torch.cuda.manual_seed_all(generator.initial_seed())
+        torch.set_rng_state(generator.get_state())
+        try:
+            yield
+        finally:
+            generator.set_state(torch.get_rng_state())
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Turn what CuPy and torch raise when memory is short into ``MemoryLimitError``, which says what to lower."""
+    try:
+        yield
+    except MemoryLimitError:
+        raise
+    except (MemoryError, RuntimeError) as error:
+        short = isinstance(error, MemoryError | torch.OutOfMemoryError) or any(w in str(error) for w in NO_MEMORY)
+        if not short:
+            raise
+        raise MemoryLimitError(
+            f"training does not fit into memory ({str(error).partition(chr(10))[0]}); lower num_envs, num_steps, or the sizes "
+            "of networks and replay buffers"
+        ) from None
