@@ -1,5 +1,10 @@
 """Names of ``cupydrive`` for type checkers and editors; ``__init__.py`` imports them on first use."""
 
+from cupydrive.algorithms import A2C as A2C
+from cupydrive.algorithms import DDPG as DDPG
+from cupydrive.algorithms import PPO as PPO
+from cupydrive.algorithms import OnPolicy as OnPolicy
+from cupydrive.algorithms.pool import OpponentPool as OpponentPool
 from cupydrive.checks.checker import check as check
 from cupydrive.cli.scaffold import new as new
 from cupydrive.envs import names as names
@@ -28,13 +33,19 @@ from cupydrive.errors import UnknownParameterError as UnknownParameterError
 from cupydrive.errors import UnregisteredEnvironmentError as UnregisteredEnvironmentError
 from cupydrive.executors.about import info as info
 from cupydrive.executors.python_kernels import PythonKernels as PythonKernels
+from cupydrive.experiments.population import Population as Population
+from cupydrive.experiments.population import interquartile_mean as interquartile_mean
+from cupydrive.experiments.population import load as load
+from cupydrive.experiments.sweep import Sweep as Sweep
+from cupydrive.experiments.sweep import sweep as sweep
+from cupydrive.experiments.tournament import Tournament as Tournament
+from cupydrive.experiments.tournament import tournament as tournament
+from cupydrive.experiments.train import train as train
 from cupydrive.playing.evaluation import difference as difference
 from cupydrive.playing.evaluation import evaluate as evaluate
 from cupydrive.playing.players import HeuristicPolicy as HeuristicPolicy
 from cupydrive.playing.players import RandomPolicy as RandomPolicy
 from cupydrive.playing.recording import Recording as Recording
-from cupydrive.playing.tournament import Tournament as Tournament
-from cupydrive.playing.tournament import tournament as tournament
 from cupydrive.profiling.profile import profile as profile
 from cupydrive.profiling.tuner import best_num_envs as best_num_envs
 from cupydrive.profiling.tuner import tune as tune
@@ -56,21 +67,10 @@ from cupydrive.spec import StepResult as StepResult
 from cupydrive.spec import Table as Table
 from cupydrive.spec import nearest_decision as nearest_decision
 from cupydrive.spec import param as param
-from cupydrive.training.algorithms import A2C as A2C
-from cupydrive.training.algorithms import DDPG as DDPG
-from cupydrive.training.algorithms import PPO as PPO
-from cupydrive.training.algorithms import OnPolicy as OnPolicy
-from cupydrive.training.algorithms.pool import OpponentPool as OpponentPool
 from cupydrive.training.config import TrainConfig as TrainConfig
 from cupydrive.training.frozen import FrozenPolicy as FrozenPolicy
-from cupydrive.training.population import Population as Population
-from cupydrive.training.population import interquartile_mean as interquartile_mean
-from cupydrive.training.population import load as load
 from cupydrive.training.run import Run as Run
 from cupydrive.training.suggestions import suggested_algorithm as suggested_algorithm
-from cupydrive.training.sweep import Sweep as Sweep
-from cupydrive.training.sweep import sweep as sweep
-from cupydrive.training.train import train as train
 
 __version__: str
 __all__: list[str]

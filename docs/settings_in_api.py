@@ -9,7 +9,7 @@ import re
 import griffe
 
 CALL = re.compile(r"param\((.*)\)", re.S)  # makes a field; the first argument is its default
-SETTINGS = "training.algorithms.settings.Settings"
+SETTINGS = "algorithms.settings.Settings"
 
 
 class SettingsInApi(griffe.Extension):

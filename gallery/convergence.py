@@ -32,6 +32,7 @@ from matplotlib import colormaps, rc_context
 from matplotlib.ticker import EngFormatter, NullFormatter
 
 from cupydrive import envs
+from cupydrive.algorithms.schedule import schedules, value_at
 from cupydrive.drawing.curves import DARK, Curves, draw_median, quartiles
 from cupydrive.drawing.palette import Palette
 from cupydrive.errors import CupydriveError
@@ -41,7 +42,6 @@ from cupydrive.inputs.files import write_atomically
 from cupydrive.terminal.progress import Silent
 from cupydrive.training.begin import make_run
 from cupydrive.training.loop import Loop
-from cupydrive.training.schedule import schedules, value_at
 from cupydrive.training.suggestions import suggested_algorithm
 from cupydrive.training.together import Alone
 

@@ -16,6 +16,7 @@ import torch
 
 from cupydrive.errors import OrderError, ParameterError, TrainingError
 from cupydrive.executors import choose
+from cupydrive.experiments.train import about
 from cupydrive.inputs.arguments import checked_count, shown
 from cupydrive.inputs.names import NotCopied
 from cupydrive.protocols import LearnerSettings, PolicySettings
@@ -28,7 +29,6 @@ from cupydrive.training.ranks import require_equal
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import pack_metrics, unpack_metrics
 from cupydrive.training.together import Alone
-from cupydrive.training.train import about
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
+from cupydrive.algorithms.kernels.tensor import OLDEST
 from cupydrive.bench.timing import timed
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.protocols import Executor
-from cupydrive.training.algorithms.kernels.tensor import OLDEST
 
 BYTES = {"cpu": 2**28, "cuda": 2**30}  # far more than any cache
 WIDE = 8192  # of the matrices whose product is timed

@@ -10,15 +10,15 @@ from typing import Any
 
 import torch
 
+from cupydrive.algorithms import A2C, PPO
+from cupydrive.algorithms.kernels.layout import NetworkLayout
+from cupydrive.algorithms.kernels.learner import KernelLearner
+from cupydrive.algorithms.on_policy import OnPolicyLearner
 from cupydrive.bench.cases import LARGE_TAG, SMALL_TAG
 from cupydrive.bench.operations import learning_operations
 from cupydrive.bench.timing import Row, make_row
 from cupydrive.executors.interop import capture
 from cupydrive.playing.torch_settings import memory_errors
-from cupydrive.training.algorithms import A2C, PPO
-from cupydrive.training.algorithms.kernels.layout import NetworkLayout
-from cupydrive.training.algorithms.kernels.learner import KernelLearner
-from cupydrive.training.algorithms.on_policy import OnPolicyLearner
 from cupydrive.training.begin import begin
 from cupydrive.training.config import resolve
 from cupydrive.training.report import Report

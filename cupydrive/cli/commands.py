@@ -34,9 +34,9 @@ from cupydrive.inputs.arguments import checked_float, checked_path, checked_targ
 from cupydrive.inputs.files import file_errors, write_atomically
 
 if TYPE_CHECKING:
+    from cupydrive.experiments.population import Population
     from cupydrive.playing.recording import Recording
     from cupydrive.protocols import LearnerSettings, PlayerSettings
-    from cupydrive.training.population import Population
     from cupydrive.training.run import Run
 
 
@@ -92,12 +92,12 @@ def run_train(
     if gpus is not None and (code := start_on_gpus(gpus, device)) is not None:
         return code
     with joined_processes(device) as first:
+        from cupydrive.algorithms.pool import OpponentPool
         from cupydrive.executors import choose
+        from cupydrive.experiments.train import train
         from cupydrive.playing.players import HeuristicPolicy
-        from cupydrive.training.algorithms.pool import OpponentPool
         from cupydrive.training.run import Run
         from cupydrive.training.suggestions import suggested_algorithm
-        from cupydrive.training.train import train
 
         where, reason = choose(device)
         if resume and overwrite:
@@ -164,7 +164,7 @@ def run_sweep(
         device: "auto": CUDA where a GPU is usable, else the CPU.
         param: Parameters of the environment, such as grid_length=20.
     """
-    from cupydrive.training.sweep import sweep
+    from cupydrive.experiments.sweep import sweep
 
     params = parsed(param)
     envs.get(name).make_params(**params)  # a name that is none of its parameters is not taken for an argument

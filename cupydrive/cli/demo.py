@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cupydrive import envs
+from cupydrive.algorithms import PPO
 from cupydrive.bench import Work, bench, short
 from cupydrive.checks.checker import check
 from cupydrive.executors import choose
+from cupydrive.experiments.train import train
 from cupydrive.playing.players import HeuristicPolicy
-from cupydrive.training.algorithms import PPO
 from cupydrive.training.begin import make_run
-from cupydrive.training.train import train
 
 AGENT_STEPS = 20_000  # of a check
 AGENTS = {"cpu": 10_000, "cuda": 2**18}  # of all environments of a rollout together: fits into a few GB

@@ -14,6 +14,7 @@ from cupydrive import envs
 from cupydrive.errors import RenderError
 from cupydrive.executors import choose, executor
 from cupydrive.executors.about import info
+from cupydrive.experiments.train import train
 from cupydrive.gallery.clips import SEED, all_alike, draw_clip, draw_files, median_start, own_numbers
 from cupydrive.gallery.curves import chart, curve_keys, of_runs, read_checked, read_curves, write_curves
 from cupydrive.gallery.page import write_pages
@@ -28,7 +29,6 @@ from cupydrive.protocols import PlayerSettings
 from cupydrive.spec import EnvSpec
 from cupydrive.training.run import Run
 from cupydrive.training.suggestions import suggested_algorithm, suggestion
-from cupydrive.training.train import train
 
 EPISODES = 1000  # of which means are taken
 MOSAIC = 16  # episodes

@@ -1,1 +1,1 @@
-"""Training: ``train``, runs and their folders, schedules, normalisation, and the algorithms."""
+"""Runs: what they are made of, the loop that trains them, their folders, and why one failed."""

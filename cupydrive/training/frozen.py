@@ -14,13 +14,13 @@ import torch
 from torch import nn
 
 from cupydrive import envs
+from cupydrive.algorithms import ALGORITHMS
+from cupydrive.algorithms.pool import OpponentPool, unpooled
 from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.inputs.arguments import checked_bool, checked_path, checked_str, shown
 from cupydrive.inputs.formats import SETTING, FormatError, check
 from cupydrive.playing.players import HeuristicPolicy, RandomPolicy, Trained
 from cupydrive.protocols import LearnerSettings, PolicySettings
-from cupydrive.training.algorithms import ALGORITHMS
-from cupydrive.training.algorithms.pool import OpponentPool, unpooled
 from cupydrive.training.runfolder import read_checkpoint, read_config
 
 if TYPE_CHECKING:

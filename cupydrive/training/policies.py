@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from cupydrive.algorithms.kernels.choice import make_learner
+from cupydrive.algorithms.pool import check_pools
 from cupydrive.errors import CupydriveWarning, ParameterError, did_you_mean
 from cupydrive.executors.ranks import current_ranks
 from cupydrive.inputs.arguments import shown
 from cupydrive.protocols import LearnerSettings, PolicySettings
-from cupydrive.training.algorithms.kernels.choice import make_learner
-from cupydrive.training.algorithms.pool import check_pools
 
 if TYPE_CHECKING:
     from cupydrive.executors.ranks import Ranks

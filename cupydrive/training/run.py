@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from cupydrive import envs
+from cupydrive.algorithms.kernels.play import ROLLOUTS, begin_play, decide_play
 from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.executors import choose, executor
 from cupydrive.executors.ahead import build_ahead
@@ -33,7 +34,6 @@ from cupydrive.playing.rollout import NONE_FOUND, LatestEpisodes, Rollout, episo
 from cupydrive.playing.torch_settings import drawing_from, threads_worth, weights
 from cupydrive.protocols import LearnerSettings
 from cupydrive.simulation.batch import CLOCK, Batch
-from cupydrive.training.algorithms.kernels.play import ROLLOUTS, begin_play, decide_play
 from cupydrive.training.config import TrainConfig, read
 from cupydrive.training.frozen import check_kept
 from cupydrive.training.policies import checked_policies, make_players

@@ -70,7 +70,7 @@ def suggested_algorithm(env: Env, name: str | None = None, /, **changed: Any) ->
     Raises:
         ParameterError: If there is no such environment, algorithm or setting, or a value does not fit.
     """
-    from cupydrive.training.algorithms import ALGORITHMS  # imports torch
+    from cupydrive.algorithms import ALGORITHMS  # imports torch
 
     name = None if name is None else checked_str("suggested_algorithm", "name", name).lower()
     about = suggestion(env, name)
@@ -101,7 +101,7 @@ def setting_hints(env: Env, names: Collection[str], algorithm: object = None) ->
         names: Names that were passed as parameters.
         algorithm: Algorithm as ``train`` got it, not validated yet.
     """
-    from cupydrive.training.algorithms import ALGORITHMS  # imports torch
+    from cupydrive.algorithms import ALGORITHMS  # imports torch
 
     asked = algorithm.lower() if isinstance(algorithm, str) else getattr(algorithm, "name", None)
     first = suggestion(env).algorithm

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from cupydrive.algorithms.schedule import Scheduled, value_at
+from cupydrive.algorithms.scheduled_learner import ScheduledLearner
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import capture, make_call
 from cupydrive.executors.joined import Joined, NotJoinedError, launch_kinds, recorded
 from cupydrive.executors.ranks import Ranks
-from cupydrive.training.algorithms.scheduled_learner import ScheduledLearner
-from cupydrive.training.schedule import Scheduled, value_at
 
 if TYPE_CHECKING:
     from cupydrive.executors.noted import Launch

@@ -1,6 +1,6 @@
 // loss.cuh -- PPO's and A2C's loss of one row: its gradient by the network's outputs, and what is reported.
 //
-// Source: cupydrive/training/algorithms/ppo.py and a2c.py. Constants: those of the distribution; CLIPPED (1: PPO, 0: A2C),
+// Source: cupydrive/algorithms/ppo.py and a2c.py. Constants: those of the distribution; CLIPPED (1: PPO, 0: A2C),
 // CLIP_VALUE, NORMALIZE (advantages). Generated: GAUSSIAN (0 or 1).
 #pragma once
 #include "learn/functions.cuh"

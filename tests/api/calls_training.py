@@ -13,7 +13,7 @@ import torch
 from calls import FUNCTIONS, SMALL_VIDEO, Row, played, tag
 
 import cupydrive as cd
-from cupydrive.training.algorithms import ALGORITHMS
+from cupydrive.algorithms import ALGORITHMS
 from cupydrive.training.config import resolve
 from cupydrive.training.explain import Failure
 

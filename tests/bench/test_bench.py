@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import cupydrive
 from cupydrive import envs
+from cupydrive.algorithms import A2C, PPO
 from cupydrive.bench import Bench, Work, bench, benchmark, ceilings, measure, short, timing
 from cupydrive.bench.cases import ROLLOUTS, STEPS, sweep, written_bytes
 from cupydrive.bench.operations import count_operations, learning_operations
@@ -21,7 +22,6 @@ from cupydrive.errors import ParameterError
 from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor
 from cupydrive.simulation.batch import Batch
-from cupydrive.training.algorithms import A2C, PPO
 from cupydrive.training.begin import make_run
 
 SMALL = (Work("cartpole", 64, 4), Work("tag_grid", 16, 4))

@@ -27,13 +27,13 @@ SECONDS = 1200  # of one page as it is
 LONG = [f"how/{name}.md" for name in ("export", "opponents", "profile", "seeds", "sweep")]
 # At most so much of what a call is given or takes by itself.
 LESS = {
-    "training.train:train": {"steps": 10_000, "seeds": 3},
-    "training.sweep:sweep": {"trials": 3, "batch": 3, "steps": 5_000},
+    "experiments.train:train": {"steps": 10_000, "seeds": 3},
+    "experiments.sweep:sweep": {"trials": 3, "batch": 3, "steps": 5_000},
     "checks.checker:check": {"agent_steps": 1_000},
     "rendering.video:render": {"episodes": 2},
     "rendering.video:Video.__init__": {"seconds": 0.2},
     "playing.evaluation:evaluate": {"episodes": 20},
-    "playing.tournament:tournament": {"episodes": 20},
+    "experiments.tournament:tournament": {"episodes": 20},
     "training.run:Run.evaluate": {"episodes": 20},
 }
 ONLY_IF_GIVEN = {"seeds"}

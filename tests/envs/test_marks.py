@@ -9,10 +9,10 @@ from solving import marks, solve
 from value_iteration import Grid, grid, iterate, play, starts
 
 from cupydrive import envs
+from cupydrive.algorithms import PPO
 from cupydrive.errors import ParameterError, SpecError
-from cupydrive.training.algorithms import PPO
+from cupydrive.experiments.train import train
 from cupydrive.training.begin import make_run
-from cupydrive.training.train import train
 
 
 def test_lessons_ask_for_no_less_than_the_environments_do():

@@ -11,13 +11,13 @@ from conftest import python_path
 
 import cupydrive as cd
 from cupydrive import envs
+from cupydrive.algorithms.kernels import learner
 from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.source import assemble, kernel_text
 from cupydrive.errors import CompileError
 from cupydrive.executors.ahead import build_ahead
 from cupydrive.executors.compiler import compiler
 from cupydrive.executors.host import HostExecutor
-from cupydrive.training.algorithms.kernels import learner
 from cupydrive.training.begin import make_run
 
 ROOT = Path(__file__).resolve().parents[2]

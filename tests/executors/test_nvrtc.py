@@ -10,18 +10,18 @@ import pytest
 from gymnasium import spaces
 
 from cupydrive import envs
+from cupydrive.algorithms import A2C, PPO
+from cupydrive.algorithms.kernels import tensor
+from cupydrive.algorithms.kernels.gradients import Task, forward_unit, gradient_unit
+from cupydrive.algorithms.kernels.layout import NetworkLayout
+from cupydrive.algorithms.kernels.play import play_unit, policies_of
+from cupydrive.algorithms.kernels.resident import GROUP_RESIDENT, group_bytes
 from cupydrive.codegen.diagnostics import NVRTC_WARNINGS, explain
 from cupydrive.codegen.layout import Layout, Observations, PlayLayout
 from cupydrive.codegen.source import KERNELS, assemble, assemble_file, box_bounds, column_words, head_sizes
 from cupydrive.executors.ranks import Shard
 from cupydrive.playing.policy import make_distribution
 from cupydrive.spec import Group
-from cupydrive.training.algorithms import A2C, PPO
-from cupydrive.training.algorithms.kernels import tensor
-from cupydrive.training.algorithms.kernels.gradients import Task, forward_unit, gradient_unit
-from cupydrive.training.algorithms.kernels.layout import NetworkLayout
-from cupydrive.training.algorithms.kernels.play import play_unit, policies_of
-from cupydrive.training.algorithms.kernels.resident import GROUP_RESIDENT, group_bytes
 from cupydrive.training.begin import make_run
 
 # Of architectures `make test` has the oldest and the newest, which are on either side of what kernels/drive distinguishes

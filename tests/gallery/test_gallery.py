@@ -124,7 +124,7 @@ def test_a_finished_run_is_not_trained_again(made, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt  # what would come after the training
 
-    monkeypatch.setattr("cupydrive.training.train.train_alone", None)
+    monkeypatch.setattr("cupydrive.experiments.train.train_alone", None)
     monkeypatch.setattr(build, "draw_clip", stop)
     with pytest.raises(KeyboardInterrupt):
         gallery(["cartpole"], made / "again", runs=made / "runs", **OPTIONS)

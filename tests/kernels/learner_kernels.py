@@ -7,16 +7,16 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from cupydrive.algorithms import A2C, PPO
+from cupydrive.algorithms.kernels.arithmetic import EXACT
+from cupydrive.algorithms.kernels.choice import REPORTED
+from cupydrive.algorithms.kernels.gradients import Task
+from cupydrive.algorithms.kernels.layout import NetworkLayout, padded, tensors_of
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.ranks import Shard
 from cupydrive.playing.policy import ActorCritic, make_distribution
 from cupydrive.playing.torch_settings import own_random_numbers
 from cupydrive.spec import Group
-from cupydrive.training.algorithms import A2C, PPO
-from cupydrive.training.algorithms.kernels.arithmetic import EXACT
-from cupydrive.training.algorithms.kernels.choice import REPORTED
-from cupydrive.training.algorithms.kernels.gradients import Task
-from cupydrive.training.algorithms.kernels.layout import NetworkLayout, padded, tensors_of
 
 ACTIONS = {
     "one": spaces.Discrete(3),

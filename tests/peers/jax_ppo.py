@@ -11,8 +11,8 @@ from importlib.metadata import version
 
 from protocol import arguments, jax_and, tell
 
+from cupydrive.algorithms import PPO
 from cupydrive.bench.timing import make_row
-from cupydrive.training.algorithms import PPO
 
 SIZES = {"cuda": (256, 1_024, 4_096, 16_384, 65_536), "cpu": (256, 1_024)}
 ITERATIONS = {"cuda": 10, "cpu": 2}  # of one timed run

@@ -14,8 +14,8 @@ PACKAGE = ROOT / "cupydrive"
 # Rooms, and the modules beside them. One imports itself and those that stand before it.
 ORDER = [
     "errors", "protocols", "inputs", "random", "spec", "envs", "codegen", "executors", "drawing",
-    "terminal", "simulation", "checks", "playing", "rendering", "training", "examples", "adapters", "gymnasium", "pettingzoo",
-    "stable_baselines3", "lightning", "gallery", "bench", "profiling", "cli", "__main__",
+    "terminal", "simulation", "checks", "playing", "rendering", "algorithms", "training", "experiments", "examples",
+    "adapters", "gymnasium", "pettingzoo", "stable_baselines3", "lightning", "gallery", "bench", "profiling", "cli", "__main__",
 ]  # fmt: skip
 MOST_MODULES = 14  # directly in cupydrive/
 ROOMS = [room for room in ORDER if (PACKAGE / room).is_dir()]

@@ -11,6 +11,7 @@ from atlas import SPEC, given, other
 
 import cupydrive as cd
 from cupydrive import envs
+from cupydrive.algorithms.kernels.play import Play, play_unit, policies_of
 from cupydrive.checks.bits import compare_bits, trajectory
 from cupydrive.checks.checker import check
 from cupydrive.checks.report import Report
@@ -25,7 +26,6 @@ from cupydrive.executors.python_kernels import PythonKernels
 from cupydrive.inputs.tables import made_up_tables
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import Table
-from cupydrive.training.algorithms.kernels.play import Play, play_unit, policies_of
 from cupydrive.training.begin import make_run
 
 PARAMS = SPEC.make_params()

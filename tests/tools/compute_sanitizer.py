@@ -92,7 +92,7 @@ def train_each():
 def learn_each():
     """Train two iterations by the learner's kernels in both arithmetics, of every head; return how many there are."""
     import cupydrive as cd
-    from cupydrive.training.algorithms.kernels import tensor
+    from cupydrive.algorithms.kernels import tensor
 
     done = sum(train_lessons("kernels", [
         ("cartpole", cd.PPO(num_steps=8, normalize_obs=True, normalize_reward=True, target_kl=0.01, precision=precision)),

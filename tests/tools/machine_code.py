@@ -21,15 +21,15 @@ from types import SimpleNamespace
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from cupydrive import envs
+from cupydrive.algorithms import PPO
+from cupydrive.algorithms.kernels import gradients, play, resident, statistics, tensor, wide
+from cupydrive.algorithms.kernels.layout import NetworkLayout
+from cupydrive.algorithms.kernels.tensor import Way
 from cupydrive.codegen.layout import Layout, Observations, PlayLayout
 from cupydrive.codegen.source import assemble
 from cupydrive.executors.nvrtc import OPTIONS
 from cupydrive.executors.ranks import Shard
 from cupydrive.playing.policy import make_distribution
-from cupydrive.training.algorithms import PPO
-from cupydrive.training.algorithms.kernels import gradients, play, resident, statistics, tensor, wide
-from cupydrive.training.algorithms.kernels.layout import NetworkLayout
-from cupydrive.training.algorithms.kernels.tensor import Way
 from cupydrive.training.begin import make_run
 
 LAYOUT_BYTES = 99 * 1024

@@ -45,7 +45,7 @@ def read_judges() -> dict[str, list[str]]:
 JUDGES = read_judges()
 IMPORTED = [
     "pytest", "hypothesis", "torch", "cupydrive", "cupydrive.checks.checker", "cupydrive.playing.policy",
-    "cupydrive.training.algorithms",
+    "cupydrive.algorithms",
 ]  # fmt: skip
 GPU_ONLY = {"__CUDACC__", "ROWS_STAGED", "REGISTERS_HAVE_NO_INDEX"}  # false wherever a CPU compiles
 NO_VECTORS = {

@@ -18,10 +18,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from learner_weights import WEIGHTS, digest
 
 import cupydrive as cd
+from cupydrive.algorithms.kernels import choice
 from cupydrive.errors import CupydriveError
 from cupydrive.playing.torch_settings import own_random_numbers
 from cupydrive.training import loop
-from cupydrive.training.algorithms.kernels import choice
 from cupydrive.training.begin import make_run
 
 QUIET = {"device": "cpu", "progress": False}

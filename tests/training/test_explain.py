@@ -10,11 +10,11 @@ import torch
 from streaks import NONE, STREAK
 
 import cupydrive as cd
+from cupydrive.algorithms.kernels.play import Play
 from cupydrive.codegen.layout import PlayLayout
 from cupydrive.errors import NotFiniteError, TrainingError
 from cupydrive.spec import Field
 from cupydrive.training import explain, loop
-from cupydrive.training.algorithms.kernels.play import Play
 from cupydrive.training.begin import make_run
 from cupydrive.training.runfolder import checkpoints
 from cupydrive.training.together import Alone

@@ -19,9 +19,9 @@ from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import NotFiniteError
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.joined import Joined, NotJoinedError, launch_kinds, recorded
+from cupydrive.experiments.members import by_shape
+from cupydrive.experiments.population import resolve_members
 from cupydrive.training.begin import make_run
-from cupydrive.training.members import by_shape
-from cupydrive.training.population import resolve_members
 from cupydrive.training.report import Report
 from cupydrive.training.together import Schedules, Together, recording
 

@@ -10,15 +10,15 @@ from learner_kernels import ACTIONS, problem
 from walled import walled
 
 from cupydrive import envs
+from cupydrive.algorithms import A2C, PPO
+from cupydrive.algorithms.kernels import tensor
+from cupydrive.algorithms.kernels.arithmetic import EXACT, TENSOR, WIDE
+from cupydrive.algorithms.kernels.layout import NetworkLayout
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.interop import make_call
 from cupydrive.playing.policy import Sampler, make_distribution
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import Group
-from cupydrive.training.algorithms import A2C, PPO
-from cupydrive.training.algorithms.kernels import tensor
-from cupydrive.training.algorithms.kernels.arithmetic import EXACT, TENSOR, WIDE
-from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 
 # Settings, entries of an observation, parameters of the distribution, whether observations are normalised.
 NETWORKS = {

@@ -8,14 +8,14 @@ import torch
 from learner_kernels import compute, problem, reference, unpadded
 from walled import walled
 
+from cupydrive.algorithms import A2C, PPO
+from cupydrive.algorithms.kernels.arithmetic import EXACT, TENSOR, WIDE
+from cupydrive.algorithms.kernels.layout import NetworkLayout
+from cupydrive.algorithms.kernels.tensor import MOST_SUMS, fitting, minibatch_table, register_sums
+from cupydrive.algorithms.kernels.tensor import shape as tensor_shape
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.interop import make_call
 from cupydrive.executors.ranks import Shard
-from cupydrive.training.algorithms import A2C, PPO
-from cupydrive.training.algorithms.kernels.arithmetic import EXACT, TENSOR, WIDE
-from cupydrive.training.algorithms.kernels.layout import NetworkLayout
-from cupydrive.training.algorithms.kernels.tensor import MOST_SUMS, fitting, minibatch_table, register_sums
-from cupydrive.training.algorithms.kernels.tensor import shape as tensor_shape
 
 PLAIN = dict(update_epochs=1, num_minibatches=1)
 # Settings of the algorithm, and of the problem. Widths and rows that fill no tile; 1, 15, 17 rows; 3, 5, 76, 1,043 entries.

@@ -10,11 +10,11 @@ from other_teams import OTHER_TEAMS, Backwards
 from told import Keeping, Told
 from walled import walled
 
+from cupydrive.algorithms import PPO
+from cupydrive.algorithms.kernels.gradients import COLUMNS, Minibatches, Task, drawers
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.ranks import Shard
-from cupydrive.training.algorithms import PPO
-from cupydrive.training.algorithms.kernels.gradients import COLUMNS, Minibatches, Task, drawers
 
 
 @pytest.mark.parametrize(("envs", "agents"), [(1, (1,)), (5, (2, 3, 1)), (300, (1,)), (129, (1, 2))])

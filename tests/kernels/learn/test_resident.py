@@ -9,14 +9,14 @@ import torch
 from learner_kernels import problem
 
 import cupydrive as cd
+from cupydrive.algorithms import A2C, PPO
+from cupydrive.algorithms.kernels.arithmetic import TENSOR
+from cupydrive.algorithms.kernels.gradients import Task
+from cupydrive.algorithms.kernels.layout import NetworkLayout
+from cupydrive.algorithms.kernels.resident import GROUP_RESIDENT, ResidentGradients, resident_way
+from cupydrive.algorithms.kernels.tensor import GROUPS, THREADS, WARP_GROUPS, TensorGradients, Way
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.ranks import Shard
-from cupydrive.training.algorithms import A2C, PPO
-from cupydrive.training.algorithms.kernels.arithmetic import TENSOR
-from cupydrive.training.algorithms.kernels.gradients import Task
-from cupydrive.training.algorithms.kernels.layout import NetworkLayout
-from cupydrive.training.algorithms.kernels.resident import GROUP_RESIDENT, ResidentGradients, resident_way
-from cupydrive.training.algorithms.kernels.tensor import GROUPS, THREADS, WARP_GROUPS, TensorGradients, Way
 
 BY_LAUNCHES = replace(TENSOR, gradients=TensorGradients)
 BY_ONE_BLOCK = replace(TENSOR, gradients=partial(ResidentGradients, way=Way("mma/resident", 64, THREADS)))

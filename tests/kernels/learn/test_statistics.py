@@ -7,9 +7,9 @@ import pytest
 import torch
 from told import Keeping, Told
 
+from cupydrive.algorithms.kernels.statistics import RunningMeanStd, Statistics
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.ranks import Ranks, Shard
-from cupydrive.training.algorithms.kernels.statistics import RunningMeanStd, Statistics
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1, 3), (3, 43, 2, 1), (20, 100, 2, 5), (9, 300, 1, 2)])  # T, N, C, D

@@ -16,10 +16,10 @@ from learner_kernels import compute, problem, reference, seen
 from rounded_networks import rounded_network, tanh_by_hardware
 from test_learner_kernels import CASES, LONG
 
-from cupydrive.training.algorithms import A2C, PPO
-from cupydrive.training.algorithms.kernels import wide
-from cupydrive.training.algorithms.kernels.arithmetic import TENSOR, WIDE
-from cupydrive.training.algorithms.kernels.tensor import GROUPS, WARP_GROUPS, TensorGradients
+from cupydrive.algorithms import A2C, PPO
+from cupydrive.algorithms.kernels import wide
+from cupydrive.algorithms.kernels.arithmetic import TENSOR, WIDE
+from cupydrive.algorithms.kernels.tensor import GROUPS, WARP_GROUPS, TensorGradients
 
 # 1,043 inputs leave no room for the other sums in a thread's registers.
 NARROW = [name for name in CASES if name != "17 rows, wide"]

@@ -9,10 +9,10 @@ from learner_kernels import compute, problem
 from test_learner_kernels import bits, outputs
 from test_tensor_gradients import BY_GROUPS
 
+from cupydrive.algorithms import PPO
+from cupydrive.algorithms.kernels import tensor, wide
+from cupydrive.algorithms.kernels.arithmetic import TENSOR, WIDE
 from cupydrive.executors.host import HostExecutor
-from cupydrive.training.algorithms import PPO
-from cupydrive.training.algorithms.kernels import tensor, wide
-from cupydrive.training.algorithms.kernels.arithmetic import TENSOR, WIDE
 
 pytestmark = pytest.mark.full
 

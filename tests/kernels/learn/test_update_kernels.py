@@ -9,9 +9,9 @@ import torch
 from other_teams import OTHER_TEAMS, Backwards
 from walled import walled
 
+from cupydrive.algorithms.kernels.layout import PAD, TEAMS, NetworkLayout
+from cupydrive.algorithms.kernels.steps import Steps, UncopiedSteps
 from cupydrive.executors.host import HostExecutor
-from cupydrive.training.algorithms.kernels.layout import PAD, TEAMS, NetworkLayout
-from cupydrive.training.algorithms.kernels.steps import Steps, UncopiedSteps
 
 LAYOUT = NetworkLayout(((3, 18, 2), (3, 18, 1)), 2)  # rows of fewer numbers than a team has members, and of more
 REPORTED = ("policy_loss", "value_loss", "entropy", "grad_norm", "old_approx_kl", "approx_kl")

@@ -9,11 +9,11 @@ import torch
 from walled import walled
 
 import cupydrive as cd
+from cupydrive.algorithms.kernels import choice
+from cupydrive.algorithms.kernels.arithmetic import TENSOR
+from cupydrive.algorithms.kernels.play import Play, make_play, play_layout, play_unit, policies_of
 from cupydrive.codegen.layout import PlayLayout
 from cupydrive.executors.host import HostExecutor
-from cupydrive.training.algorithms.kernels import choice
-from cupydrive.training.algorithms.kernels.arithmetic import TENSOR
-from cupydrive.training.algorithms.kernels.play import Play, make_play, play_layout, play_unit, policies_of
 from cupydrive.training.begin import make_run
 
 # Of more heads than one draw of random words has; those added are not masked, and nothing comes of them.

@@ -8,8 +8,8 @@ import pytest
 from test_nvrtc import compile_to
 
 import cupydrive as cd
+from cupydrive.algorithms.kernels.play import gpu_layout, play_unit, policies_of, tile_bytes, weight_bytes
 from cupydrive.codegen.layout import PlayLayout
-from cupydrive.training.algorithms.kernels.play import gpu_layout, play_unit, policies_of, tile_bytes, weight_bytes
 from cupydrive.training.begin import make_run
 
 PADDING = 64  # bytes of a crew's or a block's memory that are between its parts

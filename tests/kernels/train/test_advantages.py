@@ -6,10 +6,10 @@ import torch
 from pausing import one_step_errors, row_weights, stream
 from walled import walled
 
+from cupydrive.algorithms.on_policy import HELD
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors import executor
 from cupydrive.executors.interop import make_call
-from cupydrive.training.algorithms.on_policy import HELD
 
 pytestmark = pytest.mark.optimised
 

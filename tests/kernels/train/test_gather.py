@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cupydrive as cd
+from cupydrive.algorithms.rows import RowGather
 from cupydrive.codegen.layout import Layout
 from cupydrive.errors import DeviceError
 from cupydrive.executors import executor
-from cupydrive.training.algorithms.rows import RowGather
 
 pytestmark = pytest.mark.optimised
 

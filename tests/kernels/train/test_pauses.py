@@ -9,8 +9,8 @@ from gymnasium import spaces
 from pausing import one_step_errors, stream, turns
 
 import cupydrive as cd
+from cupydrive.algorithms.replay import ReplayBuffer, transitions
 from cupydrive.executors import executor
-from cupydrive.training.algorithms.replay import ReplayBuffer, transitions
 
 QUIET = dict(device="cpu", progress=False)
 

@@ -1,0 +1,99 @@
+"""Choose the backend of a policy: kernels, or torch."""
+
+from typing import Any
+
+from cupydrive.algorithms.a2c import A2C, A2CLearner
+from cupydrive.algorithms.kernels.arithmetic import EXACT, TENSOR, WIDE, Arithmetic
+from cupydrive.algorithms.kernels.layout import NetworkLayout, forward_tiles, gradient_tiles
+from cupydrive.algorithms.kernels.learner import KernelLearner
+from cupydrive.algorithms.kernels.tensor import fitting, why_no_tensor
+from cupydrive.algorithms.kernels.wide import ROWS, wide_bytes
+from cupydrive.algorithms.pool import OpponentPool, PooledLearner
+from cupydrive.algorithms.ppo import PPO, PPOLearner
+from cupydrive.errors import ParameterError
+from cupydrive.executors.host import HostExecutor
+from cupydrive.playing.policy import make_distribution
+from cupydrive.protocols import Executor
+from cupydrive.spec import Group
+
+REPORTED = {PPO: PPOLearner.reported, A2C: A2CLearner.reported}
+MOST_LAYERS = 3  # hidden ones
+
+
+def make_learner(name: str, settings: Any, group: Group, executor: Executor, backend: str = "auto") -> tuple[Any, str]:
+    """Return the ``Learner`` of one policy, and in one line which backend it got and why.
+
+    Args:
+        name: Name of the policy, for the message.
+        settings: ``LearnerSettings``.
+        group: ``Group``, the first of those that it plays.
+        executor: Where it learns.
+        backend: ``"auto"``, ``"kernels"`` or ``"torch"``. ``"auto"`` takes kernels where they apply.
+
+    Raises:
+        ParameterError: If ``backend`` is ``"kernels"`` and they do not apply.
+    """
+    if isinstance(settings, OpponentPool):
+        learner, words = make_learner(name, settings.settings, group, executor, backend)
+        played = f"up to {settings.size} past snapshots of it play {settings.share:g} of the environments"
+        return PooledLearner(settings, learner), f"{words}; {played}"
+    arithmetic, reason = None, "backend = 'torch'"
+    if backend != "torch":
+        arithmetic, reason = choose_arithmetic(settings, group, executor, backend)
+    if arithmetic is not None:
+        learner = KernelLearner(settings, REPORTED[type(settings)], arithmetic)
+        return learner, f"policy {name!r} learns by kernels, {arithmetic.name}"
+    if backend == "kernels":
+        raise ParameterError(f"policy {name!r}: backend='kernels', but kernels do not apply: {reason}")
+    return settings.learner(), f"policy {name!r} learns by torch: {reason}"
+
+
+def choose_arithmetic(settings: Any, group: Group, executor: Executor, backend: str) -> tuple[Arithmetic | None, str]:
+    """Return the ``Arithmetic`` for ``precision``, or None and why.
+
+    Where ``"auto"`` finds no tensor cores that take a network, torch is faster than kernels in float32.
+    """
+    if (reason := why_not(settings, group, executor)) is not None:
+        return None, reason
+    if settings.precision == "float32" or (settings.precision == "auto" and executor.name == "cpu"):
+        return EXACT, ""
+    size = make_distribution(group, settings.distribution).size
+    way, reason = tensor_arithmetic(NetworkLayout.of(settings, group.obs_dim, size), executor)
+    return (EXACT, "") if way is None and settings.precision == "auto" and backend == "kernels" else (way, reason)
+
+
+def tensor_arithmetic(layout: NetworkLayout, executor: Executor) -> tuple[Arithmetic | None, str]:
+    """Return the ``Arithmetic`` by which tensor cores take a network, or None and why they cannot."""
+    if (reason := why_no_tensor(executor)) is not None:
+        return None, reason
+    if fitting(layout, executor):
+        return TENSOR, ""
+    needed, limit = wide_bytes(layout, ROWS[-1]), executor.team_bytes
+    if needed <= limit:
+        return WIDE, ""
+    reason = (
+        f"{ROWS[-1]} rows of its layers {layout.layers} need {needed:,} bytes of shared memory, which has {limit:,}"
+    )
+    return None, reason
+
+
+def why_not(settings: Any, group: Group, executor: Executor) -> str | None:
+    """Return why kernels cannot do what these settings ask for, or None if they can."""
+    kind = type(settings)
+    if kind not in REPORTED:
+        return f"{kind.__name__} has no kernels; {' and '.join(k.__name__ for k in REPORTED)} have"
+    if settings.policy is not None:
+        return "its network is one of your own"
+    if settings.activation not in ("tanh", "relu"):
+        return f"activation = {settings.activation!r}; kernels have tanh and relu"
+    if settings.compile:
+        return f"compile = {settings.compile!r} needs torch"
+    if len(settings.hidden) > MOST_LAYERS:
+        return f"{len(settings.hidden)} hidden layers; kernels have {MOST_LAYERS} at most"
+    size = make_distribution(group, settings.distribution).size
+    layout = NetworkLayout.of(settings, group.obs_dim, size)
+    if 0 in (forward_tiles(layout, executor, 1).rows, gradient_tiles(layout, executor, 1).rows):
+        return f"hidden = {settings.hidden} with {group.obs_dim} entries of an observation is too wide for kernels"
+    if isinstance(executor, HostExecutor) and not executor.fuses():
+        return "this processor has no fused multiply-add"
+    return None

@@ -1,0 +1,285 @@
+"""Launches that turn the rows of a rollout into the gradient of one minibatch.
+
+They are those of ``kernels/learn/minibatches.cu`` and ``kernels/learn/exact/gradient.cu``.
+
+Letters: T steps, N environments, C agents of a group, D observation entries; R rows of all groups that share the policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from cupydrive.algorithms.kernels.layout import (
+    PARTS,
+    Constants,
+    Distribution,
+    NetworkLayout,
+    distribution_parts,
+    forward_tiles,
+    gradient_tiles,
+)
+from cupydrive.algorithms.kernels.steps import Steps
+from cupydrive.algorithms.settings import OnPolicy
+from cupydrive.codegen.layout import WARP
+from cupydrive.codegen.source import Unit, assemble_file
+from cupydrive.executors.interop import make_call
+from cupydrive.executors.ranks import Shard
+from cupydrive.protocols import Executor
+
+DRAWERS = 128  # threads that draw the rows of one chunk: as many as there are chains in a sum of moments
+FEW_DRAWERS = (
+    4  # at least; fewer than DRAWERS where a chunk has fewer rows, and CHUNKS_AT_ONCE of a processor do not do
+)
+CHUNKS_AT_ONCE = 16
+MOST_BYTES = 2**28  # of the gradients of all parts: larger networks have fewer of them
+# What a row is learnt from, in the order of ``struct Learn``: (T, N, C, ...) of each group, or None.
+COLUMNS = ("obs", "action", "mask", "active", "log_prob", "value", "advantage", "returns")
+
+
+Columns = Mapping[str, Sequence[torch.Tensor | None]]  # by name of COLUMNS, a tensor of each group
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one policy learns, and where.
+
+    Args:
+        executor: Where it learns.
+        layout: Its network.
+        distribution: Distribution of its actions.
+        config: ``PPO`` or ``A2C``.
+        shard: The environments of this process.
+        steps: T.
+        agents: Number of agents of each group that it plays.
+    """
+
+    executor: Executor
+    layout: NetworkLayout
+    distribution: Distribution
+    config: OnPolicy
+    shard: Shard
+    steps: int
+    agents: Sequence[int]
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the rows of an iteration."""
+        return getattr(self.config, "update_epochs", 1)
+
+    @property
+    def minibatches(self) -> int:
+        """Minibatches of an epoch."""
+        return getattr(self.config, "num_minibatches", 1)
+
+    @property
+    def rows_of_env(self) -> int:
+        """Rows of one environment."""
+        return self.steps * sum(self.agents)
+
+    @property
+    def rows(self) -> int:
+        """Rows of this process."""
+        return self.shard.num_envs * self.rows_of_env
+
+    @property
+    def minibatch_rows(self) -> int:
+        """Rows of a minibatch."""
+        return self.rows // self.minibatches
+
+    def unit(self, path: str, constants: Constants, team: int | None = None) -> Unit:
+        """Return the ``Unit`` of ``kernels/learn/PATH.cu`` with what ``loss.cuh`` needs besides ``constants``."""
+        own = (
+            ("AGENT_GROUPS", len(self.agents)),
+            ("CLIPPED", hasattr(self.config, "clip_coef")),
+            ("CLIP_VALUE", getattr(self.config, "clip_vloss", False)),
+            ("NORMALIZE", self.config.norm_adv),
+        )
+        of_actions, spaces = distribution_parts(self.distribution)
+        return self.layout.unit(path, self.executor, (*constants, *of_actions, *own), spaces, team)
+
+
+def minibatch_unit(task: Task) -> Unit:
+    """Return the ``Unit`` of ``kernels/learn/minibatches.cu``."""
+    minibatches = task.epochs * task.minibatches
+    constants = ("AGENT_GROUPS", len(task.agents)), ("SHUFFLED", minibatches > 1)
+    chunks = minibatches * len(task.shard.blocks)
+    crowded = chunks > CHUNKS_AT_ONCE * task.executor.processors
+    team = min(task.executor.max_team, drawers(task.rows * task.epochs // chunks, crowded))
+    return assemble_file("learn/minibatches", constants, team=team)
+
+
+def drawers(rows: int, crowded: bool) -> int:
+    """Return the threads that draw a chunk of ``rows`` rows; ``crowded``: there are more chunks than a GPU takes at once."""
+    few = max(FEW_DRAWERS, 1 << (rows - 1).bit_length())
+    return few if crowded and few <= WARP else DRAWERS  # larger teams than a warp have a block each
+
+
+def forward_unit(layout: NetworkLayout, distribution: Distribution, executor: Executor, rows: int) -> tuple[int, Unit]:
+    """Return the rows of a tile and the ``Unit`` of ``kernels/learn/exact/forward.cu`` for passes of ``rows`` rows."""
+    tiles = forward_tiles(layout, executor, rows)
+    constants, spaces = distribution_parts(distribution)
+    return tiles.rows, layout.unit("exact/forward", executor, (*tiles.constants, *constants), spaces)
+
+
+def gradient_unit(task: Task) -> Unit:
+    """Return the ``Unit`` of ``kernels/learn/exact/gradient.cu``."""
+    rows = -(-task.shard.all_envs // task.shard.all_blocks) * task.rows_of_env  # of a block at most
+    tiles = gradient_tiles(task.layout, task.executor, -(-rows // task.minibatches))
+    return task.unit("exact/gradient", tiles.constants)
+
+
+class Minibatches:
+    """Which rows each minibatch of one policy has, the moments of their advantages, and what kernels are told of the rows.
+
+    Args:
+        task: What is learnt.
+        columns: Tensors by group, for each name of ``COLUMNS``.
+        shared: Tensors by name: ``seed``, ``iteration``, ``skip``, ``copies``, the scheduled ``clip_coef``, ``ent_coef`` and
+            ``vf_coef``, and ``center`` and ``scale`` of observations or None.
+            ``weights``: what kernels read of the network besides ``copies``, by name.
+        gradient: Floats of one gradient.
+        pieces: How many sums are made at once.
+
+    Attributes:
+        partials: (pieces, floats of a gradient): sums over pieces of the blocks here.
+        sums: What ``Steps`` adds up, sums of all processes: ``partials``, or the sum of them and of theirs.
+        moments: (epochs, minibatches, 4): one over the rows in the game, mean and deviation of their advantages, their count.
+    """
+
+    def __init__(self, task: Task, columns: Columns, shared: Mapping[str, Any], gradient: int, pieces: int) -> None:
+        self.shard = shard = task.shard
+        self.norm_adv = task.config.norm_adv
+        self.epochs, self.minibatches = task.epochs, task.minibatches
+        self.rows, self.blocks, self.pieces = task.rows, len(shard.blocks), pieces
+        self.drawing = task.executor.build(minibatch_unit(task))
+
+        def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+            return torch.zeros(shape, dtype=dtype, device=task.executor.name)
+
+        chunks = (self.epochs, self.minibatches, shard.all_blocks)
+        self.moments = zeros(self.epochs, self.minibatches, 4)
+        self.partials, self.sums = self.gradient_memory(zeros, gradient)
+        self.memory = {
+            "order": zeros(self.epochs, self.rows, dtype=torch.int32),
+            "counts": zeros(*chunks, dtype=torch.int32),
+            "sums": zeros(*chunks),
+            "squares": zeros(*chunks),
+            "moments": self.moments,
+            "chunks": self.chunk_memory(zeros, gradient),
+            "partials": self.partials,
+        }
+        ints = {
+            "num_envs": shard.num_envs,
+            "steps": task.steps,
+            "blocks": self.blocks,
+            "pieces": pieces,
+            "all_envs": shard.all_envs,
+        }
+        ints |= {"all_blocks": shard.all_blocks, "first_block": shard.blocks.start, "envs_before": shard.envs.start}
+        ints |= {"epochs": self.epochs, "minibatches": self.minibatches, "epoch": 0, "minibatch": 0}
+        ints |= {f"agents.{g}": count for g, count in enumerate(task.agents)}
+        names = ("seed", "iteration", "clip_coef", "ent_coef", "vf_coef", "skip", "center", "scale", "copies")
+        pointers = {name: shared[name] for name in names} | self.memory
+        pointers |= {f"{name}.{g}": tensor for name in COLUMNS for g, tensor in enumerate(columns[name])}
+        self.call = make_call(ints, pointers | self.pointers_behind(shared))
+
+    def gradient_memory(self, zeros: Callable[..., torch.Tensor], gradient: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return ``partials`` and ``sums``."""
+        partials = zeros(self.pieces, gradient)
+        return partials, partials if self.shard.ranks.alone else zeros(1, gradient)
+
+    def exchange(self) -> None:
+        """Fill ``sums``, once ``partials`` are."""
+        if self.sums is not self.partials:
+            torch.sum(self.partials, 0, keepdim=True, out=self.sums)
+            self.shard.ranks.add(self.sums)
+
+    def chunk_memory(self, zeros: Callable[..., torch.Tensor], gradient: int) -> torch.Tensor | None:
+        """Return memory for the sums of one chunk of each piece, or None."""
+        return None
+
+    def pointers_behind(self, shared: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """Return what the kernel's argument has behind ``struct Learn``, by name."""
+        return {}
+
+    def arrange(self) -> None:
+        """Draw the minibatches of all epochs, and find the moments of their advantages."""
+        minibatches, rows = self.epochs * self.minibatches, self.epochs * self.rows
+        chunks = minibatches * self.blocks
+        self.drawing.launch("arrange", self.call, chunks, rows)
+        self.join_blocks("counts", "sums")
+        self.drawing.launch("mean", self.call, minibatches, chunks)
+        if self.norm_adv:
+            self.drawing.launch("spread", self.call, chunks, rows)
+            self.join_blocks("squares")
+            self.drawing.launch("deviation", self.call, minibatches, chunks)
+
+    def learn(self, steps: Steps) -> None:
+        """Compute the gradients of all minibatches that ``arrange`` has drawn; ``Steps`` takes a step along each at once."""
+        for epoch in range(self.epochs):
+            for minibatch in range(self.minibatches):
+                self.compute(epoch, minibatch)
+                steps.descend(epoch, minibatch)
+
+    def compute(self, epoch: int, minibatch: int) -> None:
+        """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
+        raise NotImplementedError
+
+    def join_blocks(self, *names: str) -> None:
+        """Fill in what other processes have found of their blocks."""
+        for name in names:
+            self.shard.ranks.join(self.memory[name], self.shard.all_shares(), dim=2)
+
+
+class Gradients(Minibatches):
+    """The gradients of one policy's loss, minibatch after minibatch, exactly: bits that depend on sizes alone.
+
+    Args:
+        task: What is learnt.
+        columns: As of ``Minibatches``.
+        shared: As of ``Minibatches``.
+
+    Attributes:
+        parts: By how many sums the pieces are added: a number that depends on N of all and the network alone.
+        shares: The range of ``sums`` that each rank makes.
+        own: That of this one.
+    """
+
+    def __init__(self, task: Task, columns: Columns, shared: Mapping[str, Any]) -> None:
+        shard, self.layout = task.shard, task.layout
+        blocks = shard.all_blocks
+        self.parts = max(1, min(blocks, PARTS, MOST_BYTES // (4 * task.layout.gradient)))
+        # On a GPU all blocks work at once; a CPU's cores add neighbouring blocks while they are in the cache, if a process has
+        # all blocks of a part.
+        whole = shard.ranks.alone or (blocks % self.parts == 0 and self.parts % shard.ranks.size == 0)
+        self.all_pieces = self.parts if task.executor.name == "cpu" and whole else blocks
+        self.shares = [
+            range(*(k * self.all_pieces // blocks for k in (those.start, those.stop))) for those in shard.all_shares()
+        ]
+        self.own = self.shares[shard.ranks.rank]
+        super().__init__(task, columns, shared, task.layout.gradient, len(self.own))
+        self.program = task.executor.build(gradient_unit(task))
+
+    def gradient_memory(self, zeros: Callable[..., torch.Tensor], gradient: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return ``partials`` and ``sums``, of which they are a part."""
+        sums = zeros(self.all_pieces, gradient)
+        return sums[self.own.start : self.own.stop], sums
+
+    def exchange(self) -> None:
+        """Fill in the pieces of other processes: they are added in one order, whoever has made them."""
+        self.shard.ranks.join(self.sums, self.shares)
+
+    def chunk_memory(self, zeros: Callable[..., torch.Tensor], gradient: int) -> torch.Tensor | None:
+        """Return memory for the sums of one chunk of each piece."""
+        return zeros(self.pieces, gradient)
+
+    def compute(self, epoch: int, minibatch: int) -> None:
+        """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
+        self.call["epoch"], self.call["minibatch"] = epoch, minibatch
+        work = self.rows // self.minibatches * self.layout.copied
+        self.program.launch("gradient", self.call, self.pieces, work)
+        self.exchange()

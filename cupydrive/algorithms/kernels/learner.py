@@ -1,0 +1,279 @@
+"""PPO and A2C in kernels: the learner that acts, estimates advantages and learns without torch's operations.
+
+The losses are those of ``ppo.py`` and ``a2c.py``, the weights those of an ordinary module, and a checkpoint of either learner
+can be read by the other. In exact arithmetic every sum has a fixed order (``kernels/learn/exact/gradient.cu``), so that a run
+has the same bits with any number of threads, on a CPU and on a GPU.
+
+Letters: T steps, N environments, C agents of a group, D observation entries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from cupydrive.algorithms.kernels.arithmetic import Arithmetic
+from cupydrive.algorithms.kernels.gradients import Task, minibatch_unit
+from cupydrive.algorithms.kernels.layout import PAD, NetworkLayout, padded, tensors_of
+from cupydrive.algorithms.kernels.statistics import statistics_unit
+from cupydrive.algorithms.networks import make_network
+from cupydrive.algorithms.on_policy import OnPolicyLearner
+from cupydrive.algorithms.settings import OnPolicy
+from cupydrive.codegen.source import Unit, assemble_file
+from cupydrive.errors import ParameterError
+from cupydrive.executors.ahead import build_ahead
+from cupydrive.executors.host import HostExecutor
+from cupydrive.executors.interop import as_torch, make_call
+from cupydrive.executors.ranks import Shard, current_ranks
+from cupydrive.playing.policy import ActorCritic, make_distribution
+from cupydrive.playing.rollout import Rollout
+from cupydrive.protocols import Program
+from cupydrive.spec import Group
+
+MOST_ROWS = 2**30  # of an iteration: kernels count them in 32 bits, and permute so many
+
+
+class KernelLearner(OnPolicyLearner):
+    """One policy of PPO or A2C.
+
+    Args:
+        config: ``PPO`` or ``A2C``, of which ``why_not`` (choice.py) has nothing to say.
+        reported: Names of what is logged; ``metric_sums`` has them in this order.
+        arithmetic: ``Arithmetic``.
+    """
+
+    def __init__(self, config: OnPolicy, reported: tuple[str, ...], arithmetic: Arithmetic) -> None:
+        super().__init__(config)
+        self.reported, self.arithmetic = reported, arithmetic
+
+    def make(self, group: Group, rollout: Rollout) -> None:
+        """Make the network and what goes with it, while the programs that they and learning need are built side by side."""
+        config, executor = self.config, rollout.batch.executor
+        distribution = make_distribution(group, config.distribution)
+        layout = NetworkLayout.of(config, group.obs_dim, distribution.size)
+        agents = [g.count for g in rollout.batch.groups if rollout.player_of[g.name] is self]
+        task = Task(executor, layout, distribution, config, rollout.shard, rollout.steps, agents)
+        self.tile, self.forward_unit = self.arithmetic.forward_unit(
+            layout, distribution, executor, max(agents) * rollout.batch.num_envs
+        )
+        units = self.arithmetic.gradient_units(task)
+        units += [minibatch_unit(task), layout.unit("update", executor), self.forward_unit]
+        units += [statistics_unit()] * (config.normalize_obs or config.normalize_reward)
+        work: list[tuple[Any, Unit]] = [(HostExecutor(), initial_unit()), *((executor, unit) for unit in units)]
+        build_ahead(work)
+        super().make(group, rollout)
+
+    def network(self, group: Group, rollout: Rollout) -> nn.Module:
+        """Return the network, whose weights ``make_optimizer`` fills."""
+        return make_network(self.config, group, self.distribution.size, rollout, initial=False)
+
+    def make_optimizer(self, group: Group, rollout: Rollout) -> None:
+        """Make the initial weights, the programs, the copies of the weights, and Adam's state."""
+        batch, executor = rollout.batch, rollout.batch.executor
+        device, weights = rollout.device, tensors_of(self.policy)
+        agents_before = sum(g.count for g in batch.groups[: [g.name for g in batch.groups].index(group.name)])
+        fill_initial(self.policy, int(executor.get(batch.seed)[0]), agents_before)
+        self.layout = NetworkLayout.of(self.config, weights[0].shape[1], self.distribution.size)
+        self.program = executor.build(self.forward_unit)
+        self.skip_update = torch.zeros((), dtype=torch.float32, device=device)
+        self.center = self.scale = None
+        if self.obs_rms is not None:
+            inputs = self.layout.towers[0][0]
+            self.center, self.scale = (torch.zeros(inputs, dtype=torch.float32, device=device) for _ in "cs")
+        names = ("learning_rate", "ent_coef", "vf_coef", "max_grad_norm")
+        shared = {name: getattr(self.scheduled, name) for name in names}
+        shared |= {"skip": self.skip_update, "bad": self.bad, "iteration": self.iteration}
+        shared["metric_sums"] = self.metric_sums
+        self.steps = self.arithmetic.steps(executor, self.layout, weights, self.reported, shared)
+
+    def optimizer_tensors(self) -> dict[str, torch.Tensor]:
+        """Return Adam's state by name: the tensors themselves."""
+        place = {id(p): k for k, p in enumerate(tensors_of(self.policy))}
+        return self.steps.tensors([place[id(p)] for p in self.policy.parameters()])
+
+    def check(self, groups: Sequence[Group], num_envs: int) -> None:
+        """Raise ``ParameterError`` as others do, and if the rows of a process are more than kernels can number."""
+        super().check(groups, num_envs)
+        own = Shard(num_envs, current_ranks()).num_envs
+        rows = own * self.config.num_steps * sum(g.count for g in groups)
+        if rows > MOST_ROWS:
+            raise ParameterError(
+                f"num_envs = {own:,} and num_steps = {self.config.num_steps} give {rows:,} rows to learn from; kernels learn "
+                f"from at most {MOST_ROWS:,}. Take fewer of either, or backend='torch'"
+            )
+
+    def prepare(self, rollout: Rollout) -> None:
+        """Take the memory of rows and gradients."""
+        super().prepare(rollout)
+        groups, stored = self.groups, self.stored
+        columns = {
+            "obs": [rollout.obs[g.name] for g in groups],
+            "action": [self.taken(rollout, g) for g in groups],
+            "mask": [rollout.action_mask.get(g.name) for g in groups],
+            "active": [stored[g.name].get("weight") for g in groups],
+        }
+        names = ("log_prob", "value", "advantage", "returns")
+        columns |= {name: [stored[g.name][name] for g in groups] for name in names}
+        shared = {name: getattr(self.scheduled, name, None) for name in ("clip_coef", "ent_coef", "vf_coef")}
+        shared |= {"seed": as_torch(rollout.batch.seed), "iteration": self.iteration, "skip": self.skip_update}
+        shared |= {
+            "center": self.center,
+            "scale": self.scale,
+            "copies": self.steps.copies,
+            "weights": self.arithmetic.pointers(self.steps),
+        }
+        agents = [g.count for g in groups]
+        about = (
+            rollout.batch.executor,
+            self.layout,
+            self.distribution,
+            self.config,
+            rollout.shard,
+            rollout.steps,
+            agents,
+        )
+        self.gradients = self.arithmetic.gradients(Task(*about), columns, shared)
+        self.steps.attach(self.gradients, getattr(self.config, "target_kl", None))
+        if self.statistics is not None:
+            for g in groups:
+                self.statistics.reserve(rollout.steps, g.count, g.obs_dim)
+        self.passes = {g.name: [self.forward_call(rollout, g, t) for t in range(rollout.steps + 1)] for g in groups}
+
+    def rows_at_once(self, rollout: Rollout) -> int:
+        """Return the rows of a tile, or those whose outputs are kept: no more are computed at once."""
+        part = self.rows(rollout) // getattr(self.config, "num_minibatches", 1)
+        return max(self.tile, self.arithmetic.rows_at_once(self.layout, part))
+
+    # ---- forward passes ----
+
+    def forward_call(self, rollout: Rollout, g: Group, t: int, final: bool = False) -> np.ndarray:
+        """Return ``struct Forward`` for row t of the observations; ``final``: for those in which episodes were truncated.
+
+        Of a row that is acted upon actions are drawn, too.
+        """
+        stored, n = self.stored[g.name], rollout.batch.num_envs
+        rows = n * g.count * (len(stored["final_value"]) if final else 1)
+        pointers = {
+            "obs": rollout.final_obs[g.name] if final else rollout.obs[g.name][t],
+            "at": stored["truncated_at"] if final else None,
+            "center": self.center,
+            "scale": self.scale,
+            "copies": self.steps.copies,
+            "parameters": None,
+            "value": stored["final_value"] if final else stored["value"][t],
+        }
+        pointers |= self.arithmetic.pointers(self.steps)
+        shares = -(-rows // self.tile)
+        if self.arithmetic.near:
+            shares = min(shares, rollout.batch.executor.resident_teams(self.program, "forward_rows"))
+        ints = {"rows": rows, "num_envs": n, "agents": g.count, "shares": shares}
+        return make_call(ints, pointers, structs={"sample": self.sample_of(rollout, g, t)})
+
+    def sample_of(self, rollout: Rollout, g: Group, t: int) -> np.ndarray:
+        """Return ``struct Sample`` of the actions of row t, their log-probabilities and, of a Box, what they were drawn as."""
+        if t == rollout.steps:  # nobody acts
+            return self.distribution.call()
+        stored, raw = self.stored[g.name], self.stored[g.name]["raw"]
+        return self.samplers[g.name].describe(
+            rollout.action[g.name][t], stored["log_prob"][t], None if raw is None else raw[t], mask=rollout.mask(g, t)
+        )
+
+    def look(self, call: np.ndarray) -> None:
+        """Queue one forward pass."""
+        self.program.launch("forward_rows", call, int(call["shares"]), int(call["rows"]) * self.layout.copied // PAD)
+
+    def begin_rollout(self) -> None:
+        """Prepare forward passes by the weights and statistics as they are."""
+        self.steps.lay_out()
+        if self.obs_rms is not None and self.statistics is not None:
+            self.statistics.scale(self.obs_rms, self.center, self.scale)
+
+    def act(self, rollout: Rollout, t: int) -> None:
+        """Collect: actions, their log-probabilities and the values of row t, by the policy as it is."""
+        if t == 0:
+            self.begin_rollout()
+        for g in self.groups:
+            self.look(self.passes[g.name][t])
+
+    def last_values(self, rollout: Rollout, g: Group) -> None:
+        """Fill the values after the last step, and those of the observations in which episodes were truncated."""
+        if rollout.play is None:
+            self.look(self.passes[g.name][-1])
+        if len(self.stored[g.name]["final_value"]):
+            self.look(self.forward_call(rollout, g, rollout.steps, final=True))
+
+    # ---- learning ----
+
+    def update(self, rollout: Rollout) -> None:
+        """Learn from the rollout: advantages, then all minibatches of all epochs."""
+        with torch.no_grad(), rollout.stream():
+            for g in self.groups:
+                self.estimate(rollout, g)
+            self.gradients.arrange()
+            self.gradients.learn(self.steps)
+            self.finish(rollout)  # its kernels, too, run in torch's stream
+
+    def count(self) -> None:
+        """Do nothing: the last minibatch's step has counted the iteration, and has said that the next one skips nothing."""
+
+
+HIDDEN, ACTIONS, VALUE = (
+    math.sqrt(2),
+    0.01,
+    1.0,
+)  # gains of hidden layers, of the distribution's parameters, of the value
+
+
+def initial_unit() -> Unit:
+    """Return the ``Unit`` of ``kernels/learn/initial.cu``, which the CPU runs wherever a policy learns."""
+    return assemble_file("learn/initial")
+
+
+def fill_initial(policy: ActorCritic, seed: int, agent: int) -> None:
+    """Give an ``ActorCritic`` the initial weights of one seed: orthogonal, with biases of 0, as ``policy.mlp`` makes them.
+
+    Args:
+        policy: The module; its weights are written in place.
+        seed: int in [0, 2**63).
+        agent: Number of the first agent that it plays: policies of one run differ.
+    """
+    program = HostExecutor().build(initial_unit())
+    layers = tensors_of(policy)
+    last = len(layers) // 2 - 1
+    with torch.no_grad():
+        for k, (weight, bias) in enumerate(zip(layers[::2], layers[1::2], strict=True)):
+            bias.zero_()
+            if policy.shared and k == last:
+                parts = [(weight[: policy.size], ACTIONS), (weight[policy.size :], VALUE)]
+            elif policy.shared or k not in (last // 2, last):
+                parts = [(weight, HIDDEN)]
+            else:
+                parts = [(weight, VALUE if k == last else ACTIONS)]
+            for part, (rows, gain) in enumerate(parts):
+                rows.copy_(orthogonal(program, rows.shape, gain, seed, (agent, k, part)))
+
+
+def orthogonal(
+    program: Program, shape: Sequence[int], gain: float, seed: int, whose: tuple[int, int, int]
+) -> torch.Tensor:
+    """Return (OUT, IN) float32 on the CPU: orthonormal rows or columns times ``gain``.
+
+    Args:
+        program: Of ``learn/initial``.
+        shape: (OUT, IN).
+        gain: Factor.
+        seed: int.
+        whose: (agent, layer, part of the layer): of which random numbers.
+    """
+    vectors, length = sorted(shape)
+    made, memory = (torch.zeros(s, dtype=torch.float32, device="cpu") for s in (shape, (vectors, padded(length))))
+    ints = {"vectors": vectors, "length": length, "by_columns": shape[0] > shape[1]}
+    ints |= dict(zip(("agent", "layer", "part"), whose, strict=True))
+    pointers = {"seed": torch.tensor([seed], dtype=torch.int64, device="cpu"), "memory": memory, "weights": made}
+    program.launch("make_initial", make_call(ints, pointers, floats={"gain": gain}), 1)
+    return made

@@ -1,0 +1,228 @@
+"""Gradients and forward passes on tensor cores: ``kernels/learn/mma`` and ``kernels/learn/hopper``.
+
+Gradients of many rows are computed by ``hopper/group_gradient.cu`` if the widths of all layers suit a warpgroup, otherwise by
+``mma/tensor_gradient.cu``. Forward passes are computed by ``mma/warp_forward.cu`` if layers fit into the registers of a warp,
+otherwise by ``mma/tensor_forward.cu``.
+
+Factors are rounded to bfloat16, sums are in float32, weights stay in float32. A CPU has the same kernels for tests.
+Letters: T steps, N environments; B blocks of environments, as in ``kernels/learn/minibatches.cuh``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+from cupydrive.algorithms.kernels.gradients import Columns, Minibatches, Task
+from cupydrive.algorithms.kernels.layout import (
+    ADDERS_AT_ONCE,
+    PAD,
+    PARTS,
+    Distribution,
+    NetworkLayout,
+    distribution_parts,
+    padded,
+)
+from cupydrive.codegen.layout import WARP
+from cupydrive.codegen.source import Unit
+from cupydrive.executors.ranks import Shard
+from cupydrive.protocols import Executor
+
+SKEW = 8  # entries between the rows of a matrix in shared memory
+ROWS = (128, 64, 32, 16)  # that a block may have at once
+THREADS, FEW_THREADS = 256, 128  # of a block, if its rows are many in all: the second
+MANY_ROWS = 2**18
+MOST_SUMS = 128  # of gradients, in the registers of one thread
+WARP_GROUPS = 90  # the one architecture that has wgmma
+WIDEST = 64  # layer of a warp group; hidden ones are more than half as wide
+WARP_ROWS = 32  # of a forward pass that one warp has at once
+WARPS_AT_ONCE = 16  # of a processor: with more rows than these have, each has rows of its own
+MANY_GROUP_ROWS = 2**17  # of a minibatch, from which warp groups are faster
+MOST_GROUP_SUMS = 140  # of gradients, in the registers of one thread of theirs
+FEW_PIECES = 8  # that one thread adds up where many gradients are added at once: AT_ONCE of kernels/learn/update.cu
+OLDEST = 80  # architecture whose matrix units take bfloat16
+
+
+def why_no_tensor(executor: Executor) -> str | None:
+    """Return why there are no matrix units that take bfloat16, or None if there are."""
+    if executor.name == "cpu":
+        return "a CPU has no tensor cores for bfloat16"
+    if architecture(executor) < OLDEST:
+        return f"this GPU is sm_{architecture(executor)}; tensor cores take bfloat16 from sm_{OLDEST} on"
+    return None
+
+
+def architecture(executor: Any) -> int:
+    """Return the compute capability of a GPU, such as 90; 0 of a CPU."""
+    return int(executor.device.compute_capability) if executor.name == "cuda" else 0
+
+
+def block_bytes(layout: NetworkLayout, rows: int) -> int:
+    """Return the bytes of shared memory of a block that has ``rows`` rows at once, of the tower that needs more."""
+    return max(tower_bytes(tower, rows) for tower in layout.towers) + rows * 4 + 4 * PAD * THREADS // WARP + PAD
+
+
+def tower_bytes(tower: Sequence[int], rows: int) -> int:
+    """Return the bytes of one tower's weights, rows and results; ``tower``: widths from the observation to the output."""
+    return weight_bytes(tower) + rows * row_bytes(tower, tower[-1])
+
+
+def weight_bytes(tower: Sequence[int]) -> int:
+    """Return the bytes of one tower's weights, in bfloat16, and biases."""
+    return sum(padded(out) * (2 * (padded(into) + SKEW) + 4) for into, out in pairwise(tower))
+
+
+def row_bytes(widths: Sequence[int], results: int) -> int:
+    """Return the bytes of one row that has entries of these widths, in bfloat16, and so many results."""
+    return 2 * sum(padded(width) + SKEW for width in widths) + 4 * (padded(results) + 1)
+
+
+def register_sums(layout: NetworkLayout, threads: int = THREADS) -> int:
+    """Return the floats of gradients that one of a block's ``threads`` sums up in registers."""
+    warps = threads // WARP
+
+    def sums(tower: Sequence[int]) -> int:
+        blocks = [(padded(out) // PAD, padded(into) // PAD) for into, out in pairwise(tower)]
+        return sum(8 * -(-m * n // warps) + 4 * -(-m // warps) for m, n in blocks)
+
+    return max(map(sums, layout.towers))
+
+
+def fitting(layout: NetworkLayout, executor: Executor) -> list[int]:
+    """Return the numbers of rows that a block may have at once, the largest first; none if the network is too large."""
+    if register_sums(layout) > MOST_SUMS:
+        return []
+    return [n for n in ROWS if block_bytes(layout, n) <= executor.team_bytes]
+
+
+def shape(layout: NetworkLayout, executor: Executor, rows: int) -> tuple[int, int]:
+    """Return (rows at once, threads) of a block for ``rows`` rows: as many as leave no processor without one."""
+    fit = fitting(layout, executor)
+    few = register_sums(layout, FEW_THREADS) <= MOST_SUMS and ROWS[1] in fit
+    if rows >= MANY_ROWS and few:  # more blocks share a processor, and wait for fewer threads of theirs
+        return ROWS[1], FEW_THREADS
+    most = rows * len(layout.towers) // executor.processors
+    return next((n for n in fit if n <= most), fit[-1]), THREADS
+
+
+def forward_unit(layout: NetworkLayout, distribution: Distribution, executor: Executor, rows: int) -> tuple[int, Unit]:
+    """Return the rows that a block has at once and the ``Unit`` of forward passes of ``rows`` rows."""
+    constants, spaces = distribution_parts(distribution)
+    if rows >= WARPS_AT_ONCE * executor.processors * WARP_ROWS and warp_bytes(layout) <= executor.team_bytes:
+        threads = min(executor.max_team, THREADS)
+        unit = layout.unit("mma/warp_forward", executor, (("ROWS", WARP_ROWS), *constants), spaces, threads)
+        return max(1, threads // WARP) * WARP_ROWS, unit
+    tile, threads = shape(layout, executor, rows)
+    return tile, layout.unit("mma/tensor_forward", executor, (("ROWS", tile), *constants), spaces, threads)
+
+
+def warp_bytes(layout: NetworkLayout) -> int:
+    """Return the bytes of a block of ``mma/warp_forward.cu``, or more than there are if layers are too wide."""
+    if max(width for tower in layout.towers for width in tower[1:]) > WIDEST:
+        return 2**30
+    results = max(tower[-1] for tower in layout.towers) + 1
+    row = 4 * (2 * layout.towers[0][0] + results)
+    return sum(map(weight_bytes, layout.towers)) + THREADS // WARP * WARP_ROWS * row + PAD
+
+
+@dataclass(frozen=True)
+class Way:
+    """How gradients are computed: by ``kernels/learn/FILE.cu``, in blocks of ``threads`` with ``rows`` rows at once."""
+
+    file: str
+    rows: int
+    threads: int
+
+    @property
+    def kernel(self) -> str:
+        """Name of the kernel in the file."""
+        return self.file.rpartition("/")[2]
+
+
+GROUPS = Way("hopper/group_gradient", 64, 128)
+
+
+def gradient_way(layout: NetworkLayout, executor: Executor, rows: int) -> Way:
+    """Return the ``Way`` for minibatches of ``rows`` rows."""
+    if architecture(executor) == WARP_GROUPS and rows >= MANY_GROUP_ROWS and all(map(grouped, layout.towers)):
+        return GROUPS
+    return Way("mma/tensor_gradient", *shape(layout, executor, rows))
+
+
+def grouped(tower: Sequence[int]) -> bool:
+    """Return whether a tower's layers are as ``kernels/learn/hopper/group_gradient.cu`` wants them."""
+    first, *hidden, last = tower
+    wide = hidden and all(WIDEST // 2 < width <= WIDEST for width in hidden)
+    return bool(wide) and first < WIDEST and last <= WIDEST and group_sums(tower) <= MOST_GROUP_SUMS
+
+
+def group_sums(tower: Sequence[int]) -> int:
+    """Return the floats of a tower's gradient in the registers of one thread of a warp group."""
+    return padded(tower[0] + 1) // 2 + padded(tower[-1]) + (WIDEST // 2 + 4) * (len(tower) - 3)
+
+
+def gradient_unit(task: Task, way: Way | None = None) -> Unit:
+    """Return the ``Unit`` of gradients."""
+    way = way or gradient_way(task.layout, task.executor, task.minibatch_rows)
+    return task.unit(way.file, (("ROWS", way.rows),), way.threads)
+
+
+class TensorGradients(Minibatches):
+    """The gradients of one policy's loss by matrix units; the arguments are those of ``Gradients``, and a ``Way`` or None.
+
+    The same bits in each run on the same kind of GPU.
+    """
+
+    def __init__(self, task: Task, columns: Columns, shared: Mapping[str, Any], way: Way | None = None) -> None:
+        executor, layout, part = task.executor, task.layout, task.minibatch_rows
+        self.way = way or gradient_way(layout, executor, part)
+        self.program = executor.build(gradient_unit(task, self.way))
+        towers = len(layout.towers)
+        teams = executor.resident_teams(self.program, self.way.kernel)
+        shares = min(-(-part // self.way.rows), max(1, teams // towers))
+        pieces = shares * towers
+        crowded = layout.gradient // PAD > ADDERS_AT_ONCE * executor.processors
+        self.parts = min(PARTS, -(-pieces // FEW_PIECES) if crowded else pieces) if task.shard.ranks.alone else 1
+        self.table = minibatch_table(task.shard, task.rows_of_env, task.minibatches).to(executor.name)
+        super().__init__(task, columns, shared, layout.gradient, pieces)
+
+    def pointers_behind(self, shared: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """Return what ``struct TensorLearn`` has behind ``struct Learn``."""
+        return {"table": self.table[0]} | shared["weights"]
+
+    def compute(self, epoch: int, minibatch: int) -> None:
+        """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
+        self.call["epoch"], self.call["minibatch"] = epoch, minibatch
+        self.call["table"] = self.table[minibatch].data_ptr()
+        self.program.launch(self.way.kernel, self.call, self.pieces, self.rows // self.minibatches)
+        self.exchange()
+
+
+def weight_pointers(weights: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the tensors of a network by their names in ``struct TensorLearn`` and ``struct TensorForward``."""
+    return {f"tensors.{k}": tensor.detach() for k, tensor in enumerate(weights)}
+
+
+def minibatch_table(shard: Shard, rows_of_env: int, minibatches: int) -> torch.Tensor:
+    """Return (minibatches, 2 + 2 * blocks) int32, what ``struct Chunks`` reads of each minibatch of a ``Shard``.
+
+    Its rows; how many each chunk has, or 0 if they differ; the rows of the chunks before each block's; and where each chunk
+    begins in the order of an epoch.
+    """
+    blocks = shard.blocks
+    ends = np.array([shard.first_env(b) for b in range(blocks.start, blocks.stop + 1)], np.int64)
+    first = (ends - ends[0]) * rows_of_env
+    rows = np.diff(first)
+    found = np.empty((minibatches, 2 + 2 * len(blocks)), np.int32)
+    for m in range(minibatches):
+        begin, end = m * rows // minibatches, (m + 1) * rows // minibatches
+        sizes = end - begin
+        found[m, 0], found[m, 1] = sizes.sum(), sizes[0] if (sizes == sizes[0]).all() else 0
+        found[m, 2 : 2 + len(blocks)] = np.cumsum(sizes) - sizes
+        found[m, 2 + len(blocks) :] = first[:-1] + begin
+    return torch.from_numpy(found)

@@ -1,0 +1,196 @@
+"""Networks whose weights or gradients have no room in one block, by matrix units: ``kernels/learn/wide*.cu``.
+
+Weights come from the cache of the whole GPU, each layer's inputs and derivatives leave for another kernel, which makes the
+gradients of them. Factors are rounded to bfloat16, sums are in float32, weights stay in float32, as in ``tensor.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from cupydrive.algorithms.kernels.gradients import MOST_BYTES, Columns, Minibatches, Task
+from cupydrive.algorithms.kernels.layout import (
+    PAD,
+    PARTS,
+    Distribution,
+    NetworkLayout,
+    distribution_parts,
+    padded,
+)
+from cupydrive.algorithms.kernels.steps import UncopiedSteps
+from cupydrive.algorithms.kernels.tensor import SKEW, THREADS, minibatch_table, row_bytes, weight_pointers
+from cupydrive.codegen.layout import WARP
+from cupydrive.codegen.source import Unit
+from cupydrive.executors.interop import make_call
+from cupydrive.protocols import Executor
+
+ROWS = (64, 32, 16)  # that a block may have at once: with more a processor has one block, which waits for itself
+BLOCKS = 4  # of a processor, up to which blocks have fewer rows: they wait for weights in turn
+MOST_OUT, MOST_IN = 128, 128  # rows and columns of a layer's weights whose gradients one block adds up
+SLAB = 64  # rows that it loads at once
+STAGES = (3, 2)  # slabs that it has at once
+FEWEST_SLABS = 4  # of one share of the rows: the sums of shares are added, too
+WAVES = 2  # of blocks that add up gradients: they differ in length
+MOST_ROW_BYTES = 2**30  # of what leaves at once: larger minibatches are learnt from part by part
+
+
+def wide_fitting(layout: NetworkLayout, executor: Executor) -> list[int]:
+    """Return the numbers of rows that a block may have at once, the largest first; none if not even the fewest fit."""
+    return [n for n in ROWS if wide_bytes(layout, n) <= executor.team_bytes]
+
+
+def wide_bytes(layout: NetworkLayout, rows: int) -> int:
+    """Return the bytes of shared memory of a block that has ``rows`` rows at once, of the tower that needs more."""
+    return rows * max(row_bytes(tower, tower[-1]) + 4 for tower in layout.towers) + 4 * PAD * THREADS // WARP + PAD
+
+
+def wide_shape(layout: NetworkLayout, executor: Executor, rows: int) -> int:
+    """Return the rows at once of a block for ``rows`` rows: as few as give no processor more than ``BLOCKS``, or the most."""
+    fit = wide_fitting(layout, executor)
+    return next((n for n in reversed(fit) if -(-rows // n) <= BLOCKS * executor.processors), fit[0])
+
+
+def stages(executor: Executor) -> int:
+    """Return how many slabs of rows ``kernels/learn/wide/wide_sums.cu`` has at once."""
+    bytes_of = {n: 2 * n * SLAB * (MOST_OUT + MOST_IN + 2 * SKEW) for n in STAGES}
+    return next((n for n in STAGES if bytes_of[n] <= executor.team_bytes), STAGES[-1])
+
+
+def row_entries(layout: NetworkLayout) -> int:
+    """Return the numbers that leave of one row."""
+    outputs = (2 * sum(map(padded, tower[1:-1])) + padded(tower[-1]) for tower in layout.towers)
+    return padded(layout.towers[0][0]) + sum(outputs)
+
+
+def rows_at_once(layout: NetworkLayout, rows: int) -> int:
+    """Return of how many rows of a minibatch what leaves is kept at once."""
+    most = MOST_ROW_BYTES // (2 * row_entries(layout)) // ROWS[0] * ROWS[0]
+    return min(-(-rows // ROWS[0]) * ROWS[0], most)
+
+
+def fragment_entries(layout: NetworkLayout) -> int:
+    """Return the numbers of the weights as kernels read them, of forward and of backward passes."""
+    sizes = [[padded(into) * padded(out) for into, out in pairwise(tower)] for tower in layout.towers]
+    return sum(sum(tower) + sum(tower[1:]) for tower in sizes)
+
+
+def weights_unit(layout: NetworkLayout, executor: Executor) -> Unit:
+    """Return the ``Unit`` of ``kernels/learn/wide/wide_weights.cu``."""
+    return layout.unit("wide/wide_weights", executor, (("ROWS", ROWS[-1]),), team=1)
+
+
+def forward_unit(layout: NetworkLayout, distribution: Distribution, executor: Executor, rows: int) -> tuple[int, Unit]:
+    """Return the rows of a block and the ``Unit`` of ``kernels/learn/wide/wide_forward.cu`` for passes of ``rows`` rows."""
+    tile = wide_shape(layout, executor, rows)
+    constants, spaces = distribution_parts(distribution)
+    return tile, layout.unit("wide/wide_forward", executor, (("ROWS", tile), *constants), spaces, THREADS)
+
+
+def gradient_units(task: Task) -> list[Unit]:
+    """Return the ``Unit``s of ``wide_gradient.cu`` and ``wide_sums.cu``."""
+    tile = wide_shape(task.layout, task.executor, task.minibatch_rows * len(task.layout.towers))
+    constants = (
+        ("ROWS", tile),
+        ("MOST_OUT", MOST_OUT),
+        ("MOST_IN", MOST_IN),
+        ("SLAB", SLAB),
+        ("STAGES", stages(task.executor)),
+    )
+    return [task.unit(path, constants, THREADS) for path in ("wide/wide_gradient", "wide/wide_sums")]
+
+
+class WideSteps(UncopiedSteps):
+    """As ``Steps``, which it follows by writing the weights as kernels for wide networks read them.
+
+    Attributes:
+        fragments: Entries of ``fragments`` in wide.cuh, bfloat16.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        layout: NetworkLayout,
+        weights: Sequence[torch.Tensor],
+        reported: Sequence[str],
+        shared: Mapping[str, Any],
+    ) -> None:
+        super().__init__(executor, layout, weights, reported, shared)
+        self.count = fragment_entries(layout) // 8
+        self.fragments = torch.zeros(fragment_entries(layout), dtype=torch.bfloat16, device=executor.name)
+        self.weights_program = executor.build(weights_unit(layout, executor))
+        self.weights_call = make_call({}, self.pointers())
+
+    def pointers(self) -> dict[str, torch.Tensor]:
+        """Return what kernels read of the network besides ``copies``, by name."""
+        return weight_pointers(self.weights) | {"fragments": self.fragments}
+
+    def beside(self, weights: Sequence[torch.Tensor]) -> Self:
+        """Return what copies other weights of an equal network for forward passes; it takes no steps."""
+        other = super().beside(weights)
+        other.fragments = torch.zeros_like(self.fragments)
+        other.weights_call = make_call({}, other.pointers())
+        return other
+
+    def lay_out(self) -> None:
+        """Copy the weights to where kernels read them."""
+        super().lay_out()
+        self.lay_fragments()
+
+    def descend(self, epoch: int, minibatch: int) -> None:
+        """Step along the gradient that was computed last, of this minibatch."""
+        super().descend(epoch, minibatch)
+        self.lay_fragments()
+
+    def lay_fragments(self) -> None:
+        """Write ``fragments``."""
+        self.weights_program.launch("lay_fragments", self.weights_call, self.count, 8 * self.count)
+
+
+class WideGradients(Minibatches):
+    """The gradients of one policy's loss; the arguments are those of ``Gradients``.
+
+    The same bits in each run on the same kind of GPU.
+    """
+
+    def __init__(self, task: Task, columns: Columns, shared: Mapping[str, Any]) -> None:
+        executor, layout, towers = task.executor, task.layout, len(task.layout.towers)
+        self.program, self.adding = (executor.build(unit) for unit in gradient_units(task))
+        self.tile = wide_shape(layout, executor, task.minibatch_rows * towers)
+        self.towers = towers
+        self.tiles = sum(-(-padded(out) // MOST_OUT) * -(-padded(into) // MOST_IN) for into, out in layout.layers)
+        table = minibatch_table(task.shard, task.rows_of_env, task.minibatches)
+        self.counts, self.table = table[:, 0].tolist(), table.to(executor.name)
+        self.capacity = rows_at_once(layout, max(self.counts))
+        wanted = WAVES * executor.resident_teams(self.adding, "wide_sums") // self.tiles
+        slabs = -(-self.capacity // SLAB)
+        pieces = max(1, min(wanted, slabs // FEWEST_SLABS, MOST_BYTES // (4 * layout.gradient)))
+        self.parts = min(PARTS, pieces) if task.shard.ranks.alone else 1
+        super().__init__(task, columns, shared, layout.gradient, pieces)
+        device = executor.name
+        left = {"rows": torch.zeros(self.capacity * row_entries(layout), dtype=torch.bfloat16, device=device)}
+        left["reported"] = torch.zeros(self.capacity // self.tile * towers, PAD, dtype=torch.float32, device=device)
+        self.memory |= left
+        pointers = {"table": self.table[0]} | left | shared["weights"]
+        names = ("from", "count", "capacity", "adds")
+        members = [*((name, "i4") for name in names), ("learn", self.call.dtype), *((name, "u8") for name in pointers)]
+        self.wide = np.zeros((), np.dtype(members, align=True))
+        self.wide["capacity"], self.wide["learn"] = self.capacity, self.call
+        for name, tensor in pointers.items():
+            self.wide[name] = tensor.data_ptr()
+
+    def compute(self, epoch: int, minibatch: int) -> None:
+        """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
+        call, rows = self.wide, self.counts[minibatch]
+        call["learn"]["epoch"], call["learn"]["minibatch"] = epoch, minibatch
+        call["table"] = self.table[minibatch].data_ptr()
+        for first in range(0, rows, self.capacity):
+            count = min(self.capacity, rows - first)
+            call["from"], call["count"], call["adds"] = first, count, first > 0
+            self.program.launch("wide_gradient", call, -(-count // self.tile) * self.towers, count)
+            self.adding.launch("wide_sums", call, self.tiles * self.pieces, count)
+        self.exchange()

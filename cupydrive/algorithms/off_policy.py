@@ -1,0 +1,256 @@
+"""An actor and a critic that learn from a replay buffer: their networks, how they explore, and what is kept of them.
+
+The algorithm itself reads top to bottom in ``ddpg.py``.
+
+Letters: N environments, C agents of a group, D observation entries, H action numbers; B rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from cupydrive.algorithms.kernels.statistics import RunningMeanStd, Statistics
+from cupydrive.algorithms.replay import ReplayBuffer, buffer_slots
+from cupydrive.algorithms.schedule import Scheduled
+from cupydrive.algorithms.scheduled_learner import ScheduledLearner
+from cupydrive.algorithms.settings import require_network_memory
+from cupydrive.algorithms.step import adam, adam_tensors, settle, take_step
+from cupydrive.codegen.source import assemble_file, box_bounds
+from cupydrive.errors import ParameterError
+from cupydrive.executors.interop import as_torch, make_call
+from cupydrive.playing.inference import DeterministicPolicy
+from cupydrive.playing.players import ModulePlayer
+from cupydrive.playing.policy import mlp
+from cupydrive.playing.rollout import Rollout
+from cupydrive.protocols import Player
+from cupydrive.spec import Group
+
+ALIGNED = 64  # numbers: 256 bytes, as allocations are aligned
+
+
+def require_box(algorithm: str, group: Group) -> None:
+    """Raise ``ParameterError`` if the actions of a ``Group`` are no Box, which an algorithm of this name needs."""
+    if not group.continuous:
+        raise ParameterError(
+            f"{algorithm} needs a Box of actions; group {group.name!r} has {group.action_space}. Use PPO or A2C"
+        )
+
+
+class Actor(nn.Module):
+    """Observations (B, D) to actions (B, H) in [-1, 1]."""
+
+    def __init__(
+        self, obs_dim: int, heads: int, hidden: Sequence[int], activation: str, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__()
+        self.body = mlp((obs_dim, *hidden, heads), activation, 0.01, generator=generator)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        """Return ``(actions, None)``: a policy's call, without a value."""
+        return torch.tanh(self.body(obs)), None
+
+
+class Critic(nn.Module):
+    """Observations (B, D) and actions (B, H) in [-1, 1] to values (B,)."""
+
+    def __init__(
+        self, obs_dim: int, heads: int, hidden: Sequence[int], activation: str, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__()
+        self.body = mlp((obs_dim + heads, *hidden, 1), activation, 1.0, generator=generator)
+
+    def forward(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        """Return the value of each row."""
+        return self.body(torch.cat([obs, action], dim=1))[:, 0]
+
+
+def in_one_tensor(*networks: nn.Module) -> torch.Tensor:
+    """Move the weights of networks into one tensor and return it: what is done to all of them is one operation then.
+
+    Those of each layer begin where memory of their own could, since matrix products are slower from anywhere else.
+    """
+    weights = [p for network in networks for p in network.parameters()]
+    sizes = [-(-p.numel() // ALIGNED) * ALIGNED for p in weights]
+    whole = torch.zeros(sum(sizes), dtype=torch.float32, device=weights[0].device)
+    for p, part in zip(weights, whole.split(sizes), strict=True):
+        p.data = part[: p.numel()].view_as(p).copy_(p.data)
+    return whole
+
+
+class OffPolicyLearner(ScheduledLearner):
+    """The parts of a learner besides its algorithm, which is ``act`` and ``update``.
+
+    It plays and learns for one group, or for several with equal spaces. Everything it touches is device memory that is
+    allocated once, so that a whole iteration can be captured in a CUDA graph.
+
+    Args:
+        config: ``DDPG``.
+    """
+
+    replay: ReplayBuffer
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+        self.groups = []
+        self.calls: dict[str, np.ndarray] = {}
+        self.noise: dict[str, torch.Tensor] = {}
+
+    # ---- whether it can learn ----
+
+    def check(self, groups: Sequence[Group], num_envs: int) -> None:
+        """Raise ``ParameterError`` unless actions are a Box, and the replay buffer holds an iteration."""
+        for g in groups:
+            require_box(type(self.config).__name__, g)
+        agents = num_envs * sum(g.count for g in groups)
+        buffer_slots(self.config.buffer_size, agents, self.config.num_steps)
+
+    def never_learns(self, steps: int) -> str | None:
+        """Return why it has not begun to learn after so many env-steps, as a sentence with the fix; None: it has.
+
+        Args:
+            steps: In all, those of whole iterations; called once memory has been taken.
+        """
+        config, replay = self.config, self.replay
+        made, kept = steps * replay.agents // self.copies, replay.slots * replay.agents
+        if min(made, kept) >= config.learning_starts:
+            return None
+        return (
+            f"{type(config).__name__}.learning_starts = {config.learning_starts:,} transitions are never there: {steps:,} "
+            f"env-steps make {made:,}, and the buffer keeps {kept:,}. Lower it, or raise steps and buffer_size"
+        )
+
+    # ---- what it holds ----
+
+    def make(self, group: Group, rollout: Rollout) -> None:
+        """Make the networks and everything that learning keeps besides transitions; torch's generator decides the weights."""
+        config, device, batch = self.config, rollout.device, rollout.batch
+        shape = (group.obs_dim, group.heads, config.hidden, config.activation, rollout.generator)
+        inner, both = (group.obs_dim, *config.hidden), (group.obs_dim + group.heads, *config.hidden)
+        networks = [(*inner, group.heads), (*both, 1)] * 2  # the targets need less: they have no gradients
+        require_network_memory(f"DDPG.hidden = {config.hidden}", batch, config.batch_size, networks)
+        self.policy, self.critic = Actor(*shape).to(device), Critic(*shape).to(device)
+        self.target_policy, self.target_critic = Actor(*shape).to(device), Critic(*shape).to(device)
+        self.target_policy.load_state_dict(self.policy.state_dict())
+        self.target_critic.load_state_dict(self.critic.state_dict())
+        self.weights = in_one_tensor(self.policy, self.critic)
+        self.target_weights = in_one_tensor(self.target_policy, self.target_critic)
+        self.scheduled = Scheduled(config, device)
+        self.schedule(0)
+        self.actor_optimizer, self.actor_skip = adam(self.policy.parameters(), self.scheduled.actor_learning_rate)
+        self.critic_optimizer, self.critic_skip = adam(self.critic.parameters(), self.scheduled.learning_rate)
+        self.iteration = torch.zeros(1, dtype=torch.int64, device=device)
+        self.bad = torch.zeros((), dtype=torch.float32, device=device)  # 1 from the first loss on that is not finite
+        self.obs_rms = RunningMeanStd((group.obs_dim,), device) if config.normalize_obs else None
+        self.statistics = Statistics(batch.executor, rollout.shard) if config.normalize_obs else None
+        self.started = torch.zeros(1, dtype=torch.float32, device=device)  # 1 once there is enough to learn from
+        noise = config.noise_damping, config.exploration_noise
+        self.noise_settings = torch.tensor(noise, dtype=torch.float32, device=device)
+        self.low = torch.as_tensor(group.action_space.low, device=device)
+        self.span = torch.as_tensor(group.action_space.high - group.action_space.low, device=device)
+        # The critic's and their count, the actor's and its count.
+        self.metric_sums = torch.zeros(3 + 2, dtype=torch.float32, device=device)
+        constants = (("HEADS", group.heads), ("SQUASHED", 0))
+        self.noisy = batch.executor.build(assemble_file("train/gaussian", constants, box_bounds(group.action_space)))
+
+    def begin(self, rollout: Rollout, group: Group) -> None:
+        """Prepare to play ``group``: take the memory of its noise; the first group decides the networks."""
+        require_box(type(self.config).__name__, group)
+        if not self.groups:
+            self.make(group, rollout)
+        self.groups.append(group)
+        batch = rollout.batch
+        noise = torch.zeros((batch.num_envs, group.count, group.heads), dtype=torch.float32, device=rollout.device)
+        before = [g.count for g in batch.groups[: [g.name for g in batch.groups].index(group.name)]]
+        ints = {
+            "num_envs": batch.num_envs,
+            "agents": group.count,
+            "first_env": batch.first_env,
+            "first_agent": sum(before),
+        }
+        pointers = {
+            "seed": as_torch(batch.seed),
+            "clock": None,
+            "noise_settings": self.noise_settings,
+            "started": self.started,
+            "mean": None,
+            "noise": noise,
+            "action": None,
+        }
+        self.noise[group.name], self.calls[group.name] = noise, make_call(ints, pointers)
+        self.calls[group.name]["clock"] = batch.executor.pointer(batch.clock)
+
+    def prepare(self, rollout: Rollout) -> None:
+        """Take the memory of the replay buffer, once all groups have begun; its errors are those of ``ReplayBuffer``."""
+        self.replay = ReplayBuffer(rollout, self.groups, self.config.buffer_size)
+        self.copies = rollout.batch.num_envs
+        self.note_weights()
+
+    def networks(self) -> nn.Module:
+        """Return the module of all weights that learning changes."""
+        names = ("policy", "critic", "target_policy", "target_critic")
+        return nn.ModuleDict({name: getattr(self, name) for name in names})
+
+    def rows_at_once(self, rollout: Rollout) -> int:
+        """Return the rows of a minibatch."""
+        return self.config.batch_size
+
+    # ---- acting and learning ----
+
+    def explore(self, rollout: Rollout, g: Group, t: int, action: torch.Tensor) -> None:
+        """Write the actions of row t: those of the actor, (N * C, H) in [-1, 1], with noise; uniform ones before it learns."""
+        call, rows = self.calls[g.name], rollout.batch.num_envs * g.count
+        call["mean"], call["action"] = action.data_ptr(), rollout.action[g.name][t].data_ptr()
+        self.noisy.launch("explore", call, rows, rows * g.heads)
+
+    def step(
+        self, optimizer: torch.optim.Adam, loss: torch.Tensor, reported: list[torch.Tensor | None], sums: torch.Tensor
+    ) -> None:
+        """Descend the gradient of ``loss``, unless a number is not finite or the optimizer's switch says to skip it."""
+        take_step(optimizer, loss, reported, settle, self.scheduled.max_grad_norm, self.bad, sums)
+
+    @torch.no_grad()
+    def finish(self, rollout: Rollout, waiting: torch.Tensor) -> None:
+        """Take in the observations, now that the iteration has learnt with the old mean and deviation, and count it.
+
+        Args:
+            rollout: ``Rollout``.
+            waiting: () float32: 1 as long as there is too little to learn from.
+        """
+        self.started.copy_(1.0 - waiting)
+        self.update_obs_statistics(rollout)
+        self.iteration += 1
+
+    @staticmethod
+    def losses(sums: Sequence[float]) -> dict[str, float]:
+        """Return mean losses by name from ``metric_sums`` as a list."""
+        found = dict(zip(("qf_loss", "qf_values"), (x / sums[2] for x in sums[:2] if sums[2]), strict=False))
+        return found | ({"actor_loss": sums[3] / sums[4]} if sums[4] else {})
+
+    # ---- keeping ----
+
+    def acting(self, greedy: bool) -> Player:
+        """Return a player that acts as the policy does now, without learning and without noise."""
+        policy = self.policy
+        return ModulePlayer(lambda rollout, group, obs_rms: DeterministicPolicy(policy, group, obs_rms), self.obs_rms)
+
+    def module(self, rollout: Rollout, group: Group) -> nn.Module:
+        """Return what the policy does now in ``group`` as a module from raw observations to actions, of the same tensors."""
+        return DeterministicPolicy(self.policy, group, self.obs_rms)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return all tensors that the future depends on, by name: what a checkpoint holds, the replay buffer included."""
+        kept = {"iteration": self.iteration, "metric_sums": self.metric_sums, "started": self.started}
+        for name in ("policy", "critic", "target_policy", "target_critic"):
+            kept |= {f"{name}.{key}": value for key, value in getattr(self, name).state_dict(keep_vars=True).items()}
+        for name, optimizer in (("actor", self.actor_optimizer), ("critic", self.critic_optimizer)):
+            kept |= {f"{name}_optimizer.{key}": value for key, value in adam_tensors(optimizer).items()}
+        if self.obs_rms is not None:  # checkpoints call it moments
+            kept |= {f"obs_moments.{key}": value for key, value in self.obs_rms.tensors().items()}
+        kept |= {f"noise.{name}": noise for name, noise in self.noise.items()}
+        replay = getattr(self, "replay", None)  # none before ``prepare``
+        return kept | (replay.tensors() if replay is not None else {})

@@ -1,0 +1,392 @@
+"""What PPO and A2C share: their settings, the rows that a rollout leaves, and how a policy is asked and kept.
+
+The algorithms themselves read top to bottom in ``ppo.py`` and ``a2c.py``.
+
+Letters: T steps, N environments, C agents of a group, D observation entries, H action heads, M numbers of memory;
+B = T * N * (agents of all groups that share the policy).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+from cupydrive.algorithms.kernels.statistics import RunningMeanStd, Statistics
+from cupydrive.algorithms.networks import make_network, require_default_memory
+from cupydrive.algorithms.rows import RowGather, check_rows, normalized_advantage, share_of_rows
+from cupydrive.algorithms.schedule import Scheduled
+from cupydrive.algorithms.scheduled_learner import ScheduledLearner
+from cupydrive.algorithms.settings import OnPolicy
+from cupydrive.algorithms.step import adam, adam_tensors, compiled, settle, take_step
+from cupydrive.codegen.source import assemble_file
+from cupydrive.executors.interop import as_torch, make_call
+from cupydrive.executors.ranks import Ranks
+from cupydrive.playing.players import PolicyPlayer
+from cupydrive.playing.policy import Categorical, Gaussian, Sampler, first_state, make_distribution, with_state
+from cupydrive.playing.rollout import Rollout
+from cupydrive.protocols import Player
+from cupydrive.spec import Group
+
+# Of a step that is held for a later rollout, in the order of struct Advantages in kernels/train/advantages.cu.
+HELD = ("held", "held_reward", "held_value", "held_log_prob", "held_obs", "held_action", "held_mask")
+
+
+class OnPolicyLearner(ScheduledLearner):
+    """The parts of a learner that PPO and A2C share; what they do with them is in their own ``update``.
+
+    It plays and learns for one group, or for several with equal spaces. Everything it touches is device memory that is
+    allocated once, so that a whole iteration can be captured in a CUDA graph.
+
+    Args:
+        config: ``PPO`` or ``A2C``.
+    """
+
+    reported: tuple[str, ...] = ("policy_loss", "value_loss", "entropy", "grad_norm")
+    ranks: Ranks
+    distribution: Categorical | Gaussian
+
+    def __init__(self, config: OnPolicy) -> None:
+        self.config = config
+        self.groups = []
+        self.samplers: dict[str, Sampler] = {}
+        self.stored: dict[str, dict[str, Any]] = {}
+
+    def check(self, groups: Sequence[Group], num_envs: int) -> None:
+        """Raise ``ParameterError`` unless the distribution fits the actions, and the rows divide into minibatches."""
+        check_rows(self.config, groups, num_envs, self.config.policy)
+
+    # ---- what it holds ----
+
+    def make(self, group: Group, rollout: Rollout) -> None:
+        """Make the networks and everything that learning keeps besides rows; torch's generator decides the weights."""
+        config, device, self.ranks = self.config, rollout.device, rollout.shard.ranks
+        self.distribution = make_distribution(group, config.distribution)
+        self.policy = self.network(group, rollout)
+        self.ask = with_state(self.policy)
+        self.scheduled = Scheduled(config, device)
+        self.schedule(0)
+        self.iteration = torch.zeros(1, dtype=torch.int64, device=device)
+        self.bad = torch.zeros((), dtype=torch.float32, device=device)  # 1 from the first loss on that is not finite
+        self.obs_rms = RunningMeanStd((group.obs_dim,), device) if config.normalize_obs else None
+        self.return_rms = RunningMeanStd((), device) if config.normalize_reward else None
+        needs = config.normalize_obs or config.normalize_reward
+        self.statistics = Statistics(rollout.batch.executor, rollout.shard) if needs else None
+        self.reward_scale = torch.ones((), dtype=torch.float32, device=device)
+        self.discounted: dict[str, torch.Tensor] = {}
+        self.held: dict[str, dict[str, torch.Tensor]] = {}
+        self.metric_sums = torch.zeros(len(self.reported) + 1, dtype=torch.float32, device=device)  # last: how many
+        self.advantages = rollout.batch.executor.build(assemble_file("train/advantages"))
+        self.make_optimizer(group, rollout)
+
+    def network(self, group: Group, rollout: Rollout) -> nn.Module:
+        """Return the network with its initial weights."""
+        return make_network(self.config, group, self.distribution.size, rollout)
+
+    def make_optimizer(self, group: Group, rollout: Rollout) -> None:
+        """Make what forward passes, minibatches and optimiser steps need."""
+        executor, how = rollout.batch.executor, self.config.compile
+        self.optimizer, self.skip_update = adam(self.policy.parameters(), self.scheduled.learning_rate)
+        self.shuffle = executor.build(assemble_file("train/shuffle"))
+        self.gather = RowGather(executor)
+        self.forward, self.loss, self.settle = (compiled(f, how) for f in (self._forward, self._loss, settle))
+
+    def optimizer_tensors(self) -> dict[str, torch.Tensor]:
+        """Return the state of the optimiser by name: the tensors themselves."""
+        return adam_tensors(self.optimizer)
+
+    def begin(self, rollout: Rollout, group: Group) -> None:
+        """Prepare to play ``group``: take the memory of its rows; the first group decides the network."""
+        n, steps, device = rollout.batch.num_envs, rollout.steps, rollout.device
+        kind = {"dtype": torch.float32, "device": device}
+        if not self.groups:
+            self.make(group, rollout)
+        self.groups.append(group)
+        self.samplers[group.name] = Sampler(self.distribution, rollout.batch, group)
+        shape = (steps, n, group.count)
+        slots = 0 if rollout.final_obs == {} else (steps - 1) // rollout.batch.params.max_episode_steps + 1
+        self.stored[group.name] = {
+            "log_prob": torch.zeros(shape, **kind),
+            "value": torch.zeros((steps + 1, n, group.count), **kind),
+            "final_value": torch.zeros((slots, n, group.count), **kind),
+            "truncated_at": torch.zeros((slots, n), dtype=torch.int64, device=device),
+            "advantage": torch.zeros(shape, **kind),
+            "returns": torch.zeros(shape, **kind),
+            "raw": torch.zeros((*shape, group.heads), **kind) if self.distribution.raw_size else None,
+            "memory": first_state(self.ask, steps + 1, n * group.count, device),
+        }
+        if group.name in rollout.active:
+            self.stored[group.name]["weight"] = torch.zeros(shape, dtype=torch.uint8, device=device)
+            self.held[group.name] = self.held_steps(rollout, group)
+        if self.config.normalize_reward:
+            self.discounted[group.name] = torch.zeros((n, group.count), **kind)
+
+    def taken(self, rollout: Rollout, g: Group) -> torch.Tensor:
+        """Return what the policy drew in each step, (T, N, C, H): actions, of a Box before squashing."""
+        raw = self.stored[g.name]["raw"]
+        return rollout.action[g.name] if raw is None else raw
+
+    def held_steps(self, rollout: Rollout, g: Group) -> dict[str, torch.Tensor]:
+        """Return memory for one held step of each agent, by the names of ``kernels/train/advantages.cu``, all zero."""
+        row, mask = self.stored[g.name]["log_prob"][0], rollout.action_mask.get(g.name)
+        like = [row.to(torch.uint8), row, row, row, rollout.obs[g.name][0], self.taken(rollout, g)[0]]
+        like += [] if mask is None else [mask[0]]
+        # A policy with hidden state learns no step again: it needs only whether there is one.
+        like = like[:1] if self.ask.state_size else like
+        return {name: torch.zeros_like(tensor) for name, tensor in zip(HELD, like, strict=False)}
+
+    def prepare(self, rollout: Rollout) -> None:
+        """Check, once all groups have begun, that the rollout's rows can be learnt from.
+
+        Raises:
+            ParameterError: If the network, as is seen now, has a memory, and agents do not divide into minibatches.
+            MemoryLimitError: If the default network does not fit into memory with the rows of one gradient step.
+        """
+        check_rows(self.config, self.groups, rollout.shard.all_envs, self.ask)
+        self.note_weights()
+        if self.config.policy is None:
+            rows = self.rows_at_once(rollout)
+            require_default_memory(self.config, self.groups[0], self.distribution.size, rollout.batch, rows)
+
+    def rows(self, rollout: Rollout) -> int:
+        """Return B."""
+        return rollout.steps * rollout.batch.num_envs * sum(g.count for g in self.groups)
+
+    def rows_at_once(self, rollout: Rollout) -> int:
+        """Return the rows of its largest forward pass in training."""
+        return self.rows(rollout)
+
+    # ---- asking the policy ----
+
+    def autocast(self) -> AbstractContextManager:
+        """Return the context of matrix products in the configured precision."""
+        if self.config.precision != "bfloat16":
+            return nullcontext()
+        return torch.autocast(self.skip_update.device.type, torch.bfloat16)
+
+    def _forward(
+        self, obs: torch.Tensor, memory: torch.Tensor | None = None, start: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Return ``(parameters, value, memory)``, float32, of raw observations (B, D); the contract is ``with_state``'s."""
+        with self.autocast():
+            parameters, value, memory = self.ask(self.normalized(obs), memory, start)
+        return parameters.float(), value.float(), memory
+
+    def remembered(self, rollout: Rollout, g: Group, t: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """Return the memory (N * C, M) with which row t is seen, and where it is forgotten first; None without memory."""
+        memory = self.stored[g.name]["memory"]
+        if memory is None:
+            return None, None
+        if t == 0:  # `finish` has forgotten what ended with the rollout before
+            return memory[0], torch.zeros(len(memory[0]), dtype=torch.bool, device=rollout.device)
+        return memory[t], rollout.starts(t)[:, None].expand(-1, g.count).reshape(-1)
+
+    def act(self, rollout: Rollout, t: int) -> None:
+        """Collect: actions, their log-probabilities and the values of row t, by the policy as it is."""
+        for g in self.groups:
+            stored, obs = self.stored[g.name], rollout.obs[g.name][t].view(-1, g.obs_dim)
+            parameters, value, memory = self.forward(obs, *self.remembered(rollout, g, t))
+            rows = {"log_prob": stored["log_prob"][t], "value_row": stored["value"][t], "mask": rollout.mask(g, t)}
+            rows["raw"] = None if stored["raw"] is None else stored["raw"][t]
+            self.samplers[g.name](parameters, rollout.action[g.name][t], value=value, **rows)
+            if memory is not None:
+                stored["memory"][t + 1].copy_(memory)
+
+    # ---- rows of a rollout ----
+
+    def estimate(self, rollout: Rollout, g: Group) -> None:
+        """Fill the advantages and returns of one group: ``kernels/train/advantages.cu``, a thread for each agent."""
+        stored, batch, name = self.stored[g.name], rollout.batch, g.name
+        n, steps, slots = batch.num_envs, rollout.steps, len(stored["final_value"])
+        if slots:
+            pointers = {"truncated": rollout.truncated, "truncated_at": stored["truncated_at"]}
+            call = make_call({"num_envs": n, "steps": steps, "slots": slots}, pointers)
+            self.advantages.launch("truncations", call, n, n * steps)
+        self.last_values(rollout, g)
+        self.scale_rewards(rollout, g)
+        pointers = {
+            "gamma": self.scheduled.gamma,
+            "gae_lambda": self.scheduled.gae_lambda,
+            "reward_scale": self.reward_scale,
+            "reward": rollout.reward[name],
+            "value": stored["value"],
+            "final_value": stored["final_value"] if slots else None,
+            "terminated": rollout.terminated,
+            "truncated": rollout.truncated,
+            "active": rollout.active.get(name),
+            "left": rollout.left.get(name),
+            "advantage": stored["advantage"],
+            "returns": stored["returns"],
+            "weight": stored.get("weight"),
+        }
+        held = dict.fromkeys(HELD) | self.held.get(name, {})
+        rows = {"obs": rollout.obs[name], "action": self.taken(rollout, g), "mask": rollout.action_mask.get(name)}
+        rows |= {"log_prob": stored["log_prob"]}
+        pointers |= {key: None if held["held_obs"] is None else tensor for key, tensor in rows.items()} | held
+        ints = {"num_envs": n, "agents": g.count, "steps": steps, "slots": slots}
+        ints |= {"obs_dim": g.obs_dim, "heads": g.heads, "choices": g.choices}
+        kernel = "advantages_with_pauses" if name in rollout.active else "advantages"
+        self.advantages.launch(kernel, make_call(ints, pointers), n * g.count, n * g.count * steps)
+
+    def last_values(self, rollout: Rollout, g: Group) -> None:
+        """Fill the values after the last step, and those of the observations in which episodes were truncated."""
+        stored, n, steps = self.stored[g.name], rollout.batch.num_envs, rollout.steps
+        obs = rollout.obs[g.name][-1].view(-1, g.obs_dim)
+        stored["value"][-1].copy_(self.forward(obs, *self.remembered(rollout, g, steps))[1].view(n, -1))
+        slots = len(stored["final_value"])
+        if slots:
+            rows = (stored["truncated_at"] * n + torch.arange(n, device=rollout.device)).view(-1)
+            final_obs = rollout.final_obs[g.name].view(steps * n, -1).index_select(0, rows)
+            memory = stored["memory"]
+            if memory is not None:  # what the last step of the episode has left
+                memory = memory[1:].view(steps * n, -1).index_select(0, rows).view(slots * n * g.count, -1)
+            value = self.forward(final_obs.view(-1, g.obs_dim), memory)[1]
+            stored["final_value"].copy_(value.view(slots, n, g.count))
+
+    def scale_rewards(self, rollout: Rollout, g: Group) -> None:
+        """Follow the discounted return of each agent and set the scale to one over its running deviation."""
+        if self.return_rms is None or self.statistics is None:
+            return
+        held = self.held.get(g.name, {}).get("held")  # of the rollout before: they are written after this
+        found = self.statistics.returns(rollout, g.name, self.discounted[g.name], self.scheduled.gamma, held)
+        self.statistics.update(self.return_rms, *found)
+        self.statistics.scale(self.return_rms, None, self.reward_scale)
+
+    def flat(self, rollout: Rollout) -> dict[str, torch.Tensor]:
+        """Return what is learnt from, the groups one after the other: tensors of B rows by name.
+
+        The rows of a policy with memory are time first over all agents of all groups: row t * S + s is step t of agent s.
+        """
+        parts: dict[str, list[torch.Tensor]] = {}
+        leaving = any(g.name in rollout.active for g in self.groups)
+        for g in self.groups:
+            stored, name = self.stored[g.name], g.name
+            weight = stored["weight"] if "weight" in stored else torch.ones_like(stored["log_prob"])
+            columns = {
+                "obs": rollout.obs[name][:-1].view(-1, g.obs_dim),
+                "action": self.taken(rollout, g).view(-1, g.heads),
+                "weight": (weight == 1).view(-1).float() if leaving else None,
+                "value_weight": (weight > 0).view(-1).float() if leaving else None,
+                "mask": rollout.action_mask[name][:-1].view(-1, g.choices) if g.mask else None,
+                **{key: stored[key].view(-1) for key in ("log_prob", "advantage", "returns")},
+                "value": stored["value"][:-1].view(-1),
+            }
+            if stored["memory"] is not None:
+                columns["memory"] = stored["memory"][:-1].flatten(0, 1)
+                columns["start"] = torch.cat([self.remembered(rollout, g, t)[1] for t in range(rollout.steps)])
+                columns = {key: c.unflatten(0, (rollout.steps, -1)) for key, c in columns.items() if c is not None}
+            for key, column in columns.items():
+                if column is not None:
+                    parts.setdefault(key, []).append(column)
+        if "memory" in parts:
+            return {key: torch.cat(columns, 1).flatten(0, 1) for key, columns in parts.items()}
+        return {key: columns[0] if len(columns) == 1 else torch.cat(columns) for key, columns in parts.items()}
+
+    def sequences(self, rollout: Rollout) -> int:
+        """Return how many pieces the rows fall into that minibatches may shuffle: rows, or agents if there is a memory."""
+        return self.rows(rollout) // (rollout.steps if self.ask.state_size else 1)
+
+    def permutation(self, rollout: Rollout, draw: int) -> torch.Tensor:
+        """Return a random permutation of all sequences: the ``draw``-th of this iteration."""
+        size = self.sequences(rollout)
+        index = torch.empty(size, dtype=torch.int64, device=rollout.device)
+        pointers = {"seed": as_torch(rollout.batch.seed), "count": self.iteration, "index": index}
+        call = make_call({"size": size, "draw": draw}, pointers)
+        with rollout.stream():
+            self.shuffle.launch("shuffle", call, size, size)
+        return index
+
+    def minibatch(
+        self, rollout: Rollout, rows: dict[str, torch.Tensor], chosen: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """Return the rows of the sequences ``chosen``, an index (b,): tensors of b rows, or of T * b, time first."""
+        if self.ask.state_size:
+            first = self.sequences(rollout) * torch.arange(rollout.steps, device=rollout.device)
+            chosen = (first[:, None] + chosen).view(-1)
+        with rollout.stream():
+            return self.gather(rows, chosen)
+
+    # ---- one optimiser step ----
+
+    def update(self, rollout: Rollout) -> None:
+        """Learn from the rollout."""
+        raise NotImplementedError
+
+    def _loss(self, rows: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return the losses of rows by name; ``loss`` is what is minimised."""
+        raise NotImplementedError
+
+    def again(self, rows: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Return the parameters and values (b,) that the policy gives for rows now, and the memory that they leave."""
+        if "memory" not in rows:
+            return self._forward(rows["obs"])
+        agents = rows["start"].numel() // self.config.num_steps
+        return self._forward(rows["obs"], rows["memory"][:agents], rows["start"])
+
+    def learn(self, rows: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Take a step along the gradient of the loss of a minibatch; return by name what is reported of it.
+
+        Advantages are normalised first, if that is wanted. No step happens if a number is not finite or
+        ``skip_update`` is 1.
+        """
+        weight, ranks, share = rows.get("weight"), None, None
+        if self.config.norm_adv:
+            rows = rows | {"advantage": normalized_advantage(rows["advantage"], weight, self.ranks)}
+        if not self.ranks.alone:
+            ranks, share = self.ranks, share_of_rows(rows["advantage"], weight, self.ranks)
+        losses = self.loss(rows)
+        reported = [losses.get(name) for name in self.reported]  # None: the gradients' norm
+        about = self.scheduled.max_grad_norm, self.bad, self.metric_sums, ranks, share
+        return dict(
+            zip(self.reported, take_step(self.optimizer, losses["loss"], reported, self.settle, *about), strict=True)
+        )
+
+    def finish(self, rollout: Rollout) -> None:
+        """Take in the observations, now that the iteration has learnt with the old mean and deviation, and count it."""
+        with torch.no_grad():
+            self.update_obs_statistics(rollout)
+            for g in self.groups:
+                memory = self.stored[g.name]["memory"]
+                if memory is not None:  # forgotten now: a checkpoint does not hold where episodes have just ended
+                    memory[0].copy_(
+                        memory[-1].masked_fill(
+                            rollout.starts(rollout.steps)[:, None].expand(-1, g.count).reshape(-1, 1), 0.0
+                        )
+                    )
+            self.count()
+
+    def count(self) -> None:
+        """Count the iteration."""
+        self.iteration += 1
+
+    def losses(self, sums: Sequence[float]) -> dict[str, float]:
+        """Return mean losses by name from ``metric_sums`` as a list."""
+        return {name: x / sums[-1] for name, x in zip(self.reported, sums, strict=False)} if sums[-1] else {}
+
+    # ---- keeping ----
+
+    def acting(self, greedy: bool) -> Player:
+        """Return a player that acts as the policy does now, without learning."""
+        return PolicyPlayer(self.policy, self.distribution, greedy, self.obs_rms)
+
+    def module(self, rollout: Rollout, group: Group) -> nn.Module:
+        """Return what the policy does now in ``group`` as a module from raw observations to actions, of the same tensors."""
+        return self.distribution.module(self.policy, group, self.obs_rms)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return all tensors that the future depends on, by name: what a checkpoint holds."""
+        kept = {f"policy.{key}": value for key, value in self.policy.state_dict(keep_vars=True).items()}
+        kept |= {f"optimizer.{key}": value for key, value in self.optimizer_tensors().items()}
+        kept |= {"iteration": self.iteration, "metric_sums": self.metric_sums, "reward_scale": self.reward_scale}
+        for name, rms in (("obs_moments", self.obs_rms), ("return_moments", self.return_rms)):
+            if rms is not None:  # checkpoints call it moments
+                kept |= {f"{name}.{key}": value for key, value in rms.tensors().items()}
+        for name, stored in self.stored.items():
+            if stored["memory"] is not None:
+                kept[f"memory.{name}"] = stored["memory"][0]
+        for name, held in self.held.items():
+            kept |= {f"held.{name}.{key}": tensor for key, tensor in held.items()}
+        return kept | {f"discounted.{name}": value for name, value in self.discounted.items()}

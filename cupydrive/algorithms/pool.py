@@ -1,0 +1,459 @@
+"""OpponentPool: past snapshots of a learning policy play a share of the environments, as opponents of other policies.
+
+Who learns against one opponent alone may forget how to play others, and two that learn from each other may go round in
+circles. Source: Bansal et al. 2018, "Emergent complexity via multi-agent competition", section 3.2: opponents drawn at random
+from earlier versions.
+
+Letters: T steps, N environments, P of them those in which snapshots may play, C agents of a group; S slots for snapshots.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from annotated_types import Ge, Le, Lt
+from torch import nn
+from torch.func import functional_call
+
+from cupydrive.algorithms.a2c import A2C
+from cupydrive.algorithms.kernels.layout import tensors_of
+from cupydrive.algorithms.kernels.learner import KernelLearner
+from cupydrive.algorithms.kernels.statistics import RunningMeanStd
+from cupydrive.algorithms.on_policy import OnPolicyLearner
+from cupydrive.algorithms.ppo import PPO
+from cupydrive.codegen.source import assemble_file
+from cupydrive.errors import CupydriveError, ParameterError
+from cupydrive.executors.interop import as_torch, make_call
+from cupydrive.inputs.arguments import shown
+from cupydrive.inputs.validation import Count, validated
+from cupydrive.playing.inference import evaluating
+from cupydrive.playing.policy import Sampler, first_state
+from cupydrive.playing.rollout import Rollout
+from cupydrive.protocols import Learner, LearnerSettings, Player, PolicySettings
+from cupydrive.spec import Group
+
+MOST_SNAPSHOTS = 256  # each takes a forward pass a step
+
+
+@dataclass(frozen=True)
+class OpponentPool:
+    """Settings of a policy of which past snapshots play a share of the environments.
+
+    In the other environments the policy plays as it is, and it learns from these alone. The policies of other groups learn
+    everywhere: against the policy as it is, and against what it once was. An environment's opponent is drawn where an episode
+    begins, uniformly from the snapshots that there are by then, and stays until that episode ends. Until the first snapshot the
+    policy as it is plays everywhere.
+
+    Where several groups have pools, each has environments of its own: with two shares of 0.5, snapshots of the one play in half
+    of them and snapshots of the other in the rest. Evaluation, videos and tournaments show the policy as it is; episodic
+    returns are those of all environments. ``normalize_obs`` and ``normalize_reward`` count only rows that the policy itself
+    has played.
+
+    Args:
+        settings: ``PPO(...)`` or ``A2C(...)``, of the policy itself.
+        size: The most snapshots to draw from; with one more, the oldest leaves. Each takes a forward pass of the share's
+            environments a step.
+        every: Iterations from one snapshot to the next; one iteration is ``num_steps`` steps of every environment. Where an
+            episode is still played by the snapshot before the oldest, the next one waits for its end.
+        share: Of the environments, in [0, 1): so many of them, rounded.
+    """
+
+    settings: PPO | A2C
+    size: Annotated[int, Ge(1), Le(MOST_SNAPSHOTS)] = 8
+    every: Count = 10
+    share: Annotated[float, Ge(0.0), Lt(1.0)] = 0.5
+
+    def __post_init__(self) -> None:
+        if type(self.settings) not in (PPO, A2C):
+            raise ParameterError(f"OpponentPool.settings = {shown(self.settings)}; it must be PPO(...) or A2C(...)")
+        numbers = {name: getattr(self, name) for name in ("size", "every", "share")}
+        for name, value in validated("OpponentPool", OpponentPool, numbers).items():
+            object.__setattr__(self, name, value)
+
+    name = property(lambda self: self.settings.name, doc="Of the algorithm.")
+    num_steps = property(lambda self: self.settings.num_steps, doc="T.")
+    precision = property(lambda self: self.settings.precision, doc="Of the policy's matrix products.")
+    policy = property(lambda self: self.settings.policy, doc="A network of one's own, or None.")
+
+    def learner(self) -> Learner:
+        """Return the learner of the policy, by torch."""
+        return PooledLearner(self, self.settings.learner())
+
+
+def unpooled(settings: LearnerSettings) -> LearnerSettings:
+    """Return the settings of the policy itself: those in a ``OpponentPool``, or ``settings``."""
+    inner: Any = settings.settings if isinstance(settings, OpponentPool) else settings
+    return inner
+
+
+def with_settings(settings: Any, new: dict[str, object]) -> Any:
+    """Return settings of one policy with those of ``new`` that it has, a ``OpponentPool``'s and of what it is of."""
+    if not isinstance(settings, LearnerSettings):
+        return settings
+    if isinstance(settings, OpponentPool) and "settings" not in new:
+        new = new | {"settings": with_settings(settings.settings, new)}
+    own = {field.name for field in fields(settings)}
+    try:
+        return replace(settings, **{name: value for name, value in new.items() if name in own})
+    except CupydriveError as error:  # the traceback into settings means nothing to the caller
+        raise error.with_traceback(None) from None
+
+
+def environments(shares: Sequence[float], k: int, num_envs: int) -> range:
+    """Return the range of environments in which snapshots of the k-th pool may play."""
+    before = sum(shares[:k])
+    return range(round(before * num_envs), round((before + shares[k]) * num_envs))
+
+
+def check_pools(policies: Mapping[str, PolicySettings], groups: Sequence[str], num_envs: int) -> None:
+    """Raise ``ParameterError`` if no policy would learn against a pool, or shares do not fit.
+
+    Args:
+        policies: Settings by policy name.
+        groups: Names of the environment's groups, each of which has a policy.
+        num_envs: N.
+    """
+    pools = {name: settings for name, settings in policies.items() if isinstance(settings, OpponentPool)}
+    names = sorted(pools, key=lambda name: min(groups.index(group) for group in name.split("+")))
+    for name in names:
+        if not any(isinstance(settings, LearnerSettings) for other, settings in policies.items() if other != name):
+            raise ParameterError(
+                f"policies[{name!r}] is an OpponentPool, but no other policy learns against its snapshots; expected another "
+                f"group that learns. Pass {pools[name].name.upper()}(...) itself"
+            )
+    shares = [pools[name].share for name in names]
+    if sum(shares) > 1.0 + 1e-9:
+        listed = " and ".join(f"{share:g} of {name!r}" for share, name in zip(shares, names, strict=True))
+        raise ParameterError(f"shares of pools: got {listed}, {sum(shares):g} together, expected at most 1")
+    for k, name in enumerate(names):
+        count = len(environments(shares, k, num_envs))
+        if shares[k] > 0 and not 0 < count < num_envs:
+            raise ParameterError(
+                f"policies[{name!r}]: a share of {shares[k]:g} of {num_envs} environments is {count}; expected 1 to "
+                f"{num_envs - 1}"
+            )
+
+
+# ---- past networks -------------------------------------------------------------------------------------------------------
+
+POLICY, MOMENTS = "policy.", "obs_moments."  # how a learner's tensors begin that decide how it acts
+
+
+class Past:
+    """Past networks of a policy, which act side by side in some environments. Each network sees every row.
+
+    Which network plays where is known to the device only. Therefore a step costs one forward pass of these rows for each
+    network. To gather the weights of each row's network would read all of them once a row.
+
+    Args:
+        learner: ``OnPolicyLearner`` of the policy, which is prepared.
+        rollout: ``Rollout`` that it plays in.
+        envs: The range of the P environments.
+        bank: Tensors (S, ...) by name, of those that begin with ``POLICY`` and ``MOMENTS`` in ``learner.tensors()``.
+        slots: S.
+
+    Attributes:
+        action: By group, (S, P, C, H) of the actions' type: what each network does.
+    """
+
+    def __init__(
+        self, learner: OnPolicyLearner, rollout: Rollout, envs: range, bank: dict[str, torch.Tensor], slots: int
+    ) -> None:
+        self.learner, self.rollout, self.envs, self.bank, self.slots = learner, rollout, envs, bank, slots
+        self.action: dict[str, torch.Tensor] = {}
+        self.raw: dict[str, torch.Tensor | None] = {}
+        self.samplers: dict[str, Sampler] = {}
+        self.memory: dict[str, torch.Tensor] = {}  # by group of a policy with hidden state: (S, P * C, M)
+        for g in learner.groups:
+            like, shape = rollout.action[g.name], (len(envs), g.count, g.heads)
+            self.action[g.name] = like.new_zeros((slots, *shape))
+            self.raw[g.name] = like.new_zeros(shape) if learner.distribution.raw_size else None
+            self.samplers[g.name] = Sampler(learner.distribution, rollout.batch, g, envs)
+            memory = first_state(learner.ask, slots, len(envs) * g.count, rollout.device)
+            self.memory |= {} if memory is None else {g.name: memory}
+
+    def mask(self, g: Group, t: int) -> torch.Tensor | None:
+        """Return what agents of ``g`` may take in row t, (P, C, choices) bool, or None if they may take anything."""
+        mask = self.rollout.mask(g, t)
+        return None if mask is None else mask[self.envs.start : self.envs.stop]
+
+    def begun(self, g: Group, t: int) -> torch.Tensor:
+        """Return (P * C,) bool: agents of ``g`` for which row t begins an episode."""
+        starts = self.rollout.starts(t)[self.envs.start : self.envs.stop]
+        return starts[:, None].expand(-1, g.count).reshape(-1)
+
+    def act(self, t: int) -> None:
+        """Fill ``action`` for row t."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Forget what ends with episodes in the rollout's last step: a checkpoint does not hold where that is."""
+        for g in self.learner.groups if self.memory else ():
+            self.memory[g.name].masked_fill_(self.begun(g, self.rollout.steps)[:, None], 0.0)
+
+
+class TorchPast(Past):
+    """Past networks by torch: any module."""
+
+    def __init__(
+        self, learner: OnPolicyLearner, rollout: Rollout, envs: range, bank: dict[str, torch.Tensor], slots: int
+    ) -> None:
+        super().__init__(learner, rollout, envs, bank, slots)
+        names = [name for name in bank if name.startswith(POLICY)]
+        self.weights = [{name.removeprefix(POLICY): bank[name][k] for name in names} for k in range(slots)]
+        self.moments: list[RunningMeanStd] = []
+        for k in range(slots) if learner.obs_rms is not None else ():
+            moments = RunningMeanStd(bank[f"{MOMENTS}mean"][k].shape, rollout.device)
+            moments.mean, moments.variance = bank[f"{MOMENTS}mean"][k], bank[f"{MOMENTS}variance"][k]
+            self.moments.append(moments)
+
+    def act(self, t: int) -> None:
+        """Fill ``action`` for row t."""
+        policy, envs = self.learner.policy, self.envs
+        for g in self.learner.groups:
+            obs = self.rollout.obs[g.name][t][envs.start : envs.stop].view(-1, g.obs_dim)
+            memory, start = self.memory.get(g.name), self.begun(g, t) if t else None
+            for k, weights in enumerate(self.weights):
+                seen = self.moments[k].normalized(obs) if self.moments else obs
+                given = (seen,) if memory is None else (seen, memory[k], start)
+                with evaluating(policy), self.learner.autocast():
+                    parameters, _, *left = functional_call(policy, weights, given, tie_weights=False)
+                action, raw = self.action[g.name][k], self.raw[g.name]
+                self.samplers[g.name](parameters.float(), action, raw=raw, mask=self.mask(g, t))
+                if memory is not None:
+                    memory[k].copy_(left[0])
+
+
+class KernelPast(Past):
+    """Past networks by the forward pass that the learner itself acts by: in exact arithmetic with the same bits everywhere."""
+
+    learner: KernelLearner
+
+    def __init__(
+        self, learner: KernelLearner, rollout: Rollout, envs: range, bank: dict[str, torch.Tensor], slots: int
+    ) -> None:
+        super().__init__(learner, rollout, envs, bank, slots)
+        state = learner.policy.state_dict(keep_vars=True)
+        names = {id(p): f"{POLICY}{name}" for name, p in state.items()}
+        order = [names[id(p)] for p in tensors_of(learner.policy)]
+        self.networks = [learner.steps.beside([bank[name][k] for name in order]) for k in range(slots)]
+        width = 0 if learner.center is None else len(learner.center)  # 0: observations are not normalised
+        self.center, self.scale = (
+            torch.zeros((slots, width), dtype=torch.float32, device=rollout.device) for _ in range(2)
+        )
+        rows = len(envs) * max(g.count for g in learner.groups)
+        self.value = torch.zeros(rows, dtype=torch.float32, device=rollout.device)
+        self.passes = [
+            [self.forward_call(g, t, k) for g in learner.groups for k in range(slots)] for t in range(rollout.steps)
+        ]
+
+    def forward_call(self, g: Group, t: int, k: int) -> np.ndarray:
+        """Return ``struct Forward`` of network k for row t: the learner's own, for other weights and fewer environments."""
+        learner, envs = self.learner, self.envs
+        call, rows = learner.passes[g.name][t].copy(), len(envs) * g.count
+        call["rows"], call["num_envs"] = rows, len(envs)
+        call["shares"] = min(int(call["shares"]), -(-rows // learner.tile))
+        pointers = {"obs": self.rollout.obs[g.name][t][envs.start :], "value": self.value}
+        pointers |= {"copies": self.networks[k].copies, **learner.arithmetic.pointers(self.networks[k])}
+        if self.center.numel():
+            pointers |= {"center": self.center[k], "scale": self.scale[k]}
+        for name, tensor in pointers.items():
+            call[name] = 0 if tensor is None else tensor.data_ptr()
+        action, raw = self.action[g.name][k], self.raw[g.name]
+        call["sample"] = self.samplers[g.name].describe(action, raw=raw, mask=self.mask(g, t))
+        return call
+
+    def act(self, t: int) -> None:
+        """Fill ``action`` for row t."""
+        if t == 0:  # a checkpoint, or the last update, may have changed the bank
+            for network in self.networks:
+                network.lay_out()
+            if self.center.numel():
+                self.center.copy_(self.bank[f"{MOMENTS}mean"])
+                self.scale.copy_(1.0 / (self.bank[f"{MOMENTS}variance"] + 1e-8).sqrt())
+        for call in self.passes[t]:
+            self.learner.look(call)
+
+
+# ---- the learner ---------------------------------------------------------------------------------------------------------
+
+
+class PooledLearner:
+    """A learner of whose policy past snapshots play in some environments.
+
+    The learner inside sees a rollout of its own: there its own actions are taken everywhere, and its agents are out of the game
+    where a snapshot plays, so that those rows have no weight. What is taken in the environments is chosen afterwards.
+
+    Args:
+        pool: ``OpponentPool``.
+        inner: ``OnPolicyLearner`` of ``pool.settings``.
+
+    Attributes:
+        envs: The range of the P environments.
+        plays: (T + 1, P) int32: the slot that plays each row, -1: the policy as it is. Row 0 is the last row of the rollout
+            before.
+        taken: (1,) int64, snapshots so far; number n is in slot n modulo S.
+        bank: (S, ...) by name: what decides how the policy acts, of each snapshot.
+    """
+
+    def __init__(self, pool: OpponentPool, inner: OnPolicyLearner) -> None:
+        self.pool, self.inner, self.slots = pool, inner, pool.size + 1
+
+    rollout: Rollout  # as the learner inside sees it
+    envs: range
+
+    policy = property(lambda self: self.inner.policy)
+    metric_sums = property(lambda self: self.inner.metric_sums)
+    bad = property(lambda self: self.inner.bad)
+    learning_rate = property(lambda self: self.inner.learning_rate)
+
+    def check(self, groups: Sequence[Group], num_envs: int) -> None:
+        """Raise ``ParameterError`` if the learner inside could not learn."""
+        self.inner.check(groups, num_envs)
+
+    def begin(self, rollout: Rollout, group: Group) -> None:
+        """Prepare to play ``group``: make the rollout that the learner inside sees."""
+        if not self.inner.groups:
+            self.rollout = copy.copy(rollout)
+            players = rollout.player_of
+            self.rollout.player_of = {
+                name: player.inner if isinstance(player, PooledLearner) else player for name, player in players.items()
+            }
+            self.rollout.action, self.rollout.active = dict(rollout.action), dict(rollout.active)
+            pools = list(dict.fromkeys(player for player in players.values() if isinstance(player, PooledLearner)))
+            shares = [player.pool.share for player in pools]
+            self.envs = environments(shares, pools.index(self), rollout.batch.num_envs)
+        action, reward = rollout.action[group.name], rollout.reward[group.name]
+        self.rollout.action[group.name] = torch.zeros_like(action)
+        self.rollout.active[group.name] = torch.ones_like(reward, dtype=torch.bool)
+        self.inner.begin(self.rollout, group)
+
+    def prepare(self, rollout: Rollout) -> None:
+        """Take the memory of snapshots, and describe what is launched."""
+        self.inner.prepare(self.rollout)
+        device, executor = rollout.device, rollout.batch.executor
+        self.acting_tensors = {
+            name: tensor.detach() for name, tensor in self.inner.tensors().items() if name.startswith((POLICY, MOMENTS))
+        }
+        self.bank = {
+            name: tensor.new_zeros((self.slots, *tensor.shape)) for name, tensor in self.acting_tensors.items()
+        }
+        self.plays = torch.full((rollout.steps + 1, len(self.envs)), -1, dtype=torch.int32, device=device)
+        self.taken, self.waited = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
+        self.program = executor.build(assemble_file("train/opponents"))
+        self.past: Past | None = None
+        if self.envs:
+            inner, about = self.inner, (self.rollout, self.envs, self.bank, self.slots)
+            self.past = KernelPast(inner, *about) if isinstance(inner, KernelLearner) else TorchPast(inner, *about)
+            self.draws = [self.draw_call(rollout, t) for t in range(1, rollout.steps + 1)]
+        self.choices = [[self.choice_call(rollout, g, t) for g in self.inner.groups] for t in range(rollout.steps)]
+
+    def return_weights(self) -> None:
+        """Copy weights that torch has put elsewhere back to where they are learnt."""
+        self.inner.return_weights()
+
+    def draw_call(self, rollout: Rollout, t: int) -> np.ndarray:
+        """Return ``struct Draw``, of who plays row t."""
+        batch, first = rollout.batch, self.envs.start
+        names = [g.name for g in batch.groups]
+        before = batch.groups[: names.index(self.inner.groups[0].name)]
+        ints = {"num_envs": len(self.envs), "slots": self.slots, "first_env": batch.first_env + first}
+        pointers = {"seed": as_torch(batch.seed), "clock": None}
+        pointers |= {name: getattr(rollout, name)[t - 1][first:] for name in ("terminated", "truncated")}
+        pointers |= {"taken": self.taken, "before": self.plays[t - 1], "plays": self.plays[t]}
+        call = make_call(ints | {"agent": sum(g.count for g in before)}, pointers)
+        call["clock"] = batch.executor.pointer(batch.clock[first:])
+        return call
+
+    def choice_call(self, rollout: Rollout, g: Group, t: int) -> np.ndarray:
+        """Return ``struct Choice``, of the actions of one group in row t."""
+        ints = {"num_envs": len(self.envs), "first": self.envs.start, "slots": self.slots}
+        ints |= {"words": g.count * g.heads, "size": rollout.batch.num_envs * g.count * g.heads}
+        pointers = {"plays": self.plays[t], "own": self.rollout.action[g.name][t]}
+        pointers |= {"past": None if self.past is None else self.past.action[g.name]}
+        return make_call(ints, pointers | {"action": rollout.action[g.name][t]})
+
+    # ---- one iteration ----
+
+    def act(self, rollout: Rollout, t: int) -> None:
+        """Collect: actions of the policy as it is, and those of snapshots where they play."""
+        self.inner.act(self.rollout, t)
+        if self.past is not None:
+            if t > 0:
+                self.draw(t)
+            self.past.act(t)
+        for call in self.choices[t]:
+            self.program.launch("choose_actions", call, int(call["size"]), int(call["size"]))
+
+    def draw(self, t: int) -> None:
+        """Fill row t of ``plays``."""
+        self.program.launch("draw_opponents", self.draws[t - 1], len(self.envs), len(self.envs))
+
+    def update(self, rollout: Rollout) -> None:
+        """Learn from the rows that the policy has played itself; then take a snapshot if it is time."""
+        within = slice(self.envs.start, self.envs.stop)
+        with torch.no_grad(), rollout.stream():
+            for g in self.inner.groups:
+                active = self.rollout.active[g.name]
+                if g.name in rollout.active:
+                    active.copy_(rollout.active[g.name])
+                else:
+                    active.fill_(True)
+                active[:, within] &= (self.plays[:-1] < 0)[..., None]
+        self.inner.update(self.rollout)
+        with torch.no_grad(), rollout.stream():
+            over = rollout.starts(rollout.steps)[within]
+            self.take(over)
+            if self.past is not None:  # now, since a checkpoint does not hold where episodes have just ended
+                self.draw(rollout.steps)
+                self.plays[0].copy_(self.plays[-1])
+                self.past.finish()
+
+    def take(self, over: torch.Tensor) -> None:
+        """Take a snapshot if it is time, and nobody still plays the one that it overwrites: the device decides.
+
+        Args:
+            over: (P,) bool, where an episode has just ended.
+        """
+        slot = self.taken % self.slots
+        busy = ((self.plays[-2] == slot) & ~over).any()
+        self.waited += 1
+        takes = (self.waited >= self.pool.every) & ~busy
+        for name, kept in self.bank.items():
+            now = self.acting_tensors[name][None]
+            kept.index_copy_(0, slot, torch.where(takes, now, kept.index_select(0, slot)))
+        self.taken += takes
+        self.waited.masked_fill_(takes, 0)
+
+    # ---- what the learner inside does ----
+
+    def schedule(self, step: int) -> None:
+        """Write the settings as they are after ``step`` env-steps."""
+        self.inner.schedule(step)
+
+    def rows_at_once(self, rollout: Rollout) -> int:
+        """Return the rows of its largest forward pass in training."""
+        return self.inner.rows_at_once(self.rollout)
+
+    def losses(self, sums: Sequence[float]) -> dict[str, float]:
+        """Return mean losses by name."""
+        return self.inner.losses(sums)
+
+    def acting(self, greedy: bool) -> Player:
+        """Return a player that acts as the policy does now, without learning."""
+        return self.inner.acting(greedy)
+
+    def module(self, rollout: Rollout, group: Group) -> nn.Module:
+        """Return what the policy does now in ``group`` as a module from raw observations to actions."""
+        return self.inner.module(rollout, group)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return all tensors that the future depends on, by name: what a checkpoint holds."""
+        own = {"taken": self.taken, "waited": self.waited, "plays": self.plays[0], **self.bank}
+        own |= {} if self.past is None else {f"memory.{name}": each for name, each in self.past.memory.items()}
+        return self.inner.tensors() | {f"pool.{name}": tensor for name, tensor in own.items()}

@@ -1,0 +1,115 @@
+"""Proximal policy optimisation, from top to bottom: collect, advantages, epochs, minibatches, loss, step.
+
+Source: Schulman et al. 2017, "Proximal policy optimization algorithms", eq. 7; advantages of Schulman et al. 2016, "High-
+dimensional continuous control using generalized advantage estimation"; names and details as in CleanRL (Huang et al., JMLR
+2022). The approximate KL divergence is Schulman's k3, mean((r - 1) - log r).
+
+Letters: T steps, N environments, C agents of a group; B = T * N * (agents of all groups that share the policy).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from annotated_types import Gt, Le
+
+from cupydrive.algorithms.on_policy import OnPolicyLearner
+from cupydrive.algorithms.rows import weighted_mean
+from cupydrive.algorithms.schedule import LARGEST
+from cupydrive.algorithms.settings import OnPolicy, Positive
+from cupydrive.inputs.validation import Count
+from cupydrive.playing.rollout import Rollout
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPO(OnPolicy):
+    """Settings of PPO; see ``OnPolicy`` for those that A2C shares.
+
+    Args:
+        num_minibatches: Of one epoch; must divide the rows of an iteration.
+        update_epochs: Passes over the rows of an iteration.
+        clip_coef: The probability ratio counts within 1 plus or minus this.
+        clip_vloss: Clip the change of the value too.
+        target_kl: An epoch that ends above this is the last of its iteration; None: no such limit.
+    """
+
+    num_minibatches: Count = 4
+    update_epochs: Count = 4
+    clip_coef: Positive = 0.2
+    clip_vloss: bool = False
+    target_kl: Annotated[float, Gt(0.0), Le(LARGEST)] | None = None
+
+    name = "ppo"
+
+    def learner(self) -> PPOLearner:
+        """Return the learner of one policy."""
+        return PPOLearner(self)
+
+
+class PPOLearner(OnPolicyLearner):
+    """One iteration of PPO: ``act`` (``OnPolicyLearner``) for every step of a rollout, then ``update``."""
+
+    config: PPO
+    reported = ("policy_loss", "value_loss", "entropy", "grad_norm", "old_approx_kl", "approx_kl", "clipfrac")
+
+    def prepare(self, rollout: Rollout) -> None:
+        """Take note of how many rows, or sequences of them, a minibatch has here; check as all do."""
+        self.part = -(-self.sequences(rollout) // self.config.num_minibatches)
+        super().prepare(rollout)
+
+    def rows_at_once(self, rollout: Rollout) -> int:
+        """Return the rows of a minibatch."""
+        return self.part * (rollout.steps if self.ask.state_size else 1)
+
+    def update(self, rollout: Rollout) -> None:
+        """Learn from the rollout: advantages, then ``update_epochs`` passes over its rows in shuffled minibatches."""
+        config = self.config
+        # For every agent, backwards from the last step; 0 <= t < T, and advantage[T] = 0:
+        #   next         = 0 if terminated[t] or the agent left; value of the final obs if truncated[t]; else value[t + 1]
+        #   error        = reward[t] * reward_scale + gamma * next - value[t]
+        #   carried      = 0 if the episode or the agent's part in it ended, else advantage[t + 1]
+        #   advantage[t] = error + gamma * gae_lambda * carried
+        #   returns[t]   = advantage[t] + value[t]
+        # These are the active steps of an agent: t + 1 is its next one, and reward[t] has the rewards until then. Other rows of
+        # the agent have weight 0 below, or only the critic learns from them: kernels/train/advantages.cu.
+        with torch.no_grad(), rollout.stream():
+            for g in self.groups:
+                self.estimate(rollout, g)
+        rows = self.flat(rollout)
+        self.skip_update.zero_()
+        for epoch in range(config.update_epochs):
+            order = self.permutation(rollout, epoch)
+            for chosen in order.tensor_split(config.num_minibatches):
+                losses = self.learn(self.minibatch(rollout, rows, chosen))
+            if config.target_kl is not None:  # decided on the device: the steps that follow are skipped there
+                self.skip_update.clamp_(min=(losses["approx_kl"] > config.target_kl).float())
+        self.finish(rollout)
+
+    def _loss(self, rows: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return the losses of a minibatch by name; ``loss`` is what is minimised."""
+        s, config, weight = self.scheduled, self.config, rows.get("weight")
+        parameters, value, _ = self.again(rows)
+        log_prob, entropy = self.distribution.log_prob_and_entropy(parameters, rows["action"], rows.get("mask"))
+        # The policy: the clipped objective.
+        log_ratio = log_prob - rows["log_prob"]
+        ratio = log_ratio.exp()
+        advantage = rows["advantage"]
+        clipped = torch.clamp(ratio, 1 - s.clip_coef, 1 + s.clip_coef)
+        policy_loss = -weighted_mean(torch.minimum(advantage * ratio, advantage * clipped), weight)
+        # The value: half the squared error, the larger one of two if its change is clipped.
+        error = (value - rows["returns"]) ** 2
+        if config.clip_vloss:
+            near = rows["value"] + torch.clamp(value - rows["value"], -s.clip_coef, s.clip_coef)
+            error = torch.maximum(error, (near - rows["returns"]) ** 2)
+        value_loss = 0.5 * weighted_mean(error, rows.get("value_weight", weight), weight)
+        mean_entropy = weighted_mean(entropy, weight)
+        loss = policy_loss - s.ent_coef * mean_entropy + s.vf_coef * value_loss
+        with torch.no_grad():
+            report = {
+                "old_approx_kl": weighted_mean(-log_ratio, weight),
+                "approx_kl": weighted_mean((ratio - 1) - log_ratio, weight),
+                "clipfrac": weighted_mean(((ratio - 1).abs() > s.clip_coef).float(), weight),
+            }
+        return {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": mean_entropy, **report}

@@ -1,0 +1,191 @@
+"""A replay buffer on the device: transitions of all agents in a ring, and minibatches drawn from it.
+
+Letters: T steps of one iteration, N environments, C agents of a group, D observation entries, H action numbers; A agents of
+all groups and environments.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from cupydrive.algorithms.rows import RowGather
+from cupydrive.codegen.source import assemble_file
+from cupydrive.errors import ParameterError
+from cupydrive.executors.interop import as_torch, make_call
+from cupydrive.playing.rollout import Rollout
+from cupydrive.spec import Group
+
+
+def transitions(
+    rollout: Rollout, groups: list[Group], low: torch.Tensor, span: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """Return the transitions of a rollout by name, (T, A, ...) float32, the groups one after the other.
+
+    Args:
+        rollout: ``Rollout`` of T steps.
+        groups: Its ``Group``s, of equal spaces.
+        low: (H,) the lowest actions.
+        span: (H,) the highest actions minus the lowest.
+
+    Returns:
+        ``obs`` and ``next_obs`` (T, A, D), the latter before an autoreset where the time limit cut the episode off;
+        ``action`` (T, A, H), scaled to [-1, 1]; ``reward`` (T, A); ``end`` (T, A), 1 where no reward can follow;
+        ``weight`` (T, A), 1 where the row is learnt from. If agents may be inactive, ``join_active_steps`` says what
+        these are, and adds ``active`` and ``complete``.
+    """
+    parts = []
+    for g in groups:
+        obs, reward = rollout.obs[g.name], rollout.reward[g.name]
+        truncated, over = rollout.truncated[..., None, None], rollout.terminated[..., None].expand(-1, -1, g.count)
+        part = {
+            "obs": obs[:-1],
+            "next_obs": torch.where(truncated, rollout.final_obs[g.name], obs[1:]) if rollout.final_obs else obs[1:],
+            "action": 2 * (rollout.action[g.name] - low) / span - 1,
+            "reward": reward,
+            "end": over.float(),
+            "weight": torch.ones_like(reward),
+        }
+        if g.name in rollout.active:
+            join_active_steps(part, rollout, g)
+        elif rollout.active:
+            part |= {name: torch.ones_like(reward, dtype=torch.bool) for name in ("active", "complete")}
+        parts.append({name: column.flatten(1, 2) for name, column in part.items()})
+    return {name: torch.cat([part[name] for part in parts], dim=1) for name in parts[0]}
+
+
+def join_active_steps(part: dict[str, torch.Tensor], rollout: Rollout, g: Group) -> None:
+    """Turn the transitions of one group into those from each active step of an agent to its next one.
+
+    Rewards of the inactive steps between two active ones are added to the first. What follows the last active step is complete
+    where the episode has ended; otherwise the replay buffer completes it from row 0 of the next rollout.
+
+    Args:
+        part: What ``transitions`` has found, (T, N, C, ...) by name; changed in place. ``active`` and ``complete`` are added,
+            (T, N, C) bool.
+        rollout: ``Rollout``.
+        g: The ``Group``.
+    """
+    active, left = rollout.active[g.name], rollout.left[g.name]
+    part["end"] = torch.maximum(part["end"], left.float())
+    over = (rollout.terminated | rollout.truncated)[..., None].expand_as(active)
+    part |= {name: part[name].clone() for name in ("next_obs", "reward", "end")} | {"complete": over.clone()}
+    for t in reversed(range(len(active) - 1)):
+        pauses = ~over[t] & ~active[t + 1]
+        part["next_obs"][t] = torch.where(pauses[..., None], part["next_obs"][t + 1], part["next_obs"][t])
+        part["end"][t] = torch.where(pauses & ~left[t], part["end"][t + 1], part["end"][t])
+        part["reward"][t] += torch.where(pauses, part["reward"][t + 1], 0.0)
+        part["complete"][t] = ~pauses | part["complete"][t + 1]
+    learnt = active & (part["complete"] | left)
+    learnt[-1] = active[-1]  # the observation after the rollout may be that of the next active step
+    part |= {"active": active, "weight": learnt.float()}
+
+
+def buffer_slots(size: int, agents: int, steps: int) -> int:
+    """Return how many rows of ``agents`` transitions a buffer of ``size`` transitions holds.
+
+    Raises:
+        ParameterError: If they are fewer than the ``steps`` of one iteration.
+    """
+    slots = size // agents
+    if slots < steps:
+        raise ParameterError(
+            f"buffer_size = {size:,} holds less than one iteration of {steps * agents:,} transitions (steps x environments x "
+            "agents); raise it, or lower num_envs or num_steps"
+        )
+    return slots
+
+
+class ReplayBuffer:
+    """The latest transitions of all agents: rows of A transitions, of which new ones replace the oldest.
+
+    Args:
+        rollout: ``Rollout`` whose transitions it will hold.
+        groups: ``Group``s that learn together.
+        size: Transitions at most; rounded down to whole rows.
+
+    Attributes:
+        columns: By name: (rows, A, ...) float32.
+        written: (1,) int64, rows written ever.
+        filled: (1,) int64, transitions that are there now.
+        open: (A,) int64, the row of each agent's last transition plus 1, while what follows is not complete; else 0. None if
+            agents are always active.
+
+    Raises:
+        ParameterError: If it does not hold one iteration.
+        MemoryLimitError: If it does not fit into memory.
+    """
+
+    def __init__(self, rollout: Rollout, groups: list[Group], size: int) -> None:
+        batch, device, g = rollout.batch, rollout.device, groups[0]
+        self.agents = batch.num_envs * sum(group.count for group in groups)
+        self.slots = buffer_slots(size, self.agents, rollout.steps)
+        widths = {
+            "obs": (g.obs_dim,),
+            "next_obs": (g.obs_dim,),
+            "action": (g.heads,),
+            "reward": (),
+            "end": (),
+            "weight": (),
+        }
+        each = 4 * sum(math.prod(width) for width in widths.values())
+        batch.require_memory(each * self.slots * self.agents, each, "buffer_size", size)
+        shape = (self.slots, self.agents)
+        kind = {"dtype": torch.float32, "device": device}
+        self.columns = {name: torch.zeros((*shape, *width), **kind) for name, width in widths.items()}
+        self.written = torch.zeros(1, dtype=torch.int64, device=device)
+        self.filled = torch.zeros(1, dtype=torch.int64, device=device)
+        pauses = any(group.name in rollout.active for group in groups)
+        self.open = torch.zeros(self.agents, dtype=torch.int64, device=device) if pauses else None
+        self.draws = batch.executor.build(assemble_file("train/shuffle"))
+        self.gather = RowGather(batch.executor)
+
+    def store(self, new: dict[str, torch.Tensor]) -> None:
+        """Write transitions, (T, A, ...) by name, over the oldest ones."""
+        steps = len(new["reward"])
+        self.complete(new)
+        slots = (self.written + torch.arange(steps, device=self.written.device)) % self.slots
+        for name, column in self.columns.items():
+            column.index_copy_(0, slots, new[name])
+        self.written += steps
+        self.filled.copy_(self.written.clamp(max=self.slots) * self.agents)
+
+    def complete(self, new: dict[str, torch.Tensor]) -> None:
+        """Add to the transitions that are open what new ones, (T, A, ...) by name, say of the time after them."""
+        if self.open is None:
+            return
+        active, complete = new["active"], new["complete"]
+        agents = torch.arange(self.agents, device=self.open.device)
+        at = (self.open - 1) % self.slots, agents
+        there = (self.open > 0) & (self.open > self.written - self.slots)
+        paused, learnt = there & ~active[0], there & (active[0] | complete[0])
+        stays = paused & (self.columns["end"][at] == 0)  # the agent has not left
+        self.columns["reward"][at] += torch.where(paused, new["reward"][0], 0.0)
+        for name, mask in {"next_obs": stays[:, None], "end": stays}.items():
+            self.columns[name][at] = torch.where(mask, new[name][0], self.columns[name][at])
+        self.columns["weight"][at] = torch.where(learnt, 1.0, self.columns["weight"][at])
+        opened, last = (active & ~complete).max(0)
+        closed = torch.where(active[0] | complete[0], 0, self.open)
+        self.open.copy_(torch.where(opened, self.written + last + 1, closed))
+
+    def sample(self, rollout: Rollout, size: int, iteration: torch.Tensor, draw: int) -> dict[str, torch.Tensor]:
+        """Return ``size`` random transitions by name, the same one perhaps twice.
+
+        Args:
+            rollout: ``Rollout``, whose seed decides.
+            size: B.
+            iteration: (1,) int64, number of the iteration.
+            draw: Number of the minibatch in it.
+        """
+        index = torch.empty(size, dtype=torch.int64, device=self.filled.device)
+        pointers = {"seed": as_torch(rollout.batch.seed), "count": iteration, "limit": self.filled, "index": index}
+        with rollout.stream():
+            self.draws.launch("draw", make_call({"size": size, "draw": draw}, pointers), size, size)
+            return self.gather({name: column.flatten(0, 1) for name, column in self.columns.items()}, index)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return what a checkpoint holds, by name."""
+        kept = {"written": self.written, "filled": self.filled}
+        kept |= {} if self.open is None else {"held.open": self.open}
+        return kept | {f"replay.{name}": column for name, column in self.columns.items()}

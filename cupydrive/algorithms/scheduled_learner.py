@@ -1,0 +1,112 @@
+"""What learners on policy and off policy share: scheduled rates, normalised observations, and where their weights are."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from cupydrive.algorithms.kernels.statistics import RunningMeanStd, Statistics
+from cupydrive.algorithms.schedule import Scheduled, value_at
+from cupydrive.errors import ParameterError
+from cupydrive.playing.rollout import Rollout
+from cupydrive.spec import Group
+
+
+def kind(tensor: torch.Tensor) -> str:
+    """Return what must stay the same of a weight, as text."""
+    frozen = "" if tensor.requires_grad else ", without gradients"
+    shared = ", in shared memory" if tensor.device.type == "cpu" and tensor.is_shared() else ""
+    return f"{tensor.dtype} {tuple(tensor.shape)} on {tensor.device}{frozen}{shared}"
+
+
+def place(tensor: torch.Tensor) -> tuple[int, tuple[int, ...], bool]:
+    """Return what kernels and optimizers rely on: the address and strides of a weight, and whether it learns."""
+    return tensor.data_ptr(), tensor.stride(), tensor.requires_grad
+
+
+class Weight:
+    """A weight as learning knows it: the parameter, its memory, its ``place`` and its ``kind``."""
+
+    def __init__(self, parameter: nn.Parameter) -> None:
+        self.parameter, self.memory = parameter, parameter.detach()
+        self.place, self.kind = place(parameter), kind(parameter)
+
+
+class ScheduledLearner:
+    """A learner that has made its settings and its networks.
+
+    Attributes:
+        learning_rate: The rate that was written last; of several networks, the critic's.
+        scheduled: ``Scheduled``, its settings as they are now.
+        obs_rms: ``RunningMeanStd`` of observations; None: networks see them as they are.
+        statistics: ``Statistics``, which updates it.
+        groups: The ``Group``s that it plays.
+        weights_at: ``Weight``s of ``networks()`` by name.
+        owned: The dictionaries in which modules have their modules and parameters.
+        members: (dictionary, name, object): all of these.
+    """
+
+    learning_rate: float
+    scheduled: Scheduled
+    obs_rms: RunningMeanStd | None
+    statistics: Statistics | None
+    groups: list[Group]
+    policy: nn.Module
+
+    def schedule(self, step: int) -> None:
+        """Write the settings as they are after ``step`` env-steps."""
+        self.scheduled.set(step)
+        self.learning_rate = value_at(self.scheduled.schedules["learning_rate"], step)
+
+    def normalized(self, obs: torch.Tensor) -> torch.Tensor:
+        """Return observations (B, D) as the networks see them."""
+        return obs if self.obs_rms is None else self.obs_rms.normalized(obs)
+
+    def update_obs_statistics(self, rollout: Rollout) -> None:
+        """Update the mean and deviation of observations; those of inactive agents do not count."""
+        if self.obs_rms is None or self.statistics is None:
+            return
+        with rollout.stream():
+            for g in self.groups:
+                obs, active = rollout.obs[g.name], rollout.active.get(g.name)
+                self.statistics.update(self.obs_rms, obs[1:] if active is None else obs[:-1], active)
+
+    # ---- where the weights are ----
+
+    def networks(self) -> nn.Module:
+        """Return the module of all weights that learning changes."""
+        return self.policy
+
+    def note_weights(self) -> None:
+        """Note where the weights are."""
+        networks = self.networks()
+        self.weights_at = {name: Weight(p) for name, p in networks.named_parameters()}
+        self.owned = [of for module in networks.modules() for of in (module._modules, module._parameters)]
+        self.members = [(of, name, member) for of in self.owned for name, member in of.items()]
+
+    def return_weights(self) -> None:
+        """Copy weights that torch has put elsewhere back to where they are learnt.
+
+        Raises:
+            ParameterError: If a weight is missing, was added, frozen or shared, or has another shape, dtype or device.
+        """
+        same = sum(map(len, self.owned)) == len(self.members)
+        same = same and all(of.get(name) is member for of, name, member in self.members)
+        if same and all(place(weight.parameter) == weight.place for weight in self.weights_at.values()):
+            return
+        networks = self.networks()
+        found = dict(networks.named_parameters())
+        kinds = {name: kind(p) for name, p in found.items()}
+        for name in {**self.weights_at, **found}:
+            before = self.weights_at[name].kind if name in self.weights_at else "missing"
+            if (now := kinds.get(name, "missing")) != before:
+                raise ParameterError(
+                    f"the weight {name!r} of a policy that learns is {now}; it must be {before}, as before"
+                )
+        for name, weight in self.weights_at.items():
+            with torch.no_grad():
+                weight.memory.copy_(found[name].detach().clone())
+            weight.parameter.data = weight.memory
+            owner, _, leaf = name.rpartition(".")
+            setattr(networks.get_submodule(owner), leaf, weight.parameter)
+        self.note_weights()

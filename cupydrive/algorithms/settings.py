@@ -1,0 +1,157 @@
+"""Settings of algorithms: dataclasses whose fields are validated when they are made."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+from annotated_types import Ge, Le, MaxLen
+from pydantic import BeforeValidator
+
+from cupydrive.algorithms.schedule import Range, Schedule
+from cupydrive.errors import MemoryLimitError, ParameterError, did_you_mean
+from cupydrive.inputs.arguments import shown
+from cupydrive.inputs.validation import Count, validated
+
+if TYPE_CHECKING:
+    from cupydrive.simulation.batch import Batch
+
+ARGS = "\n\nArgs:"  # begins the list of settings in a docstring
+COPIES = 4  # of each weight while it learns: itself, its gradient, two moments of Adam
+NEEDED = "a torch.nn.Module, its class, or a function (obs_dim, size) -> module"
+WIDEST, DEEPEST = 65_536, 64  # layer, network: far beyond what fits, so that a slip is not a matter of memory
+
+
+def as_tuple(value: object) -> object:
+    """Return a list as a tuple."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+Activation = Literal["tanh", "relu", "silu", "gelu"]
+Widths = Annotated[tuple[Annotated[int, Ge(1), Le(WIDEST)], ...], MaxLen(DEEPEST), BeforeValidator(as_tuple)]
+NonNegative = Annotated[Schedule, Range(0.0)]
+Positive = Annotated[Schedule, Range(0.0, positive=True)]
+Fraction = Annotated[Schedule, Range(0.0, 1.0)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What all algorithms' settings share: every field is checked when they are made."""
+
+    def __new__(cls, *args: object, **settings: object) -> Self:
+        """Raise an error that explains an unknown setting; ``__init__`` would raise a bare ``TypeError``."""
+        if args:
+            raise ParameterError(
+                f"{cls.__name__}({shown(args[0])}): settings have names, such as {cls.__name__}(gamma=0.99)"
+            )
+        known = [f.name for f in fields(cls)]
+        for name in settings:
+            if name not in known:
+                raise ParameterError(unknown_setting(cls, name))
+        return super().__new__(cls)
+
+    def __init_subclass__(cls, **options: object) -> None:
+        """Let the docstring list inherited settings, too: ``cd.PPO?`` shows them all."""
+        super().__init_subclass__(**options)
+        own = inspect.cleandoc(cls.__doc__ or cls.__name__)
+        inherited = inspect.cleandoc(cls.__base__.__doc__ or "").partition("\nArgs:\n")[2]
+        if inherited:
+            cls.__doc__ = f"{own}{'' if 'Args:' in own else ARGS}\n{inherited}"
+
+    def __post_init__(self) -> None:
+        kind = type(self)
+        for name, value in validated(
+            kind.__name__, kind, {f.name: getattr(self, f.name) for f in fields(self)}
+        ).items():
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnPolicy(Settings):
+    """Settings that PPO and A2C share, with CleanRL's names.
+
+    It is also the base of an on-policy algorithm of one's own: a subclass with a ``name`` and a method ``learner()``, which
+    returns an ``OnPolicyLearner`` with an ``update`` and a ``_loss`` of its own; ``A2C`` is the shortest example. Advantages
+    come to ``_loss`` as ``norm_adv`` wants them.
+
+    Args:
+        learning_rate: Of Adam.
+        num_steps: T, steps of each environment in one iteration.
+        gamma: Discount.
+        gae_lambda: Of the advantages; 1: returns of up to T steps.
+        ent_coef: Weight of the entropy.
+        vf_coef: Weight of the value loss.
+        max_grad_norm: Gradients are scaled down to this norm.
+        norm_adv: Normalise advantages.
+        normalize_obs: Running mean 0 and deviation 1 of each observation entry.
+        normalize_reward: Divide rewards by the running deviation of the discounted return.
+        hidden: Width of each hidden layer; ``()``: a linear policy.
+        activation: ``tanh``, ``relu``, ``silu`` or ``gelu``.
+        shared_layers: Actor and critic share their hidden layers.
+        distribution: ``auto``, ``categorical``, ``gaussian`` or ``squashed``.
+        policy: A network of one's own instead of the default one: a ``torch.nn.Module``, which is copied, its class, or a
+            function ``(obs_dim, size) -> module``. It is called with observations (B, obs_dim) float32 and returns
+            ``(parameters, value)``, (B, size) and (B,) float32: logits of all heads, or means and then logarithms of
+            deviations. It is tried on a first batch before training.
+        precision: ``float32`` or ``bfloat16``: factors of matrix products; sums and weights are float32. Kernels in float32
+            have a fixed order of sums, so that a run has the same bits on a CPU with any number of threads and on a GPU.
+            Kernels in bfloat16 need a GPU's tensor cores. ``auto``: bfloat16 by kernels on a GPU where those apply,
+            otherwise float32.
+        compile: ``True`` compiles policy and loss with ``torch.compile``, which needs a C compiler; ``"max-autotune"`` also
+            times kernels for each matrix product: a minute of set-up, faster for fewer environments.
+    """
+
+    learning_rate: Positive = 2.5e-4
+    num_steps: Count = 32
+    gamma: Fraction = 0.99
+    gae_lambda: Fraction = 0.95
+    ent_coef: NonNegative = 0.01
+    vf_coef: NonNegative = 0.5
+    max_grad_norm: Positive = 0.5
+    norm_adv: bool = True
+    normalize_obs: bool = False
+    normalize_reward: bool = False
+    hidden: Widths = (64, 64)
+    activation: Activation = "tanh"
+    shared_layers: bool = False
+    distribution: Literal["auto", "categorical", "gaussian", "squashed"] = "auto"
+    policy: object = None
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    compile: bool | Literal["max-autotune"] = False
+
+    name = "on_policy"
+    exchanges = True  # its learners train together with those of other processes
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.policy is not None and not callable(self.policy):
+            raise ParameterError(f"{type(self).__name__}.policy = {shown(self.policy)}; it must be {NEEDED}, or None")
+
+
+def unknown_setting(kind: type, name: str) -> str:
+    """Return the error message for a setting that the algorithm does not have."""
+    known = [f.name for f in fields(kind)]
+    return f"{kind.__name__} has no setting {name!r}.{did_you_mean(name, known)} It has: {', '.join(known)}"
+
+
+def require_network_memory(where: str, batch: Batch, rows: int, networks: Sequence[Sequence[int]]) -> None:
+    """Raise ``MemoryLimitError`` if perceptrons and what learning keeps for them do not fit into free memory.
+
+    Args:
+        where: The setting that decides, such as ``"PPO.hidden = (64, 64)"``.
+        batch: ``Batch`` of the device.
+        rows: Of one forward pass with gradients, which keeps each layer's outputs before and after the activation.
+        networks: Widths of each network from the input to the output.
+    """
+    weights = sum((inner + 1) * outer for widths in networks for inner, outer in pairwise(widths))
+    outputs = sum(sum(widths[1:]) for widths in networks)
+    needed = 4 * (COPIES * weights + 2 * rows * outputs)
+    free = batch.executor.free_bytes()
+    if needed > free:
+        raise MemoryLimitError(
+            f"{where} makes {weights:,} weights, which need {needed:,} bytes with gradients, Adam's state and the outputs of "
+            f"{rows:,} rows; {free:,} are free on {batch.executor.name}; lower hidden, or the rows of a minibatch"
+        )

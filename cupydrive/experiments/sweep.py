@@ -1,0 +1,250 @@
+"""sweep(): search for settings of an algorithm with Optuna."""
+
+import math
+import warnings
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from cupydrive import envs
+from cupydrive.algorithms.pool import with_settings
+from cupydrive.errors import ParameterError, TrainingError
+from cupydrive.experiments.population import RETURN, setting_names
+from cupydrive.inputs.arguments import (
+    checked_bool,
+    checked_choice,
+    checked_float,
+    checked_int,
+    checked_mapping,
+    checked_path,
+    shown,
+)
+from cupydrive.inputs.files import file_errors
+from cupydrive.protocols import LearnerSettings
+from cupydrive.spec import EnvSpec
+from cupydrive.terminal.progress import counted
+from cupydrive.training.config import resolve, settings_of
+from cupydrive.training.frozen import check_kept
+from cupydrive.training.logbook import episode_metrics
+from cupydrive.training.runfolder import check_folder
+from cupydrive.training.suggestions import setting_hints, warn_of_two_meanings
+
+if TYPE_CHECKING:
+    import optuna
+
+FILE = "sweep.jsonl"
+MOST_TRIALS, MOST_BATCH = 100_000, 1000
+RUNGS = (1 / 8, 1 / 4, 1 / 2, 1)  # fractions of the env-steps at which trials may be pruned
+# The default search space, as far as an algorithm has these settings.
+SPACE: dict[str, list | tuple] = {
+    "learning_rate": (1e-4, 2e-2, "log"),
+    "ent_coef": (1e-4, 0.1, "log"),
+    "gamma": [0.9, 0.95, 0.98, 0.99, 0.995, 0.999],
+    "gae_lambda": [0.8, 0.9, 0.95, 0.98, 1.0],
+    "num_steps": [8, 16, 32, 64, 128],
+    "num_minibatches": [1, 2, 4, 8],
+    "update_epochs": (1, 10),
+    "batch_size": [128, 256, 512],
+}
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Result of ``cupydrive.sweep``.
+
+    Attributes:
+        env: Name of the environment.
+        study: Optuna's study, for its own analyses, such as ``optuna.visualization``.
+        trials: Optuna's trials that are complete, the best first, then those that were pruned: ``number``, ``params``,
+            ``value`` and ``state`` of each.
+        settings: The algorithm's settings, which trials change.
+        common: Further arguments of ``train`` that all trials share.
+        mark: Return to reach. If None, the return at the end is the value of a trial; otherwise the env-steps to the mark are.
+        interrupted: Whether Ctrl-C ended the sweep.
+    """
+
+    env: str
+    study: "optuna.Study"
+    trials: tuple["optuna.trial.FrozenTrial", ...]
+    settings: LearnerSettings
+    common: dict[str, Any]
+    mark: float | None = None
+    interrupted: bool = False
+
+    @property
+    def best(self) -> "optuna.trial.FrozenTrial":
+        """The best complete trial.
+
+        Raises:
+            ParameterError: If no trial has a value.
+        """
+        for trial in self.trials[:1]:
+            if trial.state.name == "COMPLETE" and math.isfinite(trial.value):
+                return trial
+        raise ParameterError("no trial of the sweep has a value yet; pass more steps= or trials=")
+
+    @property
+    def best_config(self) -> dict[str, Any]:
+        """Arguments that train the best trial again: ``cupydrive.train(env, **found.best_config)``."""
+        from cupydrive.experiments.trials import split
+
+        settings, params = split(self.settings, self.best.params)
+        return {"algorithm": settings, **self.common, **params}
+
+    def table(self) -> str:
+        """Return a table of the trials as text."""
+        names = list(dict.fromkeys(name for trial in self.trials for name in trial.params))
+        lines = [f"trial{self._value():>20}" + "".join(f"{name:>16}" for name in names)]
+        for trial in self.trials:
+            value = "pruned" if trial.state.name == "PRUNED" else f"{trial.value:,.6g}"
+            drawn = [trial.params[name] for name in names]
+            texts = [f"{x:.4g}" if isinstance(x, float) else str(x) for x in drawn]
+            lines.append(f"{trial.number:>5}{value:>20}" + "".join(f"{text:>16}" for text in texts))
+        return "\n".join(lines)
+
+    def _value(self) -> str:
+        """Return what the value of a trial is, as text."""
+        return "return" if self.mark is None else f"env-steps to {self.mark:g}"
+
+    def __repr__(self) -> str:
+        name = f"{self.env}{' (interrupted)' * self.interrupted}"
+        return f"<Sweep {name}: {len(self.trials)} trials\n{self.table()}>"
+
+
+def sweep(
+    env: "str | PathLike | EnvSpec",
+    algorithm: LearnerSettings | str | None = None,
+    *,
+    trials: int = 40,
+    out: str | PathLike,
+    space: dict[str, list | tuple] | None = None,
+    mark: float | None = None,
+    key: str | None = None,
+    prune: bool = False,
+    batch: int = 8,
+    steps: int | None = None,
+    num_envs: int | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    progress: bool = True,
+    **params: Any,
+) -> Sweep:
+    """Search for settings with Optuna's tree-structured Parzen estimator, and return a ``Sweep``.
+
+    The trials of a batch train side by side, as members of a population. The folder keeps all trials in Optuna's journal file.
+    After an interrupt (Ctrl-C) the same call continues the sweep. Several processes or machines may make the same call at once
+    on a shared folder. Each of them may then exceed ``trials`` by one batch.
+
+    A trial that does not fit into memory, or in which a number is not finite, fails with a warning, and the sweep continues.
+
+    Args:
+        env: Name of an environment, path of its Python file, or ``EnvSpec``.
+        algorithm: ``PPO(...)`` or other settings, which trials change; or an algorithm's name. Defaults to what the environment
+            suggests.
+        trials: Number of finished trials in the folder at which the sweep ends. Pruned trials count.
+        out: Folder of the journal file, ``sweep.jsonl``.
+        space: Search space by name of a setting or of an environment parameter: ``(low, high)``, ``(low, high, "log")`` or
+            a list of choices. Two ints give ints. A name that is both means the setting. Combinations that do not fit, such as
+            minibatches that do not divide the rows, are drawn anew. Defaults to ``cupydrive.experiments.sweep.SPACE``.
+        mark: Return to reach. The sweep then minimizes the env-steps until the logged return reaches it. If None, it maximizes
+            the return at the end.
+        key: Name of the metric that is the return. Defaults to the episodic return; if there are several groups, name one.
+        prune: Judge trials after 1/8, 1/4 and 1/2 of their env-steps. Those whose return is below the median of the complete
+            trials end there (Optuna's ``MedianPruner``), and so do those that have reached the mark.
+        batch: Number of trials that are drawn and trained together.
+        steps: Env-steps of each trial, rounded up to whole iterations. Defaults to the suggested number.
+        num_envs: Number of environments of each trial. Defaults to the suggested number.
+        seed: Random seed of the draws and of each trial's training. One process repeats a sweep with the same seed exactly.
+        device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
+        progress: Show how many batches are done.
+        **params: Parameters of the environment.
+
+    Raises:
+        ParameterError: If a name, range or setting is wrong. Nothing is written then.
+        TrainingError: If Optuna is missing, ``out`` holds another sweep or a damaged file, or all trials failed.
+    """
+    if find_spec("optuna") is None:
+        raise TrainingError("sweep needs Optuna: pip install optuna, or the extra `sweep`")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # in a notebook Optuna asks for ipywidgets
+        import optuna
+
+        from cupydrive.experiments.trials import Trials, batch_sizes, finished_trials, open_study
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    trials = checked_int("sweep", "trials", trials, 1, MOST_TRIALS)
+    batch = checked_int("sweep", "batch", batch, 1, MOST_BATCH)
+    mark = None if mark is None else checked_float("sweep", "mark", mark)
+    prune = checked_bool("sweep", "prune", prune)
+    envs.get(env).require_known(params, sweep, setting_hints(env, params, algorithm))
+    folder = checked_path("sweep", "out", out)
+    with file_errors(TrainingError, f"out = {str(folder)!r} cannot be used"):
+        check_folder(folder)
+    how = {"steps": steps, "num_envs": num_envs, "seed": seed, "progress": progress, "out": folder}
+    config = resolve(env, algorithm, None, params, device=device, where="sweep", **how)
+    warn_of_two_meanings(env, params, algorithm)
+    check_kept(config.policies)
+    spec, steps = config.spec, config.steps
+    settings = next(each for each in config.policies.values() if isinstance(each, LearnerSettings))
+    key = RETURN if key is None and len(config.policies) == 1 else key
+    key = checked_choice("sweep", "key", key, episode_metrics(spec.groups(config.params), spec))
+    space = checked_space(space, settings, spec, params)
+    rungs = sorted({math.ceil(steps * fraction) for fraction in (RUNGS if prune else [1])})
+    searched = Trials(config, settings, params, space, rungs, key, mark)
+    searched.ask(optuna.create_study())  # whether any draw fits, before a file is written
+    network = getattr(settings, "policy", None)
+    described = settings_of(config.as_json()) | {
+        "env": spec.name, "steps": steps, "mark": mark, "key": key, "prune": prune, "space": space,
+        "network": getattr(network, "__qualname__", type(network).__qualname__),
+    }  # fmt: skip
+    study = open_study(folder / FILE, described, prune)
+    interrupted, batches = False, math.ceil(max(0, trials - len(finished_trials(study))) / batch)
+    words = f"sweep {spec.name}, batches of {batch}"
+    for size in counted(batch_sizes(study, trials, batch), words, batches, config.progress):
+        interrupted = searched.run_batch(study, size)
+        if interrupted:
+            break
+    finished = finished_trials(study)
+    if not finished and not interrupted:
+        raise TrainingError("sweep: all trials failed; the warnings name the reasons")
+    common = {"steps": steps, "num_envs": config.num_envs, "seed": config.seed, **params}
+    pruned = [trial for trial in finished if trial.state.name == "PRUNED"]
+    complete = [trial for trial in finished if trial.state.name == "COMPLETE"]
+    complete.sort(key=lambda trial: trial.value, reverse=mark is None)
+    return Sweep(spec.name, study, (*complete, *pruned), settings, common, mark, interrupted)
+
+
+def checked_space(
+    space: dict | None, settings: LearnerSettings, spec: EnvSpec, params: dict
+) -> dict[str, list | tuple]:
+    """Return the search space, by default that part of ``SPACE`` which the algorithm has.
+
+    Raises:
+        ParameterError: If a name is unknown, a range is none, or an end or a choice is out of the setting's range.
+    """
+    known = setting_names(settings)
+    if space is None:
+        return {name: choices for name, choices in SPACE.items() if name in known}
+    if not checked_mapping("sweep", "space", space):
+        raise ParameterError("sweep: space is empty; name at least one setting")
+    names = sorted({*known, *(field.name for field in fields(spec.params))})
+    for name, choices in space.items():
+        checked_choice("sweep", "a name in space", name, names)
+        for value in ends_or_choices(name, choices):
+            if name in known:
+                with_settings(settings, {name: value})
+            else:
+                spec.make_params(**params | {name: value})
+    return dict(space)
+
+
+def ends_or_choices(name: str, choices: list | tuple) -> list:
+    """Return the ends of a range, or all choices of a list."""
+    if isinstance(choices, list) and choices and all(isinstance(each, bool | int | float | str) for each in choices):
+        return choices
+    if isinstance(choices, tuple) and len(choices) in (2, 3) and choices[2:] in ((), ("log",)):
+        low, high = (checked_float("sweep", f"space[{name!r}]", end) for end in choices[:2])
+        if low < high and (low > 0 or len(choices) == 2):
+            return list(choices[:2])
+    wanted = "(low, high), (low, high, 'log') with 0 < low, or a list of choices"
+    raise ParameterError(f"sweep: space[{name!r}] = {shown(choices)}; it must be {wanted}")
