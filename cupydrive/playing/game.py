@@ -116,7 +116,7 @@ def find_agent(spec: EnvSpec, params: Any, agent: str | None) -> tuple[str, int,
     agents = [f"{name} {k}" for k in range(groups[name].count)]
     if agent not in (name, *agents):
         raise ParameterError(f"play: agent = {shown(agent)}; it must be {name!r}, or {agents[0]!r} to {agents[-1]!r}")
-    return name, 0 if agent == name else agents.index(agent), keys[name]
+    return name, 0 if agent == name else agents.index(agent), dict(keys[name])
 
 
 AFTER_THE_END = 1.2  # seconds between two episodes

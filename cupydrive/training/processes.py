@@ -63,7 +63,7 @@ def gpu_count(asked: str, device: str) -> int:
 
     there = cupy.cuda.runtime.getDeviceCount()
     number = int(asked) if asked.isdecimal() else asked
-    return there if asked == "all" else checked_int("cupydrive", "--gpus", number, 1, there, DeviceError)
+    return there if asked == "all" else checked_int("cupydrive", "--gpus", number, 1, there)
 
 
 # ---- one of several ----

@@ -301,8 +301,10 @@ class Run(NotCopied):
         kept = part(kept, shared_out(self), self.episodes.summed, self.shard)
         new = fitting_arrays(kept, own, arrays, self.params.max_episode_steps)
         returns = {name: new[f"returns.{name}"] for name in self.batch.returns}
-        state, clock, log = new["state"], new["clock"], new["log"]
-        self.batch.set_state({"seed": new["seed"], "state": state, "clock": clock, "log": log, "returns": returns})
+        state, clock, metrics = new["state"], new["clock"], new["metrics"]
+        self.batch.set_state(
+            {"seed": new["seed"], "state": state, "clock": clock, "metrics": metrics, "returns": returns}
+        )
         with torch.no_grad():
             for name, tensor in own.items():
                 tensor.copy_(kept[name])
@@ -423,5 +425,5 @@ class Run(NotCopied):
 def arrays_of(batch: Batch) -> dict[str, np.ndarray]:
     """Return copies of the arrays that the future of a ``Batch`` depends on, by name."""
     state = batch.get_state()
-    found = {"seed": state["seed"], "state": state["state"], "clock": state["clock"], "log": state["log"]}
+    found = {"seed": state["seed"], "state": state["state"], "clock": state["clock"], "metrics": state["metrics"]}
     return found | {f"returns.{name}": array for name, array in state["returns"].items()}
