@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from cupydrive.errors import CupydriveError
 from cupydrive.executors.ahead import build_ahead
 from cupydrive.executors.interop import side_by_side, torch_stream
-from cupydrive.executors.noted import Launch, MemberProgram, begin_notes, end_notes
+from cupydrive.executors.noted import Launch, MemberProgram, written_down
 from cupydrive.protocols import Executor
 
 # What of torch only looks at memory, an attribute (__get__) say, or decides whether gradients are followed.
@@ -51,12 +51,8 @@ def recorded() -> Iterator[list]:
         NotJoinedError: If torch computes anything meanwhile, which would happen at once and once only.
     """
     noted: list = []
-    begun = begin_notes(noted)
-    try:
-        with OnlyViews():
-            yield noted
-    finally:
-        end_notes(begun)
+    with written_down(noted), OnlyViews():
+        yield noted
 
 
 def launch_kinds(noted: list) -> tuple:

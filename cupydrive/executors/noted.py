@@ -3,8 +3,9 @@
 Programs ask ``note`` before they launch, as a CUDA stream asks whether it is captured.
 """
 
-from collections.abc import Callable
-from contextvars import ContextVar, Token
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,14 +48,14 @@ class SideBySide:
 _noting: ContextVar[list | None] = ContextVar("noting", default=None)
 
 
-def begin_notes(noted: list) -> Token:
-    """Write launches into the list ``noted`` from now on; return what ends that, for ``end_notes``."""
-    return _noting.set(noted)
-
-
-def end_notes(begun: Token) -> None:
-    """Do with launches what was done before ``begin_notes`` returned ``begun``."""
-    _noting.reset(begun)
+@contextmanager
+def written_down(noted: list) -> Iterator[None]:
+    """Write launches into the list ``noted`` instead of running them, until this context ends."""
+    before = _noting.set(noted)
+    try:
+        yield
+    finally:
+        _noting.reset(before)
 
 
 def noting() -> bool:
@@ -74,11 +75,8 @@ def note_side_by_side(calls: list[Callable]) -> None:
     """Write down what each of ``calls`` launches, as lists that may run at the same time."""
     lists: tuple[list, ...] = tuple([] for _ in calls)
     for own, call in zip(lists, calls, strict=True):
-        begun = begin_notes(own)
-        try:
+        with written_down(own):
             call()
-        finally:
-            end_notes(begun)
     if (noted := _noting.get()) is not None:
         noted.append(SideBySide(lists))
 

@@ -205,8 +205,8 @@ def test_one_copy_serves_all_environments_of_a_device_and_goes_with_the_last(dev
 def test_other_values_are_the_same_program_and_other_shapes_are_not(monkeypatch, tmp_path):
     monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(host, "_loaded", {})
-    compiled, compile_one = [], host._compile
-    monkeypatch.setattr(host, "_compile", lambda unit, *rest: compiled.append(unit) or compile_one(unit, *rest))
+    compiled, compile_one = [], host.compile_unit
+    monkeypatch.setattr(host, "compile_unit", lambda unit, *rest: compiled.append(unit) or compile_one(unit, *rest))
     device = HostExecutor(threads=1)
     device.tries = False
     for spec in (SPEC, other(), SPEC.with_made_up_tables()):
