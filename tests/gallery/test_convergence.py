@@ -11,7 +11,6 @@ from matplotlib.image import imread
 
 import cupydrive as cd
 from cupydrive.errors import CupydriveError
-from cupydrive.training.suggestions import suggested_algorithm
 
 SMALL = cd.PPO(num_steps=8, hidden=(16,), num_minibatches=2)
 WORK = {"cartpole": (SMALL, {4: 1024, 8: 1024})}
@@ -25,12 +24,6 @@ def test_points_are_means_between_steps_of_equal_ratio():
     assert np.allclose(means[1:], (steps[:-1] + 1 + steps[1:]) / 2, rtol=1e-4) and np.allclose(seconds, steps / 10)
     assert (steps[1:] / steps[:-1])[-20:].max() < 1000 ** (2 / convergence.POINTS)
     assert pooled([]) == [] and pooled([(64, 0.5, 9.0)]) == [[64, 0.5, 9.0]]
-
-
-def test_settings_are_those_suggested_but_for_schedules():
-    suggested, equal = suggested_algorithm("cartpole"), convergence.equal_settings("cartpole")
-    assert equal.learning_rate == 2.5e-3 == suggested.learning_rate[0][1]
-    assert str(equal).replace("0.0025", str(suggested.learning_rate), 1) == str(suggested)
 
 
 def test_results_are_those_of_the_median_seed():

@@ -89,9 +89,3 @@ def test_training_by_other_algorithms_or_of_other_copies_is_not_compared():
     factors = sorted(text.split(", ")[1] for text in written if ", ours " in text)
     assert factors == ["ours 0.5 x", "ours 2.0 x", "ours 25 x", "ours 3.0 x"]
     assert "of other copies" not in written and "80" in written and "20, kernels 4.0 x" in written
-
-
-def test_the_algorithm_of_a_row_is_named_by_its_note():
-    side_by_side = lesson("cartpole", 1, 80, 1.0, "10 runs of 8 copies side by side, ppo by kernels, tensor")
-    found = [charts.algorithm_of(row) for row in (side_by_side, *LEARNT[:3], lesson("cartpole", 1, 8, 1.0, "mappo"))]
-    assert found == ["ppo", "ppo", "a2c", "a2c", ""]

@@ -19,18 +19,6 @@ def cells_of(table):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def test_goals_of_lessons_are_told_in_words():
-    seeds = [{"r": [3.0, 0.1], "passed": True, "rival": {"r": [3.0, 1.0], "s": [2.0, 1.5]}}]
-    assert tables.goals({"r": {}, "seeds": seeds}) == {"r": "> 1, constant levels", "s": "> 1.5, constant levels"}
-    seeds = [{"length": [3.0, 0.1], "heuristic": [4.0, 0.1]}, {"length": [3.0, 0.1], "heuristic": [6.0, 0.1]}]
-    assert tables.goals({"length": {}, "seeds": seeds}) == {"length": "< 5, the heuristic"}
-    found = tables.goals({"of_heuristic": 0.6, "length": {}, "seeds": seeds})
-    assert found == {"length": "< 3, 0.6 of the heuristic's 5"}
-    bounds = {"rise": [None, 2.0], "index": [0.4, None], "paid": [0.0, 0.0]}
-    words = tables.goals({"mark": 168 / 27, "bounds": bounds, "r": {}, "seeds": [{"r": [7.0, 0.0]}]})
-    assert words == {"r": "at least 6.2222", "rise": "at most 2", "index": "at least 0.4", "paid": "0"}
-
-
 def test_training_of_others_stands_below_ours_of_the_same_task_copies_and_algorithm():
     """What all rows of a task share stands above the table, and the rest in its last column; empty columns are left out."""
     side_by_side = lesson("tag_grid", 5, 20, 1.0, "2 runs of 10 copies side by side, a2c by kernels, exact, 2 policies")
@@ -60,15 +48,6 @@ def test_no_training_and_no_figure_of_it_is_left_out():
         beginning = f"| {row.num_envs:,} | {tables.learner_of(row)} | {short(row.rate)} |"
         figures = " | ".join(tables.computed(result, row))
         assert any(line.startswith(beginning) and figures in line for line in text.splitlines())
-
-
-def test_the_lowest_governors_earn_more_than_the_best_constant_level_which_is_more_than_asked_for():
-    """As SPEED.md says it."""
-    gallery, lesson = tables.committed("gallery.json"), tables.committed("learning.json")["covid_economy governors"]
-    (level,) = (clip["means"] for clip in gallery["covid_economy"]["clips"] if clip["kind"] == "heuristic")
-    asked = {"governor": lesson["mark"], "planner": lesson["bounds"]["planner"][0]}
-    for name, least in asked.items():
-        assert least < level[f"return {name}"][0] < min(seed[name][0] for seed in lesson["seeds"])
 
 
 @pytest.mark.parametrize("file", ["README.md", "gallery/SPEED.md"])

@@ -1,7 +1,6 @@
 """Tag as published: figures of hand-made arenas, and the whole chain, from training to pictures, in miniature."""
 
 import json
-import shutil
 
 import imageio.v3 as iio
 import numpy as np
@@ -79,41 +78,6 @@ def test_a_run_that_was_interrupted_has_the_weights_of_one_that_was_not(runs, tm
     assert all(torch.equal(ours[name], theirs[name]) for name in ours if "metric_sums" not in name)
 
 
-def test_weights_are_kept_at_the_marks_and_play_as_the_run_does(runs):
-    folder = runs / tag_published.label("continuous-2.0", 0, STEPS)
-    kept = tag_published.kept_weights(folder)
-    assert len(kept) == len(tag_published.MARKS) and list(kept)[-1] == STEPS
-    assert all(step >= mark * STEPS for step, mark in zip(kept, tag_published.MARKS, strict=True))
-    run = Run.load(folder)
-    for step, path in kept.items():
-        frozen = cd.evaluate(run, dict.fromkeys(("tagger", "runner"), cd.FrozenPolicy(path, greedy=True)), episodes=8)
-        same = torch.equal(frozen.returns["runner"], run.evaluate(8).returns["runner"])
-        assert same or step < STEPS
-
-
-def test_copies_begin_at_different_times_of_an_episode():
-    run = tag_published.begin("grid", 0, 1e6, 50, "cpu", hidden=(8,))
-    elapsed = run.batch.get_state()["clock"]["elapsed"]
-    assert elapsed.tolist() == list(range(0, 100, 2))
-    assert run.rollout.obs["runner"][-1][:, 0, -1].tolist() == pytest.approx(elapsed / 100)  # and see it
-
-
-def test_who_plays_on_the_large_board_has_played_on_smaller_ones(monkeypatch):
-    weights = []
-    for boards in ((4,), (4, 6)):
-        monkeypatch.setattr(tag_published, "SMALLER", boards)
-        run = tag_published.begin("grid", 0, 8e3, 16, "cpu", hidden=(8,))
-        took = tag_published.climb(run, "grid", 0, hidden=(8,))
-        assert [board["grid_length"] for board in took] == list(boards) and all(b["env_steps"] >= 800 for b in took)
-        weights.append({name: policy.state_dict() for name, policy in run.policies.items()})
-        assert run.step == 0
-    alone = tag_published.begin("grid", 0, 8e2, 16, "cpu", hidden=(8,), grid_length=4)
-    cd.train(alone, steps=800, progress=False)
-    for name, policy in alone.policies.items():
-        for key, trained in policy.state_dict().items():
-            assert torch.equal(weights[0][name][key], trained) and not torch.equal(weights[1][name][key], trained)
-
-
 def test_figures_are_kept_cell_by_cell(runs):
     path, label = runs / "figures.json", tag_published.label("continuous-1.0", 0, STEPS)
     before = json.loads(path.read_text())
@@ -129,32 +93,6 @@ def test_figures_are_kept_cell_by_cell(runs):
     tag_published.evaluate("continuous-1.0", runs / label, path, episodes=8, device="cpu", **SMALL)
     after = json.loads(path.read_text())[label]["cells"]
     assert after["random"]["mean"] == {"tags": [12.5, 0.5]} and after["trained"] == cells["trained"]
-
-
-def test_curves_are_of_all_seeds_that_lie_beside_a_run(runs, tmp_path):
-    label, result = tag_published.label("continuous-1.0", 0, STEPS), json.loads((runs / "figures.json").read_text())
-    for seed in (10, 2, 0):
-        shutil.copytree(runs / label, tmp_path / tag_published.label("continuous-1.0", seed, STEPS))
-    shutil.copytree(runs / label, tmp_path / tag_published.label("continuous-1.0", 0, 2 * STEPS))
-    assert [path.name[-6:] for path in tag_gallery.seeds_of(tmp_path / label)] == ["-seed0", "-seed2", "seed10"]
-    (about,) = tag_gallery.curves_of("tag", [tmp_path / label], [result[label]]).values()
-    one, two, three = about["points"]["charts/episodic_return/tagger"]
-    assert about["seeds"] == 3 and one == two == three and one[-1][0] == STEPS
-
-
-@pytest.mark.parametrize(("lengths", "kept"), [((9, 4, 2), 1), ((9, 9, 9), 0)])
-def test_a_clip_is_of_the_first_episode_that_taggers_ended(lengths, kept, tmp_path):
-    spec = cd.envs.get("tag_grid")
-    made = spec.make_params(num_taggers=1, grid_length=9, max_episode_steps=9)
-    action = {g.name: np.zeros((9, len(lengths), g.count, g.heads), np.uint8) for g in spec.groups(made)}
-    (tmp_path / "recordings").mkdir()
-    nobody = dict.fromkeys(action, "nobody")
-    Recording(spec, made, 0, nobody, np.array(lengths, np.int32), action).save(
-        tmp_path / "recordings" / "all-of-them.npz"
-    )
-    tag_gallery.keep(tmp_path, "all of them", tmp_path / "one.npz")
-    one = Recording.load(tmp_path / "one.npz")
-    assert one.first_env == kept and one.length.tolist() == [lengths[kept]]
 
 
 def test_committed_clips_say_which_steps_they_draw_and_how_many_their_taggers_tag():

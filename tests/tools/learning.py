@@ -56,7 +56,7 @@ class Lesson:
 
 RUNNERS = {"runner": cd.HeuristicPolicy()}
 # What the pendulum's starts allow, nearly: what the greedy policy of value iteration earns from them on 961 x 641 points
-# (tests/tools/value_iteration.py --fine 2; on 481 x 321 points -141.42, and the values themselves promise -141.17).
+# (tests/tools/value_iteration.py, fine=2; on 481 x 321 points -141.42, and the values themselves promise -141.17).
 PENDULUM_OPTIMUM = -141.09
 # The median seed's, each no less than the environment's own. Of mountain_car the optimum is about -97.6, found likewise.
 # No setting that was tried brings the median of ten seeds within 5 of the pendulum's optimum (kernels/NOTES.md).

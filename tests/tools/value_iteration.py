@@ -1,7 +1,5 @@
 """The best return there is, nearly: value iteration on a grid of states, and what its greedy policy earns from given starts.
 
-    python tests/tools/value_iteration.py [--env pendulum] [--fine 1] [--episodes 1000] [--seed 10000]
-
 For environments of two state fields and no randomness after the start. States, actions and values are float64, and the dynamics
 are those of the environment's NumPy reference. A value is the greatest sum of rewards, undiscounted, of as many steps as an
 episode has; between grid points it is interpolated linearly along each axis. The greedy policy looks one step ahead: it takes
@@ -10,7 +8,6 @@ optimum. The values themselves are no bound, but an estimate with another error:
 are those of ``evaluate``, from the same seed.
 """
 
-import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,22 +150,3 @@ def play(env, grid, values, fields):
         if not playing.any():
             break
     return total
-
-
-def main():
-    """Print what the values promise on average, and what the greedy policy earns."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--env", choices=KNOWN, default="pendulum")
-    parser.add_argument("--fine", type=float, default=1.0, help="times as many points along each axis")
-    parser.add_argument("--episodes", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=STARTS)
-    args = parser.parse_args()
-    cells = grid(args.env, args.fine)
-    values, first = iterate(args.env, cells), starts(args.env, args.episodes, args.seed)
-    promised, earned = cells.at(values, *cells.place(first)), play(args.env, cells, values, first)
-    print(f"{args.env}, {cells.points[0]} x {cells.points[1]} points, {args.episodes:,} starts of seed {args.seed}:")
-    print(f"  values promise {promised.mean():.3f}, their greedy policy earns {earned.mean():.3f}")
-
-
-if __name__ == "__main__":
-    main()
