@@ -78,6 +78,6 @@ def pictures_beside(
         canvas.clear()
         recording.spec.display.draw(canvas, recording.params, np.stack(past), moment.step)
         keys, canvas.keys = canvas.keys, ()  # which colours mean what is said once, above all of them
-        canvas.caption(title, "", ", ".join(in_words(text, *count) for _, text, *count in keys[1:] if count))
+        canvas.caption(title, "", ", ".join(in_words(text, count) for _, text, count in keys[1:] if count is not None))
         picture, canvas.keys = canvas.frame(), keys
         yield moment.step, picture

@@ -8,6 +8,7 @@ from typing import Any
 from cupydrive import envs
 from cupydrive.errors import CompileError, DeviceError
 from cupydrive.executors.host import HostExecutor, HostProgram
+from cupydrive.protocols import EnvParams
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import EnvSpec
 
@@ -35,7 +36,7 @@ def _count(env: str, params: tuple[tuple[str, Any], ...]) -> float | None:
     return count_steps(spec, spec.make_params(**dict(params)))
 
 
-def count_steps(spec: EnvSpec, params: Any) -> float | None:
+def count_steps(spec: EnvSpec, params: EnvParams) -> float | None:
     """Return what ``count_operations`` does, of an ``EnvSpec`` and the parameters that it made."""
     agents, steps = sum(g.count for g in spec.groups(params)), min(MOST_STEPS, params.max_episode_steps)
     try:

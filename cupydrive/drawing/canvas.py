@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from PIL.ImageFont import FreeTypeFont
 
 Line: TypeAlias = tuple[Sequence[float] | np.ndarray, Sequence[float] | np.ndarray, str]  # xs, ys, colour
+Key: TypeAlias = tuple[str, str, int | None]  # colour, text, count
 SUPERSAMPLING = 2
 SMALLEST_TEXT = 5  # pixels of the finished picture; smaller letters are left out
 LABEL_TEXT = 20  # pixels of an agent's name: a page shows half of them
@@ -79,7 +80,7 @@ class Canvas(Palette):
         self._draw = ImageDraw.Draw(self._image)
         self._texts = ("", "", "")
         self._names: list[tuple[str, int, str, tuple[float, float]]] = []
-        self.keys: Sequence[tuple[Any, ...]] = ()
+        self.keys: Sequence[Key] = ()
         self.last_step: int | None = None
         self.view(0, self.width, 0)
 
@@ -303,13 +304,13 @@ class Canvas(Palette):
         """
         self._texts = str(left), str(right), str(below)
 
-    def key(self, *items: tuple[Any, ...]) -> None:
+    def key(self, *items: tuple[str, str] | Key) -> None:
         """Say in the header's second line what colours mean, and how many there are.
 
         Args:
             *items: ``(color, text)``, or ``(color, text, count)``: a mosaic adds the counts of its pictures up.
         """
-        self.keys = tuple((color, str(text), *count) for color, text, *count in items)
+        self.keys = tuple((item[0], str(item[1]), item[2] if len(item) == 3 else None) for item in items)
 
     def frame(self) -> np.ndarray:
         """Return the picture, (height, width, 3) uint8."""
@@ -336,7 +337,7 @@ class Canvas(Palette):
         right, size = fit_text(right, letters, wide - 4 * edge - font.getlength(left))
         draw.text((wide - edge, first), right, self.SOFT, text_font(size), anchor="rm")
         at, radius = edge, 0.33 * letters
-        for color, words in ((color, in_words(text, *count)) for color, text, *count in self.keys):
+        for color, words in ((color, in_words(text, count)) for color, text, count in self.keys):
             draw.ellipse((at, second - radius, at + 2 * radius, second + radius), color)
             draw.text((round(at + letters), second), words, self.INK, font, anchor="lm")
             at += 2 * letters + font.getlength(words)
@@ -358,7 +359,7 @@ def header_height(letters: int, height: int) -> int:
     return min(round(2 * LINES * letters), height // 3)
 
 
-def in_words(text: str, count: int | None = None) -> str:
+def in_words(text: str, count: int | None) -> str:
     """Return the words of an item of a key."""
     return text if count is None else f"{count:,} {text}"
 

@@ -8,16 +8,17 @@ import io
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
 
-from cupydrive.drawing.canvas import Canvas
+from cupydrive.drawing.canvas import Canvas, Key
 from cupydrive.errors import ParameterError, RenderError
 
 if TYPE_CHECKING:
     from cupydrive.playing.recording import Moment, Recording
+    from cupydrive.protocols import EnvParams
     from cupydrive.spec import EnvSpec
 
 GAP = 4  # pixels between the pictures of a mosaic
@@ -86,19 +87,19 @@ def score(moment: Moment, e: int) -> str:
     return "return " + ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
 
 
-def clock(params: Any, step: int, last: int | None = None) -> str:
+def clock(params: EnvParams, step: int, last: int | None = None) -> str:
     """Return the step of an episode, and how many there can be: ``last``, or up to the time limit."""
     return f"step {step} of {min(last or params.max_episode_steps, params.max_episode_steps)}"
 
 
-def paint(canvas: Canvas, spec: EnvSpec, params: Any, states: np.ndarray, elapsed: int) -> Canvas:
+def paint(canvas: Canvas, spec: EnvSpec, params: EnvParams, states: np.ndarray, elapsed: int) -> Canvas:
     """Draw the last of an episode's states, (K,) structs, on a cleared canvas, and return it. Earlier ones are for trails."""
     canvas.clear()
     check_drawable(spec)(canvas, params, states, elapsed)
     return canvas
 
 
-def still(spec: EnvSpec, params: Any, states: np.ndarray, elapsed: np.ndarray, width: int = 240) -> str:
+def still(spec: EnvSpec, params: EnvParams, states: np.ndarray, elapsed: np.ndarray, width: int = 240) -> str:
     """Return pictures of some environments as they are, side by side, as an HTML image.
 
     Args:
@@ -122,7 +123,7 @@ def still(spec: EnvSpec, params: Any, states: np.ndarray, elapsed: np.ndarray, w
     )
 
 
-def picture(spec: EnvSpec, params: Any, states: np.ndarray, elapsed: int) -> np.ndarray:
+def picture(spec: EnvSpec, params: EnvParams, states: np.ndarray, elapsed: int) -> np.ndarray:
     """Return the last of one episode's states as (height, width, 3) uint8 of ``spec.display.size``.
 
     Args:
@@ -145,7 +146,7 @@ class Stage:
         canvas: ``Canvas``.
     """
 
-    def __init__(self, spec: EnvSpec, params: Any, canvas: Canvas) -> None:
+    def __init__(self, spec: EnvSpec, params: EnvParams, canvas: Canvas) -> None:
         self.spec, self.params, self.canvas = spec, params, canvas
         self.past: deque[np.ndarray] = deque(maxlen=spec.display.trail + 1)
         self.latest: Moment | None = None
@@ -202,7 +203,7 @@ def mosaic(recording: Recording, whole: Canvas, title: str, every: int, chosen: 
     whole.clear(Canvas.GRID)
     board = whole.frame()
     over: dict[int, np.ndarray] = {}  # last pictures, dimmed
-    keys: list[Sequence[tuple[Any, ...]]] = [()] * count
+    keys: list[Sequence[Key]] = [()] * count
     for moment in stage.moments(recording, every):
         picture = board.copy()
         for e, (x, y) in enumerate(places):
@@ -228,9 +229,9 @@ def mosaic(recording: Recording, whole: Canvas, title: str, every: int, chosen: 
         yield picture
 
 
-def together(keys: Sequence[Sequence[tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
+def together(keys: Sequence[Sequence[Key]]) -> list[Key]:
     """Return one key for several pictures: each item of the first one's, with the sum of the counts where it has any."""
     return [
-        (color, text, *([sum(key[k][2] for key in keys)] if count else []))
-        for k, (color, text, *count) in enumerate(keys[0])
+        (color, text, None if count is None else sum(key[k][2] or 0 for key in keys))
+        for k, (color, text, count) in enumerate(keys[0])
     ]

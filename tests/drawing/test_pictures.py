@@ -118,5 +118,5 @@ def test_a_key_names_colours_in_the_header_and_a_mosaic_adds_up():
     for color in (Palette.ORANGE, Palette.BLUE):
         assert (frame == tuple(bytes.fromhex(color[1:]))).all(-1)[: canvas.header].sum() > 50
     assert not (frame[canvas.header :] != frame[-1, -1]).any()
-    assert together([canvas.keys, canvas.keys]) == [(Palette.ORANGE, "taggers", 2400), (Palette.BLUE, "goal")]
+    assert together([canvas.keys, canvas.keys]) == [(Palette.ORANGE, "taggers", 2400), (Palette.BLUE, "goal", None)]
     assert together([(), ()]) == []
