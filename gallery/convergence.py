@@ -18,7 +18,6 @@ those that are missing, and --redraw draws the charts of those that are there.
 import argparse
 import datetime
 import json
-import math
 import shlex
 import sys
 import time
@@ -79,7 +78,7 @@ def train_cell(env, settings, copies, seed, steps, device):
             rows.append((step, time.perf_counter() - loop.started, row[RETURN]))
 
     run.total = steps
-    loop = Loop(Alone(run), steps, [None], Silent(), run.device == "cuda", note, math.inf, 1)
+    loop = Loop(Alone(run), [replace(run.config, steps=steps)], Silent(), note)
     loop.go()
     if run.step < steps:
         raise KeyboardInterrupt

@@ -166,12 +166,10 @@ class RLModule(NotCopied, LightningModule):
             raise ParameterError(
                 f"RLModule: train_dataloaders = {given}: a run makes its own data; call fit(module) without"
             )
-        run, cuda_graph = self.run, self.run.shard.ranks.captures(self.run.device)
-        require_equal(
-            run.shard.ranks, about(run, replace(self.config, steps=self.goal, out=None, cuda_graph=cuda_graph))
-        )
-        run.total = max(self.goal, run.total)
-        self.loop = Loop(Alone(run), self.goal, [None], Silent(), cuda_graph, None, math.inf, 1)
+        run = self.run
+        config = replace(self.config, steps=self.goal, out=None, cuda_graph=None, progress=False)
+        require_equal(run.shard.ranks, about(run, config))
+        self.loop = Loop(Alone(run), [config], Silent())
         self.told, self.stopped = len(run.metrics), False
         with run.computing():
             self.loop.prepare()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
@@ -41,7 +41,7 @@ def train_alone(run: Run, config: TrainConfig) -> None:
     own = config.callback if first else None
     callback = None if own is None else lambda step, row, number: own(step, row)
     try:
-        loop = loop_of(Alone(run), [replace(config, progress=progress)], goal, line, callback)
+        loop = Loop(Alone(run), [replace(config, progress=progress)], line, callback)
         loop.go()
         run.interrupted = loop.interrupted
         if run.interrupted:
@@ -49,23 +49,6 @@ def train_alone(run: Run, config: TrainConfig) -> None:
             words = f"{who} after {run.step:,} env-steps; {kept(config.out)}"
     finally:
         line.close(words)
-
-
-def loop_of(
-    trained: Alone | Together,
-    configs: Sequence[TrainConfig],
-    goal: int,
-    line: Silent | Part,
-    callback: Callable[[int, dict[str, float], int], object] | None,
-    explains: bool = True,
-) -> Loop:
-    """Return the loop that trains runs up to ``goal`` env-steps; ``configs`` are theirs."""
-    first, run = configs[0], trained.runs[0]
-    for each in trained.runs:
-        each.total = max(goal, each.total)
-    cuda_graph = run.shard.ranks.captures(run.device) if first.cuda_graph is None else first.cuda_graph
-    how = cuda_graph, callback, first.checkpoint_minutes * 60, first.keep, explains, first.progress
-    return Loop(trained, goal, [config.out for config in configs], line, *how)
 
 
 def kept(out: Path | None) -> str:
@@ -169,7 +152,7 @@ class Training:
             for run, config in zip(runs, configs, strict=True):
                 if config.overwrite and config.out is not None:
                     locks.enter_context(replaced(run, config.out))
-            loop = loop_of(trained, configs, goal, share, call, self.explains)
+            loop = Loop(trained, configs, share, call, self.explains)
             with suppress(NotFiniteError):
                 loop.go()
             self.failures |= {numbers[k]: error for k, error in loop.failures.items()}

@@ -10,7 +10,7 @@ import numpy as np
 from cupydrive import envs
 from cupydrive.errors import ParameterError
 from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_mapping, shown
-from cupydrive.playing.config import EvalConfig, checked_policy, resolve
+from cupydrive.playing.config import EvalConfig, checked_policies, resolve
 from cupydrive.playing.evaluation import play_episodes
 from cupydrive.protocols import PlayerSettings, Policies
 from cupydrive.spec import EnvSpec
@@ -93,9 +93,7 @@ def tournament(
     progress = checked_bool("tournament", "progress", progress)
     if not policies:
         raise ParameterError("tournament: policies = {}; it must have at least one")
-    for name, policy in policies.items():
-        if not isinstance(policy, Policies):
-            checked_policy("tournament", name, policy)
+    checked_policies("tournament", {name: each for name, each in policies.items() if not isinstance(each, Policies)})
     base = common_environment([policy for policy in policies.values() if isinstance(policy, Policies)], env)
     config: EvalConfig = resolve(tournament, base, None, params, device=device, episodes=episodes, seed=seed)
     groups = tuple(config.policies)

@@ -13,7 +13,7 @@ from cupydrive.executors import checked_device, choose
 from cupydrive.inputs.arguments import checked_choice, checked_mapping, shown
 from cupydrive.inputs.validation import Count, validated
 from cupydrive.playing.players import HeuristicPolicy, RandomPolicy
-from cupydrive.protocols import PlayerSettings, Policies
+from cupydrive.protocols import PlayerSettings, Policies, PolicySettings
 from cupydrive.spec import EnvSpec, Group
 
 if TYPE_CHECKING:
@@ -124,18 +124,30 @@ def policies_by_group(where: str, groups: tuple[Group, ...], policies: PoliciesB
     if isinstance(policies, str):
         made: PlayerSettings = OF_ALL_GROUPS[checked_choice(where, "policies", policies, OF_ALL_GROUPS)]()
         return dict.fromkeys(names, made)
-    found = checked_mapping(where, "policies", {} if policies is None else policies)
-    for name, settings in found.items():
+    found = checked_policies(where, {} if policies is None else policies)
+    for name in found:
         checked_choice(where, "a group in policies", name, names)
-        checked_policy(where, name, settings)
     return found
 
 
-def checked_policy(where: str, name: str, settings: Any) -> PlayerSettings:
-    """Return one element of the argument ``policies``, a policy that does not learn."""
-    if isinstance(settings, type) or not isinstance(settings, PlayerSettings):
-        raise ParameterError(
-            f"{where}: policies[{name!r}] = {shown(settings)}; it must be cd.HeuristicPolicy(), cd.RandomPolicy(), "
-            "cd.FrozenPolicy(FOLDER) or run.frozen(GROUP)"
-        )
-    return settings
+def checked_policies(where: str, policies: Any, learning: bool = False) -> dict[str, Any]:
+    """Return the argument ``policies`` of ``where``: settings by name.
+
+    Args:
+        where: Function, for messages.
+        policies: What the caller gave.
+        learning: Whether policies may learn.
+
+    Raises:
+        ParameterError: If it is none.
+    """
+    kind = PolicySettings if learning else PlayerSettings
+    listed = "cd.PPO(...), cd.A2C(...), cd.OpponentPool(...), " * learning
+    found = checked_mapping(where, "policies", policies)
+    for name, settings in found.items():
+        if isinstance(settings, type) or not isinstance(settings, kind):
+            raise ParameterError(
+                f"{where}: policies[{name!r}] = {shown(settings)}; it must be {listed}cd.HeuristicPolicy(), cd.RandomPolicy(), "
+                "cd.FrozenPolicy(FOLDER) or run.frozen(GROUP)"
+            )
+    return found

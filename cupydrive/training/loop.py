@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from cupydrive.training.processes import handled
 from cupydrive.training.ranks import WISHES, Wishes, require_equal_weights
 
 if TYPE_CHECKING:
+    from cupydrive.training.config import TrainConfig
     from cupydrive.training.together import Alone, Together
 
 
@@ -58,19 +58,14 @@ class Interval:
 
 
 class Loop:
-    """Trains runs up to ``goal`` env-steps of each; the other arguments are those of ``train``.
+    """Trains runs up to ``configs[0].steps`` env-steps of each.
 
     Args:
         trained: ``Alone`` or ``Together``.
-        goal: Env-steps.
-        outs: Folder of each run, or None.
+        configs: ``TrainConfig`` of each run. They differ in what runs side by side may differ in, and in their folders.
         line: Progress line, whose ``update`` takes env-steps of one run since now and a row of metrics.
-        cuda_graph: Replay iterations as a CUDA graph.
         callback: ``callback(step, metrics, number of the run)``, or None; training ends where it returns True.
-        checkpoint_seconds: Time between checkpoints.
-        keep: Checkpoints to keep.
         explains: Explain non-finite numbers, by a replay.
-        progress: Show a progress line of the replay.
 
     Attributes:
         failures: By number of a run, the ``NotFiniteError`` that ended it.
@@ -80,21 +75,23 @@ class Loop:
     def __init__(
         self,
         trained: Alone | Together,
-        goal: int,
-        outs: Sequence[Path | None],
+        configs: Sequence[TrainConfig],
         line: Any,
-        cuda_graph: bool,
-        callback: Callable[[int, dict[str, float], int], Any] | None,
-        checkpoint_seconds: float,
-        keep: int,
+        callback: Callable[[int, dict[str, float], int], object] | None = None,
         explains: bool = True,
-        progress: bool = False,
     ) -> None:
-        self.trained, self.goal, self.line, self.callback = trained, goal, line, callback
-        self.explains, self.progress = explains, progress
-        self.cuda_graph, self.checkpoint_seconds = cuda_graph, checkpoint_seconds
-        self.books = [Logbook(run, out, keep) for run, out in zip(trained.runs, outs, strict=True)]
-        first = trained.runs[0]
+        config, first = configs[0], trained.runs[0]
+        self.trained, self.line, self.callback, self.explains = trained, line, callback, explains
+        self.goal, self.progress, self.checkpoint_seconds = (
+            config.steps,
+            config.progress,
+            60 * config.checkpoint_minutes,
+        )
+        captures = first.shard.ranks.captures(first.device)
+        self.cuda_graph = captures if config.cuda_graph is None else config.cuda_graph
+        self.books = [Logbook(run, each.out, each.keep) for run, each in zip(trained.runs, configs, strict=True)]
+        for run in trained.runs:
+            run.total = max(self.goal, run.total)
         self.iteration_steps, self.first_step, self.step = first.steps_per_iteration, first.step, first.step
         self.most = max(1, math.ceil(first.total / first.steps_per_iteration) // ROWS)  # iterations of an interval
         self.waiting: deque[Interval] = deque()

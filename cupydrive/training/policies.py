@@ -14,6 +14,7 @@ from cupydrive.algorithms.pool import check_pools
 from cupydrive.errors import CupydriveWarning, ParameterError, did_you_mean
 from cupydrive.executors.ranks import current_ranks
 from cupydrive.inputs.arguments import shown
+from cupydrive.playing.config import checked_policies
 from cupydrive.protocols import LearnerSettings, PolicySettings
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def learning_settings(
     if policies is not None and algorithm is not None:
         raise ParameterError("pass algorithm, or policies by group, not both")
     if policies is not None:
-        return checked_policies(policies, groups)
+        return checked_policies("train", policies, learning=True)
     if algorithm is None or isinstance(algorithm, str):
         algorithm = suggested(algorithm)
     if isinstance(algorithm, type) or not isinstance(algorithm, LearnerSettings):
@@ -133,30 +134,6 @@ def check_ranks(policies: Mapping[str, PolicySettings], ranks: Ranks) -> None:
                 f"policy {name!r} learns by {type(settings).__name__}, which exchanges nothing with other processes, and there "
                 f"are {ranks.size}; train in one process, or by PPO or A2C"
             )
-
-
-def checked_policies(policies: Mapping[str, PolicySettings], groups: Iterable[str]) -> dict[str, PolicySettings]:
-    """Return ``policies`` if it is a dict of settings by names; whether the groups are the right ones is not looked at.
-
-    Args:
-        policies: What the caller gave.
-        groups: Names of the environment's groups, for the message.
-
-    Raises:
-        ParameterError: If it is none.
-    """
-    if not isinstance(policies, dict) or not all(isinstance(name, str) for name in policies):
-        learns = "; one algorithm for all groups is algorithm=" * isinstance(policies, LearnerSettings)
-        raise ParameterError(
-            f"policies = {shown(policies)}; it must be a dict by group name: {', '.join(groups)}{learns}"
-        )
-    for name, settings in policies.items():
-        if isinstance(settings, type) or not isinstance(settings, PolicySettings):
-            raise ParameterError(
-                f"policies[{shown(name)}] = {shown(settings)}; it must be cd.PPO(...), cd.A2C(...), cd.OpponentPool(...), "
-                "cd.HeuristicPolicy(), cd.RandomPolicy(), cd.FrozenPolicy(FOLDER) or run.frozen(GROUP)"
-            )
-    return policies
 
 
 def check_groups(spec: EnvSpec, groups: Mapping[str, Group], policies: Mapping[str, PolicySettings]) -> None:

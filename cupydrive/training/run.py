@@ -28,6 +28,7 @@ from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_ins
 from cupydrive.inputs.files import file_errors, write_atomically
 from cupydrive.inputs.names import NotCopied
 from cupydrive.playing import inference
+from cupydrive.playing.config import checked_policies
 from cupydrive.playing.evaluation import evaluate
 from cupydrive.playing.players import Trained
 from cupydrive.playing.rollout import NONE_FOUND, LatestEpisodes, Rollout, episodes_unit
@@ -36,7 +37,7 @@ from cupydrive.protocols import LearnerSettings
 from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.training.config import TrainConfig, read
 from cupydrive.training.frozen import check_kept
-from cupydrive.training.policies import checked_policies, make_players
+from cupydrive.training.policies import make_players
 from cupydrive.training.ranks import part, shared_out, whole
 from cupydrive.training.runfolder import (
     FolderLock,
@@ -380,7 +381,7 @@ class Run(NotCopied):
         source: Path = checked_path("load", "folder", folder)
         config = read_config(source)
         if policies is not None:
-            for name in checked_policies(policies, config["policies"]):
+            for name in checked_policies("load", policies, learning=True):
                 checked_choice("load", "a name in policies", name, config["policies"])
         call = f"cupydrive.load({str(source)!r}, env={{}})"
         spec = envs.of_data(str(source), call, config["env"], config.get("origin"), env)

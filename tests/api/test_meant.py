@@ -133,10 +133,6 @@ def test_settings_of_the_wrong_kind_are_refused():
     assert said(cd.train, "cartpole", policies={"cart": 1}, **QUIET).endswith("or run.frozen(GROUP)")
 
 
-def test_one_algorithm_in_the_place_of_policies_is_told_where_it_goes():
-    assert said(cd.train, "cartpole", policies=cd.DDPG(), **QUIET).endswith("for all groups is algorithm=")
-
-
 @pytest.mark.parametrize("env", ["cartpole", "tag_grid"])
 def test_who_is_proposed_for_a_group_without_a_policy_can_play_it(env):
     policies = {}

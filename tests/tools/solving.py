@@ -3,7 +3,7 @@
 import math
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cupydrive import envs
 from cupydrive.errors import ParameterError
@@ -96,7 +96,7 @@ def solve(env, mark=None, algorithm=None, *, steps=None, every=2, **options):
             evaluating += time.perf_counter() - now
 
     run.total = steps or suggested_sizes(env, run.settings).steps
-    loop = Loop(Alone(run), run.total, [None], Silent(), run.device == "cuda", look, math.inf, 1)
+    loop = Loop(Alone(run), [replace(run.config, steps=run.total)], Silent(), look)
     with suppress(_Reached):
         loop.go()
     return Solved(times["set_up"], times["first_iteration"], times.get("seconds"), run.step, mean)
