@@ -12,12 +12,13 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any
+from types import ModuleType
+from typing import Any, TypedDict
 
 from cupydrive.errors import (
     CupydriveWarning,
@@ -34,14 +35,37 @@ from cupydrive.spec import EnvSpec
 
 OF_DATA = "_data"  # end of the name of a module that reads an environment's published data
 USER_MODULE = "cupydrive_user_"  # and the file's name: what the module of a user's file is called
-_registered: dict[str, EnvSpec] = {}
-_given: dict[
-    str, object
-] = {}  # the ``EnvSpec`` that `register` was given, by name: what is registered has the kernel, too
-_files: dict[str, tuple[Any, Any]] = {}  # what `register` was given, by name, for environments from files
-_pythons: dict[
-    str, tuple[str | None, str]
-] = {}  # (path or None, SHA-256) of the Python text that a registered environment came from, by name
+
+
+@dataclass(frozen=True)
+class Registration:
+    """One environment of a user's own.
+
+    Args:
+        spec: The ``EnvSpec``, with its kernel.
+        given: Arguments of ``register``.
+        folder: Folder of the Python file that ``given`` names, or None.
+        python: Path of the Python file, or None if it was text or an ``EnvSpec``.
+        python_sha256: SHA-256 of the Python text, or None if it was an ``EnvSpec``.
+    """
+
+    spec: EnvSpec
+    given: tuple[EnvSpec | str | os.PathLike[str], str | os.PathLike[str] | None]
+    folder: Path | None = None
+    python: str | None = None
+    python_sha256: str | None = None
+
+
+class Origin(TypedDict):
+    """Files that a user's environment came from: absolute paths, or None where it was text, and SHA-256 of what they hold."""
+
+    python: str | None
+    python_sha256: str | None
+    kernel: str | None
+    kernel_sha256: str | None
+
+
+_registered: dict[str, Registration] = {}
 
 
 def names() -> list[str]:
@@ -75,26 +99,21 @@ def get(name: EnvSpec | str | os.PathLike[str]) -> EnvSpec:
         UnknownEnvironmentError: If there is none; the message suggests the nearest name.
     """
     if isinstance(name, EnvSpec):
-        return _registered.get(name.name, name) if _given.get(name.name) is name else name
+        registration = _registered.get(name.name)
+        return registration.spec if registration is not None and registration.given[0] is name else name
     if isinstance(name, os.PathLike) or (isinstance(name, str) and name.endswith(".py")):
         return register(checked_path("cupydrive", "env", name))
     if not isinstance(name, str):
-        own = getattr(name, "spec", None)
         raise ParameterError(
-            f"env = {shown(name)} is {kind_of(name)}; it must be an environment's name, the path of its Python file, or an "
-            f"EnvSpec{f', here {own.name!r}' if isinstance(own, EnvSpec) else ''}"
+            f"env = {shown(name)} is {kind_of(name)}; it must be a name, the path of a Python file or an EnvSpec"
         )
     checked_str("cupydrive", "env", name)
     if name in _registered:
-        return _registered[name]
-    if name not in names():
-        known = names()
-        file = f"{name.removesuffix('.cu')}.py"
-        own = name.endswith(".cu") or (len(name) < 200 and Path(file).is_file())
-        meant = f" Name its Python file: {file}." if own else did_you_mean(name, known)
-        if "\0" not in name and os.path.isdir(name):
-            meant = f" A run folder is read by: cupydrive.load({name!r})."
-        raise UnknownEnvironmentError(f"there is no environment {shown(name)}.{meant} There are: {', '.join(known)}")
+        return _registered[name].spec
+    if name not in packaged():
+        known, file = names(), f"{name.removesuffix('.cu')}.py"
+        near = f" Name its Python file: {file}." if file_exists(file) else did_you_mean(name, known)
+        raise UnknownEnvironmentError(f"there is no environment {shown(name)}.{near} There are: {', '.join(known)}")
     return import_module(f"{__name__}.{name}").SPEC
 
 
@@ -122,18 +141,21 @@ def with_data(say: Callable[[str], object], of: Iterable[str] | None = None) -> 
     return found
 
 
+def file_exists(name: str) -> bool:
+    """Return whether there is a file, also for names that no file can have."""
+    return "\0" not in name and os.path.isfile(name)
+
+
 def reload(spec: EnvSpec) -> EnvSpec:
     """Return the newest ``EnvSpec`` of that name: a package module or a registered file is read again.
 
     Raises:
         SpecError: As ``register`` does.
     """
-    if spec.name in _files:
-        return register(*_files[spec.name])
-    if spec.name in _registered:
-        return replace(
-            _registered[spec.name]
-        )  # a new object: nothing that was compiled from the old one is taken for it
+    registration = _registered.get(spec.name)
+    if registration is not None:
+        # A new object, so that nothing that was compiled from the old one is taken for it.
+        return register(*registration.given) if registration.folder else replace(registration.spec)
     module = sys.modules.get(f"{__name__}.{spec.name}")
     return importlib.reload(module).SPEC if module is not None else replace(spec)
 
@@ -148,70 +170,50 @@ def register(spec: EnvSpec | str | os.PathLike[str], kernel: str | os.PathLike[s
     Raises:
         SpecError: If there is no ``SPEC``, no kernel, or the name belongs to an environment of the package.
     """
-    given, python, beside = (spec, kernel), None, None
-    if not isinstance(spec, EnvSpec):
-        if not isinstance(spec, str | os.PathLike):
-            raise SpecError(
-                f"register: spec = {shown(spec)} is {kind_of(spec)}; it must be an EnvSpec, or a Python file that defines SPEC"
-            )
-        if not (isinstance(spec, str) and "\n" in spec):
-            spec = checked_path("register", "spec", spec)
-        spec, beside, python = _load(spec)
-    if spec.name in packaged():
+    made = Registration(spec, (spec, kernel)) if isinstance(spec, EnvSpec) else _load(spec, kernel)
+    found = made.spec
+    if found.name in packaged():
         raise SpecError(
-            f"{spec.name!r} is an environment of the package; give yours another name: EnvSpec('my_{spec.name}', ...), whose "
-            f"kernel is my_{spec.name}.cu beside the Python file, or kernel="
+            f"{found.name!r} is an environment of the package; give yours another name: EnvSpec('my_{found.name}', ...)"
         )
-    if beside is not None and kernel is None and spec.kernel is None:
-        kernel = beside / f"{spec.name}.cu"
-        if not kernel.is_file():
-            raise SpecError(
-                f"{spec.name}: there is no kernel file {kernel}: it is called after EnvSpec({spec.name!r}, ...); write it, or "
-                "pass kernel="
-            )
     if kernel is not None:
         is_text = isinstance(kernel, str) and "\n" in kernel
-        spec = replace(spec, kernel=kernel if is_text else checked_path("register", "kernel", kernel))
-    if spec.kernel is None:
-        raise SpecError(f"{spec.name}: there is no kernel; pass kernel=, its path or text")
-    if isinstance(spec.kernel, Path) and not spec.kernel.expanduser().is_file():
-        raise SpecError(f"{spec.name}: there is no kernel file {spec.kernel}; write it, or pass kernel=")
-    _registered[spec.name], _given[spec.name] = spec, given[0]
-    _files.pop(spec.name, None)
-    _pythons.pop(spec.name, None)
-    if python is not None:
-        _pythons[spec.name] = python
-    if beside is not None:
-        _files[spec.name] = given
-    return spec
+        found = replace(found, kernel=kernel if is_text else checked_path("register", "kernel", kernel))
+    elif found.kernel is None and made.folder is not None:
+        found = replace(found, kernel=made.folder / f"{found.name}.cu")
+    if found.kernel is None:
+        raise SpecError(f"{found.name}: there is no kernel; pass kernel=, its path or text")
+    if isinstance(found.kernel, Path) and not found.kernel.expanduser().is_file():
+        raise SpecError(f"{found.name}: there is no kernel file {found.kernel}; write it, or pass kernel=")
+    _registered[found.name] = replace(made, spec=found)
+    return found
 
 
-def _load(source: str | Path) -> tuple[EnvSpec, Path | None, tuple[str | None, str]]:
-    """Run a Python file or text; return its ``SPEC``, the file's folder, and (path, SHA-256) of the text."""
-    folder: Path | None
-    python: tuple[str | None, str]
-    if isinstance(source, str):
+def _load(source: str | os.PathLike[str], kernel: str | os.PathLike[str] | None = None) -> Registration:
+    """Run a Python file or text that defines ``SPEC``."""
+    if isinstance(source, str) and "\n" in source:
         namespace: dict[str, Any] = {"__name__": "<environment>"}
         exec(compile(source, "<environment>", "exec"), namespace)
-        spec, whose, folder, python = namespace.get("SPEC"), "spec: the text", None, (None, _digest(source.encode()))
+        spec, where = namespace.get("SPEC"), "spec: the text"
+        about: dict[str, Any] = {"python_sha256": _digest(source.encode())}
     else:
-        path = source.resolve()
+        path = checked_path("register", "spec", source).resolve()
         if not path.is_file():
             near = did_you_mean(path.name, [file.name for file in path.parent.glob("*.py")])
-            own = f" The package's environment is called {path.stem!r}." if path.stem in packaged() else ""
             raise SpecError(
-                f"there is no file {path} that could define an environment.{own}{near} `cupydrive new {free_name(path.stem)}` "
+                f"there is no file {path} that could define an environment.{near} `cupydrive new {free_name(path.stem)}` "
                 "writes one"
             )
         loader = importlib.machinery.SourceFileLoader(USER_MODULE + path.stem, str(path))
-        module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))  # type: ignore[arg-type]
+        module = ModuleType(loader.name)
+        module.__file__ = str(path)
         sys.modules[module.__name__] = module
         loader.exec_module(module)
-        spec, whose, folder = getattr(module, "SPEC", None), str(path), path.parent
-        python = (printable(path), _digest(path.read_bytes()))
+        spec, where = getattr(module, "SPEC", None), str(path)
+        about = {"folder": path.parent, "python": printable(path), "python_sha256": _digest(path.read_bytes())}
     if not isinstance(spec, EnvSpec):
-        raise SpecError(f"{whose} defines no SPEC = EnvSpec(...)")
-    return spec, folder, python
+        raise SpecError(f"{where} defines no SPEC = EnvSpec(...)")
+    return Registration(spec, (source, kernel), **about)
 
 
 def _digest(content: bytes) -> str:
@@ -221,48 +223,37 @@ def _digest(content: bytes) -> str:
 # ---- environments that data files name -------------------------------------------------------------------------------
 
 
-def known(name: object) -> EnvSpec:
-    """Return the ``EnvSpec`` of the package, or registered already, that is called ``name``.
-
-    This is the look-up for names that come from data files: unlike ``get`` it takes neither a path nor text, so that
-    nothing that a file says is executed.
-
-    Raises:
-        UnknownEnvironmentError: If there is none.
-    """
-    if type(name) is not str or name not in names():
-        raise UnknownEnvironmentError(f"there is no environment {name!r} in the package, and none is registered")
-    return get(name)
-
-
-def origin(spec: EnvSpec) -> dict[str, str | None] | None:
+def origin(spec: EnvSpec) -> Origin | None:
     """Return which files an environment of a user's own came from, as information for data files; None for the package's.
 
-    Returns:
-        ``python`` and ``kernel``, absolute paths or None where it was text, and ``python_sha256`` and ``kernel_sha256``, of
-        what they hold now; None where that is not known, as for kernels written in Python.
+    Hashes that are not known, such as that of kernels written in Python, are None.
     """
     if spec.kernel is None:
         return None
-    path, digest = _pythons.get(spec.name, (None, None))
-    kernel, kernel_digest = None, None
+    made = _registered.get(spec.name)
+    kernel, kernel_sha256 = None, None
     if isinstance(spec.kernel, str):
-        kernel_digest = _digest(spec.kernel.encode())
+        kernel_sha256 = _digest(spec.kernel.encode())
     elif isinstance(spec.kernel, os.PathLike):
         file = Path(spec.kernel).expanduser().resolve()
-        kernel_digest = _digest(b"".join(read_kernel(file).values())) if file.is_file() else None
+        kernel_sha256 = _digest(b"".join(read_kernel(file).values())) if file.is_file() else None
         kernel = printable(file)
-    return {"python": path, "python_sha256": digest, "kernel": kernel, "kernel_sha256": kernel_digest}
+    return Origin(
+        python=made.python if made else None,
+        python_sha256=made.python_sha256 if made else None,
+        kernel=kernel,
+        kernel_sha256=kernel_sha256,
+    )
 
 
 def of_data(
     what: str,
     call: str,
     name: str,
-    made_from: Mapping[str, str | None] | None,
+    made_from: Origin | None,
     given: EnvSpec | str | os.PathLike[str] | None = None,
 ) -> EnvSpec:
-    """Return the ``EnvSpec`` that a data file belongs to.
+    """Return the ``EnvSpec`` that a data file belongs to. Nothing that the file names is executed.
 
     Args:
         what: The file, for messages.
@@ -275,41 +266,38 @@ def of_data(
         UnregisteredEnvironmentError: If nothing was given and the name is not known here.
         ParameterError: If another environment was given.
     """
-    if given is not None:
-        spec = get(given)
-        if spec.name != name:
-            raise ParameterError(f"env= gives environment {spec.name!r}, but {what} belongs to {name!r}")
-    elif name in names():
-        spec = known(name)
-    else:
-        file = (made_from or {}).get("python")
-        if file is None:
-            says = (
-                f"{what} belongs to environment {name!r}, which is not registered here and came from no file. Register it "
-                "first (cupydrive.register, or run its %%cuda_env cell), or pass"
-            )
-        else:
-            file = os.path.relpath(file) if Path(file).is_relative_to(Path.cwd()) else file
-            says = f"{what} belongs to environment {name!r}, which is not registered here. If you trust {file}, pass"
-        example = file or f"{name}.py"
-        raise UnregisteredEnvironmentError(says, call.format(repr(example)), example)
+    if given is None and name not in names():
+        file = made_from["python"] if made_from else None
+        here = os.path.relpath(file) if file and Path(file).is_relative_to(Path.cwd()) else file
+        trust = f"If you trust {here}, pass" if here else "It came from no file. Register it first, or pass"
+        example = here or f"{name}.py"
+        raise UnregisteredEnvironmentError(
+            f"{what} belongs to environment {name!r}, which is not registered here. {trust}",
+            call.format(repr(example)),
+            example,
+        )
+    spec = get(name if given is None else given)
+    if spec.name != name:
+        raise ParameterError(f"env= gives environment {spec.name!r}, but {what} belongs to {name!r}")
     compare_origin(what, spec, made_from)
     return spec
 
 
-def compare_origin(what: str, spec: EnvSpec, made_from: Mapping[str, str | None] | None) -> None:
-    """Warn if ``spec`` has other files than those that ``what`` was made from, an ``origin``; None says nothing."""
+def compare_origin(what: str, spec: EnvSpec, made_from: Origin | None) -> None:
+    """Warn if ``spec`` has other files than those that ``what`` was made from; None compares nothing."""
+    now = origin(spec)
     if made_from is None:
         return
-    now = origin(spec) or {"python_sha256": None, "kernel_sha256": None}
-    for part in ("python", "kernel"):
-        before, after = made_from[f"{part}_sha256"], now[f"{part}_sha256"]
+    pairs = (
+        (made_from["python"], "python", made_from["python_sha256"], now["python_sha256"] if now else None),
+        (made_from["kernel"], "kernel", made_from["kernel_sha256"], now["kernel_sha256"] if now else None),
+    )
+    for file, part, before, after in pairs:
         # A spec that was registered as an object has no Python file to compare with.
         if before is not None and before != after and (part == "kernel" or after is not None):
-            file = made_from[part] or f"the text of its {part}"
             warnings.warn(
-                f"{what} was made with another version of {file}, so results may differ (SHA-256 {before[:12]}... then, "
-                f"{after[:12] + '...' if after else 'unknown'} now)",
+                f"{what} was made with another version of {file or f'the text of its {part}'}, so results may differ "
+                f"(SHA-256 {before[:12]}... then, {after[:12] + '...' if after else 'unknown'} now)",
                 CupydriveWarning,
                 stacklevel=4,
             )

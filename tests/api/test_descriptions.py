@@ -100,21 +100,17 @@ def test_a_kernel_file_is_called_after_the_spec_and_no_spec_as_one_of_the_packag
     file = tmp_path / "mine.py"
     (tmp_path / "mine.cu").write_text(point.KERNEL)
     file.write_text(point.PYTHON.replace('EnvSpec("point"', 'EnvSpec("cartpole"'))
-    with pytest.raises(
-        SpecError, match=r"^'cartpole' is an environment of the package; .* EnvSpec\('my_cartpole', .* is my_cart"
-    ):
+    with pytest.raises(SpecError, match=r"^'cartpole' is an environment of the package; .* EnvSpec\('my_cartpole'"):
         envs.get(str(file))
     file.write_text(point.PYTHON.replace('EnvSpec("point"', 'EnvSpec("yours"'))
     with pytest.raises(
         SpecError,
-        match=r"no kernel file .*yours\.cu: it is called after EnvSpec\('yours', ",
+        match=r"no kernel file .*yours\.cu; write it",
     ):
         envs.get(str(file))
 
 
-def test_what_is_no_environment_is_told_what_is(tmp_path):
+def test_what_is_no_environment_is_told_what_is():
     env = cd.make("cartpole", device="cpu")
-    with pytest.raises(ParameterError, match=r"is a VectorEnv; it must be an environment's name, .*, here 'cartpole'"):
+    with pytest.raises(ParameterError, match=r"is a VectorEnv; it must be a name, .*or an EnvSpec"):
         cd.make(env)
-    with pytest.raises(cd.CupydriveError, match=r"A run folder is read by: cupydrive\.load\("):
-        envs.get(str(tmp_path))

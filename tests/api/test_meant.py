@@ -93,7 +93,7 @@ def test_nothing_is_suggested_that_is_not_near():
 
 
 def test_the_spec_that_was_registered_with_a_kernel_has_it():
-    spec, other = envs._load(point.PYTHON)[0], envs._load(point.PYTHON)[0]
+    spec, other = envs._load(point.PYTHON).spec, envs._load(point.PYTHON).spec
     registered = envs.register(spec, point.KERNEL)
     assert envs.get(spec) is registered and envs.get("point") is registered and envs.get(other) is other
 

@@ -69,7 +69,7 @@ def one_point(text):
     )
     old = "State& s = env.state;"
     assert kernel.count(old) == 1
-    return replace(envs._load(point.PYTHON)[0], kernel=kernel.replace(old, f"{old}\n  {text}"))
+    return replace(envs._load(point.PYTHON).spec, kernel=kernel.replace(old, f"{old}\n  {text}"))
 
 
 @pytest.mark.parametrize("words", RACES)

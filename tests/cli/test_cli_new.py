@@ -70,7 +70,6 @@ def test_what_a_missing_file_is_told_to_be_called_is_a_name_that_new_takes(name,
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SpecError) as caught:
         envs.register(name)
-    assert ("The package's environment is called 'cartpole'." in str(caught.value)) == name.startswith("cartpole")
     new(re.search(r"`cupydrive new (\w+)` writes one", str(caught.value))[1], tmp_path)
 
 

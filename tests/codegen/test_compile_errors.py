@@ -29,7 +29,7 @@ def broken(old, new):
     """Return the point environment with one change to its kernel."""
     assert old in point.KERNEL
     python = point.PYTHON.replace("    max_episode_steps", "    seats: int = param(3, 'Seats.')\n    max_episode_steps")
-    return replace(envs._load(python)[0], kernel=point.KERNEL.replace(old, new))
+    return replace(envs._load(python).spec, kernel=point.KERNEL.replace(old, new))
 
 
 def message(spec, where, monkeypatch):

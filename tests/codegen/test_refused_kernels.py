@@ -129,7 +129,7 @@ def test_a_function_that_calls_itself_is_told_to_be_a_loop(functions, monkeypatc
     """g++ alone inlines or fails: to clang and NVRTC a function that calls itself is one."""
     monkeypatch.setenv("CXX", "g++")
     kernel = point.KERNEL.replace("DEVICE bool step", f"{functions}\nDEVICE bool step").replace(MOVE, "s.x += f(s.v);")
-    said = message(replace(envs._load(point.PYTHON)[0], kernel=kernel), "cpu", monkeypatch)
+    said = message(replace(envs._load(point.PYTHON).spec, kernel=kernel), "cpu", monkeypatch)
     assert said.endswith("write a loop") and "DEVICE float f(float x)" in said, said
 
 
@@ -171,7 +171,7 @@ SHARED = "struct Shared { float y[1 << 22]; };\nstruct State"
 )
 @pytest.mark.parametrize("debug", [False, True])
 def test_more_than_a_thread_has_of_stack_names_size_and_limit(change, debug):
-    spec = replace(envs._load(point.PYTHON)[0], kernel=change(point.KERNEL))
+    spec = replace(envs._load(point.PYTHON).spec, kernel=change(point.KERNEL))
     words = rf"16\d{{6}}\D.*{FRAME_BYTES}.*\n.*\n.*lie on a thread's stack on a CPU: make them smaller"
     with pytest.raises(CompileError, match=words):
         cd.make(spec, 2, device="cpu", debug=debug)
@@ -186,7 +186,7 @@ def test_what_lies_on_a_stack_fits_into_that_of_this_machine(limit, want, monkey
 
 @pytest.mark.full
 def test_a_state_may_be_larger_than_a_stack():
-    spec = envs._load(point.PYTHON.replace('Field("v"))', 'Field("v"), Field("y", "f4", (1 << 23,)))'))[0]
+    spec = envs._load(point.PYTHON.replace('Field("v"))', 'Field("v"), Field("y", "f4", (1 << 23,)))')).spec
     kernel = point.KERNEL.replace("x, v; }", "x, v, y[1 << 23]; }").replace(MOVE, "s.y[(1 << 23) - 1] += 1.0f;")
     with cd.make(replace(spec, kernel=kernel), 1, device="cpu") as env:
         env.reset(seed=0)

@@ -127,7 +127,7 @@ SPEC = EnvSpec(
 )
 """
 
-SPEC = replace(envs._load(PYTHON)[0], kernel=KERNEL)
+SPEC = replace(envs._load(PYTHON).spec, kernel=KERNEL)
 
 
 def given(**changed):

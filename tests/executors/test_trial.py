@@ -50,7 +50,7 @@ def wrong(text, **changes):
     """Return the point environment whose step does ``text``; the kernel stands in a string, as in a notebook."""
     kernel = point.KERNEL.replace("struct State {", "struct Shared { float w[4]; };\nstruct State {")
     assert MOVE in kernel
-    return replace(envs._load(point.PYTHON)[0], kernel=kernel.replace(MOVE, text), **changes)
+    return replace(envs._load(point.PYTHON).spec, kernel=kernel.replace(MOVE, text), **changes)
 
 
 # `make test` has a check of one of them.

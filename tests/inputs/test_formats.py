@@ -14,7 +14,7 @@ import torch
 import cupydrive as cd
 from cupydrive import envs
 from cupydrive.cli.main import main
-from cupydrive.errors import CupydriveError, RenderError, SnapshotError, TrainingError, UnknownEnvironmentError
+from cupydrive.errors import CupydriveError, RenderError, SnapshotError, TrainingError, UnregisteredEnvironmentError
 from cupydrive.executors.host import HostExecutor
 from cupydrive.inputs.archive import pack_npz
 from cupydrive.training.runfolder import load_checkpoint, pack_checkpoint, read_config, unpack_checkpoint
@@ -161,7 +161,7 @@ ENTRIES = {
     "pickle": ("state.npy", npy(np.array([Planted()])), "NumPy cannot read it .*allow_pickle"),
     "vast": ("state.npy", STATE.replace(b"(3,)", b"(1152921504606846976,)"), "NumPy cannot read it"),
     "nested": ("state.npy", STATE.replace(b"'descr': ", b"'descr': " + b"(" * 50), "NumPy cannot read it"),
-    "twice": ("log.npy", STATE, "names an entry twice"),
+    "twice": ("metrics.npy", STATE, "names an entry twice"),
     "unknown": ("odd.npy", STATE, "unexpected keyword argument 'odd'"),
     "no array": ("odd.txt", b"text", "its entry 'odd.txt' is no array"),
     "no JSON": ("about.npy", npy(np.zeros(9, "u1")), "it is no JSON"),
@@ -310,13 +310,13 @@ def test_names_in_files_are_looked_up_and_never_loaded(env, files, monkeypatch, 
     assert not Path("planted").exists() and capsys.readouterr().err.count("cupydrive: ") == 4
 
 
-def test_known_takes_names_only(tmp_path, monkeypatch):
+def test_the_name_in_a_file_is_never_executed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert envs.known("cartpole") is envs.get("cartpole")
+    assert envs.of_data("a run", "load({})", "cartpole", None) is envs.get("cartpole")
     (tmp_path / "evil.py").write_text(TEXT)
-    for name in (str(tmp_path / "evil.py"), TEXT, envs.get("cartpole"), ["cartpole"], None):
-        with pytest.raises(UnknownEnvironmentError):
-            envs.known(name)
+    for name in (str(tmp_path / "evil.py"), TEXT):
+        with pytest.raises(UnregisteredEnvironmentError):
+            envs.of_data("a run", "load({})", name, None)
 
 
 def test_a_run_whose_frozen_policy_is_itself_is_refused(files):

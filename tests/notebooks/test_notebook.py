@@ -26,7 +26,7 @@ def shell(monkeypatch):
     made = InteractiveShell.instance()
     made.run_line_magic("load_ext", "cupydrive")
     made.user_ns.clear()
-    made.push({"SPEC": envs._load(PYTHON)[0]})
+    made.push({"SPEC": envs._load(PYTHON).spec})
     yield made
     envs._registered.pop("cell_point", None)
     InteractiveShell.clear_instance()
@@ -142,7 +142,7 @@ def test_reload_of_another_layout_begins_anew(shell):
     wider = PYTHON.replace('Field("v"))', 'Field("v"), Field("w"))').replace(
         '("v", "f4")]', '("v", "f4"), ("w", "f4")]'
     )
-    shell.push({"SPEC": envs._load(wider)[0]})
+    shell.push({"SPEC": envs._load(wider).spec})
     shell.run_cell_magic("cuda_env", "cell_point", point.KERNEL.replace("float x, v;", "float x, v, w;"))
     assert env.reload() is False
     assert set(env.state) == {"x", "v", "w"} and env.params.strength == 0.5

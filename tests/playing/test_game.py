@@ -116,7 +116,7 @@ def test_the_last_key_decides_each_head():
 
 def test_a_person_takes_what_a_mask_allows():
     keys = {"walker": {"": (2, None), "a": (0, 0), "d": (1, 1)}}
-    spec = replace(envs._load(masked.PYTHON)[0], kernel=masked.KERNEL, display=Display(keys=lambda p: keys))
+    spec = replace(envs._load(masked.PYTHON).spec, kernel=masked.KERNEL, display=Display(keys=lambda p: keys))
     game = game_of(spec, "random", agent="walker 1", device="cpu", seed=2)
     while not game.moment.over[0]:
         place = game.moment.states["place"][0, 1]
@@ -212,7 +212,7 @@ def test_a_wrong_parameter_of_a_game_names_what_was_meant():
 )  # fmt: skip
 def test_wrong_keys_are_refused_when_parameters_are_made(keys, words):
     spec = replace(
-        envs._load(masked.PYTHON)[0],
+        envs._load(masked.PYTHON).spec,
         display=Display(keys=lambda p: keys),
         groups=lambda p: (Group("walker", p.walkers, 1, spaces.Discrete(3), mask=True),),
     )

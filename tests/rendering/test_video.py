@@ -251,7 +251,7 @@ def test_a_gif_keeps_colours_that_come_after_its_first_frame(tmp_path):
         if elapsed == 2:
             canvas.line([(-1, 0.9), (1, 0.9)], 0.01, "#ff00ff")
 
-    spec = replace(envs._load(point.PYTHON)[0], kernel=point.KERNEL, display=cd.Display(draw))
+    spec = replace(envs._load(point.PYTHON).spec, kernel=point.KERNEL, display=cd.Display(draw))
     cd.render(spec, tmp_path / "late.gif", "random", device="cpu", progress=False, max_episode_steps=5)
     frames = decoded(tmp_path / "late.gif")
     height, width = frames.shape[1:3]

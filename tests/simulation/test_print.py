@@ -25,7 +25,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 def printing(text='env.print("x = %.9g after %d", s.x, env.elapsed);'):
-    return replace(envs._load(point.PYTHON)[0], kernel=point.KERNEL.replace(MOVE, f"{MOVE} {text}"))
+    return replace(envs._load(point.PYTHON).spec, kernel=point.KERNEL.replace(MOVE, f"{MOVE} {text}"))
 
 
 @pytest.mark.full
@@ -65,7 +65,7 @@ def test_a_rollout_prints_its_steps_in_order_and_says_what_did_not_fit(device, c
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("device", DEVICES)
 def test_printing_changes_no_number(device):
-    plain = replace(envs._load(point.PYTHON)[0], kernel=point.KERNEL)
+    plain = replace(envs._load(point.PYTHON).spec, kernel=point.KERNEL)
     one, other = (Batch(spec, 100, executor=executor(device)) for spec in (plain, printing()))
     for batch in (one, other):
         batch.reset(0)
@@ -118,7 +118,7 @@ def test_a_team_prints_each_line_once(capsys):
     kernel = point.KERNEL.replace(
         "auto row = env.point.obs(0);", 'auto row = env.point.obs(0); env.print("%.9g", env.state.x);'
     )
-    spec, said = replace(envs._load(point.PYTHON)[0], kernel=kernel), []
+    spec, said = replace(envs._load(point.PYTHON).spec, kernel=kernel), []
     for host in (HostExecutor(), HostExecutor(team_threads=4)):
         batch = Batch(spec, 3, executor=host)
         batch.printer.choose(1)
