@@ -152,7 +152,7 @@ class Training:
             for run, config in zip(runs, configs, strict=True):
                 if config.overwrite and config.out is not None:
                     locks.enter_context(replaced(run, config.out))
-            loop = Loop(trained, configs, share, call, self.explains)
+            loop = Loop(trained, [replace(config, steps=goal) for config in configs], share, call, self.explains)
             with suppress(NotFiniteError):
                 loop.go()
             self.failures |= {numbers[k]: error for k, error in loop.failures.items()}

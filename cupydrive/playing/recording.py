@@ -77,7 +77,7 @@ class Recording:
     action: dict[str, np.ndarray]
     first_env: int = 0
     checksum: int | None = field(default=None)
-    origin: dict | None = None
+    origin: envs.Origin | None = None
     tables: dict | None = None
 
     @property

@@ -60,7 +60,7 @@ class Snapshot:
     returns: dict[str, np.ndarray]
     obs: dict[str, np.ndarray]
     action_mask: dict[str, np.ndarray]
-    origin: dict | None = None
+    origin: envs.Origin | None = None
     tables: dict | None = None
 
     @classmethod
