@@ -25,7 +25,7 @@ from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.playing.inference import DeterministicPolicy
 from cupydrive.playing.players import ModulePlayer
-from cupydrive.playing.policy import mlp
+from cupydrive.playing.policy import first_agent, mlp
 from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Player
 from cupydrive.spec import Group
@@ -165,22 +165,10 @@ class OffPolicyLearner(ScheduledLearner):
         self.groups.append(group)
         batch = rollout.batch
         noise = torch.zeros((batch.num_envs, group.count, group.heads), dtype=torch.float32, device=rollout.device)
-        before = [g.count for g in batch.groups[: [g.name for g in batch.groups].index(group.name)]]
-        ints = {
-            "num_envs": batch.num_envs,
-            "agents": group.count,
-            "first_env": batch.first_env,
-            "first_agent": sum(before),
-        }
-        pointers = {
-            "seed": as_torch(batch.seed),
-            "clock": None,
-            "noise_settings": self.noise_settings,
-            "started": self.started,
-            "mean": None,
-            "noise": noise,
-            "action": None,
-        }
+        ints = {"num_envs": batch.num_envs, "agents": group.count}
+        ints |= {"first_env": batch.first_env, "first_agent": first_agent(batch, group)}
+        pointers = {"seed": as_torch(batch.seed), "clock": None, "noise_settings": self.noise_settings}
+        pointers |= {"started": self.started, "mean": None, "noise": noise, "action": None}
         self.noise[group.name], self.calls[group.name] = noise, make_call(ints, pointers)
         self.calls[group.name]["clock"] = batch.executor.pointer(batch.clock)
 

@@ -32,7 +32,7 @@ from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.validation import Count, validated
 from cupydrive.playing.inference import evaluating
-from cupydrive.playing.policy import Sampler, first_state
+from cupydrive.playing.policy import Sampler, first_agent, first_state
 from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Learner, LearnerSettings, Player, PolicySettings
 from cupydrive.spec import Group
@@ -360,13 +360,11 @@ class PooledLearner:
     def draw_call(self, rollout: Rollout, t: int) -> np.ndarray:
         """Return ``struct Draw``, of who plays row t."""
         batch, first = rollout.batch, self.envs.start
-        names = [g.name for g in batch.groups]
-        before = batch.groups[: names.index(self.inner.groups[0].name)]
         ints = {"num_envs": len(self.envs), "slots": self.slots, "first_env": batch.first_env + first}
         pointers = {"seed": as_torch(batch.seed), "clock": None}
         pointers |= {name: getattr(rollout, name)[t - 1][first:] for name in ("terminated", "truncated")}
         pointers |= {"taken": self.taken, "before": self.plays[t - 1], "plays": self.plays[t]}
-        call = make_call(ints | {"agent": sum(g.count for g in before)}, pointers)
+        call = make_call(ints | {"agent": first_agent(batch, self.inner.groups[0])}, pointers)
         call["clock"] = batch.executor.pointer(batch.clock[first:])
         return call
 

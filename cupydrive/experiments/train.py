@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from cupydrive.errors import ParameterError, TrainingError
+from cupydrive.errors import ParameterError
 from cupydrive.executors.ranks import current_ranks
 from cupydrive.experiments.members import check_cuda_graph, train_alone, train_members
 from cupydrive.experiments.population import resolve_members
@@ -23,7 +23,7 @@ from cupydrive.training.frozen import check_kept
 from cupydrive.training.policies import warn_if_never_learning, warn_if_nobody_learns
 from cupydrive.training.ranks import require_equal
 from cupydrive.training.run import Run
-from cupydrive.training.runfolder import POPULATION_FILE, check_folder, check_free
+from cupydrive.training.runfolder import check_folder, check_free
 from cupydrive.training.suggestions import warn_of_two_meanings
 
 if TYPE_CHECKING:
@@ -120,14 +120,9 @@ def train(
     ranks, population = current_ranks(), seeds is not None or members is not None
     out = None if out is None else checked_path("train", "out", out)
     if population:
-        if not ranks.alone:
+        if isinstance(env, Run) or not ranks.alone:
             raise ParameterError(
-                f"train: seeds= and members= train several runs in one process, and {ranks.size} processes train one run here; "
-                "leave them out, or start one process"
-            )
-        if isinstance(env, Run):
-            raise ParameterError(
-                "train(run, seeds=..., members=...): a population begins anew; pass the environment's name"
+                "train: seeds= and members= begin several runs in one process; name the environment, and start one process"
             )
         planned = resolve_members(
             env, algorithm, policies, params, seeds=seeds, members=members, device=device, out=out, **options
@@ -146,11 +141,6 @@ def train(
         for of_one in {str(member.config.policies): member.config.policies for member in planned}.values():
             warn_if_nobody_learns(config.spec.name, of_one)
         return train_members(planned, out)
-    if out is not None and (out / POPULATION_FILE).exists():
-        raise TrainingError(
-            f"out = {str(out)!r} holds a population. Pass seeds= (--seeds) or members= with resume=True (--resume), or another "
-            "folder"
-        )
     run = env if isinstance(env, Run) else begin(config)
     check_cuda_graph(cuda_graph, ranks.captures(run.device))
     require_equal(ranks, about(run, config))

@@ -1,10 +1,9 @@
 """evaluate(): play one whole episode from each of many initial states, the same ones for all policies."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -69,9 +68,6 @@ class Evaluation:
         known = {**self.returns, "length": self.length, **self.metrics}
         if len(self.returns) == 1:
             known = {"return": next(iter(self.returns.values())), **known}
-        elif isinstance(name, str) and name == "return" and name not in known:
-            groups = " or ".join(map(repr, self.returns))
-            raise ParameterError(f"{self.env}: name = 'return', and each of several groups has one; pass {groups}")
         return known[checked_choice(self.env, "name", name, known)]
 
     def summary(self) -> dict[str, tuple[float, float]]:
@@ -98,41 +94,23 @@ def mean_and_half(values: torch.Tensor) -> tuple[float, float]:
     return values.mean().item(), 1.96 * spread / math.sqrt(len(values))
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Result of ``difference``. It unpacks into ``mean, half`` and prints as a sentence.
+class Difference(NamedTuple):
+    """Result of ``difference``.
 
     Attributes:
         mean: Mean difference of the pairs.
         half: Half of its 95 % confidence interval, NaN for a single pair.
-        what: Description of the number and of the two sides.
-        pairs: Number of pairs.
     """
 
     mean: float
     half: float
-    what: str
-    pairs: int
-
-    def __iter__(self) -> Iterator[float]:
-        return iter((self.mean, self.half))
-
-    @property
-    def verdict(self) -> str:
-        """``"greater"``, ``"less"``, or ``"no difference shown"`` if the interval holds 0 or is unknown."""
-        if abs(self.mean) > self.half:
-            return "greater" if self.mean > 0 else "less"
-        return "no difference shown"
 
     def __str__(self) -> str:
         low, high = self.mean - self.half, self.mean + self.half
-        pairs = f"{self.pairs:,} episode{'s' * (self.pairs > 1)} paired by their start"
-        return (
-            f"{self.what}: {self.mean:+.4g} +- {self.half:.2g} (95 % interval {low:+.4g} to {high:+.4g}, {pairs}): "
-            f"{self.verdict}"
-        )
+        return f"{self.mean:+.4g} +- {self.half:.2g} (95 % interval {low:+.4g} to {high:+.4g})"
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return str(self)
 
 
 def difference(one: Evaluation, other: Evaluation, name: str) -> Difference:
@@ -153,11 +131,7 @@ def difference(one: Evaluation, other: Evaluation, name: str) -> Difference:
         raise ParameterError(
             "the two evaluations have different starts; evaluate both with one seed and number of episodes"
         )
-    what = f"return of {name!r}" if name in one.returns else name
-    changed = [group for group in one.players if one.players[group] != other.players.get(group)]
-    first, second = (", ".join(e.players[group] for group in changed) for e in (one, other))
-    between = f"{first} minus {second}" if changed else "the first minus the second"
-    return Difference(*mean_and_half(a - b), f"{what}, {between}", len(a))
+    return Difference(*mean_and_half(a - b))
 
 
 def evaluate(

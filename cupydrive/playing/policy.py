@@ -291,6 +291,12 @@ class Gaussian:
         return BoxPolicy(network, group, obs_rms, self.squashed)
 
 
+def first_agent(batch: Batch, group: Group) -> int:
+    """Return the number of a group's first agent among those of all groups, which keys its random numbers."""
+    names = [g.name for g in batch.groups]
+    return sum(g.count for g in batch.groups[: names.index(group.name)])
+
+
 class Sampler:
     """Draws the actions of one group from a distribution's parameters: one launch for all heads.
 
@@ -309,8 +315,7 @@ class Sampler:
         self.call = distribution.call()
         self.call["num_envs"], self.call["agents"] = len(self.envs), group.count
         self.call["first_env"] = batch.first_env + self.envs.start
-        before = [g.count for g in batch.groups[: [g.name for g in batch.groups].index(group.name)]]
-        self.call["first_agent"] = sum(before)
+        self.call["first_agent"] = first_agent(batch, group)
         self.call["seed"] = batch.executor.pointer(batch.seed)
         self.call["clock"] = batch.executor.pointer(batch.clock[self.envs.start :])
 

@@ -190,17 +190,13 @@ class Logbook:
         """Find why training failed, write it into the folder, and return one line for the error."""
         try:
             found = self.run.explain(progress)
+            if self.folder is None:
+                return f"{found.line}; more: explain() of the run, which the error has as `run`"
+            path = self.folder / EXPLANATION_FILE
+            with self._writing():
+                write_atomically(path, f"{found}\n".encode())
         except Exception as error:  # the replay calls functions of the user, which must not hide the failure
             return f"It is not explained: {error}"
-        if self.folder is None:
-            return f"{found.line}; more: explain() of the run, which the error has as `run`"
-        path = self.folder / EXPLANATION_FILE
-        try:
-            if self.out is not None:
-                with self._writing():
-                    write_atomically(path, f"{found}\n".encode())
-        except TrainingError as error:
-            return f"{found.line}; {error}"
         return f"{found.line}; more: {path}"
 
     def add(self, step: int, seconds: float, numbers: torch.Tensor, rates: dict[str, float]) -> dict[str, float]:

@@ -89,12 +89,8 @@ class Run(NotCopied):
     def __init__(self, config: TrainConfig, share: int = 1) -> None:
         self.config = checked_instance("Run", "config", config, TrainConfig, "a TrainConfig").made_of()
         self.spec, self.params, self.settings = config.spec, config.params, config.policies
-        self.num_envs, self.seed, self.device, self.backend = (
-            config.num_envs,
-            config.seed,
-            config.device,
-            config.backend,
-        )
+        self.num_envs, self.seed = config.num_envs, config.seed
+        self.device, self.backend = config.device, config.backend
         self.step, self.seconds = 0, 0.0
         self.metrics: list[dict[str, float]] = []
         self.folder: Path | None = None

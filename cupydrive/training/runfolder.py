@@ -75,7 +75,7 @@ def check_free(own: Path | None, out: Path, overwrite: bool) -> None:
     if own is not None and own.resolve() == out.resolve():
         return
     files = checkpoints(out)
-    if not files and (out / "config.json").exists():
+    if not files and ((out / "config.json").exists() or (out / POPULATION_FILE).exists()):
         read_config(out)  # raises if it is the file of something else
     rows = [] if files else read_metrics(out)
     if overwrite or not (files or rows):

@@ -30,7 +30,7 @@ from cupydrive.executors.ahead import build_ahead
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.executors.ranks import Shard, current_ranks
-from cupydrive.playing.policy import ActorCritic, make_distribution
+from cupydrive.playing.policy import ActorCritic, first_agent, make_distribution
 from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Program
 from cupydrive.spec import Group
@@ -57,12 +57,13 @@ class KernelLearner(OnPolicyLearner):
         distribution = make_distribution(group, config.distribution)
         layout = NetworkLayout.of(config, group.obs_dim, distribution.size)
         agents = [g.count for g in rollout.batch.groups if rollout.player_of[g.name] is self]
-        task = Task(executor, layout, distribution, config, rollout.shard, rollout.steps, agents)
+        self.layout = layout
+        self.task = Task(executor, layout, distribution, config, rollout.shard, rollout.steps, agents)
         self.tile, self.forward_unit = self.arithmetic.forward_unit(
             layout, distribution, executor, max(agents) * rollout.batch.num_envs
         )
-        units = self.arithmetic.gradient_units(task)
-        units += [minibatch_unit(task), layout.unit("update", executor), self.forward_unit]
+        units = self.arithmetic.gradient_units(self.task)
+        units += [minibatch_unit(self.task), layout.unit("update", executor), self.forward_unit]
         units += [statistics_unit()] * (config.normalize_obs or config.normalize_reward)
         work: list[tuple[Any, Unit]] = [(HostExecutor(), initial_unit()), *((executor, unit) for unit in units)]
         build_ahead(work)
@@ -76,9 +77,7 @@ class KernelLearner(OnPolicyLearner):
         """Make the initial weights, the programs, the copies of the weights, and Adam's state."""
         batch, executor = rollout.batch, rollout.batch.executor
         device, weights = rollout.device, tensors_of(self.policy)
-        agents_before = sum(g.count for g in batch.groups[: [g.name for g in batch.groups].index(group.name)])
-        fill_initial(self.policy, int(executor.get(batch.seed)[0]), agents_before)
-        self.layout = NetworkLayout.of(self.config, weights[0].shape[1], self.distribution.size)
+        fill_initial(self.policy, int(executor.get(batch.seed)[0]), first_agent(batch, group))
         self.program = executor.build(self.forward_unit)
         self.skip_update = torch.zeros((), dtype=torch.float32, device=device)
         self.center = self.scale = None
@@ -121,23 +120,9 @@ class KernelLearner(OnPolicyLearner):
         columns |= {name: [stored[g.name][name] for g in groups] for name in names}
         shared = {name: getattr(self.scheduled, name, None) for name in ("clip_coef", "ent_coef", "vf_coef")}
         shared |= {"seed": as_torch(rollout.batch.seed), "iteration": self.iteration, "skip": self.skip_update}
-        shared |= {
-            "center": self.center,
-            "scale": self.scale,
-            "copies": self.steps.copies,
-            "weights": self.arithmetic.pointers(self.steps),
-        }
-        agents = [g.count for g in groups]
-        about = (
-            rollout.batch.executor,
-            self.layout,
-            self.distribution,
-            self.config,
-            rollout.shard,
-            rollout.steps,
-            agents,
-        )
-        self.gradients = self.arithmetic.gradients(Task(*about), columns, shared)
+        shared |= {"center": self.center, "scale": self.scale}
+        shared |= {"copies": self.steps.copies, "weights": self.arithmetic.pointers(self.steps)}
+        self.gradients = self.arithmetic.gradients(self.task, columns, shared)
         self.steps.attach(self.gradients, getattr(self.config, "target_kl", None))
         if self.statistics is not None:
             for g in groups:
