@@ -226,6 +226,7 @@ class HeuristicModule(nn.Module):
         super().__init__()
         self.heuristic, self.params, self.group, self.obs_dim = heuristic, params, group, group.obs_dim
         self.lone = not group.continuous and group.heads == 1
+        self.eval()
 
     def forward(self, obs: Any, mask: Any = None, state: Any = None) -> Any:
         """Return the actions."""
