@@ -48,12 +48,7 @@ def demo(device: Literal["auto", "cpu", "cuda"] = "auto") -> bool:
     for spec in specs:
         report = check(spec, agent_steps=AGENT_STEPS, device=device, progress=shown)
         good.append(report.passed)
-        words = (
-            f"passed: {report.agent_steps:,} agent-steps against the reference"
-            if report.passed
-            else f"FAILED\n{report}"
-        )
-        print(f"check {spec.name} ... {words}", flush=True)
+        print(str(report).splitlines()[0] if report.passed else report, flush=True)
     print("\ntraining: mean return of 500 episodes before and after", flush=True)
     runs = {}
     FOLDER.mkdir(parents=True, exist_ok=True)

@@ -44,9 +44,7 @@ def new(name: str, folder: str | os.PathLike = ".") -> tuple[Path, Path]:
 
 
 def _check_name(name: str) -> None:
-    if len(name) > MOST_LETTERS:
-        raise CupydriveError(f"environment name {shown(name)} is too long; it has at most {MOST_LETTERS} letters")
-    if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
+    if len(name) > MOST_LETTERS or not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
         near = envs.free_name(name.removesuffix(".py").removesuffix(".cu"))
         raise CupydriveError(f"environment name {shown(name)} must be a Python identifier, such as {shown(near)}")
     if name in envs.packaged():

@@ -286,7 +286,7 @@ def check_demo(printed):
     """Check what the demonstration printed, and the videos that it names."""
     left = next((line for line in printed.splitlines() if line.startswith("left out, ")), "")
     names = [name for name in envs.names() if name not in left.rpartition(": ")[2].split(", ")]
-    assert printed.count("passed: ") == len(names) and printed.count(", learned") == 2
+    assert printed.count("PASS  ") == len(names) and printed.count(", learned") == 2
     table = printed.split("per second")[1]
     assert all(name in table for name in names)
     paths = [line.strip() for line in printed.splitlines() if line.endswith(".mp4")]
