@@ -12,7 +12,7 @@ JOBS ?= $(shell [ $(CORES) -lt 8 ] && echo $(CORES) || echo 8)
 # worksteal: an idle process takes tests from the end of another one's list; neighbours, which share fixtures, stay together.
 # Bytecode is kept even if PYTHONDONTWRITEBYTECODE is set: otherwise each process would compile the package again.
 PYTEST := env OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -q --dist worksteal -n $(JOBS)
-LINT_SKIPPED := echo "lint skipped: $(RUN) has no ruff; pip install ruff there, or leave RUN out"
+LINT_SKIPPED := echo "lint skipped: $(RUN) has no ruff or no mypy; pip install ruff mypy there, or leave RUN out"
 
 # Tiers of `make test-all`. Every test is in exactly one of them, by its markers.
 TIERS := quick full gpu slow slow-gpu mutants
@@ -37,10 +37,10 @@ test: lint test-quick
 test-all: setup
 	@CUPYDRIVE_OPTIMIZE=3 $(MAKE) --no-print-directory --keep-going lint $(addprefix test-,$(TIERS))
 
-# Skipped only if RUN names another Python that has no ruff. The one in .venv must have it.
+# Skipped only if RUN names another Python that lacks ruff or mypy. The one in .venv must have both.
 lint: setup
-	@$(if $(filter command,$(origin RUN)),$(RUN) -c "import ruff" 2>/dev/null || { $(LINT_SKIPPED); exit 0; };) \
-	$(RUN) -m ruff check . && $(RUN) -m ruff format --check .
+	@$(if $(filter command,$(origin RUN)),$(RUN) -c "import ruff, mypy" 2>/dev/null || { $(LINT_SKIPPED); exit 0; };) \
+	$(RUN) -m ruff check . && $(RUN) -m ruff format --check . && $(RUN) -m mypy
 
 $(addprefix test-,$(TIERS)): test-%: setup
 	$(PYTEST) -m "$($*)" $(if $(findstring slow,$*)$(findstring mutants,$*),-o faulthandler_timeout=7200) tests

@@ -152,7 +152,7 @@ def test_lint_is_skipped_for_a_python_of_ones_own_without_ruff_alone(tmp_path):
     done = lint(f"RUN={fake}")
     assert (done.returncode, done.stdout) == (
         0,
-        f"lint skipped: {fake} has no ruff; pip install ruff there, or leave RUN out\n",
+        f"lint skipped: {fake} has no ruff or no mypy; pip install ruff mypy there, or leave RUN out\n",
     )
     makefile = tmp_path / "Makefile"
     makefile.write_text(MAKEFILE.replace("RUN := .venv/bin/python", f"RUN := {fake}"))
@@ -196,7 +196,11 @@ def test_wheel_works_outside_the_checkout(tmp_path):
     assert {p.parent.name for p in kernels} == {"drive", "envs"}
     assert names >= {f"cupydrive/{p.as_posix()}" for p in kernels}
     package = (ROOT / "cupydrive").rglob("*")
-    assert names >= {p.relative_to(ROOT).as_posix() for p in package if p.suffix in (".py", ".toml", ".txt")}
+    assert names >= {
+        p.relative_to(ROOT).as_posix()
+        for p in package
+        if p.suffix in (".py", ".pyi", ".toml", ".txt") or p.name == "py.typed"
+    }
     assert {n.split("/")[0] for n in names} == {"cupydrive", f"cupydrive-{PROJECT['version']}.dist-info"}
 
     hook = "import sys, hatchling.build as b; print(b.build_editable(sys.argv[1]))"
