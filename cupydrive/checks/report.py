@@ -210,7 +210,7 @@ class Report:
             if t.too_many_excused
         ]
         found += [
-            f"event never seen: {name}. Add parameters to `cases` or states to `sample` that lead to it"
+            f"event never seen: {name}. Add parameters to `cases` or states to `sample_states` that lead to it"
             for name, times in self.events.items()
             if times == 0
         ]

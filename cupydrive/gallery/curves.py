@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib import rc_context
+from pydantic import TypeAdapter
 
 from cupydrive.drawing.curves import DARK, RETURNS, Curves, engineered, panel, pooled
 from cupydrive.drawing.palette import Palette
@@ -29,7 +30,7 @@ LETTERS = 50  # of a line above a panel
 FAR = 4  # spans of the curves
 
 
-def read_checked(path: Path, kind: dict) -> Any:
+def read_checked(path: Path, kind: TypeAdapter[Any]) -> Any:
     """Return what a JSON file of a gallery holds, by environment; nothing if there is no file."""
     if not path.exists():
         return {}

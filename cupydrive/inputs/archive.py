@@ -13,6 +13,7 @@ import zipfile
 from typing import Any, BinaryIO
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.files import open_file
@@ -77,12 +78,12 @@ def is_whole(file: BinaryIO, number: int, start: int) -> bool:
     return begins and tail.endswith(end)
 
 
-def read_npz(path: str | os.PathLike, kind: object, most: int) -> tuple[dict, dict[str, np.ndarray]]:
+def read_npz(path: str | os.PathLike, kind: TypeAdapter[Any], most: int) -> tuple[dict, dict[str, np.ndarray]]:
     """Return what ``about`` holds and the other arrays of a .npz by name. Nothing in the file is executed.
 
     Args:
         path: The file.
-        kind: Kind of the JSON in ``about``; see ``formats.check``.
+        kind: Format of the JSON in ``about``.
         most: Bytes that its entries may have together, unpacked.
 
     Raises:

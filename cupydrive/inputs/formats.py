@@ -8,8 +8,9 @@ runs. ``GALLERY`` is ``gallery.json``, ``CURVES`` is ``curves.json`` beside it.
 import json
 import math
 import os
-import re
-from typing import NoReturn
+from typing import Annotated, Any, Literal, NoReturn
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from cupydrive.errors import CupydriveError
 from cupydrive.inputs.arguments import shown
@@ -39,88 +40,181 @@ def explained(path: str | os.PathLike, what: str, error: Exception, fix: str) ->
 
 # ---- the formats -------------------------------------------------------------------------------------------------------
 
-NUMBER = (int, float)
-SCALAR = (bool, int, float, str)
-SETTING = (None, *SCALAR, [object], {str: object})
-PARAMS = {str: (*SCALAR, [NUMBER])}
-PLAIN_NAME = re.compile(r"[\w-][\w.-]*")  # of a file, which therefore lies in the folder that it is looked for in
-SEED, COUNT, STEP = range(2**64), range(1, 2**31), range(2**63)
-FILES = {"python": (None, str), "python_sha256": (None, str), "kernel": (None, str), "kernel_sha256": (None, str)}
-MADE_WITH = {"format": {FORMAT}, "env": str, "params": PARAMS, "origin?": (None, FILES), "tables?": {str: str}}
-CONFIG = {
-    **MADE_WITH,
-    "cupydrive": str,
-    "num_envs": COUNT,
-    "seed": STEP,
-    "total": (None, STEP),
-    "backend": {"auto", "torch", "kernels"},
-    "policies": {str: {str: SETTING}},
-    "sha256?": str,
-}
-METRICS = {str: NUMBER}
-CHECKPOINT = {"format": {FORMAT}, "env": str, "step": STEP, "tensors": {str: object}}
-POPULATION = {"format": {FORMAT}, "members": [{"setting": str, "seed": STEP}]}
-SNAPSHOT = {**MADE_WITH, "seed": SEED, "num_envs": COUNT, "first_env": range(2**31)}
-RECORDING = {
-    **MADE_WITH,
-    "seed": SEED,
-    "first_env": range(2**31),
-    "players": {str: str},
-    "checksum": (None, range(2**32)),
-}
-CLIP = {
-    "kind": {"random", "heuristic", "trained", "mosaic", "longer", "general", "beside"},
-    **dict.fromkeys(("video", "poster", "preview", "recording"), PLAIN_NAME),
-    "command": str,
-    "size": [COUNT, COUNT],  # width, height
-    "players": {str: str},
-    "seed": SEED,
-    "first_env": range(2**31),
-    "episodes": COUNT,
-    "steps": [STEP, ...],
-    "means": {str: [NUMBER, NUMBER]},  # with the half width of their intervals
-    "episodes_of_means": COUNT,
-    "beside?": [PLAIN_NAME],  # recordings at the right of the first one
-    "title?": str,
-    "every?": COUNT,  # one step in how many is drawn
-    "here?": {str: NUMBER},  # means of the episode that is drawn
-}
-MACHINE = {"device": str, "versions": {str: str}, "date": str}
-GALLERY = {
-    PLAIN_NAME: {
-        **MACHINE,
-        "chapter": {"Many agents", "Sciences", "Classics"},
-        "summary": str,
-        "changed": PARAMS,
-        "clips": [CLIP],
-        "curve": PLAIN_NAME,
-        "training": {"command": str, "policies": {str: str}, "env_steps": STEP, "num_envs": COUNT, "seed": SEED},
-        "table?": [[str, ...]],
-        "figures?": {str: str},
-        "readable?": COUNT,
-    }
-}
-CURVES = {
-    str: {
-        **MACHINE,
-        "seeds": COUNT,
-        "env_steps": STEP,
-        "num_envs": COUNT,
-        "points": {str: [[[NUMBER, NUMBER]]]},  # (env-steps, value), of each seed
-        "source?": str,
-    }
-}
+Number = int | float
+Scalar = bool | int | float | str
+Params = dict[str, Scalar | list[Number]]
+PlainName = Annotated[
+    str, StringConstraints(pattern=r"^[\w-][\w.-]*$")
+]  # of a file in the folder where it is looked for
+Seed = Annotated[int, Field(ge=0, lt=2**64)]
+Count = Annotated[int, Field(ge=1, lt=2**31)]
+Step = Annotated[int, Field(ge=0, lt=2**63)]
+First = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class Entries(BaseModel):
+    """A JSON object with these names and no others."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+
+
+class Files(Entries):
+    """``envs.Origin``."""
+
+    python: str | None
+    python_sha256: str | None
+    kernel: str | None
+    kernel_sha256: str | None
+
+
+class MadeWith(Entries):
+    """What files of an environment have in common."""
+
+    format: Literal[3]
+    env: str
+    params: Params
+    origin: Files | None = None
+    tables: dict[str, str] = {}
+
+
+class Config(MadeWith):
+    """``config.json`` of a run folder."""
+
+    cupydrive: str
+    num_envs: Count
+    seed: Step
+    total: Step | None
+    backend: Literal["auto", "torch", "kernels"]
+    policies: dict[str, dict[str, Any]]
+    sha256: str = ""
+
+
+class Checkpoint(Entries):
+    """Numbers of a checkpoint."""
+
+    format: Literal[3]
+    env: str
+    step: Step
+    tensors: dict[str, Any]
+
+
+class Member(Entries):
+    """One run of a population."""
+
+    setting: str
+    seed: Step
+
+
+class Population(Entries):
+    """``population.json``."""
+
+    format: Literal[3]
+    members: list[Member]
+
+
+class Snapshot(MadeWith):
+    """``about`` of a snapshot."""
+
+    seed: Seed
+    num_envs: Count
+    first_env: First
+
+
+class Recording(MadeWith):
+    """``about`` of a recording."""
+
+    seed: Seed
+    first_env: First
+    players: dict[str, str]
+    checksum: Annotated[int, Field(ge=0, lt=2**32)] | None
+
+
+class Clip(Entries):
+    """One clip of the gallery."""
+
+    kind: Literal["random", "heuristic", "trained", "mosaic", "longer", "general", "beside"]
+    video: PlainName
+    poster: PlainName
+    preview: PlainName
+    recording: PlainName
+    command: str
+    size: Annotated[list[Count], Field(min_length=2, max_length=2)]  # width, height
+    players: dict[str, str]
+    seed: Seed
+    first_env: First
+    episodes: Count
+    steps: Annotated[list[Step], Field(min_length=1)]
+    means: dict[
+        str, Annotated[list[Number], Field(min_length=2, max_length=2)]
+    ]  # with the half width of their intervals
+    episodes_of_means: Count
+    beside: list[PlainName] = []  # recordings at the right of the first one
+    title: str = ""
+    every: Count = 1  # one step in how many is drawn
+    here: dict[str, Number] = {}  # means of the episode that is drawn
+
+
+class Machine(Entries):
+    """Where a file was made."""
+
+    device: str
+    versions: dict[str, str]
+    date: str
+
+
+class Training(Entries):
+    """How a policy of the gallery was trained."""
+
+    command: str
+    policies: dict[str, str]
+    env_steps: Step
+    num_envs: Count
+    seed: Seed
+
+
+class Shown(Machine):
+    """One environment of the gallery."""
+
+    chapter: Literal["Many agents", "Sciences", "Classics"]
+    summary: str
+    changed: Params
+    clips: list[Clip]
+    curve: PlainName
+    training: Training
+    table: list[Annotated[list[str], Field(min_length=1)]] = []
+    figures: dict[str, str] = {}
+    readable: Count = 1
+
+
+class Curves(Machine):
+    """Learning curves of one environment."""
+
+    seeds: Count
+    env_steps: Step
+    num_envs: Count
+    points: dict[
+        str, list[list[Annotated[list[Number], Field(min_length=2, max_length=2)]]]
+    ]  # (env-steps, value), by seed
+    source: str = ""
+
+
+STRICT = ConfigDict(strict=True, defer_build=True)
+CONFIG, CHECKPOINT, POPULATION = TypeAdapter(Config), TypeAdapter(Checkpoint), TypeAdapter(Population)
+SNAPSHOT, RECORDING = TypeAdapter(Snapshot), TypeAdapter(Recording)
+METRICS, PARAMS = TypeAdapter(dict[str, Number], config=STRICT), TypeAdapter(Params, config=STRICT)
+SETTING = TypeAdapter(None | Scalar | list[Any] | dict[str, Any], config=STRICT)
+GALLERY, CURVES = TypeAdapter(dict[PlainName, Shown], config=STRICT), TypeAdapter(dict[str, Curves], config=STRICT)
 
 
 # ---- reading -----------------------------------------------------------------------------------------------------------
 
 
-def read_json(content: bytes, kind: object, finite: bool = True) -> object:
+def read_json(content: bytes, kind: TypeAdapter[Any], finite: bool = True) -> Any:
     """Return what a JSON text holds, checked.
 
     Args:
         content: The text.
-        kind: What it must be; see ``check``.
+        kind: One of the formats.
         finite: Whether NaN, Infinity and -Infinity, which Python writes and reads, are refused. Numbers that are too large
             for a float always are.
 
@@ -137,100 +231,41 @@ def read_json(content: bytes, kind: object, finite: bool = True) -> object:
             parse_float=number,
             parse_int=integer,
         )
-        check(value, kind, "it")
-    except FormatError:
-        raise
     except (ValueError, RecursionError) as error:
         raise FormatError(f"it is no JSON ({str(error)[:200]})") from None
+    check(value, kind)
     return value
 
 
-def check(value: object, kind: object, where: str, depth: int = 0) -> None:
-    """Raise ``FormatError`` unless a value of JSON is of a kind. All texts must be printable.
+def check(value: object, kind: TypeAdapter[Any]) -> None:
+    """Raise ``FormatError`` unless a value of JSON is of a kind. All texts must be printable."""
+    check_texts(value, "it")
+    version = value.get("format") if isinstance(value, dict) else FORMAT
+    if type(version) is int and version != FORMAT:
+        raise FormatError(f"its format is {shown(version)}, of another version. This version reads format {FORMAT}")
+    try:
+        kind.validate_python(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "it"
+        raise FormatError(f"{where} is {shown(first['input'])}; {first['msg'][0].lower()}{first['msg'][1:]}") from None
 
-    Args:
-        value: The value.
-        kind: One of
 
-            - None, ``bool``, ``int``, ``float`` or ``str``: null, or a value of this type. ``object`` is any value.
-            - ``range(low, high)``: an int in it.
-            - A set: one of these values.
-            - A pattern: a text all of which it matches.
-            - A tuple: a value of one of these kinds.
-            - ``[kind]``: a list. ``[kind, ...]``: one that is not empty. ``[kind, kind]``: one of two values.
-            - ``{str: kind}``, or with a pattern: an object with any such names.
-            - ``{"name": kind, "name?": kind}``: an object with these names. Those with a question mark may be left out.
-        where: What errors call the value.
-        depth: How many lists and objects the value lies in.
-    """
+def check_texts(value: object, where: str, depth: int = 0) -> None:
+    """Raise ``FormatError`` for a text that cannot be printed, and for lists and objects that are nested too deeply."""
     if depth > MOST_DEPTH:
         raise FormatError(f"its lists and objects are nested more than {MOST_DEPTH} deep")
-    if type(value) is str and not (len(value) <= MOST_LETTERS and all(c.isprintable() or c in "\n\t" for c in value)):
+    if isinstance(value, str) and not (
+        len(value) <= MOST_LETTERS and all(c.isprintable() or c in "\n\t" for c in value)
+    ):
         raise FormatError(f"{where} is {shown(value)}; it must be printable text of at most {MOST_LETTERS} characters")
-    options = kind if isinstance(kind, tuple) else (kind,)
-    for option in options:
-        if isinstance(option, list) and type(value) is list and fits_length(value, option):
-            for k, element in enumerate(value):
-                check(element, option[0], f"{where}[{k}]", depth + 1)
-            return
-        if isinstance(option, dict) and type(value) is dict:
-            check_object(value, option, where, depth + 1)
-            return
-        if option is object and isinstance(value, list | dict):
-            check(value, [object] if isinstance(value, list) else {str: object}, where, depth)
-            return
-        if option is object or (option is None and value is None) or type(value) is option:
-            return
-        if isinstance(option, range) and type(value) is int and value in option:
-            return
-        if isinstance(option, set) and type(value) in (int, str) and value in option:
-            return
-        if isinstance(option, re.Pattern) and type(value) is str and option.fullmatch(value):
-            return
-    raise FormatError(f"{where} is {shown(value)}; it must be {' or '.join(map(in_words, options))}")
-
-
-def fits_length(value: list, kind: list) -> bool:
-    """Return whether a list has as many elements as its kind states."""
-    if ... in kind:
-        return len(value) > 0
-    return len(kind) == 1 or len(value) == len(kind)
-
-
-def check_object(value: dict, kind: dict, where: str, depth: int) -> None:
-    """Raise ``FormatError`` unless the names and values of an object are of a kind."""
-    prefix = "" if where == "it" else f"{where}: "
-    first = next(iter(kind))
-    for name in value:
-        check(name, str if isinstance(first, str) else first, f"a name in {where}")
-    version = value.get("format")
-    if "format" in kind and type(version) is int and version != FORMAT:
-        raise FormatError(f"its format is {shown(version)}, of another version. This version reads format {FORMAT}")
-    if isinstance(first, str):
-        known = {name.removesuffix("?"): one for name, one in kind.items()}
-    else:
-        known = dict.fromkeys(value, kind[first])
-    for name, inner in known.items():
-        if name in value:
-            check(value[name], inner, f"{prefix}{name}", depth)
-        elif f"{name}?" not in kind:
-            raise FormatError(f"{where} has no {name!r}")
-    if unknown := [name for name in value if name not in known]:
-        raise FormatError(f"{where} has an entry {shown(unknown[0])}, which its format does not know")
-
-
-def in_words(kind: object) -> str:
-    """Return a kind in words, for errors."""
-    words: dict[object, str] = {None: "null", bool: "true or false", int: "an int", float: "a number", str: "text"}
-    if isinstance(kind, range):
-        return f"an int from {kind[0]} to {kind[-1]}"
-    if isinstance(kind, set):
-        return " or ".join(map(repr, sorted(kind)))
-    if isinstance(kind, re.Pattern):
-        return "a plain file name: letters, digits, _, - and . only, and no . first"
-    if isinstance(kind, list) and len(kind) > 1:
-        return "a list that is not empty" if ... in kind else f"a list of {len(kind)}"
-    return "a list" if isinstance(kind, list) else "an object" if isinstance(kind, dict) else words[kind]
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            check_texts(name, f"a name in {where}", depth)
+            check_texts(inner, name, depth + 1)
+    if isinstance(value, list):
+        for inner in value:
+            check_texts(inner, where, depth + 1)
 
 
 def unique(pairs: list[tuple[str, object]]) -> dict:

@@ -37,7 +37,7 @@ def play(
         seed: Random seed of the first episode. Each further episode has the next one.
         greedy: Whether a run's policies take the most likely action.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``. A run is played on its own device.
-        fps: Steps per second, 1 to 60. Defaults to the environment's ``render_fps``, within 10 to 30.
+        fps: Steps per second, 1 to 60. Defaults to the environment's ``Display.fps``, within 10 to 30.
         episodes: Number of episodes. Defaults to as many as the person plays.
         **params: Parameters of the environment. A run has its own.
 

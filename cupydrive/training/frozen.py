@@ -158,7 +158,7 @@ def check_kept(policies: Mapping[str, PolicySettings]) -> None:
             )
         for key, value in describe(settings).items():
             try:
-                check(json.loads(json.dumps(value, allow_nan=False)), SETTING, "it")
+                check(json.loads(json.dumps(value, allow_nan=False)), SETTING)
             except (TypeError, ValueError, RecursionError, FormatError) as error:
                 raise ParameterError(
                     f"policy {name!r}: {type(settings).__name__}.{key} = {shown(value)} cannot be saved: "

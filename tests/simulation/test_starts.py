@@ -247,7 +247,7 @@ def test_the_largest_starts_fit_into_a_file():
     )  # fmt: skip
     text = json.dumps(kept_params(params), indent=1)
     assert len(text) < MOST_JSON / 2
-    check(json.loads(text), PARAMS, "params")
+    check(json.loads(text), PARAMS)
     assert spec.make_params(**json.loads(text)) == params
 
 
