@@ -12,7 +12,7 @@ from warpdrive_backends import CARTPOLE, TAG_CONTINUOUS, TAG_GRID, Work, time_ea
 
 from cupydrive.bench.timing import make_row
 
-SECONDS, TOTAL = 120, 840  # of one row and of all, at most: it compiles for up to half a minute (900: bench/peers.py)
+SECONDS, TOTAL = 120, 840  # of one row and of all, at most: it compiles for up to half a minute (900: compare.py)
 GRID = {"grid_length": 100, "episode_length": 100, "seed": 20, "use_full_observation": False}
 PLANE = {
     "grid_length": 20.0, "episode_length": 500, "max_acceleration": 0.1, "min_acceleration": -0.1, "max_turn": 2.356,
