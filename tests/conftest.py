@@ -196,9 +196,9 @@ def browser_program():
     return next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
-    """A headless browser of this machine; CI must have one."""
+    """A headless browser of this machine; CI must have one. Its event loop ends before tests of other modules run."""
     sync_playwright = optional("playwright.sync_api").sync_playwright
     program = browser_program()
     assert program is not None, "no browser; .ci/run installs Debian's package chromium"

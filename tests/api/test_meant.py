@@ -184,7 +184,7 @@ def test_an_unknown_environment_is_named(call):
 def test_a_policy_that_a_run_does_not_have_is_named(run, tmp_path):
     run.save(tmp_path / "run")
     text = said(cd.load, tmp_path / "run", policies={"x": cd.PPO()})
-    assert text.endswith("has no policy 'x'; it has: cart")
+    assert text.endswith("a name in policies = 'x'; it must be 'cart'.")
 
 
 def test_a_file_in_a_folder_that_there_is_not_is_told(run, tmp_path):

@@ -108,7 +108,7 @@ def test_ctrl_c_twice_says_what_is_kept(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Logbook, "add", press_twice)
     sizes = "--steps 640 --num-envs 4 --device cpu --set num_steps=4"
     assert command(f"train cartpole {sizes} --out {tmp_path / 'run'}") == 130
-    assert "run keeps the checkpoint of 0 env-steps" in capsys.readouterr().err
+    assert "the last checkpoint is kept" in capsys.readouterr().err
 
 
 HOST = r"""

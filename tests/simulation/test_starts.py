@@ -255,10 +255,10 @@ def test_the_largest_starts_fit_into_a_file():
 
 
 def test_the_command_line_takes_numbers_between_commas(capsys):
-    pairs = ["a=1,2,-3", "b=[1.5, 2]", "c=x,y", "d=4", "e=1,", "f=fixed", "g=True", "h=(64, 64)"]
-    pairs += ["i=((0, 1e-3), (9, 0.0))", "j=(("]
+    pairs = ["a=1,2,-3", "b=[1.5, 2]", "c=x,y", "d=4", "e=1,", "f=fixed", "g=True", "h=[64, 64]"]
+    pairs += ["i=[[0, 1e-3], [9, 0.0]]", "j=(("]
     wanted = {"a": [1, 2, -3], "b": [1.5, 2], "c": "x,y", "d": 4, "e": "1,", "f": "fixed", "g": True}
-    assert parsed(pairs) == wanted | {"h": (64, 64), "i": ((0, 1e-3), (9, 0.0)), "j": "(("}
+    assert parsed(pairs) == wanted | {"h": [64, 64], "i": [[0, 1e-3], [9, 0.0]], "j": "(("}
     command = "evaluate tag_grid --episodes 2 --device cpu --param num_taggers=3 grid_length=9 max_episode_steps=4"
     assert main([*command.split(), "starting_location_x=0,9,4", "starting_location_y=9,0,4,8"]) == 2
     assert "starting_location_x has 3 numbers, but there are 4 agents" in capsys.readouterr().err

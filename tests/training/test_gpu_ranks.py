@@ -10,7 +10,7 @@ from torch import distributed
 import cupydrive as cd
 from cupydrive.executors.ranks import DistributedRanks
 from cupydrive.training import run as run_module
-from cupydrive.training import train as train_module
+from cupydrive.experiments import train as train_module
 
 pytestmark = pytest.mark.gpu
 QUIET = {"device": "cuda", "progress": False}
