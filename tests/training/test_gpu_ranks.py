@@ -9,8 +9,8 @@ from torch import distributed
 
 import cupydrive as cd
 from cupydrive.executors.ranks import DistributedRanks
-from cupydrive.training import run as run_module
 from cupydrive.experiments import train as train_module
+from cupydrive.training import run as run_module
 
 pytestmark = pytest.mark.gpu
 QUIET = {"device": "cuda", "progress": False}
