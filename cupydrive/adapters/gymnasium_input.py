@@ -11,7 +11,6 @@ from types import FrameType
 from typing import TypeAlias
 
 import gymnasium
-import numpy as np
 import torch
 from gymnasium import error
 from gymnasium.vector import AutoresetMode
@@ -21,7 +20,7 @@ from cupydrive import envs
 from cupydrive.drawing.frames import check_drawable
 from cupydrive.errors import ActionError, OrderError, ParameterError, did_you_mean
 from cupydrive.executors.interop import as_numpy
-from cupydrive.inputs.arguments import INT32, checked_choice, checked_int, errors_as, kind_of, shown
+from cupydrive.inputs.arguments import INT32, checked_choice, checked_int, checked_mapping, errors_as, kind_of, shown
 from cupydrive.simulation.snapshots import checked_values
 from cupydrive.simulation.vector import VectorEnv
 from cupydrive.spec import EnvSpec
@@ -113,26 +112,16 @@ def checked_options(options: object, known: Sequence[str]) -> dict:
     return options
 
 
-def checked_state(env: VectorEnv, state: dict) -> dict[str, np.ndarray]:
-    """Return ``options["state"]`` as (N, ...) arrays by field, and ``elapsed`` if it is given; or raise ``InvalidReset``."""
-    if not isinstance(state, dict):
-        raise InvalidReset(f"options['state'] is {kind_of(state)}; it must be a dict of fields")
-    try:
-        values, elapsed = checked_values(env, **state)
-    except ParameterError as wrong:
-        raise InvalidReset(str(wrong)) from None
-    return values if elapsed is None else values | {"elapsed": np.broadcast_to(elapsed, env.num_envs)}
-
-
-def begin_episodes(env: VectorEnv, seed: int | None, state: dict | None = None, mask: object = None) -> None:
+def begin_episodes(env: VectorEnv, seed: int | None, state: object = None, mask: ArrayLike | None = None) -> None:
     """Reset a ``cupydrive.VectorEnv`` and start from ``state``; raise ``InvalidReset`` before anything has changed."""
-    values = None if state is None else checked_state(env, state)
-    if mask is not None and values is not None:
-        raise InvalidReset("options: got 'reset_mask' and 'state', expected one of them; call reset() twice")
     try:
+        fields = {} if state is None else checked_mapping("reset", "options['state']", state)
+        checked_values(env, **fields)
+        if mask is not None and state is not None:
+            raise InvalidReset("options: got 'reset_mask' and 'state', expected one of them; call reset() twice")
         env.reset(seed=seed, mask=mask)
-        if values is not None:
-            env.set_state(**values)
+        if state is not None:
+            env.set_state(**fields)
     except OrderError as wrong:
         raise ResetNeeded(str(wrong)) from None
     except ParameterError as wrong:
