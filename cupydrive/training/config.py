@@ -113,9 +113,7 @@ class TrainConfig:
             "env": self.spec.name,
             **self.spec.about_tables(self.params),
             "params": kept_params(self.params),
-            "num_envs": self.num_envs,
-            "seed": self.seed,
-            "backend": self.backend,
+            **{name: getattr(self, name) for name in ALWAYS},
             "policies": {name: describe(settings) for name, settings in self.policies.items()},
         }
 
