@@ -39,7 +39,7 @@ test-all: setup
 
 # Skipped only if RUN names another Python that lacks ruff or mypy. The one in .venv must have both.
 lint: setup
-	@$(if $(filter command,$(origin RUN)),$(RUN) -c "import ruff, mypy" 2>/dev/null || { $(LINT_SKIPPED); exit 0; };) \
+	@$(if $(filter command,$(origin RUN)),$(RUN) -c "import mypy; import ruff" 2>/dev/null || { $(LINT_SKIPPED); exit 0; };) \
 	$(RUN) -m ruff check . && $(RUN) -m ruff format --check . && $(RUN) -m mypy
 
 $(addprefix test-,$(TIERS)): test-%: setup

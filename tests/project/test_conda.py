@@ -18,6 +18,7 @@ LATER = {
     "urllib3",
     "pydantic",
     "py-rattler",
+    "mypy",
     "sb3-contrib",
     "mkdocs",
     "mkdocs-material",
