@@ -118,7 +118,7 @@ class RLModule(NotCopied, LightningModule):
         self.loop: Loop = None  # type: ignore[assignment]
         self.told = 0  # rows of metrics that Lightning knows
         # Whether this iteration is the last of an epoch, an interrupt ends training, and no iteration was cut short.
-        self.last, self.stopped, self.whole = False, False, True
+        self.last, self.stopped, self.whole, self.heard = False, False, True, False
 
     # ---- before training ----
 
@@ -170,7 +170,7 @@ class RLModule(NotCopied, LightningModule):
         config = replace(self.config, steps=self.goal, out=None, cuda_graph=None, progress=False)
         require_equal(run.shard.ranks, about(run, config))
         self.loop = Loop(Alone(run), [config], Silent())
-        self.told, self.stopped = len(run.metrics), False
+        self.told, self.stopped, self.heard = len(run.metrics), False, False
         with run.computing():
             self.loop.prepare()
 
@@ -197,9 +197,11 @@ class RLModule(NotCopied, LightningModule):
         run, self.whole = self.run, False
         with run.computing(), noted_interrupts() as pressed:
             self.loop.return_weights()  # Lightning's callbacks run between iterations
-            self.stopped = self.loop.advance(pressed)
+            self.stopped = self.loop.advance(lambda: self.heard or pressed())
             if self.last or self.stopped:
                 self.loop.flush()
+            self.heard |= pressed()  # of several processes one may be asked in a later iteration only
+            self.stopped |= self.heard and not self.loop.several
         self.whole = True
 
     def _hand_over(self) -> None:

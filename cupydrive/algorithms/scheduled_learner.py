@@ -24,6 +24,11 @@ def place(tensor: torch.Tensor) -> tuple[int, tuple[int, ...], bool]:
     return tensor.data_ptr(), tensor.stride(), tensor.requires_grad
 
 
+def tensors_of(network: nn.Module) -> dict[str, torch.Tensor]:
+    """Return parameters and buffers by name."""
+    return {**dict(network.named_parameters()), **dict(network.named_buffers())}
+
+
 class Weight:
     """A weight as learning knows it: the parameter, its memory, its ``place`` and its ``kind``."""
 
@@ -80,8 +85,10 @@ class ScheduledLearner:
     def note_weights(self) -> None:
         """Note where the weights are."""
         networks = self.networks()
-        self.weights_at = {name: Weight(p) for name, p in networks.named_parameters()}
-        self.owned = [of for module in networks.modules() for of in (module._modules, module._parameters)]
+        self.weights_at = {name: Weight(tensor) for name, tensor in tensors_of(networks).items()}
+        self.owned = [
+            of for module in networks.modules() for of in (module._modules, module._parameters, module._buffers)
+        ]
         self.members = [(of, name, member) for of in self.owned for name, member in of.items()]
 
     def return_weights(self) -> None:
@@ -95,7 +102,7 @@ class ScheduledLearner:
         if same and all(place(weight.parameter) == weight.place for weight in self.weights_at.values()):
             return
         networks = self.networks()
-        found = dict(networks.named_parameters())
+        found = tensors_of(networks)
         kinds = {name: kind(p) for name, p in found.items()}
         for name in {**self.weights_at, **found}:
             before = self.weights_at[name].kind if name in self.weights_at else "missing"

@@ -40,6 +40,7 @@ def train_alone(run: Run, config: TrainConfig) -> None:
     line, words = follow(total, f"train {run.spec.name}", progress), None
     own = config.callback if first else None
     callback = None if own is None else lambda step, row, number: own(step, row)
+    run.interrupted = False
     try:
         loop = Loop(Alone(run), [replace(config, progress=progress)], line, callback)
         loop.go()
@@ -153,9 +154,13 @@ class Training:
                 if config.overwrite and config.out is not None:
                     locks.enter_context(replaced(run, config.out))
             loop = Loop(trained, [replace(config, steps=goal) for config in configs], share, call, self.explains)
-            with suppress(NotFiniteError):
-                loop.go()
-            self.failures |= {numbers[k]: error for k, error in loop.failures.items()}
+            try:
+                with suppress(NotFiniteError):
+                    loop.go()
+            finally:  # Ctrl-C pressed twice must not hide that a run has failed
+                self.failures |= {numbers[k]: error for k, error in loop.failures.items()}
+        for run in runs:
+            run.interrupted = loop.interrupted
         return loop.interrupted
 
 

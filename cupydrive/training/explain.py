@@ -49,10 +49,12 @@ class Failure:
     Attributes:
         step: Env-steps of the run when it was noticed.
         seconds: Estimated training time of these steps.
+        captured: Whether iterations were replays of a CUDA graph.
     """
 
     step: int
     seconds: float
+    captured: bool = False
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -143,14 +145,15 @@ class Replay:
 
     def __init__(self, failed: Run, saved: Checkpoint | None, line: Silent, shown: int = 0) -> None:
         self.line, self.shown = line, shown
-        self.run = run = type(failed)(failed.config)
+        self.run = run = type(failed)(failed.config, failed.share)
         self.each = run.steps_per_iteration
         if saved is not None:
             run.restore(saved["tensors"])
             run.step = saved["step"]
         self.trained = Alone(run)
         with EXCLUSIVE, SETTINGS:
-            self.iterate = self.trained.prepare([Report(run)], run.shard.ranks.captures(run.device))
+            captured = failed.failed is not None and failed.failed.captured
+            self.iterate = self.trained.prepare([Report(run)], captured)
 
     def find(self, rows: list[dict], end: int) -> tuple[int, tuple[int, int] | None] | None:
         """Return the arguments of ``record`` for the first non-finite number, or None if there is none.
@@ -225,12 +228,11 @@ class Replay:
         """Return steps and environment of the first non-finite observation or reward, or None."""
         rollout = self.run.rollout
         found: list[tuple[int, int]] = []
-        over = rollout.terminated | rollout.truncated
         begun = self.run.step // self.run.num_envs - rollout.steps
         for arrays, after in (rollout.obs, 0), (rollout.reward, 1), (rollout.final_obs, 1):
             for rows in arrays.values():
                 bad = ~torch.isfinite(rows).flatten(2).all(2)
-                bad = bad & over if arrays is rollout.final_obs else bad
+                bad = bad & rollout.truncated if arrays is rollout.final_obs else bad
                 for t, env in bad.nonzero().tolist()[:1]:
                     found.append((begun + t + after, env))
         return min(found, default=None)

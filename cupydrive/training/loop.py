@@ -287,7 +287,7 @@ class Loop:
         error.run, self.failures[number] = run, error
         if run.failed is None:
             seconds = (time.perf_counter() - self.started) / (step - self.first_step) * step
-            run.failed = Failure(step, seconds)
+            run.failed = Failure(step, seconds, self.cuda_graph)
 
     def _agree(self, wishes: Wishes) -> None:
         """Keep what all wish until it is done, and have intervals end as often as they must be heard."""

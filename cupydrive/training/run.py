@@ -94,6 +94,7 @@ class Run(NotCopied):
         self.step, self.seconds = 0, 0.0
         self.metrics: list[dict[str, float]] = []
         self.folder: Path | None = None
+        self.share = share
         self.total, self.interrupted = config.steps, False
         self.origin = envs.origin(self.spec)  # of the files as they are compiled now
         self.lock = FolderLock()

@@ -37,6 +37,7 @@ from cupydrive.inputs.formats import (
 from cupydrive.inputs.locks import lock
 
 POPULATION_FILE = "population.json"  # in a folder of several runs
+FIRST_OF_ROW = b'{"charts/global_step": '  # how pack_metrics begins a line
 MOST_METRICS = 2**30  # bytes of metrics.jsonl
 # Tensors of a run that count, and that kernels compute places from.
 COUNTERS = ("iteration", "written", "filled", "pool.taken", "pool.waited")
@@ -324,7 +325,7 @@ def unpack_metrics(content: bytes) -> list[dict]:
             if type(step) is not int or step < 0 or (rows and step < rows[-1]["charts/global_step"]):
                 raise FormatError(f"charts/global_step is {shown(step)}; it must be an int that never falls")
         except FormatError as error:
-            if number == len(lines) and rows:
+            if number == len(lines) and (rows or FIRST_OF_ROW.startswith(line[: len(FIRST_OF_ROW)])):
                 break
             raise FormatError(f"line {number} is damaged: {error}") from None
         rows.append(row)

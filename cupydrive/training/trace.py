@@ -48,7 +48,7 @@ class Step:
         after: (1,) state after it; if the episode ended, that of the next one.
         reward: (C,) by group.
         obs: (C, D) by group, after it.
-        final_obs: (C, D) by group, if the episode ended.
+        final_obs: (C, D) by group, if the episode was truncated.
         over: Whether it ended.
     """
 
@@ -102,7 +102,7 @@ class Trace:
         before, self.now = self.now, self._read()
         action, reward = self._rows(rollout.action, t), self._rows(rollout.reward, t)
         obs = self._rows(rollout.obs, t + 1)
-        final_obs = self._rows(rollout.final_obs, t) if over else {}
+        final_obs = self._rows(rollout.final_obs, t) if bool(rollout.truncated[t][self.env]) else {}
         self.steps.append(Step(*before, action, self.now[0], reward, obs, final_obs, over))
 
     def up_to(self, step: int) -> Trace:

@@ -244,3 +244,25 @@ def test_a_gpus_observations_can_be_sent_to_another_process():
     finally:
         done.set()
         process.join(60)
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self, obs_dim, size):
+        super().__init__()
+        self.actor, self.critic = torch.nn.Linear(obs_dim, size), torch.nn.Linear(obs_dim, 1)
+        self.register_buffer("scale", torch.full((obs_dim,), 0.5))
+
+    def forward(self, obs):
+        return self.actor(obs * self.scale), self.critic(obs * self.scale)[:, 0]
+
+
+def test_buffers_return_too():
+    """A captured graph would read where they were."""
+    run = cd.train("cartpole", cd.PPO(num_steps=8, policy=Scaled), steps=128, device="cpu", **QUIET)
+    network = run.policies["cart"]
+    places = network.scale.data_ptr(), network.actor.weight.data_ptr()
+    kept = network.scale
+    network.double().float()
+    assert network.scale.data_ptr() != places[0]
+    cd.train(run, steps=128, progress=False)
+    assert (network.scale.data_ptr(), network.actor.weight.data_ptr()) == places == (kept.data_ptr(), places[1])

@@ -462,3 +462,15 @@ def test_a_path_may_begin_at_home(tmp_path, monkeypatch):
     write_json_file("~/found.json", {})
     found = {path.name for path in home.iterdir()}
     assert found >= {"runs", "y", "s.npz", "r.npz", "my_lamp.py", "found.json"} and not any(here.iterdir())
+
+
+def test_a_first_row_that_was_cut_short_is_left_out(tmp_path):
+    given = dict(num_envs=4, device="cpu", progress=False, out=tmp_path)
+    settings = cd.PPO(num_steps=8, num_minibatches=1)
+    cd.train("cartpole", settings, steps=64, **given)
+    file = tmp_path / "metrics.jsonl"
+    file.write_bytes(file.read_bytes()[:20])
+    assert cd.train("cartpole", settings, steps=128, resume=True, **given).step == 128
+    file.write_text('{"mine": 1}')
+    with pytest.raises(TrainingError, match="line 1 is damaged"):
+        cd.train("cartpole", settings, steps=192, resume=True, **given)
