@@ -130,7 +130,8 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
 
     def _tensors(self, actions: Mapping[str, ArrayLike | torch.Tensor]) -> torch.Tensor | dict[str, torch.Tensor]:
         """Return actions by agent as the tensors that the environment takes."""
-        actions = checked_mapping(self.env.spec.name, "actions", actions)
+        with errors_as(ActionError):
+            actions = checked_mapping(self.env.spec.name, "actions", actions)
         for agent in actions:
             if agent not in self.agents:
                 why = "has left the game" if agent in self._place else "is unknown"

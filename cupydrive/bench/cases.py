@@ -161,7 +161,7 @@ def measure_steps(work: Work, where: Executor, runs: int = 9) -> Row:
 def row(case: str, work: Work, batch: Batch, seconds: Sequence[float], actions: bool = True) -> Row:
     """Return the ``Row`` of rollouts, or of single steps, which write no actions."""
     agents = sum(g.count for g in batch.groups)
-    kinds = [str(v) if isinstance(v, str) else name for name, v in work.params.items() if isinstance(v, str | bool)]
+    kinds = [v if isinstance(v, str) else f"{name}={v}" for name, v in work.params.items() if isinstance(v, str | bool)]
     note = ", ".join(kinds + [f"{work.obs_dtype} observations"] * (work.obs_dtype != "float32"))
     size = written_bytes(batch.groups, actions, batch.obs_dtype.itemsize)
     return make_row(

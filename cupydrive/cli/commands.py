@@ -110,6 +110,7 @@ def run_train(
         elif env is not None:
             raise CupydriveError(f"--env goes with --resume; a new run takes the file: cupydrive train {env}")
         spec, params = envs.get(what if name else what.spec), parsed(param)
+        spec.require_known(params)  # a name that is none of its parameters is not taken for an argument
         policies: dict[str, PlayerSettings | LearnerSettings] | None = None  # those of the run
         if algorithm or heuristic or pool or set or not resume:
             learns: Any = suggested_algorithm(what if name else spec, algorithm, **parsed(set))
@@ -306,7 +307,7 @@ def run_play(
         "greedy": not sample,
         "device": where,
     }
-    game = play(played, policies, **options, **parsed(param))
+    game = play(played, policies, **options, **params_of(played, param))
     print(game)
     if out is not None and game.recording is not None:
         game.recording.save(out)

@@ -226,11 +226,13 @@ def check_envs(
     found |= {"all": envs.with_data(_say)} if "all" in names else {}
     options: dict[str, Any] = {"agent_steps": agent_steps, "device": device, "seed": seed, "fail_fast": fail_fast}
     reports = []
-    for spec in {spec.name: spec for name in names for spec in found[name]}.values():
-        reports.append(check(spec, **options, progress=sys.stderr.isatty()))
-        print(reports[-1], flush=True)
-    if json_file is not None:
-        write_json(json_file, reports)
+    try:
+        for spec in {spec.name: spec for name in names for spec in found[name]}.values():
+            reports.append(check(spec, **options, progress=sys.stderr.isatty()))
+            print(reports[-1], flush=True)
+    finally:  # an error or an interrupt: what is done is kept
+        if json_file is not None:
+            write_json(json_file, reports)
     return 0 if all(report.passed for report in reports) else 1
 
 

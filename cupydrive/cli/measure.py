@@ -9,7 +9,7 @@ import tyro
 
 from cupydrive import envs
 from cupydrive.cli.commands import check_writable, write_json_file
-from cupydrive.cli.options import Device, Int, JsonFile, Name, Pairs, parsed, unsaid
+from cupydrive.cli.options import Device, Int, JsonFile, Name, Pairs, parsed, read, unsaid
 from cupydrive.errors import ParameterError
 
 
@@ -54,7 +54,8 @@ def run_bench(
     if sweep and len(env) != 1:
         raise ParameterError(f"--sweep needs --env with one environment to vary; it names {len(env)}")
     if sweep:
-        work = combinations(env[0], parsed(sweep))
+        axes = parsed(sweep).items()  # words are no JSON: setting=gas1,gas2
+        work = combinations(env[0], {k: [read(w) for w in v.split(",")] if isinstance(v, str) else v for k, v in axes})
     else:
         work = [one for name in env for one in listed(name, choose(device)[0])]
     command = shlex.join(["cupydrive", *sys.argv[1:]])

@@ -36,7 +36,7 @@ from cupydrive.executors.compiler import compile_unit, compiler
 from cupydrive.executors.constants import device_copy
 from cupydrive.executors.noted import note, packed
 from cupydrive.executors.trial_process import RACE, last_fault
-from cupydrive.inputs.arguments import checked_choice, checked_int
+from cupydrive.inputs.arguments import checked_choice, checked_int, errors_as
 
 
 def frame_bytes() -> int:
@@ -210,7 +210,8 @@ def usual_threads() -> int:
     if not asked:
         return usable_cores()
     number = int(asked) if asked.isascii() and asked.isdecimal() and len(asked) < 10 else asked
-    return checked_int("the environment", "CUPYDRIVE_THREADS", number, 1, MOST_THREADS)
+    with errors_as(DeviceError):
+        return checked_int("the environment", "CUPYDRIVE_THREADS", number, 1, MOST_THREADS)
 
 
 def usual_level() -> str:
@@ -220,7 +221,8 @@ def usual_level() -> str:
         DeviceError: If it is set and none of ``LEVELS``.
     """
     asked = os.environ.get("CUPYDRIVE_OPTIMIZE") or LEVELS[-1]
-    return checked_choice("the environment", "CUPYDRIVE_OPTIMIZE", asked, LEVELS)
+    with errors_as(DeviceError):
+        return checked_choice("the environment", "CUPYDRIVE_OPTIMIZE", asked, LEVELS)
 
 
 class TeamFault(KernelFault):

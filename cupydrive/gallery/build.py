@@ -65,7 +65,7 @@ def gallery(
     specs = [envs.get(name) for name in names] if names else envs.with_data(print, drawn)
     for spec in specs:
         if spec.display.draw is None:
-            raise RenderError(f"{spec.name} has no drawing, so it cannot be in the gallery; give its EnvSpec draw=")
+            raise RenderError(f"{spec.name} has no drawing, so it cannot be in the gallery; give it Display(draw=...)")
     with file_errors(RenderError, f"the gallery cannot be written to {out}"):
         out.mkdir(parents=True, exist_ok=True)
     for spec in specs:  # written after each one: an interrupt keeps those that are done

@@ -45,6 +45,11 @@ def play_in_terminal(game: Game) -> None:
         raise RenderError(f"play: the terminal cannot show the game ({error}); try another one") from None
     except KeyboardInterrupt:
         game.ended = True
+    except RenderError as error:  # the terminal became too small
+        if not game.scores:
+            raise
+        print(f"cupydrive: {error}", file=sys.stderr)  # what was played is kept
+        game.ended = True
 
 
 class Screen:

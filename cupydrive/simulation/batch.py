@@ -150,9 +150,7 @@ class Batch:
         """Run the kernels of ``spec`` on these buffers from now on; return False, and change nothing, if they do not fit."""
 
         def layout(spec: EnvSpec, params: EnvParams) -> tuple:
-            groups = [
-                (g.name, g.count, g.obs_dim, g.heads, g.continuous, g.mask, g.leaves) for g in spec.groups(params)
-            ]
+            groups = [(g.name, g.count, g.obs_dim, g.action_space, g.mask, g.leaves) for g in spec.groups(params)]
             return spec.state_dtype(params), spec.metrics_dtype(), batch_dtype(spec, params), groups
 
         program, tables = self._load(spec, params), constant_tables(spec, params, self.executor)

@@ -156,6 +156,8 @@ class Snapshot:
                 found: dict[str, Any] = about | {name: {} for name in BY_GROUP}
                 for name, array in arrays.items():
                     kind, dot, group = name.partition(".")
+                    if kind not in (BY_GROUP if dot else ("state", "clock", "metrics")):
+                        raise FormatError(f"it has an unknown array {shown(name)}")
                     if dot:
                         found[kind][group] = array
                     else:

@@ -80,7 +80,7 @@ def test_a_sweep_trains_as_long_as_the_algorithm_needs(spec, tmp_path):
 def test_the_command_line_says_what_is_suggested(capsys):
     assert command("envs cartpole") == 0
     words = capsys.readouterr().out
-    assert "ppo 256 copies, 500,000 env-steps; a2c 64 copies, 4,000,000 env-steps" in words
+    assert "ppo 256 environments, 500,000 env-steps; a2c 64 environments, 4,000,000 env-steps" in words
 
 
 @pytest.mark.parametrize("name", envs.names())

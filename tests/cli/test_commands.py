@@ -133,7 +133,7 @@ def test_render_and_gallery_refuse_bad_input_in_one_line(line, message, capsys, 
         ("train cartpole --param gravity", "'gravity' is no KEY=VALUE"),
         ("train --resume", "--resume --out DIR"),
         ("train --resume --overwrite --out x", "pass one of them"),
-        ("evaluate there/mine.cu", "Name its Python file: there/mine.py."),
+        ("evaluate there/mine.cu", "there is no environment 'there/mine.cu'"),
     ],
 )
 def test_training_refuses_bad_input_in_one_line(line, message, capsys):

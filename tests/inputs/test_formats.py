@@ -162,7 +162,7 @@ ENTRIES = {
     "vast": ("state.npy", STATE.replace(b"(3,)", b"(1152921504606846976,)"), "NumPy cannot read it"),
     "nested": ("state.npy", STATE.replace(b"'descr': ", b"'descr': " + b"(" * 50), "NumPy cannot read it"),
     "twice": ("metrics.npy", STATE, "names an entry twice"),
-    "unknown": ("odd.npy", STATE, "unexpected keyword argument 'odd'"),
+    "unknown": ("odd.npy", STATE, "unknown array 'odd'"),
     "no array": ("odd.txt", b"text", "its entry 'odd.txt' is no array"),
     "no JSON": ("about.npy", npy(np.zeros(9, "u1")), "it is no JSON"),
     "vast JSON": ("about.npy", npy(np.zeros(2**24, "u1")), "16,777,216 bytes of JSON; at most 8,388,608"),
