@@ -21,7 +21,7 @@ from cupydrive.algorithms.kernels.choice import make_learner, tensor_arithmetic,
 from cupydrive.algorithms.kernels.layout import NetworkLayout, tensors_of
 from cupydrive.algorithms.kernels.learner import KernelLearner, fill_initial, orthogonal
 from cupydrive.codegen.source import assemble_file
-from cupydrive.errors import ParameterError
+from cupydrive.errors import DeviceError, ParameterError
 from cupydrive.executors.host import HostExecutor, HostProgram
 from cupydrive.executors.joined import OnlyViews
 from cupydrive.playing.policy import ActorCritic, make_distribution
@@ -59,7 +59,7 @@ def test_any_number_of_threads_gives_the_recorded_weights(name, monkeypatch):
 def test_threads_are_a_whole_number(monkeypatch):
     for wrong in ("0", "-1", "two", "1.5", " 2", "1025", "9" * 5000):
         monkeypatch.setenv("CUPYDRIVE_THREADS", wrong)
-        with pytest.raises(ParameterError, match=r"CUPYDRIVE_THREADS = .{,100}; it must be (an int|from 1 to 1024)"):
+        with pytest.raises(DeviceError, match=r"CUPYDRIVE_THREADS = .{,100}; it must be (an int|from 1 to 1024)"):
             HostExecutor()
     monkeypatch.setenv("CUPYDRIVE_THREADS", "1024")
     assert HostExecutor().threads == 1024
@@ -69,7 +69,7 @@ def test_threads_are_a_whole_number(monkeypatch):
 def test_levels_of_optimisation_are_the_compilers(monkeypatch):
     for wrong in ("4", "-1", "fast", " 1", "-O2"):
         monkeypatch.setenv("CUPYDRIVE_OPTIMIZE", wrong)
-        with pytest.raises(ParameterError, match=f"CUPYDRIVE_OPTIMIZE = '{wrong}'; it must be '0', '1', '2' or '3'"):
+        with pytest.raises(DeviceError, match=f"CUPYDRIVE_OPTIMIZE = '{wrong}'; it must be '0', '1', '2' or '3'"):
             HostExecutor()
     for unset in (
         lambda: monkeypatch.setenv("CUPYDRIVE_OPTIMIZE", ""),
