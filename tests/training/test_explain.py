@@ -105,6 +105,15 @@ def test_rewards_and_observations_are_told_apart(case):
 
 
 @pytest.mark.full
+def test_the_last_observation_of_a_terminated_episode_is_no_cause():
+    """Nobody learns from it. Here it is NaN in environment 0 at the step at which a reward of environment 1 is."""
+    text = streaks.kernel(seen=NONE, when="elapsed == 6", reward=NONE)
+    text = text.replace("return false;", "return env.elapsed == 6;")
+    _, found = failed(streaks.spec(text, step=None), a2c(), seed=0)
+    assert (found.field, found.environment, found.step) == ("reward.two", 1, 12)
+
+
+@pytest.mark.full
 def test_the_last_observation_of_an_episode_is_found_where_only_learning_sees_it():
     spec = streaks.spec(streaks.kernel(seen=NONE, when="elapsed == 12"), time_limit="truncates")
     _, found = failed(spec, a2c(), max_episode_steps=12)
