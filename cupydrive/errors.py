@@ -1,6 +1,6 @@
 """What a caller can get wrong has one base class, so that the command line can print it without a traceback."""
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -122,7 +122,7 @@ class MemoryLimitError(CupydriveError, MemoryError):
     """The buffers would not fit; says how many environments would."""
 
 
-def did_you_mean(name: object, known: Iterable[str]) -> str:
+def did_you_mean(name: Hashable, known: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the nearest known name, or an empty string."""
     if not isinstance(name, str) or len(name) > 100:  # a long text would take for ever to compare
         return ""

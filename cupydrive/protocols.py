@@ -9,7 +9,7 @@ Letters: T steps of a rollout, N environments, C agents of a group, D observatio
 """
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
     from cupydrive.codegen.layout import Layout
     from cupydrive.codegen.source import Unit
+    from cupydrive.playing.inference import Module
     from cupydrive.playing.rollout import Rollout
     from cupydrive.spec import EnvSpec, Group
 
 Array: TypeAlias = "np.ndarray | cupy.ndarray"  # of an executor
+ParamValue: TypeAlias = "bool | int | float | str | Sequence[float] | np.ndarray"  # of a parameter of an environment
 
 # ---- who acts ----------------------------------------------------------------------------------------------------------
 
@@ -47,7 +49,7 @@ class Player(Protocol):
     def act(self, rollout: "Rollout", t: int) -> None:
         """Write the actions of row ``t`` for all of its groups: queue the work, and do not wait for the device."""
 
-    def module(self, rollout: "Rollout", group: "Group") -> "torch.nn.Module":
+    def module(self, rollout: "Rollout", group: "Group") -> "Module":
         """Return what it does in ``group`` as ``Run.act``, ``Run.policy`` and ``Run.export`` need it: a torch module.
 
         It is one of ``cupydrive.playing.inference``: ``DiscretePolicy``, ``BoxPolicy`` or ``DeterministicPolicy``, of a
@@ -74,9 +76,9 @@ class Learner(Player, Protocol):
         learning_rate: Float, the rate that ``schedule`` has set last; it is logged.
     """
 
-    policy: object
-    metric_sums: Any
-    bad: Any
+    policy: "torch.nn.Module"
+    metric_sums: "torch.Tensor"
+    bad: "torch.Tensor"
     learning_rate: float
 
     def check(self, groups: Sequence["Group"], num_envs: int) -> None:
@@ -141,15 +143,15 @@ class PlayerSettings(Protocol):
 
 @runtime_checkable
 class LearnerSettings(Protocol):
-    """Settings of an algorithm, as ``PPO()``: a frozen dataclass whose fields JSON can hold.
+    """Settings of an algorithm, as ``PPO()``: a frozen dataclass whose fields JSON can hold."""
 
-    Attributes:
-        name: Of the algorithm.
-        num_steps: T, the same for all that learn together.
-    """
+    @property
+    def name(self) -> str:
+        """Name of the algorithm."""
 
-    name: str
-    num_steps: int
+    @property
+    def num_steps(self) -> int:
+        """T, the same for all that learn together."""
 
     def learner(self) -> Learner:
         """Return the ``Learner`` of one policy; it is made after torch's generator has got the run's seed."""
@@ -168,14 +170,15 @@ class Policies(Protocol):
         device: ``"cuda"`` or ``"cpu"``.
     """
 
-    spec: Any
-    params: Any
-    device: str
+    spec: "EnvSpec"
+    params: "EnvParams"
+    device: Literal["cuda", "cpu"]
 
     def frozen(self, group: str, greedy: bool = True) -> "PlayerSettings":
         """Return ``PlayerSettings`` that play the group of this name as it is played now."""
 
 
+@runtime_checkable
 class EnvParams(Hashable, Protocol):
     """Parameters of an environment: a frozen dataclass with a time limit."""
 

@@ -455,7 +455,7 @@ class EnvSpec:
                     unknown_parameter(self.name, name, known, call, (hints or {}).get(name, ""))
                 )
 
-    def make_params(self, **given: object) -> Any:
+    def make_params(self, **given: object) -> EnvParams:
         """Return ``self.params`` with ``given`` values checked: name, type and range."""
         about = {f.name: f for f in fields(self.params)}
         self.require_known(given)

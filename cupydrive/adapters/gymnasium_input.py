@@ -80,13 +80,13 @@ def asked_limit(env: gymnasium.Env, caller: FrameType | None, params: dict) -> d
     return params
 
 
-def checked_seed(seed: object) -> int | None:
+def checked_seed(seed: int | None) -> int | None:
     """Return a seed as an int, or None; raise ``InvalidReset`` for what is neither."""
     with errors_as(InvalidReset):
         return None if seed is None else checked_int("reset", "seed", seed, 0, 2**64 - 1)
 
 
-def check_rendering(spec: EnvSpec, mode: object) -> None:
+def check_rendering(spec: EnvSpec, mode: str | None) -> None:
     """Raise if ``mode`` is neither None nor one in which an environment can be drawn."""
     if mode is not None:
         checked_choice("cupydrive", "render_mode", mode, RENDER_MODES)
@@ -98,7 +98,7 @@ def metadata(spec: EnvSpec) -> dict:
     return {"render_modes": list(RENDER_MODES if spec.display.draw else ()), "render_fps": spec.display.fps}
 
 
-def checked_options(options: object, known: Sequence[str]) -> dict:
+def checked_options(options: dict | None, known: Sequence[str]) -> dict:
     """Return ``options`` as a dictionary, or raise ``InvalidReset`` for those that are unknown."""
     if options is None:
         return {}
@@ -112,7 +112,9 @@ def checked_options(options: object, known: Sequence[str]) -> dict:
     return options
 
 
-def begin_episodes(env: VectorEnv, seed: int | None, state: object = None, mask: ArrayLike | None = None) -> None:
+def begin_episodes(
+    env: VectorEnv, seed: int | None, state: dict[str, ArrayLike] | None = None, mask: ArrayLike | None = None
+) -> None:
     """Reset a ``cupydrive.VectorEnv`` and start from ``state``; raise ``InvalidReset`` before anything has changed."""
     try:
         fields = {} if state is None else checked_mapping("reset", "options['state']", state)

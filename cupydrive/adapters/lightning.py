@@ -19,7 +19,7 @@ from cupydrive.executors import choose
 from cupydrive.experiments.train import about
 from cupydrive.inputs.arguments import checked_count, shown
 from cupydrive.inputs.names import NotCopied
-from cupydrive.protocols import LearnerSettings, PolicySettings
+from cupydrive.protocols import LearnerSettings, ParamValue, PolicySettings
 from cupydrive.spec import EnvSpec
 from cupydrive.terminal.progress import Silent
 from cupydrive.training.begin import begin, goal_of, refuse_for_run
@@ -99,7 +99,7 @@ class RLModule(NotCopied, LightningModule):
         num_envs: int | None = None,
         seed: int | None = None,
         backend: str | None = None,
-        **params: object,
+        **params: ParamValue,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False

@@ -8,7 +8,7 @@ Letters: N environments, C agents of a group, D observation entries, H action nu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -29,6 +29,9 @@ from cupydrive.playing.policy import first_agent, mlp
 from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Player
 from cupydrive.spec import Group
+
+if TYPE_CHECKING:
+    from cupydrive.algorithms.ddpg import DDPG
 
 ALIGNED = 64  # numbers: 256 bytes, as allocations are aligned
 
@@ -94,7 +97,7 @@ class OffPolicyLearner(ScheduledLearner):
 
     replay: ReplayBuffer
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: DDPG) -> None:
         self.config = config
         self.groups = []
         self.calls: dict[str, np.ndarray] = {}

@@ -87,8 +87,7 @@ class OpponentPool:
 
 def unpooled(settings: LearnerSettings) -> LearnerSettings:
     """Return the settings of the policy itself: those in a ``OpponentPool``, or ``settings``."""
-    inner: Any = settings.settings if isinstance(settings, OpponentPool) else settings
-    return inner
+    return settings.settings if isinstance(settings, OpponentPool) else settings
 
 
 def with_settings(settings: Any, new: dict[str, object]) -> Any:

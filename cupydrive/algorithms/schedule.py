@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, get_args, get_type_hints
 
 import numpy as np
 import torch
+from pydantic import GetCoreSchemaHandler
 from pydantic_core import core_schema
 
 from cupydrive.inputs.arguments import is_number
@@ -31,7 +32,7 @@ class Range:
     high: float = LARGEST
     positive: bool = False
 
-    def __get_pydantic_core_schema__(self, source: object, handler: object) -> core_schema.CoreSchema:
+    def __get_pydantic_core_schema__(self, source: type, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         return core_schema.no_info_plain_validator_function(self.validate)
 
     def validate(self, value: object) -> Schedule:
@@ -90,7 +91,7 @@ class Scheduled:
         def __getattr__(self, name: str) -> torch.Tensor:
             """Return the number of this name, 0-dimensional."""
 
-    def __init__(self, config: Any, device: torch.device | str) -> None:
+    def __init__(self, config: object, device: torch.device | str) -> None:
         self.schedules = {name: getattr(config, name) for name in schedules(type(config))}
         self._tensors = torch.zeros(len(self.schedules), dtype=torch.float32, device=device)
         self._now: dict[str, float] = {}

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeVar
 
 from annotated_types import Ge, Le, MaxLen
 from pydantic import BeforeValidator
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 ARGS = "\n\nArgs:"  # begins the list of settings in a docstring
 COPIES = 4  # of each weight while it learns: itself, its gradient, two moments of Adam
 NEEDED = "a torch.nn.Module, its class, or a function (obs_dim, size) -> module"
+V = TypeVar("V")
 WIDEST, DEEPEST = 65_536, 64  # layer, network: far beyond what fits, so that a slip is not a matter of memory
 
 
-def as_tuple(value: object) -> object:
+def as_tuple(value: V) -> V | tuple:
     """Return a list as a tuple."""
     return tuple(value) if isinstance(value, list) else value
 

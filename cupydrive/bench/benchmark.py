@@ -7,7 +7,7 @@ observations, actions, rewards and flags of all agents. The final observations o
 import datetime
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from types import ModuleType
 
 import torch
 
@@ -126,6 +126,6 @@ def bench(
 def free(where: Executor) -> None:
     """Give idle GPU memory back, so that one row does not change the next."""
     if where.name == "cuda":
-        cupy: Any = where.xp
+        cupy: ModuleType = where.xp
         cupy.get_default_memory_pool().free_all_blocks()
         torch.cuda.empty_cache()

@@ -4,6 +4,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 from cupydrive.protocols import Executor
@@ -98,7 +99,7 @@ def _run(call: Callable[[], Any], where: Executor, repeats: int) -> float:
     """Return the seconds that ``repeats`` calls take."""
     where.synchronise()
     if where.name == "cuda":
-        cupy: Any = where.xp
+        cupy: ModuleType = where.xp
         start, end = cupy.cuda.Event(), cupy.cuda.Event()
         start.record()
         for _ in range(repeats):

@@ -177,7 +177,7 @@ def compare_paths(report: Report, spec: EnvSpec, params: EnvParams, device: Exec
         compare_bits(report, f"{device.name}: {PATHS}", flatten(stepped, single), flatten(rolled, fused), agents, sides)
 
 
-def stack(rows: list[Any]) -> Any:
+def stack(rows: list[Any]) -> np.ndarray | dict[str, np.ndarray]:
     """Stack arrays, or dictionaries of arrays, along a new first axis of steps."""
     if isinstance(rows[0], dict):
         return {key: np.stack([row[key] for row in rows]) for key in rows[0]}

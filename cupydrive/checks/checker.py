@@ -171,7 +171,7 @@ def usable(device: str, spec: EnvSpec) -> tuple[dict[str, Executor], list[str]]:
     return found, skipped
 
 
-def draw_params(spec: EnvSpec, params: EnvParams, rng: np.random.Generator) -> Any:
+def draw_params(spec: EnvSpec, params: EnvParams, rng: np.random.Generator) -> EnvParams:
     """Return ``params`` with every float drawn anew and exact in float32, and a time limit: mostly short, some long."""
     limit = int(rng.integers(3, SHORT_LIMIT))
     if rng.random() < LONG_LIMITS:

@@ -204,7 +204,7 @@ def run_evaluate(
 
     check_writable(json_file)
     where, _ = choose(device)
-    what: Any = run_or_name(run, where, env)
+    what = run_or_name(run, where, env)
     options: dict[str, Any] = {"episodes": episodes, "seed": seed, "greedy": not sample, "device": where}
     found = evaluate(what, policies, **options, **params_of(what, param))
     print(found)

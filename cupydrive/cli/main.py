@@ -260,12 +260,12 @@ COMMANDS: dict[str, Callable[..., int]] = {
 }
 
 
-def _say(text: object) -> None:
+def _say(text: str | Exception) -> None:
     print(f"cupydrive: {str(text).removeprefix('cupydrive: ')}", file=sys.stderr, flush=True)
 
 
 def show_warning(
-    shown: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any, **more: Any
+    shown: Callable[..., None], message: Warning | str, category: type[Warning], *where: str | int, **more: str | None
 ) -> None:
     """Print a warning of ours as one line, without the place in the code; others as Python does."""
     if issubclass(category, CupydriveWarning):

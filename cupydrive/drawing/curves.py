@@ -3,7 +3,7 @@
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from matplotlib import rc_context
@@ -160,7 +160,7 @@ def quartiles(runs: Sequence[Points], share: float = 0.5) -> tuple[np.ndarray, n
     return steps, *(np.nanpercentile(values, (25, 50, 75), axis=0) if steps.size else np.empty((3, 0)))
 
 
-def draw_median(axes: Axes, runs: Sequence[Points], color: Any, label: str, share: float = 0.5) -> None:
+def draw_median(axes: Axes, runs: Sequence[Points], color: str, label: str, share: float = 0.5) -> None:
     """Draw the median of some runs' points (env-steps, value) over env-steps, and the quartiles as a band; one run is its own.
 
     It is drawn where that share of the runs has a value.

@@ -4,7 +4,7 @@ Source: Gymnasium's ``mountain_car.py``, after Moore (1990).
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from gymnasium import spaces
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import torch
 
     from cupydrive.drawing.canvas import Canvas
+    from cupydrive.envs.mountain_car_continuous import Params as ContinuousParams
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def state(p: Params) -> tuple[Field, ...]:
     return (Field("position", scale=1.0), Field("velocity", scale=0.07, unit="1/step"))
 
 
-def bounds(p: Any) -> tuple[np.ndarray, np.ndarray]:
+def bounds(p: "Params | ContinuousParams") -> tuple[np.ndarray, np.ndarray]:
     """Return the lowest and the highest observation."""
     low, high = (p.min_position, -p.max_speed), (p.max_position, p.max_speed)
     return np.array(low, np.float32), np.array(high, np.float32)
@@ -72,7 +73,7 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
     return states
 
 
-def drive(p: Any, states: np.ndarray, push: np.ndarray) -> tuple[np.ndarray, ...]:
+def drive(p: "Params | ContinuousParams", states: np.ndarray, push: np.ndarray) -> tuple[np.ndarray, ...]:
     """Return position, velocity, whether the wall stopped the car, and how near that was, in float64."""
     position, velocity = states["position"].astype(np.float64), states["velocity"].astype(np.float64)
     wanted = velocity + push - p.gravity * np.cos(3 * position)
@@ -152,7 +153,10 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
         canvas.circle(ground + side * along + 0.02 * up, 0.02, canvas.BLUE)
 
 
-def height(position: Any) -> Any:
+Position = TypeVar("Position", float, np.ndarray)
+
+
+def height(position: Position) -> Position:
     """Return the height of the track, for drawing; the dynamics use its slope, up to a factor."""
     return 0.45 * np.sin(3 * position) + 0.55
 

@@ -6,12 +6,16 @@ Also what they share with kernels written in Python, and what a device has been 
 import ctypes
 import sys
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from cupydrive.errors import DeviceError
 from cupydrive.inputs.arguments import checked_choice, errors_as
 from cupydrive.protocols import Executor
 
+if TYPE_CHECKING:
+    import torch
+
+Device = Literal["cuda", "cpu"]
 DEVICES = ("auto", "cuda", "cpu")
 
 
@@ -37,7 +41,7 @@ def cuda_problem() -> str | None:
     return None if count else "no GPU"
 
 
-def checked_device(device: object, where: str = "cupydrive") -> str:
+def checked_device(device: "str | torch.device", where: str = "cupydrive") -> str:
     """Return ``device`` if it is one of ``DEVICES``, whether or not it can be used here; else raise ``DeviceError``.
 
     A ``torch.device`` is what its text is; ``where`` is who asks, for the message.
@@ -54,7 +58,7 @@ def checked_device(device: object, where: str = "cupydrive") -> str:
         return checked_choice(where, "device", device, DEVICES)
 
 
-def choose(device: object = "auto") -> tuple[str, str]:
+def choose(device: "str | torch.device" = "auto") -> tuple[Device, str]:
     """Return ``(device, reason)``: ``"cuda"`` or ``"cpu"`` and one line that says why.
 
     Raises:

@@ -15,7 +15,7 @@ import torch
 from cupydrive.errors import ParameterError, SpecError
 from cupydrive.executors.modes import EXCLUSIVE
 from cupydrive.inputs.arguments import checked_array, shown
-from cupydrive.protocols import Array
+from cupydrive.protocols import Array, EnvParams
 from cupydrive.spec import Group
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def as_numpy(where: str, name: str, value: object) -> np.ndarray:
     return checked_array(where, name, value)
 
 
-def heuristic_heads(heuristic: Callable, params: object, obs: torch.Tensor, group: Group) -> list[torch.Tensor]:
+def heuristic_heads(heuristic: Callable, params: EnvParams, obs: torch.Tensor, group: Group) -> list[torch.Tensor]:
     """Return the action numbers of all heads, (...) each, that a heuristic returns for observations (..., D).
 
     Raises:

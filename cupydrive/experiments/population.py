@@ -76,7 +76,7 @@ class Member:
 
 def resolve_members(
     env: str | PathLike | EnvSpec,
-    algorithm: object = None,
+    algorithm: LearnerSettings | str | None = None,
     policies: Mapping[str, PolicySettings] | None = None,
     params: Mapping[str, object] | None = None,
     *,
@@ -352,7 +352,7 @@ def read_members(folder: Path) -> list[dict[str, Any]]:
     with file_errors(TrainingError, f"{path} cannot be read"):
         content = read_file(path, MOST_JSON)
     try:
-        found: Any = read_json(content, POPULATION)
+        found = read_json(content, POPULATION)
         return found["members"]
     except FormatError as error:
         words = explained(path, "population", error, "Train into another folder")

@@ -21,7 +21,7 @@ from cupydrive.inputs.arguments import (
     shown,
 )
 from cupydrive.inputs.files import file_errors
-from cupydrive.protocols import LearnerSettings
+from cupydrive.protocols import LearnerSettings, ParamValue
 from cupydrive.spec import EnvSpec
 from cupydrive.terminal.progress import counted
 from cupydrive.training.config import resolve, settings_of
@@ -128,7 +128,7 @@ def sweep(
     seed: int = 0,
     device: str = "auto",
     progress: bool = True,
-    **params: Any,
+    **params: ParamValue,
 ) -> Sweep:
     """Search for settings with Optuna's tree-structured Parzen estimator, and return a ``Sweep``.
 

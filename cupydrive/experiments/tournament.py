@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from cupydrive.errors import ParameterError
 from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_mapping, shown
 from cupydrive.playing.config import EvalConfig, checked_policies, resolve
 from cupydrive.playing.evaluation import play_episodes
-from cupydrive.protocols import PlayerSettings, Policies
+from cupydrive.protocols import ParamValue, PlayerSettings, Policies
 from cupydrive.spec import EnvSpec
 from cupydrive.terminal.progress import counted, preformatted
 
@@ -71,7 +70,7 @@ def tournament(
     seed: int = 10_000,
     device: str = "auto",
     progress: bool = True,
-    **params: Any,
+    **params: ParamValue,
 ) -> Tournament:
     """Play each policy as the first group of an environment against each one as the second group.
 

@@ -17,6 +17,7 @@ from cupydrive.experiments.members import check_cuda_graph, train_alone, train_m
 from cupydrive.experiments.population import resolve_members
 from cupydrive.inputs.arguments import checked_path
 from cupydrive.inputs.validation import validated
+from cupydrive.protocols import ParamValue
 from cupydrive.training.begin import begin, goal_of, refuse_for_run, replaced
 from cupydrive.training.config import TrainConfig, check_players, drop_none, resolve
 from cupydrive.training.frozen import check_kept
@@ -52,7 +53,7 @@ def train(
     checkpoint_minutes: float = 5.0,
     keep: int = 3,
     backend: str | None = None,
-    **params: Any,
+    **params: ParamValue,
 ) -> Run | Population:
     """Train policies and return the ``Run``, or a ``Population`` of runs; an interrupt (Ctrl-C) keeps the result so far.
 
@@ -157,12 +158,12 @@ def train(
 
 def going_on(
     run: Run,
-    algorithm: object,
-    policies: object,
+    algorithm: LearnerSettings | str | None,
+    policies: Mapping[str, PolicySettings] | None,
     device: str,
     out: Path | None,
     options: dict[str, Any],
-    params: dict[str, object],
+    params: dict[str, ParamValue],
 ) -> TrainConfig:
     """Return the configuration with which ``train`` continues a run; arguments as there.
 

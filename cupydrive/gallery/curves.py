@@ -30,7 +30,7 @@ LETTERS = 50  # of a line above a panel
 FAR = 4  # spans of the curves
 
 
-def read_checked(path: Path, kind: TypeAdapter[Any]) -> Any:
+def read_checked(path: Path, kind: TypeAdapter[Any]) -> dict:
     """Return what a JSON file of a gallery holds, by environment; nothing if there is no file."""
     if not path.exists():
         return {}

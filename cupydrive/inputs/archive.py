@@ -101,7 +101,7 @@ def read_npz(path: str | os.PathLike, kind: TypeAdapter[Any], most: int) -> tupl
         raise FormatError(f"its entry {shown(other[0])} is no array")
     if "about" not in arrays:
         raise FormatError("it has no array 'about'")
-    about: Any = read_json(arrays.pop("about").tobytes(), kind)
+    about = read_json(arrays.pop("about").tobytes(), kind)
     return about, arrays
 
 

@@ -11,7 +11,7 @@ import math
 import os
 import reprlib
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar
@@ -297,7 +297,7 @@ def checked_list(
 
 def check_each(
     where: str,
-    params: object,
+    params: Hashable,
     names: Sequence[str],
     count: int,
     low: float = -math.inf,

@@ -4,7 +4,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from cupydrive.errors import CupydriveWarning, DataError, MissingDataError
@@ -122,7 +122,7 @@ def fetch(wanted: Source, missing: Iterable[str], progress: bool) -> dict[str, P
     return found
 
 
-def download(url: str, path: str, pooch: object) -> None:
+def download(url: str, path: str, pooch: Callable) -> None:
     """Write what a server sends into the file ``path``. pooch calls this, and compares the SHA-256 of the file afterwards.
 
     Raises:

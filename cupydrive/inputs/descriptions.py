@@ -7,7 +7,7 @@ They run when a description is made, so that the error points at it and not at g
 import inspect
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ from cupydrive.inputs.arguments import (
     checked_str,
     shown,
 )
+from cupydrive.protocols import ParamValue
 
 if TYPE_CHECKING:
     from cupydrive.spec import Display, EnvSpec, Field, Group, Reference
@@ -64,7 +65,7 @@ TAKEN = {
 }  # fmt: skip
 
 
-def check_param(default: object, about: Mapping[str, Any]) -> None:
+def check_param(default: ParamValue, about: Mapping[str, Any]) -> None:
     """Raise an error if the arguments of ``param`` do not fit together."""
     where = f"param({shown(default)}, ...)"
     checked_instance(where, "default", default, PARAM_TYPES, "a float, an int, a bool, a str or ()")
@@ -87,7 +88,7 @@ def check_param(default: object, about: Mapping[str, Any]) -> None:
 
 
 def checked_value(
-    where: str, name: str, default: object, about: Mapping[str, Any], value: object
+    where: str, name: str, default: Any, about: Mapping[str, Any], value: object
 ) -> bool | int | float | str | tuple[float, ...]:
     """Return a parameter's value as the type of its default, in the range that ``param`` was given."""
     kind = type(default)
@@ -119,7 +120,7 @@ def check_shape(where: str, given: Sequence[int]) -> tuple[int, ...]:
     return shape
 
 
-def check_members(where: str, function: str, given: object, kind: type) -> None:
+def check_members(where: str, function: str, given: Sequence, kind: type) -> None:
     """Raise an error unless ``given``, which ``function(params)`` has returned, are ``kind``s of different names."""
     what = f"{function}(params)"
     members = checked_sequence(where, what, given)
@@ -233,7 +234,7 @@ def check_functions(where: str, part: "EnvSpec | Reference | Display") -> None:
             checked_callable(where, name, function, [*takes, *table])
 
 
-def reads_table(function: object) -> bool:
+def reads_table(function: Callable) -> bool:
     """Return whether a function has an argument called ``table``."""
     try:
         return callable(function) and "table" in inspect.signature(function).parameters

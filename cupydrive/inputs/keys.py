@@ -5,12 +5,15 @@ Letters: H action heads.
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cupydrive.errors import SpecError
 from cupydrive.inputs.arguments import checked_choice, checked_mapping, errors_as, shown
+
+if TYPE_CHECKING:
+    from cupydrive.spec import Group
 
 ARROWS = {"ArrowLeft": "\u2190", "ArrowRight": "\u2192", "ArrowUp": "\u2191", "ArrowDown": "\u2193"}
 NONE = ""  # no key is pressed
@@ -21,7 +24,7 @@ ALLOWED = (
 
 
 @errors_as(SpecError)
-def check_keys(where: str, groups: Sequence[Any], keys: Any) -> None:
+def check_keys(where: str, groups: Sequence["Group"], keys: object) -> None:
     """Raise ``SpecError`` unless ``keys`` maps groups to keys and their actions, among them ``""``.
 
     Args:
@@ -42,7 +45,7 @@ def check_keys(where: str, groups: Sequence[Any], keys: Any) -> None:
             )
 
 
-def action_by_head(where: str, key: str, action: Any, group: Any) -> tuple[float | None, ...]:
+def action_by_head(where: str, key: str, action: object, group: "Group") -> tuple[float | None, ...]:
     """Return the action of a key as a tuple of H numbers; None keeps the head's previous choice.
 
     Args:
@@ -54,7 +57,7 @@ def action_by_head(where: str, key: str, action: Any, group: Any) -> tuple[float
     Raises:
         SpecError: If the group has no such action.
     """
-    heads = tuple(action) if isinstance(action, tuple | list) else (action,) * group.heads
+    heads: tuple = tuple(action) if isinstance(action, tuple | list) else (action,) * group.heads
     if group.continuous:
         limits = zip(heads, group.action_space.low, group.action_space.high, strict=False)
         fits = [x is None or (isinstance(x, int | float) and low <= np.float32(x) <= high) for x, low, high in limits]

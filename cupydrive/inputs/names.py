@@ -1,7 +1,7 @@
 """Unknown names: error messages with the nearest known one."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NoReturn, SupportsIndex
 
 from cupydrive.errors import ParameterError, did_you_mean
@@ -9,7 +9,7 @@ from cupydrive.inputs.arguments import shown
 
 
 def unknown_parameter(
-    env: str, name: object, known: Sequence[str], call: Callable[..., object] | None = None, hint: str = ""
+    env: str, name: Hashable, known: Sequence[str], call: Callable[..., object] | None = None, hint: str = ""
 ) -> str:
     """Return the error message for a name in ``**params`` that is no parameter.
 

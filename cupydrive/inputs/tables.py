@@ -2,12 +2,13 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cupydrive.errors import SpecError
 from cupydrive.inputs.arguments import (
@@ -66,7 +67,7 @@ class Table:
         checked_bool(where, "finite", self.finite)
 
 
-def checked_tables(where: str, declared: Sequence[Table], given: object) -> Arrays:
+def checked_tables(where: str, declared: Sequence[Table], given: Mapping[str, ArrayLike]) -> Arrays:
     """Return the arrays of ``declared`` tables, a dictionary by name in their order: C-contiguous copies, read-only.
 
     Args:
@@ -87,7 +88,7 @@ def checked_tables(where: str, declared: Sequence[Table], given: object) -> Arra
         return {t.name: checked_table(f"{where}: table {t.name!r}", t, arrays[t.name]) for t in declared}
 
 
-def checked_table(where: str, t: Table, value: object) -> np.ndarray:
+def checked_table(where: str, t: Table, value: ArrayLike) -> np.ndarray:
     """Return a read-only float32 or int32 copy of one table."""
     array = checked_array(where, "tables", value)
     kinds = "biuf" if t.dtype == "f4" else "biu"
@@ -110,7 +111,7 @@ def checked_table(where: str, t: Table, value: object) -> np.ndarray:
     return kept
 
 
-def derived_tables(where: str, given: object) -> tuple[Table, ...]:
+def derived_tables(where: str, given: Mapping[str, ArrayLike]) -> tuple[Table, ...]:
     """Return what ``table_fields`` would have declared for these arrays."""
     declared = []
     for name, value in checked_mapping(where, "tables", given).items():
@@ -169,7 +170,7 @@ class WithTable:
         table = self.arrays(params) if like is None else self._beside(like, params)
         return self.of_author(*given, SimpleNamespace(**table))
 
-    def _beside(self, like: "torch.Tensor", params: object) -> dict[str, "torch.Tensor"]:
+    def _beside(self, like: "torch.Tensor", params: Hashable) -> dict[str, "torch.Tensor"]:
         """Return tensors on the device of the tensor ``like``: the same at each call, since CUDA graphs keep addresses."""
         key = params, str(like.device)
         if key not in self._tensors:

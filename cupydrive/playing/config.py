@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 
 from annotated_types import Ge, Le
 
@@ -13,7 +13,7 @@ from cupydrive.executors import checked_device, choose
 from cupydrive.inputs.arguments import checked_choice, checked_mapping, shown
 from cupydrive.inputs.validation import Count, validated
 from cupydrive.playing.players import HeuristicPolicy, RandomPolicy
-from cupydrive.protocols import PlayerSettings, Policies, PolicySettings
+from cupydrive.protocols import EnvParams, PlayerSettings, Policies, PolicySettings
 from cupydrive.spec import EnvSpec, Group
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class EvalConfig:
     """
 
     spec: EnvSpec
-    params: Any
+    params: EnvParams
     policies: dict[str, PlayerSettings]
     device: Literal["cuda", "cpu"]
     episodes: Count = 1000
@@ -46,13 +46,14 @@ class EvalConfig:
     greedy: bool = True
 
 
+Playable: TypeAlias = "str | PathLike[str] | EnvSpec | VectorEnv | Policies"
 Config = TypeVar("Config", bound=EvalConfig)
 PoliciesByGroup = str | Mapping[str, PlayerSettings] | None
 
 
 def resolve(
     call: Callable[..., Any],
-    env: "str | PathLike[str] | EnvSpec | VectorEnv | Policies",
+    env: "Playable",
     policies: PoliciesByGroup = None,
     params: Mapping[str, Any] | None = None,
     *,
@@ -91,7 +92,7 @@ def resolve(
                 f"{where}: device = {device!r}, but the run is on {run.device!r}; leave device out, or load the run's folder "
                 f"on the other: cupydrive.load(folder, device={device!r})"
             )
-        chosen: Any = run.device
+        chosen = run.device
     else:
         like: Any = env
         if hasattr(like, "batch"):  # a VectorEnv
@@ -130,7 +131,7 @@ def policies_by_group(where: str, groups: tuple[Group, ...], policies: PoliciesB
     return found
 
 
-def checked_policies(where: str, policies: Any, learning: bool = False) -> dict[str, Any]:
+def checked_policies(where: str, policies: object, learning: bool = False) -> dict[str, Any]:
     """Return the argument ``policies`` of ``where``: settings by name.
 
     Args:

@@ -16,7 +16,7 @@ from cupydrive.playing.config import EvalConfig, PoliciesByGroup, resolve
 from cupydrive.playing.recording import Recording, action_dtype, record
 from cupydrive.playing.rollout import Rollout
 from cupydrive.playing.torch_settings import acting_threads
-from cupydrive.protocols import Policies
+from cupydrive.protocols import ParamValue, Policies
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import EnvSpec
 
@@ -142,7 +142,7 @@ def evaluate(
     seed: int = 10_000,
     greedy: bool = True,
     device: str = "auto",
-    **params: Any,
+    **params: ParamValue,
 ) -> Evaluation:
     """Play one episode from each of ``episodes`` initial states and return an ``Evaluation``.
 

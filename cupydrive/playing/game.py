@@ -20,7 +20,7 @@ from cupydrive.playing.config import EvalConfig
 from cupydrive.playing.recording import Moment, Recording, action_dtype, outcome, record
 from cupydrive.playing.rollout import Rollout
 from cupydrive.playing.torch_settings import acting_threads
-from cupydrive.protocols import Player
+from cupydrive.protocols import EnvParams, Player
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import EnvSpec, Group
 
@@ -94,7 +94,7 @@ def in_words(action: tuple[float | None, ...]) -> str:
     return heads[0] if len(heads) == 1 else f"({', '.join(heads)})"
 
 
-def find_agent(spec: EnvSpec, params: Any, agent: str | None) -> tuple[str, int, dict[str, Any]]:
+def find_agent(spec: EnvSpec, params: EnvParams, agent: str | None) -> tuple[str, int, dict[str, Any]]:
     """Return (group, index, keys) of the agent that a person plays.
 
     Args:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -35,8 +35,16 @@ from cupydrive.inputs.arguments import (
 from cupydrive.inputs.files import write_atomically
 
 if TYPE_CHECKING:
+    from cupydrive.protocols import EnvParams
     from cupydrive.spec import Group
 
+Rows: TypeAlias = torch.Tensor | np.ndarray  # (..., D), (..., K) or (..., M)
+RowsByGroup: TypeAlias = Rows | dict[str, Rows]  # the former for a single group
+Acted: TypeAlias = (
+    torch.Tensor | tuple[torch.Tensor, torch.Tensor | None]
+)  # actions, and a hidden state if there is one
+Module: TypeAlias = "PolicyModule | HeuristicModule"
+M = TypeVar("M", bound=nn.Module)
 
 # The kernel compares exp(logit - largest logit) in float32. Differences smaller than this give exactly 1, so such choices count
 # as equally likely, and the first of them is taken.
@@ -79,7 +87,9 @@ class PolicyModule(nn.Module):
         """The device of its network."""
         return next(self.network.parameters()).device
 
-    def parameters_of(self, obs: Any, state: Any, mask: Any = None) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def parameters_of(
+        self, obs: torch.Tensor, state: torch.Tensor | None, mask: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the network's first output for observations (..., D), (B, size), without autocast, and the next state."""
         if mask is not None and mask.shape[-1:] != (self.choices,):
             raise ParameterError(
@@ -99,7 +109,7 @@ class PolicyModule(nn.Module):
         parameters, _, state = self.network(rows, state.reshape(-1, self.state_size), None)
         return parameters.float(), state.reshape(lead)
 
-    def forward(self, obs: Any, mask: Any = None, state: Any = None) -> Any:
+    def forward(self, obs: torch.Tensor, mask: torch.Tensor | None = None, state: torch.Tensor | None = None) -> Acted:
         """Return the likeliest actions; for a network with hidden state ``(actions, next state)``.
 
         Args:
@@ -111,7 +121,13 @@ class PolicyModule(nn.Module):
         action = self.likeliest(parameters, obs, mask)
         return (action, state) if self.state_size else action
 
-    def sample(self, obs: Any, mask: Any, generator: torch.Generator | None, state: Any = None) -> Any:
+    def sample(
+        self,
+        obs: torch.Tensor,
+        mask: torch.Tensor | None,
+        generator: torch.Generator | None,
+        state: torch.Tensor | None = None,
+    ) -> Acted:
         """Return random actions; arguments and results as of ``forward``."""
         parameters, state = self.parameters_of(obs, state, mask)
         action = self.drawn(parameters, obs, mask, generator)
@@ -125,7 +141,7 @@ class DiscretePolicy(PolicyModule):
         super().__init__(network, group, obs_rms)
         self.sizes = group.sizes
 
-    def logits(self, parameters: torch.Tensor, mask: Any) -> Sequence[torch.Tensor]:
+    def logits(self, parameters: torch.Tensor, mask: torch.Tensor | None) -> Sequence[torch.Tensor]:
         """Return the logits of each head, (B, choices), minus infinity where ``mask`` forbids."""
         if mask is None:
             if self.masked:
@@ -139,13 +155,13 @@ class DiscretePolicy(PolicyModule):
         )
         return [x.masked_fill(~(allowed | ~allowed.any(-1, keepdim=True)), -torch.inf) for x, allowed in parts]
 
-    def shaped(self, heads: Sequence[torch.Tensor], obs: Any) -> torch.Tensor:
+    def shaped(self, heads: Sequence[torch.Tensor], obs: torch.Tensor) -> torch.Tensor:
         """Return the choices of all heads, (B,) each, as one int32 tensor."""
         one = heads[0] if len(heads) == 1 else torch.stack(heads, dim=-1)
         lead = obs.shape[:-1] if len(heads) == 1 else (*obs.shape[:-1], self.heads)
         return one.to(torch.int32).reshape(lead)
 
-    def likeliest(self, parameters: torch.Tensor, obs: Any, mask: Any) -> torch.Tensor:
+    def likeliest(self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """Return the likeliest choices, of equally likely ones the first."""
         heads = [
             ((x.amax(1, keepdim=True) - x) <= AS_LIKELY).to(torch.int32).argmax(1)
@@ -153,7 +169,9 @@ class DiscretePolicy(PolicyModule):
         ]
         return self.shaped(heads, obs)
 
-    def drawn(self, parameters: torch.Tensor, obs: Any, mask: Any, generator: torch.Generator | None) -> torch.Tensor:
+    def drawn(
+        self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None, generator: torch.Generator | None
+    ) -> torch.Tensor:
         """Return random choices."""
         heads = [
             torch.multinomial(torch.softmax(x, dim=1), 1, generator=generator)[:, 0]
@@ -178,17 +196,19 @@ class BoxPolicy(PolicyModule):
         for name in ("low", "high"):
             self.register_buffer(name, torch.as_tensor(getattr(group.action_space, name), device=self.device))
 
-    def bounded(self, raw: torch.Tensor, obs: Any) -> torch.Tensor:
+    def bounded(self, raw: torch.Tensor, obs: torch.Tensor) -> torch.Tensor:
         """Return (B, H) numbers as actions within the bounds."""
         if self.squashed:
             raw = self.low + 0.5 * (self.high - self.low) * (torch.tanh(raw) + 1.0)
         return torch.clamp(raw, self.low, self.high).reshape(*obs.shape[:-1], self.heads)
 
-    def likeliest(self, parameters: torch.Tensor, obs: Any, mask: Any) -> torch.Tensor:
+    def likeliest(self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """Return the means."""
         return self.bounded(parameters[:, : self.heads], obs)
 
-    def drawn(self, parameters: torch.Tensor, obs: Any, mask: Any, generator: torch.Generator | None) -> torch.Tensor:
+    def drawn(
+        self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None, generator: torch.Generator | None
+    ) -> torch.Tensor:
         """Return random actions."""
         mean, log_deviation = parameters.split(self.heads, dim=1)
         normal = torch.randn(mean.shape, generator=generator, dtype=torch.float32, device=mean.device)
@@ -201,11 +221,13 @@ class DeterministicPolicy(BoxPolicy):
     def __init__(self, network: nn.Module, group: Group, obs_rms: Moments | None) -> None:
         super().__init__(network, group, obs_rms, squashed=False)
 
-    def likeliest(self, parameters: torch.Tensor, obs: Any, mask: Any) -> torch.Tensor:
+    def likeliest(self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """Return the actions."""
         return self.bounded(self.low + 0.5 * (self.high - self.low) * (parameters + 1.0), obs)
 
-    def drawn(self, parameters: torch.Tensor, obs: Any, mask: Any, generator: torch.Generator | None) -> torch.Tensor:
+    def drawn(
+        self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None, generator: torch.Generator | None
+    ) -> torch.Tensor:
         """Return the same actions: exploration noise belongs to training."""
         return self.likeliest(parameters, obs, mask)
 
@@ -222,18 +244,24 @@ class HeuristicModule(nn.Module):
     device = masked = None  # it has no tensors of its own, and does not look at masks
     state_size = 0
 
-    def __init__(self, heuristic: Callable[..., Any], params: Any, group: Group) -> None:
+    def __init__(self, heuristic: Callable, params: EnvParams, group: Group) -> None:
         super().__init__()
         self.heuristic, self.params, self.group, self.obs_dim = heuristic, params, group, group.obs_dim
         self.lone = not group.continuous and group.heads == 1
         self.eval()
 
-    def forward(self, obs: Any, mask: Any = None, state: Any = None) -> Any:
+    def forward(self, obs: torch.Tensor, mask: torch.Tensor | None = None, state: torch.Tensor | None = None) -> Acted:
         """Return the actions."""
         heads = heuristic_heads(self.heuristic, self.params, obs, self.group)
         return heads[0] if self.lone else torch.stack(heads, dim=-1)
 
-    def sample(self, obs: Any, mask: Any, generator: torch.Generator | None, state: Any = None) -> Any:
+    def sample(
+        self,
+        obs: torch.Tensor,
+        mask: torch.Tensor | None,
+        generator: torch.Generator | None,
+        state: torch.Tensor | None = None,
+    ) -> Acted:
         """Return the same actions."""
         return self(obs)
 
@@ -257,8 +285,13 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def act(
-    modules: Mapping[str, Any], obs: Any, greedy: bool, mask: Any, generator: torch.Generator | None, state: Any
-) -> Any:
+    modules: Mapping[str, Module],
+    obs: RowsByGroup,
+    greedy: bool,
+    mask: RowsByGroup | None,
+    generator: torch.Generator | None,
+    state: RowsByGroup | None,
+) -> RowsByGroup | tuple[RowsByGroup, RowsByGroup]:
     """Return actions by group, or one tensor or array if ``obs`` is one; see ``Run.act``.
 
     Args:
@@ -276,15 +309,15 @@ def act(
         raise ParameterError(
             f"act: obs is {kind_of(obs)}; of several groups it must be a dict with {', '.join(modules)}"
         )
-    given: dict[str, dict[str, Any]] = {}
+    given: dict[str, dict[str, Rows]] = {}
     for argument, value in (("obs", obs), ("mask", mask), ("state", state)):
         if not isinstance(value, dict) and not isinstance(obs, dict):
             value = dict.fromkeys(modules, value)
         given[argument] = checked_mapping("act", argument, {} if value is None else value)
         for name in given[argument]:
             checked_choice("act", f"a group in {argument}", name, modules)
-    actions: dict[str, Any] = {}
-    states: dict[str, Any] = {}
+    actions: dict[str, Rows] = {}
+    states: dict[str, Rows] = {}
     for name, rows in given["obs"].items():
         about = greedy, given["mask"].get(name), generator, given["state"].get(name)
         actions[name], left = act_of(name, modules[name], rows, *about)
@@ -297,13 +330,13 @@ def act(
 
 def act_of(
     name: str,
-    module: PolicyModule | HeuristicModule,
-    obs: Any,
+    module: Module,
+    obs: Rows,
     greedy: bool,
-    mask: Any,
+    mask: Rows | tuple[np.ndarray, ...] | None,
     generator: torch.Generator | None,
-    state: Any,
-) -> tuple[Any, Any]:
+    state: Rows | None,
+) -> tuple[Rows, Rows | None]:
     """Return the actions of one group, and its next hidden state or None, in the library and on the device of ``obs``."""
     rows = checked_rows(f"act: the observation of {name!r}", obs, module.obs_dim)
     device = module.device or rows.device
@@ -314,9 +347,9 @@ def act_of(
             raise ParameterError(f"act: mask of {name!r}: a Box has no choices to mask; leave it out")
         if isinstance(mask, tuple) and mask and all(isinstance(head, np.ndarray) for head in mask):  # by head
             mask = np.concatenate(mask, axis=-1)
-        mask = checked_rows(f"act: mask of {name!r}", mask, module.choices, bools=True).to(device)
+        allowed = checked_rows(f"act: mask of {name!r}", mask, module.choices, bools=True).to(device)
         # One with the axis of agents, which observations of one agent lack.
-        given["mask"] = mask.squeeze(-2) if mask.shape[:-1] == (*rows.shape[:-1], 1) else mask
+        given["mask"] = allowed.squeeze(-2) if allowed.shape[:-1] == (*rows.shape[:-1], 1) else allowed
     if state is not None:
         if not module.state_size:
             raise ParameterError(f"act: got a state of {name!r}, whose policy has no hidden state; leave it out")
@@ -331,14 +364,13 @@ def act_of(
         raise ParameterError(f"act: generator is of {generator.device}; the run's policies are on {device}")
     with torch.no_grad(), evaluating(module):
         found = module(rows, **given) if greedy else module.sample(rows, generator=generator, **given)
-    results = found if module.state_size else (found, None)
-    action, left = (
-        x if x is None else x.cpu().numpy() if isinstance(obs, np.ndarray) else x.to(obs.device) for x in results
-    )
-    return action, left
+    action, left = found if isinstance(found, tuple) else (found, None)
+    if isinstance(obs, np.ndarray):
+        return action.cpu().numpy(), None if left is None else left.cpu().numpy()
+    return action.to(obs.device), None if left is None else left.to(obs.device)
 
 
-def checked_rows(where: str, values: Any, width: int, bools: bool = False) -> torch.Tensor:
+def checked_rows(where: str, values: object, width: int, bools: bool = False) -> torch.Tensor:
     """Return a torch tensor or NumPy array as a tensor (..., width).
 
     Raises:
@@ -347,16 +379,21 @@ def checked_rows(where: str, values: Any, width: int, bools: bool = False) -> to
     kinds, words = ("biu", "bool or int8") if bools else ("fiub", "float32")
     if isinstance(values, np.ndarray) and values.dtype.kind in kinds:
         values = torch.from_numpy(np.array(values, bool if bools else np.float32))
-    good = isinstance(values, torch.Tensor) and values.layout == torch.strided and not values.is_quantized
-    good = good and values.device.type != "meta" and not values.is_complex()
-    if not good or (values.is_floating_point() if bools else values.dtype == torch.bool):
+    if (
+        not isinstance(values, torch.Tensor)
+        or values.layout != torch.strided
+        or values.is_quantized
+        or values.device.type == "meta"
+        or values.is_complex()
+        or (values.is_floating_point() if bools else values.dtype == torch.bool)
+    ):
         raise ParameterError(f"{where} is {kind_of(values)}; it must be a torch tensor or NumPy array of {words}")
     if values.dim() < 1 or values.shape[-1] != width:
         raise ParameterError(f"{where} has shape {tuple(values.shape)}; its last axis must be {width}: (..., {width})")
     return values
 
 
-def standalone(module: Any) -> Any:
+def standalone(module: M) -> M:
     """Return a copy of a module in evaluation mode, without gradients, which training on does not change."""
     return copy.deepcopy(module).eval().requires_grad_(False)
 
@@ -375,7 +412,7 @@ def quiet_exporter() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def export_onnx(module: Any, path: str | PathLike[str]) -> Path:
+def export_onnx(module: Module, path: str | PathLike[str]) -> Path:
     """Write a ``PolicyModule`` as an ONNX file and return its path.
 
     Its input is ``obs``, (batch, D) float32, and ``mask``, (batch, K) bool, where the group's choices may be forbidden; its

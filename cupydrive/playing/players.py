@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 
@@ -11,7 +11,7 @@ from cupydrive.inputs.names import NotCopied
 from cupydrive.playing.inference import HeuristicModule, Moments, evaluating
 from cupydrive.playing.policy import Categorical, Gaussian, Sampler, with_state
 from cupydrive.playing.rollout import Rollout
-from cupydrive.protocols import Player
+from cupydrive.protocols import Learner, Player
 from cupydrive.spec import EnvSpec, Group
 
 
@@ -59,7 +59,7 @@ class Trained(NotCopied):
         brief: Description in one word.
     """
 
-    learner: Any
+    learner: Learner
     greedy: bool = True
     words: str = "trained"
     brief: str = "trained"

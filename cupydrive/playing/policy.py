@@ -156,7 +156,7 @@ def with_state(module: nn.Module) -> Any:
     return module if getattr(module, "state_size", 0) else Stateless(module)
 
 
-def first_state(policy: Any, rows: int, agents: int, device: torch.device) -> torch.Tensor | None:
+def first_state(policy: nn.Module, rows: int, agents: int, device: torch.device) -> torch.Tensor | None:
     """Return zeros (rows, agents, M) for the memory of a ``with_state`` policy, or None if it has none."""
     shape = rows, agents, policy.state_size
     return torch.zeros(shape, dtype=torch.float32, device=device) if policy.state_size else None

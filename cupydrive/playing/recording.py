@@ -20,6 +20,7 @@ from cupydrive.inputs.archive import pack_npz, read_npz
 from cupydrive.inputs.arguments import checked_path, is_number, require_folder, shown
 from cupydrive.inputs.files import file_errors, write_atomically
 from cupydrive.inputs.formats import FORMAT, RECORDING, FormatError, explained
+from cupydrive.protocols import EnvParams
 from cupydrive.simulation.batch import Batch
 from cupydrive.simulation.buffers import Buffers
 from cupydrive.spec import EnvSpec, Group, kept_params
@@ -70,7 +71,7 @@ class Recording:
     """
 
     spec: EnvSpec
-    params: Any
+    params: EnvParams
     seed: int
     players: dict[str, str]
     length: np.ndarray
@@ -251,7 +252,7 @@ def action_dtype(group: Group) -> np.dtype:
     return np.min_scalar_type(max(group.sizes) - 1)
 
 
-def checked_arrays(spec: EnvSpec, params: Any, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def checked_arrays(spec: EnvSpec, params: EnvParams, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the actions of a recording's file by group.
 
     Args:

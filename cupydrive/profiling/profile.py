@@ -20,6 +20,7 @@ from cupydrive.executors.interop import capture, torch_stream
 from cupydrive.inputs.arguments import checked_int
 from cupydrive.profiling.occupancy import use_of
 from cupydrive.profiling.report import Profile
+from cupydrive.protocols import ParamValue
 from cupydrive.simulation.batch import KEEP_FREE, OBS_DTYPES, Batch
 from cupydrive.simulation.buffers import row_bytes
 from cupydrive.simulation.vector import VectorEnv
@@ -37,7 +38,7 @@ def profile(
     num_envs: int | None = None,
     steps: int | None = None,
     device: str = "auto",
-    **params: Any,
+    **params: ParamValue,
 ) -> Profile:
     """Return the ``Profile`` of an environment's random rollouts: what they cost, what limits them, and one thing to try.
 

@@ -25,7 +25,7 @@ from cupydrive.executors.modes import EXCLUSIVE
 from cupydrive.inputs.arguments import checked_int
 from cupydrive.playing.torch_settings import memory_errors
 from cupydrive.profiling.profile import fitting
-from cupydrive.protocols import EnvParams, Executor
+from cupydrive.protocols import EnvParams, Executor, ParamValue
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import EnvSpec
 from cupydrive.training.begin import make_run
@@ -59,7 +59,7 @@ class Tuned:
     __repr__ = __str__
 
 
-def tune(env: str | PathLike[str] | EnvSpec, num_envs: int, *, device: str = "auto", **params: Any) -> Tuned:
+def tune(env: str | PathLike[str] | EnvSpec, num_envs: int, *, device: str = "auto", **params: ParamValue) -> Tuned:
     """Return the fastest layout of threads for random rollouts. ``make(..., layout="tuned")`` uses it.
 
     Args:
@@ -144,7 +144,7 @@ def measured_once(
     return rates
 
 
-def best_num_envs(env: str | PathLike[str] | EnvSpec, *, device: str = "auto", **params: Any) -> int:
+def best_num_envs(env: str | PathLike[str] | EnvSpec, *, device: str = "auto", **params: ParamValue) -> int:
     """Return the number of environments that trains the most env-steps per second. ``make(num_envs="auto")`` uses it.
 
     Powers of four are tried with what the environment suggests to train it, until memory ends or nothing is gained. Each is
@@ -187,8 +187,7 @@ def training_rate(spec: EnvSpec, params: EnvParams, num_envs: int, device: str) 
     """Return env-steps per second of whole training iterations."""
     try:
         with memory_errors():
-            given: Any = params
-            run = make_run(spec, num_envs=num_envs, device=device, **asdict(given))
+            run = make_run(spec, num_envs=num_envs, device=device, **asdict(params))
             iterate = iteration(run)
             with run.computing():
                 iterate()

@@ -3,7 +3,6 @@
 import io
 import time
 from pathlib import Path
-from typing import Any
 
 import anywidget
 import traitlets
@@ -34,7 +33,7 @@ class NotebookScreen(anywidget.AnyWidget):
         self.stage = Stage(spec, game.params, canvas)
         self.on_msg(self._answer)
 
-    def _answer(self, _: Any, message: dict[str, list[str]], __: Any) -> None:
+    def _answer(self, _: anywidget.AnyWidget, message: dict[str, list[str]], __: list[bytes]) -> None:
         """Handle the keys of a message, take a step if it is due, and send the moment and the time of the next message.
 
         An error ends the game, and the page shows it.

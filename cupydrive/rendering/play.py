@@ -5,13 +5,14 @@ from typing import Any
 
 from cupydrive.drawing.frames import check_drawable
 from cupydrive.errors import RenderError
-from cupydrive.playing.config import PoliciesByGroup, resolve
+from cupydrive.playing.config import Playable, PoliciesByGroup, resolve
 from cupydrive.playing.game import Game, GameConfig
+from cupydrive.protocols import ParamValue
 from cupydrive.terminal.progress import in_notebook
 
 
 def play(
-    what: Any,
+    what: Playable,
     policies: PoliciesByGroup = None,
     *,
     agent: str | None = None,
@@ -20,7 +21,7 @@ def play(
     device: str = "auto",
     fps: int | None = None,
     episodes: int | None = None,
-    **params: Any,
+    **params: ParamValue,
 ) -> Game:
     """Play one agent by keys, against policies or beside them.
 

@@ -28,9 +28,10 @@ from cupydrive.inputs.arguments import (
     shown,
 )
 from cupydrive.inputs.files import write_atomically
-from cupydrive.playing.config import EvalConfig, PoliciesByGroup, resolve
+from cupydrive.playing.config import EvalConfig, Playable, PoliciesByGroup, resolve
 from cupydrive.playing.evaluation import Evaluation, play_episodes
 from cupydrive.playing.recording import Recording
+from cupydrive.protocols import ParamValue
 from cupydrive.terminal.progress import counted
 
 SUFFIXES = (".mp4", ".gif", ".webp")
@@ -49,7 +50,7 @@ class ClipConfig(EvalConfig):
 
 
 def render(
-    what: Any,
+    what: "Playable | Recording | Evaluation",
     path: str | PathLike | None = None,
     policies: PoliciesByGroup = None,
     *,
@@ -62,7 +63,7 @@ def render(
     hold: float = 1.0,
     title: str | None = None,
     progress: bool = True,
-    **params: Any,
+    **params: ParamValue,
 ) -> "Video":
     """Play episodes and return a ``Video``. The same arguments give the same video.
 
@@ -90,16 +91,15 @@ def render(
     if path is not None:
         path = check_path(path)
     look = checked_look(size, fps, hold, title, progress)
-    if isinstance(what, Evaluation):
-        what = what.recording
-    if isinstance(what, Recording):
+    found: Any = what.recording if isinstance(what, Evaluation) else what
+    if isinstance(found, Recording):
         if policies is not None or params:
             names = [*["policies"] * (policies is not None), *params]
             raise ParameterError(f"render: a recording brings its own; leave out {', '.join(names)}")
-        recording = what
+        recording = found
     else:
         options: dict[str, Any] = {"episodes": episodes, "seed": seed, "greedy": greedy}
-        config = resolve(render, what, policies, params, device=device, kind=ClipConfig, **options)
+        config = resolve(render, found, policies, params, device=device, kind=ClipConfig, **options)
         recording = record(config)
     video = Video(recording, *look)
     if path is not None:
@@ -119,7 +119,9 @@ def record(config: ClipConfig) -> Recording:
     return recording
 
 
-def checked_look(size: Any, fps: Any, hold: Any, title: Any, progress: Any) -> tuple:
+def checked_look(
+    size: tuple[int, int] | None, fps: int | None, hold: float, title: str | None, progress: bool
+) -> tuple[tuple[int, int] | None, int | None, float, str | None, bool]:
     """Return these arguments of ``render``, checked."""
     size = None if size is None else checked_size("render", "size", size)
     fps = None if fps is None else checked_int("render", "fps", fps, 1, 240)

@@ -15,7 +15,7 @@ from PIL import Image
 
 from cupydrive.drawing.frames import MOST, frames
 from cupydrive.inputs.arguments import checked_int
-from cupydrive.playing.config import PoliciesByGroup
+from cupydrive.playing.config import Playable, PoliciesByGroup
 from cupydrive.playing.recording import Moment
 from cupydrive.rendering.video import Video, render
 from cupydrive.spec import Group
@@ -86,7 +86,13 @@ class Viewer:
 
 
 def view(
-    what: Any, policies: PoliciesByGroup = None, *, episodes: int = 4, steps: int = 100, env: int = 0, **options: Any
+    what: Playable,
+    policies: PoliciesByGroup = None,
+    *,
+    episodes: int = 4,
+    steps: int = 100,
+    env: int = 0,
+    **options: Any,
 ) -> Viewer:
     """Return a viewer for a notebook: episodes side by side, step by step, with a slider.
 

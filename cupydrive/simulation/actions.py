@@ -13,6 +13,7 @@ import torch
 from cupydrive.errors import ActionError
 from cupydrive.executors.interop import as_torch
 from cupydrive.inputs.arguments import kind_of
+from cupydrive.simulation.trajectory import Tensors
 from cupydrive.spec import Group
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class ActionReader:
         self._converted: dict[str, torch.Tensor] = {}
         self.check_masks = True  # False: a choice that its mask forbids passes
 
-    def __call__(self, action: object, validate: bool) -> list[torch.Tensor]:
+    def __call__(self, action: Tensors, validate: bool) -> list[torch.Tensor]:
         """Return one tensor per group; raise ``ActionError`` for what is wrong, values too if ``validate``."""
         if self.single:
             action = {self.groups[0].name: action}
@@ -58,7 +59,7 @@ class ActionReader:
                 self._check_values(g, tensor)
         return tensors
 
-    def _checked(self, g: Group, action: object, validate: bool) -> torch.Tensor:
+    def _checked(self, g: Group, action: torch.Tensor | np.ndarray, validate: bool) -> torch.Tensor:
         shape, dtype = self.shapes[g.name], self.dtypes[g.name]
         if isinstance(action, np.ndarray) and self.device == "cpu" and action.dtype.kind in "iufb":
             action = torch.from_numpy(np.ascontiguousarray(action, action.dtype.newbyteorder("=")))
@@ -126,7 +127,7 @@ class ActionReader:
                 )
 
 
-def _described(action: object) -> str:
+def _described(action: torch.Tensor | np.ndarray) -> str:
     if not isinstance(action, torch.Tensor):
         return kind_of(action)
     return f"a {action.layout} tensor {tuple(action.shape)} of {action.dtype} on {action.device}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import cupydrive
 from cupydrive import envs
@@ -13,6 +13,7 @@ from cupydrive.errors import ParameterError
 from cupydrive.executors import checked_device, choose, executor
 from cupydrive.executors.host import MOST_THREADS
 from cupydrive.inputs.arguments import checked_bool, checked_int, shown
+from cupydrive.protocols import ParamValue
 from cupydrive.simulation.batch import Batch
 from cupydrive.simulation.vector import VectorEnv
 from cupydrive.spec import EnvSpec
@@ -32,7 +33,7 @@ def make(
     first_env: int = 0,
     layout: Layout | Literal["tuned"] | None = None,
     obs_dtype: str = "float32",
-    **params: Any,
+    **params: ParamValue,
 ) -> VectorEnv:
     """Return a ``VectorEnv`` of ``num_envs`` copies.
 

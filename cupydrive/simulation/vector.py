@@ -33,6 +33,7 @@ from cupydrive.simulation.trajectory import Trajectory
 from cupydrive.spec import Group
 
 if TYPE_CHECKING:
+    from cupydrive.rendering.viewer import Viewer
     from cupydrive.simulation.buffers import Buffers
     from cupydrive.simulation.trajectory import StepResults, Tensors
 
@@ -378,7 +379,7 @@ class VectorEnv(NotCopied):
         *,
         seed: int | None = None,
         **options: Any,
-    ) -> object:
+    ) -> Viewer:
         """Return a viewer for a notebook: episodes of new environments like these, step by step, with a slider.
 
         Args:

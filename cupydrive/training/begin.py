@@ -12,6 +12,7 @@ from cupydrive.executors import checked_device
 from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.files import file_errors
 from cupydrive.playing.torch_settings import memory_errors
+from cupydrive.protocols import LearnerSettings
 from cupydrive.spec import EnvSpec
 from cupydrive.training.config import TrainConfig, check_players, resolve
 from cupydrive.training.frozen import check_kept
@@ -66,7 +67,7 @@ def replaced(run: Run, out: Path) -> Iterator[None]:
         yield
 
 
-def make_run(env: str | PathLike[str] | EnvSpec, algorithm: Any = None, **given: Any) -> Run:
+def make_run(env: str | PathLike[str] | EnvSpec, algorithm: LearnerSettings | str | None = None, **given: Any) -> Run:
     """Return the ``Run`` that ``train`` would train, before its first step; arguments as there."""
     options = {
         f.name: given.pop(f.name) for f in fields(TrainConfig) if f.name in given and f.name not in ("spec", "params")

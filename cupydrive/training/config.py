@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 from annotated_types import Ge, Le
@@ -16,20 +16,22 @@ from pydantic import BeforeValidator
 import cupydrive
 from cupydrive import __version__, envs
 from cupydrive.errors import CupydriveWarning, ParameterError, TrainingError
-from cupydrive.executors import choose, executor
+from cupydrive.executors import Device, choose, executor
 from cupydrive.inputs.arguments import checked_callable, checked_path, shown
 from cupydrive.inputs.formats import FORMAT
 from cupydrive.inputs.validation import Count, validated
 from cupydrive.playing.torch_settings import drawing_from
-from cupydrive.protocols import PolicySettings
+from cupydrive.protocols import EnvParams, LearnerSettings, ParamValue, PolicySettings
 from cupydrive.spec import EnvSpec, kept_params
 from cupydrive.training.frozen import describe, rebuild
 from cupydrive.training.policies import learning_settings, make_players
 from cupydrive.training.runfolder import checkpoints, read_config
 from cupydrive.training.suggestions import setting_hints, suggested_algorithm, suggested_sizes
 
+V = TypeVar("V")
 
-def whole(value: object) -> object:
+
+def whole(value: V) -> V | int:
     """Return a whole float as an int, since env-steps are written as 2e6."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -48,7 +50,6 @@ Steps = Annotated[int, BeforeValidator(whole), Ge(1), Le(2**53)]
 Seed = Annotated[int, Ge(0), Le(2**63 - 1)]
 ALWAYS = ("num_envs", "seed", "backend")  # fields that a continued run keeps
 FILLED = ("num_envs", "steps", "seed", "backend")  # fields that ``resolve`` fills in
-Device = Literal["cuda", "cpu"]
 Callback = Callable[[int, dict[str, float]], object]
 
 
@@ -76,7 +77,7 @@ class TrainConfig:
     """
 
     spec: EnvSpec
-    params: Any
+    params: EnvParams
     policies: dict[str, PolicySettings]
     num_envs: Count
     steps: Steps
@@ -120,9 +121,9 @@ class TrainConfig:
 
 def resolve(
     env: str | PathLike | EnvSpec,
-    algorithm: object = None,
+    algorithm: LearnerSettings | str | None = None,
     policies: Mapping[str, PolicySettings] | None = None,
-    params: Mapping[str, object] | None = None,
+    params: Mapping[str, ParamValue] | None = None,
     *,
     device: str = "auto",
     where: str = "train",
@@ -150,7 +151,7 @@ def resolve(
     made = spec.make_params(**given)
     groups = [g.name for g in spec.groups(made)]
     settings = learning_settings(algorithm, policies, groups, partial(suggested_algorithm, env))
-    chosen: Any = choose(device)[0]
+    chosen = choose(device)[0]
     if found.get("resume") and found.get("out") is not None and checkpoints(found["out"]):
         own = settings if algorithm is not None or policies is not None else None
         return continued(found, spec, given, own, chosen)

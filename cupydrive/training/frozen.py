@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -75,7 +75,7 @@ class FrozenPolicy:
             known = ", ".join(config["policies"])
             raise TrainingError(f"{self.path} has no policy {shown(self.policy or group.name)}; it has: {known}")
         try:
-            settings = rebuild(names[0], config["policies"][names[0]], None)
+            settings: Any = rebuild(names[0], config["policies"][names[0]], None)
         except (ParameterError, TrainingError) as error:
             raise TrainingError(f"{self.path}: {error}") from None
         if isinstance(settings, FrozenPolicy):
@@ -122,10 +122,11 @@ class FrozenPlayer:
         return self.learner.module(rollout, group)
 
 
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 FIXED = {"heuristic": HeuristicPolicy, "random": RandomPolicy, "frozen": FrozenPolicy, "pool": OpponentPool}
 
 
-def describe(settings: Any) -> dict[str, Any]:
+def describe(settings: Any) -> dict[str, Json]:
     """Return a policy's settings as JSON can hold them."""
     values = {f.name: plain(getattr(settings, f.name)) for f in fields(settings)}
     if isinstance(settings, OpponentPool):
@@ -139,7 +140,7 @@ def describe(settings: Any) -> dict[str, Any]:
     return {"kind": kind, **values}
 
 
-def plain(value: object) -> object:
+def plain(value: Any) -> Json:
     """Return a setting with Python's numbers for NumPy's, in lists and dicts."""
     if isinstance(value, tuple | list):
         return list(map(plain, value))
@@ -201,6 +202,6 @@ def rebuild(name: str, about: Mapping[str, Any], given: Mapping[str, PolicySetti
     return makers[kind](**{name: as_tuples(value) for name, value in about.items()})
 
 
-def as_tuples(value: object) -> object:
+def as_tuples(value: Json) -> Json | tuple:
     """Return a value of JSON with tuples instead of lists."""
     return tuple(map(as_tuples, value)) if isinstance(value, list) else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -58,7 +58,7 @@ def make_players(
     for name, settings in policies.items():
         own = [groups[each] for each in name.split("+")]
         if name in learning:
-            learners[name], backends[name] = make_learner(name, settings, own[0], executor, config.backend)
+            learners[name], backends[name] = make_learner(name, settings, own[0], executor, config.backend)  # type: ignore[arg-type]
             learners[name].check(own, num_envs)
         player = learners[name] if name in learning else settings.player(spec, own[0])  # type: ignore[union-attr]
         players |= {group.name: player for group in own}
@@ -66,7 +66,7 @@ def make_players(
 
 
 def learning_settings(
-    algorithm: Any,
+    algorithm: LearnerSettings | str | None,
     policies: Mapping[str, PolicySettings] | None,
     groups: Iterable[str],
     suggested: Callable[[str | None], LearnerSettings],

@@ -30,10 +30,11 @@ from cupydrive.inputs.names import NotCopied
 from cupydrive.playing import inference
 from cupydrive.playing.config import checked_policies
 from cupydrive.playing.evaluation import evaluate
+from cupydrive.playing.inference import Module, RowsByGroup
 from cupydrive.playing.players import Trained
 from cupydrive.playing.rollout import NONE_FOUND, LatestEpisodes, Rollout, episodes_unit
 from cupydrive.playing.torch_settings import drawing_from, threads_worth, weights
-from cupydrive.protocols import LearnerSettings
+from cupydrive.protocols import LearnerSettings, PlayerSettings
 from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.training.config import TrainConfig, read
 from cupydrive.training.frozen import check_kept
@@ -124,7 +125,7 @@ class Run(NotCopied):
         """
         return {name: learner.policy for name, learner in self.learners.items()}
 
-    def frozen(self, group: str, greedy: bool = True) -> Any:
+    def frozen(self, group: str, greedy: bool = True) -> PlayerSettings:
         """Return settings that play ``group`` as this run does now, without learning."""
         group, greedy = self._group(group), checked_bool("frozen", "greedy", greedy)
         settings: Any
@@ -139,13 +140,13 @@ class Run(NotCopied):
     @ordinary_modes()
     def act(
         self,
-        obs: Any,
-        state: Any = None,
+        obs: RowsByGroup,
+        state: RowsByGroup | None = None,
         *,
         greedy: bool = True,
-        mask: Any = None,
+        mask: RowsByGroup | None = None,
         generator: torch.Generator | None = None,
-    ) -> Any:
+    ) -> RowsByGroup | tuple[RowsByGroup, RowsByGroup]:
         """Return the actions that this run's policies take now, as ``env.step`` takes them.
 
         Observations are those of the environment, not normalised; on a run in training it is the policy of this moment.
@@ -167,8 +168,9 @@ class Run(NotCopied):
             ParameterError: If an input has another shape or type, a mask is missing, or a group plays at random.
         """
         names = obs if isinstance(obs, dict) else self.rollout.player_of
-        modules = {g.name: self._module(g.name) for g in self.batch.groups if g.name in names}
-        return inference.act(modules or dict.fromkeys(self.rollout.player_of), obs, greedy, mask, generator, state)
+        modules: dict[str, Any] = {g.name: self._module(g.name) for g in self.batch.groups if g.name in names}
+        known: dict[str, Any] = modules or dict.fromkeys(self.rollout.player_of)
+        return inference.act(known, obs, greedy, mask, generator, state)
 
     @ordinary_modes()
     def policy(self, group: str | None = None) -> nn.Module:
@@ -201,7 +203,7 @@ class Run(NotCopied):
         names = [g.name for g in self.batch.groups]
         return names[0] if name is None and len(names) == 1 else checked_choice("run", "group", name, names)
 
-    def _module(self, name: str) -> nn.Module:
+    def _module(self, name: str) -> Module:
         group = next(g for g in self.batch.groups if g.name == name)
         return self.rollout.player_of[name].module(self.rollout, group)
 
@@ -227,7 +229,7 @@ class Run(NotCopied):
 
     def evaluate(self, episodes: int = 1000, **options: Any) -> Evaluation:
         """Return the ``Evaluation`` of this run's policies; ``options`` as in ``cupydrive.evaluate``."""
-        return evaluate(self, episodes=episodes, **options)  # type: ignore[arg-type]
+        return evaluate(self, episodes=episodes, **options)
 
     def render(self, path: str | PathLike[str] | None = None, **options: Any) -> Video:
         """Return a ``Video`` of this run's policies, written to ``path`` if given; options are ``cupydrive.render``'s."""
@@ -374,7 +376,7 @@ class Run(NotCopied):
             DeviceError: If ``device`` is unknown or cannot be used here.
             TrainingError: If there is no run, or it is damaged, or of another environment.
         """
-        chosen: Any = choose(device)[0]
+        chosen = choose(device)[0]
         source: Path = checked_path("load", "folder", folder)
         config = read_config(source)
         if policies is not None:

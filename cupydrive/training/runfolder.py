@@ -132,7 +132,7 @@ def read_config(folder: Path) -> dict:
         content = read_file(path, MOST_JSON)
     fix = "Put the file back as it was, pass another folder"
     try:
-        config: Any = read_json(content, CONFIG)
+        config = read_json(content, CONFIG)
         sha256 = config.pop("sha256", None)
         if sha256 not in (None, config_hash(config)):
             fix += ", or, if you have edited it, delete its entry 'sha256'"
@@ -221,7 +221,7 @@ def unpack_checkpoint(file: BinaryIO, size: int) -> Checkpoint:
     """
     check_archive(file, size, stored=True)
     try:
-        saved: Any = torch.load(file, map_location="cpu", weights_only=True)
+        saved = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a hostile pickle fails in many ways
         words = "it holds something else than tensors, numbers and strings, or is damaged"  # torch advises to trust it
         said = words if isinstance(error, pickle.UnpicklingError) else brief(error)
@@ -320,7 +320,7 @@ def unpack_metrics(content: bytes) -> list[dict]:
         if number == len(lines) and not line:
             break
         try:
-            row: Any = read_json(line, METRICS, finite=False)
+            row = read_json(line, METRICS, finite=False)
             step = row.get("charts/global_step")
             if type(step) is not int or step < 0 or (rows and step < rows[-1]["charts/global_step"]):
                 raise FormatError(f"charts/global_step is {shown(step)}; it must be an int that never falls")

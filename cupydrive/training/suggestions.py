@@ -11,7 +11,7 @@ from typing import Any
 from cupydrive import envs
 from cupydrive.errors import CupydriveWarning
 from cupydrive.inputs.arguments import checked_choice, checked_str
-from cupydrive.protocols import LearnerSettings, PolicySettings
+from cupydrive.protocols import LearnerSettings, ParamValue, PolicySettings
 from cupydrive.spec import EnvSpec
 
 Env = str | PathLike | EnvSpec
@@ -93,7 +93,7 @@ def suggested_sizes(env: Env, policies: Mapping[str, PolicySettings]) -> Suggest
 # ---- settings that were passed as parameters of the environment --------------------------------------------------------
 
 
-def setting_hints(env: Env, names: Collection[str], algorithm: object = None) -> dict[str, str]:
+def setting_hints(env: Env, names: Collection[str], algorithm: LearnerSettings | str | None = None) -> dict[str, str]:
     """Return a hint for each name that is a setting of an algorithm, of the one that was asked for first.
 
     Args:
@@ -115,7 +115,10 @@ def setting_hints(env: Env, names: Collection[str], algorithm: object = None) ->
 
 
 def warn_of_two_meanings(
-    env: Env, params: Mapping[str, object], algorithm: object = None, policies: object = None
+    env: Env,
+    params: Mapping[str, ParamValue],
+    algorithm: LearnerSettings | str | None = None,
+    policies: Mapping[str, PolicySettings] | None = None,
 ) -> None:
     """Warn if a parameter of the environment has the name of a setting of the algorithm, which has no settings of its own."""
     if policies is not None or not (algorithm is None or isinstance(algorithm, str)):

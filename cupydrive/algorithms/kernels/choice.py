@@ -13,14 +13,16 @@ from cupydrive.algorithms.ppo import PPO, PPOLearner
 from cupydrive.errors import ParameterError
 from cupydrive.executors.host import HostExecutor
 from cupydrive.playing.policy import make_distribution
-from cupydrive.protocols import Executor
+from cupydrive.protocols import Executor, LearnerSettings
 from cupydrive.spec import Group
 
 REPORTED = {PPO: PPOLearner.reported, A2C: A2CLearner.reported}
 MOST_LAYERS = 3  # hidden ones
 
 
-def make_learner(name: str, settings: Any, group: Group, executor: Executor, backend: str = "auto") -> tuple[Any, str]:
+def make_learner(
+    name: str, settings: LearnerSettings, group: Group, executor: Executor, backend: str = "auto"
+) -> tuple[Any, str]:
     """Return the ``Learner`` of one policy, and in one line which backend it got and why.
 
     Args:
@@ -34,13 +36,13 @@ def make_learner(name: str, settings: Any, group: Group, executor: Executor, bac
         ParameterError: If ``backend`` is ``"kernels"`` and they do not apply.
     """
     if isinstance(settings, OpponentPool):
-        learner, words = make_learner(name, settings.settings, group, executor, backend)
+        inner, words = make_learner(name, settings.settings, group, executor, backend)
         played = f"up to {settings.size} past snapshots of it play {settings.share:g} of the environments"
-        return PooledLearner(settings, learner), f"{words}; {played}"
+        return PooledLearner(settings, inner), f"{words}; {played}"
     arithmetic, reason = None, "backend = 'torch'"
     if backend != "torch":
         arithmetic, reason = choose_arithmetic(settings, group, executor, backend)
-    if arithmetic is not None:
+    if arithmetic is not None and isinstance(settings, PPO | A2C):
         learner = KernelLearner(settings, REPORTED[type(settings)], arithmetic)
         return learner, f"policy {name!r} learns by kernels, {arithmetic.name}"
     if backend == "kernels":
@@ -48,13 +50,16 @@ def make_learner(name: str, settings: Any, group: Group, executor: Executor, bac
     return settings.learner(), f"policy {name!r} learns by torch: {reason}"
 
 
-def choose_arithmetic(settings: Any, group: Group, executor: Executor, backend: str) -> tuple[Arithmetic | None, str]:
+def choose_arithmetic(
+    settings: LearnerSettings, group: Group, executor: Executor, backend: str
+) -> tuple[Arithmetic | None, str]:
     """Return the ``Arithmetic`` for ``precision``, or None and why.
 
     Where ``"auto"`` finds no tensor cores that take a network, torch is faster than kernels in float32.
     """
     if (reason := why_not(settings, group, executor)) is not None:
         return None, reason
+    assert isinstance(settings, PPO | A2C)
     if settings.precision == "float32" or (settings.precision == "auto" and executor.name == "cpu"):
         return EXACT, ""
     size = make_distribution(group, settings.distribution).size
@@ -77,10 +82,10 @@ def tensor_arithmetic(layout: NetworkLayout, executor: Executor) -> tuple[Arithm
     return None, reason
 
 
-def why_not(settings: Any, group: Group, executor: Executor) -> str | None:
+def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str | None:
     """Return why kernels cannot do what these settings ask for, or None if they can."""
     kind = type(settings)
-    if kind not in REPORTED:
+    if not isinstance(settings, PPO | A2C) or kind not in REPORTED:
         return f"{kind.__name__} has no kernels; {' and '.join(k.__name__ for k in REPORTED)} have"
     if settings.policy is not None:
         return "its network is one of your own"
