@@ -111,7 +111,7 @@ class RLModule(NotCopied, LightningModule):
             steps = None if steps is None else checked_count("RLModule", "steps", steps)
             self.run, self.config, self.goal = env, env.config, goal_of(env, steps)
         else:
-            self.config = resolve(env, algorithm, policies, params, where="RLModule", steps=steps, **given)
+            self.config = resolve(env, algorithm, policies, params, call=RLModule, steps=steps, **given)
             check_players(self.config)
             self.run, self.goal = None, self.config.steps  # type: ignore[assignment]
         self.began, self.resumed = 0, False  # env-steps done when training began; whether a checkpoint was read since

@@ -181,7 +181,7 @@ def sweep(
     with file_errors(TrainingError, f"out = {str(folder)!r} cannot be used"):
         check_folder(folder)
     how = {"steps": steps, "num_envs": num_envs, "seed": seed, "progress": progress, "out": folder}
-    config = resolve(env, algorithm, None, params, device=device, where="sweep", **how)
+    config = resolve(env, algorithm, None, params, device=device, call=sweep, **how)
     warn_of_two_meanings(env, params, algorithm)
     check_kept(config.policies)
     spec, steps = config.spec, config.steps

@@ -132,7 +132,7 @@ def train(
     elif isinstance(env, Run):
         config = going_on(env, algorithm, policies, device, out, options, params)
     else:
-        config = resolve(env, algorithm, policies, params, device=device, out=out, **options)
+        config = resolve(env, algorithm, policies, params, device=device, call=train, out=out, **options)
         check_players(config)
     if out is not None:
         check_folder(out, written=not config.resume)

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-import cupydrive
 from cupydrive import envs
 from cupydrive.codegen.layout import Layout
 from cupydrive.errors import ParameterError
@@ -71,8 +70,12 @@ def make(
     if isinstance(num_envs, str):
         if num_envs != "auto":
             raise ParameterError(f"make: num_envs = {shown(num_envs)}; it must be an int or 'auto'")
-        num_envs = int(cupydrive.best_num_envs(spec, device=name, **params))
+        from cupydrive.profiling.tuner import best_num_envs
+
+        num_envs = int(best_num_envs(spec, device=name, **params))
     if isinstance(layout, str) and layout == "tuned":  # not an array, which compares each entry
-        layout = cupydrive.tune(spec, num_envs, device=name, **params).layout
+        from cupydrive.profiling.tuner import tune
+
+        layout = tune(spec, num_envs, device=name, **params).layout
     batch = Batch(spec, num_envs, made, where, first_env, layout, obs_dtype)
     return VectorEnv(batch, validate=validate)

@@ -19,7 +19,6 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike
 
-import cupydrive
 from cupydrive import envs
 from cupydrive.errors import OrderError, ParameterError
 from cupydrive.executors.interop import as_numpy, as_torch, member, torch_stream
@@ -388,7 +387,9 @@ class VectorEnv(NotCopied):
             **options: As for ``view``.
         """
         seed = (10_000 if self.seed is None else self.seed) if seed is None else seed
-        return cupydrive.view(self, policies, seed=seed, **options)
+        from cupydrive.rendering.viewer import view
+
+        return view(self, policies, seed=seed, **options)
 
     def _repr_html_(self) -> str:
         from cupydrive.terminal.progress import preformatted

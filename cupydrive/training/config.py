@@ -13,7 +13,6 @@ import torch
 from annotated_types import Ge, Le
 from pydantic import BeforeValidator
 
-import cupydrive
 from cupydrive import __version__, envs
 from cupydrive.errors import CupydriveWarning, ParameterError, TrainingError
 from cupydrive.executors import Device, choose, executor
@@ -126,7 +125,7 @@ def resolve(
     params: Mapping[str, ParamValue] | None = None,
     *,
     device: str = "auto",
-    where: str = "train",
+    call: Callable[..., object] | None = None,
     **options: object,
 ) -> TrainConfig:
     """Return the configuration of a run that begins, or that ``resume`` continues.
@@ -137,7 +136,7 @@ def resolve(
         policies: Settings by policy name instead.
         params: Parameters of the environment that were given.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
-        where: Function that was called, for messages.
+        call: Function that was called, for messages. Defaults to ``train``.
         **options: Other fields of ``TrainConfig``. Number of environments, env-steps, seed and backend may be None: those of
             the run that is continued, or what the environment suggests for the algorithm.
 
@@ -146,8 +145,8 @@ def resolve(
         TrainingError: If the run in ``out`` has other settings.
     """
     spec, given = envs.get(env), dict(params or {})
-    found: dict[str, Any] = validated(where, TrainConfig, drop_none(options))
-    spec.require_known(given, cupydrive.train, setting_hints(env, given, algorithm))
+    found: dict[str, Any] = validated(call.__name__ if call else "train", TrainConfig, drop_none(options))
+    spec.require_known(given, call, setting_hints(env, given, algorithm))
     made = spec.make_params(**given)
     groups = [g.name for g in spec.groups(made)]
     settings = learning_settings(algorithm, policies, groups, partial(suggested_algorithm, env))
