@@ -16,7 +16,6 @@ import torch
 
 from cupydrive.errors import OrderError, ParameterError, TrainingError
 from cupydrive.executors import choose
-from cupydrive.experiments.train import about
 from cupydrive.inputs.arguments import checked_count, shown
 from cupydrive.inputs.names import NotCopied
 from cupydrive.protocols import LearnerSettings, ParamValue, PolicySettings
@@ -168,7 +167,7 @@ class RLModule(NotCopied, LightningModule):
             )
         run = self.run
         config = replace(self.config, steps=self.goal, out=None, cuda_graph=None, progress=False)
-        require_equal(run.shard.ranks, about(run, config))
+        require_equal(run, config)
         self.loop = Loop(Alone(run), [config], Silent())
         self.told, self.stopped, self.heard = len(run.metrics), False, False
         with run.computing():

@@ -9,8 +9,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from cupydrive.errors import ParameterError
 from cupydrive.executors.ranks import current_ranks
 from cupydrive.experiments.members import check_cuda_graph, train_alone, train_members
@@ -144,7 +142,7 @@ def train(
         return train_members(planned, out)
     run = env if isinstance(env, Run) else begin(config)
     check_cuda_graph(cuda_graph, ranks.captures(run.device))
-    require_equal(ranks, about(run, config))
+    require_equal(run, config)
     if run.step >= config.steps:  # resume=True, of a run that is done
         return run
     if out is not None:
@@ -176,16 +174,3 @@ def going_on(
     if out is not None:
         check_kept(run.settings)
     return replace(run.config, **found | {"steps": goal_of(run, found.get("steps"))})
-
-
-def about(run: Run, config: TrainConfig) -> dict[str, object]:
-    """Return by name, as JSON can hold it, what processes that train one run together must agree on."""
-    made_of = run.as_json()
-    made_of |= made_of.pop("params") | {f"policy {name}": kept for name, kept in made_of.pop("policies").items()}
-    versions = {"torch": torch.__version__, "device": run.device, "step": run.step, "steps": config.steps}
-    given = {
-        "out": None if config.out is None else str(config.out),
-        "cuda_graph": config.cuda_graph,
-        "keep": config.keep,
-    }
-    return made_of | versions | given | {f"backend of {name}": words for name, words in run.backends.items()}

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 ROWS = 1000  # of metrics that a run of its default length keeps
 QUEUED = 2  # intervals that may be launched before the oldest has been read
 LONGEST = 1.0  # seconds of an interval in which ranks cannot hear of each other's wishes
-COMPARE = 60.0  # seconds after which they compare weights
 FINISHING = "interrupted: this iteration is finished first; Ctrl-C again gives it up"
 MOST_EXPLAINED = 4  # runs that have failed, before the error is raised; of others, when asked
 
@@ -152,7 +151,7 @@ class Loop:
         """Get ready to iterate: with ``cuda_graph``, iterate for a trial and go back."""
         with memory_errors(), EXCLUSIVE, SETTINGS, self.trained.runs[0].computing():  # which graphs keep
             self.iterate = self.trained.prepare([book.report for book in self.books], self.cuda_graph)
-        self.started = self.saved = self.compared = time.perf_counter()
+        self.started = self.saved = time.perf_counter()
 
     def return_weights(self) -> None:
         """Copy weights that torch has put elsewhere back to where they are learnt."""
@@ -203,24 +202,18 @@ class Loop:
 
     def _do_agreed(self) -> bool:
         """Do what all processes wish; return whether training ends."""
-        wishes = self.agreed
-        if wishes.save:
-            self._save_now()
-        if wishes.compare:
-            self._receive(0)
+        if self.agreed.save:
             run = self.trained.runs[0]
             require_equal_weights(run.shard.ranks, run.policies, self.step)
-            self.compared = time.perf_counter()
-        if wishes.save or wishes.compare:  # all have been heard that wished it before it was done
-            self.agreed = Wishes(stop=self.agreed.stop)
+            self._save_now()
+            self.agreed = Wishes(stop=self.agreed.stop)  # all have been heard that wished it before it was done
         return self.agreed.stop
 
     def _wishes(self, interrupted: Callable[[], bool]) -> Wishes:
         """Return what this process wants to be done."""
         now = time.perf_counter()
-        overdue = self.several and now - self.compared > COMPARE
         each = (now - self.started) / max(1, self.iterations)
-        return Wishes(interrupted() or self.enough, now - self.saved > self.checkpoint_seconds, overdue, each)
+        return Wishes(interrupted() or self.enough, now - self.saved > self.checkpoint_seconds, each)
 
     def _count(self) -> None:
         """Count the iteration."""
@@ -291,8 +284,7 @@ class Loop:
 
     def _agree(self, wishes: Wishes) -> None:
         """Keep what all wish until it is done, and have intervals end as often as they must be heard."""
-        before = self.agreed
-        self.agreed = Wishes(before.stop or wishes.stop, before.save or wishes.save, before.compare or wishes.compare)
+        self.agreed = Wishes(self.agreed.stop or wishes.stop, self.agreed.save or wishes.save)
         if wishes.seconds > 0:
             self.every = max(1, min(self.most, int(LONGEST / wishes.seconds)))
 

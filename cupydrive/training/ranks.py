@@ -6,18 +6,19 @@ They are called ranks, as in ``torch.distributed``; what carries tensors from on
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from cupydrive.errors import ParameterError, TrainingError
+from cupydrive.training.runfolder import config_hash
 
 if TYPE_CHECKING:
     from cupydrive.executors.ranks import Ranks, Shard
+    from cupydrive.training.config import TrainConfig
     from cupydrive.training.run import Run
 
 
@@ -100,26 +101,29 @@ def bytes_of(tensor: torch.Tensor) -> bytes:
 # ---- agreement ----
 
 
-def require_equal(ranks: Ranks, about: dict[str, Any]) -> None:
-    """Raise ``ParameterError`` on all ranks if they do not say the same; all must call it.
+def require_equal(run: Run, config: TrainConfig) -> None:
+    """Raise ``ParameterError`` on all ranks if hashes of what they train differ; all must call it.
+
+    Not part of the hash: callback, progress, folder, and the index of the device.
 
     Args:
-        ranks: ``Ranks``.
-        about: What JSON can hold, by name.
+        run: ``Run`` that is to be trained.
+        config: How it is to be trained.
     """
-    if ranks.alone:
+    if run.shard.ranks.alone:
         return
-    said = [json.loads(content) for content in ranks.gather_bytes(json.dumps(about, sort_keys=True).encode())]
-    for rank, other in enumerate(said):
-        names = [name for name in {**said[0], **other} if said[0].get(name) != other.get(name)]
-        if names:
-            listed = "; ".join(
-                f"{name} is {other.get(name)!r}, and {said[0].get(name)!r} on rank 0" for name in names[:4]
-            )
-            raise ParameterError(
-                f"processes that train one run must be given the same; on rank {rank} {listed}. Start all with the same "
-                "arguments and versions"
-            )
+    options = {"steps": config.steps, "cuda_graph": config.cuda_graph, "keep": config.keep}
+    here = {"torch": torch.__version__, "device": run.device, "backends": run.backends, "step": run.step}
+    if others := different(run.shard.ranks, config_hash(run.as_json() | options | here).encode()):
+        raise ParameterError(
+            f"processes that train one run need the same arguments and versions; they differ on rank {others} from rank 0"
+        )
+
+
+def different(ranks: Ranks, content: bytes) -> str:
+    """Return the ranks whose content is not that of rank 0, as text; all must call it."""
+    found = ranks.gather_bytes(content)
+    return ", ".join(str(rank) for rank, other in enumerate(found) if other != found[0])
 
 
 def require_equal_weights(ranks: Ranks, policies: Mapping[str, nn.Module], step: int) -> None:
@@ -134,11 +138,9 @@ def require_equal_weights(ranks: Ranks, policies: Mapping[str, nn.Module], step:
     for policy in policies.values():
         for tensor in policy.state_dict().values():
             digest.update(bytes_of(tensor.cpu()))
-    said = ranks.gather_bytes(digest.digest())
-    others = [str(rank) for rank, other in enumerate(said) if other != said[0]]
-    if others:
+    if others := different(ranks, digest.digest()):
         raise TrainingError(
-            f"after {step:,} env-steps the weights on rank {', '.join(others)} are not those of rank 0, as they must be: a "
+            f"after {step:,} env-steps the weights on rank {others} are not those of rank 0, as they must be: a "
             "device or its driver computes wrongly. Training has stopped; go on from the last checkpoint with resume=True"
         )
 
@@ -152,24 +154,22 @@ class Wishes:
 
     Args:
         stop: End the training: an interrupt.
-        save: Write a checkpoint.
-        compare: Compare the weights.
+        save: Compare the weights and write a checkpoint.
         seconds: That an iteration takes here.
     """
 
     stop: bool = False
     save: bool = False
-    compare: bool = False
     seconds: float = 0.0
 
     @classmethod
     def of_all(cls, told: torch.Tensor) -> Wishes:
-        """Return what all do together, of each rank's wishes, (W, 4) float64: any may stop, the first decides else."""
+        """Return what all do together, of each rank's wishes, (W, 3) float64: any may stop, the first decides else."""
         first = told[0].tolist()
-        return cls(bool(told[:, 0].any()), bool(first[1]), bool(first[2]), first[3])
+        return cls(bool(told[:, 0].any()), bool(first[1]), first[2])
 
     def tell(self, ranks: Ranks, numbers: torch.Tensor) -> torch.Tensor:
-        """Return (W, L + 4) float64 on the device of ``numbers`` (L,): those of each rank, and its wishes behind them."""
+        """Return (W, L + 3) float64 on the device of ``numbers`` (L,): those of each rank, and its wishes behind them."""
         wanted = torch.tensor([float(wish) for wish in astuple(self)], dtype=torch.float64, device="cpu")
         return ranks.gather(torch.cat([numbers, wanted.to(numbers.device)]))
 

@@ -62,7 +62,7 @@ class Alone:
         return [{name: learner.learning_rate for name, learner in self.runs[0].learners.items()}]
 
     def tell(self, wishes: Wishes) -> torch.Tensor:
-        """Queue the report and return it, (1, L) float64 on the device; of several ranks (1, W, L + 4), with ``Wishes``."""
+        """Queue the report and return it, (1, L) float64 on the device; of several ranks (1, W, L + 3), with ``Wishes``."""
         self.report.make(self.numbers[0])
         return self.numbers if self.ranks.alone else wishes.tell(self.ranks, self.numbers[0])[None]
 

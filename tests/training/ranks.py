@@ -21,7 +21,6 @@ import cupydrive as cd
 from cupydrive.algorithms.kernels import choice
 from cupydrive.errors import CupydriveError
 from cupydrive.playing.torch_settings import own_random_numbers
-from cupydrive.training import loop
 from cupydrive.training.begin import make_run
 
 QUIET = {"device": "cpu", "progress": False}
@@ -77,15 +76,12 @@ def run_of(num_envs=16):
 
 
 def with_other_weights(rank):
-    """Train with weights that differ on the last rank, compared after each interval."""
-    run, loop.COMPARE = run_of(), 0.0
+    """Train with weights that differ on the last rank, compared before each checkpoint."""
+    run = run_of()
     if rank == distributed.get_world_size() - 1:
         with torch.no_grad():
             next(run.policies["cart"].parameters()).add_(1e-6)
-    try:
-        cd.train(run, steps=6400, progress=False)
-    finally:
-        loop.COMPARE = 60.0
+    cd.train(run, steps=6400, checkpoint_minutes=0.0, progress=False)
 
 
 def with_a_lost_number(rank):
