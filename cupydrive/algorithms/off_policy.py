@@ -8,21 +8,20 @@ Letters: N environments, C agents of a group, D observation entries, H action nu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import nn
 
-from cupydrive.algorithms.kernels.statistics import RunningMeanStd, Statistics
 from cupydrive.algorithms.replay import ReplayBuffer, buffer_slots
-from cupydrive.algorithms.schedule import Scheduled
 from cupydrive.algorithms.scheduled_learner import ScheduledLearner
 from cupydrive.algorithms.settings import require_network_memory
 from cupydrive.algorithms.step import adam, adam_tensors, settle, take_step
 from cupydrive.codegen.source import assemble_file, box_bounds
 from cupydrive.errors import ParameterError
-from cupydrive.executors.interop import as_torch, make_call
+from cupydrive.executors.interop import as_torch, make_call, zeros
 from cupydrive.playing.inference import DeterministicPolicy
 from cupydrive.playing.players import ModulePlayer
 from cupydrive.playing.policy import first_agent, mlp
@@ -33,6 +32,7 @@ from cupydrive.spec import Group
 if TYPE_CHECKING:
     from cupydrive.algorithms.ddpg import DDPG
 
+NETWORKS = ("policy", "critic", "target_policy", "target_critic")
 ALIGNED = 64  # numbers: 256 bytes, as allocations are aligned
 
 
@@ -44,28 +44,28 @@ def require_box(algorithm: str, group: Group) -> None:
         )
 
 
-class Actor(nn.Module):
-    """Observations (B, D) to actions (B, H) in [-1, 1]."""
+class Perceptron(nn.Module):
+    """A multilayer perceptron, its ``body``.
 
-    def __init__(
-        self, obs_dim: int, heads: int, hidden: Sequence[int], activation: str, generator: torch.Generator | None = None
-    ) -> None:
+    Args:
+        body: As ``mlp`` returns it.
+    """
+
+    def __init__(self, body: nn.Module) -> None:
         super().__init__()
-        self.body = mlp((obs_dim, *hidden, heads), activation, 0.01, generator=generator)
+        self.body = body
+
+
+class Actor(Perceptron):
+    """Observations (B, D) to actions (B, H) in [-1, 1]."""
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         """Return ``(actions, None)``: a policy's call, without a value."""
         return torch.tanh(self.body(obs)), None
 
 
-class Critic(nn.Module):
+class Critic(Perceptron):
     """Observations (B, D) and actions (B, H) in [-1, 1] to values (B,)."""
-
-    def __init__(
-        self, obs_dim: int, heads: int, hidden: Sequence[int], activation: str, generator: torch.Generator | None = None
-    ) -> None:
-        super().__init__()
-        self.body = mlp((obs_dim + heads, *hidden, 1), activation, 1.0, generator=generator)
 
     def forward(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Return the value of each row."""
@@ -79,7 +79,7 @@ def in_one_tensor(*networks: nn.Module) -> torch.Tensor:
     """
     weights = [p for network in networks for p in network.parameters()]
     sizes = [-(-p.numel() // ALIGNED) * ALIGNED for p in weights]
-    whole = torch.zeros(sum(sizes), dtype=torch.float32, device=weights[0].device)
+    whole = zeros(weights[0].device, sum(sizes))
     for p, part in zip(weights, whole.split(sizes), strict=True):
         p.data = part[: p.numel()].view_as(p).copy_(p.data)
     return whole
@@ -132,33 +132,32 @@ class OffPolicyLearner(ScheduledLearner):
     def make(self, group: Group, rollout: Rollout) -> None:
         """Make the networks and everything that learning keeps besides transitions; torch's generator decides the weights."""
         config, device, batch = self.config, rollout.device, rollout.batch
-        shape = (group.obs_dim, group.heads, config.hidden, config.activation, rollout.generator)
-        inner, both = (group.obs_dim, *config.hidden), (group.obs_dim + group.heads, *config.hidden)
-        networks = [(*inner, group.heads), (*both, 1)] * 2  # the targets need less: they have no gradients
+        actor = (group.obs_dim, *config.hidden, group.heads)
+        critic = (group.obs_dim + group.heads, *config.hidden, 1)
+        networks = [actor, critic] * 2  # the targets need less: they have no gradients
         require_network_memory(f"DDPG.hidden = {config.hidden}", batch, config.batch_size, networks)
-        self.policy, self.critic = Actor(*shape).to(device), Critic(*shape).to(device)
-        self.target_policy, self.target_critic = Actor(*shape).to(device), Critic(*shape).to(device)
+        made = partial(mlp, activation=config.activation, generator=rollout.generator)
+        self.policy = Actor(made(actor, last_gain=0.01)).to(device)
+        self.critic = Critic(made(critic)).to(device)
+        self.target_policy = Actor(made(actor, last_gain=0.01)).to(device)
+        self.target_critic = Critic(made(critic)).to(device)
         self.target_policy.load_state_dict(self.policy.state_dict())
         self.target_critic.load_state_dict(self.critic.state_dict())
         self.weights = in_one_tensor(self.policy, self.critic)
         self.target_weights = in_one_tensor(self.target_policy, self.target_critic)
-        self.scheduled = Scheduled(config, device)
-        self.schedule(0)
-        self.actor_optimizer, self.actor_skip = adam(self.policy.parameters(), self.scheduled.actor_learning_rate)
-        self.critic_optimizer, self.critic_skip = adam(self.critic.parameters(), self.scheduled.learning_rate)
-        self.iteration = torch.zeros(1, dtype=torch.int64, device=device)
-        self.bad = torch.zeros((), dtype=torch.float32, device=device)  # 1 from the first loss on that is not finite
-        self.obs_rms = RunningMeanStd((group.obs_dim,), device) if config.normalize_obs else None
-        self.statistics = Statistics(batch.executor, rollout.shard) if config.normalize_obs else None
-        self.started = torch.zeros(1, dtype=torch.float32, device=device)  # 1 once there is enough to learn from
+        # Sums of the critic's numbers and their count, of the actor's and its count.
+        self.begin_learning(config, group, rollout, 3 + 2)
+        rates = self.scheduled.actor_learning_rate, self.scheduled.learning_rate
+        self.actor_optimizer, self.actor_skip = adam(self.policy.parameters(), rates[0])
+        self.critic_optimizer, self.critic_skip = adam(self.critic.parameters(), rates[1])
+        self.started = zeros(device, 1)  # 1 once there is enough to learn from
         noise = config.noise_damping, config.exploration_noise
         self.noise_settings = torch.tensor(noise, dtype=torch.float32, device=device)
         self.low = torch.as_tensor(group.action_space.low, device=device)
         self.span = torch.as_tensor(group.action_space.high - group.action_space.low, device=device)
-        # The critic's and their count, the actor's and its count.
-        self.metric_sums = torch.zeros(3 + 2, dtype=torch.float32, device=device)
         constants = (("HEADS", group.heads), ("SQUASHED", 0))
-        self.noisy = batch.executor.build(assemble_file("train/gaussian", constants, box_bounds(group.action_space)))
+        unit = assemble_file("train/gaussian", constants, box_bounds(group.action_space))
+        self.noisy = batch.executor.build(unit)
 
     def begin(self, rollout: Rollout, group: Group) -> None:
         """Prepare to play ``group``: take the memory of its noise; the first group decides the networks."""
@@ -167,11 +166,12 @@ class OffPolicyLearner(ScheduledLearner):
             self.make(group, rollout)
         self.groups.append(group)
         batch = rollout.batch
-        noise = torch.zeros((batch.num_envs, group.count, group.heads), dtype=torch.float32, device=rollout.device)
+        noise = zeros(rollout.device, batch.num_envs, group.count, group.heads)
         ints = {"num_envs": batch.num_envs, "agents": group.count}
         ints |= {"first_env": batch.first_env, "first_agent": first_agent(batch, group)}
-        pointers = {"seed": as_torch(batch.seed), "clock": None, "noise_settings": self.noise_settings}
-        pointers |= {"started": self.started, "mean": None, "noise": noise, "action": None}
+        pointers = {"seed": as_torch(batch.seed), "clock": None}
+        pointers |= {"noise_settings": self.noise_settings, "started": self.started}
+        pointers |= {"mean": None, "noise": noise, "action": None}
         self.noise[group.name], self.calls[group.name] = noise, make_call(ints, pointers)
         self.calls[group.name]["clock"] = batch.executor.pointer(batch.clock)
 
@@ -183,8 +183,7 @@ class OffPolicyLearner(ScheduledLearner):
 
     def networks(self) -> nn.Module:
         """Return the module of all weights that learning changes."""
-        names = ("policy", "critic", "target_policy", "target_critic")
-        return nn.ModuleDict({name: getattr(self, name) for name in names})
+        return nn.ModuleDict({name: getattr(self, name) for name in NETWORKS})
 
     def rows_at_once(self, rollout: Rollout) -> int:
         """Return the rows of a minibatch."""
@@ -198,9 +197,7 @@ class OffPolicyLearner(ScheduledLearner):
         call["mean"], call["action"] = action.data_ptr(), rollout.action[g.name][t].data_ptr()
         self.noisy.launch("explore", call, rows, rows * g.heads)
 
-    def step(
-        self, optimizer: torch.optim.Adam, loss: torch.Tensor, reported: list[torch.Tensor | None], sums: torch.Tensor
-    ) -> None:
+    def step(self, optimizer: torch.optim.Adam, loss: torch.Tensor, reported: list, sums: torch.Tensor) -> None:
         """Descend the gradient of ``loss``, unless a number is not finite or the optimizer's switch says to skip it."""
         take_step(optimizer, loss, reported, settle, self.scheduled.max_grad_norm, self.bad, sums)
 
@@ -219,15 +216,14 @@ class OffPolicyLearner(ScheduledLearner):
     @staticmethod
     def losses(sums: Sequence[float]) -> dict[str, float]:
         """Return mean losses by name from ``metric_sums`` as a list."""
-        found = dict(zip(("qf_loss", "qf_values"), (x / sums[2] for x in sums[:2] if sums[2]), strict=False))
+        found = {"qf_loss": sums[0] / sums[2], "qf_values": sums[1] / sums[2]} if sums[2] else {}
         return found | ({"actor_loss": sums[3] / sums[4]} if sums[4] else {})
 
     # ---- keeping ----
 
     def acting(self, greedy: bool) -> Player:
         """Return a player that acts as the policy does now, without learning and without noise."""
-        policy = self.policy
-        return ModulePlayer(lambda rollout, group, obs_rms: DeterministicPolicy(policy, group, obs_rms), self.obs_rms)
+        return ModulePlayer(lambda _, *about: DeterministicPolicy(self.policy, *about), self.obs_rms)
 
     def module(self, rollout: Rollout, group: Group) -> nn.Module:
         """Return what the policy does now in ``group`` as a module from raw observations to actions, of the same tensors."""
@@ -235,11 +231,11 @@ class OffPolicyLearner(ScheduledLearner):
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return all tensors that the future depends on, by name: what a checkpoint holds, the replay buffer included."""
-        kept = {"iteration": self.iteration, "metric_sums": self.metric_sums, "started": self.started}
-        for name in ("policy", "critic", "target_policy", "target_critic"):
-            kept |= {f"{name}.{key}": value for key, value in getattr(self, name).state_dict(keep_vars=True).items()}
-        for name, optimizer in (("actor", self.actor_optimizer), ("critic", self.critic_optimizer)):
-            kept |= {f"{name}_optimizer.{key}": value for key, value in adam_tensors(optimizer).items()}
+        kept = {"iteration": self.iteration, "metric_sums": self.metric_sums}
+        kept |= {"started": self.started, **self.networks().state_dict(keep_vars=True)}
+        for name in ("actor_optimizer", "critic_optimizer"):
+            state = adam_tensors(getattr(self, name))
+            kept |= {f"{name}.{key}": value for key, value in state.items()}
         if self.obs_rms is not None:  # checkpoints call it moments
             kept |= {f"obs_moments.{key}": value for key, value in self.obs_rms.tensors().items()}
         kept |= {f"noise.{name}": noise for name, noise in self.noise.items()}

@@ -15,15 +15,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from cupydrive.algorithms.kernels.statistics import RunningMeanStd, Statistics
+from cupydrive.algorithms.kernels.statistics import RunningMeanStd
 from cupydrive.algorithms.networks import make_network, require_default_memory
 from cupydrive.algorithms.rows import RowGather, check_rows, normalized_advantage, share_of_rows
-from cupydrive.algorithms.schedule import Scheduled
 from cupydrive.algorithms.scheduled_learner import ScheduledLearner
 from cupydrive.algorithms.settings import OnPolicy
 from cupydrive.algorithms.step import adam, adam_tensors, compiled, settle, take_step
 from cupydrive.codegen.source import assemble_file
-from cupydrive.executors.interop import as_torch, make_call
+from cupydrive.executors.interop import as_torch, make_call, zeros
 from cupydrive.executors.ranks import Ranks
 from cupydrive.playing.players import PolicyPlayer
 from cupydrive.playing.policy import Categorical, Gaussian, Sampler, first_state, make_distribution, with_state
@@ -67,18 +66,11 @@ class OnPolicyLearner(ScheduledLearner):
         self.distribution = make_distribution(group, config.distribution)
         self.policy = self.network(group, rollout)
         self.ask = with_state(self.policy)
-        self.scheduled = Scheduled(config, device)
-        self.schedule(0)
-        self.iteration = torch.zeros(1, dtype=torch.int64, device=device)
-        self.bad = torch.zeros((), dtype=torch.float32, device=device)  # 1 from the first loss on that is not finite
-        self.obs_rms = RunningMeanStd((group.obs_dim,), device) if config.normalize_obs else None
+        self.begin_learning(config, group, rollout, len(self.reported) + 1)  # the last of the sums counts
         self.return_rms = RunningMeanStd((), device) if config.normalize_reward else None
-        needs = config.normalize_obs or config.normalize_reward
-        self.statistics = Statistics(rollout.batch.executor, rollout.shard) if needs else None
         self.reward_scale = torch.ones((), dtype=torch.float32, device=device)
         self.discounted: dict[str, torch.Tensor] = {}
         self.held: dict[str, dict[str, torch.Tensor]] = {}
-        self.metric_sums = torch.zeros(len(self.reported) + 1, dtype=torch.float32, device=device)  # last: how many
         self.advantages = rollout.batch.executor.build(assemble_file("train/advantages"))
         self.make_optimizer(group, rollout)
 
@@ -101,28 +93,25 @@ class OnPolicyLearner(ScheduledLearner):
     def begin(self, rollout: Rollout, group: Group) -> None:
         """Prepare to play ``group``: take the memory of its rows; the first group decides the network."""
         n, steps, device = rollout.batch.num_envs, rollout.steps, rollout.device
-        kind = {"dtype": torch.float32, "device": device}
         if not self.groups:
             self.make(group, rollout)
         self.groups.append(group)
         self.samplers[group.name] = Sampler(self.distribution, rollout.batch, group)
-        shape = (steps, n, group.count)
-        slots = 0 if rollout.final_obs == {} else (steps - 1) // rollout.batch.params.max_episode_steps + 1
+        shape, most = (steps, n, group.count), rollout.batch.params.max_episode_steps
+        slots = (steps - 1) // most + 1 if rollout.final_obs else 0
         self.stored[group.name] = {
-            "log_prob": torch.zeros(shape, **kind),
-            "value": torch.zeros((steps + 1, n, group.count), **kind),
-            "final_value": torch.zeros((slots, n, group.count), **kind),
-            "truncated_at": torch.zeros((slots, n), dtype=torch.int64, device=device),
-            "advantage": torch.zeros(shape, **kind),
-            "returns": torch.zeros(shape, **kind),
-            "raw": torch.zeros((*shape, group.heads), **kind) if self.distribution.raw_size else None,
+            **{name: zeros(device, *shape) for name in ("log_prob", "advantage", "returns")},
+            "value": zeros(device, steps + 1, n, group.count),
+            "final_value": zeros(device, slots, n, group.count),
+            "truncated_at": zeros(device, slots, n, dtype=torch.int64),
+            "raw": zeros(device, *shape, group.heads) if self.distribution.raw_size else None,
             "memory": first_state(self.ask, steps + 1, n * group.count, device),
         }
         if group.name in rollout.active:
-            self.stored[group.name]["weight"] = torch.zeros(shape, dtype=torch.uint8, device=device)
+            self.stored[group.name]["weight"] = zeros(device, *shape, dtype=torch.uint8)
             self.held[group.name] = self.held_steps(rollout, group)
         if self.config.normalize_reward:
-            self.discounted[group.name] = torch.zeros((n, group.count), **kind)
+            self.discounted[group.name] = zeros(device, n, group.count)
 
     def taken(self, rollout: Rollout, g: Group) -> torch.Tensor:
         """Return what the policy drew in each step, (T, N, C, H): actions, of a Box before squashing."""
@@ -132,8 +121,8 @@ class OnPolicyLearner(ScheduledLearner):
     def held_steps(self, rollout: Rollout, g: Group) -> dict[str, torch.Tensor]:
         """Return memory for one held step of each agent, by the names of ``kernels/train/advantages.cu``, all zero."""
         row, mask = self.stored[g.name]["log_prob"][0], rollout.action_mask.get(g.name)
-        like = [row.to(torch.uint8), row, row, row, rollout.obs[g.name][0], self.taken(rollout, g)[0]]
-        like += [] if mask is None else [mask[0]]
+        like = [row.to(torch.uint8), row, row, row, rollout.obs[g.name][0]]
+        like += [self.taken(rollout, g)[0], *([] if mask is None else [mask[0]])]
         # A policy with hidden state learns no step again: it needs only whether there is one.
         like = like[:1] if self.ask.state_size else like
         return {name: torch.zeros_like(tensor) for name, tensor in zip(HELD, like, strict=False)}
@@ -181,16 +170,16 @@ class OnPolicyLearner(ScheduledLearner):
         if memory is None:
             return None, None
         if t == 0:  # `finish` has forgotten what ended with the rollout before
-            return memory[0], torch.zeros(len(memory[0]), dtype=torch.bool, device=rollout.device)
-        return memory[t], rollout.starts(t)[:, None].expand(-1, g.count).reshape(-1)
+            return memory[0], zeros(rollout.device, len(memory[0]), dtype=torch.bool)
+        return memory[t], rollout.agent_starts(g, t)
 
     def act(self, rollout: Rollout, t: int) -> None:
         """Collect: actions, their log-probabilities and the values of row t, by the policy as it is."""
         for g in self.groups:
             stored, obs = self.stored[g.name], rollout.obs[g.name][t].view(-1, g.obs_dim)
             parameters, value, memory = self.forward(obs, *self.remembered(rollout, g, t))
-            rows = {"log_prob": stored["log_prob"][t], "value_row": stored["value"][t], "mask": rollout.mask(g, t)}
-            rows["raw"] = None if stored["raw"] is None else stored["raw"][t]
+            rows = {"log_prob": stored["log_prob"][t], "value_row": stored["value"][t]}
+            rows |= {"mask": rollout.mask(g, t), "raw": None if stored["raw"] is None else stored["raw"][t]}
             self.samplers[g.name](parameters, rollout.action[g.name][t], value=value, **rows)
             if memory is not None:
                 stored["memory"][t + 1].copy_(memory)
@@ -223,9 +212,9 @@ class OnPolicyLearner(ScheduledLearner):
             "weight": stored.get("weight"),
         }
         held = dict.fromkeys(HELD) | self.held.get(name, {})
-        rows = {"obs": rollout.obs[name], "action": self.taken(rollout, g), "mask": rollout.action_mask.get(name)}
-        rows |= {"log_prob": stored["log_prob"]}
-        pointers |= {key: None if held["held_obs"] is None else tensor for key, tensor in rows.items()} | held
+        rows = {"obs": rollout.obs[name], "action": self.taken(rollout, g)}
+        rows |= {"mask": rollout.action_mask.get(name), "log_prob": stored["log_prob"]}
+        pointers |= (rows if held["held_obs"] is not None else dict.fromkeys(rows)) | held
         ints = {"num_envs": n, "agents": g.count, "steps": steps, "slots": slots}
         ints |= {"obs_dim": g.obs_dim, "heads": g.heads, "choices": g.choices}
         kernel = "advantages_with_pauses" if name in rollout.active else "advantages"
@@ -251,8 +240,8 @@ class OnPolicyLearner(ScheduledLearner):
         if self.return_rms is None or self.statistics is None:
             return
         held = self.held.get(g.name, {}).get("held")  # of the rollout before: they are written after this
-        found = self.statistics.returns(rollout, g.name, self.discounted[g.name], self.scheduled.gamma, held)
-        self.statistics.update(self.return_rms, *found)
+        running, gamma = self.discounted[g.name], self.scheduled.gamma
+        self.statistics.update(self.return_rms, *self.statistics.returns(rollout, g.name, running, gamma, held))
         self.statistics.scale(self.return_rms, None, self.reward_scale)
 
     def flat(self, rollout: Rollout) -> dict[str, torch.Tensor]:
@@ -340,9 +329,8 @@ class OnPolicyLearner(ScheduledLearner):
         losses = self.loss(rows)
         reported = [losses.get(name) for name in self.reported]  # None: the gradients' norm
         about = self.scheduled.max_grad_norm, self.bad, self.metric_sums, ranks, share
-        return dict(
-            zip(self.reported, take_step(self.optimizer, losses["loss"], reported, self.settle, *about), strict=True)
-        )
+        found = take_step(self.optimizer, losses["loss"], reported, self.settle, *about)
+        return dict(zip(self.reported, found, strict=True))
 
     def finish(self, rollout: Rollout) -> None:
         """Take in the observations, now that the iteration has learnt with the old mean and deviation, and count it."""
@@ -351,11 +339,8 @@ class OnPolicyLearner(ScheduledLearner):
             for g in self.groups:
                 memory = self.stored[g.name]["memory"]
                 if memory is not None:  # forgotten now: a checkpoint does not hold where episodes have just ended
-                    memory[0].copy_(
-                        memory[-1].masked_fill(
-                            rollout.starts(rollout.steps)[:, None].expand(-1, g.count).reshape(-1, 1), 0.0
-                        )
-                    )
+                    over = rollout.agent_starts(g, rollout.steps)
+                    memory[0].copy_(memory[-1].masked_fill(over[:, None], 0.0))
             self.count()
 
     def count(self) -> None:
@@ -364,7 +349,9 @@ class OnPolicyLearner(ScheduledLearner):
 
     def losses(self, sums: Sequence[float]) -> dict[str, float]:
         """Return mean losses by name from ``metric_sums`` as a list."""
-        return {name: x / sums[-1] for name, x in zip(self.reported, sums, strict=False)} if sums[-1] else {}
+        if not sums[-1]:
+            return {}
+        return {name: x / sums[-1] for name, x in zip(self.reported, sums, strict=False)}
 
     # ---- keeping ----
 
@@ -380,7 +367,8 @@ class OnPolicyLearner(ScheduledLearner):
         """Return all tensors that the future depends on, by name: what a checkpoint holds."""
         kept = {f"policy.{key}": value for key, value in self.policy.state_dict(keep_vars=True).items()}
         kept |= {f"optimizer.{key}": value for key, value in self.optimizer_tensors().items()}
-        kept |= {"iteration": self.iteration, "metric_sums": self.metric_sums, "reward_scale": self.reward_scale}
+        kept |= {"iteration": self.iteration, "metric_sums": self.metric_sums}
+        kept["reward_scale"] = self.reward_scale
         for name, rms in (("obs_moments", self.obs_rms), ("return_moments", self.return_rms)):
             if rms is not None:  # checkpoints call it moments
                 kept |= {f"{name}.{key}": value for key, value in rms.tensors().items()}

@@ -17,7 +17,6 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 from annotated_types import Ge, Le, Lt
-from torch import nn
 from torch.func import functional_call
 
 from cupydrive.algorithms.a2c import A2C
@@ -28,13 +27,13 @@ from cupydrive.algorithms.on_policy import OnPolicyLearner
 from cupydrive.algorithms.ppo import PPO
 from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import CupydriveError, ParameterError
-from cupydrive.executors.interop import as_torch, make_call
+from cupydrive.executors.interop import as_torch, make_call, zeros
 from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.validation import Count, validated
 from cupydrive.playing.inference import evaluating
 from cupydrive.playing.policy import Sampler, first_agent, first_state
 from cupydrive.playing.rollout import Rollout
-from cupydrive.protocols import Learner, LearnerSettings, Player, PolicySettings
+from cupydrive.protocols import Learner, LearnerSettings, PolicySettings
 from cupydrive.spec import Group
 
 MOST_SNAPSHOTS = 256  # each takes a forward pass a step
@@ -82,7 +81,8 @@ class OpponentPool:
 
     def learner(self) -> Learner:
         """Return the learner of the policy, by torch."""
-        return PooledLearner(self, self.settings.learner())
+        learner: Any = PooledLearner(self, self.settings.learner())
+        return learner
 
 
 def unpooled(settings: LearnerSettings) -> LearnerSettings:
@@ -117,18 +117,20 @@ def check_pools(policies: Mapping[str, PolicySettings], groups: Sequence[str], n
         groups: Names of the environment's groups, each of which has a policy.
         num_envs: N.
     """
-    pools = {name: settings for name, settings in policies.items() if isinstance(settings, OpponentPool)}
+    pools = {name: each for name, each in policies.items() if isinstance(each, OpponentPool)}
     names = sorted(pools, key=lambda name: min(groups.index(group) for group in name.split("+")))
+    learning = [name for name, each in policies.items() if isinstance(each, LearnerSettings)]
     for name in names:
-        if not any(isinstance(settings, LearnerSettings) for other, settings in policies.items() if other != name):
+        if learning == [name]:
             raise ParameterError(
                 f"policies[{name!r}] is an OpponentPool, but no other policy learns against its snapshots; expected another "
                 f"group that learns. Pass {pools[name].name.upper()}(...) itself"
             )
     shares = [pools[name].share for name in names]
     if sum(shares) > 1.0 + 1e-9:
-        listed = " and ".join(f"{share:g} of {name!r}" for share, name in zip(shares, names, strict=True))
-        raise ParameterError(f"shares of pools: got {listed}, {sum(shares):g} together, expected at most 1")
+        listed = " and ".join(f"{pools[name].share:g} of {name!r}" for name in names)
+        words = f"got {listed}, {sum(shares):g} together, expected at most 1"
+        raise ParameterError(f"shares of pools: {words}")
     for k, name in enumerate(names):
         count = len(environments(shares, k, num_envs))
         if shares[k] > 0 and not 0 < count < num_envs:
@@ -163,7 +165,8 @@ class Past:
     def __init__(
         self, learner: OnPolicyLearner, rollout: Rollout, envs: range, bank: dict[str, torch.Tensor], slots: int
     ) -> None:
-        self.learner, self.rollout, self.envs, self.bank, self.slots = learner, rollout, envs, bank, slots
+        self.learner, self.rollout, self.envs = learner, rollout, envs
+        self.bank, self.slots = bank, slots
         self.action: dict[str, torch.Tensor] = {}
         self.raw: dict[str, torch.Tensor | None] = {}
         self.samplers: dict[str, Sampler] = {}
@@ -175,6 +178,11 @@ class Past:
             self.samplers[g.name] = Sampler(learner.distribution, rollout.batch, g, envs)
             memory = first_state(learner.ask, slots, len(envs) * g.count, rollout.device)
             self.memory |= {} if memory is None else {g.name: memory}
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Make what ``act`` needs."""
+        raise NotImplementedError
 
     def mask(self, g: Group, t: int) -> torch.Tensor | None:
         """Return what agents of ``g`` may take in row t, (P, C, choices) bool, or None if they may take anything."""
@@ -183,8 +191,7 @@ class Past:
 
     def begun(self, g: Group, t: int) -> torch.Tensor:
         """Return (P * C,) bool: agents of ``g`` for which row t begins an episode."""
-        starts = self.rollout.starts(t)[self.envs.start : self.envs.stop]
-        return starts[:, None].expand(-1, g.count).reshape(-1)
+        return self.rollout.agent_starts(g, t, slice(self.envs.start, self.envs.stop))
 
     def act(self, t: int) -> None:
         """Fill ``action`` for row t."""
@@ -199,17 +206,18 @@ class Past:
 class TorchPast(Past):
     """Past networks by torch: any module."""
 
-    def __init__(
-        self, learner: OnPolicyLearner, rollout: Rollout, envs: range, bank: dict[str, torch.Tensor], slots: int
-    ) -> None:
-        super().__init__(learner, rollout, envs, bank, slots)
-        names = [name for name in bank if name.startswith(POLICY)]
-        self.weights = [{name.removeprefix(POLICY): bank[name][k] for name in names} for k in range(slots)]
+    def prepare(self) -> None:
+        """Make views of each network's weights and statistics of observations."""
+        self.weights: list[dict[str, torch.Tensor]] = []
         self.moments: list[RunningMeanStd] = []
-        for k in range(slots) if learner.obs_rms is not None else ():
-            moments = RunningMeanStd(bank[f"{MOMENTS}mean"][k].shape, rollout.device)
-            moments.mean, moments.variance = bank[f"{MOMENTS}mean"][k], bank[f"{MOMENTS}variance"][k]
-            self.moments.append(moments)
+        for k in range(self.slots):
+            own = {name: rows[k] for name, rows in self.bank.items()}
+            names = [name for name in own if name.startswith(POLICY)]
+            self.weights.append({name.removeprefix(POLICY): own[name] for name in names})
+            if self.learner.obs_rms is not None:
+                moments = RunningMeanStd(own[f"{MOMENTS}mean"].shape, self.rollout.device)
+                moments.mean, moments.variance = own[f"{MOMENTS}mean"], own[f"{MOMENTS}variance"]
+                self.moments.append(moments)
 
     def act(self, t: int) -> None:
         """Fill ``action`` for row t."""
@@ -233,23 +241,20 @@ class KernelPast(Past):
 
     learner: KernelLearner
 
-    def __init__(
-        self, learner: KernelLearner, rollout: Rollout, envs: range, bank: dict[str, torch.Tensor], slots: int
-    ) -> None:
-        super().__init__(learner, rollout, envs, bank, slots)
+    def prepare(self) -> None:
+        """Make the networks, and describe their forward passes of each row."""
+        learner, rollout, slots = self.learner, self.rollout, range(self.slots)
         state = learner.policy.state_dict(keep_vars=True)
         names = {id(p): f"{POLICY}{name}" for name, p in state.items()}
-        order = [names[id(p)] for p in tensors_of(learner.policy)]
-        self.networks = [learner.steps.beside([bank[name][k] for name in order]) for k in range(slots)]
+        order = [self.bank[names[id(p)]] for p in tensors_of(learner.policy)]
+        self.networks = [learner.steps.beside([rows[k] for rows in order]) for k in slots]
         width = 0 if learner.center is None else len(learner.center)  # 0: observations are not normalised
-        self.center, self.scale = (
-            torch.zeros((slots, width), dtype=torch.float32, device=rollout.device) for _ in range(2)
-        )
-        rows = len(envs) * max(g.count for g in learner.groups)
-        self.value = torch.zeros(rows, dtype=torch.float32, device=rollout.device)
-        self.passes = [
-            [self.forward_call(g, t, k) for g in learner.groups for k in range(slots)] for t in range(rollout.steps)
-        ]
+        self.center, self.scale = (zeros(rollout.device, self.slots, width) for _ in range(2))
+        most = max(g.count for g in learner.groups)
+        self.value = zeros(rollout.device, len(self.envs) * most)
+        self.passes: list[list[np.ndarray]] = []
+        for t in range(rollout.steps):
+            self.passes.append([self.forward_call(g, t, k) for g in learner.groups for k in slots])
 
     def forward_call(self, g: Group, t: int, k: int) -> np.ndarray:
         """Return ``struct Forward`` of network k for row t: the learner's own, for other weights and fewer environments."""
@@ -258,7 +263,8 @@ class KernelPast(Past):
         call["rows"], call["num_envs"] = rows, len(envs)
         call["shares"] = min(int(call["shares"]), -(-rows // learner.tile))
         pointers = {"obs": self.rollout.obs[g.name][t][envs.start :], "value": self.value}
-        pointers |= {"copies": self.networks[k].copies, **learner.arithmetic.pointers(self.networks[k])}
+        pointers["copies"] = self.networks[k].copies
+        pointers |= learner.arithmetic.pointers(self.networks[k])
         if self.center.numel():
             pointers |= {"center": self.center[k], "scale": self.scale[k]}
         for name, tensor in pointers.items():
@@ -283,7 +289,7 @@ class KernelPast(Past):
 
 
 class PooledLearner:
-    """A learner of whose policy past snapshots play in some environments.
+    """A learner of whose policy past snapshots play in some environments. What is not here is done by the learner inside.
 
     The learner inside sees a rollout of its own: there its own actions are taken everywhere, and its agents are out of the game
     where a snapshot plays, so that those rows have no weight. What is taken in the environments is chosen afterwards.
@@ -306,25 +312,21 @@ class PooledLearner:
     rollout: Rollout  # as the learner inside sees it
     envs: range
 
-    policy = property(lambda self: self.inner.policy)
-    metric_sums = property(lambda self: self.inner.metric_sums)
-    bad = property(lambda self: self.inner.bad)
-    learning_rate = property(lambda self: self.inner.learning_rate)
-
-    def check(self, groups: Sequence[Group], num_envs: int) -> None:
-        """Raise ``ParameterError`` if the learner inside could not learn."""
-        self.inner.check(groups, num_envs)
+    def __getattr__(self, name: str) -> Any:
+        """Return what the learner inside has: the policy, its losses, schedules, and how it acts without learning."""
+        return getattr(self.inner, name)
 
     def begin(self, rollout: Rollout, group: Group) -> None:
         """Prepare to play ``group``: make the rollout that the learner inside sees."""
         if not self.inner.groups:
-            self.rollout = copy.copy(rollout)
-            players = rollout.player_of
-            self.rollout.player_of = {
-                name: player.inner if isinstance(player, PooledLearner) else player for name, player in players.items()
-            }
+            self.rollout, inside = copy.copy(rollout), {}
+            pools: list[PooledLearner] = []
+            for name, player in rollout.player_of.items():
+                if isinstance(player, PooledLearner):
+                    inside[name] = player.inner
+                    pools += [player] * (player not in pools)
+            self.rollout.player_of = rollout.player_of | inside
             self.rollout.action, self.rollout.active = dict(rollout.action), dict(rollout.active)
-            pools = list(dict.fromkeys(player for player in players.values() if isinstance(player, PooledLearner)))
             shares = [player.pool.share for player in pools]
             self.envs = environments(shares, pools.index(self), rollout.batch.num_envs)
         action, reward = rollout.action[group.name], rollout.reward[group.name]
@@ -336,34 +338,32 @@ class PooledLearner:
         """Take the memory of snapshots, and describe what is launched."""
         self.inner.prepare(self.rollout)
         device, executor = rollout.device, rollout.batch.executor
-        self.acting_tensors = {
-            name: tensor.detach() for name, tensor in self.inner.tensors().items() if name.startswith((POLICY, MOMENTS))
-        }
-        self.bank = {
-            name: tensor.new_zeros((self.slots, *tensor.shape)) for name, tensor in self.acting_tensors.items()
-        }
-        self.plays = torch.full((rollout.steps + 1, len(self.envs)), -1, dtype=torch.int32, device=device)
-        self.taken, self.waited = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
+        self.acting_tensors, self.bank = {}, {}
+        for name, tensor in self.inner.tensors().items():
+            if name.startswith((POLICY, MOMENTS)):
+                self.acting_tensors[name] = tensor.detach()
+                self.bank[name] = tensor.detach().new_zeros((self.slots, *tensor.shape))
+        self.plays = zeros(device, rollout.steps + 1, len(self.envs), dtype=torch.int32).fill_(-1)
+        self.taken, self.waited = (zeros(device, 1, dtype=torch.int64) for _ in range(2))
         self.program = executor.build(assemble_file("train/opponents"))
         self.past: Past | None = None
         if self.envs:
-            inner, about = self.inner, (self.rollout, self.envs, self.bank, self.slots)
-            self.past = KernelPast(inner, *about) if isinstance(inner, KernelLearner) else TorchPast(inner, *about)
+            kind = KernelPast if isinstance(self.inner, KernelLearner) else TorchPast
+            self.past = kind(self.inner, self.rollout, self.envs, self.bank, self.slots)
             self.draws = [self.draw_call(rollout, t) for t in range(1, rollout.steps + 1)]
-        self.choices = [[self.choice_call(rollout, g, t) for g in self.inner.groups] for t in range(rollout.steps)]
-
-    def return_weights(self) -> None:
-        """Copy weights that torch has put elsewhere back to where they are learnt."""
-        self.inner.return_weights()
+        self.choices: list[list[np.ndarray]] = []
+        for t in range(rollout.steps):
+            self.choices.append([self.choice_call(rollout, g, t) for g in self.inner.groups])
 
     def draw_call(self, rollout: Rollout, t: int) -> np.ndarray:
         """Return ``struct Draw``, of who plays row t."""
         batch, first = rollout.batch, self.envs.start
-        ints = {"num_envs": len(self.envs), "slots": self.slots, "first_env": batch.first_env + first}
+        ints = {"num_envs": len(self.envs), "slots": self.slots}
+        ints |= {"first_env": batch.first_env + first, "agent": first_agent(batch, self.inner.groups[0])}
         pointers = {"seed": as_torch(batch.seed), "clock": None}
         pointers |= {name: getattr(rollout, name)[t - 1][first:] for name in ("terminated", "truncated")}
         pointers |= {"taken": self.taken, "before": self.plays[t - 1], "plays": self.plays[t]}
-        call = make_call(ints | {"agent": first_agent(batch, self.inner.groups[0])}, pointers)
+        call = make_call(ints, pointers)
         call["clock"] = batch.executor.pointer(batch.clock[first:])
         return call
 
@@ -427,30 +427,9 @@ class PooledLearner:
         self.taken += takes
         self.waited.masked_fill_(takes, 0)
 
-    # ---- what the learner inside does ----
-
-    def schedule(self, step: int) -> None:
-        """Write the settings as they are after ``step`` env-steps."""
-        self.inner.schedule(step)
-
-    def rows_at_once(self, rollout: Rollout) -> int:
-        """Return the rows of its largest forward pass in training."""
-        return self.inner.rows_at_once(self.rollout)
-
-    def losses(self, sums: Sequence[float]) -> dict[str, float]:
-        """Return mean losses by name."""
-        return self.inner.losses(sums)
-
-    def acting(self, greedy: bool) -> Player:
-        """Return a player that acts as the policy does now, without learning."""
-        return self.inner.acting(greedy)
-
-    def module(self, rollout: Rollout, group: Group) -> nn.Module:
-        """Return what the policy does now in ``group`` as a module from raw observations to actions."""
-        return self.inner.module(rollout, group)
-
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return all tensors that the future depends on, by name: what a checkpoint holds."""
         own = {"taken": self.taken, "waited": self.waited, "plays": self.plays[0], **self.bank}
-        own |= {} if self.past is None else {f"memory.{name}": each for name, each in self.past.memory.items()}
+        memory = {} if self.past is None else self.past.memory
+        own |= {f"memory.{name}": each for name, each in memory.items()}
         return self.inner.tensors() | {f"pool.{name}": tensor for name, tensor in own.items()}

@@ -13,7 +13,7 @@ import torch
 from cupydrive.algorithms.rows import RowGather
 from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import ParameterError
-from cupydrive.executors.interop import as_torch, make_call
+from cupydrive.executors.interop import as_torch, make_call, zeros
 from cupydrive.playing.rollout import Rollout
 from cupydrive.spec import Group
 
@@ -38,10 +38,13 @@ def transitions(
     parts = []
     for g in groups:
         obs, reward = rollout.obs[g.name], rollout.reward[g.name]
-        truncated, over = rollout.truncated[..., None, None], rollout.terminated[..., None].expand(-1, -1, g.count)
+        over, next_obs = rollout.terminated[..., None].expand(-1, -1, g.count), obs[1:]
+        if rollout.final_obs:
+            truncated = rollout.truncated[..., None, None]
+            next_obs = torch.where(truncated, rollout.final_obs[g.name], next_obs)
         part = {
             "obs": obs[:-1],
-            "next_obs": torch.where(truncated, rollout.final_obs[g.name], obs[1:]) if rollout.final_obs else obs[1:],
+            "next_obs": next_obs,
             "action": 2 * (rollout.action[g.name] - low) / span - 1,
             "reward": reward,
             "end": over.float(),
@@ -50,7 +53,7 @@ def transitions(
         if g.name in rollout.active:
             join_active_steps(part, rollout, g)
         elif rollout.active:
-            part |= {name: torch.ones_like(reward, dtype=torch.bool) for name in ("active", "complete")}
+            part |= dict.fromkeys(("active", "complete"), torch.ones_like(reward, dtype=torch.bool))
         parts.append({name: column.flatten(1, 2) for name, column in part.items()})
     return {name: torch.cat([part[name] for part in parts], dim=1) for name in parts[0]}
 
@@ -70,7 +73,9 @@ def join_active_steps(part: dict[str, torch.Tensor], rollout: Rollout, g: Group)
     active, left = rollout.active[g.name], rollout.left[g.name]
     part["end"] = torch.maximum(part["end"], left.float())
     over = (rollout.terminated | rollout.truncated)[..., None].expand_as(active)
-    part |= {name: part[name].clone() for name in ("next_obs", "reward", "end")} | {"complete": over.clone()}
+    part["complete"] = over.clone()
+    for name in ("next_obs", "reward", "end"):
+        part[name] = part[name].clone()
     for t in reversed(range(len(active) - 1)):
         pauses = ~over[t] & ~active[t + 1]
         part["next_obs"][t] = torch.where(pauses[..., None], part["next_obs"][t + 1], part["next_obs"][t])
@@ -121,23 +126,15 @@ class ReplayBuffer:
         batch, device, g = rollout.batch, rollout.device, groups[0]
         self.agents = batch.num_envs * sum(group.count for group in groups)
         self.slots = buffer_slots(size, self.agents, rollout.steps)
-        widths = {
-            "obs": (g.obs_dim,),
-            "next_obs": (g.obs_dim,),
-            "action": (g.heads,),
-            "reward": (),
-            "end": (),
-            "weight": (),
-        }
+        widths: dict[str, tuple[int, ...]] = dict.fromkeys(("obs", "next_obs"), (g.obs_dim,))
+        widths |= {"action": (g.heads,), "reward": (), "end": (), "weight": ()}
         each = 4 * sum(math.prod(width) for width in widths.values())
         batch.require_memory(each * self.slots * self.agents, each, "buffer_size", size)
         shape = (self.slots, self.agents)
-        kind = {"dtype": torch.float32, "device": device}
-        self.columns = {name: torch.zeros((*shape, *width), **kind) for name, width in widths.items()}
-        self.written = torch.zeros(1, dtype=torch.int64, device=device)
-        self.filled = torch.zeros(1, dtype=torch.int64, device=device)
+        self.columns = {name: zeros(device, *shape, *width) for name, width in widths.items()}
+        self.written, self.filled = (zeros(device, 1, dtype=torch.int64) for _ in range(2))
         pauses = any(group.name in rollout.active for group in groups)
-        self.open = torch.zeros(self.agents, dtype=torch.int64, device=device) if pauses else None
+        self.open = zeros(device, self.agents, dtype=torch.int64) if pauses else None
         self.draws = batch.executor.build(assemble_file("train/shuffle"))
         self.gather = RowGather(batch.executor)
 
@@ -179,10 +176,12 @@ class ReplayBuffer:
             draw: Number of the minibatch in it.
         """
         index = torch.empty(size, dtype=torch.int64, device=self.filled.device)
-        pointers = {"seed": as_torch(rollout.batch.seed), "count": iteration, "limit": self.filled, "index": index}
+        pointers = {"seed": as_torch(rollout.batch.seed), "count": iteration}
+        call = make_call({"size": size, "draw": draw}, pointers | {"limit": self.filled, "index": index})
+        columns = {name: column.flatten(0, 1) for name, column in self.columns.items()}
         with rollout.stream():
-            self.draws.launch("draw", make_call({"size": size, "draw": draw}, pointers), size, size)
-            return self.gather({name: column.flatten(0, 1) for name, column in self.columns.items()}, index)
+            self.draws.launch("draw", call, size, size)
+            return self.gather(columns, index)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return what a checkpoint holds, by name."""

@@ -11,6 +11,7 @@ import torch
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import core_schema
 
+from cupydrive.executors.interop import zeros
 from cupydrive.inputs.arguments import is_number
 
 NUMBERS = int | float | np.integer | np.floating
@@ -93,7 +94,7 @@ class Scheduled:
 
     def __init__(self, config: object, device: torch.device | str) -> None:
         self.schedules = {name: getattr(config, name) for name in schedules(type(config))}
-        self._tensors = torch.zeros(len(self.schedules), dtype=torch.float32, device=device)
+        self._tensors = zeros(device, len(self.schedules))
         self._now: dict[str, float] = {}
         for k, name in enumerate(self.schedules):
             setattr(self, name, self._tensors[k])

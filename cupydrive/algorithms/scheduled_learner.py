@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
 from cupydrive.algorithms.kernels.statistics import RunningMeanStd, Statistics
 from cupydrive.algorithms.schedule import Scheduled, value_at
 from cupydrive.errors import ParameterError
+from cupydrive.executors.interop import zeros
 from cupydrive.playing.rollout import Rollout
 from cupydrive.spec import Group
 
@@ -57,6 +60,18 @@ class ScheduledLearner:
     statistics: Statistics | None
     groups: list[Group]
     policy: nn.Module
+
+    def begin_learning(self, config: Any, group: Group, rollout: Rollout, sums: int) -> None:
+        """Make what a learner keeps besides networks and rows: schedules, sums of what is reported, running statistics."""
+        device = rollout.device
+        self.scheduled = Scheduled(config, device)
+        self.schedule(0)
+        self.iteration = zeros(device, 1, dtype=torch.int64)
+        self.bad = zeros(device)  # 1 from the first loss on that is not finite
+        self.metric_sums = zeros(device, sums)
+        self.obs_rms = RunningMeanStd((group.obs_dim,), device) if config.normalize_obs else None
+        normalizes = config.normalize_obs or getattr(config, "normalize_reward", False)
+        self.statistics = Statistics(rollout.batch.executor, rollout.shard) if normalizes else None
 
     def schedule(self, step: int) -> None:
         """Write the settings as they are after ``step`` env-steps."""

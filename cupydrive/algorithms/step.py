@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import nn
 
+from cupydrive.executors.interop import zeros
 from cupydrive.executors.ranks import Ranks
 
 
@@ -21,14 +22,12 @@ def adam(parameters: Iterable[nn.Parameter], learning_rate: torch.Tensor) -> tup
     """
     parameters = [p for p in parameters if p.requires_grad]
     device = parameters[0].device
-    optimizer = torch.optim.Adam(parameters, lr=learning_rate, eps=1e-5, fused=True, capturable=device.type == "cuda")
+    how = {"eps": 1e-5, "fused": True, "capturable": device.type == "cuda"}
+    optimizer = torch.optim.Adam(parameters, lr=learning_rate, **how)
     for p in parameters:
-        optimizer.state[p] = {
-            "step": torch.zeros((), dtype=torch.float32, device=device),
-            "exp_avg": torch.zeros_like(p),
-            "exp_avg_sq": torch.zeros_like(p),
-        }
-    skip_update = torch.zeros((), dtype=torch.float32, device=device)
+        averages = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+        optimizer.state[p] = {"step": zeros(device), **averages}
+    skip_update = zeros(device)
     # What torch's own gradient scaler uses for the same purpose.
     optimizer.found_inf, optimizer.grad_scale = skip_update, None
     return optimizer, skip_update
@@ -87,7 +86,8 @@ def take_step(
     gradients, loss = torch.autograd.grad(loss, parameters), loss.detach()
     reported = [value if value is None else value.detach() for value in reported]
     if ranks is not None:
-        means = iter(means_of_ranks([loss, *(v for v in reported if v is not None), *gradients], share, ranks))
+        known = [value for value in reported if value is not None]
+        means = iter(means_of_ranks([loss, *known, *gradients], share, ranks))
         loss = next(means)
         reported = [value if value is None else next(means) for value in reported]
         gradients = list(means)

@@ -137,6 +137,11 @@ def member(records: Array, dtype: np.dtype, name: str) -> Array:
     return cupy.ndarray((records.shape[0], *shape), base, records.data + offset, strides=tuple(strides))
 
 
+def zeros(device: torch.device | str, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Return zeros on a device, whatever torch's default device and dtype are."""
+    return torch.zeros(shape, dtype=dtype, device=device)
+
+
 def make_call(
     ints: Mapping[str, int],
     tensors: Mapping[str, torch.Tensor | None],

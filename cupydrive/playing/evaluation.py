@@ -10,6 +10,7 @@ import torch
 
 from cupydrive.errors import MemoryLimitError, ParameterError, SpecError
 from cupydrive.executors import executor
+from cupydrive.executors.interop import zeros
 from cupydrive.executors.modes import ordinary_modes
 from cupydrive.inputs.arguments import checked_choice, checked_instance, errors_as
 from cupydrive.playing.config import EvalConfig, PoliciesByGroup, resolve
@@ -124,8 +125,9 @@ def difference(one: Evaluation, other: Evaluation, name: str) -> Difference:
     Raises:
         ParameterError: If the two have different initial states, or the name is unknown.
     """
-    checked_instance("difference", "one", one, Evaluation, "an Evaluation, as evaluate() returns it")
-    checked_instance("difference", "other", other, Evaluation, "an Evaluation, as evaluate() returns it")
+    for argument, given in (("one", one), ("other", other)):
+        words = "an Evaluation, as evaluate() returns it"
+        checked_instance("difference", argument, given, Evaluation, words)
     a, b = one.numbers(name).double(), other.numbers(name).double()
     if one.seed != other.seed or len(one.length) != len(other.length) or one.env != other.env:
         raise ParameterError(
@@ -184,7 +186,7 @@ def play_episodes(config: EvalConfig) -> Evaluation:
     with ordinary_modes(config.device, tf32=False), acting_threads(rollout):
         found = first_episodes(rollout, recorder)
     names = {group: str(settings) for group, settings in config.policies.items()}
-    brief = {group: getattr(settings, "brief", names[group]) for group, settings in config.policies.items()}
+    brief = {group: getattr(config.policies[group], "brief", name) for group, name in names.items()}
     recording = recorder.recording(config.seed, brief, found["length"])
     yardsticks = {} if spec.yardsticks is None else spec.yardsticks(params)
     evaluation = Evaluation(spec.name, names, config.seed, **found, recording=recording, yardsticks=yardsticks)
@@ -200,16 +202,15 @@ class Recorder:
     def __init__(self, rollout: Rollout) -> None:
         self.rollout, batch = rollout, rollout.batch
         self.dtypes = {g.name: action_dtype(g) for g in batch.groups}
-        each = batch.params.max_episode_steps * sum(
-            g.count * g.heads * self.dtypes[g.name].itemsize for g in batch.groups
-        )
-        self.envs = min(batch.num_envs, RECORD_BYTES // each)
+        step = sum(g.count * g.heads * self.dtypes[g.name].itemsize for g in batch.groups)
+        self.envs = min(batch.num_envs, RECORD_BYTES // (batch.params.max_episode_steps * step))
         self.parts: dict[str, list[np.ndarray]] = {name: [] for name in self.dtypes}
 
     def keep(self) -> None:
         """Keep the actions of the rollout just collected."""
         for name, parts in self.parts.items():
-            parts.append(self.rollout.action[name][:, : self.envs].cpu().numpy().astype(self.dtypes[name]))
+            action = self.rollout.action[name][:, : self.envs]
+            parts.append(action.cpu().numpy().astype(self.dtypes[name]))
 
     def recording(self, seed: int, players: dict[str, str], length: torch.Tensor) -> Recording | None:
         """Return the ``Recording``, or None if not even one episode fits."""
@@ -226,27 +227,22 @@ class Recorder:
 
 def first_episodes(rollout: Rollout, recorder: Recorder) -> dict[str, Any]:
     """Return ``returns``, ``length`` and ``metrics`` of each environment's first episode, and record it."""
-    most = rollout.batch.params.max_episode_steps
-    found = {("length", ""): rollout.episode_length}
-    found |= {("returns", name): array for name, array in rollout.episode_return.items()}
-    found |= {("metrics", name): array for name, array in rollout.metrics.items()}
-    kept = {key: torch.zeros(array.shape[1], dtype=torch.float64, device=array.device) for key, array in found.items()}
-    ended = torch.zeros(rollout.batch.num_envs, dtype=torch.int64, device=rollout.device)
+    most, n, device = rollout.batch.params.max_episode_steps, rollout.batch.num_envs, rollout.device
+    columns = {"returns": rollout.episode_return, "metrics": rollout.metrics}
+    columns["length"] = {"": rollout.episode_length}
+    kept = {kind: {name: zeros(device, n, dtype=torch.float64) for name in of} for kind, of in columns.items()}
+    ended = zeros(device, n, dtype=torch.int64)
     for _ in range(-(-most // rollout.steps)):
         rollout.collect()
         recorder.keep()
         over = rollout.terminated | rollout.truncated
         first = over & (over.cumsum(0) + ended == 1)
-        for key, array in found.items():
-            values = array.double().mean(-1) if array.dim() == 3 else array.double()
-            kept[key] += values.where(first, 0.0).sum(0)
+        for kind, of in columns.items():
+            for name, array in of.items():
+                values = array.double().mean(-1) if array.dim() == 3 else array.double()
+                kept[kind][name] += values.where(first, 0.0).sum(0)
         ended += over.sum(0)
         if bool((ended > 0).all()):
             break
-    results: dict[str, Any] = {"returns": {}, "metrics": {}}
-    for (kind, name), values in kept.items():
-        if kind == "length":
-            results["length"] = values.cpu()
-        else:
-            results[kind][name] = values.cpu()
-    return results
+    found: Any = {kind: {name: values.cpu() for name, values in of.items()} for kind, of in kept.items()}
+    return found | {"length": found["length"][""]}

@@ -26,11 +26,11 @@ from cupydrive.executors.interop import heuristic_heads
 from cupydrive.inputs.arguments import (
     checked_bool,
     checked_choice,
+    checked_instance,
     checked_mapping,
     checked_path,
     kind_of,
     require_folder,
-    shown,
 )
 from cupydrive.inputs.files import write_atomically
 
@@ -50,6 +50,8 @@ M = TypeVar("M", bound=nn.Module)
 # as equally likely, and the first of them is taken.
 AS_LIKELY = 2.0**-25
 
+Generator: TypeAlias = torch.Generator | None  # of random actions; None: torch's own
+
 
 class Moments(Protocol):
     """Mean and deviation of observations, as ``RunningMeanStd`` has them."""
@@ -61,6 +63,11 @@ class Moments(Protocol):
 
     def normalized(self, rows: torch.Tensor) -> torch.Tensor:
         """Return rows with mean 0 and deviation 1."""
+
+
+def without(logits: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+    """Return logits with minus infinity where a choice is not allowed; where none is, they stay as they are."""
+    return logits.masked_fill(~(allowed | ~allowed.any(-1, keepdim=True)), -torch.inf)
 
 
 class PolicyModule(nn.Module):
@@ -125,7 +132,7 @@ class PolicyModule(nn.Module):
         self,
         obs: torch.Tensor,
         mask: torch.Tensor | None,
-        generator: torch.Generator | None,
+        generator: Generator,
         state: torch.Tensor | None = None,
     ) -> Acted:
         """Return random actions; arguments and results as of ``forward``."""
@@ -150,10 +157,8 @@ class DiscretePolicy(PolicyModule):
                     "Pass mask=info['action_mask'], or ones to allow everything"
                 )
             return parameters.split(self.sizes, dim=1)
-        parts = zip(
-            parameters.split(self.sizes, 1), mask.reshape(-1, sum(self.sizes)).bool().split(self.sizes, 1), strict=True
-        )
-        return [x.masked_fill(~(allowed | ~allowed.any(-1, keepdim=True)), -torch.inf) for x, allowed in parts]
+        masks = mask.reshape(-1, self.choices).bool().split(self.sizes, 1)
+        return [without(*both) for both in zip(parameters.split(self.sizes, 1), masks, strict=True)]
 
     def shaped(self, heads: Sequence[torch.Tensor], obs: torch.Tensor) -> torch.Tensor:
         """Return the choices of all heads, (B,) each, as one int32 tensor."""
@@ -163,20 +168,16 @@ class DiscretePolicy(PolicyModule):
 
     def likeliest(self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """Return the likeliest choices, of equally likely ones the first."""
-        heads = [
-            ((x.amax(1, keepdim=True) - x) <= AS_LIKELY).to(torch.int32).argmax(1)
-            for x in self.logits(parameters, mask)
-        ]
-        return self.shaped(heads, obs)
+        logits = self.logits(parameters, mask)
+        likely = [(x.amax(1, keepdim=True) - x) <= AS_LIKELY for x in logits]
+        return self.shaped([each.to(torch.int32).argmax(1) for each in likely], obs)
 
     def drawn(
-        self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None, generator: torch.Generator | None
+        self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None, generator: Generator
     ) -> torch.Tensor:
         """Return random choices."""
-        heads = [
-            torch.multinomial(torch.softmax(x, dim=1), 1, generator=generator)[:, 0]
-            for x in self.logits(parameters, mask)
-        ]
+        chances = [torch.softmax(x, dim=1) for x in self.logits(parameters, mask)]
+        heads = [torch.multinomial(p, 1, generator=generator)[:, 0] for p in chances]
         return self.shaped(heads, obs)
 
 
@@ -207,7 +208,7 @@ class BoxPolicy(PolicyModule):
         return self.bounded(parameters[:, : self.heads], obs)
 
     def drawn(
-        self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None, generator: torch.Generator | None
+        self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None, generator: Generator
     ) -> torch.Tensor:
         """Return random actions."""
         mean, log_deviation = parameters.split(self.heads, dim=1)
@@ -226,7 +227,7 @@ class DeterministicPolicy(BoxPolicy):
         return self.bounded(self.low + 0.5 * (self.high - self.low) * (parameters + 1.0), obs)
 
     def drawn(
-        self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None, generator: torch.Generator | None
+        self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None, generator: Generator
     ) -> torch.Tensor:
         """Return the same actions: exploration noise belongs to training."""
         return self.likeliest(parameters, obs, mask)
@@ -246,7 +247,8 @@ class HeuristicModule(nn.Module):
 
     def __init__(self, heuristic: Callable, params: EnvParams, group: Group) -> None:
         super().__init__()
-        self.heuristic, self.params, self.group, self.obs_dim = heuristic, params, group, group.obs_dim
+        self.heuristic, self.params = heuristic, params
+        self.group, self.obs_dim = group, group.obs_dim
         self.lone = not group.continuous and group.heads == 1
         self.eval()
 
@@ -259,7 +261,7 @@ class HeuristicModule(nn.Module):
         self,
         obs: torch.Tensor,
         mask: torch.Tensor | None,
-        generator: torch.Generator | None,
+        generator: Generator,
         state: torch.Tensor | None = None,
     ) -> Acted:
         """Return the same actions."""
@@ -289,7 +291,7 @@ def act(
     obs: RowsByGroup,
     greedy: bool,
     mask: RowsByGroup | None,
-    generator: torch.Generator | None,
+    generator: Generator,
     state: RowsByGroup | None,
 ) -> RowsByGroup | tuple[RowsByGroup, RowsByGroup]:
     """Return actions by group, or one tensor or array if ``obs`` is one; see ``Run.act``.
@@ -303,8 +305,8 @@ def act(
         state: Like ``obs``, hidden states, or None.
     """
     greedy = checked_bool("act", "greedy", greedy)
-    if generator is not None and not isinstance(generator, torch.Generator):
-        raise ParameterError(f"act: generator = {shown(generator)}; it must be a torch.Generator or None")
+    words = "a torch.Generator or None"
+    checked_instance("act", "generator", generator, (torch.Generator, type(None)), words)
     if not isinstance(obs, dict) and len(modules) > 1:
         raise ParameterError(
             f"act: obs is {kind_of(obs)}; of several groups it must be a dict with {', '.join(modules)}"
@@ -334,7 +336,7 @@ def act_of(
     obs: Rows,
     greedy: bool,
     mask: Rows | tuple[np.ndarray, ...] | None,
-    generator: torch.Generator | None,
+    generator: Generator,
     state: Rows | None,
 ) -> tuple[Rows, Rows | None]:
     """Return the actions of one group, and its next hidden state or None, in the library and on the device of ``obs``."""

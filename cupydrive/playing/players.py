@@ -7,6 +7,7 @@ from typing import NoReturn
 import torch
 
 from cupydrive.errors import ParameterError
+from cupydrive.executors.interop import zeros
 from cupydrive.inputs.names import NotCopied
 from cupydrive.playing.inference import HeuristicModule, Moments, evaluating
 from cupydrive.playing.policy import Categorical, Gaussian, Sampler, with_state
@@ -39,9 +40,8 @@ class HeuristicPolicy:
         """
         heuristic = spec.heuristic
         if heuristic is None:
-            raise ParameterError(
-                f"{spec.name} has no heuristic; play {group.name!r} at random (cd.RandomPolicy()) or by a trained policy"
-            )
+            fix = f"play {group.name!r} at random (cd.RandomPolicy()) or by a trained policy"
+            raise ParameterError(f"{spec.name} has no heuristic; {fix}")
         return ModulePlayer(lambda rollout, g, _: HeuristicModule(heuristic, rollout.batch.params, g))
 
     def __str__(self) -> str:
@@ -83,13 +83,14 @@ class RandomPlayer:
         rows = rollout.batch.num_envs * group.count
         self.distribution: Categorical | Gaussian
         if group.continuous:
-            self.low, high = bounds(group, device)
-            self.span = high - self.low
+            space = group.action_space
+            self.low = torch.as_tensor(space.low, device=device)
+            self.span = torch.as_tensor(space.high, device=device) - self.low
             self.distribution = Gaussian(group)
             self.raw = torch.empty_like(rollout.action[group.name][0])
         else:
             self.distribution = Categorical(group)
-        self.parameters = torch.zeros(rows, self.distribution.size, dtype=torch.float32, device=device)
+        self.parameters = zeros(device, rows, self.distribution.size)
         self.sampler = Sampler(self.distribution, rollout.batch, group)
 
     def act(self, rollout: Rollout, t: int) -> None:
@@ -117,9 +118,7 @@ class ModulePlayer:
         obs_rms: ``RunningMeanStd`` of observations, or None.
     """
 
-    def __init__(
-        self, make: Callable[[Rollout, Group, Moments | None], torch.nn.Module], obs_rms: Moments | None = None
-    ) -> None:
+    def __init__(self, make: Callable[..., torch.nn.Module], obs_rms: Moments | None = None) -> None:
         self.make, self.obs_rms = make, obs_rms
         self.modules: dict[str, torch.nn.Module] = {}
 
@@ -157,7 +156,8 @@ class PolicyPlayer:
         greedy: bool = True,
         obs_rms: Moments | None = None,
     ) -> None:
-        self.policy, self.distribution, self.greedy, self.obs_rms = policy, distribution, greedy, obs_rms
+        self.policy, self.distribution = policy, distribution
+        self.greedy, self.obs_rms = greedy, obs_rms
         self.ask = with_state(policy)
         self.groups: list[Group] = []
         self.samplers: dict[str, Sampler] = {}
@@ -172,33 +172,22 @@ class PolicyPlayer:
             self.raws[group.name] = torch.empty_like(rollout.action[group.name][0])
         if self.ask.state_size:
             agents = rollout.batch.num_envs * group.count
-            shape = agents, self.ask.state_size
-            self.memories[group.name] = torch.zeros(shape, dtype=torch.float32, device=rollout.device)
+            self.memories[group.name] = zeros(rollout.device, agents, self.ask.state_size)
 
     def act(self, rollout: Rollout, t: int) -> None:
         """Write the actions of row t."""
         for g in self.groups:
             memory = self.memories.get(g.name)
-            start = None if memory is None else rollout.starts(t)[:, None].expand(-1, g.count).reshape(-1)
+            start = None if memory is None else rollout.agent_starts(g, t)
             with evaluating(self.policy):
-                parameters, _, left = self.ask(seen(rollout, g, t, self.obs_rms), memory, start)
+                obs = rollout.obs[g.name][t].view(-1, g.obs_dim)
+                obs = obs if self.obs_rms is None else self.obs_rms.normalized(obs)
+                parameters, _, left = self.ask(obs, memory, start)
             if memory is not None:
                 memory.copy_(left)
-            parameters = parameters.float()
-            action, raw = rollout.action[g.name][t], self.raws.get(g.name)
-            self.samplers[g.name](parameters, action, raw=raw, greedy=self.greedy, mask=rollout.mask(g, t))
+            how = {"raw": self.raws.get(g.name), "mask": rollout.mask(g, t), "greedy": self.greedy}
+            self.samplers[g.name](parameters.float(), rollout.action[g.name][t], **how)
 
     def module(self, rollout: Rollout, group: Group) -> torch.nn.Module:
         """Return the policy as a module from raw observations to actions."""
         return self.distribution.module(self.policy, group, self.obs_rms)
-
-
-def bounds(group: Group, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the lower and upper bounds of a group's actions, (H,) each."""
-    return tuple(torch.as_tensor(x, device=device) for x in (group.action_space.low, group.action_space.high))
-
-
-def seen(rollout: Rollout, group: Group, t: int, obs_rms: Moments | None) -> torch.Tensor:
-    """Return row t of a group's observations, (N * C, D), as the input of its network."""
-    obs = rollout.obs[group.name][t].view(-1, group.obs_dim)
-    return obs if obs_rms is None else obs_rms.normalized(obs)

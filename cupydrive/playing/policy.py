@@ -21,7 +21,8 @@ from torch.nn import functional
 
 from cupydrive.codegen.source import assemble_file, box_bounds, head_sizes
 from cupydrive.errors import ParameterError
-from cupydrive.playing.inference import BoxPolicy, DiscretePolicy, Moments, PolicyModule
+from cupydrive.executors.interop import zeros
+from cupydrive.playing.inference import BoxPolicy, DiscretePolicy, Moments, PolicyModule, without
 from cupydrive.playing.torch_settings import threads_worth
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ class PaddedLinear(nn.Linear):
         if not (missing or surplus) or not torch.is_autocast_enabled(x.device.type):
             return super().forward(x)
         weight = functional.pad(self.weight, (0, missing, 0, surplus))
-        out = functional.linear(functional.pad(x, (0, missing)), weight, functional.pad(self.bias, (0, surplus)))
+        bias = functional.pad(self.bias, (0, surplus))
+        out = functional.linear(functional.pad(x, (0, missing)), weight, bias)
         return out[..., : self.out_features]
 
 
@@ -112,10 +114,11 @@ class ActorCritic(nn.Module):
     ) -> None:
         super().__init__()
         if shared:
-            self.body = mlp((obs_dim, *hidden, size + 1), activation, initial=initial, generator=generator)
-            with torch.no_grad():
-                for rows, gain in ((slice(size), 0.01), (slice(size, None), 1.0)) if initial else ():
-                    nn.init.orthogonal_(self.body[-1].weight[rows], gain, generator=generator)
+            self.body = mlp((obs_dim, *hidden, size + 1), activation, 1.0, initial, generator)
+            if initial:
+                weight = self.body[-1].weight.detach()
+                nn.init.orthogonal_(weight[:size], 0.01, generator=generator)
+                nn.init.orthogonal_(weight[size:], 1.0, generator=generator)
         else:
             self.actor = mlp((obs_dim, *hidden, size), activation, 0.01, initial, generator)
             self.critic = mlp((obs_dim, *hidden, 1), activation, 1.0, initial, generator)
@@ -158,8 +161,7 @@ def with_state(module: nn.Module) -> Any:
 
 def first_state(policy: nn.Module, rows: int, agents: int, device: torch.device) -> torch.Tensor | None:
     """Return zeros (rows, agents, M) for the memory of a ``with_state`` policy, or None if it has none."""
-    shape = rows, agents, policy.state_size
-    return torch.zeros(shape, dtype=torch.float32, device=device) if policy.state_size else None
+    return zeros(device, rows, agents, policy.state_size) if policy.state_size else None
 
 
 def make_distribution(group: Group, kind: str = "auto") -> Categorical | Gaussian:
@@ -180,13 +182,14 @@ def make_distribution(group: Group, kind: str = "auto") -> Categorical | Gaussia
             f"group {group.name!r} has actions {group.action_space}: its distribution can be {' or '.join(fitting)}, "
             f"not {kind!r}"
         )
-    return Categorical(group) if kind == "categorical" else Gaussian(group, squashed=kind == "squashed")
+    return Gaussian(group, kind == "squashed") if group.continuous else Categorical(group)
 
 
 def sample_call(*pointers: str) -> np.ndarray:
     """Return ``struct Sample`` of a kernel, all zero."""
     ints = ("num_envs", "agents", "first_env", "first_agent", "greedy", "stride", "value_stride")
-    members = [(name, "i4") for name in ints] + [(name, "u8") for name in ("seed", "clock", *pointers)]
+    members = [(name, "i4") for name in ints]
+    members += [(name, "u8") for name in ("seed", "clock", *pointers)]
     return np.zeros((), np.dtype(members, align=True))
 
 
@@ -225,14 +228,12 @@ class Categorical:
             parts = [(logits, action, None if mask is None else mask.reshape(shape))]
         else:
             masks = [None] * self.heads if mask is None else mask.split(self.sizes, dim=1)
-            split = zip(parameters.split(self.sizes, dim=1), masks, strict=True)
-            parts = [
-                (x[:, None], action[:, h : h + 1], None if m is None else m[:, None]) for h, (x, m) in enumerate(split)
-            ]
+            heads = zip(parameters.split(self.sizes, 1), action.split(1, 1), masks, strict=True)
+            parts = [(x[:, None], a, None if m is None else m[:, None]) for x, a, m in heads]
         log_prob = entropy = 0.0
         for logits, chosen, allowed in parts:
             if allowed is not None:
-                logits = logits.masked_fill(~(allowed | ~allowed.any(-1, keepdim=True)), -torch.inf)
+                logits = without(logits, allowed)
             log_p = torch.log_softmax(logits, dim=-1)
             log_prob = log_prob + log_p.gather(-1, chosen[..., None])[..., 0].sum(1)
             if allowed is not None:
@@ -322,25 +323,17 @@ class Sampler:
     def __call__(
         self,
         parameters: torch.Tensor,
-        action: torch.Tensor,
-        log_prob: torch.Tensor | None = None,
-        raw: torch.Tensor | None = None,
-        entropy: torch.Tensor | None = None,
-        mask: torch.Tensor | None = None,
-        greedy: bool = False,
+        *filled: Any,
         value: torch.Tensor | None = None,
         value_row: torch.Tensor | None = None,
+        **named: Any,
     ) -> None:
         """Queue the launch that fills ``action`` (N, C, H) and, if given, ``log_prob`` (N, C) and the others.
 
         Args:
             parameters: (N * C, distribution.size) float32 tensor with contiguous rows; it must live until the launch is done.
-            action: Contiguous tensor of the group's action dtype.
-            log_prob: (N, C) float32 tensor or None.
-            raw: (N, C, H) float32 tensor: Gaussian actions before squashing.
-            entropy: (N, C) float32 tensor or None; categorical only.
-            mask: (N, C, sum of sizes) bool tensor of allowed choices, or None; categorical only.
-            greedy: The likeliest action instead of a random one.
+            *filled: As of ``describe``.
+            **named: Likewise.
             value: (N * C,) float32 tensor of any stride, copied to ``value_row`` in the same launch, or None.
             value_row: (N, C) float32 tensor.
         """
@@ -349,7 +342,7 @@ class Sampler:
                 f"the policy of {self.group.name!r} returned {parameters.dtype} parameters with strides {parameters.stride()}; "
                 "they must be float32 with contiguous rows"
             )
-        call = self.describe(action, log_prob, raw, entropy, mask, greedy)
+        call = self.describe(*filled, **named)
         call["parameters"], call["stride"] = parameters.data_ptr(), parameters.stride(0)
         if value is not None and value_row is not None:
             call["value"], call["value_row"] = value.data_ptr(), value_row.data_ptr()
@@ -371,10 +364,20 @@ class Sampler:
         mask: torch.Tensor | None = None,
         greedy: bool = False,
     ) -> np.ndarray:
-        """Return ``struct Sample`` of what is to be filled, without parameters and values; arguments as of a call."""
+        """Return ``struct Sample`` of what is to be filled, without parameters and values.
+
+        Args:
+            action: Contiguous tensor of the group's action dtype.
+            log_prob: (N, C) float32 tensor or None.
+            raw: (N, C, H) float32 tensor: Gaussian actions before squashing.
+            entropy: (N, C) float32 tensor or None; categorical only.
+            mask: (N, C, sum of sizes) bool tensor of allowed choices, or None; categorical only.
+            greedy: The likeliest action instead of a random one.
+        """
         call = self.call.copy()
         call["action"], call["greedy"] = action.data_ptr(), greedy
-        for name, tensor in (("log_prob", log_prob), ("raw", raw), ("entropy", entropy), ("mask", mask)):
+        filled = {"log_prob": log_prob, "raw": raw, "entropy": entropy, "mask": mask}
+        for name, tensor in filled.items():
             if name in (call.dtype.names or ()):
                 call[name] = 0 if tensor is None else tensor.data_ptr()
         return call

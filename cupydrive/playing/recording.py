@@ -25,6 +25,8 @@ from cupydrive.simulation.batch import Batch
 from cupydrive.simulation.buffers import Buffers
 from cupydrive.spec import EnvSpec, Group, kept_params
 
+Arrays = dict[str, np.ndarray]  # by name
+
 
 @dataclass(frozen=True)
 class Moment:
@@ -97,13 +99,10 @@ class Recording:
             if not -self.num_envs <= which < self.num_envs:
                 raise UnknownEpisodeError(f"recording[{shown(which)}]: it has {self.num_envs} episodes")
             which = slice(which, which + 1 or None)
-        if not isinstance(which, slice):
-            raise ParameterError(
-                f"recording[{shown(which)}] must be the number of an episode, or a range such as [0:4]"
-            )
-        start, stop, step = which.indices(self.num_envs)
+        start, stop, step = which.indices(self.num_envs) if isinstance(which, slice) else (0, 0, 1)
         if stop <= start or step != 1:
-            raise ParameterError(f"recording[{shown(which)}] must name episodes side by side, such as recording[0:4]")
+            words = "must be the number of an episode, or episodes side by side, such as recording[0:4]"
+            raise ParameterError(f"recording[{shown(which)}] {words}")
         part = slice(start, stop)
         length = self.length[part]
         action = {name: array[: int(length.max()), part] for name, array in self.action.items()}
@@ -115,11 +114,12 @@ class Recording:
         Raises:
             RenderError: At the end, if the states are not those that were recorded.
         """
-        batch = Batch(self.spec, self.num_envs, self.params, executor(choose(device)[0]), first_env=self.first_env)
+        n, where = self.num_envs, executor(choose(device)[0])
+        batch = Batch(self.spec, n, self.params, where, first_env=self.first_env)
         if any(self.action[g.name].shape[2:] != (g.count, g.heads) for g in batch.groups):
             raise RenderError(f"the recording does not fit {self.spec.name}: agents or actions differ")
         batch.reset(self.seed)
-        buffers = [batch.executor.allocate((self.num_envs, g.count, g.heads), g.action_dtype) for g in batch.groups]
+        buffers = [where.allocate((n, g.count, g.heads), g.action_dtype) for g in batch.groups]
         pointers = [batch.executor.pointer(b) for b in buffers]
         kept = batch.get_state()
         states, totals = kept["state"], kept["metrics"]
@@ -134,18 +134,20 @@ class Recording:
             if t == self.steps:
                 break
             for g, buffer in zip(batch.groups, buffers, strict=True):
-                batch.executor.put(buffer, np.ascontiguousarray(self.action[g.name][t], dtype=g.action_dtype))
+                row = np.ascontiguousarray(self.action[g.name][t], dtype=g.action_dtype)
+                batch.executor.put(buffer, row)
             written = batch.step(pointers, autoreset=False)
             kept = batch.get_state()
-            states, totals = np.where(over, states, kept["state"]), np.where(over, totals, kept["metrics"])
-            now = {"action": {name: array[t] for name, array in self.action.items()}, **outcome(batch, written)}
+            states = np.where(over, states, kept["state"])
+            totals = np.where(over, totals, kept["metrics"])
+            action = {name: array[t] for name, array in self.action.items()}
+            now = {"action": action, **outcome(batch, written)}
             for name, rewards in now["reward"].items():
                 returns[name] += np.where(over[:, None], np.float32(0), rewards)
             last = {kind: kept_where(over, last.get(kind, {}), arrays) for kind, arrays in now.items()}
         if self.checksum not in (None, zlib.crc32(states.tobytes())):
-            raise RenderError(
-                f"the recording was made with another {self.spec.name}: its kernel or its parameters have changed since"
-            )
+            words = "its kernel or its parameters have changed since"
+            raise RenderError(f"the recording was made with another {self.spec.name}: {words}")
 
     def save(self, path: str | PathLike) -> None:
         """Write the recording as a NumPy archive (.npz).
@@ -218,31 +220,26 @@ class Recording:
         )
 
 
-def record(
-    batch: Batch, seed: int, players: dict[str, str], length: np.ndarray, action: dict[str, np.ndarray]
-) -> Recording:
+def record(batch: Batch, seed: int, players: dict[str, str], length: np.ndarray, action: Arrays) -> Recording:
     """Return the ``Recording`` of episodes that a ``Batch`` has played; arguments as of that."""
-    tables = batch.spec.about_tables(batch.params).get("tables")
-    origin = envs.origin(batch.spec)
-    return Recording(batch.spec, batch.params, seed, players, length, action, origin=origin, tables=tables)
+    kept: Any = {"tables": batch.spec.about_tables(batch.params).get("tables")}
+    kept["origin"] = envs.origin(batch.spec)
+    return Recording(batch.spec, batch.params, seed, players, length, action, **kept)
 
 
 def outcome(batch: Batch, written: Buffers) -> dict[str, dict[str, np.ndarray]]:
     """Return ``reward`` and ``present`` of a ``Moment``, by group, from the ``Buffers`` that a step has written."""
     get = batch.executor.get
-    return {
-        "reward": {name: get(array) for name, array in written.reward.items()},
-        "present": {name: get(array) for name, array in written.active.items()},
-    }
+    arrays = {"reward": written.reward, "present": written.active}
+    return {kind: {name: get(array) for name, array in of.items()} for kind, of in arrays.items()}
 
 
-def kept_where(over: np.ndarray, before: dict[str, np.ndarray], now: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def kept_where(over: np.ndarray, before: Arrays, now: Arrays) -> Arrays:
     """Return the arrays ``now`` by name, with the rows of ``before``, unless it is empty, where episodes are over."""
-    if not before:
-        return now
-    return {
-        name: np.where(over.reshape(-1, *[1] * (array.ndim - 1)), before[name], array) for name, array in now.items()
-    }
+    found = dict(now)
+    for name, array in before.items():
+        found[name] = np.where(over.reshape(-1, *[1] * (array.ndim - 1)), array, now[name])
+    return found
 
 
 def action_dtype(group: Group) -> np.dtype:
@@ -252,7 +249,7 @@ def action_dtype(group: Group) -> np.dtype:
     return np.min_scalar_type(max(group.sizes) - 1)
 
 
-def checked_arrays(spec: EnvSpec, params: EnvParams, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def checked_arrays(spec: EnvSpec, params: EnvParams, arrays: Arrays) -> Arrays:
     """Return the actions of a recording's file by group.
 
     Args:

@@ -17,7 +17,7 @@ import torch
 
 from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import ParameterError
-from cupydrive.executors.interop import as_torch, make_call, member, side_by_side, torch_stream
+from cupydrive.executors.interop import as_torch, make_call, member, side_by_side, torch_stream, zeros
 from cupydrive.executors.modes import ordinary_modes
 from cupydrive.executors.noted import note_side_by_side, noting
 from cupydrive.executors.ranks import Shard
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cupydrive.spec import Group
 
 
+BY_GROUP = ["obs", "action_mask", "final_obs", "action", "reward", "active", "left", "episode_return"]
 NONE_FOUND = 2**63 - 1
 EPISODE_ENVS = 32  # environments of one team of kernels/train/episodes.cu
 EPISODE_THREADS = 256  # of it on a GPU
@@ -113,17 +114,18 @@ class Rollout:
         self.buffers = Buffers(batch, steps, final_obs=final_obs)
         self._calls = batch.row_calls(self.buffers)
         self._moved: list[Any] = []
-        for name in ("obs", "action_mask", "final_obs", "action", "reward", "active", "left", "episode_return"):
+        for name in BY_GROUP:
             arrays = getattr(self.buffers, name) or {}
-            setattr(self, name, {key: as_torch(array, self._moved) for key, array in arrays.items()})
+            tensors = {key: as_torch(array, self._moved) for key, array in arrays.items()}
+            setattr(self, name, tensors)
         for name in ("terminated", "truncated", "episode_length"):
             setattr(self, name, as_torch(getattr(self.buffers, name), self._moved))
         flat = self.buffers.episode_metrics.reshape(-1, *self.buffers.episode_metrics.shape[2:])
-        shape = self.terminated.shape
-        self.metrics = {
-            name: as_torch(member(flat, batch.metrics_dtype, name)).view(shape) for name in batch.spec.metrics
-        }
-        self.iteration = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self.metrics = {}
+        for name in batch.spec.metrics:
+            column = as_torch(member(flat, batch.metrics_dtype, name))
+            self.metrics[name] = column.view(self.terminated.shape)
+        self.iteration = zeros(self.device, 1, dtype=torch.int64)
         self.play: Collector | None = None
         self.on_step: Callable[[int], None] | None = None
         self.side_by_side = False
@@ -135,9 +137,11 @@ class Rollout:
 
     def _prepare_look(self) -> np.ndarray:
         """Return ``struct Finite``, of all arrays that must stay finite."""
-        self._watched = [(kind, name, t) for kind in ("obs", "reward") for name, t in getattr(self, kind).items()]
-        self._finite = self.batch.executor.build(assemble_file("train/finite", (("ARRAYS", len(self._watched)),)))
-        self.nonfinite = torch.full((len(self._watched),), NONE_FOUND, dtype=torch.int64, device=self.device)
+        self._watched = [("obs", name, tensor) for name, tensor in self.obs.items()]
+        self._watched += [("reward", name, tensor) for name, tensor in self.reward.items()]
+        count = len(self._watched)
+        self._finite = self.batch.executor.build(assemble_file("train/finite", (("ARRAYS", count),)))
+        self.nonfinite = zeros(self.device, count, dtype=torch.int64).fill_(NONE_FOUND)
         sizes = [tensor.numel() for _, _, tensor in self._watched]
         begins = accumulate((-(-size // 4) for size in sizes), initial=0)
         pointers = {f"values.{k}": tensor for k, (_, _, tensor) in enumerate(self._watched)}
@@ -148,7 +152,8 @@ class Rollout:
     def _prepare_carry(self) -> np.ndarray:
         """Return ``struct Carry``, of what the next rollout begins with."""
         rows = [*self.obs.values(), *self.action_mask.values()]
-        self._carrying = self.batch.executor.build(assemble_file("train/carry", (("ARRAYS", len(rows)),)))
+        unit = assemble_file("train/carry", (("ARRAYS", len(rows)),))
+        self._carrying = self.batch.executor.build(unit)
         sizes = [row[0].numel() * row.element_size() for row in rows]
         begins = accumulate((-(-size // CARRIED) for size in sizes), initial=0)
         pointers = {f"from.{k}": row[-1] for k, row in enumerate(rows)}
@@ -174,6 +179,10 @@ class Rollout:
         For t = 0 that is the last step of the rollout before.
         """
         return self.terminated[t - 1] | self.truncated[t - 1]
+
+    def agent_starts(self, group: Group, t: int, envs: slice = slice(None)) -> torch.Tensor:
+        """Return (N * C,) bool: ``starts`` of each agent of a group, in some environments."""
+        return self.starts(t)[envs, None].expand(-1, group.count).reshape(-1)
 
     def stream(self) -> AbstractContextManager[Any]:
         """Return a context in which CuPy's kernels join torch's stream."""
@@ -290,8 +299,8 @@ class LatestEpisodes:
     def __init__(self, rollout: Rollout) -> None:
         self.rollout, batch = rollout, rollout.batch
         self.names = ["length", *(f"return.{g.name}" for g in batch.groups), *batch.spec.metrics]
-        self.values = torch.zeros((len(self.names), batch.num_envs), dtype=torch.float32, device=rollout.device)
-        self.count = torch.zeros((), device=rollout.device, dtype=torch.float64)
+        self.values = zeros(rollout.device, len(self.names), batch.num_envs)
+        self.count = zeros(rollout.device, dtype=torch.float64)
         self._program = batch.executor.build(episodes_unit(batch))
         self._call = self._make_call()
 
@@ -301,8 +310,9 @@ class LatestEpisodes:
         kinds = {"length": "int", **r.batch.spec.metrics}
         columns = {"length": r.episode_length, **r.metrics}
         ints = {"num_envs": n, "steps": r.steps}
-        ints |= {f"agents.{g}": returns.shape[2] for g, returns in enumerate(r.episode_return.values())}
-        ints |= {f"return_stride.{g}": returns.stride(1) for g, returns in enumerate(r.episode_return.values())}
+        of_groups = list(enumerate(r.episode_return.values()))
+        ints |= {f"agents.{g}": returns.shape[2] for g, returns in of_groups}
+        ints |= {f"return_stride.{g}": returns.stride(1) for g, returns in of_groups}
         ints |= {f"stride.{name}": column.stride(1) for name, column in columns.items()}
         ints |= {f"whole.{name}": kind == "int" for name, kind in kinds.items()}
         pointers = {"terminated": r.terminated, "truncated": r.truncated}

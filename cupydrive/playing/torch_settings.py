@@ -16,9 +16,8 @@ from cupydrive.spec import Group
 # and 5.4 thousand env-steps a second with 2^26 multiplications a minibatch, 33 and 7.8 with 2^28, 18 and 5.5 with 2^30, 6.7
 # and 2.5 with 2^32. From 2^31 on a machine of its own is taken for granted.
 PRODUCTS_PER_THREAD = 2**30
-_found: dict[
-    int, int
-] = {}  # by Python thread that changes the number: what it was; threads that begin meanwhile take the changed one over
+# By Python thread that changes the number: what it was. Threads that begin meanwhile take the changed one over.
+_found: dict[int, int] = {}
 
 
 def threads_for(products: int, available: int) -> int:

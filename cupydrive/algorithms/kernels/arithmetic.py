@@ -6,12 +6,11 @@ weights and their gradients in each block. ``WIDE``: the same for networks that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from cupydrive.algorithms.kernels import gradients, tensor, wide
-from cupydrive.algorithms.kernels.gradients import Columns, Minibatches, Task
+from cupydrive.algorithms.kernels.gradients import Columns, Minibatches, Shared, Task
 from cupydrive.algorithms.kernels.resident import ResidentGradients, resident_way
 from cupydrive.algorithms.kernels.steps import Steps, UncopiedSteps
 from cupydrive.codegen.source import Unit
@@ -51,12 +50,12 @@ def tensor_units(task: Task) -> list[Unit]:
     return [tensor.gradient_unit(task, resident_way(task))]
 
 
-def tensor_gradients(task: Task, columns: Columns, shared: Mapping[str, Any]) -> Minibatches:
+def tensor_gradients(task: Task, columns: Columns, shared: Shared) -> Minibatches:
     """Return what computes gradients on tensor cores: ``ResidentGradients`` of few rows, otherwise ``TensorGradients``."""
     way = resident_way(task)
-    return (
-        tensor.TensorGradients(task, columns, shared) if way is None else ResidentGradients(task, columns, shared, way)
-    )
+    if way is None:
+        return tensor.TensorGradients(task, columns, shared)
+    return ResidentGradients(task, columns, shared, way)
 
 
 TENSOR = Arithmetic(

@@ -7,8 +7,9 @@ Letters: T steps, N environments, C agents of a group, D observation entries; R 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,14 +27,13 @@ from cupydrive.algorithms.kernels.steps import Steps
 from cupydrive.algorithms.settings import OnPolicy
 from cupydrive.codegen.layout import WARP
 from cupydrive.codegen.source import Unit, assemble_file
-from cupydrive.executors.interop import make_call
+from cupydrive.executors.interop import make_call, zeros
 from cupydrive.executors.ranks import Shard
 from cupydrive.protocols import Executor
 
-DRAWERS = 128  # threads that draw the rows of one chunk: as many as there are chains in a sum of moments
-FEW_DRAWERS = (
-    4  # at least; fewer than DRAWERS where a chunk has fewer rows, and CHUNKS_AT_ONCE of a processor do not do
-)
+# Threads that draw the rows of one chunk: as many as there are chains in a sum of moments. At least FEW_DRAWERS where a chunk
+# has fewer rows, and there are more chunks than CHUNKS_AT_ONCE for each processor.
+DRAWERS, FEW_DRAWERS = 128, 4
 CHUNKS_AT_ONCE = 16
 MOST_BYTES = 2**28  # of the gradients of all parts: larger networks have fewer of them
 # What a row is learnt from, in the order of ``struct Learn``: (T, N, C, ...) of each group, or None.
@@ -41,6 +41,9 @@ COLUMNS = ("obs", "action", "mask", "active", "log_prob", "value", "advantage", 
 
 
 Columns = Mapping[str, Sequence[torch.Tensor | None]]  # by name of COLUMNS, a tensor of each group
+Shared = Mapping[str, Any]  # tensors by name, or None
+# Tensors that all kernels read, in the order of ``struct Learn``.
+SHARED = ("seed", "iteration", "clip_coef", "ent_coef", "vf_coef", "skip", "center", "scale", "copies")
 
 
 @dataclass(frozen=True)
@@ -141,70 +144,58 @@ class Minibatches:
         shared: Tensors by name: ``seed``, ``iteration``, ``skip``, ``copies``, the scheduled ``clip_coef``, ``ent_coef`` and
             ``vf_coef``, and ``center`` and ``scale`` of observations or None.
             ``weights``: what kernels read of the network besides ``copies``, by name.
-        gradient: Floats of one gradient.
         pieces: How many sums are made at once.
+        behind: What the kernel's argument has behind ``struct Learn``, by name.
 
     Attributes:
         partials: (pieces, floats of a gradient): sums over pieces of the blocks here.
         sums: What ``Steps`` adds up, sums of all processes: ``partials``, or the sum of them and of theirs.
         moments: (epochs, minibatches, 4): one over the rows in the game, mean and deviation of their advantages, their count.
+        parts: By how many sums the pieces are added.
     """
 
-    def __init__(self, task: Task, columns: Columns, shared: Mapping[str, Any], gradient: int, pieces: int) -> None:
+    parts: int
+    keeps_chunks = False  # whether each piece has memory for the sums of one chunk
+
+    def __init__(self, task: Task, columns: Columns, shared: Shared, pieces: int, behind: Shared | None = None) -> None:
         self.shard = shard = task.shard
-        self.norm_adv = task.config.norm_adv
+        self.layout, self.device, self.norm_adv = task.layout, task.executor.name, task.config.norm_adv
         self.epochs, self.minibatches = task.epochs, task.minibatches
         self.rows, self.blocks, self.pieces = task.rows, len(shard.blocks), pieces
         self.drawing = task.executor.build(minibatch_unit(task))
-
-        def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-            return torch.zeros(shape, dtype=dtype, device=task.executor.name)
-
+        self.zeros = partial(zeros, self.device)
         chunks = (self.epochs, self.minibatches, shard.all_blocks)
-        self.moments = zeros(self.epochs, self.minibatches, 4)
-        self.partials, self.sums = self.gradient_memory(zeros, gradient)
+        self.moments = self.zeros(self.epochs, self.minibatches, 4)
+        self.partials, self.sums = self.gradient_memory()
         self.memory = {
-            "order": zeros(self.epochs, self.rows, dtype=torch.int32),
-            "counts": zeros(*chunks, dtype=torch.int32),
-            "sums": zeros(*chunks),
-            "squares": zeros(*chunks),
+            "order": self.zeros(self.epochs, self.rows, dtype=torch.int32),
+            "counts": self.zeros(*chunks, dtype=torch.int32),
+            "sums": self.zeros(*chunks),
+            "squares": self.zeros(*chunks),
             "moments": self.moments,
-            "chunks": self.chunk_memory(zeros, gradient),
+            "chunks": self.zeros(pieces, task.layout.gradient) if self.keeps_chunks else None,
             "partials": self.partials,
         }
-        ints = {
-            "num_envs": shard.num_envs,
-            "steps": task.steps,
-            "blocks": self.blocks,
-            "pieces": pieces,
-            "all_envs": shard.all_envs,
-        }
-        ints |= {"all_blocks": shard.all_blocks, "first_block": shard.blocks.start, "envs_before": shard.envs.start}
+        ints = {"num_envs": shard.num_envs, "steps": task.steps, "blocks": self.blocks}
+        ints |= {"pieces": pieces, "all_envs": shard.all_envs, "all_blocks": shard.all_blocks}
+        ints |= {"first_block": shard.blocks.start, "envs_before": shard.envs.start}
         ints |= {"epochs": self.epochs, "minibatches": self.minibatches, "epoch": 0, "minibatch": 0}
         ints |= {f"agents.{g}": count for g, count in enumerate(task.agents)}
-        names = ("seed", "iteration", "clip_coef", "ent_coef", "vf_coef", "skip", "center", "scale", "copies")
-        pointers = {name: shared[name] for name in names} | self.memory
-        pointers |= {f"{name}.{g}": tensor for name in COLUMNS for g, tensor in enumerate(columns[name])}
-        self.call = make_call(ints, pointers | self.pointers_behind(shared))
+        pointers = {name: shared[name] for name in SHARED} | self.memory
+        for name in COLUMNS:
+            pointers |= {f"{name}.{g}": tensor for g, tensor in enumerate(columns[name])}
+        self.call = make_call(ints, pointers | dict(behind or {}))
 
-    def gradient_memory(self, zeros: Callable[..., torch.Tensor], gradient: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def gradient_memory(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return ``partials`` and ``sums``."""
-        partials = zeros(self.pieces, gradient)
-        return partials, partials if self.shard.ranks.alone else zeros(1, gradient)
+        partials = self.zeros(self.pieces, self.layout.gradient)
+        return partials, partials if self.shard.ranks.alone else self.zeros(1, self.layout.gradient)
 
     def exchange(self) -> None:
         """Fill ``sums``, once ``partials`` are."""
         if self.sums is not self.partials:
             torch.sum(self.partials, 0, keepdim=True, out=self.sums)
             self.shard.ranks.add(self.sums)
-
-    def chunk_memory(self, zeros: Callable[..., torch.Tensor], gradient: int) -> torch.Tensor | None:
-        """Return memory for the sums of one chunk of each piece, or None."""
-        return None
-
-    def pointers_behind(self, shared: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        """Return what the kernel's argument has behind ``struct Learn``, by name."""
-        return {}
 
     def arrange(self) -> None:
         """Draw the minibatches of all epochs, and find the moments of their advantages."""
@@ -244,38 +235,36 @@ class Gradients(Minibatches):
         shared: As of ``Minibatches``.
 
     Attributes:
-        parts: By how many sums the pieces are added: a number that depends on N of all and the network alone.
+        parts: As of ``Minibatches``: a number that depends on N of all and the network alone.
         shares: The range of ``sums`` that each rank makes.
         own: That of this one.
     """
 
-    def __init__(self, task: Task, columns: Columns, shared: Mapping[str, Any]) -> None:
-        shard, self.layout = task.shard, task.layout
-        blocks = shard.all_blocks
+    keeps_chunks = True
+
+    def __init__(self, task: Task, columns: Columns, shared: Shared) -> None:
+        shard, blocks = task.shard, task.shard.all_blocks
         self.parts = max(1, min(blocks, PARTS, MOST_BYTES // (4 * task.layout.gradient)))
         # On a GPU all blocks work at once; a CPU's cores add neighbouring blocks while they are in the cache, if a process has
         # all blocks of a part.
-        whole = shard.ranks.alone or (blocks % self.parts == 0 and self.parts % shard.ranks.size == 0)
+        size = shard.ranks.size
+        whole = shard.ranks.alone or (blocks % self.parts == 0 and self.parts % size == 0)
         self.all_pieces = self.parts if task.executor.name == "cpu" and whole else blocks
         self.shares = [
             range(*(k * self.all_pieces // blocks for k in (those.start, those.stop))) for those in shard.all_shares()
         ]
         self.own = self.shares[shard.ranks.rank]
-        super().__init__(task, columns, shared, task.layout.gradient, len(self.own))
+        super().__init__(task, columns, shared, len(self.own))
         self.program = task.executor.build(gradient_unit(task))
 
-    def gradient_memory(self, zeros: Callable[..., torch.Tensor], gradient: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def gradient_memory(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return ``partials`` and ``sums``, of which they are a part."""
-        sums = zeros(self.all_pieces, gradient)
+        sums = self.zeros(self.all_pieces, self.layout.gradient)
         return sums[self.own.start : self.own.stop], sums
 
     def exchange(self) -> None:
         """Fill in the pieces of other processes: they are added in one order, whoever has made them."""
         self.shard.ranks.join(self.sums, self.shares)
-
-    def chunk_memory(self, zeros: Callable[..., torch.Tensor], gradient: int) -> torch.Tensor | None:
-        """Return memory for the sums of one chunk of each piece."""
-        return zeros(self.pieces, gradient)
 
     def compute(self, epoch: int, minibatch: int) -> None:
         """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""

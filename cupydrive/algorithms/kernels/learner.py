@@ -21,6 +21,7 @@ from cupydrive.algorithms.kernels.arithmetic import Arithmetic
 from cupydrive.algorithms.kernels.gradients import Task, minibatch_unit
 from cupydrive.algorithms.kernels.layout import PAD, NetworkLayout, padded, tensors_of
 from cupydrive.algorithms.kernels.statistics import statistics_unit
+from cupydrive.algorithms.kernels.steps import SCHEDULED
 from cupydrive.algorithms.networks import make_network
 from cupydrive.algorithms.on_policy import OnPolicyLearner
 from cupydrive.algorithms.settings import OnPolicy
@@ -28,7 +29,7 @@ from cupydrive.codegen.source import Unit, assemble_file
 from cupydrive.errors import ParameterError
 from cupydrive.executors.ahead import build_ahead
 from cupydrive.executors.host import HostExecutor
-from cupydrive.executors.interop import as_torch, make_call
+from cupydrive.executors.interop import as_torch, make_call, zeros
 from cupydrive.executors.ranks import Shard, current_ranks
 from cupydrive.playing.policy import ActorCritic, first_agent, make_distribution
 from cupydrive.playing.rollout import Rollout
@@ -65,8 +66,8 @@ class KernelLearner(OnPolicyLearner):
         units = self.arithmetic.gradient_units(self.task)
         units += [minibatch_unit(self.task), layout.unit("update", executor), self.forward_unit]
         units += [statistics_unit()] * (config.normalize_obs or config.normalize_reward)
-        work: list[tuple[Any, Unit]] = [(HostExecutor(), initial_unit()), *((executor, unit) for unit in units)]
-        build_ahead(work)
+        work: list[tuple[Any, Unit]] = [(executor, unit) for unit in units]
+        build_ahead([(HostExecutor(), initial_unit()), *work])
         super().make(group, rollout)
 
     def network(self, group: Group, rollout: Rollout) -> nn.Module:
@@ -79,13 +80,12 @@ class KernelLearner(OnPolicyLearner):
         device, weights = rollout.device, tensors_of(self.policy)
         fill_initial(self.policy, int(executor.get(batch.seed)[0]), first_agent(batch, group))
         self.program = executor.build(self.forward_unit)
-        self.skip_update = torch.zeros((), dtype=torch.float32, device=device)
+        self.skip_update = zeros(device)
         self.center = self.scale = None
         if self.obs_rms is not None:
             inputs = self.layout.towers[0][0]
-            self.center, self.scale = (torch.zeros(inputs, dtype=torch.float32, device=device) for _ in "cs")
-        names = ("learning_rate", "ent_coef", "vf_coef", "max_grad_norm")
-        shared = {name: getattr(self.scheduled, name) for name in names}
+            self.center, self.scale = zeros(device, inputs), zeros(device, inputs)
+        shared = {name: getattr(self.scheduled, name) for name in SCHEDULED}
         shared |= {"skip": self.skip_update, "bad": self.bad, "iteration": self.iteration}
         shared["metric_sums"] = self.metric_sums
         self.steps = self.arithmetic.steps(executor, self.layout, weights, self.reported, shared)
@@ -116,18 +116,20 @@ class KernelLearner(OnPolicyLearner):
             "mask": [rollout.action_mask.get(g.name) for g in groups],
             "active": [stored[g.name].get("weight") for g in groups],
         }
-        names = ("log_prob", "value", "advantage", "returns")
-        columns |= {name: [stored[g.name][name] for g in groups] for name in names}
-        shared = {name: getattr(self.scheduled, name, None) for name in ("clip_coef", "ent_coef", "vf_coef")}
-        shared |= {"seed": as_torch(rollout.batch.seed), "iteration": self.iteration, "skip": self.skip_update}
-        shared |= {"center": self.center, "scale": self.scale}
+        for name in ("log_prob", "value", "advantage", "returns"):
+            columns[name] = [stored[g.name][name] for g in groups]
+        scheduled = ("clip_coef", "ent_coef", "vf_coef")
+        shared = {name: getattr(self.scheduled, name, None) for name in scheduled}
+        shared |= {"seed": as_torch(rollout.batch.seed), "iteration": self.iteration}
+        shared |= {"skip": self.skip_update, "center": self.center, "scale": self.scale}
         shared |= {"copies": self.steps.copies, "weights": self.arithmetic.pointers(self.steps)}
         self.gradients = self.arithmetic.gradients(self.task, columns, shared)
         self.steps.attach(self.gradients, getattr(self.config, "target_kl", None))
         if self.statistics is not None:
             for g in groups:
                 self.statistics.reserve(rollout.steps, g.count, g.obs_dim)
-        self.passes = {g.name: [self.forward_call(rollout, g, t) for t in range(rollout.steps + 1)] for g in groups}
+        rows = range(rollout.steps + 1)
+        self.passes = {g.name: [self.forward_call(rollout, g, t) for t in rows] for g in groups}
 
     def rows_at_once(self, rollout: Rollout) -> int:
         """Return the rows of a tile, or those whose outputs are kept: no more are computed at once."""
@@ -170,7 +172,8 @@ class KernelLearner(OnPolicyLearner):
 
     def look(self, call: np.ndarray) -> None:
         """Queue one forward pass."""
-        self.program.launch("forward_rows", call, int(call["shares"]), int(call["rows"]) * self.layout.copied // PAD)
+        work = int(call["rows"]) * self.layout.copied // PAD
+        self.program.launch("forward_rows", call, int(call["shares"]), work)
 
     def begin_rollout(self) -> None:
         """Prepare forward passes by the weights and statistics as they are."""
@@ -207,11 +210,8 @@ class KernelLearner(OnPolicyLearner):
         """Do nothing: the last minibatch's step has counted the iteration, and has said that the next one skips nothing."""
 
 
-HIDDEN, ACTIONS, VALUE = (
-    math.sqrt(2),
-    0.01,
-    1.0,
-)  # gains of hidden layers, of the distribution's parameters, of the value
+# Gains of hidden layers, of the distribution's parameters, of the value.
+HIDDEN, ACTIONS, VALUE = math.sqrt(2), 0.01, 1.0
 
 
 def initial_unit() -> Unit:
@@ -256,9 +256,10 @@ def orthogonal(
         whose: (agent, layer, part of the layer): of which random numbers.
     """
     vectors, length = sorted(shape)
-    made, memory = (torch.zeros(s, dtype=torch.float32, device="cpu") for s in (shape, (vectors, padded(length))))
+    made, memory = zeros("cpu", *shape), zeros("cpu", vectors, padded(length))
     ints = {"vectors": vectors, "length": length, "by_columns": shape[0] > shape[1]}
     ints |= dict(zip(("agent", "layer", "part"), whose, strict=True))
-    pointers = {"seed": torch.tensor([seed], dtype=torch.int64, device="cpu"), "memory": memory, "weights": made}
+    seeds = torch.tensor([seed], dtype=torch.int64, device="cpu")
+    pointers = {"seed": seeds, "memory": memory, "weights": made}
     program.launch("make_initial", make_call(ints, pointers, floats={"gain": gain}), 1)
     return made

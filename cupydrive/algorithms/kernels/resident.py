@@ -8,13 +8,10 @@ groups.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
-import torch
-
-from cupydrive.algorithms.kernels.gradients import Columns, Minibatches, Task
+from cupydrive.algorithms.kernels.gradients import Columns, Minibatches, Shared, Task
 from cupydrive.algorithms.kernels.layout import PAD, NetworkLayout
 from cupydrive.algorithms.kernels.steps import Steps
 from cupydrive.algorithms.kernels.tensor import (
@@ -98,18 +95,14 @@ class ResidentGradients(Minibatches):
 
     parts = 1
 
-    def __init__(self, task: Task, columns: Columns, shared: Mapping[str, Any], way: Way) -> None:
-        self.way, self.layout = way, task.layout
+    def __init__(self, task: Task, columns: Columns, shared: Shared, way: Way) -> None:
         self.program = task.executor.build(gradient_unit(task, way))
         table = minibatch_table(task.shard, task.rows_of_env, task.minibatches)
         each = set(table[:, 1].tolist())
-        self.tiles, self.each = -(-int(table[:, 0].max()) // self.way.rows), each.pop() if len(each) == 1 else 0
+        self.tiles = -(-int(table[:, 0].max()) // way.rows)
+        self.each = each.pop() if len(each) == 1 else 0
         self.table = table.to(task.executor.name)
-        super().__init__(task, columns, shared, task.layout.gradient, 1)
-
-    def pointers_behind(self, shared: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        """Return what ``struct TensorLearn`` has behind ``struct Learn``."""
-        return {"table": self.table} | shared["weights"]
+        super().__init__(task, columns, shared, 1, {"table": self.table} | shared["weights"])
 
     def learn(self, steps: Steps) -> None:
         """Take the steps of all minibatches that ``arrange`` has drawn."""

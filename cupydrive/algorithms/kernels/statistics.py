@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from cupydrive.codegen.source import Unit, assemble_file
-from cupydrive.executors.interop import make_call
+from cupydrive.executors.interop import make_call, zeros
 from cupydrive.executors.ranks import Shard
 from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Executor
@@ -23,8 +23,8 @@ class RunningMeanStd:
     """
 
     def __init__(self, shape: tuple[int, ...], device: torch.device | str) -> None:
-        self.mean = torch.zeros(shape, device=device, dtype=torch.float64)
-        self.variance = torch.ones(shape, device=device, dtype=torch.float64)
+        self.mean = zeros(device, *shape, dtype=torch.float64)
+        self.variance = torch.ones_like(self.mean)
         self.count = torch.full((), 1e-4, device=device, dtype=torch.float64)
 
     def normalized(self, rows: torch.Tensor) -> torch.Tensor:
@@ -57,7 +57,8 @@ class Statistics:
     """
 
     def __init__(self, executor: Executor, shard: Shard) -> None:
-        self.program, self.device, self.shard = executor.build(statistics_unit()), executor.name, shard
+        self.program = executor.build(statistics_unit())
+        self.device, self.shard = executor.name, shard
         self.memory: dict[tuple, torch.Tensor] = {}  # by name and shape; an iteration takes none
 
     def reserve(self, steps: int, agents: int, columns: int) -> None:
@@ -72,7 +73,7 @@ class Statistics:
     def zeros(self, name: str, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """Return memory for what has this name and shape, the same at each call."""
         if (name, shape) not in self.memory:
-            self.memory[name, shape] = torch.zeros(shape, dtype=dtype, device=self.device)
+            self.memory[name, shape] = zeros(self.device, *shape, dtype=dtype)
         return self.memory[name, shape]
 
     def sums_of(self, steps: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -91,8 +92,9 @@ class Statistics:
         shard, (steps, n, agents, columns) = self.shard, values.shape
         sums, squares = self.sums_of(steps, columns)
         slices = sums.shape[1]
-        ints = {"num_envs": n, "agents": agents, "steps": steps, "columns": columns, "all_envs": shard.all_envs}
-        ints |= {"all_blocks": shard.all_blocks, "blocks": len(shard.blocks), "first_block": shard.blocks.start}
+        ints = {"num_envs": n, "agents": agents, "steps": steps, "columns": columns}
+        ints |= {"all_envs": shard.all_envs, "all_blocks": shard.all_blocks}
+        ints |= {"blocks": len(shard.blocks), "first_block": shard.blocks.start}
         ints |= {"envs_before": shard.envs.start, "slices": slices}
         counts = None if active is None else self.zeros("counts", *sums.shape[:2], dtype=torch.int32)
         pointers = {"values": values, "active": active, "counts": counts}
@@ -133,7 +135,8 @@ class Statistics:
         reward = rollout.reward[name]
         steps, n, agents = reward.shape
         returns = self.zeros("returns", steps, n, agents)
-        pointers = {"gamma": gamma, "reward": reward, "terminated": rollout.terminated, "truncated": rollout.truncated}
+        pointers = {"gamma": gamma, "reward": reward}
+        pointers |= {"terminated": rollout.terminated, "truncated": rollout.truncated}
         counts = None if held is None else self.zeros("counted", steps, n, agents, dtype=torch.uint8)
         pointers |= {"active": rollout.active.get(name), "held": held, "counts": counts}
         pointers |= {"running": running, "returns": returns}

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
 from cupydrive.algorithms.kernels.layout import ADDERS_AT_ONCE, PAD, PARTS, NetworkLayout
-from cupydrive.executors.interop import make_call
+from cupydrive.executors.interop import make_call, zeros
 from cupydrive.protocols import Executor
 
+if TYPE_CHECKING:
+    from cupydrive.algorithms.kernels.gradients import Minibatches
+
+# Tensors that a step reads or changes, in the order of ``struct Update``: four scheduled numbers, then counts and sums.
+SCHEDULED = ("learning_rate", "ent_coef", "vf_coef", "max_grad_norm")
+SHARED = (*SCHEDULED, "skip", "bad", "iteration", "metric_sums")
 TEAMS_AT_ONCE = 4  # of one processor of a GPU, that take a step
-
-
-class Gradient(Protocol):
-    """What a step descends: sums over ``parts`` of pieces, (pieces, floats of a gradient), and moments of each minibatch."""
-
-    epochs: int
-    minibatches: int
-    moments: torch.Tensor
-    sums: torch.Tensor
-
-    @property
-    def parts(self) -> int:
-        """By how many sums the pieces are added."""
 
 
 class Steps:
@@ -36,8 +29,7 @@ class Steps:
         layout: ``NetworkLayout``.
         weights: Tensors of the network, as ``tensors_of`` returns them: changed in place.
         reported: Names of what is logged, ``"grad_norm"`` among them, as ``metric_sums`` has them.
-        shared: Tensors by name: the scheduled ``learning_rate``, ``ent_coef``, ``vf_coef`` and ``max_grad_norm``; ``skip``,
-            ``bad``, ``iteration`` and ``metric_sums``.
+        shared: Tensors by name of ``SHARED``.
 
     Attributes:
         copied: Whether kernels read copies of the weights.
@@ -60,37 +52,32 @@ class Steps:
     ) -> None:
         self.layout, self.weights, device = layout, [p.detach() for p in weights], executor.name
         self.program = executor.build(layout.unit("update", executor))
-        self.steps = torch.zeros(len(weights), dtype=torch.float32, device=device)
+        self.steps = zeros(device, len(weights))
         self.first, self.second = ([torch.zeros_like(p) for p in self.weights] for _ in range(2))
-        self.copies = torch.zeros(layout.copied, dtype=torch.float32, device=device) if self.copied else None
-        self.total = torch.zeros(layout.gradient, dtype=torch.float32, device=device)
-        self.squares = torch.zeros(layout.gradient // PAD - 1, dtype=torch.float32, device=device)
-        self.step_size, self.corrections = (torch.zeros(3, dtype=torch.float32, device=device) for _ in range(2))
+        self.copies = zeros(device, layout.copied) if self.copied else None
+        self.total = zeros(device, layout.gradient)
+        self.squares = zeros(device, layout.gradient // PAD - 1)
+        self.step_size, self.corrections = zeros(device, 3), zeros(device, 3)
         # Each team finds out by itself what happens: a CPU's thread for many rows at once.
         teams = executor.processors * (TEAMS_AT_ONCE if executor.max_team > 1 else 1)
         self.shares, self.processors = min(layout.rows, teams), executor.processors
         self.reported, self.shared = reported, shared
 
-    def attach(self, gradients: Gradient, target_kl: float | None = None) -> None:
-        """Prepare to step along ``Gradients``; skip what follows an epoch that ends above ``target_kl``."""
+    def attach(self, gradients: Minibatches, target_kl: float | None = None) -> None:
+        """Prepare to step along gradients; skip what follows an epoch that ends above ``target_kl``."""
         self.gradients = gradients
         strips = self.layout.gradient // PAD
         crowded = strips > ADDERS_AT_ONCE * self.processors
         self.strips = max(1, PARTS // gradients.parts) if crowded else 1
-        ints = {"pieces": len(gradients.sums), "parts": gradients.parts, "strips": self.strips, "shares": self.shares}
-        ints |= {
-            "epoch_ends": 0,
-            "iteration_ends": 0,
-            "reported": len(self.reported),
-            "norm_at": self.reported.index("grad_norm"),
-        }
-        pointers = {"inverse": None, "partials": gradients.sums, "total": self.total, "squares": self.squares}
-        pointers |= {"step_size": self.step_size, "corrections": self.corrections}
-        names = ("learning_rate", "ent_coef", "vf_coef", "max_grad_norm", "skip", "bad", "iteration")
-        pointers |= {name: self.shared[name] for name in names}
-        pointers |= {"metric_sums": self.shared["metric_sums"], "step": self.steps, "copies": self.copies}
-        for name, tensors in (("weights", self.weights), ("first", self.first), ("second", self.second)):
-            pointers |= {f"{name}.{k}": tensor for k, tensor in enumerate(tensors)}
+        ints = {"pieces": len(gradients.sums), "parts": gradients.parts, "strips": self.strips}
+        ints |= {"shares": self.shares, "epoch_ends": 0, "iteration_ends": 0}
+        ints |= {"reported": len(self.reported), "norm_at": self.reported.index("grad_norm")}
+        pointers = {"inverse": None, "partials": gradients.sums, "total": self.total}
+        pointers |= {"squares": self.squares, "step_size": self.step_size}
+        pointers |= {"corrections": self.corrections} | {name: self.shared[name] for name in SHARED}
+        pointers |= {"step": self.steps, "copies": self.copies}
+        for name in ("weights", "first", "second"):
+            pointers |= {f"{name}.{k}": tensor for k, tensor in enumerate(getattr(self, name))}
         self.call = make_call(ints, pointers, floats={"target_kl": target_kl or 0.0})
 
     def beside(self, weights: Sequence[torch.Tensor]) -> Self:
@@ -102,7 +89,8 @@ class Steps:
         other = copy.copy(self)
         other.weights, other.call = [p.detach() for p in weights], self.call.copy()
         other.copies = None if self.copies is None else torch.zeros_like(self.copies)
-        pointers = {"copies": other.copies} | {f"weights.{k}": tensor for k, tensor in enumerate(other.weights)}
+        pointers = {f"weights.{k}": tensor for k, tensor in enumerate(other.weights)}
+        pointers["copies"] = other.copies
         for name, tensor in pointers.items():
             other.call[name] = 0 if tensor is None else tensor.data_ptr()
         return other
@@ -117,8 +105,10 @@ class Steps:
         call, size = self.call, self.layout.gradient
         call["inverse"] = self.gradients.moments[epoch, minibatch].data_ptr()
         epoch_ends = minibatch == self.gradients.minibatches - 1
-        call["epoch_ends"], call["iteration_ends"] = epoch_ends, epoch_ends and epoch == self.gradients.epochs - 1
-        self.program.launch("reduce", call, -(-size // (PAD * self.strips)), len(self.gradients.sums) * size // PAD)
+        call["epoch_ends"] = epoch_ends
+        call["iteration_ends"] = epoch_ends and epoch == self.gradients.epochs - 1
+        work = len(self.gradients.sums) * size // PAD
+        self.program.launch("reduce", call, -(-size // (PAD * self.strips)), work)
         self.program.launch("update", call, self.shares, size)
 
     def tensors(self, policy_order: Sequence[int]) -> dict[str, torch.Tensor]:
@@ -129,8 +119,8 @@ class Steps:
         """
         kept: dict[str, torch.Tensor] = {}
         for number, k in enumerate(policy_order):
-            kept |= {f"{number}.step": self.steps[k], f"{number}.exp_avg": self.first[k]}
-            kept[f"{number}.exp_avg_sq"] = self.second[k]
+            kept[f"{number}.step"] = self.steps[k]
+            kept[f"{number}.exp_avg"], kept[f"{number}.exp_avg_sq"] = self.first[k], self.second[k]
         return kept
 
 

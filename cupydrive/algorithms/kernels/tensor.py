@@ -10,7 +10,7 @@ Letters: T steps, N environments; B blocks of environments, as in ``kernels/lear
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from cupydrive.algorithms.kernels.gradients import Columns, Minibatches, Task
+from cupydrive.algorithms.kernels.gradients import Columns, Minibatches, Shared, Task
 from cupydrive.algorithms.kernels.layout import (
     ADDERS_AT_ONCE,
     PAD,
@@ -178,7 +178,7 @@ class TensorGradients(Minibatches):
     The same bits in each run on the same kind of GPU.
     """
 
-    def __init__(self, task: Task, columns: Columns, shared: Mapping[str, Any], way: Way | None = None) -> None:
+    def __init__(self, task: Task, columns: Columns, shared: Shared, way: Way | None = None) -> None:
         executor, layout, part = task.executor, task.layout, task.minibatch_rows
         self.way = way or gradient_way(layout, executor, part)
         self.program = executor.build(gradient_unit(task, self.way))
@@ -187,13 +187,11 @@ class TensorGradients(Minibatches):
         shares = min(-(-part // self.way.rows), max(1, teams // towers))
         pieces = shares * towers
         crowded = layout.gradient // PAD > ADDERS_AT_ONCE * executor.processors
-        self.parts = min(PARTS, -(-pieces // FEW_PIECES) if crowded else pieces) if task.shard.ranks.alone else 1
-        self.table = minibatch_table(task.shard, task.rows_of_env, task.minibatches).to(executor.name)
-        super().__init__(task, columns, shared, layout.gradient, pieces)
-
-    def pointers_behind(self, shared: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        """Return what ``struct TensorLearn`` has behind ``struct Learn``."""
-        return {"table": self.table[0]} | shared["weights"]
+        parts = min(PARTS, -(-pieces // FEW_PIECES) if crowded else pieces)
+        self.parts = parts if task.shard.ranks.alone else 1
+        table = minibatch_table(task.shard, task.rows_of_env, task.minibatches)
+        self.table = table.to(executor.name)
+        super().__init__(task, columns, shared, pieces, {"table": self.table[0]} | shared["weights"])
 
     def compute(self, epoch: int, minibatch: int) -> None:
         """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""

@@ -6,14 +6,14 @@ gradients of them. Factors are rounded to bfloat16, sums are in float32, weights
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
 import torch
 
-from cupydrive.algorithms.kernels.gradients import MOST_BYTES, Columns, Minibatches, Task
+from cupydrive.algorithms.kernels.gradients import MOST_BYTES, Columns, Minibatches, Shared, Task
 from cupydrive.algorithms.kernels.layout import (
     PAD,
     PARTS,
@@ -26,7 +26,7 @@ from cupydrive.algorithms.kernels.steps import UncopiedSteps
 from cupydrive.algorithms.kernels.tensor import SKEW, THREADS, minibatch_table, row_bytes, weight_pointers
 from cupydrive.codegen.layout import WARP
 from cupydrive.codegen.source import Unit
-from cupydrive.executors.interop import make_call
+from cupydrive.executors.interop import make_call, zeros
 from cupydrive.protocols import Executor
 
 ROWS = (64, 32, 16)  # that a block may have at once: with more a processor has one block, which waits for itself
@@ -111,17 +111,10 @@ class WideSteps(UncopiedSteps):
         fragments: Entries of ``fragments`` in wide.cuh, bfloat16.
     """
 
-    def __init__(
-        self,
-        executor: Executor,
-        layout: NetworkLayout,
-        weights: Sequence[torch.Tensor],
-        reported: Sequence[str],
-        shared: Mapping[str, Any],
-    ) -> None:
-        super().__init__(executor, layout, weights, reported, shared)
+    def __init__(self, executor: Executor, layout: NetworkLayout, *about: Any) -> None:
+        super().__init__(executor, layout, *about)
         self.count = fragment_entries(layout) // 8
-        self.fragments = torch.zeros(fragment_entries(layout), dtype=torch.bfloat16, device=executor.name)
+        self.fragments = zeros(executor.name, 8 * self.count, dtype=torch.bfloat16)
         self.weights_program = executor.build(weights_unit(layout, executor))
         self.weights_call = make_call({}, self.pointers())
 
@@ -157,7 +150,7 @@ class WideGradients(Minibatches):
     The same bits in each run on the same kind of GPU.
     """
 
-    def __init__(self, task: Task, columns: Columns, shared: Mapping[str, Any]) -> None:
+    def __init__(self, task: Task, columns: Columns, shared: Shared) -> None:
         executor, layout, towers = task.executor, task.layout, len(task.layout.towers)
         self.program, self.adding = (executor.build(unit) for unit in gradient_units(task))
         self.tile = wide_shape(layout, executor, task.minibatch_rows * towers)
@@ -170,10 +163,9 @@ class WideGradients(Minibatches):
         slabs = -(-self.capacity // SLAB)
         pieces = max(1, min(wanted, slabs // FEWEST_SLABS, MOST_BYTES // (4 * layout.gradient)))
         self.parts = min(PARTS, pieces) if task.shard.ranks.alone else 1
-        super().__init__(task, columns, shared, layout.gradient, pieces)
-        device = executor.name
-        left = {"rows": torch.zeros(self.capacity * row_entries(layout), dtype=torch.bfloat16, device=device)}
-        left["reported"] = torch.zeros(self.capacity // self.tile * towers, PAD, dtype=torch.float32, device=device)
+        super().__init__(task, columns, shared, pieces)
+        left = {"rows": self.zeros(self.capacity * row_entries(layout), dtype=torch.bfloat16)}
+        left["reported"] = self.zeros(self.capacity // self.tile * towers, PAD)
         self.memory |= left
         pointers = {"table": self.table[0]} | left | shared["weights"]
         names = ("from", "count", "capacity", "adds")

@@ -1,6 +1,7 @@
 """Minibatches of the learner's kernels: which rows they have, the moments of these, and rows at the bounds of a clip."""
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -49,7 +50,8 @@ SHARED |= {"seed": torch.tensor([11]), "iteration": torch.tensor([3])}
 def minibatches_of(executor, config, sizes, columns, shared=SHARED):
     """Return ``Minibatches`` of rows of which only some columns are known; the caller keeps what ``columns`` has."""
     columns = {name: columns.get(name, [None] * len(sizes[2])) for name in COLUMNS}
-    return Minibatches(Task(executor, None, None, config, *sizes), columns, shared, 16, 1)
+    layout = SimpleNamespace(gradient=16)
+    return Minibatches(Task(executor, layout, None, config, *sizes), columns, shared, 1)
 
 
 def advantages(rng, steps, envs, agents):
