@@ -153,7 +153,8 @@ class Training:
             for run, config in zip(runs, configs, strict=True):
                 if config.overwrite and config.out is not None:
                     locks.enter_context(replaced(run, config.out))
-            loop = Loop(trained, [replace(config, steps=goal) for config in configs], share, call, self.explains)
+            configs = [replace(config, steps=goal) for config in configs]
+            loop = Loop(trained, configs, share, call, self.explains)
             try:
                 with suppress(NotFiniteError):
                     loop.go()

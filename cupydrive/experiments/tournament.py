@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from cupydrive.playing.evaluation import play_episodes
 from cupydrive.protocols import ParamValue, PlayerSettings, Policies
 from cupydrive.spec import EnvSpec
 from cupydrive.terminal.progress import counted, preformatted
+
+Env = str | PathLike | EnvSpec
 
 
 @dataclass(frozen=True)
@@ -43,11 +46,12 @@ class Tournament:
     def table(self) -> str:
         """Return the means as text. The last column and row are means over the other side's policies."""
         titles = [f"{self.groups[0]} \\ {self.groups[1]}", *self.policies, "mean"]
-        rows = [
-            [name, *(f"{m:.4g} +- {h:.2g}" for m, h in zip(means, halves, strict=True)), f"{means.mean():.4g}"]
-            for name, means, halves in zip(self.policies, self.mean, self.half, strict=True)
-        ]
-        rows.append(["mean", *(f"{column.mean():.4g}" for column in self.mean.T), f"{self.mean.mean():.4g}"])
+        rows = []
+        for name, means, halves in zip(self.policies, self.mean, self.half, strict=True):
+            cells = [f"{m:.4g} +- {h:.2g}" for m, h in zip(means, halves, strict=True)]
+            rows.append([name, *cells, f"{means.mean():.4g}"])
+        means = [f"{mean:.4g}" for mean in (*self.mean.mean(0), self.mean.mean())]
+        rows.append(["mean", *means])
         widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
         return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in (titles, *rows))
 
@@ -92,28 +96,29 @@ def tournament(
     progress = checked_bool("tournament", "progress", progress)
     if not policies:
         raise ParameterError("tournament: policies = {}; it must have at least one")
-    checked_policies("tournament", {name: each for name, each in policies.items() if not isinstance(each, Policies)})
-    base = common_environment([policy for policy in policies.values() if isinstance(policy, Policies)], env)
-    config: EvalConfig = resolve(tournament, base, None, params, device=device, episodes=episodes, seed=seed)
+    runs = {name: each for name, each in policies.items() if isinstance(each, Policies)}
+    checked_policies("tournament", {name: policies[name] for name in policies if name not in runs})
+    base = common_environment(list(runs.values()), env)
+    options: dict[str, Any] = {"episodes": episodes, "seed": seed}
+    config: EvalConfig = resolve(tournament, base, None, params, device=device, **options)
     groups = tuple(config.policies)
     if len(groups) != 2:
         raise ParameterError(f"tournament: {config.spec.name} has the groups {', '.join(groups)}; it must have two")
     metrics = (*groups, "length", *config.spec.metrics)
     key = groups[0] if key is None else checked_choice("tournament", "key", key, metrics)
     mean, half = np.zeros((2, len(policies), len(policies)))
-    first, second = (
-        [policy.frozen(group) if isinstance(policy, Policies) else policy for policy in policies.values()]
-        for group in groups
-    )
-    for i, j in counted(np.ndindex(mean.shape), f"tournament of {config.spec.name}", mean.size, progress):
-        pair = dict(zip(groups, (first[i], second[j]), strict=True))
+    sides: list[list[PlayerSettings]] = []
+    for group in groups:
+        playing = policies | {name: run.frozen(group) for name, run in runs.items()}
+        sides.append(list(playing.values()))
+    title, name = f"tournament of {config.spec.name}", config.spec.name
+    for i, j in counted(np.ndindex(mean.shape), title, mean.size, progress):
+        pair = {groups[0]: sides[0][i], groups[1]: sides[1][j]}
         mean[i, j], half[i, j] = play_episodes(replace(config, policies=pair)).mean(key)
-    return Tournament(config.spec.name, groups, tuple(policies), key, mean, half, config.episodes, config.seed)
+    return Tournament(name, groups, tuple(policies), key, mean, half, config.episodes, config.seed)
 
 
-def common_environment(
-    runs: Sequence[Policies], env: "str | PathLike[str] | EnvSpec | None"
-) -> "str | PathLike[str] | EnvSpec | Policies":
+def common_environment(runs: Sequence[Policies], env: Env | None) -> Env | Policies:
     """Return the environment of all runs, as the first of them, or ``env`` if there are none.
 
     Raises:

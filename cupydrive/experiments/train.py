@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cupydrive.errors import ParameterError
@@ -114,30 +113,30 @@ def train(
     options: dict[str, Any] = {
         "steps": steps, "num_envs": num_envs, "seed": seed, "backend": backend, "resume": resume, "overwrite": overwrite,
         "progress": progress, "cuda_graph": cuda_graph, "callback": callback, "checkpoint_minutes": checkpoint_minutes,
-        "keep": keep,
+        "keep": keep, "device": device,
     }  # fmt: skip
     ranks, population = current_ranks(), seeds is not None or members is not None
-    out = None if out is None else checked_path("train", "out", out)
+    options["out"] = out = None if out is None else checked_path("train", "out", out)
+    asked: tuple[Any, ...] = (env, algorithm, policies, params)
     if population:
         if isinstance(env, Run) or not ranks.alone:
             raise ParameterError(
                 "train: seeds= and members= begin several runs in one process; name the environment, and start one process"
             )
-        planned = resolve_members(
-            env, algorithm, policies, params, seeds=seeds, members=members, device=device, out=out, **options
-        )
+        planned = resolve_members(*asked, seeds=seeds, members=members, **options)
         config = planned[0].config
     elif isinstance(env, Run):
-        config = going_on(env, algorithm, policies, device, out, options, params)
+        config = going_on(env, algorithm, policies, options, params)
     else:
-        config = resolve(env, algorithm, policies, params, device=device, call=train, out=out, **options)
+        config = resolve(*asked, call=train, **options)
         check_players(config)
     if out is not None:
         check_folder(out, written=not config.resume)
     if not isinstance(env, Run):
         warn_of_two_meanings(env, params, algorithm, policies)
     if population:
-        for of_one in {str(member.config.policies): member.config.policies for member in planned}.values():
+        each = [member.config.policies for member in planned]
+        for of_one in {str(policies): policies for policies in each}.values():
             warn_if_nobody_learns(config.spec.name, of_one)
         return train_members(planned, out)
     run = env if isinstance(env, Run) else begin(config)
@@ -149,7 +148,8 @@ def train(
         check_free(run.folder, out, config.overwrite)
     warn_if_nobody_learns(run.spec.name, run.settings)
     warn_if_never_learning([(run, config.steps)])
-    with replaced(run, out) if out is not None and config.overwrite and ranks.rank == 0 else nullcontext():
+    replaces = out is not None and config.overwrite and ranks.rank == 0
+    with replaced(run, out) if replaces else nullcontext():  # type: ignore[arg-type]
         train_alone(run, config)
     return run
 
@@ -158,8 +158,6 @@ def going_on(
     run: Run,
     algorithm: LearnerSettings | str | None,
     policies: Mapping[str, PolicySettings] | None,
-    device: str,
-    out: Path | None,
     options: dict[str, Any],
     params: dict[str, ParamValue],
 ) -> TrainConfig:
@@ -169,8 +167,9 @@ def going_on(
         ParameterError: If an argument is wrong, or one of those that the run brings itself.
     """
     own = {name: options[name] for name in ("num_envs", "seed", "backend", "resume")}
+    device = options.pop("device")
     refuse_for_run(run, {"algorithm": algorithm, "policies": policies} | own, params, device)
-    found: dict[str, Any] = validated("train", TrainConfig, drop_none(options) | {"out": out})
-    if out is not None:
+    found: dict[str, Any] = validated("train", TrainConfig, drop_none(options))
+    if found["out"] is not None:
         check_kept(run.settings)
     return replace(run.config, **found | {"steps": goal_of(run, found.get("steps"))})

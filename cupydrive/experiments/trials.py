@@ -157,12 +157,8 @@ class Trials:
     def members(self, drawn: Sequence[dict[str, Any]]) -> list[Member]:
         """Return what trains the drawn values; of values that are wrong or do not fit together, raise the error."""
         config = self.config
-        how: dict[str, Any] = {
-            "steps": self.rungs[-1],
-            "num_envs": config.num_envs,
-            "device": config.device,
-            "progress": False,
-        }
+        how: dict[str, Any] = {"steps": self.rungs[-1], "num_envs": config.num_envs}
+        how |= {"device": config.device, "progress": False}
         each = [split(self.settings, values) for values in drawn]
         changes = [{"algorithm": settings, **params} for settings, params in each]
         how |= {"params": self.params, "seed": config.seed}
@@ -243,9 +239,11 @@ class Trials:
         """
         rows = [row for row in run.metrics if math.isfinite(row.get(self.key, math.nan))]
         latest = rows[-1][self.key] if rows else -math.inf
-        reached = [row["charts/global_step"] for row in rows if self.mark is not None and row[self.key] >= self.mark]
+        mark = math.inf if self.mark is None else self.mark
+        reached = [row["charts/global_step"] for row in rows if row[self.key] >= mark]
         if rung == self.rungs[-1] or reached:
-            study.tell(trial, latest if self.mark is None else float(min(reached, default=math.inf)))
+            value = latest if self.mark is None else float(min(reached, default=math.inf))
+            study.tell(trial, value)
             return True
         if rows:
             trial.report(latest if self.mark is None else -latest, rung)  # with a mark the study minimizes

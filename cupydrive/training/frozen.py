@@ -68,22 +68,22 @@ class FrozenPolicy:
         if config["env"] != spec.name:
             raise TrainingError(f"{self.path} belongs to environment {config['env']!r}, not {spec.name!r}")
         envs.compare_origin(self.path, spec, config.get("origin"))
-        names = [
-            n for n in config["policies"] if n == self.policy or (self.policy is None and group.name in n.split("+"))
-        ]
-        if not names:
+        plays = {part: name for name in config["policies"] for part in name.split("+")}
+        name = self.policy or plays.get(group.name, group.name)
+        if name not in config["policies"]:
             known = ", ".join(config["policies"])
-            raise TrainingError(f"{self.path} has no policy {shown(self.policy or group.name)}; it has: {known}")
+            raise TrainingError(f"{self.path} has no policy {shown(name)}; it has: {known}")
         try:
-            settings: Any = rebuild(names[0], config["policies"][names[0]], None)
+            settings: Any = rebuild(name, config["policies"][name], None)
         except (ParameterError, TrainingError) as error:
             raise TrainingError(f"{self.path}: {error}") from None
         if isinstance(settings, FrozenPolicy):
-            raise TrainingError(f"{self.path}: its policy {names[0]!r} is that of {settings.path}; pass that folder")
+            raise TrainingError(f"{self.path}: its policy {name!r} is that of {settings.path}; pass that folder")
         if not isinstance(settings, LearnerSettings):
             return settings.player(spec, group)
-        saved, start = read_checkpoint(folder, spec.name)["tensors"], f"{names[0]}/"
-        tensors = {key.removeprefix(start): value for key, value in saved.items() if key.startswith(start)}
+        saved, start = read_checkpoint(folder, spec.name)["tensors"], f"{name}/"
+        names = [key for key in saved if key.startswith(start)]
+        tensors = {key.removeprefix(start): saved[key] for key in names}
         return FrozenPlayer(unpooled(settings).learner(), tensors, self)
 
 
@@ -135,9 +135,9 @@ def describe(settings: Any) -> dict[str, Json]:
         del values["env"]  # what a file says is never loaded
     if callable(values.get("policy")):
         values["policy"] = "custom"
-    kind = next((kind for kind, maker in FIXED.items() if type(settings) is maker), type(settings).__name__.lower())
-    kind = getattr(settings, "name", kind)
-    return {"kind": kind, **values}
+    kinds = {maker: kind for kind, maker in FIXED.items()}
+    kind = kinds.get(type(settings), type(settings).__name__.lower())
+    return {"kind": getattr(settings, "name", kind), **values}
 
 
 def plain(value: Any) -> Json:
@@ -188,11 +188,10 @@ def rebuild(name: str, about: Mapping[str, Any], given: Mapping[str, PolicySetti
         raise TrainingError(f"policy {name!r} is of an unknown kind {kind!r}; the run may be from a newer version")
     if kind in ALGORITHMS and about.get("policy") is not None:
         raise TrainingError(f"policy {name!r} is a module of your own; pass policies={{{name!r}: ...}} with it")
-    known = [f.name for f in fields(makers[kind])]
-    if unknown := [key for key in about if key not in known or (kind == "frozen" and key == "env")]:
-        raise TrainingError(
-            f"policy {name!r}: {kind} has no setting {unknown[0]!r}; the run may be from a newer version"
-        )
+    known = {f.name for f in fields(makers[kind])} - ({"env"} if kind == "frozen" else set())
+    if unknown := ", ".join(key for key in about if key not in known):
+        words = f"{kind} has no setting {unknown!r}; the run may be from a newer version"
+        raise TrainingError(f"policy {name!r}: {words}")
     if kind == "pool":
         inner = about.pop("settings", None)
         if not isinstance(inner, dict):

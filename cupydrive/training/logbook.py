@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cupydrive.spec import EnvSpec, Group
     from cupydrive.training.run import Run
 
+Row = dict[str, float]  # numbers by name
 _numbers = itertools.count()  # so that two files of one process and second differ
 
 
@@ -63,7 +64,7 @@ class Appended:
         self._file.close()
 
 
-class Events:
+class Events(Appended):
     """TensorBoard's event file of one training session.
 
     Args:
@@ -75,8 +76,8 @@ class Events:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
         name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_numbers)}"
-        self._file, self._event = Appended(folder / name), Event
-        self.path = self._file.path
+        super().__init__(folder / name)
+        self._event = Event
         try:
             self._append(file_version="brain.Event:2")
             if step:
@@ -91,7 +92,7 @@ class Events:
 
         record = io.BytesIO()
         RecordWriter(record).write(self._event(wall_time=time.time(), **about).SerializeToString())
-        self._file.append(record.getvalue())
+        self.append(record.getvalue())
 
     def add(self, row: Mapping[str, float], step: int) -> None:
         """Write a row of metrics, numbers by name, as of ``step`` env-steps."""
@@ -99,10 +100,6 @@ class Events:
 
         values = [Summary.Value(tag=name, simple_value=value) for name, value in row.items()]
         self._append(step=step, summary=Summary(value=values))
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
 
 def episode_metrics(groups: Sequence[Group], spec: EnvSpec) -> list[str]:
@@ -112,7 +109,9 @@ def episode_metrics(groups: Sequence[Group], spec: EnvSpec) -> list[str]:
         groups: ``Group``s of the environment.
         spec: Its ``EnvSpec``.
     """
-    returns = [f"charts/episodic_return/{g.name}" for g in groups] if len(groups) > 1 else ["charts/episodic_return"]
+    returns = ["charts/episodic_return"]
+    if len(groups) > 1:
+        returns = [f"charts/episodic_return/{g.name}" for g in groups]
     return ["charts/episodic_length", *returns, *(f"env/{name}" for name in spec.metrics)]
 
 
@@ -154,20 +153,16 @@ class Logbook:
                         (self.out / EXPLANATION_FILE).unlink(missing_ok=True)  # of an earlier failure
                         write_atomically(path, pack_metrics(self.run.metrics))
                         self.file = Appended(path)
-                        opened.callback(self._close, self.file)
+                        opened.callback(self.file.close)
                         if find_spec("tensorboard") is not None:
                             self.events = Events(self.out, self.run.step)
-                            opened.callback(self._close, self.events)
+                            opened.callback(self.events.close)
                             new.append(self.events.path)
                     yield
             finally:
                 if not checkpoints(self.out):
                     for file in new:
                         file.unlink(missing_ok=True)
-
-    def _close(self, file: Appended | Events) -> None:
-        with self._writing():
-            file.close()
 
     def _writing(self) -> AbstractContextManager[None]:
         """Return a context in which errors of the disk become ``TrainingError``."""
@@ -199,7 +194,7 @@ class Logbook:
             return f"It is not explained: {error}"
         return f"{found.line}; more: {path}"
 
-    def add(self, step: int, seconds: float, numbers: torch.Tensor, rates: dict[str, float]) -> dict[str, float]:
+    def add(self, step: int, seconds: float, numbers: torch.Tensor, rates: Row) -> Row:
         """Keep the row of an interval and return it.
 
         Args:
@@ -226,9 +221,7 @@ class Logbook:
                     self.events.add(row, step)
         return row
 
-    def _row(
-        self, step: int, seconds: float, numbers: torch.Tensor, rates: dict[str, float]
-    ) -> tuple[dict[str, float], str | None]:
+    def _row(self, step: int, seconds: float, numbers: torch.Tensor, rates: Row) -> tuple[Row, str | None]:
         """Return the metrics of an interval, with CleanRL's names, and what was not finite or None.
 
         ``charts/episodes`` counts the episodes that ended in the interval. What is said of episodes is the mean over
@@ -236,11 +229,8 @@ class Logbook:
         """
         run = self.run
         found = self.report.read(numbers)
-        row = {
-            "charts/global_step": step,
-            "charts/SPS": (step - self.first_step) / max(seconds, 1e-9),
-            "charts/episodes": found.episodes,
-        }
+        speed = (step - self.first_step) / max(seconds, 1e-9)
+        row = {"charts/global_step": step, "charts/SPS": speed, "charts/episodes": found.episodes}
         if found.least > 0:  # each environment has ended an episode
             row |= zip(episode_metrics(run.batch.groups, run.spec), found.means, strict=True)
         for (name, learner), own in zip(run.learners.items(), found.sums, strict=True):

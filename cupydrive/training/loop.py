@@ -81,18 +81,18 @@ class Loop:
     ) -> None:
         config, first = configs[0], trained.runs[0]
         self.trained, self.line, self.callback, self.explains = trained, line, callback, explains
-        self.goal, self.progress, self.checkpoint_seconds = (
-            config.steps,
-            config.progress,
-            60 * config.checkpoint_minutes,
-        )
+        self.goal, self.progress = config.steps, config.progress
+        self.checkpoint_seconds = 60 * config.checkpoint_minutes
         captures = first.shard.ranks.captures(first.device)
         self.cuda_graph = captures if config.cuda_graph is None else config.cuda_graph
-        self.books = [Logbook(run, each.out, each.keep) for run, each in zip(trained.runs, configs, strict=True)]
-        for run in trained.runs:
+        self.books: list[Logbook] = []
+        for run, each in zip(trained.runs, configs, strict=True):
+            self.books.append(Logbook(run, each.out, each.keep))
             run.total = max(self.goal, run.total)
-        self.iteration_steps, self.first_step, self.step = first.steps_per_iteration, first.step, first.step
-        self.most = max(1, math.ceil(first.total / first.steps_per_iteration) // ROWS)  # iterations of an interval
+        self.first_step = self.step = first.step
+        self.iteration_steps = first.steps_per_iteration
+        most = math.ceil(first.total / first.steps_per_iteration) // ROWS
+        self.most = max(1, most)  # iterations of an interval
         self.waiting: deque[Interval] = deque()
         self.failures: dict[int, NotFiniteError] = {}
         self.several = not trained.ranks.alone
@@ -120,8 +120,9 @@ class Loop:
                         self.interrupted = self.advance(pressed)
                 self.finish()
             except KeyboardInterrupt as error:  # Ctrl-C pressed twice
-                kept = self.books[0].out is not None
-                left = "the last checkpoint is kept" if kept else "nothing is kept, since there is no out (--out DIR)"
+                left = "the last checkpoint is kept"
+                if self.books[0].out is None:
+                    left = "nothing is kept, since there is no out (--out DIR)"
                 error.args = (f"given up in the middle of an iteration; {left}",)
                 raise
             except NotFiniteError:  # of all runs
@@ -136,9 +137,7 @@ class Loop:
             try:
                 line = self.books[number].explain(self.progress)
             except KeyboardInterrupt:
-                line = (
-                    "It is not explained: interrupted. explain() of the run, which the error has as `run`, begins again"
-                )
+                line = "It is not explained: interrupted. explain() of the error's `run` begins again"
                 self.interrupted = True
             error = NotFiniteError(f"{self.failures[number]}. {line}")
             error.run, self.failures[number] = self.trained.runs[number], error
@@ -206,7 +205,7 @@ class Loop:
             run = self.trained.runs[0]
             require_equal_weights(run.shard.ranks, run.policies, self.step)
             self._save_now()
-            self.agreed = Wishes(stop=self.agreed.stop)  # all have been heard that wished it before it was done
+            self.agreed = Wishes(stop=self.agreed.stop)
         return self.agreed.stop
 
     def _wishes(self, interrupted: Callable[[], bool]) -> Wishes:
@@ -248,7 +247,9 @@ class Loop:
 
         Several processes log when they must, so that all of them have read the same.
         """
-        while self.waiting and (len(self.waiting) > allowed or (not self.several and self.waiting[0].arrived())):
+        while self.waiting:
+            if len(self.waiting) <= allowed and (self.several or not self.waiting[0].arrived()):
+                return
             interval = self.waiting.popleft()
             if interval.ready is not None:
                 interval.ready.synchronize()
@@ -262,9 +263,9 @@ class Loop:
         for number, book in enumerate(self.books):
             if number in self.failures:
                 continue
-            about = interval.step, interval.seconds - self.started, interval.numbers[number], interval.rates[number]
+            numbers, rates = interval.numbers[number], interval.rates[number]
             try:
-                rows[number] = book.add(*about)
+                rows[number] = book.add(interval.step, interval.seconds - self.started, numbers, rates)
             except NotFiniteError as error:
                 self._note_failure(number, error, interval.step)
         if not rows:

@@ -25,24 +25,22 @@ if TYPE_CHECKING:
 # ---- tensors of all environments, and of those of one rank ----
 
 
-LEARNERS_ROWS = ("discounted.", "held.", "memory.")  # tensors of a learner that have rows of environments
+Tensors = dict[str, torch.Tensor]
+LEARNERS_ROWS = ("discounted.", "held.", "memory.")  # tensors with a row for each environment
 
 
 def shared_out(run: Run) -> dict[str, int]:
     """Return by name, of what ``Run.snapshot`` returns, the dimension along which environments lie; others have none."""
-    along = {
-        f"env/{name}": 0 for name in ("state", "clock", "metrics", *(f"returns.{g.name}" for g in run.batch.groups))
-    }
-    along |= {f"{kind}.{name}": 0 for kind in ("obs", "action_mask") for name in getattr(run.rollout, kind)}
-    along |= run.episodes.shared_out()
+    names = ["env/state", "env/clock", "env/metrics"]
+    names += [f"env/returns.{g.name}" for g in run.batch.groups]
+    names += [f"obs.{name}" for name in run.rollout.obs]
+    names += [f"action_mask.{name}" for name in run.rollout.action_mask]
     for name, learner in run.learners.items():
-        along |= {f"{name}/{key}": 0 for key in learner.tensors() if key.startswith(LEARNERS_ROWS)}
-    return along
+        names += [f"{name}/{key}" for key in learner.tensors() if key.startswith(LEARNERS_ROWS)]
+    return dict.fromkeys(names, 0) | run.episodes.shared_out()
 
 
-def whole(
-    kept: dict[str, torch.Tensor], along: dict[str, int], summed: Sequence[str], shard: Shard
-) -> dict[str, torch.Tensor]:
+def whole(kept: Tensors, along: dict[str, int], summed: Sequence[str], shard: Shard) -> Tensors:
     """Return tensors of all environments, from those of each rank's own; all ranks must call it.
 
     Args:
@@ -65,13 +63,12 @@ def whole(
             flat = torch.frombuffer(bytearray(content[begin : begin + size]), dtype=tensor.dtype)
             parts[name].append(flat.view(count, *tensor.shape[1:]))
             begin += size
-    joined = {name: torch.cat(found).movedim(0, along[name]) for name, found in parts.items() if name in along}
-    return kept | joined | {name: torch.cat(parts[name]).sum(0) for name in summed}
+    joined = {name: torch.cat(found) for name, found in parts.items()}
+    joined |= {name: joined[name].sum(0) for name in summed}
+    return kept | {name: tensor.movedim(0, along.get(name, 0)) for name, tensor in joined.items()}
 
 
-def part(
-    kept: dict[str, torch.Tensor], along: dict[str, int], summed: Sequence[str], shard: Shard
-) -> dict[str, torch.Tensor]:
+def part(kept: Tensors, along: dict[str, int], summed: Sequence[str], shard: Shard) -> Tensors:
     """Return of the tensors of all environments those of one rank: views; what does not fit stays as it is.
 
     Args:
@@ -89,7 +86,7 @@ def part(
             each = tensor.shape[dim] // shard.all_envs
             found[name] = tensor.narrow(dim, shard.envs.start * each, shard.num_envs * each)
     if shard.ranks.rank > 0:
-        found |= {name: torch.zeros_like(kept[name]) for name in summed if isinstance(kept.get(name), torch.Tensor)}
+        found |= {name: torch.zeros_like(kept[name]) for name in summed if name in kept}
     return found
 
 
@@ -113,7 +110,8 @@ def require_equal(run: Run, config: TrainConfig) -> None:
     if run.shard.ranks.alone:
         return
     options = {"steps": config.steps, "cuda_graph": config.cuda_graph, "keep": config.keep}
-    here = {"torch": torch.__version__, "device": run.device, "backends": run.backends, "step": run.step}
+    here = {"torch": torch.__version__, "device": run.device, "step": run.step}
+    here["backends"] = run.backends
     if others := different(run.shard.ranks, config_hash(run.as_json() | options | here).encode()):
         raise ParameterError(
             f"processes that train one run need the same arguments and versions; they differ on rank {others} from rank 0"
@@ -170,7 +168,7 @@ class Wishes:
 
     def tell(self, ranks: Ranks, numbers: torch.Tensor) -> torch.Tensor:
         """Return (W, L + 3) float64 on the device of ``numbers`` (L,): those of each rank, and its wishes behind them."""
-        wanted = torch.tensor([float(wish) for wish in astuple(self)], dtype=torch.float64, device="cpu")
+        wanted = torch.tensor(astuple(self), dtype=torch.float64, device="cpu")
         return ranks.gather(torch.cat([numbers, wanted.to(numbers.device)]))
 
 

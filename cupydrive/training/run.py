@@ -24,7 +24,7 @@ from cupydrive.executors import choose, executor
 from cupydrive.executors.ahead import build_ahead
 from cupydrive.executors.modes import ordinary_modes
 from cupydrive.executors.ranks import Shard, current_ranks
-from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_instance, checked_int, checked_path
+from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_int, checked_path
 from cupydrive.inputs.files import file_errors, write_atomically
 from cupydrive.inputs.names import NotCopied
 from cupydrive.playing import inference
@@ -36,22 +36,11 @@ from cupydrive.playing.rollout import NONE_FOUND, LatestEpisodes, Rollout, episo
 from cupydrive.playing.torch_settings import drawing_from, threads_worth, weights
 from cupydrive.protocols import LearnerSettings, PlayerSettings
 from cupydrive.simulation.batch import CLOCK, Batch
+from cupydrive.training import runfolder
 from cupydrive.training.config import TrainConfig, read
 from cupydrive.training.frozen import check_kept
 from cupydrive.training.policies import make_players
 from cupydrive.training.ranks import part, shared_out, whole
-from cupydrive.training.runfolder import (
-    FolderLock,
-    check_newest,
-    checkpoints,
-    fitting_arrays,
-    not_written,
-    pack_checkpoint,
-    pack_config,
-    read_checkpoint,
-    read_config,
-    read_metrics,
-)
 
 if TYPE_CHECKING:
     from cupydrive.drawing.curves import Curves
@@ -63,6 +52,7 @@ if TYPE_CHECKING:
 
 
 WARM_STEPS = 128  # of a rollout in which nobody learns
+KINDS = ("seed", "state", "clock", "metrics")  # of a batch's state, besides the returns of groups
 
 
 class Run(NotCopied):
@@ -88,7 +78,7 @@ class Run(NotCopied):
     """
 
     def __init__(self, config: TrainConfig, share: int = 1) -> None:
-        self.config = checked_instance("Run", "config", config, TrainConfig, "a TrainConfig").made_of()
+        self.config = config.made_of()
         self.spec, self.params, self.settings = config.spec, config.params, config.policies
         self.num_envs, self.seed = config.num_envs, config.seed
         self.device, self.backend = config.device, config.backend
@@ -98,18 +88,20 @@ class Run(NotCopied):
         self.share = share
         self.total, self.interrupted = config.steps, False
         self.origin = envs.origin(self.spec)  # of the files as they are compiled now
-        self.lock = FolderLock()
+        self.lock = runfolder.FolderLock()
         self.failed: Failure | None = None
         self.explanation: Explanation | None = None
-        self.shard, where = Shard(self.num_envs, current_ranks()), executor(self.device, share=share)
+        self.shard = Shard(self.num_envs, current_ranks())
+        where = executor(self.device, share=share)
         with drawing_from(torch.Generator().manual_seed(self.seed)):  # what a learner of the caller's own draws
             self.learners, self.backends, players = make_players(self.config, where)
             self.batch = Batch(self.spec, self.shard.num_envs, self.params, where, self.shard.envs.start)
             self.batch.reset(self.seed)
-            lengths = [kept.num_steps for kept in self.settings.values() if isinstance(kept, LearnerSettings)]
+            learning = (kept for kept in self.settings.values() if isinstance(kept, LearnerSettings))
+            steps = next((kept.num_steps for kept in learning), WARM_STEPS)
             build_ahead([(where, episodes_unit(self.batch))])
             begin_play(self.batch, players)
-            self.rollout = Rollout(self.batch, players, lengths[0] if lengths else WARM_STEPS, shard=self.shard)
+            self.rollout = Rollout(self.batch, players, steps, shard=self.shard)
             for learner in self.learners.values():
                 learner.prepare(self.rollout)
             self.backends[ROLLOUTS] = decide_play(self.rollout)
@@ -201,7 +193,9 @@ class Run(NotCopied):
     def _group(self, name: str | None) -> str:
         """Return the name of a group, by default of the only one."""
         names = [g.name for g in self.batch.groups]
-        return names[0] if name is None and len(names) == 1 else checked_choice("run", "group", name, names)
+        if name is None and len(names) == 1:
+            return names[0]
+        return checked_choice("run", "group", name, names)
 
     def _module(self, name: str) -> Module:
         group = next(g for g in self.batch.groups if g.name == name)
@@ -210,15 +204,18 @@ class Run(NotCopied):
     @contextmanager
     def computing(self) -> Iterator[None]:
         """Compute as training does: products are not rounded to TF32; a CPU takes as many threads as the networks are worth."""
-        networks = (learner.rows_at_once(self.rollout) * weights(learner.policy) for learner in self.learners.values())
-        worth = threads_worth(max(networks, default=0)) if self.device == "cpu" else nullcontext()
+        most = 0
+        for learner in self.learners.values():
+            most = max(most, learner.rows_at_once(self.rollout) * weights(learner.policy))
+        worth = threads_worth(most) if self.device == "cpu" else nullcontext()
         with ordinary_modes(self.device, tf32=False), worth:
             yield
 
     def iterate(self) -> None:
         """Collect one rollout and learn from it: what a CUDA graph captures."""
         self.rollout.collect()
-        self.rollout.call_all([partial(learner.update, self.rollout) for learner in self.learners.values()])
+        updates = [learner.update for learner in self.learners.values()]
+        self.rollout.call_all([partial(update, self.rollout) for update in updates])
         self.episodes.add()
 
     def return_weights(self) -> None:
@@ -255,7 +252,8 @@ class Run(NotCopied):
         if self.explanation is None:
             from cupydrive.training.explain import explain
 
-            self.explanation, self.failed = explain(self, checked_bool("explain", "progress", progress)), None
+            self.explanation = explain(self, checked_bool("explain", "progress", progress))
+            self.failed = None
         return self.explanation
 
     def plot(self, *keys: str, levels: dict[str, dict[str, float]] | None = None) -> Curves:
@@ -267,7 +265,8 @@ class Run(NotCopied):
         """
         from cupydrive.drawing.curves import curves
 
-        return curves(self.metrics, keys or None, levels, title=f"{self.spec.name}, {self.num_envs:,} environments")
+        title = f"{self.spec.name}, {self.num_envs:,} environments"
+        return curves(self.metrics, keys or None, levels, title=title)
 
     # ---- what the future depends on ----
 
@@ -299,12 +298,10 @@ class Run(NotCopied):
         """
         own, arrays = self.tensors(), arrays_of(self.batch)
         kept = part(kept, shared_out(self), self.episodes.summed, self.shard)
-        new = fitting_arrays(kept, own, arrays, self.params.max_episode_steps)
+        new = runfolder.fitting_arrays(kept, own, arrays, self.params.max_episode_steps)
         returns = {name: new[f"returns.{name}"] for name in self.batch.returns}
-        state, clock, metrics = new["state"], new["clock"], new["metrics"]
-        self.batch.set_state(
-            {"seed": new["seed"], "state": state, "clock": clock, "metrics": metrics, "returns": returns}
-        )
+        state: Any = {kind: new[kind] for kind in KINDS}
+        self.batch.set_state(state | {"returns": returns})
         with torch.no_grad():
             for name, tensor in own.items():
                 tensor.copy_(kept[name])
@@ -335,19 +332,20 @@ class Run(NotCopied):
         """
         keep, target = checked_int("save", "keep", keep), checked_path("save", "folder", folder)
         check_kept(self.settings)
-        words, tensors = not_written(target), self.snapshot()
+        words, tensors = runfolder.not_written(target), self.snapshot()
         if self.shard.ranks.rank > 0:
             self.folder = target
             return
         with file_errors(TrainingError, words):
             (target / "checkpoints").mkdir(parents=True, exist_ok=True)
         with self.lock.hold(target), file_errors(TrainingError, words):
-            check_newest(target, self.step)
-            content = pack_checkpoint(self.spec.name, self.step, tensors)
-            write_atomically(target / "config.json", pack_config(self.as_json()))
+            runfolder.check_newest(target, self.step)
+            content = runfolder.pack_checkpoint(self.spec.name, self.step, tensors)
+            write_atomically(target / "config.json", runfolder.pack_config(self.as_json()))
             write_atomically(target / "checkpoints" / f"{self.step:015d}.pt", content.getvalue())
             # Besides checkpoints that are too old, files that a killed process was writing: nobody else writes now.
-            for path in (*checkpoints(target)[:-keep], *(target / "checkpoints").glob(".*.part")):
+            old = runfolder.checkpoints(target)[:-keep]
+            for path in (*old, *(target / "checkpoints").glob(".*.part")):
                 path.unlink(missing_ok=True)
         self.folder = target
 
@@ -378,7 +376,7 @@ class Run(NotCopied):
         """
         chosen = choose(device)[0]
         source: Path = checked_path("load", "folder", folder)
-        config = read_config(source)
+        config = runfolder.read_config(source)
         if policies is not None:
             for name in checked_policies("load", policies, learning=True):
                 checked_choice("load", "a name in policies", name, config["policies"])
@@ -389,7 +387,7 @@ class Run(NotCopied):
     @classmethod
     def restored(cls, config: TrainConfig, folder: Path, share: int = 1) -> Run:
         """Return the run of a folder at its last checkpoint; errors are those of ``load``."""
-        saved = read_checkpoint(folder, config.spec.name)
+        saved = runfolder.read_checkpoint(folder, config.spec.name)
         clock = saved["tensors"].get("env/clock")
         if clock is None or clock.numel() != config.num_envs * CLOCK.itemsize:  # before memory is taken for them
             raise TrainingError(
@@ -399,13 +397,13 @@ class Run(NotCopied):
             run = cls(config, share)
             run.restore(saved["tensors"])
         except ParameterError as error:
-            raise TrainingError(
-                f"{folder / 'config.json'} does not fit {config.spec.name!r} as it is now: {error}"
-            ) from None
+            name = config.spec.name
+            raise TrainingError(f"{folder / 'config.json'} does not fit {name!r} as it is now: {error}") from None
         except TrainingError as error:
             raise TrainingError(f"{folder}: {error}") from None
         run.total, run.step, run.folder = config.steps, saved["step"], folder
-        run.metrics = [row for row in read_metrics(folder) if row["charts/global_step"] <= run.step]
+        rows = runfolder.read_metrics(folder)
+        run.metrics = [row for row in rows if row["charts/global_step"] <= run.step]
         return run
 
     def __repr__(self) -> str:
@@ -424,6 +422,6 @@ class Run(NotCopied):
 
 def arrays_of(batch: Batch) -> dict[str, np.ndarray]:
     """Return copies of the arrays that the future of a ``Batch`` depends on, by name."""
-    state = batch.get_state()
-    found = {"seed": state["seed"], "state": state["state"], "clock": state["clock"], "metrics": state["metrics"]}
+    state: Any = batch.get_state()
+    found = {kind: state[kind] for kind in KINDS}
     return found | {f"returns.{name}": array for name, array in state["returns"].items()}

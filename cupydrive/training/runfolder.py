@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, TypedDict
 
 import numpy as np
 import torch
+from torch.utils.serialization import config as torch_config
 
 from cupydrive.errors import TrainingError
 from cupydrive.inputs.archive import brief, check_archive
@@ -193,12 +194,9 @@ def pack_checkpoint(env: str, step: int, tensors: dict[str, torch.Tensor]) -> io
         step: Env-steps done.
         tensors: What ``Run.snapshot`` returns.
     """
-    content, with_crc32 = io.BytesIO(), torch.serialization.get_crc32_options()
-    torch.serialization.set_crc32_options(True)  # a user's program may have turned it off
-    try:
+    content = io.BytesIO()
+    with torch_config.patch("save.compute_crc32", True):  # a user's program may have turned it off
         torch.save({"format": FORMAT, "env": env, "step": step, "tensors": tensors}, content)
-    finally:
-        torch.serialization.set_crc32_options(with_crc32)
     return content
 
 

@@ -15,7 +15,7 @@ import torch
 from cupydrive.algorithms.schedule import Scheduled, value_at
 from cupydrive.algorithms.scheduled_learner import ScheduledLearner
 from cupydrive.codegen.source import assemble_file
-from cupydrive.executors.interop import capture, make_call
+from cupydrive.executors.interop import capture, make_call, zeros
 from cupydrive.executors.joined import Joined, NotJoinedError, launch_kinds, recorded
 from cupydrive.executors.ranks import Ranks
 
@@ -41,7 +41,7 @@ class Alone:
     def prepare(self, reports: Sequence[Report], captured: bool) -> Callable[[], None]:
         """Return a function that runs one iteration: the run's own method, or the replay of its CUDA graph."""
         (run,), (self.report,) = self.runs, reports
-        self.numbers = torch.zeros((1, self.report.size), dtype=torch.float64, device=run.device)
+        self.numbers = zeros(run.device, 1, self.report.size, dtype=torch.float64)
         if not captured:
             return run.iterate
         kept = run.snapshot()
@@ -86,8 +86,7 @@ class Together:
     def prepare(self, reports: Sequence[Report], captured: bool) -> Callable[[], None]:
         """Return a function that runs one iteration of all runs: their joint launches, or the replay of these as a graph."""
         members = len(self.runs)
-        size = members, reports[0].size
-        self.numbers = torch.zeros(size, dtype=torch.float64, device=self.device)
+        self.numbers = zeros(self.device, members, reports[0].size, dtype=torch.float64)
         told = []
         for report, numbers in zip(reports, self.numbers, strict=True):
             with recorded() as noted:
@@ -112,10 +111,11 @@ class Together:
 
     def rates(self, step: int) -> list[dict[str, float]]:
         """Return the learning rates of each run by policy, those of the iteration that began after ``step`` env-steps."""
-        return [
-            {name: value_at(own.schedules["learning_rate"], step) for name, own in scheduled(run).items()}
-            for run in self.runs
-        ]
+        found = []
+        for run in self.runs:
+            rates = {name: own.schedules["learning_rate"] for name, own in scheduled(run).items()}
+            found.append({name: value_at(rate, step) for name, rate in rates.items()})
+        return found
 
     def tell(self, wishes: Wishes) -> torch.Tensor:
         """Queue the reports and return them, (M, L) float64 on the device."""
@@ -145,9 +145,11 @@ def scheduled(run: Run) -> dict[str, Scheduled]:
     Raises:
         NotJoinedError: If a learner keeps its schedules in another way.
     """
-    found = {name: each.scheduled for name, each in run.learners.items() if isinstance(each, ScheduledLearner)}
-    if len(found) < len(run.learners):
-        raise NotJoinedError("an algorithm of one's own writes its schedules by itself")
+    found: dict[str, Scheduled] = {}
+    for name, learner in run.learners.items():
+        if not isinstance(learner, ScheduledLearner):
+            raise NotJoinedError("an algorithm of one's own writes its schedules by itself")
+        found[name] = learner.scheduled
     return found
 
 
@@ -171,7 +173,7 @@ class Schedules:
                     self.schedules.append(schedule)
                     places.append(getattr(own, name).data_ptr())
         self.device, self.first = executor.name, runs[0].step
-        self.table = torch.zeros(0, dtype=torch.float32, device=self.device)
+        self.table = zeros(self.device, 0)
         self.to = torch.tensor(places, dtype=torch.int64, device=self.device)
         self.program = executor.build(assemble_file("train/schedule")) if places else None
 

@@ -16,7 +16,6 @@ from cupydrive.examples import cartpole_torch
 from cupydrive.executors import executor
 from cupydrive.playing.players import Trained
 from cupydrive.playing.policy import Stateless, with_state
-from cupydrive.training.frozen import as_tuples
 
 PPO = cd.PPO(num_steps=4, hidden=(4,), num_minibatches=1, update_epochs=1)
 SMALL = {
@@ -113,7 +112,7 @@ def test_settings_of_ones_own_may_be_nested_and_are_read_back(value, tmp_path):
     assert cd.load(tmp_path, policies={"cart": Valued(value=value)}).settings["cart"].value == value
     assert cd.train("cartpole", Valued(value=value), steps=64, resume=True, **few).step == 64
     about = json.loads((tmp_path / "config.json").read_text())["policies"]["cart"]["value"]
-    assert as_tuples(about) == as_tuples(json.loads(json.dumps(value, default=float)))
+    assert about == json.loads(json.dumps(value, default=float))
 
 
 @pytest.mark.parametrize("value", [float("nan"), (1, np.ones(2)), {3}, len, b"x", "x" * 20_000])

@@ -15,8 +15,8 @@ from point import KERNEL, PYTHON
 import cupydrive as cd
 from cupydrive.errors import CupydriveWarning, DeviceError, NotFiniteError, ParameterError, TrainingError
 from cupydrive.training.begin import make_run
-from cupydrive.training.run import Run, checkpoints
-from cupydrive.training.runfolder import read_config
+from cupydrive.training.run import Run
+from cupydrive.training.runfolder import checkpoints, read_config
 
 QUIET = {"device": "cpu", "progress": False}
 SMALL_PPO = {"num_steps": 8, "hidden": (16,)}
