@@ -19,12 +19,11 @@ from cupydrive.algorithms.replay import ReplayBuffer, buffer_slots
 from cupydrive.algorithms.scheduled_learner import ScheduledLearner
 from cupydrive.algorithms.settings import require_network_memory
 from cupydrive.algorithms.step import adam, adam_tensors, settle, take_step
-from cupydrive.codegen.source import assemble_file, box_bounds
 from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import as_torch, make_call, zeros
 from cupydrive.playing.inference import DeterministicPolicy
 from cupydrive.playing.players import ModulePlayer
-from cupydrive.playing.policy import first_agent, mlp
+from cupydrive.playing.policy import Gaussian, first_agent, mlp
 from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Player
 from cupydrive.spec import Group
@@ -155,9 +154,7 @@ class OffPolicyLearner(ScheduledLearner):
         self.noise_settings = torch.tensor(noise, dtype=torch.float32, device=device)
         self.low = torch.as_tensor(group.action_space.low, device=device)
         self.span = torch.as_tensor(group.action_space.high - group.action_space.low, device=device)
-        constants = (("HEADS", group.heads), ("SQUASHED", 0))
-        unit = assemble_file("train/gaussian", constants, box_bounds(group.action_space))
-        self.noisy = batch.executor.build(unit)
+        self.noisy = batch.executor.build(Gaussian(group).unit())
 
     def begin(self, rollout: Rollout, group: Group) -> None:
         """Prepare to play ``group``: take the memory of its noise; the first group decides the networks."""

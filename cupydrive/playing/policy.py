@@ -193,23 +193,42 @@ def sample_call(*pointers: str) -> np.ndarray:
     return np.zeros((), np.dtype(members, align=True))
 
 
-class Categorical:
-    """Independent discrete heads; parameters are the logits of all heads, one after the other."""
+class Sampled:
+    """A distribution as its sampling kernel knows it.
 
-    action_dtype = torch.int32
+    Attributes:
+        file: Name of the kernel's file.
+        pointers: Members of its ``struct Sample`` that point to tensors.
+        constants: Pairs (name, int) that are compiled in.
+        spaces: Generated text about the actions.
+    """
 
-    def __init__(self, group: Group) -> None:
-        self.sizes, self.heads, self.size = group.sizes, group.heads, sum(group.sizes)
-        self.raw_size = 0
+    file: str
+    pointers: tuple[str, ...]
+    constants: tuple[tuple[str, int], ...]
+    spaces: str
 
     def unit(self) -> Unit:
         """Return the ``Unit`` of the sampling kernel."""
-        constants = (("HEADS", self.heads), ("CHOICES", self.size), ("LARGEST", max(self.sizes)))
-        return assemble_file("train/categorical", constants, head_sizes(self.sizes))
+        return assemble_file(f"train/{self.file}", self.constants, self.spaces)
 
     def call(self) -> np.ndarray:
         """Return ``struct Sample`` of the kernel, all zero."""
-        return sample_call("parameters", "mask", "action", "value", "value_row", "log_prob", "entropy")
+        return sample_call(*self.pointers)
+
+
+class Categorical(Sampled):
+    """Independent discrete heads; parameters are the logits of all heads, one after the other."""
+
+    action_dtype = torch.int32
+    file = "categorical"
+    pointers = ("parameters", "mask", "action", "value", "value_row", "log_prob", "entropy")
+
+    def __init__(self, group: Group) -> None:
+        self.sizes, self.heads, self.size = group.sizes, group.heads, sum(group.sizes)
+        self.raw_size, self.spaces = 0, head_sizes(self.sizes)
+        largest = max(self.sizes)
+        self.constants = (("HEADS", self.heads), ("CHOICES", self.size), ("LARGEST", largest))
 
     def log_prob_and_entropy(
         self, parameters: torch.Tensor, action: torch.Tensor, mask: torch.Tensor | None = None
@@ -246,23 +265,18 @@ class Categorical:
         return DiscretePolicy(network, group, obs_rms)
 
 
-class Gaussian:
+class Gaussian(Sampled):
     """A Gaussian per head, its logarithmic deviation the second half of the parameters; ``squashed``: tanh into the bounds."""
 
     action_dtype = torch.float32
+    file = "gaussian"
+    pointers = ("parameters", "raw", "action", "value", "value_row", "log_prob")
 
     def __init__(self, group: Group, squashed: bool = False) -> None:
         self.heads, self.size, self.squashed = group.heads, 2 * group.heads, squashed
         self.space, self.raw_size = group.action_space, group.heads
-
-    def unit(self) -> Unit:
-        """Return the ``Unit`` of the sampling kernel."""
-        constants = (("HEADS", self.heads), ("SQUASHED", self.squashed))
-        return assemble_file("train/gaussian", constants, box_bounds(self.space))
-
-    def call(self) -> np.ndarray:
-        """Return ``struct Sample`` of the kernel, all zero."""
-        return sample_call("parameters", "raw", "action", "value", "value_row", "log_prob")
+        self.constants = (("HEADS", self.heads), ("SQUASHED", self.squashed))
+        self.spaces = box_bounds(self.space)
 
     def log_prob_and_entropy(
         self, parameters: torch.Tensor, raw: torch.Tensor, mask: torch.Tensor | None = None

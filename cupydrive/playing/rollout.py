@@ -143,11 +143,10 @@ class Rollout:
         self._finite = self.batch.executor.build(assemble_file("train/finite", (("ARRAYS", count),)))
         self.nonfinite = zeros(self.device, count, dtype=torch.int64).fill_(NONE_FOUND)
         sizes = [tensor.numel() for _, _, tensor in self._watched]
-        begins = accumulate((-(-size // 4) for size in sizes), initial=0)
         pointers = {f"values.{k}": tensor for k, (_, _, tensor) in enumerate(self._watched)}
         pointers |= {"iteration": self.iteration, "first": self.nonfinite}
-        ints = {f"begin.{k}": begin for k, begin in enumerate(begins)}
-        return make_call(ints, pointers, longs={f"size.{k}": size for k, size in enumerate(sizes)})
+        longs = {f"size.{k}": size for k, size in enumerate(sizes)}
+        return make_call(begins(sizes, 4), pointers, longs)
 
     def _prepare_carry(self) -> np.ndarray:
         """Return ``struct Carry``, of what the next rollout begins with."""
@@ -155,11 +154,10 @@ class Rollout:
         unit = assemble_file("train/carry", (("ARRAYS", len(rows)),))
         self._carrying = self.batch.executor.build(unit)
         sizes = [row[0].numel() * row.element_size() for row in rows]
-        begins = accumulate((-(-size // CARRIED) for size in sizes), initial=0)
         pointers = {f"from.{k}": row[-1] for k, row in enumerate(rows)}
         pointers |= {f"to.{k}": row[0] for k, row in enumerate(rows)}
-        ints = {f"begin.{k}": begin for k, begin in enumerate(begins)}
-        return make_call(ints, pointers, longs={f"bytes.{k}": size for k, size in enumerate(sizes)})
+        longs = {f"bytes.{k}": size for k, size in enumerate(sizes)}
+        return make_call(begins(sizes, CARRIED), pointers, longs)
 
     def carry_obs(self) -> None:
         """Take over the batch's current observation, as after a reset."""
@@ -239,37 +237,33 @@ class Rollout:
             for call in calls:
                 call()
 
-    def first_nonfinite(self, found: Sequence[int], num_envs: int | None = None) -> Place | None:
-        """Return the ``Place`` of the first number that is not finite, or None.
-
-        Args:
-            found: ``nonfinite`` as a list of ints on the host.
-            num_envs: Of the rank that found it; None: this one's.
-        """
-        n, places = num_envs or self.batch.num_envs, []
-        for number, (kind, name, tensor) in zip(found, self._watched, strict=True):
-            if number != NONE_FOUND:
-                iteration, index = number >> 40, number & (1 << 40) - 1
-                row, *at = (int(i) for i in np.unravel_index(index, (len(tensor), n, *tensor.shape[2:])))
-                places.append(Place(iteration * self.steps + row + (kind != "obs"), kind, name, *at))
-        return min(places, key=lambda place: (place.step, place.env, place.kind != "reward"), default=None)
-
-    def describe_nonfinite(self, found: Sequence[int], envs: range | None = None) -> str | None:
+    def describe_nonfinite(self, found: Sequence[int], envs: range) -> str | None:
         """Return what and where the first number was that is not finite, or None.
 
         Args:
             found: ``nonfinite`` as a list of ints on the host.
-            envs: The range of the environments of the rank that found it, as global ids; None: this one's.
+            envs: The range of the environments of the rank that found it, as global ids.
         """
-        envs = self.shard.envs if envs is None else envs
-        place = self.first_nonfinite(found, len(envs))
-        if place is None:
+        places: list[Place] = []
+        for number, (kind, name, tensor) in zip(found, self._watched, strict=True):
+            if number != NONE_FOUND:
+                iteration, index = number >> 40, number & (1 << 40) - 1
+                shape = len(tensor), len(envs), *tensor.shape[2:]
+                row, *at = (int(i) for i in np.unravel_index(index, shape))
+                step = iteration * self.steps + row + (kind != "obs")
+                places.append(Place(step, kind, name, *at))
+        if not places:
             return None
+        place = min(places, key=lambda place: (place.step, place.env, place.kind != "reward"))
         entry = "" if place.entry is None else f", entry {place.entry}"
-        return (
-            f"the {place.kind} of {place.name!r} in environment {envs[place.env]}, agent {place.agent}{entry}, after step "
-            f"{place.step} of this environment"
-        )
+        where = f"environment {envs[place.env]}, agent {place.agent}{entry}"
+        return f"the {place.kind} of {place.name!r} in {where}, after step {place.step} of this environment"
+
+
+def begins(sizes: Sequence[int], each: int) -> dict[str, int]:
+    """Return where arrays of these sizes begin, and the last one ends, in elements of ``each`` that a launch has."""
+    counts = accumulate((-(-size // each) for size in sizes), initial=0)
+    return {f"begin.{k}": count for k, count in enumerate(counts)}
 
 
 def episodes_unit(batch: Batch) -> Unit:

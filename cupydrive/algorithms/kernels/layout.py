@@ -15,7 +15,7 @@ from itertools import pairwise
 from torch import nn
 
 from cupydrive.algorithms.settings import OnPolicy
-from cupydrive.codegen.source import Unit, assemble_file, box_bounds, head_sizes
+from cupydrive.codegen.source import Unit, assemble_file
 from cupydrive.playing.policy import ActorCritic, Categorical, Gaussian
 from cupydrive.protocols import Executor
 
@@ -133,11 +133,8 @@ def tensors_of(policy: ActorCritic) -> list[nn.Parameter]:
 
 def distribution_parts(distribution: Distribution) -> tuple[Constants, str]:
     """Return the constants and the generated text of a distribution."""
-    if isinstance(distribution, Gaussian):
-        constants: Constants = (("HEADS", distribution.heads), ("SQUASHED", distribution.squashed))
-        return constants, f"#define GAUSSIAN 1\n{box_bounds(distribution.space)}"
-    constants = (("HEADS", distribution.heads), ("CHOICES", distribution.size), ("LARGEST", max(distribution.sizes)))
-    return constants, f"#define GAUSSIAN 0\n{head_sizes(distribution.sizes)}"
+    gaussian = int(isinstance(distribution, Gaussian))
+    return distribution.constants, f"#define GAUSSIAN {gaussian}\n{distribution.spaces}"
 
 
 @dataclass(frozen=True)
