@@ -6,61 +6,16 @@ obs, info = env.reset(seed=0)
 print(cd.check("tag_continuous"))
 """
 
+import re
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 __version__ = "0.1.0"
 
-# Imported on first use: `import cupydrive` needs neither torch nor CuPy.
-_NAMES = {
-    "checks.checker": ("check",),
-    "cli.scaffold": ("new",),
-    "envs": ("names", "register"),
-    "executors.about": ("info",),
-    "executors.python_kernels": ("PythonKernels",),
-    "playing.evaluation": ("difference", "evaluate"),
-    "playing.players": ("HeuristicPolicy", "RandomPolicy"),
-    "playing.recording": ("Recording",),
-    "experiments.tournament": ("Tournament", "tournament"),
-    "profiling.profile": ("profile",),
-    "profiling.tuner": ("best_num_envs", "tune"),
-    "rendering.play": ("play",),
-    "rendering.video": ("Video", "render"),
-    "rendering.viewer": ("view",),
-    "simulation.make": ("make",),
-    "simulation.snapshots": ("Snapshot",),
-    "simulation.trajectory": ("Trajectory",),
-    "simulation.vector": ("VectorEnv",),
-    "spec": (
-        "Display",
-        "EnvSpec",
-        "Field",
-        "Group",
-        "Observation",
-        "Reference",
-        "StepResult",
-        "Table",
-        "nearest_decision",
-        "param",
-    ),
-    "algorithms": ("A2C", "DDPG", "PPO", "OnPolicy"),
-    "algorithms.pool": ("OpponentPool",),
-    "training.config": ("TrainConfig",),
-    "training.frozen": ("FrozenPolicy",),
-    "experiments.population": ("Population", "interquartile_mean", "load"),
-    "training.run": ("Run",),
-    "training.suggestions": ("suggested_algorithm",),
-    "experiments.sweep": ("Sweep", "sweep"),
-    "experiments.train": ("train",),
-    "errors": (
-        *("CupydriveError", "CupydriveWarning", "ParameterError", "UnknownParameterError", "UnknownFieldError"),
-        *("UnknownEpisodeError", "UnknownEnvironmentError", "UnregisteredEnvironmentError", "SpecError"),
-        *("CompileError", "DeviceError", "TrainingError", "LostProcessError", "NotFiniteError", "RenderError"),
-        *("SnapshotError", "ActionError", "KernelFault", "OrderError", "DataError", "MissingDataError"),
-        "MemoryLimitError",
-    ),
-}
-_HOME = {name: module for module, names in _NAMES.items() for name in names}
+# Modules by name, from the stub that editors read. `import cupydrive` needs neither torch nor CuPy.
+_STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+_HOME = {name: module for module, name in re.findall(r"^from (\S+) import (\w+) as", _STUB, re.MULTILINE)}
 __all__ = ["__version__", *_HOME]
 
 
@@ -69,7 +24,7 @@ def __getattr__(name: str) -> Any:
         from cupydrive.errors import did_you_mean
 
         raise AttributeError(f"module 'cupydrive' has no attribute {name!r}.{did_you_mean(name, _HOME)}")
-    return getattr(import_module(f"cupydrive.{_HOME[name]}"), name)
+    return getattr(import_module(_HOME[name]), name)
 
 
 def load_ipython_extension(ipython: Any) -> None:
