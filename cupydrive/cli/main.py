@@ -20,9 +20,10 @@ import tyro
 
 from cupydrive import __version__, envs
 from cupydrive.checks.mistakes import own_mistake
+from cupydrive.cli import demo
 from cupydrive.cli.commands import check_writable, run_evaluate, run_gallery, run_play, run_render, run_sweep, run_train
 from cupydrive.cli.interrupts import ended_if_stuck
-from cupydrive.cli.measure import run_bench, run_demo, run_profile, run_tune
+from cupydrive.cli.measure import run_bench, run_profile, run_tune
 from cupydrive.cli.options import Device, JsonFile, MaybeName, unsaid
 from cupydrive.errors import (
     CupydriveError,
@@ -234,6 +235,21 @@ def check_envs(
         if json_file is not None:
             write_json(json_file, reports)
     return 0 if all(report.passed for report in reports) else 1
+
+
+def run_demo(device: Device = "auto") -> int:
+    """Check the environments briefly, train two of them, draw videos, and show how fast rollouts are on this machine.
+
+    Args:
+        device: Where to run; "auto": CUDA where a GPU is usable, else the CPU, and checks on both.
+    """
+    for command in demo.COMMANDS:
+        line = f"{command} --device {device}"
+        print(f"\n$ cupydrive {line}", flush=True)
+        if code := main(shlex.split(line)):
+            return code
+    print(demo.NEXT)
+    return 0
 
 
 DESCRIPTION = """Reinforcement learning environments as CUDA kernels. `cupydrive COMMAND --help` says what a command takes;

@@ -1,7 +1,6 @@
-"""The commands that measure this machine: demo, bench, tune, profile."""
+"""The commands that measure this machine: bench, tune, profile."""
 
 import shlex
-import sys
 from functools import partial
 from typing import Annotated
 
@@ -11,17 +10,6 @@ from cupydrive import envs
 from cupydrive.cli.commands import check_writable, write_json_file
 from cupydrive.cli.options import Device, Int, JsonFile, Name, Pairs, parsed, read, unsaid
 from cupydrive.errors import ParameterError
-
-
-def run_demo(device: Device = "auto") -> int:
-    """Check the environments briefly, train two of them, draw videos, and show how fast rollouts are on this machine.
-
-    Args:
-        device: Where to train and roll out; checks use all that can be used here, or this one.
-    """
-    from cupydrive.cli.demo import demo
-
-    return 0 if demo(device) else 1
 
 
 def run_bench(
@@ -48,7 +36,7 @@ def run_bench(
     from cupydrive.bench.cases import listed
     from cupydrive.bench.cases import sweep as combinations
     from cupydrive.executors import choose
-    from cupydrive.training.processes import gpu_count
+    from cupydrive.training.processes import arguments, gpu_count
 
     check_writable(json_file)
     if sweep and len(env) != 1:
@@ -58,7 +46,6 @@ def run_bench(
         work = combinations(env[0], {k: [read(w) for w in v.split(",")] if isinstance(v, str) else v for k, v in axes})
     else:
         work = [one for name in env for one in listed(name, choose(device)[0])]
-    command = shlex.join(["cupydrive", *sys.argv[1:]])
     say = partial(print, flush=True)
     result = bench(
         cases or None,
@@ -66,7 +53,7 @@ def run_bench(
         runs=runs,
         work=work or None,
         processes=None if gpus is None else tuple(gpu_count(each, device) for each in gpus.split(",")),
-        command=command,
+        command=shlex.join(["cupydrive", *arguments.get()]),
         progress=say,
     )
     if json_file is not None:
