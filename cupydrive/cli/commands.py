@@ -321,9 +321,7 @@ def run_gallery(
     runs: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs/gallery"),
     device: Device = "auto",
     seed: int = 0,
-    seeds: Int = None,
     steps: Float = None,
-    redraw: bool = False,
 ) -> int:
     """Train and play every environment; write videos, learning curves, and a page that shows them.
 
@@ -333,22 +331,12 @@ def run_gallery(
         runs: Folder of the runs; one that is done is not trained again.
         device: "auto": CUDA where a GPU is usable, else the CPU.
         seed: Of the training.
-        seeds: Train so many seeds, and draw only their learning curves, medians and quartiles; by default one seed and clips.
         steps: Env-steps to train each, such as 1e5; by default what the environment suggests.
-        redraw: Train and play nothing: draw clips and curves again from the recordings and points that are there.
     """
-    from cupydrive.gallery import build
+    from cupydrive.gallery.build import gallery
 
     env_steps = None if steps is None else int(checked_float("gallery", "steps", steps, 1, 2**53))
-    if redraw and (seeds is not None or steps is not None):
-        raise CupydriveError("gallery: --redraw trains nothing; leave out --seeds and --steps")
-    if redraw:
-        path = build.redraw(names, out)
-    elif seeds is not None:
-        path = build.learning_curves(names, out, seeds=seeds, device=device, seed=seed, steps=env_steps)
-    else:
-        path = build.gallery(names, out, runs=runs, device=device, seed=seed, steps=env_steps)
-    print(f"wrote {path}")
+    print(f"wrote {gallery(names, out, runs=runs, device=device, seed=seed, steps=env_steps)}")
     return 0
 
 

@@ -1,7 +1,7 @@
 """gallery(): plays and trains every environment, and writes videos, curves and the pages that show them.
 
-Each clip is kept as a recording, seed and actions, and each learning curve as points, so that ``redraw`` draws all of them
-again without a GPU.
+Each clip is kept as a recording, seed and actions, and each learning curve as points, so that all of them can be drawn again
+without a GPU.
 """
 
 import datetime
@@ -15,16 +15,14 @@ from cupydrive.errors import RenderError
 from cupydrive.executors import choose, executor
 from cupydrive.executors.about import info
 from cupydrive.experiments.train import train
-from cupydrive.gallery.clips import SEED, all_alike, draw_clip, draw_files, median_start, own_numbers
+from cupydrive.gallery.clips import SEED, all_alike, draw_clip, median_start
 from cupydrive.gallery.curves import chart, curve_keys, of_runs, read_checked, read_curves, write_curves
 from cupydrive.gallery.page import write_pages
-from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.files import file_errors, write_atomically
 from cupydrive.inputs.formats import GALLERY
 from cupydrive.inputs.sources import sources
 from cupydrive.playing.evaluation import evaluate
 from cupydrive.playing.players import HeuristicPolicy, RandomPolicy
-from cupydrive.playing.recording import Recording
 from cupydrive.protocols import PlayerSettings
 from cupydrive.spec import EnvSpec
 from cupydrive.training.run import Run
@@ -72,84 +70,6 @@ def gallery(
         entry = make_entry(spec, out, runs / spec.name, choose(device)[0], seed, steps)
         write_entries(out, read_entries(out) | {spec.name: entry})
     return out / "index.html"
-
-
-def redraw(names: Sequence[str] = (), out: Path = Path("gallery")) -> Path:
-    """Draw the clips and curves of a gallery again, from the recordings and points that it keeps. No figure changes.
-
-    Args:
-        names: Environments. Defaults to those of the gallery whose data is here.
-        out: Its folder.
-
-    Returns:
-        The path of ``index.html``.
-
-    Raises:
-        RenderError: If there is no such entry, or the folder cannot be written.
-    """
-    entries = read_entries(out)
-    for spec in specs_of(entries, names, out):
-        entry = entries[spec.name]
-        entry |= about(spec)
-        for clip in entry["clips"]:
-            recording = Recording.load(out / clip["recording"])
-            clip["size"] = draw_files(recording, clip["kind"], out)
-            clip |= own_numbers(recording, clip["means"])
-            print(f"{spec.name}: {clip['video']}", flush=True)
-        draw_curve(spec.name, entry, out)
-        write_entries(out, entries)
-    return out / "index.html"
-
-
-def learning_curves(
-    names: Sequence[str] = (),
-    out: Path = Path("gallery"),
-    *,
-    seeds: int = 10,
-    device: str = "auto",
-    seed: int = 0,
-    steps: int | None = None,
-) -> Path:
-    """Train many seeds of what a gallery shows, side by side, and draw their learning curves. Clips stay.
-
-    Args:
-        names: Environments. Defaults to those of the gallery whose data is here.
-        out: Its folder.
-        seeds: Number of runs, with the seeds ``seed``, ``seed + 1``, ...
-        device: Where to train.
-        seed: The first one.
-        steps: Env-steps of each. Defaults to what the environment's showcase says.
-
-    Returns:
-        The path of ``index.html``.
-
-    Raises:
-        RenderError: If there is no such entry, every run fails, or the folder cannot be written.
-    """
-    entries, device = read_entries(out), choose(device)[0]
-    for spec in specs_of(entries, names, out):
-        policies, params, goal, num_envs = planned(spec, steps)
-        options: dict[str, Any] = {"policies": policies, "num_envs": num_envs, "seed": seed, "device": device, **params}
-        found: Any = train(spec, steps=goal, seeds=seeds, **options)
-        kept = [run for k, run in enumerate(found.runs) if k not in found.failures]
-        if not kept:
-            raise RenderError(f"{spec.name}: every run failed: {found.failures}")
-        if min(run.step for run in kept) < goal:
-            raise KeyboardInterrupt
-        keep_curves(spec.name, kept, out)
-        draw_curve(spec.name, entries[spec.name], out)
-        write_entries(out, entries)
-        print(f"{spec.name}: {len(kept)} seeds of {kept[0].step:,} env-steps", flush=True)
-    return out / "index.html"
-
-
-def specs_of(entries: dict, names: Sequence[str], out: Path) -> list[EnvSpec]:
-    """Return the environments of a gallery that are named, or all whose data is here."""
-    known = [name for name in entries if name in envs.names()]  # others have programs of their own
-    for name in names:
-        if name not in known:
-            raise RenderError(f"{out} has no entry {shown(name)}; it has {', '.join(known) or 'none'}: make it first")
-    return [envs.get(name) for name in names] or envs.with_data(print, known)
 
 
 def read_entries(out: Path) -> dict:

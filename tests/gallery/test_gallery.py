@@ -9,12 +9,13 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+from redraw import learning_curves, redraw
 
 import cupydrive as cd
 from cupydrive.drawing.curves import RETURNS
 from cupydrive.errors import MissingDataError, RenderError, SpecError
 from cupydrive.gallery import build
-from cupydrive.gallery.build import gallery, learning_curves, levels, planned, read_entries, redraw
+from cupydrive.gallery.build import gallery, levels, planned, read_entries
 from cupydrive.gallery.clips import all_alike, own_numbers
 from cupydrive.gallery.curves import chart, read_curves, write_curves
 from cupydrive.gallery.page import in_chapters, with_interval, write_pages
@@ -80,7 +81,7 @@ def test_a_gallery_is_drawn_again_from_what_it_keeps(made, monkeypatch, capsys):
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     for path in (*out.glob("tag_grid*.mp4"), *out.glob("tag_grid*.gif"), out / "tag_grid-curve.svg"):
         path.unlink()
-    monkeypatch.setattr(build, "evaluate", None)  # nothing is played
+    monkeypatch.setattr("cupydrive.gallery.build.evaluate", None)  # nothing is played
     redraw(["tag_grid"], out)
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     assert capsys.readouterr().out.count("\n") == 4
