@@ -1,16 +1,13 @@
 """What a check has compared and found: prints as a table, and can be saved as JSON."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cupydrive.errors import CupydriveError, SpecError
+from cupydrive.errors import SpecError
 from cupydrive.inputs.arguments import shown
-from cupydrive.inputs.files import file_errors, write_atomically
 
 TOLERANCE = 1e-6  # of a field's scale: about ten units in the last place
 MAX_EXCUSED = 0.005  # of the rows: decisions so near that either outcome is right
@@ -262,9 +259,3 @@ class Report:
 def _short(value: np.generic) -> str:
     """Return a value as text; nine digits tell any two float32 apart."""
     return f"{value:.9g}" if isinstance(value, np.floating) else str(value)
-
-
-def write_json(path: str | Path, reports: list[Report]) -> None:
-    """Write ``reports`` to ``path`` as JSON, atomically."""
-    with file_errors(CupydriveError, f"the reports cannot be written to {path}"):
-        write_atomically(path, json.dumps([r.to_dict() for r in reports], indent=1).encode())

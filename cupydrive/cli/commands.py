@@ -35,7 +35,6 @@ from cupydrive.inputs.files import file_errors, write_atomically
 
 if TYPE_CHECKING:
     from cupydrive.experiments.population import Population
-    from cupydrive.playing.recording import Recording
     from cupydrive.protocols import LearnerSettings, PlayerSettings
     from cupydrive.training.run import Run
 
@@ -167,10 +166,9 @@ def run_sweep(
     """
     from cupydrive.experiments.sweep import sweep
 
-    params = parsed(param)
-    envs.get(name).make_params(**params)  # a name that is none of its parameters is not taken for an argument
     options: dict[str, Any] = {"steps": steps, "num_envs": num_envs, "mark": mark, "key": key, "prune": prune}
-    found = sweep(name, algorithm, trials=trials, out=out, batch=batch, seed=seed, device=device, **options, **params)
+    options |= params_of(name, param)
+    found = sweep(name, algorithm, trials=trials, out=out, batch=batch, seed=seed, device=device, **options)
     print(found)
     return 130 if found.interrupted else 0
 
@@ -199,14 +197,11 @@ def run_evaluate(
         param: Parameters, if an environment is evaluated.
         json_file: Write means and half intervals to this file.
     """
-    from cupydrive.executors import choose
     from cupydrive.playing.evaluation import evaluate
 
     check_writable(json_file)
-    where, _ = choose(device)
-    what = run_or_name(run, where, env)
-    options: dict[str, Any] = {"episodes": episodes, "seed": seed, "greedy": not sample, "device": where}
-    found = evaluate(what, policies, **options, **params_of(what, param))
+    what, options = to_play(run, device, env, param)
+    found = evaluate(what, policies, episodes=episodes, seed=seed, greedy=not sample, **options)
     print(found)
     if json_file is not None:
         about = {"env": found.env, "players": found.players, "seed": seed, "mean": found.summary()}
@@ -242,20 +237,12 @@ def run_render(
         env: The file that defines the environment of a run or recording, if it is one of your own.
         param: Parameters, if an environment is played.
     """
-    from cupydrive.executors import choose
-    from cupydrive.playing.recording import Recording
     from cupydrive.rendering.video import check_path, render
 
     check_path(out)
-    options: dict[str, Any] = {"size": size, "fps": fps}
-    if what.endswith(".npz"):
-        recording = Recording.load(what, env=env)
-        video = render(recording, out, policies, **options, **params_of(recording, param))
-    else:
-        where, _ = choose(device)
-        played = run_or_name(what, where, env)
-        options |= {"episodes": episodes, "seed": seed, "greedy": not sample, "device": where}
-        video = render(played, out, policies, **options, **params_of(played, param))
+    played, options = to_play(what, device, env, param)
+    options |= {"episodes": episodes, "seed": seed, "greedy": not sample, "size": size, "fps": fps}
+    video = render(played, out, policies, **options)
     print(f"wrote {out}: {video}")
     return 0
 
@@ -291,23 +278,14 @@ def run_play(
         env: File of the run's environment, if it is your own.
         param: Parameters of the environment, such as grid_length=10.
     """
-    from cupydrive.executors import choose
     from cupydrive.rendering.play import play
 
     if out is not None and out.suffix != ".npz":
         raise CupydriveError(f"--out {out} ends in {out.suffix!r}; it must end in .npz")
     check_writable(out)
-    where, _ = choose(device)
-    played = run_or_name(what, where, env)
-    options: dict[str, Any] = {
-        "agent": agent,
-        "fps": fps,
-        "episodes": episodes,
-        "seed": seed,
-        "greedy": not sample,
-        "device": where,
-    }
-    game = play(played, policies, **options, **params_of(played, param))
+    played, options = to_play(what, device, env, param)
+    options |= {"agent": agent, "fps": fps, "episodes": episodes, "seed": seed, "greedy": not sample}
+    game = play(played, policies, **options)
     print(game)
     if out is not None and game.recording is not None:
         game.recording.save(out)
@@ -357,28 +335,43 @@ def after_training(run: "Run | Population", out: Path | None, name: str | None) 
     return f"wrote {out}\nnext: cupydrive evaluate {folder}{own}{drawn if run.spec.display.draw else ''}"
 
 
-def run_or_name(what: str, device: str, env: str | None) -> "Run | str":
-    """Return the run in the folder ``what``, whose environment the file ``env`` defines, or the environment's name."""
+def to_play(what: str, device: str, env: str | None, pairs: Sequence[str]) -> tuple[Any, dict[str, Any]]:
+    """Return what a command plays, and its device and parameters.
+
+    Args:
+        what: A run folder, a recording, or an environment.
+        device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+        env: The file that defines the environment of a run or recording, or None.
+        pairs: Parameters of an environment. Runs and recordings have their own.
+    """
+    from cupydrive.executors import choose
+
+    options: dict[str, Any] = {"device": choose(device)[0]}
+    found: Any
     if os.path.isdir(checked_path("cupydrive", "the name or folder", what)):
         from cupydrive.training.run import Run
 
-        return Run.load(what, device, env=env)
-    if env is not None:
+        found = Run.load(what, options["device"], env=env)
+    elif what.endswith(".npz"):
+        from cupydrive.playing.recording import Recording
+
+        found = Recording.load(what, env=env)
+    elif env is not None:
         raise CupydriveError(f"--env {env} goes with a run folder or recording, and {what!r} is neither")
-    try:
-        envs.get(what)
-    except UnknownEnvironmentError as error:
-        raise CupydriveError(f"{error}. Nor is it a run folder; cupydrive train NAME --out DIR makes one") from None
-    return what
-
-
-def params_of(what: "str | Run | Recording", pairs: Sequence[str]) -> dict[str, Any]:
-    """Return the parameters that ``--param`` gives for the name of an environment. Runs and recordings have their own."""
-    params = parsed(pairs)
-    if isinstance(what, str):
-        envs.get(what).require_known(params)
-    elif params:
+    else:
+        try:
+            return what, options | params_of(what, pairs)
+        except UnknownEnvironmentError as error:
+            raise CupydriveError(f"{error}. Nor is it a run folder; cupydrive train NAME --out DIR makes one") from None
+    if pairs:
         raise CupydriveError(f"--param {shown(pairs[0])}: a run or a recording brings its own parameters; leave it out")
+    return found, options
+
+
+def params_of(env: str, pairs: Sequence[str]) -> dict[str, Any]:
+    """Return the parameters that ``--param`` gives for an environment. Another name is not taken for an argument."""
+    params = parsed(pairs)
+    envs.get(env).require_known(params)
     return params
 
 
@@ -388,7 +381,7 @@ def check_writable(path: Path | None) -> None:
         checked_target("file", checked_path("cupydrive", "file", path))
 
 
-def write_json_file(path: Path, content: dict[str, Any]) -> None:
+def write_json_file(path: Path, content: Any) -> None:
     """Write ``content`` as JSON, atomically."""
     with file_errors(CupydriveError, f"{path} cannot be written"):
         write_atomically(path, json.dumps(content, indent=1).encode() + b"\n")

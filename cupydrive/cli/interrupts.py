@@ -25,20 +25,14 @@ def ended_if_stuck() -> Iterator[None]:
     """End the process at the second SIGINT, or a later one, after which the main thread does not come back from native code.
 
     What else SIGINT does stays as it is: here it is only counted, by a thread that Python tells of every signal. Nothing is
-    done outside of the main thread, where somebody else is told already, and on Windows, where only sockets can be told.
+    done outside of the main thread, and on Windows, where only sockets can be told.
     """
     if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
         yield
         return
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    if before != -1:  # an event loop's
-        signal.set_wakeup_fd(before)
-        os.close(reading)
-        os.close(writing)
-        yield
-        return
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     thread = threading.Thread(target=_listen, args=(reading,), name="interrupts", daemon=True)
     thread.start()
     try:

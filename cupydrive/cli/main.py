@@ -21,7 +21,16 @@ import tyro
 from cupydrive import __version__, envs
 from cupydrive.checks.mistakes import own_mistake
 from cupydrive.cli import demo
-from cupydrive.cli.commands import check_writable, run_evaluate, run_gallery, run_play, run_render, run_sweep, run_train
+from cupydrive.cli.commands import (
+    check_writable,
+    run_evaluate,
+    run_gallery,
+    run_play,
+    run_render,
+    run_sweep,
+    run_train,
+    write_json_file,
+)
 from cupydrive.cli.interrupts import ended_if_stuck
 from cupydrive.cli.measure import run_bench, run_profile, run_tune
 from cupydrive.cli.options import Device, JsonFile, MaybeName, unsaid
@@ -217,7 +226,6 @@ def check_envs(
         json_file: Write the reports to this file.
     """
     from cupydrive.checks.checker import check
-    from cupydrive.checks.report import write_json
 
     if not names:
         raise CupydriveError(f"check what? name environments ({', '.join(envs.names())}), .py files, or all")
@@ -233,7 +241,7 @@ def check_envs(
             print(reports[-1], flush=True)
     finally:  # an error or an interrupt: what is done is kept
         if json_file is not None:
-            write_json(json_file, reports)
+            write_json_file(json_file, [report.to_dict() for report in reports])
     return 0 if all(report.passed for report in reports) else 1
 
 

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from cupydrive import envs
-from cupydrive.cli.commands import check_writable, write_json_file
+from cupydrive.cli.commands import check_writable, params_of, write_json_file
 from cupydrive.cli.options import Device, Int, JsonFile, Name, Pairs, parsed, read, unsaid
 from cupydrive.errors import ParameterError
 
@@ -100,9 +99,7 @@ def run_profile(
     from cupydrive.profiling.profile import profile
 
     check_writable(json_file)
-    params = parsed(param)
-    envs.get(name).require_known(params)  # a name that is none of its parameters is not taken for an argument
-    result = profile(name, num_envs=num_envs, steps=steps, device=device, **params)
+    result = profile(name, num_envs=num_envs, steps=steps, device=device, **params_of(name, param))
     print(result, flush=True)
     if json_file is not None:
         write_json_file(json_file, result.to_dict())
