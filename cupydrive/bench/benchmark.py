@@ -15,14 +15,13 @@ from cupydrive import envs
 from cupydrive.bench.cases import LARGE_TAG, ROLLOUTS, STEPS, Work, measure, measure_sampling, measure_steps
 from cupydrive.bench.limits import ceilings
 from cupydrive.bench.report import Bench
-from cupydrive.bench.scaling import check_counts, measure_scaling
 from cupydrive.bench.startup import start_times
 from cupydrive.bench.timing import Row
-from cupydrive.bench.training import LESSONS, SEVERAL, measure_lesson
+from cupydrive.bench.training import LESSONS, SEVERAL, measure_lesson, measure_scaling
 from cupydrive.errors import MemoryLimitError, MissingDataError, ParameterError
 from cupydrive.executors import choose, executor
 from cupydrive.executors.about import info
-from cupydrive.inputs.arguments import checked_choice, checked_int, shown
+from cupydrive.inputs.arguments import checked_choice, checked_int
 from cupydrive.protocols import Executor
 
 CASES = ("rollout", "stepping", "sampling", "training", "startup")
@@ -36,13 +35,13 @@ def bench(
     device: str = "auto",
     runs: int = 9,
     work: Sequence[Work] | None = None,
-    processes: Sequence[int] | None = None,
     command: str | None = None,
     progress: Callable[[str], object] | None = print,
 ) -> Bench:
     """Time cases on one device.
 
-    An interrupt (Ctrl-C) ends the benchmark and keeps what was measured.
+    An interrupt (Ctrl-C) ends the benchmark and keeps what was measured. If several processes of ``torch.distributed`` call it,
+    ``training`` times how they train together.
 
     Args:
         cases: Of ``CASES``. Defaults to all but training, and without sampling if ``work`` is passed.
@@ -50,12 +49,11 @@ def bench(
         runs: Timed runs of each, after a warm-up. Medians are reported.
         work: What ``rollout`` and ``stepping`` time. The other cases time the environments of ``work`` only. Defaults to the
             works of this device and all environments.
-        processes: With ``training``: time training in these numbers of processes, each with a GPU or a share of the CPU.
-        command: Command that the report names. Defaults to a call with these cases, device, runs and processes.
+        command: Command that the report names. Defaults to a call with these cases, device and runs.
         progress: Called with each line of the report as soon as it is known, or None.
 
     Raises:
-        DeviceError: If the device cannot be used, or there are fewer GPUs than ``processes``.
+        DeviceError: If the device cannot be used.
         ParameterError: If an argument is wrong, or ``training`` has no lesson of the environments of ``work``.
         MissingDataError: If data of an environment in ``work`` is missing.
     """
@@ -64,11 +62,8 @@ def bench(
     for case in cases:
         checked_choice("bench", "cases", case, CASES)
     name, _ = choose(device)
-    lessons = list((SEVERAL if processes else LESSONS)[name])
-    if processes is not None:
-        if "training" not in cases:
-            raise ParameterError(f"processes = {shown(processes)} needs the case training, which is not among cases")
-        processes = check_counts(processes, name)
+    several = torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
+    lessons = list((SEVERAL if several else LESSONS)[name])
     if work is not None:
         for one in work:  # missing data is found before minutes of work
             spec = envs.get(one.env)
@@ -82,7 +77,7 @@ def bench(
             )
     where, say = executor(name), progress or (lambda line: None)
     date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    command = command or f"cupydrive.bench.bench({cases}, device={name!r}, runs={runs}, processes={processes})"
+    command = command or f"cupydrive.bench.bench({cases}, device={name!r}, runs={runs})"
     result = Bench(name, where.describe(), info().versions, date, command, ceilings(where, runs))
     for line in result.head():
         say(line)
@@ -99,10 +94,8 @@ def bench(
         pieces += [partial(measure_steps, one, where, runs) for one in work or STEPS[name]]
     if "sampling" in cases:
         pieces.append(partial(measure_sampling, where, runs))
-    if "training" in cases and processes is not None:
-        pieces += [partial(measure_scaling, processes, SEVERAL[name].index(one), name, runs) for one in lessons]
-    elif "training" in cases:
-        pieces += [partial(measure_lesson, lesson, name, runs) for lesson in lessons]
+    if "training" in cases:
+        pieces += [partial(measure_scaling if several else measure_lesson, lesson, name, runs) for lesson in lessons]
 
     try:
         for measured in pieces:

@@ -5,7 +5,7 @@ Learners that are compared are timed in turn, run by run, so that what else the 
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -71,7 +71,7 @@ LESSONS = {
 }
 
 
-# What is trained in several processes.
+# What is trained in several processes. One process alone trains the same lessons, among others.
 SEVERAL = {
     "cuda": (
         Lesson("cartpole", 65_536, SHARED, KERNELS),
@@ -102,6 +102,18 @@ def measure_lesson(lesson: Lesson, device: str, runs: int) -> list[Row]:
             operations_per_step=run_operations(run), factors="bfloat16" if found == "bfloat16" else "float32",
             params=lesson.params, note=about(run, backend, found, lesson),
         ))  # fmt: skip
+    return rows
+
+
+def measure_scaling(lesson: Lesson, device: str, runs: int) -> list[Row]:
+    """Return the ``Row``s of one lesson of one backend, in several processes, each of which calls this.
+
+    Weak scaling: each process has as many environments as the lesson. Strong scaling: together they have so many.
+    """
+    size, rows = torch.distributed.get_world_size(), []
+    for kind, num_envs in (("weak", lesson.num_envs * size), ("strong", lesson.num_envs)):
+        (row,) = measure_lesson(replace(lesson, num_envs=num_envs), device, runs)
+        rows.append(replace(row, note=f"{size} processes, {kind} scaling; {row.note}"))
     return rows
 
 

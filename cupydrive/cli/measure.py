@@ -17,7 +17,7 @@ def run_bench(
     runs: int = 9,
     env: Annotated[tuple[str, ...], unsaid(metavar="NAME|FILE.py ...")] = (),
     sweep: Annotated[tuple[str, ...], unsaid(metavar="NAME=V1,V2,... ...")] = (),
-    gpus: Annotated[str | None, unsaid(metavar="N1,N2,...")] = None,
+    gpus: Annotated[str | None, unsaid(metavar="N|all")] = None,
     json_file: JsonFile = None,
 ) -> int:
     """Time this machine beside its own limits.
@@ -28,34 +28,33 @@ def run_bench(
         runs: Timed runs of each; medians are reported.
         env: Time these environments alone; of one, rollouts and stepping by the sizes of --sweep.
         sweep: Sizes to vary: num_envs, steps (of a launch) or a parameter of the environment, such as num_envs=100,1000.
-        gpus: With training: how it gets faster with the number of GPUs, several numbers, such as 1,2.
+        gpus: With training: train on so many GPUs of this machine, one process each, with as many environments for each as
+            one has (weak scaling), and as many for all (strong scaling).
         json_file: Write the result to this file.
     """
     from cupydrive.bench import bench
     from cupydrive.bench.cases import listed
     from cupydrive.bench.cases import sweep as combinations
     from cupydrive.executors import choose
-    from cupydrive.training.processes import arguments, gpu_count
+    from cupydrive.training.processes import arguments, joined_processes, start_on_gpus
 
     check_writable(json_file)
     if sweep and len(env) != 1:
         raise ParameterError(f"--sweep needs --env with one environment to vary; it names {len(env)}")
-    if sweep:
-        axes = parsed(sweep).items()  # words are no JSON: setting=gas1,gas2
-        work = combinations(env[0], {k: [read(w) for w in v.split(",")] if isinstance(v, str) else v for k, v in axes})
-    else:
-        work = [one for name in env for one in listed(name, choose(device)[0])]
-    say = partial(print, flush=True)
-    result = bench(
-        cases or None,
-        device=device,
-        runs=runs,
-        work=work or None,
-        processes=None if gpus is None else tuple(gpu_count(each, device) for each in gpus.split(",")),
-        command=shlex.join(["cupydrive", *arguments.get()]),
-        progress=say,
-    )
-    if json_file is not None:
+    if gpus is not None and (code := start_on_gpus(gpus, device)) is not None:
+        return code
+    command = shlex.join(["cupydrive", *arguments.get()])
+    with joined_processes(device) as first:  # before a library has looked for GPUs
+        if sweep:
+            axes = parsed(sweep).items()  # words are no JSON: setting=gas1,gas2
+            work = combinations(
+                env[0], {k: [read(w) for w in v.split(",")] if isinstance(v, str) else v for k, v in axes}
+            )
+        else:
+            work = [one for name in env for one in listed(name, choose(device)[0])]
+        say = partial(print, flush=True) if first else None
+        result = bench(cases or None, device=device, runs=runs, work=work or None, command=command, progress=say)
+    if json_file is not None and first:
         write_json_file(json_file, result.to_dict())
     return 130 if result.interrupted else 0
 
