@@ -15,7 +15,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
-from gymnasium import error
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike
@@ -29,7 +28,7 @@ from cupydrive.adapters.gymnasium_input import (
     asked_limit,
     at_limit,
     begin_episodes,
-    check_render_mode,
+    check_render,
     checked_mode,
     checked_options,
     checked_seed,
@@ -101,10 +100,8 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         self.metadata = metadata(spec) | {"autoreset_mode": self.autoreset_mode}
         if self.group.mask:  # libraries look for the attribute: without masks there is none
             self.action_masks = lambda: self._give(current_mask(self.env)[:, 0])
-        self.single_observation_space, self.single_action_space = (
-            self.group.observation_space,
-            deepcopy(self.group.action_space),
-        )
+        self.single_observation_space = self.group.observation_space
+        self.single_action_space = deepcopy(self.group.action_space)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
 
@@ -121,7 +118,6 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         """
         options, seed = checked_options(options, ("reset_mask", "state")), checked_seed(seed)
         mask = options.get("reset_mask")
-        self._check_open()
         begin_episodes(self.env, seed, options.get("state"), mask)
         super().reset(seed=seed)
         begun = torch.as_tensor(True if mask is None else mask, device=self.env.device)
@@ -139,7 +135,6 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
             InvalidAction: If they are not of the action space (a Box: NaN); nothing has changed then.
             ResetNeeded: Before the first ``reset``; without autoreset, if an environment has ended (``validate=True``).
         """
-        self._check_open()
         waiting = self._ended
         if self.autoreset_mode == AutoresetMode.DISABLED and self.validate and bool(waiting.any()):
             first = waiting.nonzero()[0, 0].item()
@@ -160,10 +155,6 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         if self.arrays == "numpy":
             reward = reward.astype(np.float64)  # as Gymnasium's own
         return self._give(obs), reward, self._give(terminated), self._give(truncated), infos | self._masks(info)
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise error.ClosedEnvironmentError("the environment is closed; make a new one")
 
     def _give(self, tensor: torch.Tensor) -> np.ndarray | torch.Tensor:
         """Return a tensor as the kind of array that was asked for."""
@@ -214,7 +205,7 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
 
     def render(self) -> tuple[np.ndarray, ...]:
         """Return a tuple of N frames (height, width, 3) uint8."""
-        check_render_mode(self.render_mode)
+        check_render(self.env, self.render_mode)
         shown = self.env.batch.first_states(self.num_envs)
         states, elapsed = shown["states"], shown["elapsed"]
         spec, params = self.env.spec, self.env.params
@@ -260,7 +251,7 @@ class Env(NotCopied, gymnasium.Env):
         self.env._read.check_masks = checked_bool("cupydrive", "validate", validate)
         self.render_mode, self.metadata, self.group = render_mode, metadata(spec), self.env.groups[0]
         self.observation_space, self.action_space = self.group.observation_space, deepcopy(self.group.action_space)
-        self._closed, self._over = False, False
+        self._over = False
         self._past: deque[np.ndarray] = deque(maxlen=spec.display.trail + 1)
         if self.group.mask:
             self.action_masks = lambda: current_mask(self.env)[0, 0].cpu().numpy().copy()
@@ -276,7 +267,6 @@ class Env(NotCopied, gymnasium.Env):
             InvalidReset: If the seed, an option or the state is wrong; a ``gymnasium.error.Error`` and a ``ValueError``.
         """
         options, seed = checked_options(options, ("state",)), checked_seed(seed)
-        self._check_open()
         begin_episodes(self.env, seed, options.get("state"))
         super().reset(seed=seed)
         self._over = False
@@ -294,7 +284,6 @@ class Env(NotCopied, gymnasium.Env):
             InvalidAction: If it is not of the action space (a Box: NaN); nothing has changed then.
             ResetNeeded: Before ``reset``, or after the episode's end.
         """
-        self._check_open()
         if self._over:
             raise ResetNeeded("step() after the end of the episode; call reset() first")
         with errors_as(InvalidAction):
@@ -306,26 +295,19 @@ class Env(NotCopied, gymnasium.Env):
         log = {name: info["episode"][name][0].item() for name in self.env.spec.metrics if self._over}
         return obs[0].cpu().numpy().copy(), reward[0].item(), *ended, self._info() | log
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise error.ClosedEnvironmentError("the environment is closed; make a new one")
-
     def _info(self) -> dict:
         return {"action_mask": self.action_masks().astype(np.int8)} if self.group.mask else {}
 
     def render(self) -> np.ndarray:
         """Return a frame (height, width, 3) uint8; trails show the frames since the episode began."""
-        check_render_mode(self.render_mode)
-        self._check_open()
+        check_render(self.env, self.render_mode)
         shown = self.env.batch.first_states(1)
         self._past.append(shown["states"][0])
         return picture(self.env.spec, self.env.params, np.stack(self._past), int(shown["elapsed"][0]))
 
     def close(self) -> None:
         """Give the memory back; closing twice is allowed."""
-        if not self._closed:
-            self.env.close()
-        self._closed = True
+        self.env.close()
 
 
 def current_mask(env: cupydrive.VectorEnv) -> torch.Tensor:

@@ -37,6 +37,10 @@ class ResetNeeded(OrderError, error.ResetNeeded):
     """``step`` came before ``reset``, or after an episode's end."""
 
 
+class Closed(OrderError, error.ClosedEnvironmentError):
+    """A call came after ``close``."""
+
+
 class InvalidReset(ParameterError, error.Error):
     """A seed or an option of ``reset`` is wrong."""
 
@@ -125,13 +129,13 @@ def begin_episodes(
         if state is not None:
             env.set_state(**fields)
     except OrderError as wrong:
-        raise ResetNeeded(str(wrong)) from None
+        raise (Closed if env._closed else ResetNeeded)(str(wrong)) from None
     except ParameterError as wrong:
         raise InvalidReset(str(wrong)) from None
 
 
 def stepped(env: VectorEnv, actions: ArrayLike | torch.Tensor, validate: bool, autoreset: bool = True) -> SingleResults:
-    """Step a ``cupydrive.VectorEnv`` with any array of actions; raise ``InvalidAction`` or ``ResetNeeded``."""
+    """Step a ``cupydrive.VectorEnv`` with any array of actions; raise ``InvalidAction``, ``ResetNeeded`` or ``Closed``."""
     group = env.groups[0]
     try:
         if isinstance(actions, torch.Tensor) and actions.device.type != "meta":
@@ -144,7 +148,7 @@ def stepped(env: VectorEnv, actions: ArrayLike | torch.Tensor, validate: bool, a
             raise InvalidAction(f"the action of environment {tensor.isnan().nonzero()[0, 0].item()} is NaN")
         return env.step(tensor, autoreset=autoreset)
     except OrderError as wrong:
-        raise ResetNeeded(str(wrong)) from None
+        raise (Closed if env._closed else ResetNeeded)(str(wrong)) from None
     except (ActionError, ParameterError, TypeError) as wrong:
         raise InvalidAction(f"{wrong}. The space is {group.action_space}") from None
 
@@ -156,10 +160,12 @@ def at_limit(env: VectorEnv, terminated: torch.Tensor, truncated: torch.Tensor, 
     return truncated | (terminated & (info["episode"]["length"] >= env.params.max_episode_steps))
 
 
-def check_render_mode(mode: str | None) -> None:
-    """Raise ``gymnasium.error.Error`` if nothing was said about rendering when the environment was made."""
+def check_render(env: VectorEnv, mode: str | None) -> None:
+    """Raise ``gymnasium.error.Error`` if an environment was made without a mode of rendering, or is closed."""
     if mode is None:
         raise error.Error("render() needs render_mode='rgb_array' when the environment is made")
+    if env._closed:
+        raise Closed("render() after close(); make a new environment")
 
 
 def checked_mode(mode: AutoresetMode | str) -> AutoresetMode:

@@ -173,15 +173,6 @@ class RLModule(NotCopied, LightningModule):
         with run.computing():
             self.loop.prepare()
 
-    def on_train_batch_start(self, batch: int, batch_idx: int) -> None:
-        """Refuse to go beyond the goal, which only min_steps or min_epochs ask for."""
-        if self.run.step >= self.goal:
-            trainer = self.trainer
-            raise ParameterError(
-                f"RLModule: Trainer(min_steps={trainer.min_steps}, min_epochs={trainer.min_epochs}) asks for more than the "
-                f"{self.goal:,} env-steps of the run; lower it, or pass more steps"
-            )
-
     def training_step(self, batch: int, batch_idx: int) -> None:
         """Iterate once; hand the newest row of metrics over where loggers write one, and at the end of an epoch."""
         trainer, run = self.trainer, self.run

@@ -138,8 +138,7 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
                 raise ActionError(
                     f"actions: agent {shown(agent)} {why}.{did_you_mean(agent, self.agents)} In the game: {self.agents}"
                 )
-        read = {}
-        for agent, (g, _) in self._of(self.agents):
+        for agent, (g, i) in self._of(self.agents):
             if agent not in actions:
                 raise ActionError(f"no action for agent {agent!r}; pass one for each of {self.agents}")
             with errors_as(ActionError):
@@ -147,14 +146,11 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
             value = value.astype(np.float32) if g.continuous and value.dtype.kind != "b" else value
             if not self.action_spaces[agent].contains(value):
                 raise ActionError(f"the action of {agent!r} is {shown(actions[agent])}; its space is {g.action_space}")
-            read[agent] = value
-        for agent, (g, i) in self._of(self.agents):
-            self._actions[g.name][0, i] = read[agent]
+            self._actions[g.name][0, i] = value
         tensors = {}
         for g in self.env.groups:
             array = torch.from_numpy(self._actions[g.name])
-            shape = self.env._read.shapes[g.name]
-            tensors[g.name] = array.reshape(shape).to(self.env.device)
+            tensors[g.name] = array.reshape(self.env._read.shapes[g.name]).to(self.env.device)
         return tensors if len(tensors) > 1 else next(iter(tensors.values()))
 
     def _rows(self, arrays: Mapping[str, Array]) -> dict[str, np.ndarray]:
@@ -195,5 +191,4 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
 
     def close(self) -> None:
         """Give the memory back; closing twice is allowed."""
-        if self.env is not None and not self.env._closed:
-            self.env.close()
+        self.env.close()
