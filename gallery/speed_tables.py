@@ -25,9 +25,9 @@ from speed_charts import (
     times,
     training_chart,
 )
+from startup import own_seconds
 
 from cupydrive.bench import Bench, Row, short
-from cupydrive.bench.startup import own_seconds
 from cupydrive.drawing.curves import Curves
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,6 +40,7 @@ RESULTS = {  # in gallery/
     "sciences on a CPU": "speed-sciences-cpu.json",
 }
 LESSONS = "learning.json"  # likewise; written by tests/tools/learning.py
+STARTS = "startup.json"  # likewise; written by startup.py
 MARKS = "<!-- {name}: written by gallery/speed_tables.py -->"
 # Environments and agents of the README's table, among the tasks that another library has too.
 ROLLED_OUT = (("cartpole", 1), ("tag_continuous", 105))
@@ -175,15 +176,16 @@ def learner_of(row: Row) -> str:
     return f"{row.who} {learner[1]}" if row.who in OURS and learner else row.who
 
 
-def startup(result: Bench) -> str:
+def startup(kept: dict) -> str:
     """Return the table of starts."""
     rows = [
         [f"`{env}`", cache, *(f"{seconds:.2f}" for seconds in parts.values()), f"{own_seconds(parts):.2f}"]
-        for env, by_cache in result.startup.items()
+        for env, by_cache in kept["startup"].items()
         for cache, parts in by_cache.items()
     ]
-    parts = next(iter(next(iter(result.startup.values())).values()))
-    return markdown(["seconds", "cache", *parts, "without torch and context"], rows)
+    parts = next(iter(next(iter(kept["startup"].values())).values()))
+    table = markdown(["seconds", "cache", *parts, "without torch and context"], rows)
+    return f"{kept['machine']}, {kept['date'][:10]}; `{kept['command']}`.\n\n{table}"
 
 
 def sweeps() -> str:
@@ -265,7 +267,7 @@ def briefly(found: dict[str, Bench]) -> str:
         cells.append([*task, f"{short(other.rate)}{copies}, {other.who}", times(own.rate / other.rate)])
     titles = ["timed", "task", "environments", "cupydrive", "fastest other library", "ratio"]
     exact = next(row for row in of_case(learnt, "training") if "by kernels, float32" in row.note)
-    start = learnt.startup["tag_continuous"]["warm"]
+    start = committed(STARTS)["startup"]["tag_continuous"]["warm"]
     return BRIEFLY.format(
         gpu=gpu.machine,
         cpu=cpu.machine,
@@ -297,7 +299,7 @@ def tables() -> dict[str, dict[str, str]]:
             "speed of the sciences": "\n\n".join(speed(found[name]) for name in ("sciences", "sciences on a CPU")),
             "peers": compared(found["cuda"]),
             "sweeps": sweeps(),
-            "startup": startup(found["training"]),
+            "startup": startup(committed(STARTS)),
             "speed on a CPU": f"{speed(found['cpu'])}\n\n{compared(found['cpu'])}",
             "training speed": training(found["training"]),
             "training on several GPUs": training(found["several GPUs"]),

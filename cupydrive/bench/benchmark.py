@@ -12,10 +12,9 @@ from types import ModuleType
 import torch
 
 from cupydrive import envs
-from cupydrive.bench.cases import LARGE_TAG, ROLLOUTS, STEPS, Work, measure, measure_sampling, measure_steps
+from cupydrive.bench.cases import ROLLOUTS, STEPS, Work, measure, measure_sampling, measure_steps
 from cupydrive.bench.limits import ceilings
 from cupydrive.bench.report import Bench
-from cupydrive.bench.startup import start_times
 from cupydrive.bench.timing import Row
 from cupydrive.bench.training import LESSONS, SEVERAL, measure_lesson, measure_scaling
 from cupydrive.errors import MemoryLimitError, MissingDataError, ParameterError
@@ -24,9 +23,7 @@ from cupydrive.executors.about import info
 from cupydrive.inputs.arguments import checked_choice, checked_int
 from cupydrive.protocols import Executor
 
-CASES = ("rollout", "stepping", "sampling", "training", "startup")
-DEFAULT = ("rollout", "stepping", "sampling", "startup")
-STARTED = {"cartpole": {}, "tag_grid": {}, "tag_continuous": LARGE_TAG}
+CASES = ("rollout", "stepping", "sampling", "training")
 
 
 def bench(
@@ -58,7 +55,7 @@ def bench(
         MissingDataError: If data of an environment in ``work`` is missing.
     """
     runs = checked_int("bench", "runs", runs)
-    cases = tuple(cases or (DEFAULT if work is None else [case for case in DEFAULT if case != "sampling"]))
+    cases = tuple(cases or ("rollout", "stepping", *["sampling"] * (work is None)))
     for case in cases:
         checked_choice("bench", "cases", case, CASES)
     name, _ = choose(device)
@@ -104,10 +101,6 @@ def bench(
             except (MemoryLimitError, MissingDataError) as error:  # the other rows are worth having
                 result.skipped.append(str(error))
             free(where)
-        if "startup" in cases:
-            for env in STARTED if work is None else dict.fromkeys(one.env for one in work):
-                known = envs.get(env).name
-                result.startup[known] = start_times(env, STARTED.get(known, {}), name)
     except KeyboardInterrupt:
         result.interrupted = True
         result.skipped.append("the rest: interrupted")

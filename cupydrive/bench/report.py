@@ -4,7 +4,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cupydrive.bench.limits import Ceilings
-from cupydrive.bench.startup import own_seconds
 from cupydrive.bench.timing import Row, short
 
 HEAD = (
@@ -25,7 +24,6 @@ class Bench:
         command: That makes these figures.
         ceilings: ``Ceilings``.
         rows: ``Row``s.
-        startup: By environment: what ``start_times`` returned.
         skipped: What was not done, and why.
         interrupted: Whether it ended early.
     """
@@ -37,7 +35,6 @@ class Bench:
     command: str
     ceilings: Ceilings
     rows: list[Row] = field(default_factory=list)
-    startup: dict = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
     interrupted: bool = False
 
@@ -78,12 +75,7 @@ class Bench:
 
     def tail(self) -> list[str]:
         """Return the lines below the rows."""
-        found = [""] if self.startup else []
-        for env, by_cache in self.startup.items():
-            for cache, parts in by_cache.items():
-                each = ", ".join(f"{name} {seconds:.2f}" for name, seconds in parts.items())
-                found.append(f"start {env:<16} {cache} cache {own_seconds(parts):.2f} s   (all parts: {each})")
-        return found + [f"not done: {text}" for text in self.skipped]
+        return [f"not done: {text}" for text in self.skipped]
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""

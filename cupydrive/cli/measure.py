@@ -23,7 +23,7 @@ def run_bench(
     """Time this machine beside its own limits.
 
     Args:
-        cases: What to time: rollout, stepping, sampling, training, startup; by default all but training.
+        cases: What to time: rollout, stepping, sampling, training; by default all but training.
         device: Where to run; "auto": CUDA where a GPU is usable, else the CPU.
         runs: Timed runs of each; medians are reported.
         env: Time these environments alone; of one, rollouts and stepping by the sizes of --sweep.

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import speed_tables as tables
 from speed_charts import rollout_chart, training_chart
+from startup import start_times
 from test_speed_charts import LEARNT, bench, lesson, texts
 
 from cupydrive.bench import short
@@ -83,3 +84,11 @@ def test_the_readmes_table_shows_what_the_charts_show_and_says_what_is_not_alike
 def test_the_pictures_of_the_speed_page_are_there():
     named = re.findall(r"\]\(([^)#]+)\)", (ROOT / "gallery" / "SPEED.md").read_text())
     assert named and all((ROOT / "gallery" / name).is_file() for name in named)
+
+
+@pytest.mark.full
+def test_a_start_is_timed_by_its_parts():
+    start = start_times("cartpole", {}, "cpu")
+    for parts in start.values():
+        assert list(parts) == ["import torch", "CUDA context", "import cupydrive", "make", "first step"]
+    assert start["warm"]["make"] < start["cold"]["make"]  # nothing is compiled again
