@@ -1,7 +1,6 @@
 """How many float operations a step takes: of an environment, counted by a float that counts; of a learner, from its layers."""
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -27,13 +26,8 @@ def count_operations(env: str, params: Mapping[str, Any]) -> float | None:
         env: Name of an environment.
         params: Its parameters, a dictionary.
     """
-    return _count(env, tuple(sorted(params.items())))
-
-
-@lru_cache(maxsize=64)
-def _count(env: str, params: tuple[tuple[str, Any], ...]) -> float | None:
     spec = envs.get(env)
-    return count_steps(spec, spec.make_params(**dict(params)))
+    return count_steps(spec, spec.make_params(**params))
 
 
 def count_steps(spec: EnvSpec, params: EnvParams) -> float | None:

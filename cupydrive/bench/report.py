@@ -52,8 +52,7 @@ class Bench:
             f"command: {self.command}",
             f"limits of this device: writes {short(c.write)}B/s, copies {short(c.copy)}B/s (read and written), "
             f"{short(c.arithmetic)}FLOP/s in float32"
-            + f", {short(c.products or 0)}FLOP/s in bfloat16"
-            * bool(c.products),
+            + (f", {short(c.products)}FLOP/s in bfloat16" if c.products else ""),
             "",
             HEAD,
         ]

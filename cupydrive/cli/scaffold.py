@@ -47,10 +47,8 @@ def _check_name(name: str) -> None:
     if len(name) > MOST_LETTERS or not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
         near = envs.free_name(name.removesuffix(".py").removesuffix(".cu"))
         raise CupydriveError(f"environment name {shown(name)} must be a Python identifier, such as {shown(near)}")
-    if name in envs.packaged():
-        raise CupydriveError(f"{name!r} is an environment of the package; choose another name, such as 'my_{name}'")
-    if name in sys.stdlib_module_names or envs.installed(name):
+    if name in envs.packaged() | sys.stdlib_module_names or envs.installed(name):
         raise CupydriveError(
-            f"{name!r} is a package of Python's or one that is installed; scripts beside {name}.py would import your file in "
-            f"its place; choose another name, such as 'my_{name}'"
+            f"{name!r} is an environment of the package, or a Python module in whose place scripts beside {name}.py would "
+            f"import your file; choose another name, such as 'my_{name}'"
         )

@@ -9,8 +9,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader
 
 from cupydrive.drawing.frames import players_in_words
-from cupydrive.errors import RenderError
-from cupydrive.inputs.files import file_errors, write_atomically
+from cupydrive.inputs.files import write_atomically
 
 CHECKOUT = Path(__file__).resolve().parents[2]  # of the project, if this is no installed package
 EXAMPLE = """import cupydrive as cd
@@ -71,20 +70,9 @@ def write_pages(out: Path, entries: dict, curves: dict) -> None:
 
 
 def read_text(out: Path, name: str) -> dict:
-    """Return what ``texts/NAME.toml`` of a gallery's folder holds, if it is there.
-
-    Raises:
-        RenderError: If it is no TOML.
-    """
+    """Return what ``texts/NAME.toml`` of a gallery's folder holds, if it is there."""
     path = out / "texts" / f"{name}.toml"
-    if not path.is_file():
-        return {}
-    with file_errors(RenderError, f"{path} cannot be read"):
-        content = path.read_text(encoding="utf-8")
-    try:
-        return tomllib.loads(content)
-    except tomllib.TOMLDecodeError as error:
-        raise RenderError(f"{path} is no TOML: {error}") from None
+    return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def in_chapters(entries: dict) -> dict[str, dict]:

@@ -203,9 +203,6 @@ def test_texts_of_a_folder_stand_on_its_pages(tmp_path):
     (tmp_path / "a.png").write_bytes(b"")
     for page in pages(tmp_path, {name: entry}):
         assert f"{entry['summary']} Less is more." in unescape(page) and "a.png" in page and "none.png" not in page
-    (tmp_path / "texts" / "charts.toml").write_text("chart")
-    with pytest.raises(RenderError, match=r"charts\.toml is no TOML"):
-        pages(tmp_path, {name: entry})
 
 
 MARKS = "- a `b` *c* _d_ [f](javascript:g) <script>h</script> ![i](j) &amp; ~~k~~ $l$ \\| \n\n# m\n| o | p"
