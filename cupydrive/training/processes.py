@@ -30,7 +30,6 @@ LOST = 3  # exit code of a process that ends because another one has
 GRACE = 10.0  # seconds that the others have to end by themselves once one has failed
 LONGEST = timedelta(minutes=5)  # that one waits for another, which may compile or save, before it is lost
 POLL = 0.05  # seconds between looks at them
-CUPYDRIVE = ("-m", "cupydrive")  # the program of a process
 # Of the command line, which processes started here are given, too.
 arguments: ContextVar[list[str]] = ContextVar("arguments")
 END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
@@ -49,12 +48,6 @@ def start_on_gpus(asked: str, device: str) -> int | None:
     """
     if MEETING in os.environ:
         return None
-    count = gpu_count(asked, device)
-    return start_processes(count, arguments.get()) if count > 1 else None
-
-
-def gpu_count(asked: str, device: str) -> int:
-    """Return the number of GPUs that a text asks for, each for a process that is started here; raises as ``start_on_gpus``."""
     if device == "cpu" or "RANK" in os.environ:
         raise CupydriveError(f"--gpus {asked} starts a process for each GPU: leave out --device cpu, and torchrun")
     if problem := cuda_problem():
@@ -63,7 +56,8 @@ def gpu_count(asked: str, device: str) -> int:
 
     there = cupy.cuda.runtime.getDeviceCount()
     number = int(asked) if asked.isdecimal() else asked
-    return there if asked == "all" else checked_int("cupydrive", "--gpus", number, 1, there)
+    count = there if asked == "all" else checked_int("cupydrive", "--gpus", number, 1, there)
+    return start_processes(count, arguments.get()) if count > 1 else None
 
 
 # ---- one of several ----
@@ -121,15 +115,15 @@ def handled(number: int, handler: Callable) -> Iterator[None]:
         signal.signal(number, before)
 
 
-def start_processes(count: int, arguments: list[str], program: tuple[str, ...] = CUPYDRIVE) -> int:
-    """Run ``python PROGRAM ARGUMENTS`` in ``count`` processes of this machine and return the exit code.
+def start_processes(count: int, arguments: list[str]) -> int:
+    """Run ``cupydrive ARGUMENTS`` in ``count`` processes of this machine and return the exit code.
 
     The first has this process's terminal. Ctrl-C goes to it, and the others hear of it from it; a second one ends all. When one
     has ended otherwise than well, the others do within seconds, and one line says which and how.
     """
     with tempfile.TemporaryDirectory(prefix="cupydrive-") as named:
         folder = Path(named)
-        children = [start_one(rank, count, arguments, folder, program) for rank in range(count)]
+        children = [start_one(rank, count, arguments, folder) for rank in range(count)]
         pressed = []
 
         def interrupt(number: int, frame: FrameType | None) -> None:
@@ -144,9 +138,7 @@ def start_processes(count: int, arguments: list[str], program: tuple[str, ...] =
             _end(children)
 
 
-def start_one(
-    rank: int, count: int, arguments: list[str], folder: Path, program: tuple[str, ...] = CUPYDRIVE
-) -> subprocess.Popen:
+def start_one(rank: int, count: int, arguments: list[str], folder: Path) -> subprocess.Popen:
     """Start the process of one rank; what others than the first write goes to files of ``folder``."""
     own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, MEETING: folder / "meeting"}
     cores = max(1, usable_cores() // count)
@@ -155,7 +147,7 @@ def start_one(
     environment |= {name: str(value) for name, value in own.items()}
     with open(folder / f"{rank}.log", "wb") as log:
         streams: dict[str, Any] = {} if rank == 0 else {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
-        command = [sys.executable, *program, *arguments]
+        command = [sys.executable, "-m", "cupydrive", *arguments]
         return subprocess.Popen(command, env=environment, start_new_session=True, **streams)
 
 

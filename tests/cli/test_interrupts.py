@@ -130,7 +130,7 @@ from cupydrive.cli.interrupts import ended_as_by_ctrl_c
 from cupydrive.training.processes import start_processes
 with ended_as_by_ctrl_c():
     run = cd.train("cartpole", cd.PPO(num_steps=32), num_envs=16, steps=1024, device="cpu", progress=False)
-assert run.step == 1024 and start_processes(1, [], ("-c", "")) == 0
+assert run.step == 1024 and start_processes(1, ["--version"]) == 0
 """
 
 
