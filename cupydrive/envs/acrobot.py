@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from gymnasium import spaces
 
+from cupydrive import spec as cd
 from cupydrive.random import RandomStream
-from cupydrive.spec import Actions, Display, EnvSpec, Field, Group, Observation, Reference, StepResult, param
 
 if TYPE_CHECKING:
     import torch
@@ -24,42 +24,44 @@ FIELDS = ("theta1", "theta2", "dtheta1", "dtheta2")
 class Params:
     """The two links, the motor and the task."""
 
-    dynamics_of: str = param("book", "Equations of motion: Sutton & Barto's, or the paper's.", choices=("book", "nips"))
-    gravity: float = param(9.8, "Gravitational acceleration.", unit="m/s^2", low=0.0, high=100.0)
-    length_1: float = param(1.0, "Length of the first link.", unit="m", low=0.1, high=10.0, vary=(0.8, 1.2))
-    mass_1: float = param(1.0, "Mass of the first link.", unit="kg", low=0.1, high=10.0, vary=(0.8, 1.2))
-    mass_2: float = param(1.0, "Mass of the second link.", unit="kg", low=0.1, high=10.0, vary=(0.8, 1.2))
-    center_1: float = param(
+    dynamics_of: str = cd.param(
+        "book", "Equations of motion: Sutton & Barto's, or the paper's.", choices=("book", "nips")
+    )
+    gravity: float = cd.param(9.8, "Gravitational acceleration.", unit="m/s^2", low=0.0, high=100.0)
+    length_1: float = cd.param(1.0, "Length of the first link.", unit="m", low=0.1, high=10.0, vary=(0.8, 1.2))
+    mass_1: float = cd.param(1.0, "Mass of the first link.", unit="kg", low=0.1, high=10.0, vary=(0.8, 1.2))
+    mass_2: float = cd.param(1.0, "Mass of the second link.", unit="kg", low=0.1, high=10.0, vary=(0.8, 1.2))
+    center_1: float = cd.param(
         0.5, "From the hinge to the first link's centre of mass.", unit="m", low=0.05, high=5.0, vary=(0.4, 0.6)
     )
-    center_2: float = param(
+    center_2: float = cd.param(
         0.5, "From the joint to the second link's centre of mass.", unit="m", low=0.05, high=5.0, vary=(0.4, 0.6)
     )
-    inertia: float = param(1.0, "Moment of inertia of a link.", unit="kg m^2", low=0.1, high=10.0, vary=(0.8, 1.2))
-    torque: float = param(1.0, "Torque of the motor.", unit="N m", low=0.0, high=100.0)
-    tau: float = param(0.2, "Time between two actions.", unit="s", low=1e-3, high=0.5, vary=(0.1, 0.2))
-    max_speed_1: float = param(
+    inertia: float = cd.param(1.0, "Moment of inertia of a link.", unit="kg m^2", low=0.1, high=10.0, vary=(0.8, 1.2))
+    torque: float = cd.param(1.0, "Torque of the motor.", unit="N m", low=0.0, high=100.0)
+    tau: float = cd.param(0.2, "Time between two actions.", unit="s", low=1e-3, high=0.5, vary=(0.1, 0.2))
+    max_speed_1: float = cd.param(
         4 * np.pi, "Top speed of the first link.", unit="rad/s", low=0.1, high=50.0, vary=(3.0, 9.0)
     )
-    max_speed_2: float = param(
+    max_speed_2: float = cd.param(
         9 * np.pi, "Top speed of the second link.", unit="rad/s", low=0.1, high=50.0, vary=(7.0, 20.0)
     )
-    goal_height: float = param(1.0, "The free end must be this far above the hinge.", unit="m", low=-2.0, high=2.0)
-    start_range: float = param(0.1, "Starts are uniform within plus or minus this.", low=0.0, high=3.0)
-    max_episode_steps: int = param(500, "Time limit.", unit="steps", low=1)
+    goal_height: float = cd.param(1.0, "The free end must be this far above the hinge.", unit="m", low=-2.0, high=2.0)
+    start_range: float = cd.param(0.1, "Starts are uniform within plus or minus this.", low=0.0, high=3.0)
+    max_episode_steps: int = cd.param(500, "Time limit.", unit="steps", low=1)
 
 
-def state(p: Params) -> tuple[Field, ...]:
+def state(p: Params) -> tuple[cd.Field, ...]:
     """Return the fields of ``struct State``."""
     scales, units = (np.pi, np.pi, 4 * np.pi, 9 * np.pi), ("rad", "rad", "rad/s", "rad/s")
-    return tuple(Field(name, scale=s, unit=unit) for name, s, unit in zip(FIELDS, scales, units, strict=True))
+    return tuple(cd.Field(name, scale=s, unit=unit) for name, s, unit in zip(FIELDS, scales, units, strict=True))
 
 
-def groups(p: Params) -> tuple[Group, ...]:
+def groups(p: Params) -> tuple[cd.Group, ...]:
     """Return the one group: the arm."""
     scale = np.array([1.0, 1.0, 1.0, 1.0, 4 * np.pi, 9 * np.pi])
     high = np.array([1.0, 1.0, 1.0, 1.0, p.max_speed_1, p.max_speed_2], np.float32)
-    return (Group("arm", 1, 6, spaces.Discrete(3), obs_scale=scale, obs_low=-high, obs_high=high),)
+    return (cd.Group("arm", 1, 6, spaces.Discrete(3), obs_scale=scale, obs_low=-high, obs_high=high),)
 
 
 def reset(p: Params, random: RandomStream) -> np.ndarray:
@@ -97,7 +99,7 @@ def derivative(p: Params, y: np.ndarray, torque: np.ndarray) -> np.ndarray:
     return np.stack([dtheta1, dtheta2, -(inertia_12 * accel_2 + force_1) / inertia_1, accel_2], axis=-1)
 
 
-def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, random: RandomStream) -> StepResult:
+def step(p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream) -> cd.StepResult:
     """Step (N,) states by one Runge-Kutta step of fourth order, in float64; action["arm"] is (N, 1)."""
     y = np.stack([states[name].astype(np.float64) for name in FIELDS], axis=-1)
     turned = action["arm"][:, 0] - 1
@@ -114,7 +116,7 @@ def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, ra
     up = height > p.goal_height
     near_goal = np.abs(height - p.goal_height) / 2
     near_turn = np.abs(np.abs((y[:, :2] + np.pi) % (2 * np.pi) - np.pi) - np.pi) / np.pi
-    return StepResult(
+    return cd.StepResult(
         state={
             "theta1": angles[:, 0],
             "theta2": angles[:, 1],
@@ -141,11 +143,11 @@ def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, ra
     )
 
 
-def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> Observation:
+def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observation:
     """Return cosines, sines and speeds, (N, 1, 6)."""
     theta1, theta2, dtheta1, dtheta2 = (states[name].astype(np.float64) for name in FIELDS)
     row = [np.cos(theta1), np.sin(theta1), np.cos(theta2), np.sin(theta2), dtheta1, dtheta2]
-    return Observation({"arm": np.stack(row, axis=-1)[:, None]})
+    return cd.Observation({"arm": np.stack(row, axis=-1)[:, None]})
 
 
 def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
@@ -183,16 +185,16 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
     canvas.key((canvas.GREEN, "height to reach"))
 
 
-SPEC = EnvSpec(
+SPEC = cd.EnvSpec(
     name="acrobot",
     params=Params,
     state=state,
     groups=groups,
     time_limit="truncates",
-    reference=Reference(reset, step, observe, sample_states),
+    reference=cd.Reference(reset, step, observe, sample_states),
     cases=({}, {"dynamics_of": "nips"}),
     heuristic=heuristic,
-    display=Display(
+    display=cd.Display(
         draw=draw,
         keys=lambda p: {"arm": {"": 1, "ArrowLeft": 0, "ArrowRight": 2}},
         size=(640, 702),

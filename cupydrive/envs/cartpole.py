@@ -9,19 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from gymnasium import spaces
 
+from cupydrive import spec as cd
 from cupydrive.random import RandomStream
-from cupydrive.spec import (
-    Actions,
-    Display,
-    EnvSpec,
-    Field,
-    Group,
-    Observation,
-    Reference,
-    StepResult,
-    nearest_decision,
-    param,
-)
 
 if TYPE_CHECKING:
     from cupydrive.drawing.canvas import Canvas
@@ -31,33 +20,33 @@ if TYPE_CHECKING:
 class Params:
     """Physical constants of the cart, the pole and the task."""
 
-    gravity: float = param(9.8, "Gravitational acceleration.", unit="m/s^2", low=0.0, high=1e3)
-    mass_cart: float = param(1.0, "Mass of the cart.", unit="kg", low=1e-3, high=1e3)
-    mass_pole: float = param(0.1, "Mass of the pole.", unit="kg", low=1e-3, high=1e3)
-    half_length: float = param(0.5, "From the pivot to the pole's centre of mass.", unit="m", low=1e-3, high=1e3)
-    force_mag: float = param(10.0, "Force of a push.", unit="N", low=0.0, high=1e4)
-    tau: float = param(0.02, "Time between two actions.", unit="s", low=1e-6, high=1.0)
-    x_limit: float = param(2.4, "The cart may go this far.", unit="m", low=0.0, high=1e4)
-    theta_limit: float = param(12 * 2 * np.pi / 360, "The pole may lean this far.", unit="rad", low=0.0, high=np.pi)
-    start_range: float = param(0.05, "Starts are uniform within plus or minus this.", low=0.0, high=1e3)
-    max_episode_steps: int = param(500, "Time limit.", unit="steps", low=1)
+    gravity: float = cd.param(9.8, "Gravitational acceleration.", unit="m/s^2", low=0.0, high=1e3)
+    mass_cart: float = cd.param(1.0, "Mass of the cart.", unit="kg", low=1e-3, high=1e3)
+    mass_pole: float = cd.param(0.1, "Mass of the pole.", unit="kg", low=1e-3, high=1e3)
+    half_length: float = cd.param(0.5, "From the pivot to the pole's centre of mass.", unit="m", low=1e-3, high=1e3)
+    force_mag: float = cd.param(10.0, "Force of a push.", unit="N", low=0.0, high=1e4)
+    tau: float = cd.param(0.02, "Time between two actions.", unit="s", low=1e-6, high=1.0)
+    x_limit: float = cd.param(2.4, "The cart may go this far.", unit="m", low=0.0, high=1e4)
+    theta_limit: float = cd.param(12 * 2 * np.pi / 360, "The pole may lean this far.", unit="rad", low=0.0, high=np.pi)
+    start_range: float = cd.param(0.05, "Starts are uniform within plus or minus this.", low=0.0, high=1e3)
+    max_episode_steps: int = cd.param(500, "Time limit.", unit="steps", low=1)
 
 
-def state(p: Params) -> tuple[Field, ...]:
+def state(p: Params) -> tuple[cd.Field, ...]:
     """Return the fields of ``struct State``."""
     return (
-        Field("x", scale=2.4, unit="m"),
-        Field("x_dot", scale=4.0, unit="m/s"),
-        Field("theta", scale=0.5, unit="rad, 0 = upright"),
-        Field("theta_dot", scale=4.0, unit="rad/s"),
+        cd.Field("x", scale=2.4, unit="m"),
+        cd.Field("x_dot", scale=4.0, unit="m/s"),
+        cd.Field("theta", scale=0.5, unit="rad, 0 = upright"),
+        cd.Field("theta_dot", scale=4.0, unit="rad/s"),
     )
 
 
-def groups(p: Params) -> tuple[Group, ...]:
+def groups(p: Params) -> tuple[cd.Group, ...]:
     """Return the one group: the cart."""
     scale = np.array([f.scale for f in state(p)])
     high = np.array([2 * p.x_limit, np.inf, 2 * p.theta_limit, np.inf], np.float32)
-    return (Group("cart", 1, 4, spaces.Discrete(2), obs_scale=scale, obs_low=-high, obs_high=high),)
+    return (cd.Group("cart", 1, 4, spaces.Discrete(2), obs_scale=scale, obs_low=-high, obs_high=high),)
 
 
 def reset(p: Params, random: RandomStream) -> np.ndarray:
@@ -70,7 +59,7 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
     return states
 
 
-def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, random: RandomStream) -> StepResult:
+def step(p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream) -> cd.StepResult:
     """Step (N,) states by explicit Euler, in float64; action["cart"] is (N, 1)."""
     x, x_dot, theta, theta_dot = (states[f.name].astype(np.float64) for f in state(p))
     mass, pole_moment = p.mass_cart + p.mass_pole, p.mass_pole * p.half_length
@@ -83,8 +72,8 @@ def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, ra
     x, x_dot = x + p.tau * x_dot, x_dot + p.tau * x_acc
     theta, theta_dot = theta + p.tau * theta_dot, theta_dot + p.tau * theta_acc
     ran_off, fell = np.abs(x) > p.x_limit, np.abs(theta) > p.theta_limit
-    nearest = nearest_decision(np.abs(np.abs(x) - p.x_limit) / 2.4, np.abs(np.abs(theta) - p.theta_limit) / 0.5)
-    return StepResult(
+    nearest = cd.nearest_decision(np.abs(np.abs(x) - p.x_limit) / 2.4, np.abs(np.abs(theta) - p.theta_limit) / 0.5)
+    return cd.StepResult(
         state={"x": x, "x_dot": x_dot, "theta": theta, "theta_dot": theta_dot},
         reward={"cart": np.ones((len(x), 1))},
         terminated=ran_off | fell,
@@ -101,9 +90,11 @@ def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, ra
     )
 
 
-def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> Observation:
+def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observation:
     """Return the state itself, (N, 1, 4)."""
-    return Observation({"cart": np.stack([states[f.name] for f in state(p)], axis=-1)[:, None, :].astype(np.float64)})
+    return cd.Observation(
+        {"cart": np.stack([states[f.name] for f in state(p)], axis=-1)[:, None, :].astype(np.float64)}
+    )
 
 
 def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
@@ -133,14 +124,14 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
     canvas.key((canvas.PINK, "ends of the track"))
 
 
-SPEC = EnvSpec(
+SPEC = cd.EnvSpec(
     name="cartpole",
     params=Params,
     state=state,
     groups=groups,
     time_limit="truncates",
-    reference=Reference(reset, step, observe, sample_states),
-    display=Display(
+    reference=cd.Reference(reset, step, observe, sample_states),
+    display=cd.Display(
         draw=draw,
         # There is no third action: without a key it is the last one.
         keys=lambda p: {"cart": {"": None, "ArrowLeft": 0, "ArrowRight": 1}},

@@ -19,21 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium import spaces
 
+from cupydrive import spec as cd
 from cupydrive.inputs.data import files
 from cupydrive.random import RandomStream
-from cupydrive.spec import (
-    Actions,
-    Arrays,
-    Display,
-    EnvSpec,
-    Field,
-    Group,
-    Observation,
-    Reference,
-    StepResult,
-    Table,
-    param,
-)
 
 if TYPE_CHECKING:
     import torch
@@ -102,17 +90,17 @@ SETTINGS = {
 class Params:
     """Which problem, and how dear a step can be."""
 
-    setting: str = param("surface", "Published problem: atoms, table, start, target.", choices=tuple(SETTINGS))
-    min_reward: float = param(-1.0, "Least reward of a step.", low=-1e6, high=0.0, vary=(-1.5, -0.2))
-    max_episode_steps: int = param(500, "Time limit.", unit="steps", low=1)
+    setting: str = cd.param("surface", "Published problem: atoms, table, start, target.", choices=tuple(SETTINGS))
+    min_reward: float = cd.param(-1.0, "Least reward of a step.", low=-1e6, high=0.0, vary=(-1.5, -0.2))
+    max_episode_steps: int = cd.param(500, "Time limit.", unit="steps", low=1)
 
 
-def table_fields(p: Params) -> tuple[Table, ...]:
+def table_fields(p: Params) -> tuple[cd.Table, ...]:
     """Return the one table: energies above the reference, in eV."""
-    return (Table("energy", SETTINGS[p.setting].shape, low=-5.0, high=30.0, unit="eV"),)
+    return (cd.Table("energy", SETTINGS[p.setting].shape, low=-5.0, high=30.0, unit="eV"),)
 
 
-def tables(p: Params) -> Arrays:
+def tables(p: Params) -> cd.Arrays:
     """Return upstream's energies minus the reference: taken in float64, as one float32 ulp of -227.7 eV is 1.5e-5 eV."""
     s = SETTINGS[p.setting]
     return {"energy": np.load(files("catalysis")[s.file]).astype(np.float64) - s.reference}
@@ -131,22 +119,22 @@ def constants(p: Params) -> dict[str, int]:
     return {name: int(value) for name, value in named.items()}
 
 
-def state(p: Params) -> tuple[Field, ...]:
+def state(p: Params) -> tuple[cd.Field, ...]:
     """Return the fields of ``struct State``."""
     return (
-        Field("position", "i4", (3 * SETTINGS[p.setting].atoms,), unit="cells: x, y, z of each atom"),
-        Field("highest", scale=100.0, unit="eV above the reference: highest energy entered, at least the start's"),
+        cd.Field("position", "i4", (3 * SETTINGS[p.setting].atoms,), unit="cells: x, y, z of each atom"),
+        cd.Field("highest", scale=100.0, unit="eV above the reference: highest energy entered, at least the start's"),
     )
 
 
-def groups(p: Params) -> tuple[Group, ...]:
+def groups(p: Params) -> tuple[cd.Group, ...]:
     """Return the one group: whoever moves the atoms."""
     s = SETTINGS[p.setting]
     moves = spaces.Discrete(6) if s.atoms == 1 else spaces.MultiDiscrete([2, 6])
     far = [np.linalg.norm(s.grid) / d for d in start_distances(s)]
     high = np.array([*(1.0,) * 3 * s.atoms, *far], np.float32)
     scale = float(s.terminal_reward)
-    return (Group("atoms", 1, 4 * s.atoms, moves, obs_scale=high, reward_scale=scale, obs_low=0.0, obs_high=high),)
+    return (cd.Group("atoms", 1, 4 * s.atoms, moves, obs_scale=high, reward_scale=scale, obs_low=0.0, obs_high=high),)
 
 
 def start_distances(s: Setting) -> np.ndarray:
@@ -167,8 +155,8 @@ def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray
 
 
 def step(
-    p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, random: RandomStream, table: SimpleNamespace
-) -> StepResult:
+    p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream, table: SimpleNamespace
+) -> cd.StepResult:
     """Step (N,) states, energies in float64; action["atoms"] is (N, 1), with two atoms (N, 1, 2): which atom, which move."""
     s = SETTINGS[p.setting]
     before, n = states["position"].astype(np.int64), np.arange(len(states))
@@ -206,7 +194,7 @@ def step(
         "cost something between": ~outside & (-cost > p.min_reward) & (cost > 0),
         "higher than ever": rise > 0,
     }
-    return StepResult(
+    return cd.StepResult(
         state={"position": after, "highest": highest + rise},
         reward={"atoms": (np.clip(-cost, p.min_reward, 0.0) + s.terminal_reward * reached)[:, None]},
         terminated=reached,
@@ -221,12 +209,12 @@ def leaves(s: Setting, positions: np.ndarray) -> np.ndarray:
     return np.any((z < s.slab[0]) | (z >= s.slab[1]), axis=1)
 
 
-def observe(p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace) -> Observation:
+def observe(p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace) -> cd.Observation:
     """Return, (N, 1, D), coordinates in periods, then each atom's straight way to the target in those at the start."""
     s = SETTINGS[p.setting]
     position = states["position"].astype(np.float64)
     gaps = np.linalg.norm((position - s.target).reshape(-1, s.atoms, 3), axis=-1) / start_distances(s)
-    return Observation({"atoms": np.concatenate([position / s.sizes, gaps], axis=-1)[:, None]})
+    return cd.Observation({"atoms": np.concatenate([position / s.sizes, gaps], axis=-1)[:, None]})
 
 
 def sample_states(p: Params, rng: np.random.Generator, n: int, table: SimpleNamespace) -> np.ndarray:
@@ -414,20 +402,20 @@ STEPS = 200_000_000
 # or shorter ways than the best have more value (at 0.99 in diffusion2d, diffusion3d and surface).
 COOLING = ((0.0, 0.06), (0.3, 0.04), (0.5, 0.02), (0.7, 0.008), (0.9, 0.002), (1.0, 0.0005))
 
-SPEC = EnvSpec(
+SPEC = cd.EnvSpec(
     name="catalysis",
     params=Params,
     state=state,
     groups=groups,
     time_limit="truncates",
-    reference=Reference(reset, step, observe, sample_states),
+    reference=cd.Reference(reset, step, observe, sample_states),
     constants=constants,
     table_fields=table_fields,
     tables=tables,
     metrics={"successes": "int", "invalid_moves": "int", "barrier_eV": "float"},
     cases=tuple({"setting": name} for name in SETTINGS),
     heuristic=heuristic,
-    display=Display(
+    display=cd.Display(
         draw=draw,
         trail=500,
         size=(960, 1054),

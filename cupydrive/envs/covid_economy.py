@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium import spaces
 
+from cupydrive import spec as cd
 from cupydrive.envs.covid_economy_data import (
     CODES,
     COUNTS,
@@ -45,19 +46,6 @@ from cupydrive.envs.covid_economy_data import (
 )
 from cupydrive.errors import ParameterError
 from cupydrive.random import RandomStream
-from cupydrive.spec import (
-    Actions,
-    Arrays,
-    Display,
-    EnvSpec,
-    Field,
-    Group,
-    Observation,
-    Reference,
-    StepResult,
-    Table,
-    param,
-)
 
 if TYPE_CHECKING:
     import torch
@@ -73,29 +61,31 @@ GAMMA = 1 / 14  # of the infected who recover or die, 1/day
 class Params:
     """Who is replaced by history, what counts, and the settings of the published training run."""
 
-    mode: str = param("training", "Replay history's choices, or all that happened.", choices=tuple(ROWS))
-    health_scaling_governor: float = param(0.3, "Factor on the weight of health to that of income.", low=0.0, high=1e3)
-    health_scaling_planner: float = param(0.45, "The planner's factor.", low=0.0, high=1e3)
-    working_age_share: float = param(0.6, "Of the population.", low=0.1, high=1.0, vary=(0.4, 0.8))
-    too_sick_share: float = param(0.1, "Of the infected, who cannot work.", low=0.0, high=1.0)
-    interest: float = param(0.03, "On subsidies, paid by the country.", low=0.0, high=10.0)
-    risk_aversion: float = param(2.0, "Of the utility of income, CRRA.", low=1.1, high=10.0, vary=(1.2, 2.0))
-    max_subsidy: float = param(
+    mode: str = cd.param("training", "Replay history's choices, or all that happened.", choices=tuple(ROWS))
+    health_scaling_governor: float = cd.param(
+        0.3, "Factor on the weight of health to that of income.", low=0.0, high=1e3
+    )
+    health_scaling_planner: float = cd.param(0.45, "The planner's factor.", low=0.0, high=1e3)
+    working_age_share: float = cd.param(0.6, "Of the population.", low=0.1, high=1.0, vary=(0.4, 0.8))
+    too_sick_share: float = cd.param(0.1, "Of the infected, who cannot work.", low=0.0, high=1.0)
+    interest: float = cd.param(0.03, "On subsidies, paid by the country.", low=0.0, high=10.0)
+    risk_aversion: float = cd.param(2.0, "Of the utility of income, CRRA.", low=1.1, high=10.0, vary=(1.2, 2.0))
+    max_subsidy: float = cd.param(
         20_000.0, "At the highest level.", unit="dollars/person/year", low=0.0, high=1e7, vary=(0.0, 400_000.0)
     )
-    vaccines_per_million: float = param(
+    vaccines_per_million: float = cd.param(
         3_000.0, "Vaccinated each day.", unit="people/million", low=0.0, high=1e6, vary=(0.0, 30_000.0)
     )
-    transmission_factor: float = param(1.0, "On infections without measures.", low=0.0, high=100.0, vary=(0.0, 20.0))
-    stringency_factor: float = param(1.0, "On what measures change of that.", low=0.0, high=100.0, vary=(0.0, 20.0))
-    unemployment_factor: float = param(1.0, "On the weights of unemployment.", low=0.0, high=100.0, vary=(0.5, 2.0))
-    subsidy_levels: int = param(20, "Levels of the subsidy, besides none.", low=1, high=250)
-    subsidy_interval: int = param(90, "Between choices of the subsidy.", unit="days", low=1, high=600)
-    cooldown: int = param(28, "From one choice of a level to the next.", unit="days", low=1, high=600)
-    vaccine_start: int = param(296, "First day of vaccinations.", unit="days", low=1, high=600)
-    vaccine_interval: int = param(1, "Between vaccinations.", unit="days", low=1, high=600)
-    memory: int = param(600, "Until unemployment forgets a change.", unit="days", low=START + 1, high=MEMORY)
-    max_episode_steps: int = param(540, "Time limit; it ends the task.", unit="days", low=1, high=MEMORY)
+    transmission_factor: float = cd.param(1.0, "On infections without measures.", low=0.0, high=100.0, vary=(0.0, 20.0))
+    stringency_factor: float = cd.param(1.0, "On what measures change of that.", low=0.0, high=100.0, vary=(0.0, 20.0))
+    unemployment_factor: float = cd.param(1.0, "On the weights of unemployment.", low=0.0, high=100.0, vary=(0.5, 2.0))
+    subsidy_levels: int = cd.param(20, "Levels of the subsidy, besides none.", low=1, high=250)
+    subsidy_interval: int = cd.param(90, "Between choices of the subsidy.", unit="days", low=1, high=600)
+    cooldown: int = cd.param(28, "From one choice of a level to the next.", unit="days", low=1, high=600)
+    vaccine_start: int = cd.param(296, "First day of vaccinations.", unit="days", low=1, high=600)
+    vaccine_interval: int = cd.param(1, "Between vaccinations.", unit="days", low=1, high=600)
+    memory: int = cd.param(600, "Until unemployment forgets a change.", unit="days", low=START + 1, high=MEMORY)
+    max_episode_steps: int = cd.param(540, "Time limit; it ends the task.", unit="days", low=1, high=MEMORY)
 
 
 def check(p: Params) -> None:
@@ -118,51 +108,53 @@ def constants(p: Params) -> dict[str, int]:
     }  # fmt: skip
 
 
-def state(p: Params) -> tuple[Field, ...]:
+def state(p: Params) -> tuple[cd.Field, ...]:
     """Return the fields of ``struct State``."""
     return (
-        *(Field(name, shape=(STATES,), scale=4e7, unit="people") for name in COUNTS),
-        Field("product", shape=(STATES,), scale=5.0, unit="share of the most"),
-        Field("response", shape=(DECAYS, STATES), scale=10.0, unit="levels"),
-        Field("levels", "u4", (WORDS, STATES), unit="four bits a day, the newest lowest"),
-        Field("cooldown", "i4", (STATES,), unit="days"),
-        Field("subsidy", "i4", unit="level"),
+        *(cd.Field(name, shape=(STATES,), scale=4e7, unit="people") for name in COUNTS),
+        cd.Field("product", shape=(STATES,), scale=5.0, unit="share of the most"),
+        cd.Field("response", shape=(DECAYS, STATES), scale=10.0, unit="levels"),
+        cd.Field("levels", "u4", (WORDS, STATES), unit="four bits a day, the newest lowest"),
+        cd.Field("cooldown", "i4", (STATES,), unit="days"),
+        cd.Field("subsidy", "i4", unit="level"),
     )
 
 
-def groups(p: Params) -> tuple[Group, ...]:
+def groups(p: Params) -> tuple[cd.Group, ...]:
     """Return the two groups."""
     common: dict[str, Any] = dict(mask=True, reward_scale=100.0, obs_scale=2.0, obs_low=0.0)
     return (
-        Group("governor", STATES, STATES + 13, spaces.Discrete(11), **common),
-        Group("planner", 1, 9 * STATES + 4, spaces.Discrete(p.subsidy_levels + 1), **common),
+        cd.Group("governor", STATES, STATES + 13, spaces.Discrete(11), **common),
+        cd.Group("planner", 1, 9 * STATES + 4, spaces.Discrete(p.subsidy_levels + 1), **common),
     )
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
 
 
-def table_fields(p: Params) -> tuple[Table, ...]:
+def table_fields(p: Params) -> tuple[cd.Table, ...]:
     """Return the tables that the kernel reads; a column is a state, or one more: the country."""
     of, days = STATES, ROWS[p.mode]
     return (
-        Table("people", (of,), low=5e5, high=4e7, unit="people"),
-        Table("start", (len(COUNTS), of), high=5e5, unit="people"),
-        Table("past", (DELAY, of), "i4", 1, 10, unit="level"),  # the start's first, then of the day before, ...
-        Table("response", (DECAYS, of), low=-5.0, high=5.0, unit="levels"),
-        Table("leaving", (START + 3, of), low=-3.0, high=3.0, unit="levels"),  # none, the changes up to the start, none
-        Table("decay", (2, DECAYS)),  # of a day, of all that is remembered
-        Table("infection", (2, of), low=-0.5, high=0.5, unit="1/day"),  # without measures, each level's
-        Table("unemployment", (DECAYS + 1, of), low=-1.0, high=1.0, unit="percent"),  # weights, base
-        Table("vaccines", (of,), high=1e5, unit="people"),
-        Table("output", (of,), high=1e-7),  # product of one who works
-        Table("subsidy", (of,), high=0.2),  # product that one level gives
-        Table("reward", (2, of + 1), low=-3.0, high=3.0),  # constant, of utility
-        Table("death", (of + 1,), low=-1e-5, high=0.0),  # reward of one
-        Table("weight", (of,), high=0.04),  # in the country's product
-        Table("policy", (days, of), "i4", 1, 10, unit="level"),
-        Table("payments", (days,), "i4", 0, p.subsidy_levels, unit="level"),
-        Table("observed", (len(COUNTS) + 1, days, of), high=5e5, unit="people"),  # last: deaths of the day
+        cd.Table("people", (of,), low=5e5, high=4e7, unit="people"),
+        cd.Table("start", (len(COUNTS), of), high=5e5, unit="people"),
+        cd.Table("past", (DELAY, of), "i4", 1, 10, unit="level"),  # the start's first, then of the day before, ...
+        cd.Table("response", (DECAYS, of), low=-5.0, high=5.0, unit="levels"),
+        cd.Table(
+            "leaving", (START + 3, of), low=-3.0, high=3.0, unit="levels"
+        ),  # none, the changes up to the start, none
+        cd.Table("decay", (2, DECAYS)),  # of a day, of all that is remembered
+        cd.Table("infection", (2, of), low=-0.5, high=0.5, unit="1/day"),  # without measures, each level's
+        cd.Table("unemployment", (DECAYS + 1, of), low=-1.0, high=1.0, unit="percent"),  # weights, base
+        cd.Table("vaccines", (of,), high=1e5, unit="people"),
+        cd.Table("output", (of,), high=1e-7),  # product of one who works
+        cd.Table("subsidy", (of,), high=0.2),  # product that one level gives
+        cd.Table("reward", (2, of + 1), low=-3.0, high=3.0),  # constant, of utility
+        cd.Table("death", (of + 1,), low=-1e-5, high=0.0),  # reward of one
+        cd.Table("weight", (of,), high=0.04),  # in the country's product
+        cd.Table("policy", (days, of), "i4", 1, 10, unit="level"),
+        cd.Table("payments", (days,), "i4", 0, p.subsidy_levels, unit="level"),
+        cd.Table("observed", (len(COUNTS) + 1, days, of), high=5e5, unit="people"),  # last: deaths of the day
     )
 
 
@@ -194,8 +186,8 @@ def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray
 
 
 def infect(
-    p: Params, old: Arrays, delayed: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace
-) -> tuple[Arrays, np.ndarray, Arrays]:
+    p: Params, old: cd.Arrays, delayed: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace
+) -> tuple[cd.Arrays, np.ndarray, cd.Arrays]:
     """Return the five counts that infections and vaccinations change, and what was seen on the way."""
     s, i, r, d, v = (old[name] for name in COUNTS[:5])
     on_day = (elapsed >= p.vaccine_start) & (elapsed % p.vaccine_interval == 0)
@@ -214,8 +206,8 @@ def infect(
 
 
 def step(
-    p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, random: RandomStream, table: SimpleNamespace
-) -> StepResult:
+    p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream, table: SimpleNamespace
+) -> cd.StepResult:
     """Step (N,) states; action["governor"] is (N, STATES), action["planner"] (N, 1)."""
     old = {name: states[name].astype(np.float64) for name in (*COUNTS, "response")}
     before, day = unpacked(states["levels"]), np.minimum(elapsed, ROWS[p.mode]) - 1
@@ -249,7 +241,7 @@ def step(
     utility = (np.clip(income, 0.1, 3) ** (1 - p.risk_aversion) - 1) / (1 - p.risk_aversion)
     reward = table.reward[0] + table.death.astype(np.float64) * deaths + table.reward[1] * utility
     levels = np.concatenate([level[:, None], before[:, :-1]], axis=1)
-    return StepResult(
+    return cd.StepResult(
         state=new | dict(product=product, response=response, levels=packed(levels), cooldown=wait, subsidy=subsidy),
         reward={"governor": reward[:, :STATES], "planner": reward[:, STATES:]},
         terminated=np.zeros(len(states), bool),
@@ -278,7 +270,7 @@ def step(
     )
 
 
-def observe(p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace) -> Observation:
+def observe(p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace) -> cd.Observation:
     """Return observations and masks by group: (N, STATES, 64) and (N, 1, 463)."""
     n, levels, t = len(states), unpacked(states["levels"]), elapsed
     own = [states[name] / table.people for name in COUNTS]
@@ -293,7 +285,7 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNam
     may = (t % p.subsidy_interval == 0)[:, None, None] | (p.mode != "training")
     free = (states["cooldown"] == 0)[:, :, None] | (p.mode != "training")
     keep = np.ones((n, STATES, 1), bool)
-    return Observation(
+    return cd.Observation(
         obs={
             "governor": np.concatenate([np.tile(np.eye(STATES), (n, 1, 1)), np.stack(entries, -1)], -1),
             "planner": np.concatenate(of_all, axis=1)[:, None],
@@ -395,13 +387,13 @@ LEARN = {
 
 OFTEN = {"subsidy_interval": 7, "subsidy_levels": 4, "cooldown": 2}
 
-SPEC = EnvSpec(
+SPEC = cd.EnvSpec(
     name="covid_economy",
     params=Params,
     state=state,
     groups=groups,
     time_limit="terminates",
-    reference=Reference(reset, step, observe, sample_states),
+    reference=cd.Reference(reset, step, observe, sample_states),
     constants=constants,
     check=check,
     metrics={"deaths": "float", "unemployment": "float", "subsidies": "float"},
@@ -412,7 +404,7 @@ SPEC = EnvSpec(
         {"mode": "real_data", "max_episode_steps": 404},
     ),
     heuristic=heuristic,
-    display=Display(
+    display=cd.Display(
         draw=draw,
         trail=MEMORY,
         size=(1120, 706),

@@ -9,19 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from gymnasium import spaces
 
+from cupydrive import spec as cd
 from cupydrive.random import RandomStream
-from cupydrive.spec import (
-    Actions,
-    Display,
-    EnvSpec,
-    Field,
-    Group,
-    Observation,
-    Reference,
-    StepResult,
-    nearest_decision,
-    param,
-)
 
 if TYPE_CHECKING:
     import torch
@@ -34,22 +23,22 @@ if TYPE_CHECKING:
 class Params:
     """The track, the engine and the task; lengths along the track have no unit, time is counted in steps."""
 
-    force: float = param(0.001, "Change of velocity by a push.", unit="1/step^2", low=0.0, high=1.0)
-    gravity: float = param(0.0025, "Change of velocity by the steepest slope.", unit="1/step^2", low=0.0, high=1.0)
-    min_position: float = param(-1.2, "Wall on the left.", low=-10.0, high=-0.7, vary=(-1.3, -1.0))
-    max_position: float = param(0.6, "End of the track on the right.", low=0.0, high=10.0, vary=(0.5, 0.7))
-    max_speed: float = param(0.07, "Top speed.", unit="1/step", low=1e-6, high=1.0)
-    goal_position: float = param(0.5, "The flag.", low=-10.0, high=10.0, vary=(0.3, 0.5))
-    goal_velocity: float = param(0.0, "Slowest speed at which the flag counts.", unit="1/step", low=-1.0, high=1.0,
-                                 vary=(0.0, 0.02))  # fmt: skip
-    start_low: float = param(-0.6, "Starts are uniform from here ...", low=-10.0, high=10.0, vary=(-0.7, -0.55))
-    start_high: float = param(-0.4, "... to here, at rest.", low=-10.0, high=10.0, vary=(-0.5, -0.3))
-    max_episode_steps: int = param(200, "Time limit.", unit="steps", low=1)
+    force: float = cd.param(0.001, "Change of velocity by a push.", unit="1/step^2", low=0.0, high=1.0)
+    gravity: float = cd.param(0.0025, "Change of velocity by the steepest slope.", unit="1/step^2", low=0.0, high=1.0)
+    min_position: float = cd.param(-1.2, "Wall on the left.", low=-10.0, high=-0.7, vary=(-1.3, -1.0))
+    max_position: float = cd.param(0.6, "End of the track on the right.", low=0.0, high=10.0, vary=(0.5, 0.7))
+    max_speed: float = cd.param(0.07, "Top speed.", unit="1/step", low=1e-6, high=1.0)
+    goal_position: float = cd.param(0.5, "The flag.", low=-10.0, high=10.0, vary=(0.3, 0.5))
+    goal_velocity: float = cd.param(0.0, "Slowest speed at which the flag counts.", unit="1/step", low=-1.0, high=1.0,
+                                    vary=(0.0, 0.02))  # fmt: skip
+    start_low: float = cd.param(-0.6, "Starts are uniform from here ...", low=-10.0, high=10.0, vary=(-0.7, -0.55))
+    start_high: float = cd.param(-0.4, "... to here, at rest.", low=-10.0, high=10.0, vary=(-0.5, -0.3))
+    max_episode_steps: int = cd.param(200, "Time limit.", unit="steps", low=1)
 
 
-def state(p: Params) -> tuple[Field, ...]:
+def state(p: Params) -> tuple[cd.Field, ...]:
     """Return the fields of ``struct State``."""
-    return (Field("position", scale=1.0), Field("velocity", scale=0.07, unit="1/step"))
+    return (cd.Field("position", scale=1.0), cd.Field("velocity", scale=0.07, unit="1/step"))
 
 
 def bounds(p: "Params | ContinuousParams") -> tuple[np.ndarray, np.ndarray]:
@@ -58,10 +47,10 @@ def bounds(p: "Params | ContinuousParams") -> tuple[np.ndarray, np.ndarray]:
     return np.array(low, np.float32), np.array(high, np.float32)
 
 
-def groups(p: Params) -> tuple[Group, ...]:
+def groups(p: Params) -> tuple[cd.Group, ...]:
     """Return the one group: the car."""
     scale, (low, high) = np.array([1.0, 0.07]), bounds(p)
-    return (Group("car", 1, 2, spaces.Discrete(3), obs_scale=scale, obs_low=low, obs_high=high),)
+    return (cd.Group("car", 1, 2, spaces.Discrete(3), obs_scale=scale, obs_low=low, obs_high=high),)
 
 
 def reset(p: Params, random: RandomStream) -> np.ndarray:
@@ -84,18 +73,18 @@ def drive(p: "Params | ContinuousParams", states: np.ndarray, push: np.ndarray) 
         np.clip(unlimited, p.min_position, p.max_position),
         np.where(stopped, 0.0, velocity),
         stopped,
-        nearest_decision(np.abs(unlimited - p.min_position), np.abs(velocity) / 0.07),
+        cd.nearest_decision(np.abs(unlimited - p.min_position), np.abs(velocity) / 0.07),
         np.abs(wanted) > p.max_speed,
     )
 
 
-def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, random: RandomStream) -> StepResult:
+def step(p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream) -> cd.StepResult:
     """Step (N,) states; action["car"] is (N, 1)."""
     pushed = action["car"][:, 0] - 1
     position, velocity, stopped, near_wall, limited = drive(p, states, pushed * p.force)
     arrived = (position >= p.goal_position) & (velocity >= p.goal_velocity)
-    near_goal = nearest_decision(np.abs(position - p.goal_position), np.abs(velocity - p.goal_velocity) / 0.07)
-    return StepResult(
+    near_goal = cd.nearest_decision(np.abs(position - p.goal_position), np.abs(velocity - p.goal_velocity) / 0.07)
+    return cd.StepResult(
         state={"position": position, "velocity": velocity},
         reward={"car": -np.ones((len(position), 1))},
         terminated=arrived,
@@ -111,9 +100,11 @@ def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, ra
     )
 
 
-def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> Observation:
+def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observation:
     """Return the state itself, (N, 1, 2)."""
-    return Observation({"car": np.stack([states["position"], states["velocity"]], axis=-1)[:, None].astype(np.float64)})
+    return cd.Observation(
+        {"car": np.stack([states["position"], states["velocity"]], axis=-1)[:, None].astype(np.float64)}
+    )
 
 
 def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
@@ -161,15 +152,15 @@ def height(position: Position) -> Position:
     return 0.45 * np.sin(3 * position) + 0.55
 
 
-SPEC = EnvSpec(
+SPEC = cd.EnvSpec(
     name="mountain_car",
     params=Params,
     state=state,
     groups=groups,
     time_limit="truncates",
-    reference=Reference(reset, step, observe, sample_states),
+    reference=cd.Reference(reset, step, observe, sample_states),
     heuristic=heuristic,
-    display=Display(
+    display=cd.Display(
         draw=draw,
         keys=lambda p: {"car": {"": 1, "ArrowLeft": 0, "ArrowRight": 2}},
         size=(900, 640),

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from gymnasium import spaces
 
+from cupydrive import spec as cd
 from cupydrive.envs.mountain_car import bounds, draw, drive, observe, reset, sample_states, state
 from cupydrive.random import RandomStream
-from cupydrive.spec import Actions, Display, EnvSpec, Group, Reference, StepResult, nearest_decision, param
 
 if TYPE_CHECKING:
     import torch
@@ -21,34 +21,34 @@ if TYPE_CHECKING:
 class Params:
     """The track, the engine and the task; lengths along the track have no unit, time is counted in steps."""
 
-    power: float = param(0.0015, "Change of velocity by the strongest push.", unit="1/step^2", low=0.0, high=1.0)
-    gravity: float = param(0.0025, "Change of velocity by the steepest slope.", unit="1/step^2", low=0.0, high=1.0)
-    min_position: float = param(-1.2, "Wall on the left.", low=-10.0, high=-0.7, vary=(-1.3, -1.0))
-    max_position: float = param(0.6, "End of the track on the right.", low=0.0, high=10.0, vary=(0.5, 0.7))
-    max_speed: float = param(0.07, "Top speed.", unit="1/step", low=1e-6, high=1.0)
-    goal_position: float = param(0.45, "The flag.", low=-10.0, high=10.0, vary=(0.3, 0.5))
-    goal_velocity: float = param(0.0, "Slowest speed at which the flag counts.", unit="1/step", low=-1.0, high=1.0,
-                                 vary=(0.0, 0.02))  # fmt: skip
-    start_low: float = param(-0.6, "Starts are uniform from here ...", low=-10.0, high=10.0, vary=(-0.7, -0.55))
-    start_high: float = param(-0.4, "... to here, at rest.", low=-10.0, high=10.0, vary=(-0.5, -0.3))
-    max_episode_steps: int = param(999, "Time limit.", unit="steps", low=1)
+    power: float = cd.param(0.0015, "Change of velocity by the strongest push.", unit="1/step^2", low=0.0, high=1.0)
+    gravity: float = cd.param(0.0025, "Change of velocity by the steepest slope.", unit="1/step^2", low=0.0, high=1.0)
+    min_position: float = cd.param(-1.2, "Wall on the left.", low=-10.0, high=-0.7, vary=(-1.3, -1.0))
+    max_position: float = cd.param(0.6, "End of the track on the right.", low=0.0, high=10.0, vary=(0.5, 0.7))
+    max_speed: float = cd.param(0.07, "Top speed.", unit="1/step", low=1e-6, high=1.0)
+    goal_position: float = cd.param(0.45, "The flag.", low=-10.0, high=10.0, vary=(0.3, 0.5))
+    goal_velocity: float = cd.param(0.0, "Slowest speed at which the flag counts.", unit="1/step", low=-1.0, high=1.0,
+                                    vary=(0.0, 0.02))  # fmt: skip
+    start_low: float = cd.param(-0.6, "Starts are uniform from here ...", low=-10.0, high=10.0, vary=(-0.7, -0.55))
+    start_high: float = cd.param(-0.4, "... to here, at rest.", low=-10.0, high=10.0, vary=(-0.5, -0.3))
+    max_episode_steps: int = cd.param(999, "Time limit.", unit="steps", low=1)
 
 
-def groups(p: Params) -> tuple[Group, ...]:
+def groups(p: Params) -> tuple[cd.Group, ...]:
     """Return the one group: the car."""
     push = spaces.Box(-1.0, 1.0, (1,), np.float32)
     scale, (low, high) = np.array([1.0, 0.07]), bounds(p)
-    return (Group("car", 1, 2, push, obs_scale=scale, reward_scale=10.0, obs_low=low, obs_high=high),)
+    return (cd.Group("car", 1, 2, push, obs_scale=scale, reward_scale=10.0, obs_low=low, obs_high=high),)
 
 
-def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, random: RandomStream) -> StepResult:
+def step(p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream) -> cd.StepResult:
     """Step (N,) states; action["car"] is (N, 1, 1)."""
     given = action["car"][:, 0, 0].astype(np.float64)
     position, velocity, stopped, near_wall, limited = drive(p, states, np.clip(given, -1, 1) * p.power)
     arrived = (position >= p.goal_position) & (velocity >= p.goal_velocity)
-    near_goal = nearest_decision(np.abs(position - p.goal_position), np.abs(velocity - p.goal_velocity) / 0.07)
+    near_goal = cd.nearest_decision(np.abs(position - p.goal_position), np.abs(velocity - p.goal_velocity) / 0.07)
     near_end = np.minimum(near_goal, near_wall)
-    return StepResult(
+    return cd.StepResult(
         state={"position": position, "velocity": velocity},
         reward={"car": (100.0 * arrived - 0.1 * given**2)[:, None]},
         terminated=arrived,
@@ -68,15 +68,15 @@ def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor
     return (2.0 * (obs[..., 1] >= 0) - 1.0,)
 
 
-SPEC = EnvSpec(
+SPEC = cd.EnvSpec(
     name="mountain_car_continuous",
     params=Params,
     state=state,
     groups=groups,
     time_limit="truncates",
-    reference=Reference(reset, step, observe, sample_states),
+    reference=cd.Reference(reset, step, observe, sample_states),
     heuristic=heuristic,
-    display=Display(
+    display=cd.Display(
         draw=draw,
         keys=lambda p: {"car": {"": 0.0, "ArrowLeft": -1.0, "ArrowRight": 1.0}},
         size=(900, 640),

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from gymnasium import spaces
 
+from cupydrive import spec as cd
 from cupydrive.random import RandomStream
-from cupydrive.spec import Actions, Display, EnvSpec, Field, Group, Observation, Reference, StepResult, param
 
 if TYPE_CHECKING:
     import torch
@@ -23,27 +23,29 @@ if TYPE_CHECKING:
 class Params:
     """The pendulum, a uniform rod, and its motor."""
 
-    gravity: float = param(10.0, "Gravitational acceleration.", unit="m/s^2", low=0.0, high=1e3)
-    mass: float = param(1.0, "Mass of the rod.", unit="kg", low=1e-3, high=1e3)
-    length: float = param(1.0, "Length of the rod.", unit="m", low=1e-3, high=1e3)
-    tau: float = param(0.05, "Time between two actions.", unit="s", low=1e-6, high=1.0)
-    max_speed: float = param(8.0, "Top speed.", unit="rad/s", low=1e-3, high=50.0)
+    gravity: float = cd.param(10.0, "Gravitational acceleration.", unit="m/s^2", low=0.0, high=1e3)
+    mass: float = cd.param(1.0, "Mass of the rod.", unit="kg", low=1e-3, high=1e3)
+    length: float = cd.param(1.0, "Length of the rod.", unit="m", low=1e-3, high=1e3)
+    tau: float = cd.param(0.05, "Time between two actions.", unit="s", low=1e-6, high=1.0)
+    max_speed: float = cd.param(8.0, "Top speed.", unit="rad/s", low=1e-3, high=50.0)
     # Bounds of the action space: not varied by the checker, as each value compiles a kernel.
-    max_torque: float = param(2.0, "Strongest torque.", unit="N m", low=1e-3, high=1e3, vary=(2.0, 2.0))
-    start_speed: float = param(1.0, "Starts have any angle, and speeds up to this.", unit="rad/s", low=0.0, high=50.0)
-    max_episode_steps: int = param(200, "Time limit.", unit="steps", low=1)
+    max_torque: float = cd.param(2.0, "Strongest torque.", unit="N m", low=1e-3, high=1e3, vary=(2.0, 2.0))
+    start_speed: float = cd.param(
+        1.0, "Starts have any angle, and speeds up to this.", unit="rad/s", low=0.0, high=50.0
+    )
+    max_episode_steps: int = cd.param(200, "Time limit.", unit="steps", low=1)
 
 
-def state(p: Params) -> tuple[Field, ...]:
+def state(p: Params) -> tuple[cd.Field, ...]:
     """Return the fields of ``struct State``."""
-    return (Field("theta", scale=np.pi, unit="rad, 0 = upright"), Field("theta_dot", scale=8.0, unit="rad/s"))
+    return (cd.Field("theta", scale=np.pi, unit="rad, 0 = upright"), cd.Field("theta_dot", scale=8.0, unit="rad/s"))
 
 
-def groups(p: Params) -> tuple[Group, ...]:
+def groups(p: Params) -> tuple[cd.Group, ...]:
     """Return the one group: the pole."""
     torque = spaces.Box(-p.max_torque, p.max_torque, (1,), np.float32)
     scale, high = np.array([1.0, 1.0, 8.0]), np.array([1.0, 1.0, p.max_speed], np.float32)
-    return (Group("pole", 1, 3, torque, obs_scale=scale, reward_scale=16.0, obs_low=-high, obs_high=high),)
+    return (cd.Group("pole", 1, 3, torque, obs_scale=scale, reward_scale=16.0, obs_low=-high, obs_high=high),)
 
 
 def reset(p: Params, random: RandomStream) -> np.ndarray:
@@ -55,7 +57,7 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
     return states
 
 
-def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, random: RandomStream) -> StepResult:
+def step(p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream) -> cd.StepResult:
     """Step (N,) states by semi-implicit Euler, in float64; action["pole"] is (N, 1, 1)."""
     theta, theta_dot = states["theta"].astype(np.float64), states["theta_dot"].astype(np.float64)
     torque = np.clip(action["pole"][:, 0, 0].astype(np.float64), -p.max_torque, p.max_torque)
@@ -65,7 +67,7 @@ def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, ra
     theta_dot = np.clip(wanted, -p.max_speed, p.max_speed)
     unwrapped = theta + p.tau * theta_dot
     theta = (unwrapped + np.pi) % (2 * np.pi) - np.pi
-    return StepResult(
+    return cd.StepResult(
         state={"theta": theta, "theta_dot": theta_dot},
         reward={"pole": -cost[:, None]},
         terminated=np.zeros(len(theta), bool),
@@ -80,10 +82,10 @@ def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, ra
     )
 
 
-def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> Observation:
+def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observation:
     """Return cosine, sine and speed, (N, 1, 3)."""
     theta = states["theta"].astype(np.float64)
-    return Observation({"pole": np.stack([np.cos(theta), np.sin(theta), states["theta_dot"]], axis=-1)[:, None]})
+    return cd.Observation({"pole": np.stack([np.cos(theta), np.sin(theta), states["theta_dot"]], axis=-1)[:, None]})
 
 
 def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
@@ -117,15 +119,15 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
     canvas.circle((0, 0), 0.04, canvas.STAGE)
 
 
-SPEC = EnvSpec(
+SPEC = cd.EnvSpec(
     name="pendulum",
     params=Params,
     state=state,
     groups=groups,
     time_limit="truncates",
-    reference=Reference(reset, step, observe, sample_states),
+    reference=cd.Reference(reset, step, observe, sample_states),
     heuristic=heuristic,
-    display=Display(
+    display=cd.Display(
         draw=draw,
         keys=lambda p: {"pole": {"": 0.0, "ArrowLeft": p.max_torque, "ArrowRight": -p.max_torque}},
         size=(640, 702),

@@ -21,22 +21,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium import spaces
 
+from cupydrive import spec as cd
 from cupydrive.envs.rice_n_data import C, table_fields, tables
 from cupydrive.errors import ParameterError
 from cupydrive.random import RandomStream
-from cupydrive.spec import (
-    Actions,
-    Arrays,
-    Display,
-    EnvSpec,
-    Field,
-    Group,
-    Observation,
-    Reference,
-    StepResult,
-    nearest_decision,
-    param,
-)
 
 if TYPE_CHECKING:
     import torch
@@ -58,44 +46,44 @@ MOST_WARMING, LEAST_WARMING, LEAST_OUTPUT, MOST_OUTPUT = 7.0067387, 1.2506777, 6
 class Params:
     """The world of RICE-N: money in 10^12 dollars, carbon in 10^9 t, people in 10^6, a period of five years."""
 
-    negotiation: bool = param(False, "Two steps before each period, of proposals and of answers, bind mitigation.")
-    world_once: bool = param(False, "What all regions see is observed once, by one agent of a group `world`.")
-    debt_formula: str = param("ratio", "Debt over capital, or their product.", choices=("ratio", "product"))
-    num_levels: int = param(10, "Levels of an action; a rate is its level over this.", low=2, high=1000)
-    full_rate: bool = param(False, "One level more, the rate 1.")
-    num_periods: int = param(20, "Periods; then the episode ends.", low=1, high=1000)
-    years: float = param(5.0, "Length of a period.", unit="a", low=0.1, high=50.0)
-    temperature_air: float = param(0.85, "Warming of the air since 1900, at first.", unit="K", low=0.0, high=100.0)
-    temperature_sea: float = param(0.0068, "Likewise of the deep sea.", unit="K", low=0.0, high=100.0)
-    carbon_air: float = param(851.0, "Carbon in the air, at first.", unit="Gt", low=1.0, high=1e5)
-    carbon_upper: float = param(460.0, "Carbon in the upper sea and on land.", unit="Gt", low=0.0, high=1e5)
-    carbon_lower: float = param(1740.0, "Carbon in the deep sea.", unit="Gt", low=0.0, high=1e5)
-    carbon_1750: float = param(588.0, "Carbon in the air of 1750.", unit="Gt", low=1.0, high=1e5)
-    forcing_2x: float = param(3.6813, "Forcing by twice the carbon.", unit="W/m^2", low=0.0, high=100.0)
-    forcing_start: float = param(0.5, "Forcing by other gases, at first.", unit="W/m^2", low=-10.0, high=10.0)
-    forcing_end: float = param(1.0, "What it rises to.", unit="W/m^2", low=-10.0, high=10.0)
-    forcing_periods: float = param(20.0, "Time in which it does.", unit="periods", low=1.0, high=1000.0)
-    land_emissions: float = param(2.6, "Emissions by the use of land, at first.", unit="Gt/a", low=0.0, high=1e3)
-    land_decline: float = param(0.001, "Their fall in a period.", low=0.0, high=1.0)
-    gamma: float = param(0.3, "Elasticity of output to capital.", low=0.01, high=0.99)
-    depreciation: float = param(0.1, "Capital lost in a year.", low=0.0, high=0.99)
-    damage_1: float = param(0.0, "Damage by warming.", unit="1/K", low=0.0, high=1.0, vary=(0.0, 0.01))
-    damage_2: float = param(0.00236, "Damage by a power of it.", low=0.0, high=1.0)
-    damage_3: float = param(2.0, "That power of its magnitude.", low=0.1, high=10.0)
-    theta_2: float = param(2.6, "Power of mitigation in its cost.", low=0.1, high=10.0)
-    backstop_price: float = param(550.0, "Price of cutting the last ton.", unit="$/t", low=0.0, high=1e4)
-    backstop_decline: float = param(0.001, "Its fall in a period.", low=0.0, high=1.0)
-    intensity_decline: float = param(0.0025, "Fall of carbon per output in a year.", low=0.0, high=1.0)
-    intensity_slowing: float = param(0.1, "Fall of that fall in a year.", low=0.0, high=0.99)
-    technology_growth: float = param(0.0033, "Technology's growth at last.", unit="1/period", low=-1.0, high=1.0)
-    alpha: float = param(1.45, "Aversion to inequality.", low=1.05, high=10.0, vary=(1.1, 2.0))
-    utility_offset: float = param(1.0, "Added to a head's consumption.", unit="1000 $", low=0.01, high=1e3)
-    rho: float = param(0.015, "Yearly discount in the welfare that is observed.", low=0.0, high=1.0)
-    home_weight: float = param(0.5, "Weight of one's own goods (Armington).", low=0.0, high=1.0)
-    foreign_weight: float = param(0.5, "Weight of all other regions' goods.", low=0.0, high=1.0)
-    balance_interest: float = param(0.1, "Interest on the balance of trade in a period.", low=0.0, high=1.0)
-    debt_multiplier: float = param(10.0, "How strongly debt lowers bids.", low=0.1, high=1e3)
-    max_episode_steps: int = param(60, "Time limit; the last period ends the task anyway.", unit="steps", low=1)
+    negotiation: bool = cd.param(False, "Two steps before each period, of proposals and of answers, bind mitigation.")
+    world_once: bool = cd.param(False, "What all regions see is observed once, by one agent of a group `world`.")
+    debt_formula: str = cd.param("ratio", "Debt over capital, or their product.", choices=("ratio", "product"))
+    num_levels: int = cd.param(10, "Levels of an action; a rate is its level over this.", low=2, high=1000)
+    full_rate: bool = cd.param(False, "One level more, the rate 1.")
+    num_periods: int = cd.param(20, "Periods; then the episode ends.", low=1, high=1000)
+    years: float = cd.param(5.0, "Length of a period.", unit="a", low=0.1, high=50.0)
+    temperature_air: float = cd.param(0.85, "Warming of the air since 1900, at first.", unit="K", low=0.0, high=100.0)
+    temperature_sea: float = cd.param(0.0068, "Likewise of the deep sea.", unit="K", low=0.0, high=100.0)
+    carbon_air: float = cd.param(851.0, "Carbon in the air, at first.", unit="Gt", low=1.0, high=1e5)
+    carbon_upper: float = cd.param(460.0, "Carbon in the upper sea and on land.", unit="Gt", low=0.0, high=1e5)
+    carbon_lower: float = cd.param(1740.0, "Carbon in the deep sea.", unit="Gt", low=0.0, high=1e5)
+    carbon_1750: float = cd.param(588.0, "Carbon in the air of 1750.", unit="Gt", low=1.0, high=1e5)
+    forcing_2x: float = cd.param(3.6813, "Forcing by twice the carbon.", unit="W/m^2", low=0.0, high=100.0)
+    forcing_start: float = cd.param(0.5, "Forcing by other gases, at first.", unit="W/m^2", low=-10.0, high=10.0)
+    forcing_end: float = cd.param(1.0, "What it rises to.", unit="W/m^2", low=-10.0, high=10.0)
+    forcing_periods: float = cd.param(20.0, "Time in which it does.", unit="periods", low=1.0, high=1000.0)
+    land_emissions: float = cd.param(2.6, "Emissions by the use of land, at first.", unit="Gt/a", low=0.0, high=1e3)
+    land_decline: float = cd.param(0.001, "Their fall in a period.", low=0.0, high=1.0)
+    gamma: float = cd.param(0.3, "Elasticity of output to capital.", low=0.01, high=0.99)
+    depreciation: float = cd.param(0.1, "Capital lost in a year.", low=0.0, high=0.99)
+    damage_1: float = cd.param(0.0, "Damage by warming.", unit="1/K", low=0.0, high=1.0, vary=(0.0, 0.01))
+    damage_2: float = cd.param(0.00236, "Damage by a power of it.", low=0.0, high=1.0)
+    damage_3: float = cd.param(2.0, "That power of its magnitude.", low=0.1, high=10.0)
+    theta_2: float = cd.param(2.6, "Power of mitigation in its cost.", low=0.1, high=10.0)
+    backstop_price: float = cd.param(550.0, "Price of cutting the last ton.", unit="$/t", low=0.0, high=1e4)
+    backstop_decline: float = cd.param(0.001, "Its fall in a period.", low=0.0, high=1.0)
+    intensity_decline: float = cd.param(0.0025, "Fall of carbon per output in a year.", low=0.0, high=1.0)
+    intensity_slowing: float = cd.param(0.1, "Fall of that fall in a year.", low=0.0, high=0.99)
+    technology_growth: float = cd.param(0.0033, "Technology's growth at last.", unit="1/period", low=-1.0, high=1.0)
+    alpha: float = cd.param(1.45, "Aversion to inequality.", low=1.05, high=10.0, vary=(1.1, 2.0))
+    utility_offset: float = cd.param(1.0, "Added to a head's consumption.", unit="1000 $", low=0.01, high=1e3)
+    rho: float = cd.param(0.015, "Yearly discount in the welfare that is observed.", low=0.0, high=1.0)
+    home_weight: float = cd.param(0.5, "Weight of one's own goods (Armington).", low=0.0, high=1.0)
+    foreign_weight: float = cd.param(0.5, "Weight of all other regions' goods.", low=0.0, high=1.0)
+    balance_interest: float = cd.param(0.1, "Interest on the balance of trade in a period.", low=0.0, high=1.0)
+    debt_multiplier: float = cd.param(10.0, "How strongly debt lowers bids.", low=0.1, high=1e3)
+    max_episode_steps: int = cd.param(60, "Time limit; the last period ends the task anyway.", unit="steps", low=1)
 
 
 def constants(p: Params) -> dict[str, int]:
@@ -104,36 +92,36 @@ def constants(p: Params) -> dict[str, int]:
     return {"REGIONS": C, "STAGES": stages, "LEVELS": p.num_levels + p.full_rate, "PARTNERS": partners}
 
 
-def state(p: Params) -> tuple[Field, ...]:
+def state(p: Params) -> tuple[cd.Field, ...]:
     """Return the fields of ``struct State``; without negotiation the last three have one entry, which nothing uses."""
     pairs = (constants(p)["PARTNERS"],) * 2
     return (
-        Field("temperature", "f4", (2,), 10.0, "K, of air and sea"),
-        Field("carbon", "f4", (3,), 3000.0, "Gt, of air, upper and deep sea"),
-        Field("damage", "f4", (), 1.0, "share of output that warming leaves"),
-        Field("capital", "f4", (C,), 1000.0, "10^12 $"),
-        Field("production", "f4", (C,), 100.0, "10^12 $, before damage and mitigation"),
-        Field("output", "f4", (C,), 100.0, "10^12 $"),
-        Field("consumption", "f4", (C,), 30.0, "10^12 $"),
-        Field("utility", "f4", (C,), 1.0),
-        Field("balance", "f4", (C,), 200.0, "10^12 $ of trade"),
-        Field("savings", "f4", (C,), 1.0, "share of output"),
-        Field("mitigation", "f4", (C,), 1.0, "share of emissions that is cut"),
-        Field("export_limit", "f4", (C,), 1.0, "share of output"),
-        Field("tariffs", "f4", (C, C), 1.0, "share, on the column's goods"),
-        Field("least_mitigation", "f4", (C,), 1.0, "share, agreed"),
-        Field("promised", "f4", pairs, 1.0, "own mitigation, offered to the column"),
-        Field("requested", "f4", pairs, 1.0, "the column's mitigation, asked for"),
-        Field("accepted", "f4", pairs, 1.0, "1: the column's proposal"),
+        cd.Field("temperature", "f4", (2,), 10.0, "K, of air and sea"),
+        cd.Field("carbon", "f4", (3,), 3000.0, "Gt, of air, upper and deep sea"),
+        cd.Field("damage", "f4", (), 1.0, "share of output that warming leaves"),
+        cd.Field("capital", "f4", (C,), 1000.0, "10^12 $"),
+        cd.Field("production", "f4", (C,), 100.0, "10^12 $, before damage and mitigation"),
+        cd.Field("output", "f4", (C,), 100.0, "10^12 $"),
+        cd.Field("consumption", "f4", (C,), 30.0, "10^12 $"),
+        cd.Field("utility", "f4", (C,), 1.0),
+        cd.Field("balance", "f4", (C,), 200.0, "10^12 $ of trade"),
+        cd.Field("savings", "f4", (C,), 1.0, "share of output"),
+        cd.Field("mitigation", "f4", (C,), 1.0, "share of emissions that is cut"),
+        cd.Field("export_limit", "f4", (C,), 1.0, "share of output"),
+        cd.Field("tariffs", "f4", (C, C), 1.0, "share, on the column's goods"),
+        cd.Field("least_mitigation", "f4", (C,), 1.0, "share, agreed"),
+        cd.Field("promised", "f4", pairs, 1.0, "own mitigation, offered to the column"),
+        cd.Field("requested", "f4", pairs, 1.0, "the column's mitigation, asked for"),
+        cd.Field("accepted", "f4", pairs, 1.0, "1: the column's proposal"),
     )
 
 
-def groups(p: Params) -> tuple[Group, ...]:
+def groups(p: Params) -> tuple[cd.Group, ...]:
     """Return the regions, and with ``world_once`` the one agent that observes what they share."""
     levels, (own, shared) = constants(p)["LEVELS"], WIDTHS[p.negotiation]
     heads = [levels] * PROPOSE + ([levels] * (2 * C) + [2] * C) * p.negotiation
-    regions = Group("region", C, own + shared * (not p.world_once), spaces.MultiDiscrete(heads), mask=p.negotiation)
-    return (regions, Group("world", 1, shared, spaces.Discrete(1))) if p.world_once else (regions,)
+    regions = cd.Group("region", C, own + shared * (not p.world_once), spaces.MultiDiscrete(heads), mask=p.negotiation)
+    return (regions, cd.Group("world", 1, shared, spaces.Discrete(1))) if p.world_once else (regions,)
 
 
 def whole_observations(obs: "dict[str, np.ndarray] | dict[str, torch.Tensor]") -> "np.ndarray | torch.Tensor":
@@ -186,7 +174,9 @@ def clock(p: Params, elapsed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.minimum(elapsed // stages, p.num_periods), elapsed % stages
 
 
-def act(p: Params, s: Arrays, rate: np.ndarray, k: np.ndarray, table: SimpleNamespace) -> tuple[Arrays, Arrays, Arrays]:
+def act(
+    p: Params, s: cd.Arrays, rate: np.ndarray, k: np.ndarray, table: SimpleNamespace
+) -> tuple[cd.Arrays, cd.Arrays, cd.Arrays]:
     """Return the state after period ``k`` (N,), from rates (N, C, H) of the actions, with margins and events."""
     save, mitigate, export = (rate[..., head] for head in (SAVE, MITIGATE, EXPORT))
     bids = rate[..., IMPORT : IMPORT + C] * (1 - np.eye(C))
@@ -227,7 +217,7 @@ def act(p: Params, s: Arrays, rate: np.ndarray, k: np.ndarray, table: SimpleName
     left = np.maximum(0, output - invested - limit) + np.abs(limit - demand)
     with np.errstate(invalid="ignore", divide="ignore"):
         slope = p.home_weight * np.sqrt(consumption / left) * (consumption / people + p.utility_offset) ** -p.alpha
-        margin = nearest_decision(3e-6 / (slope * output), (1 + debt) ** 2)
+        margin = cd.nearest_decision(3e-6 / (slope * output), (1 + debt) ** 2)
     events = {
         "bids above the output": asked > output,
         "debt lowers bids": (debt < 0) & (debt > -1),
@@ -243,7 +233,9 @@ def act(p: Params, s: Arrays, rate: np.ndarray, k: np.ndarray, table: SimpleName
 TREATIES = ("proposals", "proposal accepted", "proposal refused", "own proposal accepted", "mitigation agreed on")
 
 
-def treat(p: Params, s: Arrays, rate: np.ndarray, action: np.ndarray, stage: np.ndarray) -> tuple[Arrays, Arrays]:
+def treat(
+    p: Params, s: cd.Arrays, rate: np.ndarray, action: np.ndarray, stage: np.ndarray
+) -> tuple[cd.Arrays, cd.Arrays]:
     """Return what proposals (stage 1) and answers (stage 2) make of the state, with events."""
     proposing, answering = (stage == 1)[:, None, None], (stage == 2)[:, None, None]
     offers = rate[..., PROPOSE:ANSWER].reshape(*rate.shape[:2], C, 2)
@@ -261,8 +253,8 @@ def treat(p: Params, s: Arrays, rate: np.ndarray, action: np.ndarray, stage: np.
 
 
 def step(
-    p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, random: RandomStream, table: SimpleNamespace
-) -> StepResult:
+    p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream, table: SimpleNamespace
+) -> cd.StepResult:
     """Step (N,) states; action["region"] is (N, C, H)."""
     s = {f.name: states[f.name].astype(np.float64) for f in state(p)}
     (k, stage), acts = clock(p, elapsed), action["region"]
@@ -274,7 +266,7 @@ def step(
     warming = after["temperature"][:, 0] - s["temperature"][:, 0]
     output = np.where(acting, acted["output"].sum(axis=1), 0.0)
     first, of_world = acting & (k == 1), {"world": np.zeros((len(states), 1))} if p.world_once else {}
-    return StepResult(
+    return cd.StepResult(
         state=after,
         reward={"region": np.where(acting[:, None], acted["utility"], 0.0), **of_world},
         terminated=acting & (k == p.num_periods),
@@ -289,7 +281,7 @@ def step(
     )
 
 
-def observe(p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace) -> Observation:
+def observe(p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace) -> cd.Observation:
     """Return observations by group, regions' (N, C, 1043), and with negotiation masks (N, C, choices)."""
     s = {f.name: states[f.name].astype(np.float64) for f in state(p)}
     (k, stage), n, one = clock(p, elapsed), len(states), np.ones((len(states), C))
@@ -312,10 +304,10 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNam
         parts.insert(1, np.broadcast_to(common, (n, C, common.shape[2])))
     obs = {"region": np.concatenate(parts, axis=-1)} | ({"world": common} if p.world_once else {})
     if not p.negotiation:
-        return Observation(obs)
+        return cd.Observation(obs)
     mask, levels = np.ones((n, C, groups(p)[0].choices), bool), constants(p)["LEVELS"]
     mask[..., levels : 2 * levels] = np.arange(levels) >= np.rint(p.num_levels * s["least_mitigation"])[..., None]
-    return Observation(obs, mask={"region": mask})
+    return cd.Observation(obs, mask={"region": mask})
 
 
 def sample_states(p: Params, rng: np.random.Generator, n: int, table: SimpleNamespace) -> np.ndarray:
@@ -397,19 +389,19 @@ TRAINING = {
     },
 }  # fmt: skip
 OLDER = {"debt_formula": "product", "num_periods": 3, "full_rate": True}
-SPEC = EnvSpec(
+SPEC = cd.EnvSpec(
     name="rice_n",
     params=Params,
     state=state,
     groups=groups,
     time_limit="terminates",
-    reference=Reference(reset, step, observe, sample_states),
+    reference=cd.Reference(reset, step, observe, sample_states),
     constants=constants,
     table_fields=table_fields,
     tables=tables,
     metrics=dict.fromkeys(("temperature_rise", "output", "climate_index", "economic_index"), "float"),
     heuristic=heuristic,
-    display=Display(
+    display=cd.Display(
         draw=draw,
         trail=60,
         size=(1280, 812),

@@ -22,22 +22,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from gymnasium import spaces
 
+from cupydrive import spec as cd
 from cupydrive.errors import ParameterError
 from cupydrive.random import RandomStream, below, unit
-from cupydrive.spec import (
-    Actions,
-    Arrays,
-    Display,
-    EnvSpec,
-    Field,
-    Group,
-    Observation,
-    Reference,
-    StepResult,
-    check_each,
-    nearest_decision,
-    param,
-)
 
 if TYPE_CHECKING:
     import torch
@@ -52,33 +39,35 @@ OWN, FEATURES = 5, 7  # observation entries about oneself, and about each other 
 class Params:
     """Sizes, motion, rewards and start of continuous Tag. Lengths share one unit; time is counted in steps."""
 
-    num_taggers: int = param(10, "Number of taggers.", low=1, high=10_000)
-    num_runners: int = param(100, "Number of runners.", low=1, high=10_000)
-    use_full_observation: bool = param(False, "See everybody instead of the nearest agents.")
-    num_other_agents_observed: int = param(10, "Nearest agents seen.", low=0, high=32)
-    num_acceleration_levels: int = param(20, "Accelerations to choose from, besides none.", low=0, high=1000)
-    num_turn_levels: int = param(20, "Turns to choose from, besides none.", low=0, high=1000)
-    runner_exits_game_after_tagged: bool = param(True, "A tagged runner leaves the game.")
-    start: str = param("random", "Layout that an episode starts from, by default.", choices=("random", "fixed"))
-    starting_location_x: tuple = param((), "x of all, taggers first.", of=float, unit="length", low=0.0, high=1e5)
-    starting_location_y: tuple = param((), "y of all.", of=float, unit="length", low=0.0, high=1e5)
-    starting_directions: tuple = param((), "Of all.", of=float, unit="rad", low=-TWO_PI, high=TWO_PI)
-    grid_length: float = param(20.0, "Side of the square.", unit="length", low=1e-3, high=1e5)
-    max_speed: float = param(1.0, "Top speed at skill 1.", unit="length/step", low=1e-6, high=1e5)
-    skill_level_tagger: float = param(1.0, "Factor on a tagger's top speed.", low=0.0, high=100.0)
-    skill_level_runner: float = param(1.0, "Factor on a runner's top speed.", low=0.0, high=100.0)
-    min_acceleration: float = param(-0.1, "Lowest acceleration.", unit="length/step^2", low=-1e5, high=1e5)
-    max_acceleration: float = param(0.1, "Highest acceleration.", unit="length/step^2", low=-1e5, high=1e5)
-    min_turn: float = param(-2.356, "Lowest turn.", unit="rad", low=-TWO_PI, high=TWO_PI, vary=(-3.5, 0.5))
-    max_turn: float = param(2.356, "Highest turn.", unit="rad", low=-TWO_PI, high=TWO_PI)
-    tagging_distance: float = param(0.02, "A runner nearer than this is tagged.", unit="grid_length", low=0.0, high=1.0)
-    edge_hit_penalty: float = param(0.0, "Reward for crossing the edge.", low=-1e6, high=0.0, vary=(-1.0, -0.1))
-    tag_reward_for_tagger: float = param(10.0, "For each runner tagged.", low=0.0, high=1e6)
-    step_penalty_for_tagger: float = param(0.0, "For every step.", low=-1e6, high=0.0, vary=(-1.0, -0.1))
-    tag_penalty_for_runner: float = param(-10.0, "For being tagged.", low=-1e6, high=0.0)
-    step_reward_for_runner: float = param(0.0, "For every step in the game.", low=0.0, high=1e6, vary=(0.1, 1.0))
-    end_of_game_reward_for_runner: float = param(1.0, "For being in the game at the last step.", low=0.0, high=1e6)
-    max_episode_steps: int = param(500, "Time limit; it ends the task.", unit="steps", low=1)
+    num_taggers: int = cd.param(10, "Number of taggers.", low=1, high=10_000)
+    num_runners: int = cd.param(100, "Number of runners.", low=1, high=10_000)
+    use_full_observation: bool = cd.param(False, "See everybody instead of the nearest agents.")
+    num_other_agents_observed: int = cd.param(10, "Nearest agents seen.", low=0, high=32)
+    num_acceleration_levels: int = cd.param(20, "Accelerations to choose from, besides none.", low=0, high=1000)
+    num_turn_levels: int = cd.param(20, "Turns to choose from, besides none.", low=0, high=1000)
+    runner_exits_game_after_tagged: bool = cd.param(True, "A tagged runner leaves the game.")
+    start: str = cd.param("random", "Layout that an episode starts from, by default.", choices=("random", "fixed"))
+    starting_location_x: tuple = cd.param((), "x of all, taggers first.", of=float, unit="length", low=0.0, high=1e5)
+    starting_location_y: tuple = cd.param((), "y of all.", of=float, unit="length", low=0.0, high=1e5)
+    starting_directions: tuple = cd.param((), "Of all.", of=float, unit="rad", low=-TWO_PI, high=TWO_PI)
+    grid_length: float = cd.param(20.0, "Side of the square.", unit="length", low=1e-3, high=1e5)
+    max_speed: float = cd.param(1.0, "Top speed at skill 1.", unit="length/step", low=1e-6, high=1e5)
+    skill_level_tagger: float = cd.param(1.0, "Factor on a tagger's top speed.", low=0.0, high=100.0)
+    skill_level_runner: float = cd.param(1.0, "Factor on a runner's top speed.", low=0.0, high=100.0)
+    min_acceleration: float = cd.param(-0.1, "Lowest acceleration.", unit="length/step^2", low=-1e5, high=1e5)
+    max_acceleration: float = cd.param(0.1, "Highest acceleration.", unit="length/step^2", low=-1e5, high=1e5)
+    min_turn: float = cd.param(-2.356, "Lowest turn.", unit="rad", low=-TWO_PI, high=TWO_PI, vary=(-3.5, 0.5))
+    max_turn: float = cd.param(2.356, "Highest turn.", unit="rad", low=-TWO_PI, high=TWO_PI)
+    tagging_distance: float = cd.param(
+        0.02, "A runner nearer than this is tagged.", unit="grid_length", low=0.0, high=1.0
+    )
+    edge_hit_penalty: float = cd.param(0.0, "Reward for crossing the edge.", low=-1e6, high=0.0, vary=(-1.0, -0.1))
+    tag_reward_for_tagger: float = cd.param(10.0, "For each runner tagged.", low=0.0, high=1e6)
+    step_penalty_for_tagger: float = cd.param(0.0, "For every step.", low=-1e6, high=0.0, vary=(-1.0, -0.1))
+    tag_penalty_for_runner: float = cd.param(-10.0, "For being tagged.", low=-1e6, high=0.0)
+    step_reward_for_runner: float = cd.param(0.0, "For every step in the game.", low=0.0, high=1e6, vary=(0.1, 1.0))
+    end_of_game_reward_for_runner: float = cd.param(1.0, "For being in the game at the last step.", low=0.0, high=1e6)
+    max_episode_steps: int = cd.param(500, "Time limit; it ends the task.", unit="steps", low=1)
 
 
 def check(p: Params) -> None:
@@ -87,8 +76,8 @@ def check(p: Params) -> None:
     if any(high < low + 1e-6 for low, high in ranges):
         raise ParameterError(f"tag_continuous: ranges {ranges} of acceleration and turn must rise by 1e-6 or more")
     agents = p.num_taggers + p.num_runners
-    check_each("tag_continuous", p, ("starting_location_x", "starting_location_y"), agents, 0.0, p.grid_length)
-    check_each("tag_continuous", p, ("starting_directions",), agents)
+    cd.check_each("tag_continuous", p, ("starting_location_x", "starting_location_y"), agents, 0.0, p.grid_length)
+    cd.check_each("tag_continuous", p, ("starting_directions",), agents)
     if not p.use_full_observation and p.num_other_agents_observed >= agents:
         raise ParameterError(
             f"tag_continuous: num_other_agents_observed = {p.num_other_agents_observed}, but an agent has {agents - 1} others; "
@@ -106,31 +95,31 @@ def top_speed(p: Params) -> np.ndarray:
     return p.max_speed * np.repeat([p.skill_level_tagger, p.skill_level_runner], [p.num_taggers, p.num_runners])
 
 
-def state(p: Params) -> tuple[Field, ...]:
+def state(p: Params) -> tuple[cd.Field, ...]:
     """Return the fields of ``struct State``; agents are taggers, then runners."""
     agents = (p.num_taggers + p.num_runners,)
     return (
-        Field("x", "f4", agents, p.grid_length, "length"),
-        Field("y", "f4", agents, p.grid_length, "length"),
-        Field("speed", "f4", agents, p.max_speed, "length/step"),
-        Field("direction", "f4", agents, TWO_PI, "rad, from 0 to 2 pi"),
-        Field("acceleration", "f4", agents, p.max_speed, "length/step^2"),
-        Field("active", "i4", agents, unit="1 in the game, 0 out"),
+        cd.Field("x", "f4", agents, p.grid_length, "length"),
+        cd.Field("y", "f4", agents, p.grid_length, "length"),
+        cd.Field("speed", "f4", agents, p.max_speed, "length/step"),
+        cd.Field("direction", "f4", agents, TWO_PI, "rad, from 0 to 2 pi"),
+        cd.Field("acceleration", "f4", agents, p.max_speed, "length/step^2"),
+        cd.Field("active", "i4", agents, unit="1 in the game, 0 out"),
     )
 
 
-def groups(p: Params) -> tuple[Group, ...]:
+def groups(p: Params) -> tuple[cd.Group, ...]:
     """Return the two groups; only runners leave."""
     actions = spaces.MultiDiscrete([p.num_acceleration_levels + 1, p.num_turn_levels + 1])
     common = dict(obs_dim=OWN + FEATURES * constants(p)["OTHERS"] + 1, action_space=actions)
     most = max(1.0, p.num_runners * p.tag_reward_for_tagger)  # one tagger may tag everybody at once
     return (
-        Group("tagger", p.num_taggers, reward_scale=most, **common),
-        Group("runner", p.num_runners, reward_scale=max(1.0, -p.tag_penalty_for_runner), leaves=True, **common),
+        cd.Group("tagger", p.num_taggers, reward_scale=most, **common),
+        cd.Group("runner", p.num_runners, reward_scale=max(1.0, -p.tag_penalty_for_runner), leaves=True, **common),
     )
 
 
-def tables(p: Params) -> Arrays:
+def tables(p: Params) -> cd.Arrays:
     """Return the starts that are given, by what the kernel calls them."""
     turned = np.mod(p.starting_directions, TWO_PI).astype(np.float32) % np.float32(TWO_PI)  # never TWO_PI itself
     given = {"start_x": p.starting_location_x, "start_y": p.starting_location_y, "start_direction": turned}
@@ -156,8 +145,8 @@ def level(action: np.ndarray, levels: int, low: float, high: float) -> np.ndarra
 
 
 def move(
-    p: Params, s: Arrays, action: np.ndarray, active: np.ndarray
-) -> tuple[Arrays, np.ndarray, np.ndarray, Arrays, np.ndarray]:
+    p: Params, s: cd.Arrays, action: np.ndarray, active: np.ndarray
+) -> tuple[cd.Arrays, np.ndarray, np.ndarray, cd.Arrays, np.ndarray]:
     """Return the motion of everybody, (N, A) each, with the margins of its decisions."""
     limit = top_speed(p)
     wish = level(action[..., 0], p.num_acceleration_levels, p.min_acceleration, p.max_acceleration)
@@ -168,9 +157,9 @@ def move(
     stopped = (wanted <= 0) | (wanted >= limit)
     x, y = s["x"] + speed * np.cos(direction), s["y"] + speed * np.sin(direction)
     crossed = active & ((x < 0) | (x > p.grid_length) | (y < 0) | (y > p.grid_length))
-    to_limit = nearest_decision(np.abs(wanted), np.abs(wanted - limit)) / p.max_speed
-    to_wrap = nearest_decision(direction, TWO_PI - direction) / TWO_PI
-    to_edge = nearest_decision(*(np.abs(c - edge) for c in (x, y) for edge in (0, p.grid_length))) / p.grid_length
+    to_limit = cd.nearest_decision(np.abs(wanted), np.abs(wanted - limit)) / p.max_speed
+    to_wrap = cd.nearest_decision(direction, TWO_PI - direction) / TWO_PI
+    to_edge = cd.nearest_decision(*(np.abs(c - edge) for c in (x, y) for edge in (0, p.grid_length))) / p.grid_length
     moved = {
         "x": np.where(active, np.clip(x, 0, p.grid_length), s["x"]),
         "y": np.where(active, np.clip(y, 0, p.grid_length), s["y"]),
@@ -181,7 +170,7 @@ def move(
     return moved, crossed, stopped & active, {"acceleration": to_limit, "direction": to_wrap}, to_edge
 
 
-def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, random: RandomStream) -> StepResult:
+def step(p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream) -> cd.StepResult:
     """Step (N,) states; actions (N, num_taggers, 2) and (N, num_runners, 2)."""
     s = {f.name: states[f.name].astype(np.float64) for f in state(p) if f.name != "active"}
     before = states["active"].astype(bool)
@@ -205,7 +194,7 @@ def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, ra
     to_tag = np.where(in_game, np.abs(ordered[..., 0] - radius) / p.grid_length, np.inf)
     second = ordered[..., 1] - ordered[..., 0] if t > 1 else np.full_like(to_tag, np.inf)
     to_other = np.where(in_game & (ordered[..., 0] < 1.01 * radius), second / p.grid_length, np.inf)
-    doubt = nearest_decision(to_tag, to_other)  # (N, runners)
+    doubt = cd.nearest_decision(to_tag, to_other)  # (N, runners)
     involved = distance <= ordered[..., :1] + 1e-5 * p.grid_length  # taggers that a doubtful tag could go to
     to_tagger = np.where(involved, doubt[..., None], np.inf).min(axis=1)  # (N, taggers)
     edge_matters = np.where(p.edge_hit_penalty != 0, np.where(before, to_edge, np.inf), np.inf)
@@ -213,13 +202,13 @@ def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, ra
         **margin,
         "active": np.concatenate([np.full_like(to_tagger, np.inf), to_tag], axis=1),
         "left.runner": to_tag,
-        "reward.tagger": nearest_decision(to_tagger, edge_matters[:, :t]),
-        "reward.runner": nearest_decision(to_tag, edge_matters[:, t:]),
-        **dict.fromkeys(("terminated", "metric.tags"), nearest_decision(to_tag, axis=1)),
-        "metric.edge_hits": nearest_decision(np.where(before, to_edge, np.inf), axis=1),
+        "reward.tagger": cd.nearest_decision(to_tagger, edge_matters[:, :t]),
+        "reward.runner": cd.nearest_decision(to_tag, edge_matters[:, t:]),
+        **dict.fromkeys(("terminated", "metric.tags"), cd.nearest_decision(to_tag, axis=1)),
+        "metric.edge_hits": cd.nearest_decision(np.where(before, to_edge, np.inf), axis=1),
     }
     remaining = active[:, t:].sum(axis=1)
-    return StepResult(
+    return cd.StepResult(
         state={**moved, "active": active},
         reward={"tagger": tagger, "runner": runner},
         terminated=remaining == 0,
@@ -242,7 +231,7 @@ def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, ra
     )
 
 
-def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> Observation:
+def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observation:
     """Return observations by group, (N, C, D)."""
     s = {f.name: states[f.name].astype(np.float64) for f in state(p) if f.name != "active"}
     active = states["active"].astype(bool)
@@ -274,12 +263,12 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> Observation:
     of_all = (np.stack(own, axis=-1) * seeing, *(np.where(valid, f, 0.0) for f in features), time * seeing)
     obs = np.concatenate(of_all, axis=-1)
     half_turn = np.where(valid & seeing, np.pi - np.abs(angle), np.inf) / TWO_PI  # there the sign flips
-    doubt = nearest_decision(margin, nearest_decision(half_turn, axis=-1))
+    doubt = cd.nearest_decision(margin, cd.nearest_decision(half_turn, axis=-1))
     by_group = [{"tagger": x[:, : p.num_taggers], "runner": x[:, p.num_taggers :]} for x in (obs, doubt)]
-    return Observation(by_group[0], margin=by_group[1])
+    return cd.Observation(by_group[0], margin=by_group[1])
 
 
-def nearest_agents(p: Params, s: Arrays, active: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def nearest_agents(p: Params, s: cd.Arrays, active: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return ids (N, A, k) of the nearest in the game, which are valid, and the margin of their order."""
     squared = np.sum([(s[axis][:, None, :] - s[axis][:, :, None]) ** 2 for axis in "xy"], axis=0)
     agents = squared.shape[1]
@@ -291,7 +280,7 @@ def nearest_agents(p: Params, s: Arrays, active: np.ndarray, k: int) -> tuple[np
     valid = np.isfinite(ordered) & active[..., None]
     with np.errstate(invalid="ignore"):
         gaps = np.diff(np.sqrt(ordered), axis=2, append=np.sqrt(beyond)[..., None]) / p.grid_length
-    return order, valid, nearest_decision(np.where(np.isfinite(gaps), gaps, np.inf), axis=2)
+    return order, valid, cd.nearest_decision(np.where(np.isfinite(gaps), gaps, np.inf), axis=2)
 
 
 def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
@@ -389,13 +378,13 @@ def keys(p: Params) -> dict[str, dict[str, int | tuple[int | None, ...] | None]]
 LEARN = {"gamma": 0.95, "num_steps": 16, "num_minibatches": 8, "hidden": (128, 128), "normalize_reward": True}
 STARTS = dict(starting_location_x=(0, 10, 4), starting_location_y=(9, 1, 4), starting_directions=(0, 4, -1))
 
-SPEC = EnvSpec(
+SPEC = cd.EnvSpec(
     name="tag_continuous",
     params=Params,
     state=state,
     groups=groups,
     time_limit="terminates",
-    reference=Reference(reset, step, observe, sample_states),
+    reference=cd.Reference(reset, step, observe, sample_states),
     constants=constants,
     check=check,
     tables=tables,
@@ -410,7 +399,7 @@ SPEC = EnvSpec(
         {"num_taggers": 9, "num_runners": 251},  # more than 256 agents are looked for in cells
     ),
     heuristic=heuristic,
-    display=Display(
+    display=cd.Display(
         draw=draw,
         keys=keys,
         size=(760, 834),

@@ -20,21 +20,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from gymnasium import spaces
 
+from cupydrive import spec as cd
 from cupydrive.errors import ParameterError
 from cupydrive.random import RandomStream, below
-from cupydrive.spec import (
-    Actions,
-    Arrays,
-    Display,
-    EnvSpec,
-    Field,
-    Group,
-    Observation,
-    Reference,
-    StepResult,
-    check_each,
-    param,
-)
 
 if TYPE_CHECKING:
     import torch
@@ -49,28 +37,28 @@ ARROWS = {"": 0, "ArrowRight": 1, "ArrowLeft": 2, "ArrowUp": 3, "ArrowDown": 4}
 class Params:
     """Sizes, rewards and start of grid Tag."""
 
-    num_taggers: int = param(4, "Number of taggers.", low=1, high=10_000)
-    grid_length: int = param(100, "Largest coordinate.", unit="cells", low=1, high=1_000_000)
-    use_full_observation: bool = param(False, "See all A agents: 4 A + 1 numbers.")
-    num_other_agents_observed: int = param(
+    num_taggers: int = cd.param(4, "Number of taggers.", low=1, high=10_000)
+    grid_length: int = cd.param(100, "Largest coordinate.", unit="cells", low=1, high=1_000_000)
+    use_full_observation: bool = cd.param(False, "See all A agents: 4 A + 1 numbers.")
+    num_other_agents_observed: int = cd.param(
         0, "See the k nearest agents: 3 k + 4 numbers; 0: the nearest opponent alone, 6.", low=0, high=32
     )
-    start: str = param("random", "Layout that an episode starts from, by default.", choices=("random", "fixed"))
-    starting_location_x: tuple = param((), "x of all, taggers first.", of=int, unit="cells", low=0, high=1_000_000)
-    starting_location_y: tuple = param((), "y of all.", of=int, unit="cells", low=0, high=1_000_000)
-    wall_hit_penalty: float = param(0.1, "Taken from an agent that runs into a wall.", low=0.0, high=1e6)
-    tag_reward_for_tagger: float = param(10.0, "Given to every tagger when the runner is caught.", low=0.0, high=1e6)
-    tag_penalty_for_runner: float = param(5.0, "Taken from the runner when it is caught.", low=0.0, high=1e6)
-    step_cost_for_tagger: float = param(
+    start: str = cd.param("random", "Layout that an episode starts from, by default.", choices=("random", "fixed"))
+    starting_location_x: tuple = cd.param((), "x of all, taggers first.", of=int, unit="cells", low=0, high=1_000_000)
+    starting_location_y: tuple = cd.param((), "y of all.", of=int, unit="cells", low=0, high=1_000_000)
+    wall_hit_penalty: float = cd.param(0.1, "Taken from an agent that runs into a wall.", low=0.0, high=1e6)
+    tag_reward_for_tagger: float = cd.param(10.0, "Given to every tagger when the runner is caught.", low=0.0, high=1e6)
+    tag_penalty_for_runner: float = cd.param(5.0, "Taken from the runner when it is caught.", low=0.0, high=1e6)
+    step_cost_for_tagger: float = cd.param(
         0.01, "Taken from taggers, given to the runner, in other steps.", low=0.0, high=1e6
     )
-    max_episode_steps: int = param(100, "Time limit; it ends the task.", unit="steps", low=1)
+    max_episode_steps: int = cd.param(100, "Time limit; it ends the task.", unit="steps", low=1)
 
 
 def check(p: Params) -> None:
     """Refuse more neighbours than there are agents, and starts that are not one for each agent, on the board."""
     places = "starting_location_x", "starting_location_y"
-    check_each("tag_grid", p, places, p.num_taggers + 1, 0, p.grid_length, "cells")
+    cd.check_each("tag_grid", p, places, p.num_taggers + 1, 0, p.grid_length, "cells")
     if not p.use_full_observation and p.num_other_agents_observed > p.num_taggers:
         raise ParameterError(
             f"tag_grid: num_other_agents_observed = {p.num_other_agents_observed}, but an agent has {p.num_taggers} others; "
@@ -78,22 +66,22 @@ def check(p: Params) -> None:
         )
 
 
-def state(p: Params) -> tuple[Field, ...]:
+def state(p: Params) -> tuple[cd.Field, ...]:
     """Return the fields of ``struct State``; agents are taggers, then the runner."""
     agents = (p.num_taggers + 1,)
-    return (Field("x", "i4", agents, unit="cells"), Field("y", "i4", agents, unit="cells"))
+    return (cd.Field("x", "i4", agents, unit="cells"), cd.Field("y", "i4", agents, unit="cells"))
 
 
-def groups(p: Params) -> tuple[Group, ...]:
+def groups(p: Params) -> tuple[cd.Group, ...]:
     """Return the two groups."""
     k = p.num_other_agents_observed
     obs_dim = 4 * (p.num_taggers + 1) + 1 if p.use_full_observation else 3 * k + 4 if k else 6
     scale = max(1.0, p.tag_reward_for_tagger, p.tag_penalty_for_runner)
     common = dict(obs_dim=obs_dim, action_space=spaces.Discrete(5), reward_scale=scale, obs_low=0.0, obs_high=1.0)
-    return (Group("tagger", p.num_taggers, **common), Group("runner", 1, **common))
+    return (cd.Group("tagger", p.num_taggers, **common), cd.Group("runner", 1, **common))
 
 
-def tables(p: Params) -> Arrays:
+def tables(p: Params) -> cd.Arrays:
     """Return the starts that are given, by what the kernel calls them."""
     given = {"start_x": p.starting_location_x, "start_y": p.starting_location_y}
     return {name: np.array(places) for name, places in given.items() if places}
@@ -115,7 +103,7 @@ def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray
     return states
 
 
-def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, random: RandomStream) -> StepResult:
+def step(p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream) -> cd.StepResult:
     """Step (N,) states; action["tagger"] is (N, num_taggers), action["runner"] (N, 1)."""
     moves = MOVES[np.concatenate([action["tagger"], action["runner"]], axis=1)]  # (N, A, 2)
     wanted = np.stack([states["x"], states["y"]], axis=-1) + moves
@@ -130,7 +118,7 @@ def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, ra
         np.where(caught, -p.tag_penalty_for_runner, p.step_cost_for_tagger)[:, None] - p.wall_hit_penalty * hit[:, -1:]
     )
     last = elapsed >= p.max_episode_steps
-    return StepResult(
+    return cd.StepResult(
         state={"x": place[..., 0], "y": place[..., 1]},
         reward={"tagger": tagger, "runner": runner},
         terminated=caught,
@@ -147,7 +135,7 @@ def step(p: Params, states: np.ndarray, action: Actions, elapsed: np.ndarray, ra
     )
 
 
-def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> Observation:
+def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observation:
     """Return observations by group: (N, num_taggers, D) and (N, 1, D)."""
     n, agents = states["x"].shape
     x, y = states["x"] / p.grid_length, states["y"] / p.grid_length
@@ -173,7 +161,7 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> Observation:
         other[:, -1] = chaser
         of_other = [np.take_along_axis(c, other, axis=1) for c in (x, y)]
         obs = np.concatenate([np.stack([x, y, *of_other, np.broadcast_to(kind, (n, agents))], axis=-1), time], axis=-1)
-    return Observation({"tagger": obs[:, :-1], "runner": obs[:, -1:]})
+    return cd.Observation({"tagger": obs[:, :-1], "runner": obs[:, -1:]})
 
 
 def nearest_agents(states: np.ndarray, k: int) -> np.ndarray:
@@ -264,13 +252,13 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
     canvas.agents("runner", ways[-1, -1:])
 
 
-SPEC = EnvSpec(
+SPEC = cd.EnvSpec(
     name="tag_grid",
     params=Params,
     state=state,
     groups=groups,
     time_limit="terminates",
-    reference=Reference(reset, step, observe, sample_states),
+    reference=cd.Reference(reset, step, observe, sample_states),
     check=check,
     tables=tables,
     metrics={"tags": "int", "wall_hits": "int"},
@@ -284,7 +272,7 @@ SPEC = EnvSpec(
         {"num_taggers": 40, "grid_length": 20_000},  # squared distances and ids need more than 32 bits
     ),
     heuristic=heuristic,
-    display=Display(
+    display=cd.Display(
         draw=draw,
         keys=lambda p: dict.fromkeys(("tagger", "runner"), ARROWS),
         size=(760, 834),
