@@ -37,7 +37,7 @@ def read_checked(path: Path, kind: TypeAdapter[Any]) -> dict:
     with file_errors(RenderError, f"{path} cannot be read"):
         content = read_file(path, MOST_JSON)
     try:
-        return read_json(content, kind, finite=False)  # metrics of a training that failed are NaN
+        return read_json(content, kind)
     except FormatError as error:
         raise RenderError(f"{path} is damaged ({error}); move it away") from None
 

@@ -1,4 +1,4 @@
-"""Formats of data files: which names, types and ranges their JSON may have. All of it is read as if hostile.
+"""Formats of data files: which names, types and ranges their JSON may have.
 
 ``CONFIG`` is ``config.json`` of a run folder, ``METRICS`` a line of its ``metrics.jsonl``, ``CHECKPOINT`` the numbers of a
 checkpoint. ``RECORDING`` and ``SNAPSHOT`` are the JSON in their archives. ``POPULATION`` is ``population.json`` of a folder of
@@ -6,20 +6,16 @@ runs. ``GALLERY`` is ``gallery.json``, ``CURVES`` is ``curves.json`` beside it.
 """
 
 import json
-import math
 import os
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StringConstraints, TypeAdapter, ValidationError
 
 from cupydrive.errors import CupydriveError
 from cupydrive.inputs.arguments import shown
 
 FORMAT = 3  # of every file; a file of another format is refused
-MOST_JSON = 2**23  # bytes of a JSON text
-MOST_LETTERS = 10_000  # of a text in JSON
-MOST_DEPTH = 32  # of lists and objects within each other
-MOST_DIGITS = 20  # of an int; 2**64 has 20
+MOST_JSON = 2**23  # bytes of a file of JSON
 
 
 class FormatError(CupydriveError):
@@ -40,12 +36,11 @@ def explained(path: str | os.PathLike, what: str, error: Exception, fix: str) ->
 
 # ---- the formats -------------------------------------------------------------------------------------------------------
 
-Number = int | float
-Scalar = bool | int | float | str
-Params = dict[str, Scalar | list[Number]]
-PlainName = Annotated[
-    str, StringConstraints(pattern=r"^[\w-][\w.-]*$")
-]  # of a file in the folder where it is looked for
+Number = int | float  # NaN in the metrics of a training that failed
+Finite = int | FiniteFloat
+Params = dict[str, bool | Finite | str | list[Finite]]
+# Of a file in the folder where it is looked for.
+PlainName = Annotated[str, StringConstraints(pattern=r"^[\w-][\w.-]*$")]
 Seed = Annotated[int, Field(ge=0, lt=2**64)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 Step = Annotated[int, Field(ge=0, lt=2**63)]
@@ -201,36 +196,25 @@ class Curves(Machine):
 STRICT = ConfigDict(strict=True, defer_build=True)
 CONFIG, CHECKPOINT, POPULATION = TypeAdapter(Config), TypeAdapter(Checkpoint), TypeAdapter(Population)
 SNAPSHOT, RECORDING = TypeAdapter(Snapshot), TypeAdapter(Recording)
-METRICS, PARAMS = TypeAdapter(dict[str, Number], config=STRICT), TypeAdapter(Params, config=STRICT)
-SETTING = TypeAdapter(None | Scalar | list[Any] | dict[str, Any], config=STRICT)
+METRICS = TypeAdapter(dict[str, Number], config=STRICT)
 GALLERY, CURVES = TypeAdapter(dict[PlainName, Shown], config=STRICT), TypeAdapter(dict[str, Curves], config=STRICT)
 
 
 # ---- reading -----------------------------------------------------------------------------------------------------------
 
 
-def read_json(content: bytes, kind: TypeAdapter[Any], finite: bool = True) -> Any:
+def read_json(content: bytes, kind: TypeAdapter[Any]) -> Any:
     """Return what a JSON text holds, checked.
 
     Args:
         content: The text.
         kind: One of the formats.
-        finite: Whether NaN, Infinity and -Infinity, which Python writes and reads, are refused. Numbers that are too large
-            for a float always are.
 
     Raises:
-        FormatError: If it is no JSON, names an entry twice, is nested too deeply, or is not of ``kind``.
+        FormatError: If it is no JSON, or is not of ``kind``.
     """
-    if len(content) > MOST_JSON:
-        raise FormatError(f"it has {len(content):,} bytes of JSON; at most {MOST_JSON:,} make sense")
     try:
-        value = json.loads(
-            bytes(content).decode(),
-            object_pairs_hook=unique,
-            parse_constant=refuse if finite else None,
-            parse_float=number,
-            parse_int=integer,
-        )
+        value = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"it is no JSON ({str(error)[:200]})") from None
     check(value, kind)
@@ -238,59 +222,13 @@ def read_json(content: bytes, kind: TypeAdapter[Any], finite: bool = True) -> An
 
 
 def check(value: object, kind: TypeAdapter[Any]) -> None:
-    """Raise ``FormatError`` unless a value of JSON is of a kind. All texts must be printable."""
-    check_texts(value, "it")
+    """Raise ``FormatError`` unless a value of JSON is of a kind."""
     version = value.get("format") if isinstance(value, dict) else FORMAT
     if type(version) is int and version != FORMAT:
-        raise FormatError(f"its format is {shown(version)}, of another version. This version reads format {FORMAT}")
+        raise FormatError(f"its format is {version}, of another version. This version reads format {FORMAT}")
     try:
         kind.validate_python(value)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "it"
         raise FormatError(f"{where} is {shown(first['input'])}; {first['msg'][0].lower()}{first['msg'][1:]}") from None
-
-
-def check_texts(value: object, where: str, depth: int = 0) -> None:
-    """Raise ``FormatError`` for a text that cannot be printed, and for lists and objects that are nested too deeply."""
-    if depth > MOST_DEPTH:
-        raise FormatError(f"its lists and objects are nested more than {MOST_DEPTH} deep")
-    if isinstance(value, str) and not (
-        len(value) <= MOST_LETTERS and all(c.isprintable() or c in "\n\t" for c in value)
-    ):
-        raise FormatError(f"{where} is {shown(value)}; it must be printable text of at most {MOST_LETTERS} characters")
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            check_texts(name, f"a name in {where}", depth)
-            check_texts(inner, name, depth + 1)
-    if isinstance(value, list):
-        for inner in value:
-            check_texts(inner, where, depth + 1)
-
-
-def unique(pairs: list[tuple[str, object]]) -> dict:
-    """Return the pairs of a JSON object as a dictionary; a name that is there twice is an error."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("an entry is there twice")
-    return found
-
-
-def refuse(text: str) -> NoReturn:
-    """Refuse a number."""
-    raise ValueError(f"{text if len(text) < 40 else text[:40] + '...'} is no number here")
-
-
-def number(text: str) -> float:
-    """Return the float that a JSON text holds; 1e999, which Python reads as infinity, is an error."""
-    value = float(text)
-    if math.isinf(value):
-        refuse(text)
-    return value
-
-
-def integer(text: str) -> int:
-    """Return the int that a JSON text holds, unless it has too many digits."""
-    if len(text) > MOST_DIGITS:
-        refuse(text)
-    return int(text)

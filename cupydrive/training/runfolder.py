@@ -318,7 +318,7 @@ def unpack_metrics(content: bytes) -> list[dict]:
         if number == len(lines) and not line:
             break
         try:
-            row = read_json(line, METRICS, finite=False)
+            row = read_json(line, METRICS)
             step = row.get("charts/global_step")
             if type(step) is not int or step < 0 or (rows and step < rows[-1]["charts/global_step"]):
                 raise FormatError(f"charts/global_step is {shown(step)}; it must be an int that never falls")

@@ -165,7 +165,6 @@ ENTRIES = {
     "unknown": ("odd.npy", STATE, "unknown array 'odd'"),
     "no array": ("odd.txt", b"text", "its entry 'odd.txt' is no array"),
     "no JSON": ("about.npy", npy(np.zeros(9, "u1")), "it is no JSON"),
-    "vast JSON": ("about.npy", npy(np.zeros(2**24, "u1")), "16,777,216 bytes of JSON; at most 8,388,608"),
 }
 
 
@@ -198,7 +197,7 @@ def test_a_list_within_itself_in_a_checkpoint_is_refused(files):
     path, endless = files / READERS["checkpoint"][0], []
     endless.append(endless)
     torch.save({"format": 3, "env": "cartpole", "step": 0, "tensors": {"x": endless}}, path)
-    with pytest.raises(CupydriveError, match="nested more than 32 deep"):
+    with pytest.raises(CupydriveError, match="'x' is no ordinary tensor"):
         load_checkpoint(path)
 
 
@@ -243,18 +242,15 @@ def test_an_archive_that_does_not_fit_into_memory_is_refused_before_it_is_unpack
         ({"num_envs": True}, "num_envs is True; input should be a valid integer"),
         ({"num_envs": 10**6}, "is not of the 1000000 environments of its config.json"),
         ({"total": 0.5}, "total is 0.5; input should be a valid integer"),
-        ({"cupydrive": "\x1b[2J"}, "cupydrive is .*it must be printable text"),
         ({"origin": {"python": None}}, "origin.python_sha256 is .*; field required"),
-        ({"params": {"gravity": float("nan")}}, "NaN is no number here"),
+        ({"params": {"gravity": float("nan")}}, "params.gravity.* is nan; input should be a"),
         ({"params": {"gravity": -1.0}}, "does not fit 'cartpole' as it is now: .*gravity = -1.0 is out of range"),
         ({"policies": {"cart": {"kind": "ppo", "hiden": [4]}}}, "ppo has no setting 'hiden'"),
         ({"policies": {"cart": {"kind": "pp0"}}}, "of an unknown kind 'pp0'"),
         ({"odd": 1}, "odd is 1; extra inputs are not permitted"),
         ({"format": 1}, r"its format is 1, of another version\. This version reads format 3"),
-        ('{"format": 3, "format": 3}', "an entry is there twice"),
-        ('{"seed": 1e999}', "1e999 is no number here"),
-        ('{"seed": 1' + "0" * 99 + "}", r"10+\.\.\. is no number here"),
-        ({"policies": {"cart": {"kind": json.loads("[" * 100 + "]" * 100)}}}, "nested more than 32 deep"),
+        ({"seed": float("inf")}, "seed is inf; input should be a valid integer"),
+        ({"seed": 10**99}, r"seed is \(about 2\*\*329\); input should be less than 9223372036854775808"),
         ("[" * 10**5, "it is no JSON"),
         (" " * 2**24, "has more than 8,388,608 bytes"),
     ],

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from pydantic import TypeAdapter
 
 import cupydrive as cd
 from cupydrive import envs
@@ -19,7 +20,7 @@ from cupydrive.codegen.source import assemble
 from cupydrive.errors import ParameterError, SpecError, TrainingError
 from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor
-from cupydrive.inputs.formats import MOST_JSON, PARAMS, check
+from cupydrive.inputs.formats import MOST_JSON, Params, check
 from cupydrive.random import RandomStream
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import kept_params
@@ -247,7 +248,7 @@ def test_the_largest_starts_fit_into_a_file():
     )  # fmt: skip
     text = json.dumps(kept_params(params), indent=1)
     assert len(text) < MOST_JSON / 2
-    check(json.loads(text), PARAMS)
+    check(json.loads(text), TypeAdapter(Params))
     assert spec.make_params(**json.loads(text)) == params
 
 
