@@ -217,7 +217,7 @@ def unpack_checkpoint(file: BinaryIO, size: int) -> Checkpoint:
     Raises:
         FormatError: If it is no checkpoint, or damaged.
     """
-    check_archive(file, size, stored=True)
+    check_archive(file, size)
     try:
         saved = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a hostile pickle fails in many ways
