@@ -2,9 +2,8 @@
 
 import os
 import re
-import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from cupydrive.errors import CupydriveWarning, DataError, MissingDataError
@@ -12,8 +11,6 @@ from cupydrive.inputs.files import as_path, file_errors
 from cupydrive.inputs.sources import Source, cache_folder, source
 
 TIMEOUT = 10.0  # seconds to wait for a connection, or for the next bytes
-MOST_SECONDS = 600.0  # for a file
-MOST_BYTES = 2**27  # of a file; GitHub holds none of more than 100 MiB
 MOST_REASON = 300  # characters of an error of the network
 
 
@@ -96,10 +93,10 @@ def fetch(wanted: Source, missing: Iterable[str], progress: bool) -> dict[str, P
     import pooch  # here, since importing it takes a while
     from requests import RequestException
     from tqdm import tqdm
-    from urllib3.exceptions import HTTPError
 
     pooch.get_logger().setLevel("WARNING")
     cache = pooch.create(wanted.cached_in, wanted.url, registry=wanted.files)
+    downloader = pooch.HTTPDownloader(timeout=TIMEOUT, stream=False)  # of a stream it would not close the connection
     url = without_password(wanted.url)
     label = f"fetching {wanted.name} from {url.split('/')[2]}"
     by_hand = f"get the files from {wanted.page}, put them into a folder DIR, and set CUPYDRIVE_DATA=DIR"
@@ -112,34 +109,14 @@ def fetch(wanted: Source, missing: Iterable[str], progress: bool) -> dict[str, P
         wanted.cached_in.mkdir(parents=True, exist_ok=True)  # pooch's own mkdir fails if another process is faster
         for file in tqdm(missing, label, unit="file", disable=None if progress else True):
             try:
-                found[file] = Path(cache.fetch(file, downloader=download))
-            except (RequestException, HTTPError, ValueError) as error:  # of the network; another SHA-256
+                found[file] = Path(cache.fetch(file, downloader=downloader))
+            except (RequestException, ValueError) as error:  # of the network; another SHA-256
                 reason = " ".join(without_password(str(error)).split())[:MOST_REASON]
                 raise MissingDataError(
                     f"{wanted.name} needs {file}, and fetching {url}{file} into {wanted.cached_in} failed: "
                     f"{reason}. With a network: cupydrive data --fetch --name {wanted.name}. Without one: {by_hand}"
                 ) from None
     return found
-
-
-def download(url: str, path: str, pooch: Callable) -> None:
-    """Write what a server sends into the file ``path``. pooch calls this, and compares the SHA-256 of the file afterwards.
-
-    Raises:
-        ValueError: If the server sends more than ``MOST_BYTES``, or for more than ``MOST_SECONDS``.
-        RequestException: If the request fails; or urllib3's ``HTTPError``.
-    """
-    import requests
-
-    os.unlink(path)  # pooch has made it for this user only; a new file has the permissions of any other
-    size, end = 0, time.monotonic() + MOST_SECONDS
-    with requests.get(url, stream=True, timeout=TIMEOUT) as response, open(path, "xb") as file:
-        response.raise_for_status()
-        while content := response.raw.read1(2**16, decode_content=True):  # as much as is here, but no more
-            size += len(content)
-            if size > MOST_BYTES or time.monotonic() > end:
-                raise ValueError(f"{url} sends more than {MOST_BYTES:,} bytes, or takes more than {MOST_SECONDS:g} s")
-            file.write(content)
 
 
 def without_password(text: str) -> str:

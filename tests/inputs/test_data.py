@@ -1,11 +1,9 @@
 """Published data is found or fetched whole, once, and with the right SHA-256; otherwise there is one clear error."""
 
-import itertools
 import os
 import re
 import subprocess
 import sys
-import time
 
 import pytest
 from conftest import python_path
@@ -81,21 +79,6 @@ def test_a_failed_fetch_is_one_error_with_the_fixes_and_can_be_repeated(served, 
     server.content = good
     files("made_up")
     assert content(cache) == CONTENT and len(server.paths) == 4
-
-
-@pytest.mark.parametrize(("pause", "part"), [(0.02, b"a"), (0.0, bytes(2**16))])
-def test_a_server_that_sends_for_ever_is_one_error(pause, part, server, cache, monkeypatch):
-    monkeypatch.setattr("cupydrive.inputs.data.MOST_SECONDS", 0.3 if pause else 60)
-    monkeypatch.setattr("cupydrive.inputs.data.MOST_BYTES", 10**6)
-    server.content["a.npy"] = (time.sleep(pause) or part for _ in itertools.count())
-    with pytest.raises(MissingDataError, match="more than 1,000,000 bytes, or takes more than"):
-        files("made_up")
-    assert content(cache) == {}
-
-
-def test_fetched_files_have_the_permissions_of_any_new_file(server, tmp_path):
-    (tmp_path / "new").touch()
-    assert {path.stat().st_mode for path in files("made_up").values()} == {(tmp_path / "new").stat().st_mode}
 
 
 @pytest.mark.parametrize("served", [None, b"other bytes"])

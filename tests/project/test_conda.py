@@ -15,7 +15,6 @@ FOLDERS = ("linux-64", "noarch")
 LATER = {
     "pooch",
     "requests",
-    "urllib3",
     "pydantic",
     "py-rattler",
     "mypy",
