@@ -112,7 +112,7 @@ def get(name: EnvSpec | str | os.PathLike[str]) -> EnvSpec:
         return _registered[name].spec
     if name not in packaged():
         known, file = names(), f"{name.removesuffix('.cu')}.py"
-        near = f" Name its Python file: {file}." if file_exists(file) else did_you_mean(name, known)
+        near = f" Name its Python file: {file}." if os.path.isfile(file) else did_you_mean(name, known)
         raise UnknownEnvironmentError(f"there is no environment {shown(name)}.{near} There are: {', '.join(known)}")
     return import_module(f"{__name__}.{name}").SPEC
 
@@ -139,11 +139,6 @@ def with_data(say: Callable[[str], object], of: Iterable[str] | None = None) -> 
         words = "left out, since data is not here and could not be fetched (`cupydrive data` says how to get it)"
         say(f"{words}: {', '.join(left)}")
     return found
-
-
-def file_exists(name: str) -> bool:
-    """Return whether there is a file, also for names that no file can have."""
-    return "\0" not in name and os.path.isfile(name)
 
 
 def reload(spec: EnvSpec) -> EnvSpec:
@@ -183,7 +178,7 @@ def register(spec: EnvSpec | str | os.PathLike[str], kernel: str | os.PathLike[s
         found = replace(found, kernel=made.folder / f"{found.name}.cu")
     if found.kernel is None:
         raise SpecError(f"{found.name}: there is no kernel; pass kernel=, its path or text")
-    if isinstance(found.kernel, Path) and not found.kernel.expanduser().is_file():
+    if isinstance(found.kernel, Path) and not os.path.isfile(found.kernel.expanduser()):
         raise SpecError(f"{found.name}: there is no kernel file {found.kernel}; write it, or pass kernel=")
     _registered[found.name] = replace(made, spec=found)
     return found
@@ -198,7 +193,7 @@ def _load(source: str | os.PathLike[str], kernel: str | os.PathLike[str] | None 
         about: dict[str, Any] = {"python_sha256": _digest(source.encode())}
     else:
         path = checked_path("register", "spec", source).resolve()
-        if not path.is_file():
+        if not os.path.isfile(path):
             near = did_you_mean(path.name, [file.name for file in path.parent.glob("*.py")])
             raise SpecError(
                 f"there is no file {path} that could define an environment.{near} `cupydrive new {free_name(path.stem)}` "

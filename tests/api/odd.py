@@ -35,7 +35,7 @@ def itself() -> list:
 
 # Right for no argument, whatever its kind.
 NEVER = (
-    "object()", "Hostile()", "...", "1j", "decimal.Decimal('NaN')", "math.nan", "10**5000", "'a\\0b'", "'\\ud800'",
+    "object()", "Hostile()", "...", "1j", "decimal.Decimal('NaN')", "math.nan",
     "b'cartpole'", "sys", "ValueError('x')", "slice(0, 3)", "(k for k in range(3))", "itself()", "nested()",
     "np.timedelta64(3, 's')", "np.array([None, 'x'], object)", "np.array(['a', 'b'])", "np.zeros(2, [('a', 'i4')])",
     "np.full(2, np.nan, np.float32)",
@@ -56,8 +56,8 @@ KINDS = {
     "text": NO_TEXT,
     "infinite": NO_NUMBER[:-2],
     "name": (*NO_TEXT, "''", "' '", "'no such'", "'é漢字🙂'", "'{0} %s {x}'", "'a' * 100_000"),
-    "path": (*NO_TEXT, "''", "'a' * 5000", "np.str_('a' * 300)"),
-    "mapping": ("0", "'x'", "True", "(1, 2)", "{None: 1}", "{'\\ud800': 1}", "np.zeros(3)", "int"),
+    "path": (*NO_TEXT, "''"),
+    "mapping": ("0", "'x'", "True", "(1, 2)", "{None: 1}", "np.zeros(3)", "int"),
     "function": ("0", "0.5", "'x'", "True", "[1, 2]", "{'a': 1}", "np.zeros(3)"),
     "sequence": ("0.5", "'x'", "True", "{'a': 1}", "int", "[None]", "[[1, 2], 3]"),
     "object": ("0", "0.5", "'x'", "True", "[1, 2]", "{'a': 1}", "int", "lambda *_: None", "np.zeros(3)"),

@@ -214,7 +214,7 @@ def test_an_archive_that_does_not_fit_into_memory_is_refused_before_it_is_unpack
         ({"odd": 1}, "odd is 1; extra inputs are not permitted"),
         ({"format": 1}, r"its format is 1, of another version\. This version reads format 3"),
         ({"seed": float("inf")}, "seed is inf; input should be a valid integer"),
-        ({"seed": 10**99}, r"seed is \(about 2\*\*329\); input should be less than 9223372036854775808"),
+        ({"seed": 10**99}, r"seed is 10+\.\.\.0+; input should be less than 9223372036854775808"),
         ("[" * 10**5, "it is no JSON"),
         (" " * 2**24, "has more than 8,388,608 bytes"),
     ],
