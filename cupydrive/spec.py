@@ -394,10 +394,23 @@ class EnvSpec:
             )
         return WithTable(function, self.table_arrays, MAY_READ_TABLES[name].split(", ").index("params"))
 
+    @lru_cache(maxsize=64)  # noqa: B019 - environments are few, and stay
     def declared_tables(self, params: EnvParams) -> tuple[Table, ...]:
         """Return the tuple of ``Table``; without ``table_fields`` it is read off the arrays."""
-        return _declared(self, params)
+        if self.tables is None:
+            return ()
+        if self.table_fields is None:
+            declared = derived_tables(self.name, self.tables(params))
+        else:
+            declared = self.table_fields(params)
+            check_members(self.name, "table_fields", declared, Table)
+        if len(declared) > MOST_TABLES:
+            raise SpecError(
+                f"{self.name}: {len(declared)} tables; at most {MOST_TABLES} fit, so put some together into one array"
+            )
+        return declared
 
+    @lru_cache(maxsize=16)  # noqa: B019 - a check draws parameters often, and a table may have megabytes
     def table_arrays(self, params: EnvParams) -> Arrays:
         """Return the read-only arrays by name, of the shapes and types declared; empty without tables.
 
@@ -405,11 +418,14 @@ class EnvSpec:
             SpecError: If an array is not what was declared.
             MissingDataError: If the data is not here.
         """
-        return _arrays(self, params)
+        if self.tables is None:
+            return {}
+        return checked_tables(self.name, self.declared_tables(params), self.tables(params))
 
+    @lru_cache(maxsize=64)  # noqa: B019
     def table_digests(self, params: EnvParams) -> dict[str, str]:
         """Return the SHA-256 of each table by name: of its name, type, shape and bytes."""
-        return _digests(self, params)
+        return {name: table_digest(name, array) for name, array in self.table_arrays(params).items()}
 
     def about_tables(self, params: EnvParams) -> dict[str, dict[str, str]]:
         """Return what a file states of the tables: ``{"tables": table_digests}``, or nothing without tables."""
@@ -468,8 +484,8 @@ class EnvSpec:
         with errors_as(SpecError):
             for name, constant in constants.items():
                 checked_int(self.name, f"constants: {name}", constant, -INT32, INT32)
-            check_members(self.name, "groups", groups, Group)
-            check_members(self.name, "state", state, Field)
+        check_members(self.name, "groups", groups, Group)
+        check_members(self.name, "state", state, Field)
         check_groups(self.name, groups)
         if self.table_fields is not None:
             self.declared_tables(params)
@@ -506,35 +522,6 @@ def _changed(
 ) -> dict[str, Any]:
     functions = {f.name: getattr(part, f.name) for f in fields(part) if f.name in MAY_READ_TABLES}
     return {name: change(name, function) for name, function in functions.items() if function is not None}
-
-
-@lru_cache(maxsize=64)
-def _declared(spec: EnvSpec, params: EnvParams) -> tuple[Table, ...]:
-    if spec.tables is None:
-        return ()
-    if spec.table_fields is None:
-        arrays = spec.tables(params)
-        with errors_as(SpecError):
-            declared = derived_tables(spec.name, arrays)
-    else:
-        declared = spec.table_fields(params)
-        with errors_as(SpecError):
-            check_members(spec.name, "table_fields", declared, Table)
-    if len(declared) > MOST_TABLES:
-        raise SpecError(
-            f"{spec.name}: {len(declared)} tables; at most {MOST_TABLES} fit, so put some together into one array"
-        )
-    return declared
-
-
-@lru_cache(maxsize=16)  # a check draws parameters often, and a table may have megabytes
-def _arrays(spec: EnvSpec, params: EnvParams) -> Arrays:
-    return {} if spec.tables is None else checked_tables(spec.name, spec.declared_tables(params), spec.tables(params))
-
-
-@lru_cache(maxsize=64)
-def _digests(spec: EnvSpec, params: EnvParams) -> dict[str, str]:
-    return {name: table_digest(name, array) for name, array in spec.table_arrays(params).items()}
 
 
 def float_params(params_class: type) -> list[DataclassField[Any]]:

@@ -32,6 +32,7 @@ from cupydrive.inputs.arguments import (
     checked_sequence,
     checked_size,
     checked_str,
+    errors_as,
     shown,
 )
 from cupydrive.protocols import ParamValue
@@ -120,6 +121,7 @@ def check_shape(where: str, given: Sequence[int]) -> tuple[int, ...]:
     return shape
 
 
+@errors_as(SpecError)
 def check_members(where: str, function: str, given: Sequence, kind: type) -> None:
     """Raise an error unless ``given``, which ``function(params)`` has returned, are ``kind``s of different names."""
     what = f"{function}(params)"
@@ -187,8 +189,7 @@ def check_display(display: "Display") -> None:
     showcase = checked_mapping("Display", "showcase", display.showcase)
     checked_float("Display", "showcase['still']", showcase.get("still", 0.5), 0, 1)
     checked_int("Display", "showcase['readable']", showcase.get("readable", 1), 1, 2**16)
-    for metric, called in checked_mapping("Display", "showcase['figures']", showcase.get("figures", {})).items():
-        checked_str("Display", f"showcase['figures'][{metric!r}]", called)
+    checked_mapping("Display", "showcase['figures']", showcase.get("figures", {}))
 
 
 def check_spec(spec: "EnvSpec") -> None:
@@ -206,22 +207,13 @@ def check_spec(spec: "EnvSpec") -> None:
         checked_choice(where, f"metrics[{metric!r}]", kind, ("int", "float"))
     for metric in spec.display.showcase.get("figures", {}):
         checked_choice(where, "showcase['figures']", metric, tuple(spec.metrics))
-    cases = checked_sequence(where, "cases", spec.cases)
-    for case in cases:
-        checked_mapping(where, "cases", case)
-    if not cases:
+    if not checked_sequence(where, "cases", spec.cases):
         raise SpecError(f"{where}: cases = (); the checker needs one at least, such as {{}}: default parameters")
-    checked_mapping(where, "training", spec.training)
-    if spec.reward_threshold is not None:
-        checked_float(where, "reward_threshold", spec.reward_threshold)
     is_text = isinstance(spec.kernel, str) and "\n" in checked_str(where, "kernel", spec.kernel)
     if not is_text and not isinstance(spec.kernel, os.PathLike | None) and not hasattr(spec.kernel, "program"):
         raise SpecError(
             f"{where}: kernel = {shown(spec.kernel)}; it must be a kernel's text, the Path of its file or PythonKernels(...)"
         )
-    checked_str(where, "summary", spec.summary)
-    if checked_str(where, "title", spec.title):
-        checked_name(where, "title", spec.title)
 
 
 def check_functions(where: str, part: "EnvSpec | Reference | Display") -> None:
@@ -260,8 +252,6 @@ def check_params(where: str, params: type) -> None:
                 f"{where}: params: {params.__name__}.{f.name} is annotated as {annotated}, and its default is "
                 f"{shown(f.default)}"
             )
-        if type(f.default) in (
-            float,
-            tuple,
-        ):  # a member of the kernel's Params or Table; others are upper-case constants
+        # Others are upper-case constants.
+        if type(f.default) in (float, tuple):
             checked_member(where, "params", f.name)

@@ -67,6 +67,7 @@ class Table:
         checked_bool(where, "finite", self.finite)
 
 
+@errors_as(SpecError)
 def checked_tables(where: str, declared: Sequence[Table], given: Mapping[str, ArrayLike]) -> Arrays:
     """Return the arrays of ``declared`` tables, a dictionary by name in their order: C-contiguous copies, read-only.
 
@@ -78,14 +79,12 @@ def checked_tables(where: str, declared: Sequence[Table], given: Mapping[str, Ar
     Raises:
         SpecError: If a table is missing or not declared, or its shape, type or values are not those declared.
     """
-    with errors_as(SpecError):
-        arrays, names = checked_mapping(where, "tables", given), [t.name for t in declared]
-        if set(arrays) != set(names):
-            raise SpecError(
-                f"{where}: tables returns {shown(sorted(arrays))}, and table_fields declares {', '.join(names)}; they must be "
-                "equal"
-            )
-        return {t.name: checked_table(f"{where}: table {t.name!r}", t, arrays[t.name]) for t in declared}
+    arrays, names = checked_mapping(where, "tables", given), [t.name for t in declared]
+    if set(arrays) != set(names):
+        raise SpecError(
+            f"{where}: tables returns {shown(sorted(arrays))}, and table_fields declares {', '.join(names)}; they must be equal"
+        )
+    return {t.name: checked_table(f"{where}: table {t.name!r}", t, arrays[t.name]) for t in declared}
 
 
 def checked_table(where: str, t: Table, value: ArrayLike) -> np.ndarray:
@@ -111,6 +110,7 @@ def checked_table(where: str, t: Table, value: ArrayLike) -> np.ndarray:
     return kept
 
 
+@errors_as(SpecError)
 def derived_tables(where: str, given: Mapping[str, ArrayLike]) -> tuple[Table, ...]:
     """Return what ``table_fields`` would have declared for these arrays."""
     declared = []
