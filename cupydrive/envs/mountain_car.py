@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Params:
-    """The track, the engine and the task; lengths along the track have no unit, time is counted in steps."""
+class Track:
+    """The track and the task; lengths along the track have no unit, time is counted in steps."""
 
-    force: float = cd.param(0.001, "Change of velocity by a push.", unit="1/step^2", low=0.0, high=1.0)
     gravity: float = cd.param(0.0025, "Change of velocity by the steepest slope.", unit="1/step^2", low=0.0, high=1.0)
     min_position: float = cd.param(-1.2, "Wall on the left.", low=-10.0, high=-0.7, vary=(-1.3, -1.0))
     max_position: float = cd.param(0.6, "End of the track on the right.", low=0.0, high=10.0, vary=(0.5, 0.7))
@@ -33,6 +32,13 @@ class Params:
                                     vary=(0.0, 0.02))  # fmt: skip
     start_low: float = cd.param(-0.6, "Starts are uniform from here ...", low=-10.0, high=10.0, vary=(-0.7, -0.55))
     start_high: float = cd.param(-0.4, "... to here, at rest.", low=-10.0, high=10.0, vary=(-0.5, -0.3))
+
+
+@dataclass(frozen=True)
+class Params(Track):
+    """The track, the engine and the task."""
+
+    force: float = cd.param(0.001, "Change of velocity by a push.", unit="1/step^2", low=0.0, high=1.0)
     max_episode_steps: int = cd.param(200, "Time limit.", unit="steps", low=1)
 
 

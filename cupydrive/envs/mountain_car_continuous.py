@@ -3,14 +3,15 @@
 Source: Gymnasium's ``continuous_mountain_car.py``, after Moore (1990). Track, starts and drawing are ``mountain_car``'s.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from gymnasium import spaces
 
 from cupydrive import spec as cd
-from cupydrive.envs.mountain_car import bounds, draw, drive, observe, reset, sample_states, state
+from cupydrive.envs.mountain_car import SPEC as DISCRETE
+from cupydrive.envs.mountain_car import Track, bounds, drive, observe, reset, sample_states, state
 from cupydrive.random import RandomStream
 
 if TYPE_CHECKING:
@@ -18,19 +19,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Params:
-    """The track, the engine and the task; lengths along the track have no unit, time is counted in steps."""
+class Params(Track):
+    """The track, the engine and the task."""
 
     power: float = cd.param(0.0015, "Change of velocity by the strongest push.", unit="1/step^2", low=0.0, high=1.0)
-    gravity: float = cd.param(0.0025, "Change of velocity by the steepest slope.", unit="1/step^2", low=0.0, high=1.0)
-    min_position: float = cd.param(-1.2, "Wall on the left.", low=-10.0, high=-0.7, vary=(-1.3, -1.0))
-    max_position: float = cd.param(0.6, "End of the track on the right.", low=0.0, high=10.0, vary=(0.5, 0.7))
-    max_speed: float = cd.param(0.07, "Top speed.", unit="1/step", low=1e-6, high=1.0)
     goal_position: float = cd.param(0.45, "The flag.", low=-10.0, high=10.0, vary=(0.3, 0.5))
-    goal_velocity: float = cd.param(0.0, "Slowest speed at which the flag counts.", unit="1/step", low=-1.0, high=1.0,
-                                    vary=(0.0, 0.02))  # fmt: skip
-    start_low: float = cd.param(-0.6, "Starts are uniform from here ...", low=-10.0, high=10.0, vary=(-0.7, -0.55))
-    start_high: float = cd.param(-0.4, "... to here, at rest.", low=-10.0, high=10.0, vary=(-0.5, -0.3))
     max_episode_steps: int = cd.param(999, "Time limit.", unit="steps", low=1)
 
 
@@ -76,13 +69,7 @@ SPEC = cd.EnvSpec(
     time_limit="truncates",
     reference=cd.Reference(reset, step, observe, sample_states),
     heuristic=heuristic,
-    display=cd.Display(
-        draw=draw,
-        keys=lambda p: {"car": {"": 0.0, "ArrowLeft": -1.0, "ArrowRight": 1.0}},
-        size=(900, 640),
-        fps=30,
-        showcase={"still": 1.0},  # at the flag, or in the valley
-    ),
+    display=replace(DISCRETE.display, keys=lambda p: {"car": {"": 0.0, "ArrowLeft": -1.0, "ArrowRight": 1.0}}),
     training={
         "num_envs": 256,
         "steps": 1_000_000,

@@ -4,7 +4,7 @@
 //   action  0 = push left, 1 = none, 2 = push right
 //   reward  -1 for every step
 struct Params {
-  float force, gravity, min_position, max_position, max_speed, goal_position, goal_velocity, start_low, start_high;
+  float gravity, min_position, max_position, max_speed, goal_position, goal_velocity, start_low, start_high, force;
 };
 struct State { float position, velocity; };
 #include "drive/env.cuh"

@@ -4,7 +4,7 @@
 //   action  force [-1 to 1, clipped], times `power`
 //   reward  -0.1 of the action squared (as it was given); 100 for arriving
 struct Params {
-  float power, gravity, min_position, max_position, max_speed, goal_position, goal_velocity, start_low, start_high;
+  float gravity, min_position, max_position, max_speed, goal_position, goal_velocity, start_low, start_high, power;
 };
 struct State { float position, velocity; };
 #include "drive/env.cuh"
