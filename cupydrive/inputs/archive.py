@@ -14,7 +14,6 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from cupydrive.inputs.arguments import shown
-from cupydrive.inputs.files import open_file
 from cupydrive.inputs.formats import FormatError, read_json
 
 FOLDER = 0x10  # attribute of an entry that is a folder
@@ -57,7 +56,7 @@ def read_npz(path: str | os.PathLike, kind: TypeAdapter[Any], most: int) -> tupl
         OSError: If the file cannot be opened.
         FormatError: If it is damaged, or holds anything but arrays of numbers and an ``about`` of that kind.
     """
-    with open_file(path) as file:
+    with open(path, "rb") as file:
         check_archive(file, most)
         try:
             with np.load(file, allow_pickle=False, max_header_size=MOST_HEADER) as archive:

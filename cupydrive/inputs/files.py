@@ -1,16 +1,14 @@
-"""Files: written whole or not at all, and opened only where they are ordinary files.
+"""Files: written whole or not at all, and read up to a size.
 
 All functions raise ``OSError`` alone, also for paths that no file can have; callers turn it into an error of their own.
 """
 
 import errno
 import os
-import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
 from cupydrive.errors import ParameterError
 from cupydrive.inputs.arguments import checked_path
@@ -74,32 +72,17 @@ def write_atomically(path: str | os.PathLike, content: bytes) -> None:
         os.close(folder)
 
 
-def open_file(path: str | os.PathLike) -> BinaryIO:
-    """Return an ordinary file, opened for reading bytes.
-
-    Raises:
-        OSError: If it cannot be opened, or is a folder, a pipe or a device, whose reading might never end.
-    """
-    # Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever; Windows has no such files.
-    at_once = getattr(os, "O_NONBLOCK", 0)
-    file = open(as_path(path), "rb", opener=lambda name, flags: os.open(name, flags | at_once))  # noqa: SIM115
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise OSError(errno.EINVAL, "it is a pipe or a device, not a file")
-    return file
-
-
 def read_file(path: str | os.PathLike, most: int) -> bytes:
     """Return the bytes of a file.
 
     Args:
-        path: An ordinary file.
+        path: The file.
         most: Bytes that it may have.
 
     Raises:
-        OSError: If it cannot be read, is no ordinary file, or is larger.
+        OSError: If it cannot be read, or is larger.
     """
-    with open_file(path) as file:
+    with open(as_path(path), "rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise OSError(errno.EFBIG, f"it has more than {most:,} bytes")

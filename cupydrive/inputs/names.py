@@ -20,7 +20,9 @@ def unknown_parameter(
         call: The function whose ``**params`` they are; one of its own arguments may have been meant.
         hint: What the caller knows of that name, instead of a guess.
     """
-    found = f": {hint}." if hint else f".{did_you_mean(name, [*known, *arguments_of(call)])}"
+    own = inspect.signature(call).parameters if call else {}
+    also = [argument for argument, each in own.items() if each.kind is not each.VAR_KEYWORD]
+    found = f": {hint}." if hint else f".{did_you_mean(name, [*known, *also])}"
     return f"{env} has no parameter {shown(name)}{found} It has: {', '.join(known)}"
 
 
@@ -36,9 +38,3 @@ class NotCopied:
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Raise ``ParameterError``, from ``copy.copy``, ``copy.deepcopy`` and ``pickle``."""
         raise ParameterError(f"{type(self).__name__} cannot be copied or pickled: {self.instead}")
-
-
-def arguments_of(call: Callable[..., object] | None) -> list[str]:
-    """Return the names of a function's own arguments, without those of ``**params``; of None there are none."""
-    parameters = inspect.signature(call).parameters if call else {}
-    return [name for name, each in parameters.items() if each.kind is not each.VAR_KEYWORD]

@@ -23,7 +23,7 @@ from torch.utils.serialization import config as torch_config
 from cupydrive.errors import TrainingError
 from cupydrive.inputs.archive import brief, check_archive
 from cupydrive.inputs.arguments import shown
-from cupydrive.inputs.files import as_path, file_errors, open_file, read_file
+from cupydrive.inputs.files import as_path, file_errors, read_file
 from cupydrive.inputs.formats import (
     CHECKPOINT,
     CONFIG,
@@ -207,7 +207,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         OSError: If it cannot be read.
         FormatError: If it is no checkpoint, or damaged.
     """
-    with open_file(path) as file:
+    with open(path, "rb") as file:
         return unpack_checkpoint(file, os.fstat(file.fileno()).st_size)
 
 
