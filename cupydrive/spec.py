@@ -173,6 +173,11 @@ class Group:
         return self.action_space.shape[0] if self.continuous else len(self.sizes)
 
     @property
+    def action_shape(self) -> tuple[int, ...]:
+        """Shape of all agents' actions: (C,) for one discrete head, otherwise (C, H)."""
+        return (self.count,) if self.heads == 1 and not self.continuous else (self.count, self.heads)
+
+    @property
     def action_dtype(self) -> np.dtype:
         """NumPy dtype of actions."""
         return np.dtype(np.float32 if self.continuous else np.int32)

@@ -74,10 +74,7 @@ class CheckedReference:
         """
         elapsed = clock["elapsed"] + 1
         stream = RandomStream(seed, ids, clock["episode"] - 1, elapsed, DYNAMICS)
-        flat = {
-            g.name: actions[g.name][..., 0] if g.heads == 1 and not g.continuous else actions[g.name]
-            for g in self.groups
-        }
+        flat = {g.name: actions[g.name].reshape(-1, *g.action_shape) for g in self.groups}
         want = self._call("step", state, flat, elapsed, stream)
         if not isinstance(want, StepResult):
             raise self._error(f"step returns {kind_of(want)}, expected a cupydrive.StepResult")

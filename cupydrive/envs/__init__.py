@@ -283,15 +283,13 @@ def compare_origin(what: str, spec: EnvSpec, made_from: Origin | None) -> None:
     now = origin(spec)
     if made_from is None:
         return
-    pairs = (
-        (made_from["python"], "python", made_from["python_sha256"], now["python_sha256"] if now else None),
-        (made_from["kernel"], "kernel", made_from["kernel_sha256"], now["kernel_sha256"] if now else None),
-    )
-    for file, part, before, after in pairs:
+    for part in ("python", "kernel"):
+        before, after = made_from[f"{part}_sha256"], now and now[f"{part}_sha256"]  # type: ignore[literal-required]
         # A spec that was registered as an object has no Python file to compare with.
-        if before is not None and before != after and (part == "kernel" or after is not None):
+        if before not in (None, after) and (part == "kernel" or after is not None):
+            file = made_from[part] or f"the text of its {part}"
             warnings.warn(
-                f"{what} was made with another version of {file or f'the text of its {part}'}, so results may differ "
+                f"{what} was made with another version of {file}, so results may differ "
                 f"(SHA-256 {before[:12]}... then, {after[:12] + '...' if after else 'unknown'} now)",
                 CupydriveWarning,
                 stacklevel=4,

@@ -192,10 +192,8 @@ class PythonProgram:
     def _arrays(self, views: LaunchViews, row: dict) -> Arrays:
         action = {}
         for g in self.groups:
-            shape = (
-                (views.num_envs, g.count) if g.heads == 1 and not g.continuous else (views.num_envs, g.count, g.heads)
-            )
-            action[g.name] = self._buffer(("action", g.name), shape, torch.float32 if g.continuous else torch.int32)
+            dtype = torch.float32 if g.continuous else torch.int32
+            action[g.name] = self._buffer(("action", g.name), (views.num_envs, *g.action_shape), dtype)
         rows = {name: row[name] for name in ("obs", "action_mask", "reward", "terminated", "active", "left")}
         kept = {"state": views.state, "metrics": views.metrics, "elapsed": views.clock[:, 1], "table": views.table}
         return Arrays(params=self.params, action=action, **rows, **kept, mask=None, bits=None, uniform=None)

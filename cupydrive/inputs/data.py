@@ -71,14 +71,14 @@ def own_files(wanted: Source) -> dict[str, Path]:
     if not is_folder:
         raise DataError(f"CUPYDRIVE_DATA = {named} is no folder; name the folder with the files, or unset it")
     found: dict[str, Path] = {}
-    damaged: dict[str, Path] = {}
-    for path in paths:
-        if path.name in wanted.files and path.name not in found and path.is_file():
-            (found if has_hash(path, wanted.files[path.name]) else damaged)[path.name] = path
-    for file, path in damaged.items():
-        if file not in found:
+    for file, sha256 in wanted.files.items():
+        here = [path for path in paths if path.name == file and path.is_file()]
+        whole = next((path for path in here if has_hash(path, sha256)), None)
+        if whole is not None:
+            found[file] = whole
+        elif here:
             raise DataError(
-                f"CUPYDRIVE_DATA = {named}: {path} is damaged or another file: its SHA-256 is not {wanted.files[file]}. "
+                f"CUPYDRIVE_DATA = {named}: {here[0]} is damaged or another file: its SHA-256 is not {sha256}. "
                 f"Get it again from {wanted.page}, or remove it to have it fetched"
             )
     return found

@@ -37,11 +37,7 @@ class ActionReader:
         self.batch, self.single = batch, single
         self.spec, self.groups, self.num_envs = batch.spec, batch.groups, batch.num_envs
         self.device = batch.executor.name
-        lone = [g.heads == 1 and not g.continuous for g in self.groups]
-        self.shapes = {
-            g.name: (self.num_envs, *(() if squeeze else (g.count,)), *(() if one else (g.heads,)))
-            for g, one in zip(self.groups, lone, strict=True)
-        }
+        self.shapes = {g.name: (self.num_envs, *g.action_shape[squeeze:]) for g in self.groups}
         self.dtypes = {g.name: torch.float32 if g.continuous else torch.int32 for g in self.groups}
         self._converted: dict[str, torch.Tensor] = {}
         self.check_masks = True  # False: a choice that its mask forbids passes

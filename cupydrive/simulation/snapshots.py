@@ -94,9 +94,8 @@ class Snapshot:
             ParameterError: If ``batch`` is another environment, or differs in a parameter, a table or size, or an
                 environment's time is up; nothing has changed then.
         """
-        own = {"env": batch.spec.name, "num_envs": batch.num_envs, "first_env": batch.first_env}
-        own |= kept_params(batch.params)
-        kept = {"env": self.env, "num_envs": self.num_envs, "first_env": self.first_env, **self.params}
+        now = Snapshot.of(batch)
+        own, kept = now.fixed(), self.fixed()
         for name in {**own, **kept}:
             if own.get(name) != kept.get(name):
                 raise ParameterError(
@@ -104,12 +103,6 @@ class Snapshot:
                     "equal"
                 )
         batch.spec.require_tables("the snapshot", batch.params, self.tables)
-        wanted, found = Snapshot.of(batch).shapes(), self.shapes()
-        for name in {**wanted, **found}:
-            if wanted.get(name) != found.get(name):
-                raise ParameterError(
-                    f"the snapshot's {name} is {found.get(name)}, expected {wanted.get(name)}: {self.env} has changed since"
-                )
         elapsed, limit = self.clock["elapsed"], batch.params.max_episode_steps
         if elapsed.min() < 0 or elapsed.max() >= limit:
             raise ParameterError(
@@ -127,9 +120,10 @@ class Snapshot:
         flat = {name: getattr(self, name) for name in ("state", "clock", "metrics")}
         return flat | {f"{name}.{key}": array for name in BY_GROUP for key, array in getattr(self, name).items()}
 
-    def shapes(self) -> dict[str, str]:
-        """Return type and shape of all arrays by name, as text."""
-        return {name: f"{array.dtype} {array.shape}" for name, array in self.arrays().items()}
+    def fixed(self) -> dict[str, object]:
+        """Return what must be equal where this is restored: parameters, sizes, and type and shape of each array."""
+        shapes = {name: f"{array.dtype} {array.shape}" for name, array in self.arrays().items()}
+        return {"env": self.env, "num_envs": self.num_envs, "first_env": self.first_env, **self.params, **shapes}
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the snapshot as a NumPy archive (.npz)."""

@@ -86,7 +86,7 @@ def test_a_moment_that_does_not_fit_changes_nothing():
         with pytest.raises(ParameterError, match=f"has {name} = "):
             env.restore(other.snapshot())
     for arrays in ({"state": before.state[:6]}, {"obs": {"cart": before.obs["cart"][:, :, :3]}}, {"returns": {}}):
-        with pytest.raises(ParameterError, match=f"the snapshot's {next(iter(arrays))}.* is "):
+        with pytest.raises(ParameterError, match=f"the snapshot has {next(iter(arrays))}.* = "):
             env.restore(replace(before, **arrays))
     assert_equal(env.snapshot().arrays(), before.arrays())
 
