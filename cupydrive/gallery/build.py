@@ -19,7 +19,6 @@ from cupydrive.gallery.clips import SEED, all_alike, draw_clip, median_start
 from cupydrive.gallery.curves import chart, curve_keys, of_runs, read_checked, read_curves, write_curves
 from cupydrive.gallery.page import write_pages
 from cupydrive.inputs.files import file_errors, write_atomically
-from cupydrive.inputs.formats import GALLERY
 from cupydrive.inputs.sources import sources
 from cupydrive.playing.evaluation import evaluate
 from cupydrive.playing.players import HeuristicPolicy, RandomPolicy
@@ -74,7 +73,7 @@ def gallery(
 
 def read_entries(out: Path) -> dict:
     """Return what a gallery's folder says of each environment, by name."""
-    return read_checked(out / "gallery.json", GALLERY)
+    return read_checked(out / "gallery.json")
 
 
 def write_entries(out: Path, entries: dict) -> None:

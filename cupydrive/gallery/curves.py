@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib import rc_context
-from pydantic import TypeAdapter
 
 from cupydrive.drawing.curves import DARK, RETURNS, Curves, engineered, panel, pooled
 from cupydrive.drawing.palette import Palette
@@ -20,7 +19,7 @@ from cupydrive.errors import RenderError
 from cupydrive.executors import executor
 from cupydrive.executors.about import info
 from cupydrive.inputs.files import file_errors, read_file, write_atomically
-from cupydrive.inputs.formats import CURVES, MOST_JSON, FormatError, read_json
+from cupydrive.inputs.formats import GALLERY, MOST_JSON, FormatError, read_json
 from cupydrive.training.run import Run
 
 FILE = "curves.json"
@@ -30,21 +29,21 @@ LETTERS = 50  # of a line above a panel
 FAR = 4  # spans of the curves
 
 
-def read_checked(path: Path, kind: TypeAdapter[Any]) -> dict:
+def read_checked(path: Path) -> dict[str, dict[str, Any]]:
     """Return what a JSON file of a gallery holds, by environment; nothing if there is no file."""
     if not path.exists():
         return {}
     with file_errors(RenderError, f"{path} cannot be read"):
         content = read_file(path, MOST_JSON)
     try:
-        return read_json(content, kind)
+        return read_json(content, GALLERY)
     except FormatError as error:
         raise RenderError(f"{path} is damaged ({error}); move it away") from None
 
 
 def read_curves(out: Path) -> dict:
     """Return what a gallery's folder holds of learning curves, by environment."""
-    return read_checked(out / FILE, CURVES)
+    return read_checked(out / FILE)
 
 
 def write_curves(out: Path, curves: dict) -> None:

@@ -2,14 +2,14 @@
 
 ``CONFIG`` is ``config.json`` of a run folder, ``METRICS`` a line of its ``metrics.jsonl``, ``CHECKPOINT`` the numbers of a
 checkpoint. ``RECORDING`` and ``SNAPSHOT`` are the JSON in their archives. ``POPULATION`` is ``population.json`` of a folder of
-runs. ``GALLERY`` is ``gallery.json``, ``CURVES`` is ``curves.json`` beside it.
+runs. ``GALLERY`` are ``gallery.json`` and ``curves.json`` beside it: an object for each environment.
 """
 
 import json
 import os
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StringConstraints, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 
 from cupydrive.errors import CupydriveError
 from cupydrive.inputs.arguments import shown
@@ -39,8 +39,6 @@ def explained(path: str | os.PathLike, what: str, error: Exception, fix: str) ->
 Number = int | float  # NaN in the metrics of a training that failed
 Finite = int | FiniteFloat
 Params = dict[str, bool | Finite | str | list[Finite]]
-# Of a file in the folder where it is looked for.
-PlainName = Annotated[str, StringConstraints(pattern=r"^[\w-][\w.-]*$")]
 Seed = Annotated[int, Field(ge=0, lt=2**64)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 Step = Annotated[int, Field(ge=0, lt=2**63)]
@@ -124,80 +122,11 @@ class Recording(MadeWith):
     checksum: Annotated[int, Field(ge=0, lt=2**32)] | None
 
 
-class Clip(Entries):
-    """One clip of the gallery."""
-
-    kind: Literal["random", "heuristic", "trained", "mosaic", "longer", "general", "beside"]
-    video: PlainName
-    poster: PlainName
-    preview: PlainName
-    recording: PlainName
-    command: str
-    size: Annotated[list[Count], Field(min_length=2, max_length=2)]  # width, height
-    players: dict[str, str]
-    seed: Seed
-    first_env: First
-    episodes: Count
-    steps: Annotated[list[Step], Field(min_length=1)]
-    means: dict[
-        str, Annotated[list[Number], Field(min_length=2, max_length=2)]
-    ]  # with the half width of their intervals
-    episodes_of_means: Count
-    beside: list[PlainName] = []  # recordings at the right of the first one
-    title: str = ""
-    every: Count = 1  # one step in how many is drawn
-    here: dict[str, Number] = {}  # means of the episode that is drawn
-
-
-class Machine(Entries):
-    """Where a file was made."""
-
-    device: str
-    versions: dict[str, str]
-    date: str
-
-
-class Training(Entries):
-    """How a policy of the gallery was trained."""
-
-    command: str
-    policies: dict[str, str]
-    env_steps: Step
-    num_envs: Count
-    seed: Seed
-
-
-class Shown(Machine):
-    """One environment of the gallery."""
-
-    chapter: Literal["Many agents", "Sciences", "Classics"]
-    summary: str
-    changed: Params
-    clips: list[Clip]
-    curve: PlainName
-    training: Training
-    table: list[Annotated[list[str], Field(min_length=1)]] = []
-    figures: dict[str, str] = {}
-    readable: Count = 1
-
-
-class Curves(Machine):
-    """Learning curves of one environment."""
-
-    seeds: Count
-    env_steps: Step
-    num_envs: Count
-    points: dict[
-        str, list[list[Annotated[list[Number], Field(min_length=2, max_length=2)]]]
-    ]  # (env-steps, value), by seed
-    source: str = ""
-
-
 STRICT = ConfigDict(strict=True, defer_build=True)
 CONFIG, CHECKPOINT, POPULATION = TypeAdapter(Config), TypeAdapter(Checkpoint), TypeAdapter(Population)
 SNAPSHOT, RECORDING = TypeAdapter(Snapshot), TypeAdapter(Recording)
 METRICS = TypeAdapter(dict[str, Number], config=STRICT)
-GALLERY, CURVES = TypeAdapter(dict[PlainName, Shown], config=STRICT), TypeAdapter(dict[str, Curves], config=STRICT)
+GALLERY = TypeAdapter(dict[str, dict[str, Any]], config=STRICT)
 
 
 # ---- reading -----------------------------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def test_many_seeds_change_only_the_curve(made, tmp_path):
     first, other = curve["points"]["charts/episodic_return"]
     assert first and first != other and "2 seeds, median and quartiles" in (out / "cartpole-curve.svg").read_text()
     assert "<p>2 seeds of " in (out / "index.html").read_text()
-    (out / "curves.json").write_text('{"cartpole": {"seeds": 2}}')
+    (out / "curves.json").write_text('{"cartpole": 2}')
     with pytest.raises(RenderError, match="damaged"):
         read_curves(out)
 
@@ -145,14 +145,10 @@ def test_wrong_input_is_named(tmp_path):
     for wrong in (redraw, learning_curves):
         with pytest.raises(RenderError, match="no entry 'pendulum'; it has none: make it first"):
             wrong(["pendulum"], tmp_path)
-    entries = (HERE / "gallery.json").read_text()
-    for damaged in ("{", "[]", entries.replace('"steps"', '"stops"'), entries.replace("Classics", "Odd")):
+    for damaged in ("{", "[]", '{"cartpole": 2}'):
         (tmp_path / "gallery.json").write_text(damaged)
         with pytest.raises(RenderError, match="damaged"):
             read_entries(tmp_path)
-    for key, value in (("size", [640]), ("means", {"length": [1.0]}), ("steps", [])):
-        with pytest.raises(RenderError, match=f"{key}.* list should have "):
-            read_clip(tmp_path, **{key: value})
     for key, value, words in (("figures", {"speed": "m/s"}, "'speed'"), ("readable", "wide", "'readable'.*'wide'")):
         with pytest.raises(SpecError, match=words):
             replace(cd.envs.get("tag_grid"), display=cd.Display(showcase={key: value}))
@@ -164,18 +160,6 @@ def read_clip(folder, **changed):
     entry["clips"] = [entry["clips"][0] | changed]
     (folder / "gallery.json").write_text(json.dumps({name: entry}))
     return read_entries(folder)
-
-
-@pytest.mark.parametrize("name", ["../a.npz", "/etc/passwd", "a/b.npz", "..", ".hidden", "a\\b.npz", ""])
-def test_a_gallery_names_files_of_its_folder_only(name, tmp_path):
-    for key, value in (("recording", name), ("video", name), ("beside", [name])):
-        with pytest.raises(RenderError, match="string should match pattern"):
-            read_clip(tmp_path, **{key: value})
-    entry = next(iter(read_entries(HERE).values()))
-    for entries in ({"cartpole": entry | {"curve": name}}, {name: entry}):  # an entry's texts are a file, too
-        (tmp_path / "gallery.json").write_text(json.dumps(entries))
-        with pytest.raises(RenderError, match="string should match pattern"):
-            read_entries(tmp_path)
 
 
 def test_metrics_of_a_failed_training_are_kept_and_drawn(tmp_path):
