@@ -30,8 +30,7 @@ _fillings = count()  # of the kernels' caches with random bytes, so that no two 
 def try_gpu_compiler(report: Report, spec: EnvSpec, params: EnvParams) -> None:
     """Compile a kernel for a GPU and record whether that fails; machines without NVRTC record nothing."""
     part = "cuda: the kernel compiles for a GPU, by NVRTC"
-    team = 1 << (min(sum(g.count for g in spec.groups(params)), 256) - 1).bit_length()
-    layout = Layout(team, max(1, 128 // team) if team <= 32 else 1).fit(spec, params, 99 * 1024)
+    layout = Layout(team=32, envs_per_block=4).fit(spec, params, 99 * 1024)
     try:
         if compile_for_gpu(assemble(spec, params, layout)):
             report.tally(part, "kernel").compared = 1

@@ -79,7 +79,7 @@ def check(
     if alike and "cuda" not in executors and "cuda" in spec.devices:
         try_gpu_compiler(report, spec, spec.make_params(**spec.cases[0]))
     number = len(spec.cases) * len(executors) + len(alike)
-    done = compare_all(report, spec, executors, alike, agent_steps, seed, progress)
+    done = compare_all(report, spec, executors, alike, agent_steps, seed)
     for _ in counted(done, f"check {spec.name}", number, progress):
         if fail_fast and report.mismatched:
             report.stop()
@@ -95,14 +95,13 @@ def compare_all(
     alike: Sequence[dict[str, Any]],
     agent_steps: int,
     seed: int,
-    progress: bool,
 ) -> Iterator[None]:
     """Compare each case on each executor with the reference and with itself, then ``alike`` bit for bit; yield after each."""
     work = [(case, d) for case in spec.cases for d in executors]
     for number, (case, name) in enumerate(work):
         rng = np.random.default_rng([seed, number])
         params, report.case, device = spec.make_params(**case), case, executors[name]
-        try_wide_states(spec, params, device, np.random.default_rng([seed, number, 1]), progress)
+        try_wide_states(spec, params, device, np.random.default_rng([seed, number, 1]))
         report.agent_steps += compare_with_reference(
             report, spec, params, device, rng, -(-agent_steps // len(spec.cases))
         )
@@ -120,9 +119,7 @@ def compare_all(
         yield
 
 
-def try_wide_states(
-    spec: EnvSpec, params: EnvParams, device: Executor, rng: np.random.Generator, progress: bool
-) -> None:
+def try_wide_states(spec: EnvSpec, params: EnvParams, device: Executor, rng: np.random.Generator) -> None:
     """Let a kernel that is not the package's own step from states drawn wide in another process, in case it crashes there."""
     own = spec.kernel is not None and spec.own_program is None and spec.reference.sample_states is not None
     if own and isinstance(device, HostExecutor) and device.tries:

@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import Any, TypedDict
+from typing import Any
 
 from cupydrive.errors import (
     CupydriveWarning,
@@ -30,6 +30,7 @@ from cupydrive.errors import (
     did_you_mean,
 )
 from cupydrive.inputs.arguments import MOST_LETTERS, checked_path, checked_str, kind_of, shown
+from cupydrive.inputs.formats import Origin
 from cupydrive.inputs.kernels import printable, read_kernel
 from cupydrive.spec import EnvSpec
 
@@ -54,15 +55,6 @@ class Registration:
     folder: Path | None = None
     python: str | None = None
     python_sha256: str | None = None
-
-
-class Origin(TypedDict):
-    """Files that a user's environment came from: absolute paths, or None where it was text, and SHA-256 of what they hold."""
-
-    python: str | None
-    python_sha256: str | None
-    kernel: str | None
-    kernel_sha256: str | None
 
 
 _registered: dict[str, Registration] = {}

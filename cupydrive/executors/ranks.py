@@ -72,8 +72,7 @@ class DistributedRanks(Ranks):
     """One of the processes of the default group of ``torch.distributed``.
 
     Attributes:
-        added: How many tensors of so many bytes have been added (or joined, which may add them).
-        joined: How many of these were joined.
+        added: How many tensors of so many bytes have been added.
     """
 
     def __init__(self) -> None:
@@ -81,9 +80,7 @@ class DistributedRanks(Ranks):
 
         super().__init__(distributed.get_rank(), distributed.get_world_size(), alone=False)
         self.added: Counter[int]
-        self.joined: Counter[int]
         object.__setattr__(self, "added", Counter())  # the class is frozen
-        object.__setattr__(self, "joined", Counter())
 
     def captures(self, device: str) -> bool:
         """See ``Ranks``. A graph can hold the collectives of NCCL only."""
@@ -91,7 +88,6 @@ class DistributedRanks(Ranks):
 
     def join(self, tensor: torch.Tensor, shares: Sequence[range], dim: int = 0) -> None:
         """See ``Ranks``. The other ranges are set to 0 and bits are summed as integers: nothing is rounded, and -0 stays."""
-        self.joined[tensor.nbytes] += 1
         own = shares[self.rank]
         tensor.narrow(dim, 0, own.start).zero_()
         tensor.narrow(dim, own.stop, tensor.shape[dim] - own.stop).zero_()

@@ -10,6 +10,7 @@ import os
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from cupydrive.errors import CupydriveError
 from cupydrive.inputs.arguments import shown
@@ -51,8 +52,8 @@ class Entries(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
-class Files(Entries):
-    """``envs.Origin``."""
+class Origin(TypedDict):
+    """Files that a user's environment came from: absolute paths, or None where it was text, and SHA-256 of what they hold."""
 
     python: str | None
     python_sha256: str | None
@@ -66,7 +67,7 @@ class MadeWith(Entries):
     format: Literal[3]
     env: str
     params: Params
-    origin: Files | None = None
+    origin: Origin | None = None
     tables: dict[str, str] = {}
 
 

@@ -172,24 +172,15 @@ class StateViews(Views):
         env: Name of the environment, for messages.
     """
 
-    __slots__ = ("env", "moved")
+    __slots__ = ("env",)
 
     def __init__(self, env: str) -> None:
         super().__init__("env.state", {})
         self.env = env
-        self.moved: list[bool] = []
 
-    def renew(self, views: dict[str, torch.Tensor], moved: list[bool]) -> None:
-        """Take other views of the same fields; ``moved`` is not empty once torch has moved the memory of one."""
+    def renew(self, views: dict[str, torch.Tensor]) -> None:
+        """Take other views of the same fields."""
         dict.update(self, views)
-        self.moved = moved
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        if self.moved:
-            raise ParameterError(
-                f"{self.env}: torch has moved the memory of a view; take env.state again: env.state[{name!r}]"
-            )
-        return super().__getitem__(name)
 
     def __missing__(self, name: str) -> torch.Tensor:
         raise unknown_field(self.env, name, self)

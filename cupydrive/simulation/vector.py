@@ -91,11 +91,10 @@ class VectorEnv(NotCopied):
         self._trajectory: tuple[Buffers, Trajectory] | None = None
         dtype, state = self.batch.state_dtype, self.batch.state
         self._elapsed = self._view(member(self.batch.clock, CLOCK, "elapsed"))
-        moved: list[bool] = []  # a list of their own, since they may outlive this object
-        self._state.renew({name: as_torch(member(state, dtype, name), moved) for name in dtype.names or ()}, moved)
+        self._state.renew({name: self._view(member(state, dtype, name)) for name in dtype.names or ()})
 
     def _renew_moved(self) -> None:
-        if self._moved or self._state.moved:
+        if self._moved:
             self._make_views()
 
     def _by_group(self, arrays: Mapping[str, Array] | None, axis: int, action: bool = False) -> Tensors:

@@ -173,17 +173,6 @@ def test_views_are_made_anew_where_a_tensor_was_given_other_data(replace):
     assert all(torch.equal(env.step(push)[0], same.step(push)[0]) for _ in range(4))
 
 
-def test_state_views_that_are_kept_say_when_they_have_parted():
-    env = cd.make("cartpole", 4, device="cpu")
-    env.reset(seed=0)
-    state = env.state
-    state["x"].share_memory_()
-    with pytest.raises(ParameterError, match=r"take env.state again: env.state\['x'\]"):
-        state["x"][:] = 1.5
-    env.state["x"][:] = 1.5
-    assert torch.equal(state["x"], torch.full((4,), 1.5))  # renewed with env.state
-
-
 def test_an_actor_may_send_each_observation_to_another_process():
     env, same = (cd.make("cartpole", 4, device="cpu") for _ in range(2))
     queue, push = multiprocessing.SimpleQueue(), torch.ones(4, dtype=torch.int32)
