@@ -16,12 +16,12 @@ from gymnasium import spaces
 from cupydrive.errors import ParameterError, SpecError, UnknownParameterError
 from cupydrive.inputs.arguments import INT32, check_each, checked_array, checked_instance, checked_int, errors_as
 from cupydrive.inputs.descriptions import (
+    MAX_AGENTS,
     MAY_READ_TABLES,
     check_display,
     check_field,
     check_functions,
     check_group,
-    check_groups,
     check_members,
     check_param,
     check_spec,
@@ -31,7 +31,6 @@ from cupydrive.inputs.descriptions import (
 from cupydrive.inputs.keys import check_keys
 from cupydrive.inputs.names import unknown_parameter
 from cupydrive.inputs.tables import (
-    MOST_TABLES,
     Arrays,
     Table,
     WithTable,
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
     from cupydrive.protocols import Program
 
 Actions = Mapping[str, np.ndarray]  # of a step, by group: (N, C) or (N, C, H)
-MAX_PARAMS_BYTES = 3_072  # kernel arguments are at most 4 kB, pointers included
 
 
 def param(
@@ -405,14 +403,9 @@ class EnvSpec:
         if self.tables is None:
             return ()
         if self.table_fields is None:
-            declared = derived_tables(self.name, self.tables(params))
-        else:
-            declared = self.table_fields(params)
-            check_members(self.name, "table_fields", declared, Table)
-        if len(declared) > MOST_TABLES:
-            raise SpecError(
-                f"{self.name}: {len(declared)} tables; at most {MOST_TABLES} fit, so put some together into one array"
-            )
+            return derived_tables(self.name, self.tables(params))
+        declared = self.table_fields(params)
+        check_members(self.name, "table_fields", declared, Table)
         return declared
 
     @lru_cache(maxsize=16)  # noqa: B019 - a check draws parameters often, and a table may have megabytes
@@ -491,7 +484,10 @@ class EnvSpec:
                 checked_int(self.name, f"constants: {name}", constant, -INT32, INT32)
         check_members(self.name, "groups", groups, Group)
         check_members(self.name, "state", state, Field)
-        check_groups(self.name, groups)
+        if (agents := sum(g.count for g in groups)) > MAX_AGENTS:
+            raise ParameterError(
+                f"{self.name}: {agents} agents are more than the {MAX_AGENTS} that random streams know"
+            )
         if self.table_fields is not None:
             self.declared_tables(params)
         if self.display.keys is not None:
@@ -510,10 +506,6 @@ class EnvSpec:
         """Return the float parameters as the kernel's ``struct Params``, a structured scalar."""
         names = [f.name for f in float_params(self.params)]
         dtype = np.dtype([(n, "f4") for n in names] or [("none", "f4")])
-        if dtype.itemsize > MAX_PARAMS_BYTES:
-            raise SpecError(
-                f"{self.name}: {len(names)} float parameters are more than the {MAX_PARAMS_BYTES // 4} that fit"
-            )
         return np.array(tuple(getattr(params, n) for n in names) or (0.0,), dtype)
 
     def metrics_dtype(self) -> np.dtype:

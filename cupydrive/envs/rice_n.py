@@ -24,6 +24,7 @@ from gymnasium import spaces
 from cupydrive import spec as cd
 from cupydrive.envs.rice_n_data import C, table_fields, tables
 from cupydrive.errors import ParameterError
+from cupydrive.inputs.arguments import shown
 from cupydrive.random import RandomStream
 
 if TYPE_CHECKING:
@@ -137,18 +138,14 @@ def whole_observations(obs: "dict[str, np.ndarray] | dict[str, torch.Tensor]") -
     Raises:
         ParameterError: If ``obs`` is something else.
     """
-    given: dict[str, Any] = dict(obs) if isinstance(obs, dict) else {"obs": obs}
-    own: Any = given.get("region")
-    world: Any = given.get("world")
-    shapes, is_array = [tuple(getattr(part, "shape", ())) for part in (own, world)], isinstance(own, np.ndarray)
+    given: dict[str, Any] = obs if isinstance(obs, dict) else {}
+    own, world = (given.get(name, np.zeros(0)) for name in ("region", "world"))
+    is_array, shapes = isinstance(own, np.ndarray), [tuple(own.shape), tuple(world.shape)]
     known = [[(*shapes[0][:-2], C, entries), (*shapes[0][:-2], 1, shared)] for entries, shared in WIDTHS]
-    alike = type(own) is type(world) and (is_array or hasattr(own, "new_empty"))
-    if shapes not in known or not alike or own.dtype != world.dtype:
-        kinds = ((name, type(part).__name__, getattr(part, "dtype", "")) for name, part in given.items())
-        found = [f"{name}: {kind} {dtype} {tuple(getattr(given[name], 'shape', ()))}" for name, kind, dtype in kinds]
+    if shapes not in known or type(own) is not type(world) or own.dtype != world.dtype:
         raise ParameterError(
-            f"whole_observations: {', '.join(found) or 'obs = {}'}; pass what world_once=True observes, region (..., 27, 36) "
-            "and world (..., 1, 1007), with negotiation 199 and 1008, NumPy or torch, of one dtype; the default's are whole"
+            f"whole_observations: obs = {shown(obs)}; pass what world_once=True observes, region (..., 27, 36) and world "
+            "(..., 1, 1007), with negotiation 199 and 1008, NumPy or torch, of one dtype; the default's are whole"
         )
     shape, end = (*own.shape[:-1], own.shape[-1] + world.shape[-1]), C + world.shape[-1]
     whole = np.empty(shape, own.dtype) if is_array else own.new_empty(shape)

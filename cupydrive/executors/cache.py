@@ -11,7 +11,6 @@ import json
 import os
 import stat
 import tempfile
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -25,8 +24,6 @@ from cupydrive.errors import CupydriveWarning, DeviceError
 from cupydrive.inputs.files import write_atomically
 from cupydrive.inputs.locks import lock
 
-_finding = threading.Lock()
-
 
 def cache_folder() -> Path:
     """Return $CUPYDRIVE_CACHE, otherwise the user's cache folder; a temporary folder if that cannot be written.
@@ -34,8 +31,7 @@ def cache_folder() -> Path:
     Raises:
         DeviceError: If other users can write there, or the folder is another user's.
     """
-    with _finding:  # one temporary folder and one warning for threads that begin together
-        return _cache_folder(os.environ.get("CUPYDRIVE_CACHE", "").strip())
+    return _cache_folder(os.environ.get("CUPYDRIVE_CACHE", "").strip())
 
 
 @lru_cache(maxsize=8)

@@ -5,7 +5,6 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from cupydrive.errors import MemoryLimitError
 from cupydrive.executors.modes import EXCLUSIVE
 from cupydrive.protocols import Array, Executor
 
@@ -19,18 +18,11 @@ def device_copy(executor: Executor, array: np.ndarray, key: Hashable) -> Array:
         executor: Whose memory it is in.
         array: What to copy.
         key: Device and hash of what the array holds.
-
-    Raises:
-        MemoryLimitError: If it does not fit.
     """
     key = executor.name, key
     with EXCLUSIVE:  # which `synchronise` takes on a GPU
         copy = _copies.get(key)
         if copy is None:
-            if array.nbytes > (free := executor.free_bytes()):
-                raise MemoryLimitError(
-                    f"a table needs {array.nbytes:,} bytes, and {free:,} are free on {executor.name}"
-                )
             copy = executor.allocate(array.shape, array.dtype)
             executor.put(copy, array)
             executor.synchronise()  # launches of any stream may read it

@@ -82,8 +82,7 @@ class HostExecutor:
         share: How many programs will run at once: the sizes of launches are chosen for a part of the threads.
 
     Raises:
-        DeviceError: If ``debug`` is combined with ``count`` or ``team_threads``, which are builds of their own, or if
-            CUPYDRIVE_THREADS or CUPYDRIVE_OPTIMIZE asks for what there is not.
+        DeviceError: If CUPYDRIVE_THREADS or CUPYDRIVE_OPTIMIZE asks for what there is not.
     """
 
     name = "cpu"
@@ -100,9 +99,6 @@ class HostExecutor:
         flags: tuple[str, ...] = (),
         share: int = 1,
     ) -> None:
-        if debug and (count or team_threads):
-            other = f"team_threads={team_threads}" if team_threads else "count=True"
-            raise DeviceError(f"a build has debug=True or {other}, not both; make one HostExecutor for each")
         self.threads = threads or usual_threads()
         self.debug, self.team_threads = debug, team_threads
         checks = ("-DDEBUG_BOUNDS", "-fsanitize=bounds", "-fno-sanitize-recover=bounds") if debug else ()

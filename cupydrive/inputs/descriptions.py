@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium import spaces
 
-from cupydrive.errors import ParameterError, SpecError
+from cupydrive.errors import SpecError
 from cupydrive.inputs.arguments import (
     FLOAT32,
     INT32,
@@ -134,12 +134,6 @@ def check_members(where: str, function: str, given: Sequence, kind: type) -> Non
     for name in names:
         if names.count(name) > 1:
             raise SpecError(f"{where}: {what} has the name {name!r} twice; each needs a name of its own")
-
-
-def check_groups(where: str, groups: Sequence["Group"]) -> None:
-    """Raise an error if there are too many agents."""
-    if (agents := sum(g.count for g in groups)) > MAX_AGENTS:
-        raise ParameterError(f"{where}: {agents} agents are more than the {MAX_AGENTS} that random streams know")
 
 
 def check_group(g: "Group") -> None:

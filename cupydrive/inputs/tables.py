@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 Arrays = dict[str, np.ndarray]  # tables by name
 RANGES = {"f4": (-FLOAT32, FLOAT32), "i4": (-INT32 - 1, INT32)}  # finite values of the types
-MOST_TABLES = 32  # a kernel's arguments are at most 4 kB, and each table is a pointer
 
 
 @dataclass(frozen=True)

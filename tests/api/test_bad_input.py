@@ -25,7 +25,6 @@ from cupydrive.errors import (
     UnknownEnvironmentError,
 )
 from cupydrive.executors import compiler
-from cupydrive.executors.host import HostExecutor
 from cupydrive.inputs.descriptions import TAKEN
 from cupydrive.simulation.make import make
 from cupydrive.spec import Field, Group, Table, param
@@ -231,11 +230,6 @@ def test_neither_gpu_nor_compiler(monkeypatch):
     monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(DeviceError, match="pip install ziglang, or install"):
         make("cartpole", 1, device="cpu", x_limit=2.5)
-
-
-def test_a_build_for_debugging_is_no_other_build():
-    with pytest.raises(DeviceError, match="debug=True or team_threads=4, not both"):
-        HostExecutor(debug=True, team_threads=4)
 
 
 def test_a_file_that_is_not_there_is_looked_for_beside_it(tmp_path):

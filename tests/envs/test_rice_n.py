@@ -311,14 +311,14 @@ def test_random_rollouts_take_the_same_actions_with_and_without_the_option(negot
 def test_what_is_no_observation_of_world_once_is_refused():
     env, once = both(False)
     rows, seen = env.reset(seed=0)[0], once.reset(seed=0)[0]
-    for wrong, found in (
-        (rows, r"obs: Tensor torch.float32 \(3, 27, 1043\)"),
-        ({}, "obs = {}"),
-        ({"region": seen["region"]}, r"region: Tensor torch.float32 \(3, 27, 36\);"),
-        ({**seen, "world": seen["world"].numpy()}, r"world: ndarray float32 \(3, 1, 1007\)"),
-        ({**seen, "world": seen["world"][..., :-1]}, r"\(3, 1, 1006\)"),
+    for wrong in (
+        rows,
+        {},
+        {"region": seen["region"]},
+        {**seen, "world": seen["world"].numpy()},
+        {**seen, "world": seen["world"][..., :-1]},
     ):
-        with pytest.raises(ParameterError, match=f"{found}.* pass what world_once=True observes, region"):
+        with pytest.raises(ParameterError, match=r"obs = .* pass what world_once=True observes, region"):
             whole_observations(wrong)
     with pytest.raises(ActionError, match="world"):
         once.step({"region": torch.zeros(3, C, 57, dtype=torch.int32)})

@@ -19,7 +19,7 @@ from cupydrive.codegen.agreement import batch_dtype
 from cupydrive.codegen.layout import Layout, Observations, PlayLayout
 from cupydrive.codegen.source import assemble
 from cupydrive.drawing.canvas import Canvas
-from cupydrive.errors import CompileError, KernelFault, MemoryLimitError, SpecError
+from cupydrive.errors import CompileError, KernelFault, SpecError
 from cupydrive.executors import executor, host
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.python_kernels import PythonKernels
@@ -282,7 +282,6 @@ def test_a_table_may_hold_what_is_not_finite_if_it_is_declared():
     (lambda: replace(SPEC, tables=None), r"table_fields declares tables; tables\(params\), which .* is missing"),
     (lambda: fields_of(("a",)), r"table_fields\(params\)\[0\] = 'a' is a str; it must be a cupydrive"),
     (lambda: fields_of((Table("a", ()), Table("a", (3,)))), "has the name 'a' twice"),
-    (lambda: fields_of([Table(f"t{k}", ()) for k in range(33)]), "33 tables; at most 32 fit"),
     (lambda: replace(SPEC, groups=lambda p: [replace(g, name="table") for g in SPEC.groups(p)]).make_params(),
      r"kernels call something else env\.table"),
 ])  # fmt: skip
@@ -306,14 +305,6 @@ def test_a_kernel_that_reads_tables_of_an_environment_without_them_does_not_comp
     spec = replace(SPEC, table_fields=None, tables=None, heuristic=None, reference=cd.Reference(), display=cd.Display())
     with pytest.raises(CompileError, match=r"<kernel of atlas>:8: .*'table'"):
         HostExecutor().load(spec, PARAMS)
-
-
-def test_a_table_that_does_not_fit_is_an_error(monkeypatch):
-    device = HostExecutor()
-    monkeypatch.setattr(device, "free_bytes", lambda: 100)
-    words = "a table needs 168 bytes, and 100 are free on cpu"
-    with pytest.raises(MemoryLimitError, match=words):
-        Batch(given(height=np.full((7, 2, 3), 0.125)), 1, PARAMS, device)
 
 
 def fields_of(fields):
