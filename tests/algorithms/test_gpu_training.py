@@ -193,35 +193,6 @@ def test_cpu_and_gpu_curves_agree_statistically():
 
 
 @pytest.mark.full
-def test_masked_and_impossible_choices_are_never_drawn_in_a_billion():
-    from dataclasses import replace
-
-    from gymnasium import spaces
-
-    from cupydrive import envs
-    from cupydrive.executors.interop import as_torch, member, torch_stream
-    from cupydrive.playing.policy import Categorical, Sampler
-    from cupydrive.simulation.batch import CLOCK, Batch
-
-    n = 10_000_000
-    batch = Batch(envs.get("cartpole"), n, executor="cuda")
-    batch.reset(3)
-    group = replace(batch.groups[0], action_space=spaces.MultiDiscrete([4, 3]))
-    sample = Sampler(Categorical(group), batch, group)
-    logits = torch.tensor([0.0, -torch.inf, -40.0, 3.0, 100.0, 0.0, 0.0], device="cuda").expand(n, 7).contiguous()
-    mask = torch.tensor([1, 1, 1, 1, 0, 1, 1], dtype=torch.bool, device="cuda").expand(n, 7).contiguous()
-    action = torch.empty((n, 1, 2), dtype=torch.int32, device="cuda")
-    elapsed = as_torch(member(batch.clock, CLOCK, "elapsed"))
-    wrong = torch.zeros((), dtype=torch.int64, device="cuda")
-    with torch_stream():
-        for step in range(100):
-            elapsed.fill_(step)
-            sample(logits, action, mask=mask)
-            wrong += ((action[..., 0] == 1) | (action[..., 1] == 0)).sum()
-    assert wrong.item() == 0
-
-
-@pytest.mark.full
 def test_what_does_not_fit_says_what_to_lower():
     with pytest.raises(cd.CupydriveError, match=r"num_envs|num_steps"):
         cd.train("tag_continuous", cd.PPO(num_steps=4096), num_envs=100_000, steps=1, **QUIET)

@@ -4,6 +4,7 @@ import numpy as np
 
 inf, nan, pi = np.inf, np.nan, float(np.float32(np.pi))
 SMALL = 2.0**-126
+BELOW_1 = -np.nextafter(np.float32(1), np.float32(0))
 
 EDGE_CASES = [  # name, a, b, result; zeros compare with their sign
     ("sin", 0, 0, 0), ("cos", 0, 0, 1), ("sin", 1e-40, 0, 0), ("sin", inf, 0, nan), ("cos", -inf, 0, nan),
@@ -41,4 +42,10 @@ EDGE_CASES = [  # name, a, b, result; zeros compare with their sign
     ("clamp", 5, 1, 1), ("clamp", -0.0, 1, -0.0), ("wrap_turn", -1e-10, 0, 0), ("wrap_turn", 2 * pi, 0, 0),
     ("wrap_turn", -0.0, 0, 0), ("wrap_turn", float.fromhex("0x1.4ac55cp+26"), 0, 0), ("wrap_angle", pi, 0, -pi),
     ("wrap_angle", -pi, 0, -pi), ("shortest_turn", 0, pi, -pi), ("shortest_turn", pi, 0, pi), ("shortest_turn", 1, 1, 0),
+    ("log1p", 0, 0, 0), ("log1p", -0.0, 0, 0), ("log1p", 1e-40, 0, 0), ("log1p", SMALL, 0, SMALL),
+    ("log1p", -SMALL, 0, -SMALL), ("log1p", -1, 0, -inf), ("log1p", -1.0000001, 0, nan), ("log1p", -inf, 0, nan),
+    ("log1p", inf, 0, inf), ("log1p", nan, 0, nan), ("log1p", BELOW_1, 0, -16.635532), ("log1p", 3.4028235e38, 0, 88.72284),
+    ("log1p", 2.2e38, 0, 88.28669), ("log1p", 16777216, 0, 16.635532), ("softplus", 0, 0, 0.6931472),
+    ("softplus", inf, 0, inf), ("softplus", -inf, 0, 0), ("softplus", nan, 0, nan), ("softplus", -88, 0, 0),
+    ("softplus", 3e38, 0, 3e38), ("softplus", 20, 0, 20), ("softplus", 17, 0, 17),
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from math_edges import EDGE_CASES
+from math_edges import BELOW_1, EDGE_CASES
 from test_nvrtc import compile_to
 
 HEADER = Path(__file__).resolve().parents[3] / "kernels" / "drive" / "math.cuh"
@@ -210,6 +210,12 @@ def worst_ulp(got: np.ndarray, exact: np.ndarray) -> float:
 
 # --- accuracy -----------------------------------------------------------------------------------------------
 
+
+def exact_softplus(x):
+    """Return log(1 + e^x) in float64, for any x."""
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
 SMALL = 2.0**-126
 COUNT = 1_000_000
 ONE_ARGUMENT = [
@@ -226,6 +232,12 @@ ONE_ARGUMENT = [
     ("tanh", np.tanh, both_signs(between(SMALL, 20, COUNT)), 1.65),
     ("tanh", np.tanh, both_signs(between(0.5, 0.6, COUNT)), 1.65),
     ("sqrt", np.sqrt, between(SMALL, 3.4028235e38, COUNT), 0.5),
+    ("log1p", np.log1p, between(SMALL, 3.4028235e38, COUNT), 1.55),
+    ("log1p", np.log1p, both_signs(between(1e-3, 0.5, COUNT)), 1.55),
+    ("log1p", np.log1p, -between(SMALL, -BELOW_1, COUNT), 0.95),
+    ("softplus", exact_softplus, between(SMALL, 3.4028235e38, COUNT), 2.0),
+    ("softplus", exact_softplus, -between(SMALL, 87.3, COUNT), 2.0),
+    ("softplus", exact_softplus, both_signs(between(0.1, 30, COUNT)), 2.0),
 ]
 
 
@@ -345,6 +357,13 @@ def test_shape_for_every_float(cpu):
         assert not denormal(cpu(name, a, b)).any(), name
 
 
+def test_softplus_of_every_float_is_at_least_0_and_at_least_x(cpu):
+    x = patterns(509)
+    x = x[~np.isnan(x)]
+    y = cpu("softplus", x)
+    assert (y >= np.maximum(x, 0)).all() and np.array_equal(y[x >= 17], x[x >= 17])
+
+
 def test_a_divisor_divides(cpu):
     """Within 0.51 ulp of the quotient, which is 1 and 0 where it should be."""
     rng = np.random.default_rng(0)
@@ -378,9 +397,7 @@ def test_compilers_agree(cpu, tmp_path, compiler):
 def test_compiles_under_nvrtc(architecture):
     code, log, ptx = compile_to(SimpleNamespace(text=source(GPU_PRELUDE, GPU_FUNCTION)), architecture)
     assert code == 0, log
-    ptx = ptx.replace(
-        "rcp.approx.ftz.f32", ""
-    )  # of math::inverse, which corrects it: tests/kernels/drive/test_inverse.py
+    ptx = ptx.replace("rcp.approx.ftz.f32", "")  # of math::inverse, which corrects it: see below
     assert ".f64" not in ptx and ".approx" not in ptx and "call" not in ptx
 
 
@@ -393,3 +410,24 @@ def test_gpu_gives_the_same_bits(cpu):
     for name in FUNCTIONS:
         module.get_function(f"run_{name}")((a.size // 256 + 1,), (256,), (x, y, out, np.int64(a.size)))
         assert_same(name, a, b, cpu.words(name, a, b), cupy.asnumpy(out))
+
+
+INVERSES = """
+extern "C" __global__ void wrong_inverses(unsigned long long* wrong) {
+  for (u32 word = 0x3f800000u + blockIdx.x * blockDim.x + threadIdx.x; word <= 0x71800000u; word += gridDim.x * blockDim.x) {
+    const float a = math::from_bits(word);
+    if (math::bits(math::inverse(a)) != math::bits(math::divide(1.0f, a))) atomicAdd(wrong, 1ull);
+  }
+}
+"""
+
+
+@pytest.mark.full
+@pytest.mark.gpu
+def test_every_inverse_is_rounded_to_nearest_on_a_gpu():
+    """For every float that it is meant for: an approximation and one correction."""
+    cupy = pytest.importorskip("cupy")
+    module = cupy.RawModule(code=source(GPU_PRELUDE, GPU_FUNCTION) + INVERSES, options=tuple(NVRTC_OPTIONS))
+    wrong = cupy.zeros(1, np.uint64)
+    module.get_function("wrong_inverses")((2048,), (256,), (wrong,))
+    assert wrong[0] == 0

@@ -58,8 +58,9 @@ def normal_numbers(stream, heads):
     return pairs.reshape(*u.shape)[..., :heads]
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("device", DEVICES)
 def test_choices_are_the_inverse_of_the_cumulative_distribution(masked, device):
     sizes = (3, 1, 5, 2, 4)  # more than four heads: a second draw
     rng = np.random.default_rng(1)
@@ -105,6 +106,8 @@ def test_logits_that_are_not_numbers_leave_the_last_choice_that_has_a_weight():
         ([5, np.nan, 1, 0], 3),
         ([9, 0, np.nan, -np.inf], 1),
         ([np.nan] * 4, 0),
+        ([np.inf] * 4, 0),
+        ([-np.inf] * 4, 0),
     ):
         parameters = np.tile(np.float32(logits), (N * AGENTS, 1))
         got = sample(categorical((4,)), (N, AGENTS), parameters, clock, dict(action=action))
