@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from equal_runs import rows
 from learner_weights import digest
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
-from test_lightning import SETTINGS, STEPS, without_time
+from test_lightning import SETTINGS, STEPS
 
 import cupydrive as cd
 from cupydrive.errors import ParameterError
@@ -33,7 +34,7 @@ def main(devices, folder):
     trainer = Trainer(max_epochs=-1, enable_checkpointing=False, **options)
     trainer.fit(whole, ckpt_path=Path(folder) / "half.ckpt")
     said |= {"envs": whole.run.shard.num_envs, "weights": digest(whole.run), "iterations": trainer.global_step}
-    said |= {"rows": without_time(whole.run.metrics)}
+    said |= {"rows": rows(whole.run)}
     try:
         Trainer(max_epochs=1, enable_checkpointing=False, **options).fit(RLModule(alone, steps=160))
     except ParameterError as error:

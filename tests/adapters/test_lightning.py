@@ -5,14 +5,14 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import optional, python_path
+from conftest import optional, run_python
+from equal_runs import rows, same
 
 import cupydrive as cd
 from cupydrive.errors import CupydriveError, ParameterError, TrainingError
@@ -67,20 +67,14 @@ def module(pl, kind="kernels", **options):
     return pl.RLModule(env, settings, **{"num_envs": ENVS, "steps": STEPS, "seed": 3, **more, **options})
 
 
-def trained(kind="kernels", steps=STEPS):
+def trained(kind="kernels", steps=STEPS, device="cpu"):
     env, settings, more = KINDS[kind]
-    return cd.train(env, settings, num_envs=ENVS, steps=steps, seed=3, device="cpu", progress=False, **more)
-
-
-def without_time(rows):
-    return [{key: value for key, value in row.items() if key != "charts/SPS"} for row in rows]
+    return cd.train(env, settings, num_envs=ENVS, steps=steps, seed=3, device=device, progress=False, **more)
 
 
 def require_same(one, other):
-    kept, expected = one.snapshot(), other.snapshot()
-    assert kept.keys() == expected.keys()
-    assert [name for name in kept if not torch.equal(kept[name], expected[name])] == []
-    assert (one.step, without_time(one.metrics)) == (other.step, without_time(other.metrics))
+    assert same(one, other)
+    assert (one.step, rows(one)) == (other.step, rows(other))
 
 
 # ---- training --------------------------------------------------------------------------------------------------------
@@ -101,10 +95,7 @@ def test_a_step_is_an_iteration_of_train(kind, pl, trainer):
 def test_a_step_is_an_iteration_of_train_on_a_gpu(pl, trainer):
     made = module(pl)
     trainer(accelerator="gpu", devices=1, max_epochs=-1).fit(made)
-    env, settings, more = KINDS["kernels"]
-    require_same(
-        made.run, cd.train(env, settings, num_envs=ENVS, steps=STEPS, seed=3, device="cuda", progress=False, **more)
-    )
+    require_same(made.run, trained(device="cuda"))
 
 
 def test_the_trainer_says_when_to_stop_and_either_goes_on(pl, trainer):
@@ -307,16 +298,15 @@ def test_the_adapter_alone_imports_lightning():
 # ---- several processes -----------------------------------------------------------------------------------------------
 
 
-def environment():
-    return os.environ | {"PYTHONPATH": python_path(), "GLOO_SOCKET_IFNAME": "lo", "CUPYDRIVE_THREADS": "1"}
-
-
 @pytest.mark.slow
 def test_two_processes_have_the_weights_of_one(tmp_path):
     """Lightning's own DDP, and a checkpoint in the middle; the second process is started by Lightning."""
     optional("lightning")
-    command = [sys.executable, str(ROOT / "tests" / "adapters" / "lightning_ranks.py"), "2", str(tmp_path)]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=200)
+    program, own = (
+        ROOT / "tests" / "adapters" / "lightning_ranks.py",
+        {"GLOO_SOCKET_IFNAME": "lo", "CUPYDRIVE_THREADS": "1"},
+    )
+    done = run_python(program, 2, tmp_path, seconds=200, **own)
     assert done.returncode == 0, done.stderr
     said = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     from learner_weights import digest

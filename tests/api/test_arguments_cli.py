@@ -2,12 +2,12 @@
 
 import os
 import random
-import resource
 from inspect import signature
 from pathlib import Path
 
 import pytest
 from test_arguments import limited
+from test_full_disk import full_disk
 
 from cupydrive.cli.main import COMMANDS, main
 
@@ -107,12 +107,8 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(command, tmp_path, monkeypat
     assert main(words) in (0, 1)  # so short a check has not seen all events
     capsys.readouterr()
     monkeypatch.chdir(tmp_path / "full")
-    most = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (64, most[1]))
-    try:
+    with full_disk(64):
         code = main(words)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, most)
     err = capsys.readouterr().err
     assert code == 2, err
     (line,) = [line for line in err.splitlines() if line.startswith("cupydrive: ") and "warning" not in line]

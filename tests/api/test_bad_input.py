@@ -117,7 +117,7 @@ def test_int64_and_strided_actions_are_converted():
 
 def test_step_and_rollout_want_a_reset_first():
     env = make("cartpole", 2, device="cpu")
-    for call in (lambda: env.step(torch.zeros(2, dtype=torch.int32)), lambda: env.rollout(3)):
+    for call in (lambda: env.step(torch.zeros(2, dtype=torch.int32)), lambda: env.rollout(3), env.snapshot):
         with pytest.raises(OrderError, match="before reset"):
             call()
 

@@ -144,7 +144,7 @@ def test_an_edited_configuration_is_read_without_its_hash_only(files):
 
 
 class Planted:
-    """Unpickling this would write a file."""
+    """Unpickling this would make a folder."""
 
     def __reduce__(self):
         return os.mkdir, ("planted",)
@@ -158,7 +158,6 @@ def npy(array):
 
 STATE = npy(np.zeros(3, [("x", "<f4")]))
 ENTRIES = {
-    "pickle": ("state.npy", npy(np.array([Planted()])), "NumPy cannot read it .*allow_pickle"),
     "vast": ("state.npy", STATE.replace(b"(3,)", b"(1152921504606846976,)"), "NumPy cannot read it"),
     "nested": ("state.npy", STATE.replace(b"'descr': ", b"'descr': " + b"(" * 50), "NumPy cannot read it"),
     "twice": ("metrics.npy", STATE, "names an entry twice"),
@@ -189,7 +188,7 @@ def test_an_entry_that_no_writer_writes_is_refused(case, files, monkeypatch):
             archive.writestr(*entry)
     with pytest.raises(SnapshotError, match=words) as raised:
         cd.Snapshot.load(path)
-    assert str(path) in str(raised.value) and "\n" not in str(raised.value) and not Path("planted").exists()
+    assert str(path) in str(raised.value) and "\n" not in str(raised.value)
 
 
 def test_an_archive_that_does_not_fit_into_memory_is_refused_before_it_is_unpacked(monkeypatch, files):
@@ -249,7 +248,36 @@ def test_what_is_wrong_with_a_recordings_arrays_is_named(name, change, words, fi
         cd.Recording.load(path)
 
 
+@pytest.mark.parametrize("name", ["recording", "snapshot"])
+def test_a_file_of_another_version_is_refused(name, files):
+    path, read = files / READERS[name][0], READERS[name][1]
+    rewrite(path, {"format": 99})
+    with pytest.raises(CupydriveError, match="format is 99, of another version"):
+        read(path)
+
+
 # ---- nothing executes ------------------------------------------------------------------------------------------------
+
+PICKLES = {
+    "recording": "NumPy cannot read it .*allow_pickle",
+    "snapshot": "NumPy cannot read it .*allow_pickle",
+    "checkpoint": "holds something else than tensors, numbers and strings",
+}
+
+
+@pytest.mark.quick(3)
+@pytest.mark.parametrize("name", PICKLES)
+def test_a_pickle_in_a_file_is_refused_and_not_loaded(name, files, monkeypatch):
+    monkeypatch.chdir(files)
+    path, read = Path(READERS[name][0]), READERS[name][1]
+    if name == "checkpoint":
+        torch.save({"format": 3, "env": "cartpole", "step": 0, "tensors": Planted()}, path)
+    else:
+        rewrite(path, odd=np.array([Planted()]))
+    with pytest.raises(CupydriveError, match=PICKLES[name]) as raised:
+        read(path)
+    assert "weights_only" not in str(raised.value) and not Path("planted").exists()
+
 
 TEXT = "from pathlib import Path\nPath('planted').write_text('code ran')\nSPEC = None\n"
 

@@ -312,7 +312,7 @@ def test_an_interrupted_explanation_keeps_the_error(monkeypatch):
 def test_nothing_is_saved_after_a_number_that_is_not_finite(tmp_path):
     """Also if it is time to save before the numbers of an interval have been read, and if a callback raises then."""
     long = {**SMALL, "steps": 3000 * STEPS * ENVS}
-    with pytest.raises(NotFiniteError):
+    with pytest.raises(NotFiniteError, match="the last checkpoint is kept"):
         cd.train("cartpole", ppo(learning_rate=1e30), out=tmp_path, checkpoint_minutes=1e-9, **long)
     assert [path.stem for path in checkpoints(tmp_path)] == ["0" * 15]
 
