@@ -1,18 +1,28 @@
 """Laws that need a GPU: the same bits as on the CPU, zero copies, no waiting."""
 
 import warnings
+from itertools import product
+from threading import Thread
 
 import numpy as np
+import point
 import pytest
+import torch
+from equal_runs import assert_same_bits
+from torch.profiler import ProfilerActivity, profile
 
 from cupydrive import envs
+from cupydrive.checks.bits import trajectory
+from cupydrive.checks.checker import check
+from cupydrive.codegen.layout import Layout
+from cupydrive.errors import MemoryLimitError
+from cupydrive.executors import executor
+from cupydrive.simulation.make import make
 
 pytestmark = pytest.mark.gpu
 
 
 def made(name, num_envs, device, **options):
-    from cupydrive.simulation.make import make
-
     env = make(name, num_envs, device=device, **options)
     env.reset(seed=5)
     return env
@@ -25,8 +35,6 @@ def leaves(value):
 @pytest.mark.full
 @pytest.mark.parametrize("name", envs.names())
 def test_check_passes_with_the_bitwise_part(name):
-    from cupydrive.checks.checker import check
-
     report = check(name, agent_steps=5_000, progress=False)
     assert report.passed, str(report)
     assert any("cpu against cuda" in part for part, _ in report.tallies)
@@ -49,8 +57,6 @@ def test_tensors_are_the_kernels_memory(name):
 @pytest.mark.quick(10)
 @pytest.mark.parametrize("name", envs.names())
 def test_cpu_and_gpu_step_alike_bit_for_bit(name):
-    import torch
-
     gpu, cpu = made(name, 65, "cuda"), made(name, 65, "cpu")
     actions = cpu.rollout(50).action
     cpu.reset(seed=5)
@@ -64,9 +70,6 @@ def test_cpu_and_gpu_step_alike_bit_for_bit(name):
 
 def count_waits(env, action, work=lambda env: None):
     """Return how many copies, waits and allocations the CUDA runtime does in 100 steps."""
-    import torch
-    from torch.profiler import ProfilerActivity, profile
-
     for _ in range(3):
         env.step(action)
     torch.cuda.synchronize()
@@ -89,8 +92,6 @@ def count_waits(env, action, work=lambda env: None):
 
 
 def test_a_step_copies_waits_and_allocates_nothing():
-    import torch
-
     env = made("cartpole", 1000, "cuda", validate=False)
     action = torch.ones(1000, dtype=torch.int32, device="cuda")
     waits, launches = count_waits(env, action)
@@ -102,7 +103,6 @@ def test_a_step_copies_waits_and_allocates_nothing():
 
 def test_a_step_replays_in_a_cuda_graph():
     import cupy
-    import torch
 
     env, eager = made("tag_grid", 100, "cuda", validate=False), made("tag_grid", 100, "cuda", validate=False)
     action = {
@@ -127,10 +127,6 @@ def test_a_step_replays_in_a_cuda_graph():
 
 
 def test_threads_launch_too():
-    from threading import Thread
-
-    import torch
-
     want, env, got = made("cartpole", 100, "cuda").rollout(20).obs, made("cartpole", 100, "cuda"), []
     thread = Thread(target=lambda: got.append(env.rollout(20).obs))
     thread.start()
@@ -140,8 +136,6 @@ def test_threads_launch_too():
 
 @pytest.mark.full
 def test_a_thread_whose_first_call_of_cuda_is_a_launch():
-    from threading import Thread
-
     want, batch = (made("cartpole", 100, "cuda").batch for _ in range(2))
     batch.rollout(20)  # allocates here: in the thread that would make its context
     thread = Thread(target=batch.rollout, args=(20,))
@@ -154,8 +148,6 @@ def test_a_thread_whose_first_call_of_cuda_is_a_launch():
 
 @pytest.mark.full
 def test_kernels_of_torch_before_and_after_a_step_keep_their_order():
-    import torch
-
     n, last = 200_000, {}
     for device in ("cpu", "cuda"):
         env = made("cartpole", n, device, validate=False)
@@ -173,81 +165,47 @@ def test_kernels_of_torch_before_and_after_a_step_keep_their_order():
     assert torch.equal(last["cpu"], last["cuda"])
 
 
-@pytest.mark.quick(3)
-@pytest.mark.parametrize("team", [2**k for k in range(11)])
-@pytest.mark.parametrize(
-    ("name", "params"), [("tag_grid", {"num_taggers": 40}), ("tag_continuous", {"num_taggers": 3, "num_runners": 30})]
-)
-def test_every_team_size_gives_the_same_bits(name, params, team):
-    from cupydrive.checks.bits import trajectory
-    from cupydrive.codegen.layout import Layout
-    from cupydrive.executors import executor
+FEW = {"num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 4}
+AGENTS = [
+    ("tag_grid", {"num_taggers": 1}),
+    ("tag_grid", {"num_taggers": 32, "num_other_agents_observed": 32}),
+    ("tag_grid", {"num_taggers": 1004, "num_other_agents_observed": 7}),
+    ("tag_continuous", {"num_taggers": 1, "num_runners": 1, "num_other_agents_observed": 1}),
+    ("tag_continuous", {"num_taggers": 3, "num_runners": 30, "use_full_observation": True}),
+    ("tag_continuous", {"num_taggers": 5, "num_runners": 1000, "num_other_agents_observed": 32}),
+]
 
+
+def of_team(team):
+    """Return the layout of a team: 64 threads a block, or one team that is larger."""
+    return Layout(team, max(1, 64 // team))
+
+
+def layouts():
+    """Yield (environment, parameters, layout, copies): all teams of some agents, some of any number, one thread of few."""
+    for team in (2**k for k in range(11)):
+        yield "tag_grid", {"num_taggers": 40}, of_team(team), 9
+        yield "tag_continuous", {"num_taggers": 3, "num_runners": 30}, of_team(team), 9
+    for (name, params), team in product(AGENTS, (None, 1, 32, 1024)):
+        yield name, params, team and of_team(team), 5
+    for num_envs, envs_per_block in product((1, 31, 100), (8, 32, 64)):
+        for name, params in (
+            ("tag_grid", {}), ("tag_grid", {"num_taggers": 2, "use_full_observation": True}), ("tag_continuous", FEW),
+        ):  # fmt: skip
+            yield name, params, Layout(1, envs_per_block), num_envs
+
+
+@pytest.mark.quick(12)
+@pytest.mark.parametrize(("name", "params", "layout", "num_envs"), list(layouts()))
+def test_any_layout_gives_the_cpus_bits(name, params, layout, num_envs):
+    """From states drawn wide, with episodes that end."""
     spec = envs.get(name)
-    made_params, device = spec.make_params(**params), executor("cuda")
-    layout = Layout(team, 1 if team > 32 else 32 // team).fit(spec, made_params, 90_000)
-    want = trajectory(spec, made_params, executor("cpu"), 3, 9, 12)
-    got = trajectory(spec, made_params, device, 3, 9, 12, layout)
-    for key, array in want.items():
-        assert np.ascontiguousarray(got[key]).tobytes() == np.ascontiguousarray(array).tobytes(), key
-
-
-@pytest.mark.quick(3)
-@pytest.mark.parametrize("team", [None, 1, 32, 1024], ids="team {}".format)
-@pytest.mark.parametrize(
-    ("name", "params"),
-    [
-        ("tag_grid", {"num_taggers": 1}),
-        ("tag_grid", {"num_taggers": 32, "num_other_agents_observed": 32}),
-        ("tag_grid", {"num_taggers": 1004, "num_other_agents_observed": 7}),
-        ("tag_continuous", {"num_taggers": 1, "num_runners": 1, "num_other_agents_observed": 1}),
-        ("tag_continuous", {"num_taggers": 3, "num_runners": 30, "use_full_observation": True}),
-        ("tag_continuous", {"num_taggers": 5, "num_runners": 1000, "num_other_agents_observed": 32}),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())),
-)
-def test_two_to_a_thousand_agents_give_the_cpus_bits(name, params, team):
-    from cupydrive.checks.bits import trajectory
-    from cupydrive.codegen.layout import Layout
-    from cupydrive.executors import executor
-
-    spec = envs.get(name)
-    made_params, device = spec.make_params(max_episode_steps=4, **params), executor("cuda")
-    layout = None if team is None else Layout(team, 1 if team > 32 else 64 // team).fit(spec, made_params, 90_000)
-    states = spec.reference.sample_states(made_params, np.random.default_rng(4), 5).astype(
-        spec.state_dtype(made_params)
-    )
-    want = trajectory(spec, made_params, executor("cpu"), 3, 5, 6, states=states)
-    got = trajectory(spec, made_params, device, 3, 5, 6, layout, states)
-    for key, array in want.items():
-        assert np.ascontiguousarray(got[key]).tobytes() == np.ascontiguousarray(array).tobytes(), key
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("num_envs", [1, 31, 100])
-@pytest.mark.parametrize("envs_per_block", [8, 32, 64])
-@pytest.mark.parametrize(
-    ("name", "params"),
-    [
-        ("tag_grid", {"max_episode_steps": 5}),
-        ("tag_grid", {"max_episode_steps": 5, "num_taggers": 2, "use_full_observation": True}),
-        (
-            "tag_continuous",
-            {"max_episode_steps": 5, "num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 4},
-        ),
-    ],
-)
-def test_few_agents_of_one_thread_give_the_cpus_bits(name, params, envs_per_block, num_envs):
-    from cupydrive.checks.bits import trajectory
-    from cupydrive.codegen.layout import Layout
-    from cupydrive.executors import executor
-
-    spec = envs.get(name)
-    made_params = spec.make_params(**params)
-    want = trajectory(spec, made_params, executor("cpu"), 3, num_envs, 12)
-    got = trajectory(spec, made_params, executor("cuda"), 3, num_envs, 12, Layout(1, envs_per_block))
-    for key, array in want.items():
-        assert np.ascontiguousarray(got[key]).tobytes() == np.ascontiguousarray(array).tobytes(), key
+    made_params = spec.make_params(max_episode_steps=5, **params)
+    fitting = layout and layout.fit(spec, made_params, 90_000)
+    states = spec.reference.sample_states(made_params, np.random.default_rng(4), num_envs)
+    states = states.astype(spec.state_dtype(made_params))
+    want = trajectory(spec, made_params, executor("cpu"), 3, num_envs, 12, states=states)
+    assert_same_bits(trajectory(spec, made_params, executor("cuda"), 3, num_envs, 12, fitting, states), want)
 
 
 @pytest.mark.full
@@ -270,9 +228,6 @@ def test_a_hundred_thousand_environments_are_made_at_once():
 @pytest.mark.full
 def test_a_launch_without_room_for_the_arrays_of_its_threads_says_what_they_take():
     import cupy
-    import point
-
-    from cupydrive.errors import MemoryLimitError
 
     array = "float far[120000]; for (int k = 0; k < 120000; ++k) far[k] = s.v + k; s.x += far[unsigned(s.x * s.x) % 120000];"
     env = made(envs.register(point.PYTHON, point.KERNEL.replace("s.x += s.v;", array)), 100, "cuda")

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from equal_runs import assert_same_bits
 
 import cupydrive as cd
 from cupydrive import envs
@@ -24,12 +25,6 @@ def make(name, device="cpu", num_envs=7, **more):
 def future(env, steps=11):
     """Return the bits of some random steps."""
     return flatten(fetch(env.batch, env.batch.rollout(steps)), env.batch)
-
-
-def assert_equal(one, other):
-    assert one.keys() == other.keys()
-    for name, array in one.items():
-        assert array.tobytes() == other[name].tobytes(), name
 
 
 @pytest.mark.quick(3)
@@ -56,7 +51,7 @@ def test_a_restored_moment_has_the_same_future(name, how, tmp_path):
             if g.mask:
                 assert info["action_mask"][g.name].numpy().tobytes() == snapshot.action_mask[g.name].tobytes()
         assert taker.seed == 3
-        assert_equal(future(taker), want)
+        assert_same_bits(future(taker), want)
 
 
 @pytest.mark.quick(5)
@@ -70,7 +65,7 @@ def test_a_moment_goes_on_alike_on_cpu_and_gpu(name):
         snapshot = source.snapshot()
         want = future(source)
         taker.restore(snapshot)
-        assert_equal(future(taker), want)
+        assert_same_bits(future(taker), want)
 
 
 def test_a_moment_that_does_not_fit_changes_nothing():
@@ -92,7 +87,7 @@ def test_a_moment_that_does_not_fit_changes_nothing():
     late.clock["elapsed"][1] = 500
     with pytest.raises(ParameterError, match="0 to 500 steps; it must be 0 to 499"):
         env.restore(late)
-    assert_equal(env.snapshot().arrays(), before.arrays())
+    assert_same_bits(env.snapshot().arrays(), before.arrays())
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -144,7 +139,7 @@ def test_a_wrong_state_changes_nothing(given, message):
     before = env.snapshot()
     with pytest.raises(ParameterError, match=message):
         env.set_state(**given)
-    assert_equal(env.snapshot().arrays(), before.arrays())
+    assert_same_bits(env.snapshot().arrays(), before.arrays())
     grid = make("tag_grid")
     grid.reset(seed=0)
     with pytest.raises(ParameterError, match="it must be int32"):

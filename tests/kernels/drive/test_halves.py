@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from equal_runs import assert_same_bits
 
 import cupydrive as cd
 from cupydrive import envs
@@ -55,9 +56,7 @@ def test_they_are_the_float_ones_rounded(name, device):
 @pytest.mark.parametrize("layout", [None, Layout(4, 8), Layout(64, 1), Layout(64, 1, observations=Observations.STAGED)])
 @pytest.mark.parametrize("name", envs.names())
 def test_cpu_and_gpu_have_the_same_bits(name, layout):
-    cpu, cuda = rolled(name, "cpu", "bfloat16"), rolled(name, "cuda", "bfloat16", layout)
-    for key, array in cpu.items():
-        assert cuda[key].tobytes() == array.tobytes(), key
+    assert_same_bits(rolled(name, "cuda", "bfloat16", layout), rolled(name, "cpu", "bfloat16"))
 
 
 @pytest.mark.quick(2)
@@ -123,8 +122,7 @@ def test_other_builds_agree(options):
         batch = Batch(spec, 9, spec.make_params(max_episode_steps=5), where, obs_dtype="bfloat16")
         batch.reset(3)
         found.append(flatten(fetch(batch, batch.rollout(12)), batch))
-    for key, array in found[0].items():
-        assert found[1][key].tobytes() == array.tobytes(), key
+    assert_same_bits(*found)
 
 
 def test_what_cannot_be_is_said():

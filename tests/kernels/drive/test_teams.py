@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from equal_runs import assert_same_bits
 
 from cupydrive import envs
 from cupydrive.checks.bits import fetch, flatten, trajectory
@@ -23,12 +24,6 @@ def wide(name, device, layout=None, n=5, steps=6):
     params = spec.make_params(max_episode_steps=4, **PARAMS.get(name, {}))
     states = spec.reference.sample_states(params, np.random.default_rng(2), n).astype(spec.state_dtype(params))
     return trajectory(spec, params, device, 9, n, steps, layout, states)
-
-
-def assert_same_bits(got, want):
-    assert got.keys() == want.keys()
-    for key, array in want.items():
-        assert np.ascontiguousarray(got[key]).tobytes() == np.ascontiguousarray(array).tobytes(), key
 
 
 # Of one agent every further member is idle, whatever their number. In `make test` several agents have a team of fewer than
