@@ -19,6 +19,7 @@ from cupydrive.bench import Bench, Row
 from cupydrive.inputs.files import write_atomically
 
 FOLDER = Path(__file__).resolve().parent
+ROOT = FOLDER.parent.parent
 SHARED = ("compare", "protocol", "warpdrive_backends")  # no programs that time a library
 ABSENT = 3  # exit code
 SECONDS = 900  # of one program, at most
@@ -33,23 +34,16 @@ def run_peers(
     device: str, cases: Sequence[str], runs: int, envs: Sequence[str]
 ) -> Iterator[tuple[list[Row], list[str]]]:
     """Yield the ``Row``s of each program, and what it could not do."""
-    path = os.pathsep.join(filter(None, (str(FOLDER.parent.parent), os.environ.get("PYTHONPATH"))))
+    own = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
     for program in programs():
-        command = [
-            sys.executable,
-            str(program),
-            "--device",
-            device,
-            "--runs",
-            str(runs),
-            "--cases",
-            *cases,
-            "--envs",
-            *envs,
-        ]
+        options = ["--device", device, "--runs", str(runs), "--cases", *cases, "--envs", *envs]
         try:
             done = subprocess.run(
-                command, capture_output=True, encoding="utf-8", timeout=SECONDS, env=os.environ | {"PYTHONPATH": path}
+                [sys.executable, str(program), *options],
+                capture_output=True,
+                encoding="utf-8",
+                timeout=SECONDS,
+                env=own,
             )
         except subprocess.TimeoutExpired:
             yield [], [f"{program.stem}: still running after {SECONDS} s"]

@@ -5,17 +5,10 @@ Alike: tasks, random actions, autoreset, results of every step as NumPy arrays.
 
 from importlib.metadata import version
 
-from protocol import absent, arguments, stepping, tell
+from protocol import IDS, absent, arguments, stepping, tell
 
 from cupydrive.bench.timing import make_row
 
-IDS = {
-    "cartpole": "CartPole-v1",
-    "acrobot": "Acrobot-v1",
-    "mountain_car": "MountainCar-v0",
-    "mountain_car_continuous": "MountainCarContinuous-v0",
-    "pendulum": "Pendulum-v1",
-}
 SIZES = (64, 1_000, 10_000)
 
 

@@ -8,18 +8,11 @@ the next step, actions given.
 import warnings
 
 import gymnasium
-from protocol import absent, arguments, stepping, tell
+from protocol import IDS, absent, arguments, stepping, tell
 
 from cupydrive.bench.timing import make_row
 from cupydrive.gymnasium import VectorEnv
 
-IDS = {
-    "cartpole": "CartPole-v1",
-    "acrobot": "Acrobot-v1",
-    "mountain_car": "MountainCar-v0",
-    "mountain_car_continuous": "MountainCarContinuous-v0",
-    "pendulum": "Pendulum-v1",
-}
 SIZES = (1_000, 10_000, 100_000)
 FEW = (16, 64)  # SyncVectorEnv steps its environments one after the other: more copies gain nothing
 

@@ -4,20 +4,12 @@ Alike: tasks, random actions, autoreset. Not alike: the scan keeps no trajectory
 that the compiler cannot leave the work out; cupydrive's rollouts write every step.
 """
 
-import time
 from importlib.metadata import version
 
-from protocol import arguments, jax_and, tell
+from protocol import IDS, arguments, jax_and, tell, timed
 
 from cupydrive.bench.timing import make_row
 
-IDS = {
-    "cartpole": "CartPole-v1",
-    "acrobot": "Acrobot-v1",
-    "mountain_car": "MountainCar-v0",
-    "mountain_car_continuous": "MountainCarContinuous-v0",
-    "pendulum": "Pendulum-v1",
-}
 SIZES = {"cuda": (131_072, 1_048_576), "cpu": (1_000, 10_000)}
 STEPS = 100
 
@@ -52,17 +44,11 @@ def main():
     for name in given.envs:
         found = []
         for n in SIZES[given.device]:
-            run, key = rollout(jax, gymnax, IDS[name], n), jax.random.key(0)
-            begin = time.perf_counter()
-            run(key).block_until_ready()
-            compiled, seconds = time.perf_counter() - begin, []
-            for k in range(given.runs):
-                begin = time.perf_counter()
-                run(jax.random.key(k)).block_until_ready()
-                seconds.append(time.perf_counter() - begin)
-            who, note = (
-                f"gymnax {version('gymnax')}",
+            run = rollout(jax, gymnax, IDS[name], n)
+            compiled, seconds = timed(lambda k, run=run: run(jax.random.key(k)).block_until_ready(), given.runs)
+            note, who = (
                 f"stores no trajectory; {compiled:.1f} s to compile (not counted)",
+                f"gymnax {version('gymnax')}",
             )
             found.append(make_row("rollout", name, n, 1, STEPS, seconds, who=who, note=note))
         tell(max(found, key=lambda row: row.rate))

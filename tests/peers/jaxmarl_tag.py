@@ -5,10 +5,9 @@ Alike: a chase on a plane by a few agents, random actions, autoreset. Not alike:
 Tag with as many agents, which writes every step.
 """
 
-import time
 from importlib.metadata import version
 
-from protocol import arguments, jax_and, tell
+from protocol import arguments, jax_and, tell, timed
 
 from cupydrive.bench.cases import Work, measure
 from cupydrive.bench.timing import make_row
@@ -51,27 +50,15 @@ def main():
     found = []
     for n in SIZES[given.device]:
         run = rollout(jax, env, n)
-        begin = time.perf_counter()
-        run(jax.random.key(0)).block_until_ready()
-        compiled, seconds = time.perf_counter() - begin, []
-        for k in range(given.runs):
-            begin = time.perf_counter()
-            run(jax.random.key(k)).block_until_ready()
-            seconds.append(time.perf_counter() - begin)
-        who, note = (
-            f"JaxMARL {version('jaxmarl')}",
-            f"a similar game, `simple_tag`; stores no trajectory; {compiled:.1f} s to compile (not counted)",
-        )
+        compiled, seconds = timed(lambda k, run=run: run(jax.random.key(k)).block_until_ready(), given.runs)
+        note = f"a similar game, `simple_tag`; stores no trajectory; {compiled:.1f} s to compile (not counted)"
+        who = f"JaxMARL {version('jaxmarl')}"
         found.append(make_row("rollout", "tag_continuous", n, len(env.agents), STEPS, seconds, who=who, note=note))
     tell(max(found, key=lambda row: row.rate))
     tag = {"num_taggers": len(env.agents) - 1, "num_runners": 1, "num_other_agents_observed": len(env.agents) - 1}
     where = executor(given.device)
-    tell(
-        max(
-            (measure(Work("tag_continuous", n, STEPS, tag), where, given.runs) for n in SIZES[given.device]),
-            key=lambda row: row.rate,
-        )
-    )
+    ours = [measure(Work("tag_continuous", n, STEPS, tag), where, given.runs) for n in SIZES[given.device]]
+    tell(max(ours, key=lambda row: row.rate))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,14 @@ from importlib import import_module
 
 SECONDS = 0.2  # of one run of `stepping`
 ABSENT = 3  # as in compare.py
+# Our names of the tasks that Gymnasium, EnvPool and gymnax have under these.
+IDS = {
+    "cartpole": "CartPole-v1",
+    "acrobot": "Acrobot-v1",
+    "mountain_car": "MountainCar-v0",
+    "mountain_car_continuous": "MountainCarContinuous-v0",
+    "pendulum": "Pendulum-v1",
+}
 
 
 def arguments(about, case, envs, backends=()):
@@ -42,6 +50,16 @@ def stepping(step, runs):
             calls += 1
         seconds.append((now - begin) / calls)
     return seconds
+
+
+def timed(run, runs):
+    """Return the seconds of the first call of ``run(0)``, which compiles, and of each of ``runs`` more: ``run(k)``."""
+    seconds = []
+    for k in (0, *range(runs)):
+        begin = time.perf_counter()
+        run(k)
+        seconds.append(time.perf_counter() - begin)
+    return seconds[0], seconds[1:]
 
 
 def jax_and(name, given):
