@@ -131,12 +131,6 @@ def test_a_name_that_this_package_has_lost_is_a_mistake_of_this_program(monkeypa
         command("evaluate tag_grid --device cpu")
 
 
-def test_an_unknown_command_is_one_line_with_the_nearest(capsys):
-    assert command("trian cartpole") == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and "no command 'trian'. Did you mean 'train'?" in err
-
-
 # ---- envs, info ------------------------------------------------------------------------------------------------------
 
 
@@ -241,22 +235,6 @@ def test_all_that_are_left_out_are_one_line(monkeypatch):
     assert [spec.name for spec in envs.with_data(said.append, kept)] == ["cartpole", "tag_grid"]
     (line,) = said
     assert line.endswith(": rice_n, catalysis") and "`cupydrive data`" in line and len(line) < 160
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["cartpole", "--seed", "-1"], "seed = -1 is out of range"),
-        (["cartpole", "all", "cartpol"], "Did you mean 'cartpole'?"),
-        (["cartpole", "--json", "/no/such/folder/x.json"], "/no/such/folder/x.json' cannot be written"),
-        (["cartpole", "--device", "cuda:1"], "by CUDA_VISIBLE_DEVICES on the command line"),
-    ],
-)
-def test_check_refuses_bad_input_in_one_line(arguments, message, capsys):
-    assert main(["check", *arguments]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert message in err
 
 
 # ---- demo, bench -----------------------------------------------------------------------------------------------------
