@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from equal_runs import rows, same
+from networks import Joint
 from point import KERNEL, PYTHON
 from test_runs import KINDS
 
@@ -38,21 +39,11 @@ def test_captured_equals_eager_bit_for_bit(kind):
         assert {key: (value, other[key]) for key, value in one.items() if other[key] != value} == {}
 
 
-class Own(torch.nn.Module):
-    def __init__(self, obs_dim, size):
-        super().__init__()
-        self.body, self.actor, self.critic = (torch.nn.Linear(n, m) for n, m in ((obs_dim, 16), (16, size), (16, 1)))
-
-    def forward(self, obs):
-        x = torch.tanh(self.body(obs))
-        return self.actor(x), self.critic(x)[:, 0]
-
-
 def weights(seed):
     """Return the weights after short captured runs of each kind."""
     found = []
     for env, settings, options in (
-        ("cartpole", cd.PPO(num_steps=8, policy=Own), {}),
+        ("cartpole", cd.PPO(num_steps=8, policy=Joint), {}),
         ("cartpole", cd.PPO(num_steps=8), {"backend": "torch"}),
         ("pendulum", cd.DDPG(learning_starts=64, buffer_size=2048, batch_size=64), {}),
         ("tag_grid", cd.PPO(num_steps=8), {}),

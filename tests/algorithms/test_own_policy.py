@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from networks import Recurrent
 from torch import nn
 
 import cupydrive as cd
@@ -219,27 +220,6 @@ def test_a_policy_that_mixes_rows_is_refused(how):
     options, words = MIXING[how]
     with pytest.raises(ParameterError, match=f"the policy of 'cart', .*{words}"):
         make_run("cartpole", cd.PPO(num_steps=8, policy=lambda d, s: Mixing(d, s, **options)), num_envs=8, device="cpu")
-
-
-class Recurrent(nn.Module):
-    """A GRU; ``mix`` changes the hidden state (b, M) before each step."""
-
-    state_size = 8
-
-    def __init__(self, obs_dim, size, mix=lambda memory, start: memory):
-        super().__init__()
-        self.cell, self.mix = nn.GRUCell(obs_dim, self.state_size), mix
-        self.actor, self.critic = nn.Linear(self.state_size, size), nn.Linear(self.state_size, 1)
-
-    def forward(self, obs, memory, start):
-        steps, seen = len(obs) // len(memory), []
-        for t, row in enumerate(obs.view(steps, len(memory), -1)):
-            forgets = None if start is None else start.view(steps, -1)[t][:, None]
-            memory = self.mix(memory if forgets is None else memory.masked_fill(forgets, 0.0), forgets)
-            memory = self.cell(row, memory)
-            seen.append(memory)
-        x = torch.cat(seen)
-        return self.actor(x), self.critic(x)[:, 0], memory
 
 
 @pytest.mark.parametrize(

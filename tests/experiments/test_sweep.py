@@ -13,8 +13,8 @@ from pathlib import Path
 import masked
 import numpy as np
 import pytest
-import torch
 from conftest import optional
+from networks import Joint
 
 import cupydrive as cd
 from cupydrive.cli.main import main
@@ -91,17 +91,12 @@ def test_the_same_call_continues_a_sweep_and_another_one_is_refused(tmp_path):
 
 
 def test_equal_settings_continue_a_sweep_whatever_their_addresses(tmp_path):
-    class Network(torch.nn.Linear):
-        def forward(self, obs):
-            both = super().forward(obs)
-            return both[:, :-1], both[:, -1]
-
     for trials in (1, 2):
-        settings = cd.PPO(num_steps=8, num_minibatches=2, policy=lambda obs_dim, size: Network(obs_dim, size + 1))
+        settings = cd.PPO(num_steps=8, num_minibatches=2, policy=lambda obs_dim, size: Joint(obs_dim, size))
         found = cd.sweep("cartpole", settings, trials=trials, space=RATES, out=tmp_path, **COMMON)
     assert len(found.trials) == 2
-    with pytest.raises(TrainingError, match=r"another sweep: network is .*lambda.* there, and .*Network"):
-        cd.sweep("cartpole", replace(settings, policy=Network), trials=3, space=RATES, out=tmp_path, **COMMON)
+    with pytest.raises(TrainingError, match=r"another sweep: network is .*lambda.* there, and .*Joint"):
+        cd.sweep("cartpole", replace(settings, policy=Joint), trials=3, space=RATES, out=tmp_path, **COMMON)
 
 
 def test_a_torn_last_line_is_dropped_and_the_sweep_goes_on(tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from equal_runs import same
+from networks import Joint
 
 import cupydrive as cd
 from cupydrive.cli.main import main
@@ -76,16 +77,7 @@ def test_resume_names_what_differs_and_changes_nothing(tmp_path, change, words):
 
 @pytest.mark.full
 def test_resume_of_ones_own_network_takes_it_from_the_call(tmp_path):
-    class Net(torch.nn.Module):
-        def __init__(self, obs_dim, size):
-            super().__init__()
-            self.all = torch.nn.Linear(obs_dim, size + 1)
-
-        def forward(self, obs):
-            out = self.all(obs)
-            return out[:, 1:], out[:, 0]
-
-    settings = cd.PPO(num_steps=8, policy=Net)
+    settings = cd.PPO(num_steps=8, policy=Joint)
     whole = train(4, settings=settings)
     train(2, settings=settings, out=tmp_path)
     assert same(whole, train(4, settings=settings, out=tmp_path, resume=True))
@@ -357,15 +349,10 @@ def test_results_do_not_depend_on_torchs_modes(plain, mode):
         assert one.dtype == other.dtype and torch.equal(one, other)
 
 
-class Halving(torch.nn.Module):
-    def __init__(self, obs_dim, size):
-        super().__init__()
-        self.all = torch.nn.Linear(obs_dim, size + 1)
-
+class Halving(Joint):
     def forward(self, obs):
         with torch.autocast("cpu", torch.bfloat16):
-            out = self.all(obs).float()
-        return out[:, 1:], out[:, 0]
+            return tuple(out.float() for out in super().forward(obs))
 
 
 @pytest.mark.full

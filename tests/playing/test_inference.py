@@ -8,6 +8,7 @@ import torch
 from conftest import optional
 from gymnasium.spaces import Discrete
 from masked import KERNEL, PYTHON
+from networks import Joint, Recurrent
 from training_kernels import categorical, clocks, sample
 
 import cupydrive as cd
@@ -262,25 +263,6 @@ def test_a_group_with_masks_does_not_act_without_one(masked_run, greedy):
         masked_run.act(torch.zeros(3, 1), mask=np.ones((3, 2, 5), bool))
 
 
-class Recurrent(torch.nn.Module):
-    state_size = 8
-
-    def __init__(self, obs_dim, size):
-        super().__init__()
-        self.cell = torch.nn.GRUCell(obs_dim, 8)
-        self.actor, self.critic = torch.nn.Linear(8, size), torch.nn.Linear(8, 1)
-
-    def forward(self, obs, memory, start):
-        steps, seen = obs.shape[0] // memory.shape[0], []
-        for t, row in enumerate(obs.view(steps, memory.shape[0], -1)):
-            if start is not None:
-                memory = memory.masked_fill(start.view(steps, -1)[t][:, None], 0.0)
-            memory = self.cell(row, memory)
-            seen.append(memory)
-        x = torch.cat(seen)
-        return self.actor(x), self.critic(x)[:, 0], memory
-
-
 @pytest.fixture(scope="module")
 def recurrent_run():
     run = cd.train("cartpole", cd.PPO(policy=Recurrent, num_steps=8, normalize_obs=True), steps=640, seed=1, **QUIET)
@@ -359,14 +341,9 @@ def test_a_hidden_state_is_an_input_and_an_output_of_onnx(recurrent_run, tmp_pat
 def test_an_export_that_fixes_the_batch_is_refused(tmp_path):
     needed_for_onnx()
 
-    class Fixed(torch.nn.Module):
-        def __init__(self, obs_dim, size):
-            super().__init__()
-            self.both = torch.nn.Linear(obs_dim, size + 1)
-
+    class Fixed(Joint):
         def forward(self, obs):
-            out = self.both(obs.view(len(obs), -1))
-            return out[:, :-1], out[:, -1]
+            return super().forward(obs.view(len(obs), -1))
 
     run = cd.train("cartpole", cd.PPO(policy=Fixed, num_steps=8), steps=64, **QUIET)
     with pytest.raises(TrainingError, match=r"fixes the batch.*obs\.shape\[0\]"):
