@@ -244,15 +244,6 @@ def test_a_run_folder_says_which_learner_it_is_of(tmp_path):
     assert again.backend == "torch" and not isinstance(again.learners["cart"], KernelLearner)
 
 
-@pytest.mark.full
-def test_kernels_go_on_bit_for_bit(tmp_path):
-    settings = cd.PPO(num_steps=8, target_kl=0.02, clip_vloss=True)
-    whole = train("cartpole", settings, num_envs=40, steps=4000)
-    train("cartpole", settings, num_envs=40, steps=2000, out=tmp_path)
-    rest = cd.train(cd.load(tmp_path), steps=whole.step - cd.load(tmp_path).step, progress=False)
-    assert rest.step == whole.step and digest(rest) == digest(whole)
-
-
 # ---- initial weights -------------------------------------------------------------------------------------------------
 
 

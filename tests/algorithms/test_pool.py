@@ -296,26 +296,6 @@ def test_pools_without_opponents_are_refused(env, policies, message):
         make_run(env, policies=policies, num_envs=16, device="cpu")
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"share": 0.6}, "0.6 of 'tagger' and 0.6 of 'runner', 1.2 together"),
-        (
-            {"policies": {"runner": Pool(PPO), "tagger": cd.HeuristicPolicy()}},
-            "no other policy learns against its snapshots",
-        ),
-        ({"policies": {"runner": Pool(PPO)}}, "group 'tagger' has 0 policies"),
-    ],
-)
-def test_a_population_with_a_bad_pool_trains_nothing(change, message, tmp_path):
-    """The first member is sound, and has a shape of its own: it would be trained before the second one begins."""
-    told, out = [], tmp_path / "out"
-    given = {"members": [{"share": 0.5}, change], "steps": 32, "num_envs": 4, "out": out, "device": "cpu", **SMALL}
-    with pytest.raises(ParameterError, match=message):
-        cd.train("tag_grid", Pool(PPO, share=0.25), callback=lambda *about: told.append(about), **given)
-    assert not told and not out.exists()
-
-
 @pytest.mark.parametrize("several", [{}, {"seeds": 1}])
 def test_a_run_that_goes_on_has_the_environments_of_its_folder(several, tmp_path):
     """Of the 1,024 that are suggested a share of 0.0004 is none; of the folder's 4,096 it is two."""

@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -14,7 +14,6 @@ from cupydrive import envs, protocols
 from cupydrive.errors import ParameterError
 from cupydrive.examples import cartpole_torch
 from cupydrive.executors import executor
-from cupydrive.playing.players import Trained
 from cupydrive.playing.policy import Stateless, with_state
 
 PPO = cd.PPO(num_steps=4, hidden=(4,), num_minibatches=1, update_epochs=1)
@@ -191,33 +190,6 @@ def test_a_policy_with_state_learns_from_whole_sequences(minibatches, steps):
         if losses:
             assert losses["approx_kl"] == pytest.approx(0.0, abs=1e-7) and losses["clipfrac"] == 0.0
         run.iterate()
-
-
-def test_a_policy_with_state_goes_on_where_its_checkpoint_was(tmp_path):
-    settings = cd.PPO(policy=Counter, num_steps=7, num_minibatches=1, update_epochs=1)
-    options = {"num_envs": 6, "device": "cpu", "progress": False, "max_episode_steps": 9}
-    whole = cd.train("cartpole", settings, steps=6 * 7 * 5, **options)
-    cd.train("cartpole", settings, steps=6 * 7 * 2, out=tmp_path, **options)
-    again = cd.train(cd.load(tmp_path, policies={"cart": settings}), steps=6 * 7 * 3, progress=False)
-    assert again.step == whole.step
-    for name, tensor in whole.snapshot().items():
-        assert torch.equal(tensor, again.snapshot()[name]), name
-
-
-def test_a_policy_with_state_plays_each_episode_from_its_first_step():
-    settings = cd.PPO(policy=Counter, num_steps=4, num_minibatches=1, update_epochs=1)
-    run = cd.train("cartpole", settings, steps=1, num_envs=4, device="cpu", progress=False, max_episode_steps=9)
-    seen = []
-
-    class Watched(Counter):
-        def forward(self, obs, memory, start):
-            seen.append(memory[:, 0].clone())
-            return super().forward(obs, memory, start)
-
-    (learner,) = run.learners.values()
-    learner.policy = Watched(4, 2)
-    cd.evaluate("cartpole", {"cart": Trained(learner)}, episodes=5, device="cpu", **asdict(run.params))
-    assert [float(row[0]) for row in seen[:9]] == list(range(9))
 
 
 def test_a_module_without_memory_is_called_as_it_is():

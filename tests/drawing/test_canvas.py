@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from cupydrive import envs
 from cupydrive.drawing.canvas import Canvas
 from cupydrive.errors import ParameterError
 
@@ -164,25 +163,6 @@ def test_an_empty_view_is_an_error():
         Canvas().view(1, 1, 0)
     with pytest.raises(ParameterError, match="bottom < top"):
         Canvas().view(0, 1, 2, top=1)
-
-
-@pytest.mark.parametrize("name", envs.names())
-def test_each_environment_draws_its_state(name):
-    spec = envs.get(name)
-    if spec.display.draw is None:
-        pytest.skip(f"{name} draws nothing")
-    params = spec.make_params()
-    states = spec.reference.sample_states(params, np.random.default_rng(0), 2)
-
-    def picture(state):
-        canvas = Canvas(300, 200)
-        spec.display.draw(canvas, params, state[None], 7)
-        return canvas.frame()
-
-    one, other = map(picture, states)
-    assert len(np.unique(one.reshape(-1, 3), axis=0)) > 10
-    assert ((one != other).any(axis=-1)).mean() > 0.001
-    np.testing.assert_array_equal(one, picture(states[0]))
 
 
 def test_a_chart_of_powers_has_a_legend_and_the_ends_of_x():

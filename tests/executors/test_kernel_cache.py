@@ -57,24 +57,6 @@ def test_a_damaged_library_is_compiled_anew(folder, damage, monkeypatch):
 
 
 @pytest.mark.full
-def test_a_truncated_library_of_an_earlier_process_is_no_crash(tmp_path):
-    program = (
-        "from cupydrive.executors.host import HostExecutor; from cupydrive.codegen.source import assemble_file; "
-        "HostExecutor().build(assemble_file('train/shuffle')); print('done')"
-    )
-    environment = {**os.environ, "CUPYDRIVE_CACHE": str(tmp_path / "cache"), "PYTHONPATH": python_path()}
-
-    def run():
-        return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
-
-    assert run().returncode == 0
-    (path,) = (tmp_path / "cache").glob("shuffle-*.so")
-    os.truncate(path, 3000)
-    done = run()
-    assert (done.returncode, done.stdout.strip()) == (0, "done"), done.stderr
-
-
-@pytest.mark.full
 def test_the_library_of_another_kernel_is_not_taken_under_this_ones_name(folder, monkeypatch):
     path, want = load(monkeypatch)
     key = "another key"

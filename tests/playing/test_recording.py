@@ -72,27 +72,6 @@ def test_states_are_those_of_a_batch_that_resets_itself(name):
             batch.step([batch.executor.pointer(row) for row in rows])
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_without_autoreset_the_last_observation_is_final_obs(name):
-    """The last state of an episode is the one that ``final_obs`` shows, and the clock stands at the episode's length."""
-    recording = played(name).recording
-    spec, params = recording.spec, recording.params
-    with_reset, without = (Batch(spec, recording.num_envs, params) for _ in range(2))
-    for batch in (with_reset, without):
-        batch.reset(recording.seed)
-    seen = np.zeros(recording.num_envs, bool)
-    for t in range(recording.steps):
-        rows = [np.ascontiguousarray(recording.action[g.name][t], g.action_dtype) for g in with_reset.groups]
-        pointers = [with_reset.executor.pointer(row) for row in rows]
-        one, other = with_reset.step(pointers), without.step(pointers, autoreset=False)
-        ends = (one.terminated | one.truncated) & ~seen
-        for g in with_reset.groups:
-            np.testing.assert_array_equal(one.final_obs[g.name][ends], other.obs[g.name][ends])
-        assert (without.get_state()["clock"]["elapsed"][ends] == recording.length[ends]).all()
-        seen |= ends
-    assert seen.all()
-
-
 @pytest.mark.full
 def test_one_episode_of_many_is_the_same_alone():
     recording = played("tag_continuous").recording

@@ -206,20 +206,6 @@ def test_an_environment_without_drawing_says_so_before_it_plays(monkeypatch):
         cd.render("point", device="cpu")
 
 
-def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "tag.gif"
-    path.write_bytes(b"old")
-    video = cd.render("cartpole", device="cpu", size=(64, 64))
-
-    def full(descriptor):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("cupydrive.inputs.files.os.fsync", full)
-    with pytest.raises(RenderError, match="No space left on device"):
-        video.save(path)
-    assert path.read_bytes() == b"old" and [p.name for p in tmp_path.iterdir()] == ["tag.gif"]
-
-
 def test_a_copy_of_a_vector_env_is_played_and_it_stays_as_it_is():
     env = cd.make("tag_grid", num_envs=3, device="cpu", **CHASE)
     env.reset(seed=1)
