@@ -266,16 +266,6 @@ def test_initial_weights_are_orthogonal_with_the_gains_of_torchs(shared):
         assert (product - torch.eye(len(product))).abs().max() < 5e-7
 
 
-def test_initial_weights_are_uniformly_distributed():
-    """Every entry of a uniform 4 x 4 rotation has mean 0 and mean square 1 / 4; its square has deviation sqrt(1/24 * 1/2)."""
-    program = HostExecutor().build(assemble_file("learn/initial"))
-    many = torch.stack([orthogonal(program, (4, 4), 1.0, seed, (0, 0, 0)) for seed in range(4000)]).double()
-    assert (many.mean(0).abs() < 4.5 * (1 / 4 / 4000) ** 0.5).all()
-    fourth = 3 / (4 * 6)  # of an entry: 3 / (n (n + 2))
-    assert ((many**2).mean(0) - 1 / 4).abs().max() < 4.5 * ((fourth - 1 / 16) / 4000) ** 0.5
-    assert abs(torch.linalg.det(many).mean()) < 4.5 / 4000**0.5  # reflections as often as rotations
-
-
 def test_one_vector_is_the_normal_numbers_of_its_agent_layer_and_part():
     """By Box and Muller from NumPy's Philox, in float64; the counter's first word counts fours of them."""
     program, weights_purpose = HostExecutor().build(assemble_file("learn/initial")), 5
@@ -286,19 +276,6 @@ def test_one_vector_is_the_normal_numbers_of_its_agent_layer_and_part():
     radius, turn = np.sqrt(-2 * np.log(1 - words[:, ::2])), 2 * np.pi * words[:, 1::2]
     normal = np.stack([radius * np.cos(turn), radius * np.sin(turn)], axis=-1).reshape(-1)[:6]
     assert np.allclose(found, 0.5 * normal / np.linalg.norm(normal), rtol=1e-6, atol=1e-7)
-
-
-def test_policies_layers_and_seeds_differ():
-    def weights(*about):
-        return fill_initial(policy := ActorCritic(8, 8, (8, 8)), *about) or [
-            w.detach() for w in tensors_of(policy)[::2]
-        ]
-
-    first, other_agent, other_seed = weights(1, 0), weights(1, 1), weights(2, 0)
-    every = [(w / w.norm()).view(-1) for some in (first, other_agent, other_seed) for w in some if w.shape == (8, 8)]
-    close = torch.stack(every) @ torch.stack(every).T - torch.eye(len(every))
-    assert len(every) == 15 and close.abs().max() < 0.6  # 64 numbers: a deviation of 1 / 8
-    assert all(torch.equal(a, b) for a, b in zip(first, weights(1, 0), strict=True))
 
 
 # ---- weights that must not change ------------------------------------------------------------------------------------

@@ -1,11 +1,10 @@
 """The checker kills altered kernels: every mutant is caught but those listed here, with the reason why they are equal."""
 
-import subprocess
-import sys
 from collections import Counter, defaultdict
 
 import pytest
 import shared_mutation
+from conftest import run_python
 from mutation import chosen, run
 
 from cupydrive import envs
@@ -87,8 +86,8 @@ def test_a_sample_of_mutants_of_shared_kernels_is_killed():
 
 def test_judges_are_tests_that_exist():
     judges = sorted({name for names in shared_mutation.JUDGES.values() for name in names})
-    collect = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *judges]
-    done = subprocess.run(collect, capture_output=True, text=True, cwd=shared_mutation.ROOT)
+    collect = ["-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *judges]
+    done = run_python(*collect, cwd=shared_mutation.ROOT)
     assert done.returncode == 0, done.stderr
 
 

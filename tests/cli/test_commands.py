@@ -120,6 +120,8 @@ REFUSED = [
     ("check cartpole --seed -1", "seed = -1 is out of range"),
     ("check cartpole all cartpol", "Did you mean 'cartpole'?"),
     ("check cartpole --json /no/such/folder/x.json", "/no/such/folder/x.json' cannot be written"),
+    ("bench --runs 0", "runs = 0"), ("bench --sweep num_envs=1 --device cpu", "--sweep needs --env"),
+    ("bench rolout", "Did you mean 'rollout'"), ("bench training --gpus 1 --device cpu", "leave out --device cpu"),
     ("check cartpole --device cuda:1", "by CUDA_VISIBLE_DEVICES on the command line"),
 ]  # fmt: skip
 

@@ -1,16 +1,13 @@
 """Headers beside a kernel: found from any folder, part of the kernel for errors, caches and reloads; in any locale."""
 
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import point
 import pytest
 import torch
-from conftest import python_path
+from conftest import run_python
 from test_compile_errors import message
 
 import cupydrive as cd
@@ -98,9 +95,8 @@ def test_a_header_without_a_guard_is_read_each_time(tmp_path):
 def test_an_encoding_of_the_locale_changes_nothing(tmp_path):
     own_kernel(tmp_path / "für")
     program = "import sys, cupydrive as cd; print(cd.check(sys.argv[1], device='cpu', agent_steps=100, progress=False))"
-    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": python_path()}
-    command = [sys.executable, "-c", program, tmp_path / "für" / "point.py"]
-    done = subprocess.run(command, env=os.environ | plain, capture_output=True, text=True)
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = run_python("-c", program, tmp_path / "für" / "point.py", **plain)
     assert done.returncode == 0 and "FAIL  point: state." in done.stdout, done.stderr
 
 

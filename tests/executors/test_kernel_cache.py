@@ -2,13 +2,11 @@
 
 import errno
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
-from conftest import python_path
+from conftest import run_python
 
 import cupydrive as cd
 from cupydrive.codegen.source import assemble_file
@@ -109,10 +107,7 @@ def test_a_process_without_a_cache_folder_leaves_no_temporary_one(tmp_path):
     (tmp_path / "temporary").mkdir()
     where = {"CUPYDRIVE_CACHE": str(tmp_path / "file" / "cache"), "TMPDIR": str(tmp_path / "temporary")}
     program = "from cupydrive.executors.cache import cache_folder; print(cache_folder())"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
-        env={**os.environ, **where, "PYTHONPATH": python_path()}, capture_output=True, text=True,
-    )  # fmt: skip
+    done = run_python("-W", "ignore", "-c", program, **where)
     assert done.stdout.startswith(where["TMPDIR"]), done.stderr
     assert not list((tmp_path / "temporary").iterdir())
 

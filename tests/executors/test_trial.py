@@ -1,13 +1,12 @@
 """A kernel that crashes or never ends takes nothing with it: it runs in a process of its own first, whose end is an error."""
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import point
 import pytest
+from conftest import run_python
 
 import cupydrive as cd
 from cupydrive import envs
@@ -17,7 +16,6 @@ from cupydrive.executors.host import HostExecutor
 from cupydrive.simulation.batch import Batch
 from cupydrive.simulation.first_steps import play_steps
 
-ROOT = Path(__file__).resolve().parents[2]
 MOVE = "s.x += s.v;"
 MISTAKES = {
     "null pointer": (
@@ -213,6 +211,5 @@ def test_the_command_ends_with_exit_code_2_and_not_with_a_signal(tmp_path):
     python, kernel = tmp_path / "crash.py", tmp_path / "crash.cu"
     python.write_text(point.PYTHON.replace('"point", Params', '"crash", Params'))
     kernel.write_text(point.KERNEL.replace(MOVE, "float* p = nullptr; p[3] = s.v; s.x += s.v;"))
-    command = [sys.executable, "-m", "cupydrive", "check", str(python), "--device", "cpu"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    done = run_python("-m", "cupydrive", "check", python, "--device", "cpu")
     assert done.returncode == 2 and "SIGSEGV in `step`" in done.stderr and "Traceback" not in done.stderr

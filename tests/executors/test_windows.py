@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import run_python
 
 from cupydrive import envs
 from cupydrive.codegen.source import assemble
@@ -28,7 +29,7 @@ def test_nothing_that_windows_lacks_is_imported():
         if "templates" not in path.parts and "\nimport cupy\n" not in path.read_text()
     ]
     program = f"import sys; sys.modules.update(dict.fromkeys({ABSENT!r})); import {', '.join(sorted(modules))}"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    done = run_python("-c", program)
     assert done.returncode == 0, done.stderr
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import run_notebooks
-from conftest import optional, python_path
+from conftest import optional, python_path, run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = run_notebooks.lessons()
@@ -352,10 +352,10 @@ def test_copies_of_lessons_are_ones_own(tmp_path):
 
 
 def test_the_lessons_own_folder_is_not_for_copies(tmp_path):
-    command = [sys.executable, str(ROOT / "notebooks" / "start.py"), "--copy-only", "--folder"]
-    done = subprocess.run([*command, str(ROOT / "notebooks")], capture_output=True, text=True, timeout=SECONDS)
+    command = ROOT / "notebooks" / "start.py", "--copy-only", "--folder"
+    done = run_python(*command, ROOT / "notebooks", seconds=SECONDS)
     assert done.returncode == 2 and "the lessons' own folder" in done.stderr
-    done = subprocess.run([*command, str(tmp_path / "own")], capture_output=True, text=True, timeout=SECONDS)
+    done = run_python(*command, tmp_path / "own", seconds=SECONDS)
     assert done.stdout == f"Your copies of the lessons are in {tmp_path / 'own'}\n"
     assert sorted(p.name for p in (tmp_path / "own").glob("*.ipynb")) == [p.name for p in NOTEBOOKS]
     assert json.loads((tmp_path / "own" / ".copied.json").read_text()).keys() == {p.name for p in NOTEBOOKS}

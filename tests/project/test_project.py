@@ -13,7 +13,7 @@ from pathlib import Path
 
 import lowest
 import pytest
-from conftest import optional, python_path
+from conftest import optional, python_path, run_python
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from test_setup import setup_venv
@@ -118,8 +118,7 @@ def test_workflows_do_their_work_by_make_alone(path):
 
 
 def test_tests_and_their_programs_leave_nothing_in_the_temporary_folder(tmp_path_factory):
-    command = [sys.executable, "-c", "import tempfile; print(tempfile.mkdtemp())"]
-    made = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    made = run_python("-c", "import tempfile; print(tempfile.mkdtemp())").stdout.strip()
     for folder in (tempfile.mkdtemp(), made):  # those of pytest's own that are older than three runs it removes
         assert Path(folder).is_relative_to(tmp_path_factory.getbasetemp())
 
@@ -174,16 +173,8 @@ def test_wheel_works_outside_the_checkout(tmp_path):
     (tmp_path / "editable").mkdir()
 
     def run(*arguments, cwd=elsewhere, **env):
-        done = subprocess.run(
-            [sys.executable, *map(str, arguments)],
-            cwd=cwd,
-            env=os.environ | env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=200,
-        )
-        assert done.returncode == 0, done.stdout
+        done = run_python(*arguments, cwd=cwd, seconds=200, **env)
+        assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     # From the sdist, so that this also fails when the sdist lacks a file; no isolation: no download.
@@ -218,8 +209,7 @@ def test_wheel_works_outside_the_checkout(tmp_path):
 @pytest.mark.full
 def test_pytest_without_arguments_collects_what_make_test_runs():
     def collected(*arguments):
-        command = [sys.executable, "-m", "pytest", "-q", "--collect-only", *arguments]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
+        done = run_python("-m", "pytest", "-q", "--collect-only", *arguments, cwd=ROOT, seconds=200)
         return {line for line in done.stdout.splitlines() if "::" in line}
 
     quick = collected()

@@ -106,36 +106,29 @@ def test_a_transposed_weight_is_learnt_from_as_it_is_seen(backend):
     assert torch.equal(after(in_place), after(copied))
 
 
-def test_weights_that_are_added_or_frozen_are_refused():
-    run = cd.train("cartpole", PPO, steps=512, device="cpu", **QUIET)
-    run.policies["cart"].requires_grad_(False)
-    with pytest.raises(ParameterError, match=r"'actor.0.weight' .* without gradients; it must be"):
-        cd.train(run, steps=512, progress=False)
-    run.policies["cart"].requires_grad_(True)
-    run.policies["cart"].actor.append(torch.nn.Linear(2, 2))
-    with pytest.raises(ParameterError, match=r"'actor.5.\w+' .* must be missing"):
-        cd.train(run, steps=512, progress=False)
-
-
-def test_a_shared_policy_is_refused():
-    """Sharing moves the memory that kernels write to."""
-    run = cd.train("cartpole", PPO, steps=512, device="cpu", **QUIET)
-    run.policies["cart"].share_memory()
-    with pytest.raises(ParameterError, match=r"'actor.0.weight' .* in shared memory; it must be"):
-        cd.train(run, steps=512, progress=False)
+CHANGED = {
+    "frozen": (lambda policy: policy.requires_grad_(False), r"'actor.0.weight' .* without gradients; it must be"),
+    "added": (lambda policy: policy.actor.append(torch.nn.Linear(2, 2)), r"'actor.5.\w+' .* must be missing"),
+    "shared": (lambda policy: policy.share_memory(), r"'actor.0.weight' .* in shared memory; it must be"),
+    "double": (
+        lambda policy: policy.double(),
+        r"'actor.0.weight' .* torch.float64 \(64, 4\) .* must be torch.float32 \(64, 4\)",
+    ),
+}
 
 
 @pytest.mark.parametrize("backend", ["kernels", "torch"])
-def test_weights_of_another_type_are_refused(backend, tmp_path):
+@pytest.mark.parametrize("how", CHANGED)
+def test_weights_that_are_no_longer_what_is_learnt_are_refused(how, backend, tmp_path):
     run = cd.train("cartpole", PPO, steps=512, device="cpu", backend=backend, **QUIET)
-    run.policies["cart"].double()
-    with pytest.raises(
-        ParameterError, match=r"'actor.0.weight' .* torch.float64 \(64, 4\) .* must be torch.float32 \(64, 4\)"
-    ):
+    change, words = CHANGED[how]
+    change(run.policies["cart"])
+    with pytest.raises(ParameterError, match=words):
         cd.train(run, steps=512, progress=False, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    run.policies["cart"].float()
-    cd.train(run, steps=512, progress=False)
+    if how == "double":
+        run.policies["cart"].float()
+        cd.train(run, steps=512, progress=False)
 
 
 # ---- views ---------------------------------------------------------------------------------------------------------------

@@ -5,12 +5,11 @@ Lanes without an environment run one that is there.
 
 import ctypes
 import mmap
-import subprocess
-import sys
 
 import numpy as np
 import point
 import pytest
+from conftest import run_python
 
 import cupydrive as cd
 from cupydrive import envs
@@ -37,12 +36,7 @@ for n in (1, 15, 17):
 
 @pytest.mark.full
 def test_no_lane_leaves_the_states_of_the_environment():
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_python("-c", PROGRAM, seconds=60)
     assert done.stdout == "1 True\n15 True\n17 True\n", done.stderr
 
 
