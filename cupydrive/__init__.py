@@ -9,7 +9,10 @@ print(cd.check("tag_continuous"))
 import re
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
 
 __version__ = "0.1.0"
 
@@ -27,9 +30,9 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_HOME[name]), name)
 
 
-def load_ipython_extension(ipython: Any) -> None:
+def load_ipython_extension(ipython: "InteractiveShell") -> None:
     """Make ``%%cuda_env`` known to a notebook; ``%load_ext cupydrive`` calls this."""
-    import_module("cupydrive.cli.magic").load_ipython_extension(ipython)
+    import_module("cupydrive.cli.magic").register_magics(ipython)
 
 
 def __dir__() -> list[str]:

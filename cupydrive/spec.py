@@ -31,8 +31,8 @@ from cupydrive.inputs.descriptions import (
 from cupydrive.inputs.keys import check_keys
 from cupydrive.inputs.names import unknown_parameter
 from cupydrive.inputs.tables import (
-    Arrays,
     Table,
+    TableArrays,
     WithTable,
     checked_tables,
     derived_tables,
@@ -196,14 +196,14 @@ class StepResult:
     Outputs that are not named depend on no decision.
     """
 
-    state: Arrays
-    reward: Arrays  # (N, C)
+    state: TableArrays
+    reward: TableArrays  # (N, C)
     terminated: np.ndarray  # (N,) bool
-    active: Arrays = field(default_factory=dict)  # (N, C) bool
-    left: Arrays = field(default_factory=dict)  # (N, C) bool
-    metrics: Arrays = field(default_factory=dict)  # (N,)
-    events: Arrays = field(default_factory=dict)  # any bool array; the same names in every call
-    margin: Arrays = field(default_factory=dict)
+    active: TableArrays = field(default_factory=dict)  # (N, C) bool
+    left: TableArrays = field(default_factory=dict)  # (N, C) bool
+    metrics: TableArrays = field(default_factory=dict)  # (N,)
+    events: TableArrays = field(default_factory=dict)  # any bool array; the same names in every call
+    margin: TableArrays = field(default_factory=dict)
 
 
 def nearest_decision(*distances: npt.ArrayLike, axis: int | None = None) -> np.ndarray:
@@ -235,10 +235,10 @@ class Observation:
     ``margin`` is keyed by group or field name, shape ``(N, C)``.
     """
 
-    obs: Arrays  # (N, C, D)
-    state: Arrays = field(default_factory=dict)
-    margin: Arrays = field(default_factory=dict)
-    mask: Arrays = field(default_factory=dict)  # (N, C, choices) bool, groups with masks
+    obs: TableArrays  # (N, C, D)
+    state: TableArrays = field(default_factory=dict)
+    margin: TableArrays = field(default_factory=dict)
+    mask: TableArrays = field(default_factory=dict)  # (N, C, choices) bool, groups with masks
 
 
 @dataclass(frozen=True)
@@ -409,7 +409,7 @@ class EnvSpec:
         return declared
 
     @lru_cache(maxsize=16)  # noqa: B019 - a check draws parameters often, and a table may have megabytes
-    def table_arrays(self, params: EnvParams) -> Arrays:
+    def table_arrays(self, params: EnvParams) -> TableArrays:
         """Return the read-only arrays by name, of the shapes and types declared; empty without tables.
 
         Raises:

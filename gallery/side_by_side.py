@@ -6,7 +6,7 @@ from itertools import islice, repeat, zip_longest
 
 import numpy as np
 
-from cupydrive.drawing.canvas import Canvas, in_words
+from cupydrive.drawing.canvas import Canvas, with_count
 from cupydrive.drawing.frames import GAP, clock
 from cupydrive.playing.recording import Recording
 from cupydrive.rendering.video import Video
@@ -78,6 +78,8 @@ def pictures_beside(
         canvas.clear()
         recording.spec.display.draw(canvas, recording.params, np.stack(past), moment.step)
         keys, canvas.keys = canvas.keys, ()  # which colours mean what is said once, above all of them
-        canvas.caption(title, "", ", ".join(in_words(text, count) for _, text, count in keys[1:] if count is not None))
+        canvas.caption(
+            title, "", ", ".join(with_count(text, count) for _, text, count in keys[1:] if count is not None)
+        )
         picture, canvas.keys = canvas.frame(), keys
         yield moment.step, picture

@@ -44,7 +44,7 @@ from cupydrive.inputs.names import NotCopied
 from cupydrive.spec import EnvSpec
 
 NAMESPACE = "cupydrive"
-EACH = ("action_masks", "render")  # methods of a VectorEnv whose results have one entry for each environment
+PER_ENV_METHODS = ("action_masks", "render")  # methods of a VectorEnv whose results have one entry for each environment
 
 
 class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
@@ -191,7 +191,7 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         """Call a method of this object, or get an attribute, and return N results: the environments are one object."""
         found = getattr(self, name)
         result = found(*args, **kwargs) if callable(found) else found
-        return tuple(result) if name in EACH else (result,) * self.num_envs
+        return tuple(result) if name in PER_ENV_METHODS else (result,) * self.num_envs
 
     get_attr = call  # as Gymnasium's
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from cupydrive.adapters.gymnasium import EACH, VectorEnv
+from cupydrive.adapters.gymnasium import PER_ENV_METHODS, VectorEnv
 from cupydrive.adapters.gymnasium_input import InvalidReset, checked_seed
 from cupydrive.errors import ParameterError
 from cupydrive.inputs.arguments import shown
@@ -125,7 +125,7 @@ class VecEnv(NotCopied, BaseVecEnv):
         self, method_name: str, *method_args: object, indices: Indices = None, **method_kwargs: object
     ) -> list:
         """Call a method of the vector environment; return its result once for each environment, or what it has for each."""
-        if method_name not in EACH:
+        if method_name not in PER_ENV_METHODS:
             self._check_all("env_method()", indices)
         results = self.env.call(method_name, *method_args, **method_kwargs)
         return [results[i] for i in self._get_indices(indices)]

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 # What code of a network raises where it and its input do not fit each other.
 MISFITS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 TRIED = 64  # rows of which outputs are compared, one with those of the same row in other batches
-TOLERANCE = 1e-4  # of outputs; relative where they exceed 1
+ROW_TOLERANCE = 1e-4  # of outputs; relative where they exceed 1
 SPREAD = 0.05  # of what is added to weights
-RANDOM = "Draw no random numbers in forward, as dropout does: an action is learnt with the probability that it was drawn with"
+NO_RANDOM = "Draw no random numbers in forward, as dropout does: an action is learnt with the probability that it was drawn with"
 APART = (
     "Compute each row by itself, since PPO and A2C learn from rows in random order: no view or statistic across rows, such as "
     "BatchNorm; LayerNorm works"
@@ -196,10 +196,10 @@ class Trial:
             which, wanted = asked[-1], outputs(every, every) if len(asked) > 1 else whole
             for one, other in zip(outputs(*asked), wanted, strict=True):
                 apart = float((one - other[:, which]).nan_to_num().abs().max())
-                if apart > (limit := TOLERANCE * max(1.0, float(other.nan_to_num().abs().max()))):
+                if apart > (limit := ROW_TOLERANCE * max(1.0, float(other.nan_to_num().abs().max()))):
                     raise ParameterError(
                         f"{self.where} returns something else for the same row {when}: got a difference of {apart:.2g}, "
-                        f"expected at most {limit:.2g}. {RANDOM if asked[0] is every else APART}"
+                        f"expected at most {limit:.2g}. {NO_RANDOM if asked[0] is every else APART}"
                     )
 
 

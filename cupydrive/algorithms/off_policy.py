@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cupydrive.algorithms.ddpg import DDPG
 
 NETWORKS = ("policy", "critic", "target_policy", "target_critic")
-ALIGNED = 64  # numbers: 256 bytes, as allocations are aligned
+ALIGNED_NUMBERS = 64  # numbers: 256 bytes, as allocations are aligned
 
 
 def require_box(algorithm: str, group: Group) -> None:
@@ -77,7 +77,7 @@ def in_one_tensor(*networks: nn.Module) -> torch.Tensor:
     Those of each layer begin where memory of their own could, since matrix products are slower from anywhere else.
     """
     weights = [p for network in networks for p in network.parameters()]
-    sizes = [-(-p.numel() // ALIGNED) * ALIGNED for p in weights]
+    sizes = [-(-p.numel() // ALIGNED_NUMBERS) * ALIGNED_NUMBERS for p in weights]
     whole = zeros(weights[0].device, sum(sizes))
     for p, part in zip(weights, whole.split(sizes), strict=True):
         p.data = part[: p.numel()].view_as(p).copy_(p.data)

@@ -142,7 +142,7 @@ def check_pools(policies: Mapping[str, PolicySettings], groups: Sequence[str], n
 
 # ---- past networks -------------------------------------------------------------------------------------------------------
 
-POLICY, MOMENTS = "policy.", "obs_moments."  # how a learner's tensors begin that decide how it acts
+POLICY_PREFIX, MOMENTS_PREFIX = "policy.", "obs_moments."  # how a learner's tensors begin that decide how it acts
 
 
 class Past:
@@ -212,11 +212,11 @@ class TorchPast(Past):
         self.moments: list[RunningMeanStd] = []
         for k in range(self.slots):
             own = {name: rows[k] for name, rows in self.bank.items()}
-            names = [name for name in own if name.startswith(POLICY)]
-            self.weights.append({name.removeprefix(POLICY): own[name] for name in names})
+            names = [name for name in own if name.startswith(POLICY_PREFIX)]
+            self.weights.append({name.removeprefix(POLICY_PREFIX): own[name] for name in names})
             if self.learner.obs_rms is not None:
-                moments = RunningMeanStd(own[f"{MOMENTS}mean"].shape, self.rollout.device)
-                moments.mean, moments.variance = own[f"{MOMENTS}mean"], own[f"{MOMENTS}variance"]
+                moments = RunningMeanStd(own[f"{MOMENTS_PREFIX}mean"].shape, self.rollout.device)
+                moments.mean, moments.variance = own[f"{MOMENTS_PREFIX}mean"], own[f"{MOMENTS_PREFIX}variance"]
                 self.moments.append(moments)
 
     def act(self, t: int) -> None:
@@ -245,7 +245,7 @@ class KernelPast(Past):
         """Make the networks, and describe their forward passes of each row."""
         learner, rollout, slots = self.learner, self.rollout, range(self.slots)
         state = learner.policy.state_dict(keep_vars=True)
-        names = {id(p): f"{POLICY}{name}" for name, p in state.items()}
+        names = {id(p): f"{POLICY_PREFIX}{name}" for name, p in state.items()}
         order = [self.bank[names[id(p)]] for p in tensors_of(learner.policy)]
         self.networks = [learner.steps.beside([rows[k] for rows in order]) for k in slots]
         width = 0 if learner.center is None else len(learner.center)  # 0: observations are not normalised
@@ -279,8 +279,8 @@ class KernelPast(Past):
             for network in self.networks:
                 network.lay_out()
             if self.center.numel():
-                self.center.copy_(self.bank[f"{MOMENTS}mean"])
-                self.scale.copy_(1.0 / (self.bank[f"{MOMENTS}variance"] + 1e-8).sqrt())
+                self.center.copy_(self.bank[f"{MOMENTS_PREFIX}mean"])
+                self.scale.copy_(1.0 / (self.bank[f"{MOMENTS_PREFIX}variance"] + 1e-8).sqrt())
         for call in self.passes[t]:
             self.learner.look(call)
 
@@ -340,7 +340,7 @@ class PooledLearner:
         device, executor = rollout.device, rollout.batch.executor
         self.acting_tensors, self.bank = {}, {}
         for name, tensor in self.inner.tensors().items():
-            if name.startswith((POLICY, MOMENTS)):
+            if name.startswith((POLICY_PREFIX, MOMENTS_PREFIX)):
                 self.acting_tensors[name] = tensor.detach()
                 self.bank[name] = tensor.detach().new_zeros((self.slots, *tensor.shape))
         self.plays = zeros(device, rollout.steps + 1, len(self.envs), dtype=torch.int32).fill_(-1)

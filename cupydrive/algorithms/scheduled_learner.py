@@ -27,7 +27,7 @@ def place(tensor: torch.Tensor) -> tuple[int, tuple[int, ...], bool]:
     return tensor.data_ptr(), tensor.stride(), tensor.requires_grad
 
 
-def tensors_of(network: nn.Module) -> dict[str, torch.Tensor]:
+def named_tensors(network: nn.Module) -> dict[str, torch.Tensor]:
     """Return parameters and buffers by name."""
     return {**dict(network.named_parameters()), **dict(network.named_buffers())}
 
@@ -100,7 +100,7 @@ class ScheduledLearner:
     def note_weights(self) -> None:
         """Note where the weights are."""
         networks = self.networks()
-        self.weights_at = {name: Weight(tensor) for name, tensor in tensors_of(networks).items()}
+        self.weights_at = {name: Weight(tensor) for name, tensor in named_tensors(networks).items()}
         self.owned = [
             of for module in networks.modules() for of in (module._modules, module._parameters, module._buffers)
         ]
@@ -117,7 +117,7 @@ class ScheduledLearner:
         if same and all(place(weight.parameter) == weight.place for weight in self.weights_at.values()):
             return
         networks = self.networks()
-        found = tensors_of(networks)
+        found = named_tensors(networks)
         kinds = {name: kind(p) for name, p in found.items()}
         for name in {**self.weights_at, **found}:
             before = self.weights_at[name].kind if name in self.weights_at else "missing"

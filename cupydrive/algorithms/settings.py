@@ -6,14 +6,14 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from annotated_types import Ge, Le, MaxLen
 from pydantic import BeforeValidator
 
 from cupydrive.algorithms.schedule import Range, Schedule
 from cupydrive.errors import MemoryLimitError, ParameterError, did_you_mean
-from cupydrive.inputs.arguments import shown
+from cupydrive.inputs.arguments import T, shown
 from cupydrive.inputs.validation import Count, validated
 
 if TYPE_CHECKING:
@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 ARGS = "\n\nArgs:"  # begins the list of settings in a docstring
 COPIES = 4  # of each weight while it learns: itself, its gradient, two moments of Adam
 NEEDED = "a torch.nn.Module, its class, or a function (obs_dim, size) -> module"
-V = TypeVar("V")
 WIDEST, DEEPEST = 65_536, 64  # layer, network: far beyond what fits, so that a slip is not a matter of memory
 
 
-def as_tuple(value: V) -> V | tuple:
+def as_tuple(value: T) -> T | tuple:
     """Return a list as a tuple."""
     return tuple(value) if isinstance(value, list) else value
 

@@ -12,7 +12,7 @@ from types import ModuleType
 import torch
 
 from cupydrive import envs
-from cupydrive.bench.cases import ROLLOUTS, STEPS, Work, measure, measure_sampling, measure_steps
+from cupydrive.bench.cases import ROLLOUTS, SINGLE_STEPS, Work, measure, measure_sampling, measure_steps
 from cupydrive.bench.limits import ceilings
 from cupydrive.bench.report import Bench
 from cupydrive.bench.timing import Row
@@ -88,7 +88,7 @@ def bench(
     if "rollout" in cases:
         pieces += [partial(measure, one, where, runs) for one in work or ROLLOUTS[name]]
     if "stepping" in cases:
-        pieces += [partial(measure_steps, one, where, runs) for one in work or STEPS[name]]
+        pieces += [partial(measure_steps, one, where, runs) for one in work or SINGLE_STEPS[name]]
     if "sampling" in cases:
         pieces.append(partial(measure_sampling, where, runs))
     if "training" in cases:

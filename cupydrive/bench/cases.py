@@ -65,7 +65,7 @@ ROLLOUTS = {
         Work("covid_economy", 20_000, 16),
     ),
 }
-STEPS = {
+SINGLE_STEPS = {
     "cpu": (Work("cartpole", 10_000, 64), Work("tag_grid", 2000, 32, {"num_taggers": 4})),
     "cuda": (
         Work("cartpole", 1_048_576, 32),
@@ -73,13 +73,13 @@ STEPS = {
         Work("tag_grid", 2000, 128, {"num_taggers": 4}),
     ),
 }
-DEFAULTS = {"num_envs": 10_000, "steps": 32}
+DEFAULT_WORK = {"num_envs": 10_000, "steps": 32}
 MOST_LAUNCHES = 128  # before what is timed
 SAMPLES = {"cpu": 100_000, "cuda": 4_194_304}  # rows of logits
 CHOICES = 21
 
 
-def sweep(env: str, axes: Mapping[str, Any]) -> list[Work]:
+def sweep_works(env: str, axes: Mapping[str, Any]) -> list[Work]:
     """Return the ``Work``s of all combinations.
 
     Args:
@@ -90,11 +90,11 @@ def sweep(env: str, axes: Mapping[str, Any]) -> list[Work]:
         ParameterError: If a name or a value is wrong.
     """
     spec = envs.get(env)
-    values = {name: each if isinstance(each, list) else [each] for name, each in {**DEFAULTS, **axes}.items()}
+    values = {name: each if isinstance(each, list) else [each] for name, each in {**DEFAULT_WORK, **axes}.items()}
     works = []
     for chosen in product(*values.values()):
         made = dict(zip(values, chosen, strict=True))
-        num_envs, steps = (checked_int(spec.name, name, made.pop(name)) for name in DEFAULTS)
+        num_envs, steps = (checked_int(spec.name, name, made.pop(name)) for name in DEFAULT_WORK)
         spec.make_params(**made)  # raises what is wrong before anything is timed
         works.append(Work(env, num_envs, steps, made))
     return works
@@ -102,7 +102,7 @@ def sweep(env: str, axes: Mapping[str, Any]) -> list[Work]:
 
 def listed(env: str, device: str) -> list[Work]:
     """Return the ``Work``s of an environment that a benchmark of this device has, or one of default size."""
-    return [work for work in ROLLOUTS[device] if work.env == env] or sweep(env, {})
+    return [work for work in ROLLOUTS[device] if work.env == env] or sweep_works(env, {})
 
 
 def written_bytes(groups: Sequence[Group], actions: bool = True, entry: int = 4) -> int:

@@ -12,10 +12,10 @@ from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.protocols import Executor
 
-BYTES = {"cpu": 2**28, "cuda": 2**30}  # far more than any cache
-WIDE = 8192  # of the matrices whose product is timed
+MEASURED_BYTES = {"cpu": 2**28, "cuda": 2**30}  # far more than any cache
+MATRIX_SIZE = 8192  # of the matrices whose product is timed
 ELEMENTS = {"cpu": 2**18, "cuda": 2**24}  # of the arithmetic
-EACH = 8 * 16  # bytes of one element of ``fill`` and ``copy`` in ceilings.cu
+ELEMENT_BYTES = 8 * 16  # bytes of one element of ``fill`` and ``copy`` in ceilings.cu
 OPERATIONS = {"cpu": 2 * 64 * 64, "cuda": 2 * 16 * 64}  # of one element of ``multiply_add`` in ceilings.cu
 
 
@@ -43,14 +43,14 @@ class Ceilings:
 def ceilings(where: Executor, runs: int = 9) -> Ceilings:
     """Return the ``Ceilings`` of the executor ``where``."""
     program = where.build(assemble_file("tools/ceilings"))
-    size = BYTES[where.name]
+    size = MEASURED_BYTES[where.name]
     source, target = (where.allocate((size // 4,), "f4") for _ in range(2))
 
     def median(kernel: str, count: int) -> float:
         call = make_call({"count": count}, {"from": as_torch(source), "to": as_torch(target)})
         return statistics.median(timed(lambda: program.launch(kernel, call, count, 4 * count), where, runs))
 
-    write, copy = (median(kernel, size // EACH) for kernel in ("fill", "copy"))
+    write, copy = (median(kernel, size // ELEMENT_BYTES) for kernel in ("fill", "copy"))
     elements = ELEMENTS[where.name]
     arithmetic = median("multiply_add", elements)
     return Ceilings(
@@ -62,6 +62,6 @@ def matrix_products(where: Any, runs: int) -> float | None:
     """Return the operations per second of torch's product of two square bfloat16 matrices, or None without matrix units."""
     if where.name == "cpu" or int(where.device.compute_capability) < OLDEST:
         return None
-    a, b = (torch.randn(WIDE, WIDE, dtype=torch.bfloat16, device=where.name) for _ in range(2))
+    a, b = (torch.randn(MATRIX_SIZE, MATRIX_SIZE, dtype=torch.bfloat16, device=where.name) for _ in range(2))
     product = torch.empty_like(a)
-    return 2 * WIDE**3 / statistics.median(timed(lambda: torch.matmul(a, b, out=product), where, runs))
+    return 2 * MATRIX_SIZE**3 / statistics.median(timed(lambda: torch.matmul(a, b, out=product), where, runs))

@@ -6,7 +6,7 @@ from typing import Any
 from cupydrive.bench.limits import Ceilings
 from cupydrive.bench.timing import Row, short
 
-HEAD = (
+TABLE_HEAD = (
     f"{'case':<9}{'env':<24}{'agents':>7}{'envs':>11}{'T':>5}{'per second':>12}{'spread':>8}{'bytes':>8}{'written':>12}"
     f"{'of limit':>9}{'operations':>12}{'of limit':>9}  who"
 )
@@ -54,7 +54,7 @@ class Bench:
             f"{short(c.arithmetic)}FLOP/s in float32"
             + (f", {short(c.products)}FLOP/s in bfloat16" if c.products else ""),
             "",
-            HEAD,
+            TABLE_HEAD,
         ]
 
     def line(self, row: Row) -> str:

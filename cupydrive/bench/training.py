@@ -21,13 +21,13 @@ from cupydrive.executors.interop import capture
 from cupydrive.playing.torch_settings import memory_errors
 from cupydrive.training.begin import begin
 from cupydrive.training.config import resolve
-from cupydrive.training.report import Report
+from cupydrive.training.report import MetricReport
 from cupydrive.training.run import Run
 from cupydrive.training.together import Together
 
 REPLAYS = {"cuda": 10, "cpu": 2}  # iterations of one timed run
 UNTIMED = 2  # runs before the timed ones
-TORCH, KERNELS, BOTH = ("torch",), ("kernels",), ("kernels", "torch")
+BY_TORCH, BY_KERNELS, BOTH = ("torch",), ("kernels",), ("kernels", "torch")
 
 
 @dataclass(frozen=True)
@@ -40,32 +40,32 @@ class Lesson:
     env: str
     num_envs: int
     settings: A2C | PPO
-    backends: tuple[str, ...] = TORCH
+    backends: tuple[str, ...] = BY_TORCH
     params: dict = field(default_factory=dict)
     members: int = 1
 
 
-SHARED, SEPARATE = PPO(shared_layers=True), PPO()
+SHARED_LAYERS, SEPARATE = PPO(shared_layers=True), PPO()
 FAST: dict[str, Any] = {"precision": "bfloat16", "shared_layers": True}  # by torch
 TAG: dict[str, Any] = {"shared_layers": True, "num_steps": 16}
-WIDE: dict[str, Any] = TAG | {"hidden": (256, 256)}
+WIDE_NETWORK: dict[str, Any] = TAG | {"hidden": (256, 256)}
 LARGE: dict[str, Any] = {k: v for k, v in LARGE_TAG.items() if k != "tagging_distance"}
 LESSONS = {
     "cuda": (
-        *(Lesson("cartpole", n, SHARED, BOTH) for n in (65_536, 16_384, 4_096, 1_024, 256)),
+        *(Lesson("cartpole", n, SHARED_LAYERS, BOTH) for n in (65_536, 16_384, 4_096, 1_024, 256)),
         *(Lesson("cartpole", n, SEPARATE, BOTH) for n in (65_536, 256)),
-        *(Lesson("cartpole", n, PPO(shared_layers=True, precision="float32"), KERNELS) for n in (65_536, 256)),
-        *(Lesson("cartpole", n, SHARED, KERNELS, members=members) for members, n in ((10, 256), (2_048, 16))),
+        *(Lesson("cartpole", n, PPO(shared_layers=True, precision="float32"), BY_KERNELS) for n in (65_536, 256)),
+        *(Lesson("cartpole", n, SHARED_LAYERS, BY_KERNELS, members=members) for members, n in ((10, 256), (2_048, 16))),
         *(Lesson("cartpole", n, A2C(**TAG | {"num_steps": 32}), BOTH) for n in (65_536, 4_096, 256)),  # as WarpDrive's
         Lesson("tag_grid", 2_000, A2C(**TAG), BOTH, {"num_taggers": 4}),
         Lesson("tag_grid", 2_000, A2C(**TAG | {"num_steps": 4}), BOTH, {"num_taggers": 999}),
-        Lesson("tag_continuous", 2_000, A2C(**WIDE), BOTH, SMALL_TAG),
-        Lesson("tag_continuous", 2_000, A2C(**WIDE), BOTH, LARGE),
+        Lesson("tag_continuous", 2_000, A2C(**WIDE_NETWORK), BOTH, SMALL_TAG),
+        Lesson("tag_continuous", 2_000, A2C(**WIDE_NETWORK), BOTH, LARGE),
         Lesson("cartpole", 65_536, PPO(**FAST)),
-        *(Lesson("tag_continuous", 2_000, A2C(**WIDE | FAST), params=params) for params in (SMALL_TAG, LARGE)),
+        *(Lesson("tag_continuous", 2_000, A2C(**WIDE_NETWORK | FAST), params=params) for params in (SMALL_TAG, LARGE)),
     ),
     "cpu": (
-        *(Lesson("cartpole", n, SHARED, BOTH) for n in (256, 1_024)),
+        *(Lesson("cartpole", n, SHARED_LAYERS, BOTH) for n in (256, 1_024)),
         Lesson("cartpole", 256, SEPARATE, BOTH),
     ),
 }
@@ -74,10 +74,10 @@ LESSONS = {
 # What is trained in several processes. One process alone trains the same lessons, among others.
 SEVERAL = {
     "cuda": (
-        Lesson("cartpole", 65_536, SHARED, KERNELS),
-        Lesson("tag_continuous", 2_000, A2C(**WIDE), KERNELS, LARGE),
+        Lesson("cartpole", 65_536, SHARED_LAYERS, BY_KERNELS),
+        Lesson("tag_continuous", 2_000, A2C(**WIDE_NETWORK), BY_KERNELS, LARGE),
     ),
-    "cpu": (Lesson("cartpole", 256, SHARED, KERNELS),),
+    "cpu": (Lesson("cartpole", 256, SHARED_LAYERS, BY_KERNELS),),
 }
 
 
@@ -100,7 +100,7 @@ def measure_lesson(lesson: Lesson, device: str, runs: int) -> list[Row]:
         rows.append(make_row(
             "training", lesson.env, lesson.num_envs * lesson.members, agents, lesson.settings.num_steps, seconds[UNTIMED:],
             operations_per_step=run_operations(run), factors="bfloat16" if found == "bfloat16" else "float32",
-            params=lesson.params, note=about(run, backend, found, lesson),
+            params=lesson.params, note=note_of(run, backend, found, lesson),
         ))  # fmt: skip
     return rows
 
@@ -127,7 +127,7 @@ def start(lesson: Lesson, backend: str, device: str) -> tuple[Run, Callable[[], 
     }
     runs = [begin(resolve(lesson.env, **given, seed=k, device=device), lesson.members) for k in range(lesson.members)]
     if lesson.members > 1:
-        return runs[0], Together(runs).prepare([Report(run) for run in runs], device == "cuda")
+        return runs[0], Together(runs).prepare([MetricReport(run) for run in runs], device == "cuda")
     return runs[0], iteration(runs[0])
 
 
@@ -140,7 +140,7 @@ def iteration(run: Run) -> Callable[[], object]:
         return capture(run.iterate, lambda: run.restore(kept)).replay
 
 
-def about(run: Run, backend: str, found: str, lesson: Lesson) -> str:
+def note_of(run: Run, backend: str, found: str, lesson: Lesson) -> str:
     """Return what a row was trained with: runs side by side, algorithm, backend, network, sizes of an update."""
     settings = lesson.settings
     words = [f"{lesson.members:,} runs of {lesson.num_envs} copies side by side"] * (lesson.members > 1)

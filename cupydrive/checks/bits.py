@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cupydrive.checks.reference import CheckedReference
-from cupydrive.checks.report import BOUNDS, DEVICES, GPU_TEAMS, PATHS, TEAM_RULES, TEAMS, THREADS, Report
+from cupydrive.checks.report import BOUNDS, DEVICE_CASE, GPU_TEAMS, PATHS, TEAM_CASE, TEAM_RULES, THREAD_CASE, Report
 from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.source import assemble
 from cupydrive.errors import CupydriveError, KernelFault
@@ -92,7 +92,7 @@ def trajectory(
 def flatten(out: Mapping[str, Any], batch: Batch) -> dict[str, np.ndarray]:
     """Return the arrays of one or more steps and of the batch's state by name; rows that are unspecified are set to 0."""
     over = out["terminated"] | out["truncated"]
-    arrays = named({**out, **batch.get_state()})
+    arrays = named_arrays({**out, **batch.get_state()})
     for name, array in arrays.items():
         if name.split(".")[0] in EPISODE_ENDS:
             arrays[name] = np.where(over.reshape(over.shape + (1,) * (array.ndim - over.ndim)), array, 0).astype(
@@ -101,12 +101,12 @@ def flatten(out: Mapping[str, Any], batch: Batch) -> dict[str, np.ndarray]:
     return arrays
 
 
-def named(out: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def named_arrays(out: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return arrays by name, those of a dictionary or of a struct as ``"name.key"``."""
     arrays: dict[str, np.ndarray] = {}
     for name, value in out.items():
         if isinstance(value, dict):
-            arrays |= named({f"{name}.{key}": array for key, array in value.items()})
+            arrays |= named_arrays({f"{name}.{key}": array for key, array in value.items()})
         elif value.dtype.names:
             arrays |= {f"{name}.{member}": value[member] for member in value.dtype.names}
         else:
@@ -193,14 +193,14 @@ def compare_teams(
         n, steps = max(3, 3000 // agents), 1 + 60_000 // max(3000, agents)
         one = trajectory(spec, params, HostExecutor(threads=1), seed, n, steps)
         three = trajectory(spec, params, HostExecutor(threads=3), seed, n, steps)
-        compare_bits(report, f"cpu: {THREADS}", three, one, agents, ("3 threads", "1 thread"))
+        compare_bits(report, f"cpu: {THREAD_CASE}", three, one, agents, ("3 threads", "1 thread"))
         n, steps = max(4, min(40, 300 // agents)), 6
         short = replace(params, max_episode_steps=4)
         states = draw_states(spec, short, HostExecutor(threads=1), rng, n)
         one = trajectory(spec, short, HostExecutor(threads=1), seed, n, steps, states=states)
         team = team_of_threads(agents)
         for part, device, sides in (
-            (TEAMS, team, (f"a team of {team.team_threads}", "a team of one")),
+            (TEAM_CASE, team, (f"a team of {team.team_threads}", "a team of one")),
             (BOUNDS, HostExecutor(debug=True), ("bounds-checked", "fast")),
         ):
             try:
@@ -242,7 +242,7 @@ def compare_devices(report: Report, spec: EnvSpec, params: EnvParams, executors:
     batches = [Batch(spec, n, params, executors[d]) for d in ("cpu", "cuda")]
     for batch in batches:
         batch.reset(7)
-    part = f"{DEVICES}, {FREE_STEPS} free steps, bit for bit"
+    part = f"{DEVICE_CASE}, {FREE_STEPS} free steps, bit for bit"
     for _ in range(FREE_STEPS // 50):
         cpu, cuda = (flatten(fetch(b, b.rollout(50)), b) for b in batches)
         compare_bits(report, part, cuda, cpu, agents, ("cuda", "cpu"))

@@ -32,7 +32,7 @@ from cupydrive.terminal.progress import counted
 # The first ones, on one device, whose states the others have too: a picture takes some hundredths of a second.
 DRAWN_CASES = 3
 RESET_ENVS = 67
-STEPS = 3  # compared one after the other, each from the kernel's own state after the one before
+COMPARED_STEPS = 3  # compared one after the other, each from the kernel's own state after the one before
 LONG_LIMITS = 0.25  # share of the parameter draws whose time limit is above SHORT_LIMIT
 SHORT_LIMIT, LONGEST_LIMIT = 40, 2000
 CHUNK_ROWS = 40_000  # agent-rows of one reference call: bounds its memory
@@ -191,16 +191,16 @@ def compare_with_reference(
         The steps of one agent that were compared.
     """
     agents = sum(g.count for g in spec.groups(params))
-    rows = max(1, min(CHUNK_ROWS // agents, -(-agent_steps // (6 * STEPS * agents))))
+    rows = max(1, min(CHUNK_ROWS // agents, -(-agent_steps // (6 * COMPARED_STEPS * agents))))
     done = 0
     while done < agent_steps:
         drawn = draw_params(spec, params, rng)
         batch = Batch(spec, rows, drawn, device, first_env=int(rng.integers(0, 1000)))
         comparison = Comparison(report, batch)
         before = draw_before(batch, rng)
-        for _ in range(STEPS):
+        for _ in range(COMPARED_STEPS):
             before = comparison.step(rng, before)
-        done += STEPS * rows * agents
+        done += COMPARED_STEPS * rows * agents
     return done
 
 
@@ -209,7 +209,9 @@ def draw_before(batch: Batch, rng: np.random.Generator) -> BatchState:
     n, params = batch.num_envs, batch.params
     clock = np.zeros(n, CLOCK)
     clock["episode"] = rng.integers(1, 50, n)
-    near = np.maximum(0, params.max_episode_steps - rng.integers(1, STEPS + 1, n))  # reaches the limit in these steps
+    near = np.maximum(
+        0, params.max_episode_steps - rng.integers(1, COMPARED_STEPS + 1, n)
+    )  # reaches the limit in these steps
     clock["elapsed"] = np.where(rng.random(n) < 0.3, near, rng.integers(0, params.max_episode_steps, n))
     states = draw_states(batch.spec, params, batch.executor, rng, n)
     metrics = np.zeros(n, batch.metrics_dtype)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cupydrive.checks.bits import axes_of, launch_step, named
+from cupydrive.checks.bits import axes_of, launch_step, named_arrays
 from cupydrive.checks.reference import CheckedReference, final_states
 from cupydrive.checks.report import REFERENCE, RESETS, STATISTICS, Report
 from cupydrive.codegen.source import sample_action
@@ -180,8 +180,8 @@ class Comparison:
         if self.spec.reference.reset is not None:
             fresh = self.reference.reset(seed, ids, before["clock"]["episode"])
             self._fresh(kept["state"], obs, masks, fresh, chosen)
-        now = named({**kept, "obs": obs, "mask": masks})
-        then = named({**before, "obs": looked[0], "mask": looked[1]})
+        now = named_arrays({**kept, "obs": obs, "mask": masks})
+        then = named_arrays({**before, "obs": looked[0], "mask": looked[1]})
         compare("clock.episode", now["clock.episode"], then["clock.episode"] + chosen)
         compare("clock.time", now["clock.time"], then["clock.time"])
         for name, array in now.items():

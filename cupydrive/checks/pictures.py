@@ -15,14 +15,16 @@ from cupydrive.spec import EnvSpec
 DRAWING = "draw, on a small picture"
 HEURISTIC = "heuristic, on observations of a reset"
 ENVS = 67  # as many as other comparisons have: on a GPU, another number is another program
-WIDTH = 480  # pixels: with fewer, letters are left out and would not be tried
+PICTURE_WIDTH = 480  # pixels: with fewer, letters are left out and would not be tried
 
 
 def try_drawing(report: Report, spec: EnvSpec, params: EnvParams, device: Executor, rng: np.random.Generator) -> None:
     """Draw a state, and one with the states before it that ``trail`` asks for; an exception is a failure."""
     if spec.display.draw is None:
         return
-    canvas = Canvas(WIDTH, round(WIDTH * spec.display.size[1] / spec.display.size[0]) // 2 * 2, labels=True)
+    canvas = Canvas(
+        PICTURE_WIDTH, round(PICTURE_WIDTH * spec.display.size[1] / spec.display.size[0]) // 2 * 2, labels=True
+    )
     states = draw_states(spec, params, device, rng, ENVS)
     for count in {1, min(spec.display.trail + 1, ENVS)}:
         report.tally(DRAWING, "draw").compared += 1

@@ -102,14 +102,14 @@ class CheckedReference:
                     f"step's {name} has shape {np.shape(array)}, expected ({n},): one for each environment"
                 )
 
-    def _call(self, name: str, *arguments: object) -> Any:
+    def _call(self, name: str, *arguments: np.ndarray | dict | RandomStream | np.random.Generator | int) -> Any:
         """Return what a function returns; its arguments are read-only, since later comparisons need them."""
         function = getattr(self.spec.reference, name)
         if function is None:
             raise SpecError(f"the environment has no reference `{name}`")
         return function(self.params, *map(_read_only, arguments))
 
-    def _states(self, function: str, states: object, n: int) -> np.ndarray:
+    def _states(self, function: str, states: np.ndarray, n: int) -> np.ndarray:
         if not isinstance(states, np.ndarray) or states.dtype.names is None or states.shape != (n,):
             got = kind_of(states)
             if isinstance(states, np.ndarray):

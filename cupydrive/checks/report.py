@@ -12,29 +12,29 @@ from cupydrive.inputs.arguments import shown
 TOLERANCE = 1e-6  # of a field's scale: about ten units in the last place
 MAX_EXCUSED = 0.005  # of the rows: decisions so near that either outcome is right
 AXES = ("environment", "agent", "entry", "entry")  # of an array, by default
-SHOWN = 8  # failures that a printed report lists
+SHOWN_FAILURES = 8  # failures that a printed report lists
 
 # Parts of a check: what is compared with what. The device's name stands before them.
 BOUNDS = "a bounds-checked build against the fast one, bit for bit"
 TEAM_RULES = "equally many team.sync() for every member, one writer of an entry between two"
-THREADS = "1 thread against 3, bit for bit"
-TEAMS = "a team of threads against one, bit for bit"
+THREAD_CASE = "1 thread against 3, bit for bit"
+TEAM_CASE = "a team of threads against one, bit for bit"
 GPU_TEAMS = "team sizes 1, 4, 32, 128 against the default, bit for bit"
 RESETS = "resets and random streams"
 REFERENCE = "against the NumPy reference, one step"
 STATISTICS = "autoreset, time limit, statistics"
 PATHS = "fused rollout against single steps, bit for bit"
-DEVICES = "cpu against cuda"
+DEVICE_CASE = "cpu against cuda"
 
 _TEAM_ADVICE = (
     "guard what belongs to no agent by `if (env.team.leader())`, loop over agents by `for (int i : env.team.each(n))`, and let "
     "all threads call env.team.sync() before one reads what another wrote (docs/dialect.md)"
 )
 ADVICE = {
-    **dict.fromkeys((TEAM_RULES, TEAMS, GPU_TEAMS), _TEAM_ADVICE),
-    **dict.fromkeys((THREADS, BOUNDS), "something is read before it is written"),
+    **dict.fromkeys((TEAM_RULES, TEAM_CASE, GPU_TEAMS), _TEAM_ADVICE),
+    **dict.fromkeys((THREAD_CASE, BOUNDS), "something is read before it is written"),
     PATHS: "only State outlives a step, and observe must write every entry of a mask",
-    DEVICES: "use the functions of math::, and add floats up in one order",
+    DEVICE_CASE: "use the functions of math::, and add floats up in one order",
 }
 
 
@@ -244,9 +244,9 @@ class Report:
             lines.append(f"  {part:<58}{len(of):>7}{compared:>13,}{worst:>13.1e}{excused:>9,}{mark}")
         events = ", ".join(f"{name} {times:,}" for name, times in self.events.items())
         lines += [f"  events: {events or 'none'}", *(f"  not done: {text}" for text in self.skipped)]
-        lines += [f"  also: {text}" for text in failures[1:SHOWN]]
-        if len(failures) > SHOWN:
-            lines.append(f"  also: {len(failures) - SHOWN} more, see report.failures()")
+        lines += [f"  also: {text}" for text in failures[1:SHOWN_FAILURES]]
+        if len(failures) > SHOWN_FAILURES:
+            lines.append(f"  also: {len(failures) - SHOWN_FAILURES} more, see report.failures()")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:

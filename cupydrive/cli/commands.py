@@ -15,7 +15,7 @@ from cupydrive.cli.interrupts import ended_as_by_ctrl_c
 from cupydrive.cli.options import (
     Algorithm,
     Backend,
-    Device,
+    DeviceOption,
     EnvFile,
     Float,
     Folder,
@@ -24,8 +24,8 @@ from cupydrive.cli.options import (
     JsonFile,
     MaybeName,
     Name,
-    Named,
     Pairs,
+    PolicyOption,
     parsed,
     unsaid,
 )
@@ -47,7 +47,7 @@ def run_train(
     num_envs: Int = None,
     seed: Int = None,
     seeds: Int = None,
-    device: Device = "auto",
+    device: DeviceOption = "auto",
     out: Folder = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -144,7 +144,7 @@ def run_sweep(
     prune: bool = False,
     batch: int = 8,
     seed: int = 0,
-    device: Device = "auto",
+    device: DeviceOption = "auto",
     param: Pairs = (),
 ) -> int:
     """Search for settings of an algorithm with Optuna; the same command goes on after Ctrl-C, or on another machine.
@@ -175,11 +175,11 @@ def run_sweep(
 
 def run_evaluate(
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|NAME|FILE.py")],
-    policies: Named = None,
+    policies: PolicyOption = None,
     episodes: int = 1000,
     seed: int = 10_000,
     sample: bool = False,
-    device: Device = "auto",
+    device: DeviceOption = "auto",
     env: EnvFile = None,
     param: Pairs = (),
     json_file: JsonFile = None,
@@ -212,11 +212,11 @@ def run_evaluate(
 def run_render(
     what: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|NAME|FILE.py|FILE.npz")],
     out: Annotated[Path, tyro.conf.arg(metavar="FILE")],
-    policies: Named = None,
+    policies: PolicyOption = None,
     episodes: int = 1,
     seed: int = 10_000,
     sample: bool = False,
-    device: Device = "auto",
+    device: DeviceOption = "auto",
     size: Annotated[tuple[int, int] | None, unsaid(metavar="WIDTH HEIGHT")] = None,
     fps: Int = None,
     env: EnvFile = None,
@@ -249,13 +249,13 @@ def run_render(
 
 def run_play(
     what: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|NAME|FILE.py")],
-    policies: Named = None,
+    policies: PolicyOption = None,
     agent: Annotated[str | None, unsaid(metavar='GROUP|"GROUP K"')] = None,
     fps: Int = None,
     episodes: Int = None,
     seed: int = 10_000,
     sample: bool = False,
-    device: Device = "auto",
+    device: DeviceOption = "auto",
     out: Annotated[Path | None, unsaid(metavar="FILE.npz")] = None,
     env: EnvFile = None,
     param: Pairs = (),
@@ -297,7 +297,7 @@ def run_gallery(
     names: Annotated[tuple[str, ...], tyro.conf.Positional, unsaid(metavar="[NAME...]")] = (),
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("gallery"),
     runs: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs/gallery"),
-    device: Device = "auto",
+    device: DeviceOption = "auto",
     seed: int = 0,
     steps: Float = None,
 ) -> int:
@@ -381,7 +381,7 @@ def check_writable(path: Path | None) -> None:
         checked_target("file", checked_path("cupydrive", "file", path))
 
 
-def write_json_file(path: Path, content: Any) -> None:
+def write_json_file(path: Path, content: dict | list) -> None:
     """Write ``content`` as JSON, atomically."""
     with file_errors(CupydriveError, f"{path} cannot be written"):
         write_atomically(path, json.dumps(content, indent=1).encode() + b"\n")

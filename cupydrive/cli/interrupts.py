@@ -11,7 +11,7 @@ from types import FrameType
 
 from cupydrive.training.processes import MEETING, handled
 
-SECONDS = 3.0  # that the main thread has for an answer
+PATIENCE_SECONDS = 3.0  # that the main thread has for an answer
 STUCK = (
     "cupydrive: interrupted: what runs has not come back for {:g} s (a kernel's loop without an end?); this process ends, "
     "what was saved before is kept\n"
@@ -69,8 +69,8 @@ def _listen(reading: int) -> None:
     pressed = 0
     while (number := os.read(reading, 1)) not in (STOP, b""):
         pressed += number[0] == signal.SIGINT
-        if number[0] == signal.SIGINT and pressed > 1 and not answers(SECONDS):
-            os.write(2, STUCK.format(SECONDS).encode())  # no lock that the main thread may hold
+        if number[0] == signal.SIGINT and pressed > 1 and not answers(PATIENCE_SECONDS):
+            os.write(2, STUCK.format(PATIENCE_SECONDS).encode())  # no lock that the main thread may hold
             os._exit(INTERRUPTED)
     os.close(reading)
 

@@ -2,13 +2,16 @@
 
 import time
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cupydrive import envs
 from cupydrive.errors import CupydriveError, did_you_mean
 from cupydrive.executors import choose, executor
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import EnvSpec
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
 
 
 def cuda_env(line: str, cell: str, namespace: dict[str, Any]) -> None:
@@ -42,7 +45,7 @@ def cuda_env(line: str, cell: str, namespace: dict[str, Any]) -> None:
     print(f"{name}: compiled for {device} in {seconds:.2f} s; cd.make({name!r}) makes it, env.reload() takes it over")
 
 
-def load_ipython_extension(ipython: Any) -> None:
+def register_magics(ipython: "InteractiveShell") -> None:
     """Register ``%%cuda_env``; called by ``%load_ext cupydrive``."""
 
     def in_one_line(line: str, cell: str) -> None:

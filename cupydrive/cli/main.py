@@ -33,7 +33,7 @@ from cupydrive.cli.commands import (
 )
 from cupydrive.cli.interrupts import ended_if_stuck
 from cupydrive.cli.measure import run_bench, run_profile, run_tune
-from cupydrive.cli.options import Device, JsonFile, MaybeName, unsaid
+from cupydrive.cli.options import DeviceOption, JsonFile, MaybeName, unsaid
 from cupydrive.errors import (
     CupydriveError,
     CupydriveWarning,
@@ -59,7 +59,7 @@ def list_envs(name: MaybeName = None) -> int:
         name: An environment, or the path of a .py file that defines one; if left out, all are listed.
     """
     if name is not None:
-        print(describe(envs.get(name)))
+        print(described_env(envs.get(name)))
         return 0
     rows: list[tuple[str, ...]] = [("name", "agents", "observation", "actions", "steps", "summary")]
     for known in envs.names():
@@ -79,7 +79,7 @@ def list_envs(name: MaybeName = None) -> int:
     return 0
 
 
-def describe(spec: EnvSpec) -> str:
+def described_env(spec: EnvSpec) -> str:
     """Return an environment's groups and parameters as text."""
     params = spec.make_params()
     rows = [("group", "agents", "observation", "actions")]
@@ -209,7 +209,7 @@ def new_env(
 def check_envs(
     names: Annotated[tuple[str, ...], tyro.conf.Positional, unsaid(metavar="NAME...|all")],
     agent_steps: int = 100_000,
-    device: Device = "auto",
+    device: DeviceOption = "auto",
     seed: int = 0,
     fail_fast: bool = False,
     json_file: JsonFile = None,
@@ -245,13 +245,13 @@ def check_envs(
     return 0 if all(report.passed for report in reports) else 1
 
 
-def run_demo(device: Device = "auto") -> int:
+def run_demo(device: DeviceOption = "auto") -> int:
     """Check the environments briefly, train two of them, draw videos, and show how fast rollouts are on this machine.
 
     Args:
         device: Where to run; "auto": CUDA where a GPU is usable, else the CPU, and checks on both.
     """
-    for command in demo.COMMANDS:
+    for command in demo.DEMO_COMMANDS:
         line = f"{command} --device {device}"
         print(f"\n$ cupydrive {line}", flush=True)
         if code := main(shlex.split(line)):

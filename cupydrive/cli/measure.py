@@ -7,13 +7,13 @@ from typing import Annotated
 import tyro
 
 from cupydrive.cli.commands import check_writable, params_of, write_json_file
-from cupydrive.cli.options import Device, Int, JsonFile, Name, Pairs, parsed, read, unsaid
+from cupydrive.cli.options import DeviceOption, Int, JsonFile, Name, Pairs, parsed, read, unsaid
 from cupydrive.errors import ParameterError
 
 
 def run_bench(
     cases: Annotated[tuple[str, ...], tyro.conf.Positional, unsaid(metavar="[CASE...]")] = (),
-    device: Device = "auto",
+    device: DeviceOption = "auto",
     runs: int = 9,
     env: Annotated[tuple[str, ...], unsaid(metavar="NAME|FILE.py ...")] = (),
     sweep: Annotated[tuple[str, ...], unsaid(metavar="NAME=V1,V2,... ...")] = (),
@@ -34,7 +34,7 @@ def run_bench(
     """
     from cupydrive.bench import bench
     from cupydrive.bench.cases import listed
-    from cupydrive.bench.cases import sweep as combinations
+    from cupydrive.bench.cases import sweep_works as combinations
     from cupydrive.executors import choose
     from cupydrive.training.processes import arguments, joined_processes, start_on_gpus
 
@@ -59,7 +59,7 @@ def run_bench(
     return 130 if result.interrupted else 0
 
 
-def run_tune(name: Name, num_envs: int = 10_000, device: Device = "auto", training: bool = False) -> int:
+def run_tune(name: Name, num_envs: int = 10_000, device: DeviceOption = "auto", training: bool = False) -> int:
     """Measure how this device runs an environment fastest, and remember it for layout="tuned" and num_envs="auto".
 
     Args:
@@ -81,7 +81,7 @@ def run_profile(
     name: Name,
     num_envs: int = 10_000,
     steps: Int = None,
-    device: Device = "auto",
+    device: DeviceOption = "auto",
     param: Pairs = (),
     json_file: JsonFile = None,
 ) -> int:

@@ -22,8 +22,8 @@ MaybeName = Annotated[str | None, tyro.conf.Positional, unsaid(metavar="[NAME|FI
 Algorithm = Annotated[str | None, unsaid(metavar="{ppo,a2c,ddpg}")]
 
 
-Device = Annotated[Literal["auto", "cpu", "cuda"], tyro.conf.arg(metavar="{auto,cpu,cuda}", constructor=str)]
-Named = Annotated[str | None, unsaid(metavar="{random,heuristic}")]
+DeviceOption = Annotated[Literal["auto", "cpu", "cuda"], tyro.conf.arg(metavar="{auto,cpu,cuda}", constructor=str)]
+PolicyOption = Annotated[str | None, unsaid(metavar="{random,heuristic}")]
 Backend = Annotated[str | None, unsaid(metavar="{auto,torch,kernels}")]
 Int = Annotated[int | None, unsaid(metavar="INT")]
 Float = Annotated[float | None, unsaid(metavar="FLOAT")]

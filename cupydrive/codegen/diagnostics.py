@@ -20,10 +20,10 @@ GNU_WARNINGS = (
 )
 NVRTC_WARNINGS = ("--diag-error=940,174,549",)
 AGREEMENT = "<generated/agreement.cuh>"  # what agreement.py asserts of the structs
-SHOWN = 3  # independent mistakes that one message names
+SHOWN_MISTAKES = 3  # independent mistakes that one message names
 
 # Messages of g++, clang and NVRTC, and the fix.
-ADVICE = (
+COMPILER_ADVICE = (
     (
         r"no return statement in function|end of non-void|not return a value|missing return statement",
         "a function that is not void must return on every path: `return false;` where an episode goes on",
@@ -56,7 +56,7 @@ _UNKNOWN = re.compile(
 )
 
 
-def explain(unit: Unit, log: str) -> CompileError | None:
+def explain_compile_error(unit: Unit, log: str) -> CompileError | None:
     """Return a ``CompileError`` with the first errors of a compiler's ``log``, or None where it names no error in a file.
 
     Structs that differ from their description come first, then errors in the author's files. Errors in the package's files are
@@ -80,8 +80,8 @@ def explain(unit: Unit, log: str) -> CompileError | None:
     opened, closed = code.count("{"), code.count("}")
     if found and opened != closed:
         shown.insert(0, f"{unit.shown}: there are {opened} opening and {closed} closing braces")
-    more = f"\n({len(shown) - SHOWN} more)" if len(shown) > SHOWN else ""
-    return CompileError(heading(unit.name) + "\n".join(shown[:SHOWN]) + more) if found else None
+    more = f"\n({len(shown) - SHOWN_MISTAKES} more)" if len(shown) > SHOWN_MISTAKES else ""
+    return CompileError(heading(unit.name) + "\n".join(shown[:SHOWN_MISTAKES]) + more) if found else None
 
 
 def _errors(log: str, own_files: tuple[str, ...], code: str) -> list[tuple[str, int, str]]:
@@ -120,7 +120,7 @@ def _advice(what: str, names: dict[str, str]) -> str:
             return advice
         if near := get_close_matches(name.lower(), names, n=1, cutoff=0.7):
             return f"did you mean {names[near[0]]}?"
-    return next((advice for pattern, advice in ADVICE if re.search(pattern, what)), "")
+    return next((advice for pattern, advice in COMPILER_ADVICE if re.search(pattern, what)), "")
 
 
 def known_names(unit: Unit) -> dict[str, str]:

@@ -30,7 +30,7 @@ STATE = (
     "variable. A constant is `constexpr`"
 )
 ARRAYS = "write an array of constant size: a member of State or Shared, or Array<float, 8> in a function"
-RANDOM = "write env.random.uniform4(i).x, a number in [0, 1)"
+RANDOM_ADVICE = "write env.random.uniform4(i).x, a number in [0, 1)"
 INTRINSIC = "this is a function or type of one compiler: docs/dialect.md lists those that both have"
 REFUSED = (
     (r"\bnew\b|\b(?:malloc|calloc|realloc)(?=\s*\()", ARRAYS),
@@ -45,7 +45,7 @@ REFUSED = (
         "declare it in `struct Shared { ... };` before the include of drive/env.cuh, and write env.shared.NAME",
     ),
     (r"\b__(?:device|global|host|forceinline)__\b", "write DEVICE before a function"),
-    (r"\bs?rand(?=\s*\()|\bcurand(?:_|[A-Z])\w*", RANDOM),
+    (r"\bs?rand(?=\s*\()|\bcurand(?:_|[A-Z])\w*", RANDOM_ADVICE),
     (r"\bprintf(?=\s*\()", 'write env.print("x = %g", x), which prints one environment on CPU and GPU'),
     (r"\bu?int(?:_fast|_least)?(?:8|16|32|64|ptr|max)_t\b", "write int, u8, u32, i64 or u64"),
     (r"\b__(?!attribute__|builtin_(?:expect|unreachable)\b)[a-z]\w*(?=\s*\()", INTRINSIC),

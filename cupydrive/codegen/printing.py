@@ -12,7 +12,7 @@ import numpy as np
 from cupydrive.protocols import Executor
 
 HEADER = np.dtype([("env", "i4"), ("used", "i4"), ("lost", "i4")])  # of struct Printed
-BYTES = 65536  # of its text: PRINT_BYTES
+PRINT_BYTES = 65536  # of its text: PRINT_BYTES
 FORMATS = {"f": "f", "i": "q", "u": "Q"}  # how `struct` reads a value of each type
 # The length of a conversion of printf, such as ll, which Python does not know.
 LENGTH = re.compile(r"%([-+ #0-9.]*)(?:hh|h|ll|l|z)(?=[diuoxX])")
@@ -28,7 +28,7 @@ class Printer:
 
     def __init__(self, executor: Executor, name: str) -> None:
         self.executor, self.name = executor, name
-        self.memory = executor.allocate((HEADER.itemsize + BYTES,), np.uint8)
+        self.memory = executor.allocate((HEADER.itemsize + PRINT_BYTES,), np.uint8)
         self.choose(None)
 
     def choose(self, env: int | None) -> None:
@@ -52,7 +52,8 @@ class Printer:
             print(f"{self.name}[{self.env}], step {elapsed}: {line}")
         if lost:
             print(
-                f"{self.name}[{self.env}]: {lost:,} more lines did not fit into {BYTES:,} bytes; print less, or in fewer steps"
+                f"{self.name}[{self.env}]: {lost:,} more lines did not fit into {PRINT_BYTES:,} bytes; print less, or in "
+                "fewer steps"
             )
         self.choose(self.env)
 

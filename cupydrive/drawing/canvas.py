@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from cupydrive.drawing.charts import Box, Panel, Point, Points, Range
+from cupydrive.drawing.charts import Box, Limits, Panel, Point, Points
 from cupydrive.drawing.palette import Palette
 from cupydrive.errors import ParameterError
 from cupydrive.inputs.arguments import checked_size
@@ -31,7 +31,7 @@ LABELLED = 12  # agents; of more, numbers alone stand beside them
 # Parts of a picture's width. A page shows a picture as narrow as 334 pixels, on a telephone: letters of a header then have 11
 # pixels, and no line has less than one.
 HEADER_TEXT, HAIRLINE = 30, 334
-LINES = 1.45  # height of a line of the header, in heights of its letters
+LINE_HEIGHT = 1.45  # height of a line of the header, in heights of its letters
 
 
 class Canvas(Palette):
@@ -232,8 +232,8 @@ class Canvas(Palette):
         self,
         box: Box,
         lines: Sequence[Line],
-        x: Range,
-        y: Range,
+        x: Limits,
+        y: Limits,
         title: str = "",
         ticks: Sequence[tuple[float, str]] | None = None,
         legend: Mapping[str, str] | None = None,
@@ -283,7 +283,7 @@ class Canvas(Palette):
         picture = Image.fromarray(np.ascontiguousarray(pixels, np.uint8)).resize(size, Image.Resampling.NEAREST)
         self._image.paste(picture, (left, upper))
 
-    def panel(self, box: Box, x: Range, y: Range, letters: float) -> Panel:
+    def panel(self, box: Box, x: Limits, y: Limits, letters: float) -> Panel:
         """Return a ``Panel`` of ``cupydrive.drawing.charts``: a rectangle (left, bottom, right, top) with its own units.
 
         Args:
@@ -320,7 +320,9 @@ class Canvas(Palette):
         if self.header and (any(self._texts) or self.keys):
             letters = self.letters * SUPERSAMPLING
             # In a low header the text is higher than the header.
-            tall = max(self.header * SUPERSAMPLING, round(LINES * letters * (2 if self._texts[2] or self.keys else 1)))
+            tall = max(
+                self.header * SUPERSAMPLING, round(LINE_HEIGHT * letters * (2 if self._texts[2] or self.keys else 1))
+            )
             strip = self._image.crop((0, 0, self._image.size[0], min(tall, self._image.size[1])))
             self._write(strip, letters)
             shown.paste(strip.reduce(SUPERSAMPLING))
@@ -337,7 +339,7 @@ class Canvas(Palette):
         right, size = fit_text(right, letters, wide - 4 * edge - font.getlength(left))
         draw.text((wide - edge, first), right, self.SOFT, text_font(size), anchor="rm")
         at, radius = edge, 0.33 * letters
-        for color, words in ((color, in_words(text, count)) for color, text, count in self.keys):
+        for color, words in ((color, with_count(text, count)) for color, text, count in self.keys):
             draw.ellipse((at, second - radius, at + 2 * radius, second + radius), color)
             draw.text((round(at + letters), second), words, self.INK, font, anchor="lm")
             at += 2 * letters + font.getlength(words)
@@ -356,10 +358,10 @@ def letters_of(width: int) -> int:
 
 def header_height(letters: int, height: int) -> int:
     """Return the pixels of a header of two lines: what its letters need, a third of the picture at most."""
-    return min(round(2 * LINES * letters), height // 3)
+    return min(round(2 * LINE_HEIGHT * letters), height // 3)
 
 
-def in_words(text: str, count: int | None) -> str:
+def with_count(text: str, count: int | None) -> str:
     """Return the words of an item of a key."""
     return text if count is None else f"{count:,} {text}"
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Point: TypeAlias = Sequence[float] | np.ndarray  # (x, y) in units of the world
 Points: TypeAlias = Sequence[Point] | np.ndarray
-Range: TypeAlias = tuple[float, float]  # (low, high)
+Limits: TypeAlias = tuple[float, float]  # (low, high)
 Box: TypeAlias = tuple[float, float, float, float]  # (left, bottom, right, top)
 TEXT, FRAME, GRID = Palette.INK, Palette.GREY, Palette.GRID
 GROUND, ROW, TICK = Palette.FLOOR, Palette.GRID, Palette.SOFT  # of panels without a frame
@@ -60,7 +60,7 @@ class Panel:
         letters: Height of texts.
     """
 
-    def __init__(self, canvas: Canvas, box: Box, x: Range, y: Range, letters: float) -> None:
+    def __init__(self, canvas: Canvas, box: Box, x: Limits, y: Limits, letters: float) -> None:
         for name, (low, high) in (("x", x), ("y", y), ("box", box[::2]), ("box", box[1::2])):
             if not low < high:
                 raise ParameterError(f"Canvas.panel: {name} goes from {low} to {high}; the first must be less")

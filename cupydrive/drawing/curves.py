@@ -18,9 +18,9 @@ from cupydrive.inputs.arguments import checked_float, checked_mapping, checked_s
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # on white, told apart by everybody
 # The look of the gallery's figures: Matplotlib's settings with the colours of pictures, and letters of 10 points.
-LETTERS = 10.0
+LETTER_SIZE = 10.0
 DARK = {
-    "font.size": LETTERS,
+    "font.size": LETTER_SIZE,
     **dict.fromkeys(("figure.facecolor", "axes.facecolor"), Palette.STAGE),
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), Palette.INK),
     "grid.color": Palette.SOFT,
@@ -31,8 +31,8 @@ OF_EPISODES = ("charts/episodic_", "env/")
 PANEL_SIZE = (4.2, 2.6)  # inches
 POINTS = 150  # of one curve
 
-Row: TypeAlias = Mapping[str, float]  # of metrics
-Points: TypeAlias = Sequence[Sequence[float]]  # (env-steps, value) of one run
+MetricRow: TypeAlias = Mapping[str, float]  # of metrics
+CurvePoints: TypeAlias = Sequence[Sequence[float]]  # (env-steps, value) of one run
 
 
 class Curves(Figure):
@@ -60,7 +60,7 @@ class Curves(Figure):
         return self.png()
 
 
-def pooled(rows: Sequence[Row], key: str) -> list[tuple[float, float]]:
+def pooled(rows: Sequence[MetricRow], key: str) -> list[tuple[float, float]]:
     """Return at most ``POINTS`` points (env-steps, value) of the rows that have a metric: means of neighbouring rows."""
     rows = [row for row in rows if key in row]
     each = -(-len(rows) // POINTS) or 1
@@ -72,7 +72,7 @@ def pooled(rows: Sequence[Row], key: str) -> list[tuple[float, float]]:
 
 
 def curves(
-    rows: Sequence[Row] | Mapping[str, Sequence[Sequence[Row]]],
+    rows: Sequence[MetricRow] | Mapping[str, Sequence[Sequence[MetricRow]]],
     keys: Sequence[str] | None = None,
     levels: Mapping[str, Mapping[str, float]] | None = None,
     title: str | None = None,
@@ -90,7 +90,7 @@ def curves(
     Raises:
         ParameterError: If no row has a metric of that name. An empty panel waits for those of episodes.
     """
-    by_label: dict[str, Sequence[Sequence[Row]]] = dict(rows) if isinstance(rows, Mapping) else {"": [rows]}
+    by_label: dict[str, Sequence[Sequence[MetricRow]]] = dict(rows) if isinstance(rows, Mapping) else {"": [rows]}
     known = list(dict.fromkeys(key for runs in by_label.values() for rows in runs for row in rows for key in row))
     if keys is None:
         keys = [key for key in known if key.startswith(RETURNS)] or [RETURNS]
@@ -116,7 +116,7 @@ def curves(
 
 
 def panel(
-    axes: Axes, medians: Mapping[str, Sequence[Points]], levels: Mapping[str, float], colors: Iterable[str]
+    axes: Axes, medians: Mapping[str, Sequence[CurvePoints]], levels: Mapping[str, float], colors: Iterable[str]
 ) -> None:
     """Draw medians of runs by label, levels to compare with as dashed lines, and a legend of the labels that are not empty."""
     shades = cycle(colors)
@@ -138,7 +138,7 @@ def engineered(axes: Axes, xlabel: str, ylabel: str) -> None:
     axes.grid(alpha=0.25, linewidth=0.6)
 
 
-def quartiles(runs: Sequence[Points], share: float = 0.5) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def quartiles(runs: Sequence[CurvePoints], share: float = 0.5) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return where enough of some runs have a value, and the lower quartile, median and upper quartile there.
 
     Args:
@@ -160,7 +160,7 @@ def quartiles(runs: Sequence[Points], share: float = 0.5) -> tuple[np.ndarray, n
     return steps, *(np.nanpercentile(values, (25, 50, 75), axis=0) if steps.size else np.empty((3, 0)))
 
 
-def draw_median(axes: Axes, runs: Sequence[Points], color: str, label: str, share: float = 0.5) -> None:
+def draw_median(axes: Axes, runs: Sequence[CurvePoints], color: str, label: str, share: float = 0.5) -> None:
     """Draw the median of some runs' points (env-steps, value) over env-steps, and the quartiles as a band; one run is its own.
 
     It is drawn where that share of the runs has a value.

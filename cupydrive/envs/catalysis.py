@@ -100,7 +100,7 @@ def table_fields(p: Params) -> tuple[cd.Table, ...]:
     return (cd.Table("energy", SETTINGS[p.setting].shape, low=-5.0, high=30.0, unit="eV"),)
 
 
-def tables(p: Params) -> cd.Arrays:
+def tables(p: Params) -> cd.TableArrays:
     """Return upstream's energies minus the reference: taken in float64, as one float32 ulp of -227.7 eV is 1.5e-5 eV."""
     s = SETTINGS[p.setting]
     return {"energy": np.load(files("catalysis")[s.file]).astype(np.float64) - s.reference}

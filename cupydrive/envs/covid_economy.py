@@ -167,7 +167,7 @@ def unpacked(words: np.ndarray) -> np.ndarray:
     return nibbles.reshape(len(words), -1, words.shape[-1]).astype(int)
 
 
-def packed(levels: np.ndarray) -> np.ndarray:
+def packed_levels(levels: np.ndarray) -> np.ndarray:
     """Return words (N, WORDS, STATES) from levels (N, 32, STATES), today's first."""
     nibbles = levels.astype(np.uint32).reshape(len(levels), WORDS, 8, -1)
     return np.bitwise_or.reduce(nibbles << np.arange(0, 32, 4, dtype=np.uint32)[:, None], axis=2)
@@ -181,13 +181,13 @@ def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray
     states["response"] = table.response
     levels = np.zeros((1, 8 * WORDS, STATES), int)
     levels[:, :DELAY] = table.past
-    states["levels"] = packed(levels)
+    states["levels"] = packed_levels(levels)
     return states
 
 
 def infect(
-    p: Params, old: cd.Arrays, delayed: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace
-) -> tuple[cd.Arrays, np.ndarray, cd.Arrays]:
+    p: Params, old: cd.TableArrays, delayed: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace
+) -> tuple[cd.TableArrays, np.ndarray, cd.TableArrays]:
     """Return the five counts that infections and vaccinations change, and what was seen on the way."""
     s, i, r, d, v = (old[name] for name in COUNTS[:5])
     on_day = (elapsed >= p.vaccine_start) & (elapsed % p.vaccine_interval == 0)
@@ -242,7 +242,8 @@ def step(
     reward = table.reward[0] + table.death.astype(np.float64) * deaths + table.reward[1] * utility
     levels = np.concatenate([level[:, None], before[:, :-1]], axis=1)
     return cd.StepResult(
-        state=new | dict(product=product, response=response, levels=packed(levels), cooldown=wait, subsidy=subsidy),
+        state=new
+        | dict(product=product, response=response, levels=packed_levels(levels), cooldown=wait, subsidy=subsidy),
         reward={"governor": reward[:, :STATES], "planner": reward[:, STATES:]},
         terminated=np.zeros(len(states), bool),
         metrics={
@@ -312,7 +313,7 @@ def sample_states(p: Params, rng: np.random.Generator, n: int, table: SimpleName
     states["response"] = np.clip(spread + towards, -30, 30)
     levels = rng.integers(1, 11, (n, 8 * WORDS, STATES))
     levels[:, 1:] = np.where(rng.random((n, 1, STATES)) < 0.5, levels[:, :1], levels[:, 1:])
-    states["levels"] = packed(levels)
+    states["levels"] = packed_levels(levels)
     states["cooldown"] = rng.integers(0, rng.choice([1, 2, p.cooldown + 1], shape))
     states["subsidy"] = rng.integers(0, p.subsidy_levels + 1, n)
     return states

@@ -165,15 +165,15 @@ def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray
     return states
 
 
-def clock(p: Params, elapsed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def period_of(p: Params, elapsed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the period that the latest one of (N,) steps was in, from 0 at the start to P, and its stage: 0 if it ended it."""
     stages = constants(p)["STAGES"]
     return np.minimum(elapsed // stages, p.num_periods), elapsed % stages
 
 
-def act(
-    p: Params, s: cd.Arrays, rate: np.ndarray, k: np.ndarray, table: SimpleNamespace
-) -> tuple[cd.Arrays, cd.Arrays, cd.Arrays]:
+def next_period(
+    p: Params, s: cd.TableArrays, rate: np.ndarray, k: np.ndarray, table: SimpleNamespace
+) -> tuple[cd.TableArrays, cd.TableArrays, cd.TableArrays]:
     """Return the state after period ``k`` (N,), from rates (N, C, H) of the actions, with margins and events."""
     save, mitigate, export = (rate[..., head] for head in (SAVE, MITIGATE, EXPORT))
     bids = rate[..., IMPORT : IMPORT + C] * (1 - np.eye(C))
@@ -231,8 +231,8 @@ TREATIES = ("proposals", "proposal accepted", "proposal refused", "own proposal 
 
 
 def treat(
-    p: Params, s: cd.Arrays, rate: np.ndarray, action: np.ndarray, stage: np.ndarray
-) -> tuple[cd.Arrays, cd.Arrays]:
+    p: Params, s: cd.TableArrays, rate: np.ndarray, action: np.ndarray, stage: np.ndarray
+) -> tuple[cd.TableArrays, cd.TableArrays]:
     """Return what proposals (stage 1) and answers (stage 2) make of the state, with events."""
     proposing, answering = (stage == 1)[:, None, None], (stage == 2)[:, None, None]
     offers = rate[..., PROPOSE:ANSWER].reshape(*rate.shape[:2], C, 2)
@@ -254,9 +254,9 @@ def step(
 ) -> cd.StepResult:
     """Step (N,) states; action["region"] is (N, C, H)."""
     s = {f.name: states[f.name].astype(np.float64) for f in state(p)}
-    (k, stage), acts = clock(p, elapsed), action["region"]
+    (k, stage), acts = period_of(p, elapsed), action["region"]
     rate, acting = acts / p.num_levels, stage == 0
-    acted, margin, events = act(p, s, rate, np.maximum(1, k), table)
+    acted, margin, events = next_period(p, s, rate, np.maximum(1, k), table)
     after, treaties = treat(p, s, rate, acts, stage) if p.negotiation else ({**s}, dict.fromkeys(TREATIES, stage < 0))
     for name, new in acted.items():
         after[name] = np.where(acting.reshape(-1, *[1] * (new.ndim - 1)), new, s[name])
@@ -281,7 +281,7 @@ def step(
 def observe(p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace) -> cd.Observation:
     """Return observations by group, regions' (N, C, 1043), and with negotiation masks (N, C, choices)."""
     s = {f.name: states[f.name].astype(np.float64) for f in state(p)}
-    (k, stage), n, one = clock(p, elapsed), len(states), np.ones((len(states), C))
+    (k, stage), n, one = period_of(p, elapsed), len(states), np.ones((len(states), C))
     people, skill, intensity, cost = (
         getattr(table, name)[k].astype(float) for name in ("population", "technology", "intensity", "mitigation_cost")
     )

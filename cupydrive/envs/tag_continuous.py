@@ -119,7 +119,7 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
     )
 
 
-def tables(p: Params) -> cd.Arrays:
+def tables(p: Params) -> cd.TableArrays:
     """Return the starts that are given, by what the kernel calls them."""
     turned = np.mod(p.starting_directions, TWO_PI).astype(np.float32) % np.float32(TWO_PI)  # never TWO_PI itself
     given = {"start_x": p.starting_location_x, "start_y": p.starting_location_y, "start_direction": turned}
@@ -145,8 +145,8 @@ def level(action: np.ndarray, levels: int, low: float, high: float) -> np.ndarra
 
 
 def move(
-    p: Params, s: cd.Arrays, action: np.ndarray, active: np.ndarray
-) -> tuple[cd.Arrays, np.ndarray, np.ndarray, cd.Arrays, np.ndarray]:
+    p: Params, s: cd.TableArrays, action: np.ndarray, active: np.ndarray
+) -> tuple[cd.TableArrays, np.ndarray, np.ndarray, cd.TableArrays, np.ndarray]:
     """Return the motion of everybody, (N, A) each, with the margins of its decisions."""
     limit = top_speed(p)
     wish = level(action[..., 0], p.num_acceleration_levels, p.min_acceleration, p.max_acceleration)
@@ -268,7 +268,9 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observatio
     return cd.Observation(by_group[0], margin=by_group[1])
 
 
-def nearest_agents(p: Params, s: cd.Arrays, active: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def nearest_agents(
+    p: Params, s: cd.TableArrays, active: np.ndarray, k: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return ids (N, A, k) of the nearest in the game, which are valid, and the margin of their order."""
     squared = np.sum([(s[axis][:, None, :] - s[axis][:, :, None]) ** 2 for axis in "xy"], axis=0)
     agents = squared.shape[1]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cupydrive.drawing.canvas import Canvas
 
 MOVES = np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]])  # (action, axis)
-ARROWS = {"": 0, "ArrowRight": 1, "ArrowLeft": 2, "ArrowUp": 3, "ArrowDown": 4}
+ARROW_ACTIONS = {"": 0, "ArrowRight": 1, "ArrowLeft": 2, "ArrowUp": 3, "ArrowDown": 4}
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
     return (cd.Group("tagger", p.num_taggers, **common), cd.Group("runner", 1, **common))
 
 
-def tables(p: Params) -> cd.Arrays:
+def tables(p: Params) -> cd.TableArrays:
     """Return the starts that are given, by what the kernel calls them."""
     given = {"start_x": p.starting_location_x, "start_y": p.starting_location_y}
     return {name: np.array(places) for name, places in given.items() if places}
@@ -274,7 +274,7 @@ SPEC = cd.EnvSpec(
     heuristic=heuristic,
     display=cd.Display(
         draw=draw,
-        keys=lambda p: dict.fromkeys(("tagger", "runner"), ARROWS),
+        keys=lambda p: dict.fromkeys(("tagger", "runner"), ARROW_ACTIONS),
         size=(760, 834),
         fps=8,
         showcase={

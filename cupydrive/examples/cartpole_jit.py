@@ -75,7 +75,7 @@ def launch(kernel: Callable[..., None], env: Arrays, *arguments: Any) -> None:
 
 def reset(env: Arrays) -> None:
     """Begin new episodes where ``env.mask``."""
-    params: Any = env.params
+    params = env.params
     launch(reset_kernel, env, env.uniform, env.mask, np.float32(params.start_range))
 
 

@@ -17,7 +17,7 @@ FIELDS = ("x", "x_dot", "theta", "theta_dot")
 
 def reset(env: Arrays) -> None:
     """Write four uniform draws where ``env.mask``."""
-    params: Any = env.params
+    params = env.params
     uniform: Any = env.uniform
     start = params.start_range
     for k, name in enumerate(FIELDS):
@@ -27,7 +27,7 @@ def reset(env: Arrays) -> None:
 
 def step(env: Arrays) -> None:
     """Step all environments by explicit Euler, with the velocities from before."""
-    p: Any = env.params
+    p = env.params
     terminated: Any = env.terminated
     state = env.state
     x, x_dot, theta, theta_dot = (state[name] for name in FIELDS)

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from cupydrive.codegen.diagnostics import explain
+from cupydrive.codegen.diagnostics import explain_compile_error
 from cupydrive.codegen.source import Unit
 from cupydrive.errors import DeviceError
 
-NAMES = ("c++", "g++", "clang++")
+COMPILER_NAMES = ("c++", "g++", "clang++")
 FIX = "unset CXX, or set it to the command of a C++ compiler, such as CXX=g++"
 ENGLISH = {"LC_ALL": "C"}  # whose messages `explain` knows
 # Checks whose handlers are in kernels/drive/backend/cpu_faults.cuh.
@@ -41,7 +41,7 @@ def _compiler(named: str, path: str | None) -> tuple[tuple[str, ...], str]:
         if not command or not shutil.which(command[0], path=path):
             raise DeviceError(f"CXX = {named!r}: there is no such program on the PATH; {FIX}")
         return command, _version(command)
-    for name in NAMES:
+    for name in COMPILER_NAMES:
         if shutil.which(name, path=path):
             return (name,), _version((name,))
     if importlib.util.find_spec("ziglang"):
@@ -91,7 +91,7 @@ def compile_unit(unit: Unit, command: Sequence[str], flags: Sequence[str], libra
         linked = [flag for flag in flags if flag not in HANDLED]
         done = _run([*command, *linked, "-o", str(library), str(objects), "-lm"])
         log += done.stderr + done.stdout
-    if (found := explain(unit, log)) is not None:
+    if (found := explain_compile_error(unit, log)) is not None:
         raise found
     if done.returncode != 0 or not library.is_file():
         said = log.strip()[-2000:] or "it said nothing"

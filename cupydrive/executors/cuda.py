@@ -12,7 +12,7 @@ import cupy
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from cupydrive.codegen.diagnostics import explain
+from cupydrive.codegen.diagnostics import explain_compile_error
 from cupydrive.codegen.layout import Layout, Observations
 from cupydrive.codegen.source import Unit, assemble
 from cupydrive.errors import DeviceError, MemoryLimitError
@@ -200,7 +200,9 @@ class CudaProgram:
             self.module = loaded(unit, self.device)
             self.kernels = {name: self.module.get_function(name) for name in unit.kernels}
         except cupy.cuda.compiler.CompileException as error:
-            raise (explain(unit, str(error)) or DeviceError(f"NVRTC failed on {unit.name}: {error}")) from None
+            raise (
+                explain_compile_error(unit, str(error)) or DeviceError(f"NVRTC failed on {unit.name}: {error}")
+            ) from None
         self.shared_bytes, self.cache_bytes = self._constant("block_bytes"), self._constant("cache_bytes")
         self.threads = self.layout.threads
         # What the kernels' own shared arrays take besides counts, too.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from cupydrive.errors import ParameterError, SpecError
 from cupydrive.executors.modes import EXCLUSIVE
@@ -50,7 +51,7 @@ def torch_dtype(dtype: np.dtype) -> torch.dtype:
     return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
-def as_numpy(where: str, name: str, value: object) -> np.ndarray:
+def as_numpy(where: str, name: str, value: ArrayLike | torch.Tensor) -> np.ndarray:
     """Return an argument as a NumPy array of bools, ints or floats: a tensor on any device, or what ``checked_array`` takes.
 
     Raises:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 # Held to draw from torch's global generators, to capture a CUDA graph, and to wait for a whole GPU, which CUDA forbids
 # in any thread while another one captures.
 EXCLUSIVE = threading.RLock()
-SETTINGS = threading.RLock()  # held to change torch's default dtype and the precision of float32 products
+SETTINGS_LOCK = threading.RLock()  # held to change torch's default dtype and the precision of float32 products
 _found: list[
     list
 ] = []  # both, as each context of ``ordinary_modes`` has found them: the last one to leave puts the first ones back
@@ -38,7 +38,7 @@ def ordinary_modes(device: str | None = None, tf32: bool | None = None) -> Itera
     kinds = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind) or (nested and kind == "cpu")]
     casts = [torch.autocast(kind, enabled=False, cache_enabled=False) for kind in kinds]
     cpu, cuda = [*casts, nullcontext(), nullcontext()][:2]
-    with SETTINGS:
+    with SETTINGS_LOCK:
         dtype, precision = torch.get_default_dtype(), None
         torch.set_default_dtype(torch.float32)
         if tf32 is not None:
@@ -50,7 +50,7 @@ def ordinary_modes(device: str | None = None, tf32: bool | None = None) -> Itera
         with torch.inference_mode(False), cpu, cuda, default_device(device) if device else nullcontext():
             yield
     finally:
-        with SETTINGS:
+        with SETTINGS_LOCK:
             place = [*map(id, _found)].index(id(found))
             dtype, precision = _found.pop(place)
             if later := _found[place : place + 1]:  # it goes on, and puts back what this one has found

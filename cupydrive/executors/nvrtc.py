@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cupydrive.codegen.diagnostics import NVRTC_WARNINGS, explain
+from cupydrive.codegen.diagnostics import NVRTC_WARNINGS, explain_compile_error
 from cupydrive.codegen.source import Unit
 from cupydrive.executors.cache import cached_library
 
@@ -65,6 +65,6 @@ def compile_for_gpu(unit: Unit) -> bool:
         nvrtc.nvrtcDestroyProgram(program)
     except Exception:  # many types where a library is missing
         return False
-    if int(code) and (error := explain(unit, log.decode(errors="replace"))):
+    if int(code) and (error := explain_compile_error(unit, log.decode(errors="replace"))):
         raise error
     return not int(code)  # with a log that names no line, NVRTC itself has failed: a library of its own is missing, say

@@ -27,7 +27,7 @@ class Attribute(ctypes.Structure):
     _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int * 16))
 
 
-class Config(ctypes.Structure):
+class LaunchConfig(ctypes.Structure):
     """``CUlaunchConfig``."""
 
     _fields_ = (
@@ -39,7 +39,7 @@ class Config(ctypes.Structure):
     )
 
 
-ALLOWED = Attribute(STREAM_SERIALIZATION, 0, (1,))
+OVERLAP_ATTRIBUTE = Attribute(STREAM_SERIALIZATION, 0, (1,))
 
 
 def available(device: cupy.cuda.Device) -> bool:
@@ -51,7 +51,12 @@ def available(device: cupy.cuda.Device) -> bool:
 def driver_launch() -> Callable:
     """Return the driver's ``cuLaunchKernelEx``."""
     function = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1").cuLaunchKernelEx
-    function.argtypes = (ctypes.POINTER(Config), ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)
+    function.argtypes = (
+        ctypes.POINTER(LaunchConfig),
+        ctypes.c_void_p,
+        ctypes.POINTER(ctypes.c_void_p),
+        ctypes.c_void_p,
+    )
     return function
 
 
@@ -69,7 +74,7 @@ def launch_overlapping(
         call: Its one argument, an array of no dimensions; copied before this returns.
     """
     stream = cupy.cuda.get_current_stream().ptr
-    config = Config(*blocks, 1, threads, 1, 1, shared_bytes, stream, ctypes.addressof(ALLOWED), 1)
+    config = LaunchConfig(*blocks, 1, threads, 1, 1, shared_bytes, stream, ctypes.addressof(OVERLAP_ATTRIBUTE), 1)
     arguments = (ctypes.c_void_p * 1)(call.ctypes.data)
     code = driver_launch()(config, kernel, arguments, None)
     if code == INVALID_CONTEXT:

@@ -19,11 +19,12 @@ from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import DeviceError, SpecError
 from cupydrive.executors.interop import Views, make_call
 from cupydrive.executors.launch_views import LaunchViews
-from cupydrive.protocols import EnvParams, Executor
+from cupydrive.inputs.arguments import T
+from cupydrive.protocols import Array, EnvParams, Executor
 from cupydrive.random import ACTION, DYNAMICS, RESET
 from cupydrive.spec import EnvSpec, Group
 
-DEVICES = {"torch": ("cpu", "cuda"), "cupy": ("cuda",), "numpy": ("cpu",)}
+LIBRARY_DEVICES = {"torch": ("cpu", "cuda"), "cupy": ("cuda",), "numpy": ("cpu",)}
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Arrays:
         table: By name: the tables, of the shapes declared, to be read only.
     """
 
-    params: EnvParams
+    params: Any  # the environment's own class
     state: dict
     action: dict
     obs: dict
@@ -86,13 +87,13 @@ class PythonKernels:
     step_draws: int = 0
 
     def __post_init__(self) -> None:
-        if self.arrays not in DEVICES:
-            raise SpecError(f"arrays = {self.arrays!r}; it must be one of {', '.join(map(repr, DEVICES))}")
+        if self.arrays not in LIBRARY_DEVICES:
+            raise SpecError(f"arrays = {self.arrays!r}; it must be one of {', '.join(map(repr, LIBRARY_DEVICES))}")
 
     @property
     def devices(self) -> tuple[str, ...]:
         """Where these kernels run."""
-        return DEVICES[self.arrays]
+        return LIBRARY_DEVICES[self.arrays]
 
     def program(self, executor: Executor, spec: EnvSpec, params: EnvParams) -> PythonProgram:
         """Return the ``PythonProgram`` of one environment; raise ``DeviceError`` where its arrays cannot be."""
@@ -203,7 +204,7 @@ class PythonProgram:
         native: dict[str, Any] = {name: self._native(name, value) for name, value in vars(arrays).items()}
         function(Arrays(**native))
 
-    def _native(self, name: str, value: object) -> object:
+    def _native(self, name: str, value: T) -> T | Views | Array:
         """Return an array, or arrays by name, as the callables' library has them."""
         if isinstance(value, dict):
             return Views(name, {key: self._native(key, array) for key, array in value.items()})

@@ -17,7 +17,7 @@ import torch
 from cupydrive.errors import LostProcessError, ParameterError
 
 BLOCKS = 128  # that environments are shared among: a rank has some of them whole, and learns from them block by block
-LOST = (
+LOST_WORDS = (
     "connection",
     "peer",
     "remote process",
@@ -143,7 +143,7 @@ def lost_ranks() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:  # gloo has no type of its own for it
-        if not any(word in str(error).lower() for word in LOST):
+        if not any(word in str(error).lower() for word in LOST_WORDS):
             raise
         words = str(error).splitlines()[0][:200]
         raise LostProcessError(

@@ -38,7 +38,7 @@ LOOK_FOR = {  # by signal
     "SIGILL": f"{INDEX}, and a function that ends without `return`",
     "SIGPROF": "a loop whose condition may stay true: let it count, up to a limit",
 }
-FUNCTIONS = {"env_reset": "`reset` or `observe`", "env_step": "`step`, `reset` or `observe`"}
+KERNEL_FUNCTIONS = {"env_reset": "`reset` or `observe`", "env_step": "`step`, `reset` or `observe`"}
 
 
 class RecordingExecutor(HostExecutor):
@@ -149,7 +149,7 @@ def _describe(code: int, said: list[str]) -> str:
     )
     if faults:
         return faults[0]
-    where = FUNCTIONS.get(launched[-1], f"`{launched[-1]}`") if launched else "an unknown place"
+    where = KERNEL_FUNCTIONS.get(launched[-1], f"`{launched[-1]}`") if launched else "an unknown place"
     if inside and len(found := inside[-1].split()) == 2:
         where = f"`{found[0]}`, in environment {found[1]}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cupydrive.algorithms.schedule import schedules
 from cupydrive.errors import NotFiniteError, ParameterError
 from cupydrive.executors.joined import NotJoinedError
-from cupydrive.experiments.population import Member, Population, check_members, named, write_members
+from cupydrive.experiments.population import Member, Population, check_population_folder, naming_member, write_members
 from cupydrive.spec import constant_params
 from cupydrive.terminal.progress import Silent, follow
 from cupydrive.training.begin import begin, replaced
@@ -108,7 +108,7 @@ class Training:
     def _begin(self, number: int, share: int = 1) -> Run:
         """Return the run of a member, begun or read."""
         member, config = self.members[number], self.members[number].config
-        with named(member.where):
+        with naming_member(member.where):
             run = begin(config, share)
             if config.out is not None:
                 check_free(run.folder, config.out, config.overwrite)
@@ -206,7 +206,7 @@ def train_members(members: Sequence[Member], out: Path | None) -> Population:
     first = members[0].config
     check_cuda_graph(first.cuda_graph, first.device == "cuda")
     if out is not None:
-        check_members(out, members, first.resume, first.overwrite)
+        check_population_folder(out, members, first.resume, first.overwrite)
     training = Training(members)
     goals = [member.config.steps for member in members]
     warn_if_never_learning((run, goals[number]) for number, run in sorted(training.runs.items()))
@@ -236,14 +236,14 @@ def by_shape(members: Sequence[Member]) -> list[list[int]]:
     found: dict[str, list[int]] = {}
     for number, member in enumerate(members):
         new = member.config
-        policies = [(name, type(each), shape(each)) for name, each in new.policies.items()]
+        policies = [(name, type(each), launch_shape(each)) for name, each in new.policies.items()]
         names = [field.name for field in constant_params(new.spec.params)]
         constants = [str(getattr(new.params, name)) for name in names]
         found.setdefault(repr((constants, new.num_envs, new.backend, policies)), []).append(number)
     return list(found.values())
 
 
-def shape(settings: PolicySettings) -> PolicySettings | list[tuple[str, object]]:
+def launch_shape(settings: PolicySettings) -> PolicySettings | list[tuple[str, object]]:
     """Return what of a policy's settings decides what is compiled and launched: all but what schedules may change."""
     if not is_dataclass(settings):
         return settings

@@ -49,7 +49,7 @@ Arguments = dict[str, Any]
 MOST_MEMBERS = 10_000
 MOST_SEED = 2**63 - 1
 RETURN = "charts/episodic_return"
-LARGEST = 1e300  # whose sums are still finite
+LARGEST_SCORE = 1e300  # whose sums are still finite
 RESAMPLES, INTERVAL = 2000, (2.5, 97.5)  # of a bootstrap; percentiles
 # What a member may change besides settings and parameters.
 WHOLE = ("algorithm", "policies", "num_envs")
@@ -101,7 +101,7 @@ def resolve_members(
     for k, given in enumerate(changes):
         where = "" if members is None else f"members[{k}]"
         change = checked_mapping("train", where or "members", given)
-        with named(where):
+        with naming_member(where):
             own = changed(spec, common, change, where)
             setting = ", ".join(f"{name} {str(value)[:60]}" for name, value in change.items())
             for each in each_seed:
@@ -127,7 +127,7 @@ def planned_seeds(seed: int | None, seeds: int | Sequence[int] | None) -> list[i
 
 
 @contextmanager
-def named(where: str) -> Iterator[None]:
+def naming_member(where: str) -> Iterator[None]:
     """Name the member in an error that does not name it; the type of the error stays."""
     try:
         yield
@@ -181,7 +181,7 @@ def interquartile_mean(values: Sequence[float], *, seed: int = 0) -> tuple[float
         values: (M,) numbers, one for each run. A quarter of them, rounded down, is left out at either end.
         seed: Random seed of the bootstrap's 2,000 resamples.
     """
-    numbers = checked_list("interquartile_mean", "values", values, checked_float, -LARGEST, LARGEST)
+    numbers = checked_list("interquartile_mean", "values", values, checked_float, -LARGEST_SCORE, LARGEST_SCORE)
     each = np.array(numbers, np.float64)
     if not numbers:
         raise ParameterError("interquartile_mean: values is empty; pass one number for each run")
@@ -323,7 +323,7 @@ def member_folder(out: str | PathLike, number: int) -> Path:
     return Path(out) / f"{number:03d}"
 
 
-def check_members(out: Path, planned: Sequence[Member], resume: bool, overwrite: bool) -> None:
+def check_population_folder(out: Path, planned: Sequence[Member], resume: bool, overwrite: bool) -> None:
     """Raise ``TrainingError`` if a folder holds a single run, or a population that is neither these members nor replaced."""
     if (out / "config.json").exists():
         raise TrainingError(f"{out} holds a single run; pass another folder for a population")

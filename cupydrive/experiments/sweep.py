@@ -33,7 +33,7 @@ from cupydrive.training.suggestions import setting_hints, warn_of_two_meanings
 if TYPE_CHECKING:
     import optuna
 
-FILE = "sweep.jsonl"
+STUDY_FILE = "sweep.jsonl"
 MOST_TRIALS, MOST_BATCH = 100_000, 1000
 RUNGS = (1 / 8, 1 / 4, 1 / 2, 1)  # fractions of the env-steps at which trials may be pruned
 # The default search space, as far as an algorithm has these settings.
@@ -197,7 +197,7 @@ def sweep(
         "env": spec.name, "steps": steps, "mark": mark, "key": key, "prune": prune, "space": space,
         "network": getattr(network, "__qualname__", type(network).__qualname__),
     }  # fmt: skip
-    study = open_study(folder / FILE, described, prune)
+    study = open_study(folder / STUDY_FILE, described, prune)
     interrupted, batches = False, math.ceil(max(0, trials - len(finished_trials(study))) / batch)
     words = f"sweep {spec.name}, batches of {batch}"
     for size in counted(batch_sizes(study, trials, batch), words, batches, config.progress):

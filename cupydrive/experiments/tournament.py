@@ -10,13 +10,13 @@ import numpy as np
 from cupydrive import envs
 from cupydrive.errors import ParameterError
 from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_mapping, shown
-from cupydrive.playing.config import EvalConfig, checked_policies, resolve
+from cupydrive.playing.config import EvalConfig, checked_policies, resolve_eval
 from cupydrive.playing.evaluation import play_episodes
 from cupydrive.protocols import ParamValue, PlayerSettings, Policies
 from cupydrive.spec import EnvSpec
 from cupydrive.terminal.progress import counted, preformatted
 
-Env = str | PathLike | EnvSpec
+Environment = str | PathLike | EnvSpec
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def tournament(
     checked_policies("tournament", {name: policies[name] for name in policies if name not in runs})
     base = common_environment(list(runs.values()), env)
     options: dict[str, Any] = {"episodes": episodes, "seed": seed}
-    config: EvalConfig = resolve(tournament, base, None, params, device=device, **options)
+    config: EvalConfig = resolve_eval(tournament, base, None, params, device=device, **options)
     groups = tuple(config.policies)
     if len(groups) != 2:
         raise ParameterError(f"tournament: {config.spec.name} has the groups {', '.join(groups)}; it must have two")
@@ -118,7 +118,7 @@ def tournament(
     return Tournament(name, groups, tuple(policies), key, mean, half, config.episodes, config.seed)
 
 
-def common_environment(runs: Sequence[Policies], env: Env | None) -> Env | Policies:
+def common_environment(runs: Sequence[Policies], env: Environment | None) -> Environment | Policies:
     """Return the environment of all runs, as the first of them, or ``env`` if there are none.
 
     Raises:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cupydrive.training.config import TrainConfig
     from cupydrive.training.run import Run
 
-STUDY, CONFIG = "sweep", "cupydrive"  # names of the study and of the attribute that describes it
+STUDY, CONFIG_ATTRIBUTE = "sweep", "cupydrive"  # names of the study and of the attribute that describes it
 MOST_DRAWS = 100  # in a row whose values do not fit together
 
 
@@ -80,9 +80,9 @@ def open_study(path: Path, config: dict[str, object], prune: bool) -> optuna.Stu
             how = {"direction": "maximize" if config["mark"] is None else "minimize"}
             optuna.create_study(**how, study_name=STUDY, storage=storage, load_if_exists=True)
         study = optuna.load_study(study_name=STUDY, storage=storage, pruner=pruner)
-        if CONFIG not in study.user_attrs:
-            study.set_user_attr(CONFIG, config)
-        known = dict(study.user_attrs[CONFIG])
+        if CONFIG_ATTRIBUTE not in study.user_attrs:
+            study.set_user_attr(CONFIG_ATTRIBUTE, config)
+        known = dict(study.user_attrs[CONFIG_ATTRIBUTE])
     except Exception as error:  # a damaged line can raise anything
         what = f"{path} cannot be used as the journal of a sweep"
         raise TrainingError(f"{what}: {error}. Pass another folder") from None

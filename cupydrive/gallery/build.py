@@ -111,7 +111,8 @@ def make_entry(spec: EnvSpec, out: Path, folder: Path, device: str, seed: int, s
     clips = []
     for kind, part in parts.items():
         found = played.get(kind, played[last])
-        recorded: Any = found.recording
+        recorded = found.recording
+        assert recorded is not None  # the episodes are short
         clips.append(draw_clip(found, recorded[part], kind, out))
         print(f"{spec.name}: {clips[-1]['video']}", flush=True)
     keep_curves(spec.name, [run], out)

@@ -3,7 +3,6 @@
 import io
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
 
@@ -21,7 +20,8 @@ PREVIEW_SECONDS = 8
 
 def median_start(found: Evaluation, group: str) -> int:
     """Return the episode in which a group had its median return, of those that were recorded."""
-    recorded: Any = found.recording
+    recorded = found.recording
+    assert recorded is not None  # the episodes are short
     returns = found.returns[group][: recorded.num_envs]
     return int(returns.argsort(stable=True)[len(returns) // 2])
 

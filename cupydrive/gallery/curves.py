@@ -22,11 +22,11 @@ from cupydrive.inputs.files import file_errors, read_file, write_atomically
 from cupydrive.inputs.formats import GALLERY, MOST_JSON, FormatError, read_json
 from cupydrive.training.run import Run
 
-FILE = "curves.json"
+CURVES_FILE = "curves.json"
 # Inches: of a chart, and of the height of a panel. As wide as a telephone, its letters can be read.
 WIDTH, PANEL = 4.6, 2.5
-LETTERS = 50  # of a line above a panel
-FAR = 4  # spans of the curves
+LINE_LETTERS = 50  # of a line above a panel
+FAR_SPANS = 4  # spans of the curves
 
 
 def read_checked(path: Path) -> dict[str, dict[str, Any]]:
@@ -43,13 +43,13 @@ def read_checked(path: Path) -> dict[str, dict[str, Any]]:
 
 def read_curves(out: Path) -> dict:
     """Return what a gallery's folder holds of learning curves, by environment."""
-    return read_checked(out / FILE)
+    return read_checked(out / CURVES_FILE)
 
 
 def write_curves(out: Path, curves: dict) -> None:
     """Write ``curves.json``: an environment is a line."""
     lines = [f"{json.dumps(name)}: {json.dumps(about)}" for name, about in sorted(curves.items())]
-    write_atomically(out / FILE, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+    write_atomically(out / CURVES_FILE, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
 def curve_keys(run: Run) -> list[str]:
@@ -101,7 +101,7 @@ def chart(about: dict[str, Any], levels: dict[str, dict[str, float]]) -> bytes:
         engineered(axes, "env-steps", f"return of {f'a {group}' if group else 'an episode'}, points")
         if number == 0:
             where = f"{about['device']}, {about['date']}, {about['num_envs']:,} environments"
-            axes.set_title(textwrap.fill(where, LETTERS), fontsize=10, loc="left")
+            axes.set_title(textwrap.fill(where, LINE_LETTERS), fontsize=10, loc="left")
     return figure.svg()
 
 
@@ -111,4 +111,4 @@ def far(level: float, seeds: list[list[list[float]]]) -> bool:
     if not values:
         return False
     low, high = min(values), max(values)
-    return high > low and max(low - level, level - high) > FAR * (high - low)
+    return high > low and max(low - level, level - high) > FAR_SPANS * (high - low)

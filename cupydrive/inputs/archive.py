@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.formats import FormatError, read_json
 
-FOLDER = 0x10  # attribute of an entry that is a folder
+FOLDER_ATTRIBUTE = 0x10  # attribute of an entry that is a folder
 MOST_HEADER = 2**16  # characters that state the type and shape of an array
 
 
@@ -37,7 +37,7 @@ def check_archive(file: BinaryIO, most: int) -> None:
     if size > most:
         raise FormatError(f"it declares {size:,} bytes unpacked; at most {most:,} can be read here")
     # Damage to the directory, which has no CRC-32, may rename entries, hide some in a comment, or mark them as folders.
-    if len(names) < len(entries) or any(entry.comment or entry.external_attr & FOLDER for entry in entries):
+    if len(names) < len(entries) or any(entry.comment or entry.external_attr & FOLDER_ATTRIBUTE for entry in entries):
         raise FormatError("its directory is damaged, or names an entry twice")
     if damaged is not None:
         raise FormatError(f"the content of its entry {shown(damaged)} is not what its CRC-32 states")

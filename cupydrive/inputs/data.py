@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cupydrive.errors import CupydriveWarning, DataError, MissingDataError
 from cupydrive.inputs.files import as_path, file_errors
-from cupydrive.inputs.sources import Source, cache_folder, source
+from cupydrive.inputs.sources import Source, data_folder, source
 
 TIMEOUT = 10.0  # seconds to wait for a connection, or for the next bytes
 MOST_REASON = 300  # characters of an error of the network
@@ -39,7 +39,7 @@ def files(name: str, progress: bool = True) -> dict[str, Path]:
     for path in damaged:
         warnings.warn(f"{path} was damaged and is fetched again", CupydriveWarning, stacklevel=2)
     if missing := [file for file in wanted.files if file not in found]:
-        found |= fetch(wanted, missing, progress)
+        found |= fetch_files(wanted, missing, progress)
     return {file: found[file] for file in wanted.files}
 
 
@@ -84,7 +84,7 @@ def own_files(wanted: Source) -> dict[str, Path]:
     return found
 
 
-def fetch(wanted: Source, missing: Iterable[str], progress: bool) -> dict[str, Path]:
+def fetch_files(wanted: Source, missing: Iterable[str], progress: bool) -> dict[str, Path]:
     """Fetch files of a data set into the cache and return their paths by name.
 
     pooch writes a file under a temporary name, compares its SHA-256 and renames it. An interrupted or failed fetch
@@ -105,7 +105,7 @@ def fetch(wanted: Source, missing: Iterable[str], progress: bool) -> dict[str, P
     )
     found = {}
     with file_errors(MissingDataError, words):
-        cache_folder().parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # compiled kernels lie there, too
+        data_folder().parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # compiled kernels lie there, too
         wanted.cached_in.mkdir(parents=True, exist_ok=True)  # pooch's own mkdir fails if another process is faster
         for file in tqdm(missing, label, unit="file", disable=None if progress else True):
             try:

@@ -55,7 +55,7 @@ MAY_READ_TABLES = {
 FUNCTIONS = MAY_READ_TABLES | dict.fromkeys(
     ("state", "groups", "constants", "check", "keys", "table_fields", "tables"), "params"
 )
-NEEDED = ("state", "groups", "constants", "check")
+REQUIRED_FUNCTIONS = ("state", "groups", "constants", "check")
 DTYPES = ("f4", "i4", "u4")
 PARAM_TYPES = (bool, int, float, str, tuple)
 # Members of struct Env and of struct Batch (kernels/drive), beside which a group's name stands.
@@ -214,7 +214,7 @@ def check_functions(where: str, part: "EnvSpec | Reference | Display") -> None:
     """Raise an error if a member of a description that is a function cannot be called with its arguments."""
     for name in (f.name for f in fields(part)):
         function = getattr(part, name)
-        if name in FUNCTIONS and (function is not None or name in NEEDED):
+        if name in FUNCTIONS and (function is not None or name in REQUIRED_FUNCTIONS):
             takes = FUNCTIONS[name].split(", ")
             table = ["table"] if name in MAY_READ_TABLES and reads_table(function) else []
             checked_callable(where, name, function, [*takes, *table])

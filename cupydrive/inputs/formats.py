@@ -37,12 +37,12 @@ def explained(path: str | os.PathLike, what: str, error: Exception, fix: str) ->
 
 # ---- the formats -------------------------------------------------------------------------------------------------------
 
-Number = int | float  # NaN in the metrics of a training that failed
+JsonNumber = int | float  # NaN in the metrics of a training that failed
 Finite = int | FiniteFloat
-Params = dict[str, bool | Finite | str | list[Finite]]
-Seed = Annotated[int, Field(ge=0, lt=2**64)]
-Count = Annotated[int, Field(ge=1, lt=2**31)]
-Step = Annotated[int, Field(ge=0, lt=2**63)]
+ParamsInFile = dict[str, bool | Finite | str | list[Finite]]
+StoredSeed = Annotated[int, Field(ge=0, lt=2**64)]
+StoredCount = Annotated[int, Field(ge=1, lt=2**31)]
+StoredStep = Annotated[int, Field(ge=0, lt=2**63)]
 First = Annotated[int, Field(ge=0, lt=2**31)]
 
 
@@ -66,67 +66,67 @@ class MadeWith(Entries):
 
     format: Literal[3]
     env: str
-    params: Params
+    params: ParamsInFile
     origin: Origin | None = None
     tables: dict[str, str] = {}
 
 
-class Config(MadeWith):
+class ConfigFile(MadeWith):
     """``config.json`` of a run folder."""
 
     cupydrive: str
-    num_envs: Count
-    seed: Step
-    total: Step | None
+    num_envs: StoredCount
+    seed: StoredStep
+    total: StoredStep | None
     backend: Literal["auto", "torch", "kernels"]
     policies: dict[str, dict[str, Any]]
     sha256: str = ""
 
 
-class Checkpoint(Entries):
+class CheckpointFile(Entries):
     """Numbers of a checkpoint."""
 
     format: Literal[3]
     env: str
-    step: Step
+    step: StoredStep
     tensors: dict[str, Any]
 
 
-class Member(Entries):
+class MemberFile(Entries):
     """One run of a population."""
 
     setting: str
-    seed: Step
+    seed: StoredStep
 
 
-class Population(Entries):
+class PopulationFile(Entries):
     """``population.json``."""
 
     format: Literal[3]
-    members: list[Member]
+    members: list[MemberFile]
 
 
-class Snapshot(MadeWith):
+class SnapshotFile(MadeWith):
     """``about`` of a snapshot."""
 
-    seed: Seed
-    num_envs: Count
+    seed: StoredSeed
+    num_envs: StoredCount
     first_env: First
 
 
-class Recording(MadeWith):
+class RecordingFile(MadeWith):
     """``about`` of a recording."""
 
-    seed: Seed
+    seed: StoredSeed
     first_env: First
     players: dict[str, str]
     checksum: Annotated[int, Field(ge=0, lt=2**32)] | None
 
 
 STRICT = ConfigDict(strict=True, defer_build=True)
-CONFIG, CHECKPOINT, POPULATION = TypeAdapter(Config), TypeAdapter(Checkpoint), TypeAdapter(Population)
-SNAPSHOT, RECORDING = TypeAdapter(Snapshot), TypeAdapter(Recording)
-METRICS = TypeAdapter(dict[str, Number], config=STRICT)
+CONFIG, CHECKPOINT, POPULATION = TypeAdapter(ConfigFile), TypeAdapter(CheckpointFile), TypeAdapter(PopulationFile)
+SNAPSHOT, RECORDING = TypeAdapter(SnapshotFile), TypeAdapter(RecordingFile)
+METRICS = TypeAdapter(dict[str, JsonNumber], config=STRICT)
 GALLERY = TypeAdapter(dict[str, dict[str, Any]], config=STRICT)
 
 
@@ -147,11 +147,11 @@ def read_json(content: bytes, kind: TypeAdapter[Any]) -> Any:
         value = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"it is no JSON ({str(error)[:200]})") from None
-    check(value, kind)
+    check_json(value, kind)
     return value
 
 
-def check(value: object, kind: TypeAdapter[Any]) -> None:
+def check_json(value: object, kind: TypeAdapter[Any]) -> None:
     """Raise ``FormatError`` unless a value of JSON is of a kind."""
     version = value.get("format") if isinstance(value, dict) else FORMAT
     if type(version) is int and version != FORMAT:

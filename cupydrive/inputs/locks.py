@@ -3,10 +3,10 @@
 import os
 import time
 
-FIRST = (
+LOCKED_BYTE = (
     2**40
 )  # byte that is locked on Windows, where nobody else may read what is locked: far behind the file's content
-POLL = 0.05  # seconds between tries on Windows, which does not wait as long as it takes
+LOCK_POLL = 0.05  # seconds between tries on Windows, which does not wait as long as it takes
 
 
 def lock(descriptor: int, wait: bool) -> None:
@@ -28,11 +28,11 @@ def lock(descriptor: int, wait: bool) -> None:
     import msvcrt
 
     while True:
-        os.lseek(descriptor, FIRST, os.SEEK_SET)
+        os.lseek(descriptor, LOCKED_BYTE, os.SEEK_SET)
         try:
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
             return
         except PermissionError:
             if not wait:
                 raise BlockingIOError(f"file {descriptor} is locked by another process") from None
-            time.sleep(POLL)
+            time.sleep(LOCK_POLL)

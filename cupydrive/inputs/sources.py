@@ -52,7 +52,7 @@ class Source:
     @property
     def cached_in(self) -> Path:
         """Folder of the fetched files."""
-        return cache_folder() / f"{self.name}-{self.commit[:8]}"
+        return data_folder() / f"{self.name}-{self.commit[:8]}"
 
 
 @cache
@@ -71,7 +71,7 @@ def source(name: str) -> Source:
     return sources()[checked_choice("data", "name", name, list(sources()))]
 
 
-def cache_folder() -> Path:
+def data_folder() -> Path:
     """Return the folder of all fetched files: in $CUPYDRIVE_CACHE, otherwise in the user's cache folder.
 
     A user without a home folder gets one in the machine's temporary folder.

@@ -29,7 +29,7 @@ from cupydrive.inputs.descriptions import SMALLEST, check_shape
 if TYPE_CHECKING:
     import torch
 
-Arrays = dict[str, np.ndarray]  # tables by name
+TableArrays = dict[str, np.ndarray]  # tables by name
 RANGES = {"f4": (-FLOAT32, FLOAT32), "i4": (-INT32 - 1, INT32)}  # finite values of the types
 
 
@@ -67,7 +67,7 @@ class Table:
 
 
 @errors_as(SpecError)
-def checked_tables(where: str, declared: Sequence[Table], given: Mapping[str, ArrayLike]) -> Arrays:
+def checked_tables(where: str, declared: Sequence[Table], given: Mapping[str, ArrayLike]) -> TableArrays:
     """Return the arrays of ``declared`` tables, a dictionary by name in their order: C-contiguous copies, read-only.
 
     Args:
@@ -121,12 +121,12 @@ def derived_tables(where: str, given: Mapping[str, ArrayLike]) -> tuple[Table, .
     return tuple(declared)
 
 
-def made_up_tables(declared: Sequence[Table], seed: int = 0) -> Arrays:
+def made_up_tables(declared: Sequence[Table], seed: int = 0) -> TableArrays:
     """Return arrays by name for ``declared`` tables, uniform from ``low`` to ``high``: for tests without data.
 
     They depend on seed, name and shape alone, and are the same in all versions of NumPy.
     """
-    made: Arrays = {}
+    made: TableArrays = {}
     for t in declared:
         words = hashlib.shake_256(f"{t.name} {seed}".encode()).digest(4 * math.prod(t.shape))
         share = np.frombuffer(words, "<u4").reshape(t.shape) * 2.0**-32  # in [0, 1)

@@ -2,18 +2,17 @@
 
 from dataclasses import fields
 from functools import cache
-from typing import Annotated, TypeVar, get_type_hints
+from typing import Annotated, get_type_hints
 
 import numpy as np
 from annotated_types import Ge, Le
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from cupydrive.errors import ParameterError
-from cupydrive.inputs.arguments import INT32, shown
+from cupydrive.inputs.arguments import INT32, T, shown
 from cupydrive.protocols import ParamValue
 
 Count = Annotated[int, Ge(1), Le(INT32)]
-V = TypeVar("V")
 
 
 def validated(where: str, kind: type, values: dict[str, object]) -> dict[str, object]:
@@ -36,7 +35,7 @@ def validated(where: str, kind: type, values: dict[str, object]) -> dict[str, ob
     return {name: getattr(found, name) for name in values}
 
 
-def plain(value: V) -> "V | ParamValue":
+def plain(value: T) -> "T | ParamValue":
     """Return a value with Python's numbers for NumPy's, also in a tuple or list."""
     if isinstance(value, tuple | list) and type(value) in (tuple, list):
         return type(value)(each.item() if isinstance(each, np.generic) else each for each in value)

@@ -19,7 +19,7 @@ from cupydrive.spec import EnvSpec, Group
 if TYPE_CHECKING:
     from cupydrive.simulation.vector import VectorEnv
 
-Seed = Annotated[int, Ge(0), Le(2**63 - 1)]
+EpisodeSeed = Annotated[int, Ge(0), Le(2**63 - 1)]
 OF_ALL_GROUPS: dict[str, type] = {"random": RandomPolicy, "heuristic": HeuristicPolicy}
 
 
@@ -42,26 +42,26 @@ class EvalConfig:
     policies: dict[str, PlayerSettings]
     device: Literal["cuda", "cpu"]
     episodes: Count = 1000
-    seed: Seed = 10_000
+    seed: EpisodeSeed = 10_000
     greedy: bool = True
 
 
 Playable: TypeAlias = "str | PathLike[str] | EnvSpec | VectorEnv | Policies"
-Config = TypeVar("Config", bound=EvalConfig)
+ConfigType = TypeVar("ConfigType", bound=EvalConfig)
 PoliciesByGroup = str | Mapping[str, PlayerSettings] | None
 
 
-def resolve(
+def resolve_eval(
     call: Callable[..., Any],
     env: "Playable",
     policies: PoliciesByGroup = None,
     params: Mapping[str, Any] | None = None,
     *,
     device: str = "auto",
-    kind: type[Config] = EvalConfig,  # type: ignore[assignment]
+    kind: type[ConfigType] = EvalConfig,  # type: ignore[assignment]
     random: bool = True,
     **options: Any,
-) -> Config:
+) -> ConfigType:
     """Return the configuration of episodes that a function is to play.
 
     Args:

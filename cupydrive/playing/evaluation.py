@@ -13,7 +13,7 @@ from cupydrive.executors import executor
 from cupydrive.executors.interop import zeros
 from cupydrive.executors.modes import ordinary_modes
 from cupydrive.inputs.arguments import checked_choice, checked_instance, errors_as
-from cupydrive.playing.config import EvalConfig, PoliciesByGroup, resolve
+from cupydrive.playing.config import EvalConfig, PoliciesByGroup, resolve_eval
 from cupydrive.playing.recording import Recording, action_dtype, record
 from cupydrive.playing.rollout import Rollout
 from cupydrive.playing.torch_settings import acting_threads
@@ -165,7 +165,7 @@ def evaluate(
         MemoryLimitError: If the episodes do not fit into memory.
     """
     options: dict[str, Any] = {"episodes": episodes, "seed": seed, "greedy": greedy}
-    return play_episodes(resolve(evaluate, env, policies, params, device=device, random=False, **options))
+    return play_episodes(resolve_eval(evaluate, env, policies, params, device=device, random=False, **options))
 
 
 def play_episodes(config: EvalConfig) -> Evaluation:
@@ -244,5 +244,7 @@ def first_episodes(rollout: Rollout, recorder: Recorder) -> dict[str, Any]:
         ended += over.sum(0)
         if bool((ended > 0).all()):
             break
-    found: Any = {kind: {name: values.cpu() for name, values in of.items()} for kind, of in kept.items()}
+    found: dict[str, dict[str, torch.Tensor]] = {
+        kind: {name: values.cpu() for name, values in of.items()} for kind, of in kept.items()
+    }
     return found | {"length": found["length"][""]}

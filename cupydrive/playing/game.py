@@ -84,11 +84,11 @@ class KeyboardPlayer:
 
     def __str__(self) -> str:
         """Return what the keys do, in one line."""
-        keys = [f"{ARROWS.get(key, key) or 'no key'} {in_words(action)}" for key, action in self.actions.items()]
+        keys = [f"{ARROWS.get(key, key) or 'no key'} {action_text(action)}" for key, action in self.actions.items()]
         return f"actions: {', '.join(keys)}"
 
 
-def in_words(action: tuple[float | None, ...]) -> str:
+def action_text(action: tuple[float | None, ...]) -> str:
     """Return an action as text: a number for each head."""
     heads = ["as before" if value is None else f"{value:.4g}" for value in action]
     return heads[0] if len(heads) == 1 else f"({', '.join(heads)})"

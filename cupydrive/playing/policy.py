@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU, "gelu": nn.GELU}
 LOG_2 = math.log(2)
-WIDTH = 8  # entries of 2 bytes that matrix products read at once
+PADDING = 8  # entries of 2 bytes that matrix products read at once
 
 
 class PaddedLinear(nn.Linear):
@@ -48,7 +48,7 @@ class PaddedLinear(nn.Linear):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return (B, outputs) of (B, inputs)."""
-        missing, surplus = -self.in_features % WIDTH, -self.out_features % WIDTH
+        missing, surplus = -self.in_features % PADDING, -self.out_features % PADDING
         if not (missing or surplus) or not torch.is_autocast_enabled(x.device.type):
             return super().forward(x)
         weight = functional.pad(self.weight, (0, missing, 0, surplus))

@@ -25,7 +25,7 @@ from cupydrive.simulation.batch import Batch
 from cupydrive.simulation.buffers import Buffers
 from cupydrive.spec import EnvSpec, Group, kept_params
 
-Arrays = dict[str, np.ndarray]  # by name
+ArraysByName = dict[str, np.ndarray]  # by name
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ class Recording:
         )
 
 
-def record(batch: Batch, seed: int, players: dict[str, str], length: np.ndarray, action: Arrays) -> Recording:
+def record(batch: Batch, seed: int, players: dict[str, str], length: np.ndarray, action: ArraysByName) -> Recording:
     """Return the ``Recording`` of episodes that a ``Batch`` has played; arguments as of that."""
     kept: Any = {"tables": batch.spec.about_tables(batch.params).get("tables")}
     kept["origin"] = envs.origin(batch.spec)
@@ -234,7 +234,7 @@ def outcome(batch: Batch, written: Buffers) -> dict[str, dict[str, np.ndarray]]:
     return {kind: {name: get(array) for name, array in of.items()} for kind, of in arrays.items()}
 
 
-def kept_where(over: np.ndarray, before: Arrays, now: Arrays) -> Arrays:
+def kept_where(over: np.ndarray, before: ArraysByName, now: ArraysByName) -> ArraysByName:
     """Return the arrays ``now`` by name, with the rows of ``before``, unless it is empty, where episodes are over."""
     found = dict(now)
     for name, array in before.items():
@@ -249,7 +249,7 @@ def action_dtype(group: Group) -> np.dtype:
     return np.min_scalar_type(max(group.sizes) - 1)
 
 
-def checked_arrays(spec: EnvSpec, params: EnvParams, arrays: Arrays) -> Arrays:
+def checked_arrays(spec: EnvSpec, params: EnvParams, arrays: ArraysByName) -> ArraysByName:
     """Return the actions of a recording's file by group.
 
     Args:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cupydrive.spec import Group
 
 
-BY_GROUP = ["obs", "action_mask", "final_obs", "action", "reward", "active", "left", "episode_return"]
+COLLECTED = ["obs", "action_mask", "final_obs", "action", "reward", "active", "left", "episode_return"]
 NONE_FOUND = 2**63 - 1
 EPISODE_ENVS = 32  # environments of one team of kernels/train/episodes.cu
 EPISODE_THREADS = 256  # of it on a GPU
@@ -114,7 +114,7 @@ class Rollout:
         self.buffers = Buffers(batch, steps, final_obs=final_obs)
         self._calls = batch.row_calls(self.buffers)
         self._moved: list[Any] = []
-        for name in BY_GROUP:
+        for name in COLLECTED:
             arrays = getattr(self.buffers, name) or {}
             tensors = {key: as_torch(array, self._moved) for key, array in arrays.items()}
             setattr(self, name, tensors)

@@ -10,7 +10,7 @@ from os import PathLike
 from typing import Any
 
 from cupydrive import envs
-from cupydrive.bench.cases import DEFAULTS, play_in, written_bytes
+from cupydrive.bench.cases import DEFAULT_WORK, play_in, written_bytes
 from cupydrive.bench.limits import ceilings
 from cupydrive.bench.operations import count_steps
 from cupydrive.bench.timing import timed
@@ -27,7 +27,7 @@ from cupydrive.simulation.vector import VectorEnv
 from cupydrive.spec import EnvSpec, kept_params
 
 KERNEL = "env_rollout"
-RUNS, RUN_SECONDS = 5, 0.01  # of each thing that is timed
+PROFILED_RUNS, PROFILED_SECONDS = 5, 0.01  # of each thing that is timed
 AT_ONCE = 20  # launches of one CUDA graph
 LIMIT_RUNS = 3
 
@@ -68,7 +68,7 @@ def profile(
     spec = envs.get(env)
     spec.require_known(params, profile)
     made = spec.make_params(**params)
-    size = DEFAULTS["num_envs"] if num_envs is None else num_envs
+    size = DEFAULT_WORK["num_envs"] if num_envs is None else num_envs
     return measured(Batch(spec, size, made, executor(choose(device)[0])), steps)
 
 
@@ -86,12 +86,12 @@ def measured(batch: Batch, steps: int | None = None) -> Profile:
         if each.printer is not None:
             each.printer.choose(None)  # what a kernel prints would be in the way
         each.reset(0)
-    steps = steps or min(DEFAULTS["steps"], fitting(batch))
+    steps = steps or min(DEFAULT_WORK["steps"], fitting_envs(batch))
     play_in(batch, steps)
 
     def seconds(each: Batch, count: int) -> float:
         calls, times = several(lambda: each.rollout(count, final_obs=False), each)
-        return statistics.median(timed(calls, where, RUNS, RUN_SECONDS)) / times
+        return statistics.median(timed(calls, where, PROFILED_RUNS, PROFILED_SECONDS)) / times
 
     use = None
     if where.name == "cuda" and spec.own_program is None:
@@ -129,7 +129,7 @@ def several(call: Callable[[], object], batch: Batch) -> tuple[Callable[[], obje
         return capture(calls, lambda: None).replay, AT_ONCE
 
 
-def fitting(batch: Batch) -> int:
+def fitting_envs(batch: Batch) -> int:
     """Return how many steps of a rollout fit into free memory, at least one."""
     each = row_bytes(batch.spec, batch.params, False, batch.obs_dtype.itemsize) * batch.num_envs
     return max(1, int(batch.executor.free_bytes() * KEEP_FREE / 2) // each)

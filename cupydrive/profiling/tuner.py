@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from cupydrive import envs
-from cupydrive.bench.cases import DEFAULTS, play_in
+from cupydrive.bench.cases import DEFAULT_WORK, play_in
 from cupydrive.bench.timing import timed
 from cupydrive.bench.training import iteration, timed_iteration
 from cupydrive.codegen.layout import Layout
@@ -24,13 +24,13 @@ from cupydrive.executors.cache import keep_measurement, measurement_path, read_m
 from cupydrive.executors.modes import EXCLUSIVE
 from cupydrive.inputs.arguments import checked_int
 from cupydrive.playing.torch_settings import memory_errors
-from cupydrive.profiling.profile import fitting
+from cupydrive.profiling.profile import fitting_envs
 from cupydrive.protocols import EnvParams, Executor, ParamValue
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import EnvSpec
 from cupydrive.training.begin import make_run
 
-RUNS, SECONDS = 5, 0.01  # of each layout
+TUNED_RUNS, TUNED_SECONDS = 5, 0.01  # of each layout
 SIZES = tuple(4**k for k in range(3, 11))  # 64 to 1,048,576: numbers of environments that are tried
 ITERATIONS = 5  # of training that are timed
 NO_GAIN = 1.02  # a number of environments that trains less than this much faster, twice in a row, ends the search
@@ -75,7 +75,7 @@ def tune(env: str | PathLike[str] | EnvSpec, num_envs: int, *, device: str = "au
     spec.require_known(params, tune)
     made, where = spec.make_params(**params), executor(choose(device)[0])
     num_envs = checked_int(spec.name, "num_envs", num_envs)
-    tried = {in_words(layout): layout for layout in candidates(spec, made, num_envs, where)}
+    tried = {layout_text(layout): layout for layout in candidates(spec, made, num_envs, where)}
 
     def measure() -> dict[str, float]:
         rates = {}
@@ -91,7 +91,7 @@ def tune(env: str | PathLike[str] | EnvSpec, num_envs: int, *, device: str = "au
     return Tuned(tried[max(rates, key=lambda name: rates[name])], rates)
 
 
-def in_words(layout: Layout) -> str:
+def layout_text(layout: Layout) -> str:
     """Return a layout as text."""
     kept = " ".join(name for name in ("state", "rows") if getattr(layout, f"{name}_near")) or "nothing"
     return f"team {layout.team}, {layout.envs_per_block} a block, on chip: {kept}, observations: {layout.observations}"
@@ -118,9 +118,9 @@ def rate(spec: EnvSpec, params: EnvParams, num_envs: int, where: Executor, layou
     """Return env-steps per second with a layout."""
     batch = Batch(spec, num_envs, params, where, layout=layout)
     batch.reset(0)
-    steps = min(DEFAULTS["steps"], fitting(batch))
+    steps = min(DEFAULT_WORK["steps"], fitting_envs(batch))
     play_in(batch, steps)
-    seconds = timed(lambda: batch.rollout(steps, final_obs=False), where, RUNS, SECONDS)
+    seconds = timed(lambda: batch.rollout(steps, final_obs=False), where, TUNED_RUNS, TUNED_SECONDS)
     return num_envs * steps / statistics.median(seconds)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from cupydrive.drawing.frames import check_drawable
 from cupydrive.errors import RenderError
-from cupydrive.playing.config import Playable, PoliciesByGroup, resolve
+from cupydrive.playing.config import Playable, PoliciesByGroup, resolve_eval
 from cupydrive.playing.game import Game, GameConfig
 from cupydrive.protocols import ParamValue
 from cupydrive.terminal.progress import in_notebook
@@ -47,7 +47,7 @@ def play(
         RenderError: If the environment draws nothing, or there is neither a terminal nor a notebook with anywidget.
     """
     options: dict[str, Any] = {"agent": agent, "seed": seed, "greedy": greedy, "fps": fps, "episodes": episodes}
-    game = Game(resolve(play, what, policies, params, device=device, kind=GameConfig, **options))
+    game = Game(resolve_eval(play, what, policies, params, device=device, kind=GameConfig, **options))
     check_drawable(game.spec)
     if in_notebook():
         try:

@@ -20,8 +20,8 @@ except ImportError:  # Windows
 
 HOLD = 0.1  # seconds that a key counts as down: terminals report no release, and repeat a held key faster than that
 GLANCE = 0.25  # seconds between looks at the terminal's size: curses misses a change that comes just before it waits
-LINES = 4  # of text below the picture
-SMALLEST = 24  # pixels of the picture's shorter side
+TEXT_LINES = 4  # of text below the picture
+SMALLEST_PICTURE = 24  # pixels of the picture's shorter side
 UPPER = "\u2580"  # upper half block: the foreground is the upper pixel, the background the lower one
 MOST_PAIRS = 32_767  # colour pairs that curses can number
 CUBE = 16  # number of the first colour of the palette, after 16 that users may redefine
@@ -101,9 +101,9 @@ class Screen:
     def _make_canvas(self) -> Canvas:
         """Return a ``Canvas`` as large as the terminal allows."""
         (rows, columns), (width, height) = self.screen.getmaxyx(), self.game.spec.display.size
-        scale = min(columns / width, 2 * (rows - LINES) / height)
+        scale = min(columns / width, 2 * (rows - TEXT_LINES) / height)
         shown = int(scale * width) // 2 * 2, int(scale * height) // 2 * 2
-        if min(shown) < SMALLEST:
+        if min(shown) < SMALLEST_PICTURE:
             raise RenderError(f"play: the terminal has {columns} x {rows} characters; enlarge it")
         return Canvas(*shown, header=0, played=(self.game.group, self.game.agent))
 

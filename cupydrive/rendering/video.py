@@ -28,7 +28,7 @@ from cupydrive.inputs.arguments import (
     shown,
 )
 from cupydrive.inputs.files import write_atomically
-from cupydrive.playing.config import EvalConfig, Playable, PoliciesByGroup, resolve
+from cupydrive.playing.config import EvalConfig, Playable, PoliciesByGroup, resolve_eval
 from cupydrive.playing.evaluation import Evaluation, play_episodes
 from cupydrive.playing.recording import Recording
 from cupydrive.protocols import ParamValue
@@ -38,7 +38,7 @@ SUFFIXES = (".mp4", ".gif", ".webp")
 MIDDLE = 0.5  # share of a video after which its still is taken, at most that of several episodes: those that are over are dim
 FEW = 4096  # colours, which are counted soonest
 FLAT = 4  # pixels of one colour among a quarter of a frame's: fewer are the smooth edge of something
-FAR = 24  # of 255, in one of red, green and blue: a difference that shows
+VISIBLE_CHANGE = 24  # of 255, in one of red, green and blue: a difference that shows
 QUALITY = "26"  # x264's constant rate factor: of flat colours the eye sees no difference to its 23, in files a quarter smaller
 
 
@@ -99,15 +99,15 @@ def render(
         recording = found
     else:
         options: dict[str, Any] = {"episodes": episodes, "seed": seed, "greedy": greedy}
-        config = resolve(render, found, policies, params, device=device, kind=ClipConfig, **options)
-        recording = record(config)
+        config = resolve_eval(render, found, policies, params, device=device, kind=ClipConfig, **options)
+        recording = record_clip(config)
     video = Video(recording, *look)
     if path is not None:
         video.save(path)
     return video
 
 
-def record(config: ClipConfig) -> Recording:
+def record_clip(config: ClipConfig) -> Recording:
     """Play new episodes and return their ``Recording``."""
     check_drawable(config.spec)
     recording = play_episodes(config).recording
@@ -298,7 +298,7 @@ def one_palette(images: Iterable[Image.Image], colours: np.ndarray | None) -> It
         table = np.resize(palette.getpalette(), (256, 3))  # what repeats is not used
         flat = [colour for count, colour in sorted(counted, reverse=True) if count >= FLAT and colour not in known]
         known |= set(flat)
-        if late := [colour for colour in flat if abs(table - colour).max(axis=1).min() > FAR]:
+        if late := [colour for colour in flat if abs(table - colour).max(axis=1).min() > VISIBLE_CHANGE]:
             counts = np.array(image.quantize(palette=palette, dither=Image.Dither.NONE).histogram())
             few = np.argsort(counts, kind="stable")[: max(np.count_nonzero(counts == 0), len(counts) // 4)][: len(late)]
             table[few] = late[: len(few)]

@@ -20,7 +20,7 @@ from cupydrive.playing.recording import Moment
 from cupydrive.rendering.video import Video, render
 from cupydrive.spec import Group
 
-MOST_STEPS = 500
+VIEWED_STEPS = 500
 LISTED = 24  # numbers of a line: of more, the first and the last three are shown
 NARROWEST = 340  # pixels, so that a line of the table fits
 HINT = "click the picture, then: arrow keys, Page Up, Page Down, Home, End"
@@ -57,7 +57,7 @@ class Viewer:
         recording, e = self.video.recording, self.env
         groups = recording.spec.groups(recording.params)
         return [
-            f"environment {e}, step {m.elapsed[e]}{', over' * bool(m.over[e])}\n{describe(m, e, groups)}"
+            f"environment {e}, step {m.elapsed[e]}{', over' * bool(m.over[e])}\n{moment_text(m, e, groups)}"
             for m in islice(recording.moments(), self.last + 1)
         ]
 
@@ -107,7 +107,7 @@ def view(
     Raises:
         ParameterError: If ``episodes``, ``steps`` or ``env`` is out of range.
     """
-    steps = checked_int("view", "steps", steps, 1, MOST_STEPS)
+    steps = checked_int("view", "steps", steps, 1, VIEWED_STEPS)
     env = checked_int("view", "env", env, 0, MOST - 1)
     episodes = checked_int("view", "episodes", episodes, 1, MOST)
     video = render(what, None, policies, episodes=episodes, hold=0.0, progress=False, **options)
@@ -115,7 +115,7 @@ def view(
     return Viewer(video, steps, env)
 
 
-def describe(moment: Moment, e: int, groups: Sequence[Group]) -> str:
+def moment_text(moment: Moment, e: int, groups: Sequence[Group]) -> str:
     """Return the latest actions, rewards and returns of episode ``e`` and the fields of its state, one line each."""
     rows = {}
     for name in [g.name for g in groups]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cupydrive.simulation.batch import Batch
     from cupydrive.simulation.vector import VectorEnv
 
-BY_GROUP = ("returns", "obs", "action_mask")
+SAVED_BY_GROUP = ("returns", "obs", "action_mask")
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +118,7 @@ class Snapshot:
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all arrays by name, those of groups as ``NAME.GROUP``."""
         flat = {name: getattr(self, name) for name in ("state", "clock", "metrics")}
-        return flat | {f"{name}.{key}": array for name in BY_GROUP for key, array in getattr(self, name).items()}
+        return flat | {f"{name}.{key}": array for name in SAVED_BY_GROUP for key, array in getattr(self, name).items()}
 
     def fixed(self) -> dict[str, object]:
         """Return what must be equal where this is restored: parameters, sizes, and type and shape of each array."""
@@ -147,10 +147,10 @@ class Snapshot:
             try:
                 about, arrays = read_npz(path, SNAPSHOT, executor("cpu").free_bytes())
                 del about["format"]
-                found: dict[str, Any] = about | {name: {} for name in BY_GROUP}
+                found: dict[str, Any] = about | {name: {} for name in SAVED_BY_GROUP}
                 for name, array in arrays.items():
                     kind, dot, group = name.partition(".")
-                    if kind not in (BY_GROUP if dot else ("state", "clock", "metrics")):
+                    if kind not in (SAVED_BY_GROUP if dot else ("state", "clock", "metrics")):
                         raise FormatError(f"it has an unknown array {shown(name)}")
                     if dot:
                         found[kind][group] = array

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import torch
 from annotated_types import Ge, Le
@@ -16,21 +16,19 @@ from pydantic import BeforeValidator
 from cupydrive import __version__, envs
 from cupydrive.errors import CupydriveWarning, ParameterError, TrainingError
 from cupydrive.executors import Device, choose, executor
-from cupydrive.inputs.arguments import checked_callable, checked_path, shown
+from cupydrive.inputs.arguments import T, checked_callable, checked_path, shown
 from cupydrive.inputs.formats import FORMAT
 from cupydrive.inputs.validation import Count, validated
 from cupydrive.playing.torch_settings import drawing_from
 from cupydrive.protocols import EnvParams, LearnerSettings, ParamValue, PolicySettings
 from cupydrive.spec import EnvSpec, kept_params
-from cupydrive.training.frozen import describe, rebuild
+from cupydrive.training.frozen import rebuild, settings_as_json
 from cupydrive.training.policies import learning_settings, make_players
 from cupydrive.training.runfolder import checkpoints, read_config
 from cupydrive.training.suggestions import setting_hints, suggested_algorithm, suggested_sizes
 
-V = TypeVar("V")
 
-
-def whole(value: V) -> V | int:
+def whole_number(value: T) -> T | int:
     """Return a whole float as an int, since env-steps are written as 2e6."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -45,7 +43,7 @@ def function(value: object) -> Callable:
     return checked_callable("train", "callback", value, takes=("step", "metrics"))
 
 
-Steps = Annotated[int, BeforeValidator(whole), Ge(1), Le(2**53)]
+EnvSteps = Annotated[int, BeforeValidator(whole_number), Ge(1), Le(2**53)]
 Seed = Annotated[int, Ge(0), Le(2**63 - 1)]
 ALWAYS = ("num_envs", "seed", "backend")  # fields that a continued run keeps
 FILLED = ("num_envs", "steps", "seed", "backend")  # fields that ``resolve`` fills in
@@ -79,7 +77,7 @@ class TrainConfig:
     params: EnvParams
     policies: dict[str, PolicySettings]
     num_envs: Count
-    steps: Steps
+    steps: EnvSteps
     seed: Seed = 0
     device: Device = "cpu"
     backend: Literal["auto", "kernels", "torch"] = "auto"
@@ -114,7 +112,7 @@ class TrainConfig:
             **self.spec.about_tables(self.params),
             "params": kept_params(self.params),
             **{name: getattr(self, name) for name in ALWAYS},
-            "policies": {name: describe(settings) for name, settings in self.policies.items()},
+            "policies": {name: settings_as_json(settings) for name, settings in self.policies.items()},
         }
 
 
@@ -174,7 +172,7 @@ def check_players(config: TrainConfig) -> None:
 # ---- of a run folder ---------------------------------------------------------------------------------------------------
 
 
-def read(
+def read_train_config(
     folder: Path, spec: EnvSpec, device: Device, policies: Mapping[str, PolicySettings] | None = None
 ) -> TrainConfig:
     """Return the configuration of a run folder.
@@ -222,7 +220,9 @@ def continued(found: dict, spec: EnvSpec, params: dict, policies: dict | None, d
         policies = {name: policies[name] for name in saved["policies"]}  # learners draw their weights in this order
     envs.compare_origin(str(out), spec, saved.get("origin"))
     given = policies or {}
-    theirs = read(out, spec, device, {name: each for name, each in given.items() if name in saved["policies"]})
+    theirs = read_train_config(
+        out, spec, device, {name: each for name, each in given.items() if name in saved["policies"]}
+    )
     mine = replace(
         theirs, params=spec.make_params(**saved["params"] | params), policies=policies or theirs.policies, **found
     )

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 
 from cupydrive.errors import TrainingError
-from cupydrive.executors.modes import EXCLUSIVE, SETTINGS
+from cupydrive.executors.modes import EXCLUSIVE, SETTINGS_LOCK
 from cupydrive.inputs.arguments import shown
 from cupydrive.playing.rollout import Place
 from cupydrive.playing.torch_settings import memory_errors
 from cupydrive.spec import kept_params
 from cupydrive.terminal.progress import Silent, follow
-from cupydrive.training.report import Report
+from cupydrive.training.report import MetricReport
 from cupydrive.training.runfolder import Checkpoint, checkpoints, read_checkpoint
 from cupydrive.training.together import Alone
 from cupydrive.training.trace import Number, Step, Trace
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 SHOWN_STEPS = 8  # of an environment, and logged intervals of learning
 SHOWN_NUMBERS = 8  # of an array; of a longer one, the agent's row
-FIRST = "First non-finite number:"
+MESSAGE_START = "First non-finite number:"
 NOT_REPEATED = (
     "A replay met no non-finite number: the failure depends on more than the settings and the seed of the run"
 )
 EXPLANATION_FILE = "explanation.txt"  # beside the checkpoints of a run folder
-LONGEST = 60.0  # seconds of training that are replayed without a checkpoint
+REPLAY_SECONDS = 60.0  # seconds of training that are replayed without a checkpoint
 # Rows that on-policy learners store, in the order of their computation.
-ROWS = ("value", "log_prob", "advantage", "returns")
+LEARNER_ROWS = ("value", "log_prob", "advantage", "returns")
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,8 @@ def explain(run: Run, progress: bool = True) -> Explanation:
     saved = None
     if run.folder is not None and checkpoints(run.folder):
         saved = read_checkpoint(run.folder, run.spec.name)
-    elif failure.seconds > LONGEST:
-        limit = f"about {failure.seconds:.0f} s, and the limit without a checkpoint is {LONGEST:.0f} s"
+    elif failure.seconds > REPLAY_SECONDS:
+        limit = f"about {failure.seconds:.0f} s, and the limit without a checkpoint is {REPLAY_SECONDS:.0f} s"
         raise TrainingError(f"the replay from the start takes {limit}. Train with out=DIR")
     begin = 0 if saved is None else saved["step"]
     line = follow(2 * (failure.step - begin), f"explain {run.spec.name}", progress)
@@ -151,9 +151,9 @@ class Replay:
             run.restore(saved["tensors"])
             run.step = saved["step"]
         self.trained = Alone(run)
-        with EXCLUSIVE, SETTINGS:
+        with EXCLUSIVE, SETTINGS_LOCK:
             captured = failed.failed is not None and failed.failed.captured
-            self.iterate = self.trained.prepare([Report(run)], captured)
+            self.iterate = self.trained.prepare([MetricReport(run)], captured)
 
     def find(self, rows: list[dict], end: int) -> tuple[int, tuple[int, int] | None] | None:
         """Return the arguments of ``record`` for the first non-finite number, or None if there is none.
@@ -241,7 +241,7 @@ class Replay:
         """Return field, value and place of the first of a policy's rows that is not finite, or None."""
         learner = self.run.learners[name]
         for group, stored in getattr(getattr(learner, "inner", learner), "stored", {}).items():
-            for kind in ROWS:
+            for kind in LEARNER_ROWS:
                 for t, env, agent in (~torch.isfinite(stored[kind])).nonzero().tolist()[:1]:
                     value = float(stored[kind][t, env, agent])
                     return f"{kind}.{group}", value, Place(t, kind, group, env, agent)
@@ -271,7 +271,7 @@ def environment_explanation(run: Run, env_steps: int, trace: Trace) -> Explanati
     reference, reason = trace.reference(first)
     environment, step = run.batch.first_env + trace.env, trace.begun + first.row
     field, index = f"{first.kind}.{first.name}", "".join(f"[{i}]" for i in first.index)
-    line = f"{FIRST} {field}{index} = {first.value:.6g} in environment {environment} after step {step:,}"
+    line = f"{MESSAGE_START} {field}{index} = {first.value:.6g} in environment {environment} after step {step:,}"
     compared = f"No NumPy reference: {reason}"
     if reference is not None:
         compared = f"The NumPy reference gives {reference:.6g}"
@@ -296,7 +296,7 @@ def learning_explanation(
         place: Place of a row that the policy computed; its step counts from the beginning of the iteration.
     """
     label = field if value is None else f"{field} = {value:.6g}"
-    line = f"{FIRST} {label} of policy {policy!r} in "
+    line = f"{MESSAGE_START} {label} of policy {policy!r} in "
     about: dict[str, Any] = {"policy": policy}
     if place is not None:
         env, step = run.batch.first_env + place.env, run.step // run.num_envs + place.step

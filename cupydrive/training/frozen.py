@@ -73,7 +73,7 @@ class FrozenPolicy:
             known = ", ".join(config["policies"])
             raise TrainingError(f"{self.path} has no policy {shown(name)}; it has: {known}")
         try:
-            settings: Any = rebuild(name, config["policies"][name], None)
+            settings = rebuild(name, config["policies"][name], None)
         except (ParameterError, TrainingError) as error:
             raise TrainingError(f"{self.path}: {error}") from None
         if isinstance(settings, FrozenPolicy):
@@ -125,11 +125,11 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 FIXED = {"heuristic": HeuristicPolicy, "random": RandomPolicy, "frozen": FrozenPolicy, "pool": OpponentPool}
 
 
-def describe(settings: Any) -> dict[str, Json]:
+def settings_as_json(settings: Any) -> dict[str, Json]:
     """Return a policy's settings as JSON can hold them."""
-    values = {f.name: plain(getattr(settings, f.name)) for f in fields(settings)}
+    values = {f.name: plain_value(getattr(settings, f.name)) for f in fields(settings)}
     if isinstance(settings, OpponentPool):
-        return {"kind": "pool", **values, "settings": describe(settings.settings)}
+        return {"kind": "pool", **values, "settings": settings_as_json(settings.settings)}
     if isinstance(settings, FrozenPolicy):
         del values["env"]  # what a file says is never loaded
     if callable(values.get("policy")):
@@ -139,12 +139,12 @@ def describe(settings: Any) -> dict[str, Json]:
     return {"kind": getattr(settings, "name", kind), **values}
 
 
-def plain(value: Any) -> Json:
+def plain_value(value: Any) -> Json:
     """Return a setting with Python's numbers for NumPy's, in lists and dicts."""
     if isinstance(value, tuple | list):
-        return list(map(plain, value))
+        return list(map(plain_value, value))
     if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items()}
+        return {key: plain_value(one) for key, one in value.items()}
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -156,7 +156,7 @@ def check_kept(policies: Mapping[str, PolicySettings]) -> None:
                 f"policy {name!r}: {shown(settings)} cannot be saved; leave out= (--out) out, or save its run and pass "
                 "cd.FrozenPolicy(FOLDER)"
             )
-        for key, value in describe(settings).items():
+        for key, value in settings_as_json(settings).items():
             try:
                 json.dumps(value, allow_nan=False)
             except (TypeError, ValueError, RecursionError) as error:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from cupydrive.errors import NotFiniteError, TrainingError
 from cupydrive.inputs.files import file_errors, write_atomically
 from cupydrive.training.explain import EXPLANATION_FILE
-from cupydrive.training.report import Report
+from cupydrive.training.report import MetricReport
 from cupydrive.training.runfolder import check_newest, checkpoints, not_written, pack_metrics
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cupydrive.spec import EnvSpec, Group
     from cupydrive.training.run import Run
 
-Row = dict[str, float]  # numbers by name
+MetricsRow = dict[str, float]  # numbers by name
 _numbers = itertools.count()  # so that two files of one process and second differ
 
 
@@ -130,7 +130,7 @@ class Logbook:
         self.events: Events | None = None  # without TensorBoard
         self.folder = out
         self.out = out if run.shard.ranks.rank == 0 else None
-        self.first_step, self.report = run.step, Report(run)
+        self.first_step, self.report = run.step, MetricReport(run)
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -194,7 +194,7 @@ class Logbook:
             return f"It is not explained: {error}"
         return f"{found.line}; more: {path}"
 
-    def add(self, step: int, seconds: float, numbers: torch.Tensor, rates: Row) -> Row:
+    def add(self, step: int, seconds: float, numbers: torch.Tensor, rates: MetricsRow) -> MetricsRow:
         """Keep the row of an interval and return it.
 
         Args:
@@ -221,7 +221,9 @@ class Logbook:
                     self.events.add(row, step)
         return row
 
-    def _row(self, step: int, seconds: float, numbers: torch.Tensor, rates: Row) -> tuple[Row, str | None]:
+    def _row(
+        self, step: int, seconds: float, numbers: torch.Tensor, rates: MetricsRow
+    ) -> tuple[MetricsRow, str | None]:
         """Return the metrics of an interval, with CleanRL's names, and what was not finite or None.
 
         ``charts/episodes`` counts the episodes that ended in the interval. What is said of episodes is the mean over

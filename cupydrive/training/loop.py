@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from cupydrive.errors import NotFiniteError
-from cupydrive.executors.modes import EXCLUSIVE, SETTINGS
+from cupydrive.executors.modes import EXCLUSIVE, SETTINGS_LOCK
 from cupydrive.playing.torch_settings import memory_errors
 from cupydrive.training.explain import Failure
 from cupydrive.training.logbook import Logbook
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from cupydrive.training.together import Alone, Together
 
 
-ROWS = 1000  # of metrics that a run of its default length keeps
+METRIC_ROWS = 1000  # of metrics that a run of its default length keeps
 QUEUED = 2  # intervals that may be launched before the oldest has been read
-LONGEST = 1.0  # seconds of an interval in which ranks cannot hear of each other's wishes
+INTERVAL_SECONDS = 1.0  # seconds of an interval in which ranks cannot hear of each other's wishes
 FINISHING = "interrupted: this iteration is finished first; Ctrl-C again gives it up"
 MOST_EXPLAINED = 4  # runs that have failed, before the error is raised; of others, when asked
 
@@ -91,7 +91,7 @@ class Loop:
             run.total = max(self.goal, run.total)
         self.first_step = self.step = first.step
         self.iteration_steps = first.steps_per_iteration
-        most = math.ceil(first.total / first.steps_per_iteration) // ROWS
+        most = math.ceil(first.total / first.steps_per_iteration) // METRIC_ROWS
         self.most = max(1, most)  # iterations of an interval
         self.waiting: deque[Interval] = deque()
         self.failures: dict[int, NotFiniteError] = {}
@@ -148,7 +148,7 @@ class Loop:
 
     def prepare(self) -> None:
         """Get ready to iterate: with ``cuda_graph``, iterate for a trial and go back."""
-        with memory_errors(), EXCLUSIVE, SETTINGS, self.trained.runs[0].computing():  # which graphs keep
+        with memory_errors(), EXCLUSIVE, SETTINGS_LOCK, self.trained.runs[0].computing():  # which graphs keep
             self.iterate = self.trained.prepare([book.report for book in self.books], self.cuda_graph)
         self.started = self.saved = time.perf_counter()
 
@@ -287,7 +287,7 @@ class Loop:
         """Keep what all wish until it is done, and have intervals end as often as they must be heard."""
         self.agreed = Wishes(self.agreed.stop or wishes.stop, self.agreed.save or wishes.save)
         if wishes.seconds > 0:
-            self.every = max(1, min(self.most, int(LONGEST / wishes.seconds)))
+            self.every = max(1, min(self.most, int(INTERVAL_SECONDS / wishes.seconds)))
 
     def _call_back(self, step: int, row: dict[str, float], number: int) -> None:
         """Call the user's function; if it raises, first log what has been trained, and keep the run.

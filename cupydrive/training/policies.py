@@ -44,7 +44,7 @@ def make_players(
     """
     spec, policies, num_envs = config.spec, config.policies, config.num_envs
     groups = {g.name: g for g in spec.groups(config.params)}
-    check_groups(spec, groups, policies)
+    check_policy_groups(spec, groups, policies)
     check_modules(policies)
     check_pools(policies, list(groups), num_envs)
     learning = {name: settings for name, settings in policies.items() if isinstance(settings, LearnerSettings)}
@@ -136,7 +136,7 @@ def check_ranks(policies: Mapping[str, PolicySettings], ranks: Ranks) -> None:
             )
 
 
-def check_groups(spec: EnvSpec, groups: Mapping[str, Group], policies: Mapping[str, PolicySettings]) -> None:
+def check_policy_groups(spec: EnvSpec, groups: Mapping[str, Group], policies: Mapping[str, PolicySettings]) -> None:
     """Raise ``ParameterError`` unless each group has one policy, and groups of one policy have equal spaces.
 
     Args:

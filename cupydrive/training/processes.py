@@ -28,7 +28,7 @@ from cupydrive.inputs.arguments import checked_int
 MEETING = "CUPYDRIVE_MEETING"  # environment variable: the file in which processes that were started here meet
 LOST = 3  # exit code of a process that ends because another one has
 GRACE = 10.0  # seconds that the others have to end by themselves once one has failed
-LONGEST = timedelta(minutes=5)  # that one waits for another, which may compile or save, before it is lost
+PATIENCE = timedelta(minutes=5)  # that one waits for another, which may compile or save, before it is lost
 POLL = 0.05  # seconds between looks at them
 # Of the command line, which processes started here are given, too.
 arguments: ContextVar[list[str]] = ContextVar("arguments")
@@ -82,7 +82,7 @@ def joined_processes(device: str) -> Iterator[bool]:
         ctypes.CDLL(None).prctl(END_WITH_PARENT, signal.SIGTERM)
     where = {"init_method": Path(meeting).as_uri()} if meeting else {}
     backend = "nccl" if choose(device)[0] == "cuda" else "gloo"
-    distributed.init_process_group(backend, rank=rank, world_size=size, timeout=LONGEST, **where)
+    distributed.init_process_group(backend, rank=rank, world_size=size, timeout=PATIENCE, **where)
     try:
         yield rank == 0
     finally:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # ---- tensors of all environments, and of those of one rank ----
 
 
-Tensors = dict[str, torch.Tensor]
+NamedTensors = dict[str, torch.Tensor]
 LEARNERS_ROWS = ("discounted.", "held.", "memory.")  # tensors with a row for each environment
 
 
@@ -40,7 +40,7 @@ def shared_out(run: Run) -> dict[str, int]:
     return dict.fromkeys(names, 0) | run.episodes.shared_out()
 
 
-def whole(kept: Tensors, along: dict[str, int], summed: Sequence[str], shard: Shard) -> Tensors:
+def of_all_ranks(kept: NamedTensors, along: dict[str, int], summed: Sequence[str], shard: Shard) -> NamedTensors:
     """Return tensors of all environments, from those of each rank's own; all ranks must call it.
 
     Args:
@@ -68,7 +68,7 @@ def whole(kept: Tensors, along: dict[str, int], summed: Sequence[str], shard: Sh
     return kept | {name: tensor.movedim(0, along.get(name, 0)) for name, tensor in joined.items()}
 
 
-def part(kept: Tensors, along: dict[str, int], summed: Sequence[str], shard: Shard) -> Tensors:
+def part(kept: NamedTensors, along: dict[str, int], summed: Sequence[str], shard: Shard) -> NamedTensors:
     """Return of the tensors of all environments those of one rank: views; what does not fit stays as it is.
 
     Args:

@@ -14,7 +14,7 @@ from cupydrive.playing.rollout import NONE_FOUND
 if TYPE_CHECKING:
     from cupydrive.training.run import Run
 
-HEAD = 2  # numbers before the means: episodes, and the least length
+HEAD_NUMBERS = 2  # numbers before the means: episodes, and the least length
 TEAM = 128  # threads of one row of kernels/train/report.cu on a GPU
 
 
@@ -40,7 +40,7 @@ class Reading(NamedTuple):
     envs: range
 
 
-class Report:
+class MetricReport:
     """The numbers of a run since the last report.
 
     Args:
@@ -54,7 +54,7 @@ class Report:
     def __init__(self, run: Run) -> None:
         self.run, self.names = run, run.episodes.names
         self.spans: list[tuple[int, int]] = []  # of each learner's sums, which its `bad` follows
-        self.found = HEAD + len(self.names)
+        self.found = HEAD_NUMBERS + len(self.names)
         for learner in run.learners.values():
             self.spans.append((self.found, self.found + len(learner.metric_sums)))
             self.found = self.spans[-1][1] + 1
@@ -87,7 +87,7 @@ class Report:
         found = np.ascontiguousarray(rows[:, self.found :]).view(np.int64)
         first = int((found & NONE_FOUND).min(1).argmin())  # a number grows with iteration and place
         envs = [shard.envs_of(rank) for rank in range(len(rows))]
-        each = rows[:, HEAD : HEAD + len(self.names)]
+        each = rows[:, HEAD_NUMBERS : HEAD_NUMBERS + len(self.names)]
         means = sum(len(own) / shard.all_envs * row for own, row in zip(envs, each, strict=True))
         sums = [rows[0, begin:end].tolist() for begin, end in self.spans]
         bad = [bool(rows[:, end].any()) for _, end in self.spans]

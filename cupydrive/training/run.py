@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from cupydrive import envs
-from cupydrive.algorithms.kernels.play import ROLLOUTS, begin_play, decide_play
+from cupydrive.algorithms.kernels.play import ALL_ROLLOUTS, begin_play, decide_play
 from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.executors import choose, executor
 from cupydrive.executors.ahead import build_ahead
@@ -37,10 +37,10 @@ from cupydrive.playing.torch_settings import drawing_from, threads_worth, weight
 from cupydrive.protocols import LearnerSettings, PlayerSettings
 from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.training import runfolder
-from cupydrive.training.config import TrainConfig, read
+from cupydrive.training.config import TrainConfig, read_train_config
 from cupydrive.training.frozen import check_kept
 from cupydrive.training.policies import make_players
-from cupydrive.training.ranks import part, shared_out, whole
+from cupydrive.training.ranks import of_all_ranks, part, shared_out
 
 if TYPE_CHECKING:
     from cupydrive.drawing.curves import Curves
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 WARM_STEPS = 128  # of a rollout in which nobody learns
-KINDS = ("seed", "state", "clock", "metrics")  # of a batch's state, besides the returns of groups
+BATCH_STATE = ("seed", "state", "clock", "metrics")  # of a batch's state, besides the returns of groups
 
 
 class Run(NotCopied):
@@ -104,7 +104,7 @@ class Run(NotCopied):
             self.rollout = Rollout(self.batch, players, steps, shard=self.shard)
             for learner in self.learners.values():
                 learner.prepare(self.rollout)
-            self.backends[ROLLOUTS] = decide_play(self.rollout)
+            self.backends[ALL_ROLLOUTS] = decide_play(self.rollout)
             self.episodes = LatestEpisodes(self.rollout)
         self.steps_per_iteration = self.num_envs * self.rollout.steps
 
@@ -288,7 +288,7 @@ class Run(NotCopied):
         flat = {name: np.ascontiguousarray(array).reshape(-1).view(np.uint8) for name, array in arrays}
         kept = {f"env/{name}": torch.from_numpy(array.copy()) for name, array in flat.items()}
         kept |= {name: tensor.detach().cpu().clone() for name, tensor in self.tensors().items()}
-        return whole(kept, shared_out(self), self.episodes.summed, self.shard)
+        return of_all_ranks(kept, shared_out(self), self.episodes.summed, self.shard)
 
     def restore(self, kept: dict[str, torch.Tensor]) -> None:
         """Write what ``snapshot`` returned back, in place: of environments, those of this process.
@@ -300,7 +300,7 @@ class Run(NotCopied):
         kept = part(kept, shared_out(self), self.episodes.summed, self.shard)
         new = runfolder.fitting_arrays(kept, own, arrays, self.params.max_episode_steps)
         returns = {name: new[f"returns.{name}"] for name in self.batch.returns}
-        state: Any = {kind: new[kind] for kind in KINDS}
+        state: Any = {kind: new[kind] for kind in BATCH_STATE}
         self.batch.set_state(state | {"returns": returns})
         with torch.no_grad():
             for name, tensor in own.items():
@@ -382,7 +382,7 @@ class Run(NotCopied):
                 checked_choice("load", "a name in policies", name, config["policies"])
         call = f"cupydrive.load({str(source)!r}, env={{}})"
         spec = envs.of_data(str(source), call, config["env"], config.get("origin"), env)
-        return cls.restored(read(source, spec, chosen, policies), source)
+        return cls.restored(read_train_config(source, spec, chosen, policies), source)
 
     @classmethod
     def restored(cls, config: TrainConfig, folder: Path, share: int = 1) -> Run:
@@ -423,5 +423,5 @@ class Run(NotCopied):
 def arrays_of(batch: Batch) -> dict[str, np.ndarray]:
     """Return copies of the arrays that the future of a ``Batch`` depends on, by name."""
     state: Any = batch.get_state()
-    found = {kind: state[kind] for kind in KINDS}
+    found = {kind: state[kind] for kind in BATCH_STATE}
     return found | {f"returns.{name}": array for name, array in state["returns"].items()}

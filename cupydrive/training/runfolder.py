@@ -31,7 +31,7 @@ from cupydrive.inputs.formats import (
     METRICS,
     MOST_JSON,
     FormatError,
-    check,
+    check_json,
     explained,
     read_json,
 )
@@ -224,7 +224,7 @@ def unpack_checkpoint(file: BinaryIO, size: int) -> Checkpoint:
         words = "it holds something else than tensors, numbers and strings, or is damaged"  # torch advises to trust it
         said = words if isinstance(error, pickle.UnpicklingError) else brief(error)
         raise FormatError(f"torch cannot read it ({said})") from None
-    check(saved, CHECKPOINT)
+    check_json(saved, CHECKPOINT)
     for name, tensor in saved["tensors"].items():
         if not is_plain(tensor):
             raise FormatError(f"{shown(name)} is no ordinary tensor")

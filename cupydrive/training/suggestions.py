@@ -14,8 +14,8 @@ from cupydrive.inputs.arguments import checked_choice, checked_str
 from cupydrive.protocols import LearnerSettings, ParamValue, PolicySettings
 from cupydrive.spec import EnvSpec
 
-Env = str | PathLike | EnvSpec
-DEFAULTS = {"algorithm": "ppo", "num_envs": 1024, "steps": 1_000_000}
+EnvLike = str | PathLike | EnvSpec
+DEFAULT_SETTINGS = {"algorithm": "ppo", "num_envs": 1024, "steps": 1_000_000}
 
 
 @dataclass(frozen=True)
@@ -35,26 +35,26 @@ class Suggestion:
     settings: dict[str, Any]
 
 
-def suggestion(env: Env, name: str | None = None) -> Suggestion:
+def suggestion(env: EnvLike, name: str | None = None) -> Suggestion:
     """Return the ``Suggestion`` of an environment for the algorithm called ``name``, by default the one that it suggests.
 
     An algorithm that the environment does not name gets the sizes that hold for all, and no settings.
     """
-    about = {**DEFAULTS, **envs.get(env).training}
+    about = {**DEFAULT_SETTINGS, **envs.get(env).training}
     name = about["algorithm"] if name is None else name
     own = dict(about[name]) if isinstance(about.get(name), dict) else {}
     sizes = {size: own.pop(size, about[size]) for size in ("num_envs", "steps")}
     return Suggestion(name, settings=own, **sizes)
 
 
-def all_suggestions(env: Env) -> list[Suggestion]:
+def all_suggestions(env: EnvLike) -> list[Suggestion]:
     """Return the ``Suggestion`` for each algorithm that the environment names, that of its own choice first."""
     first = suggestion(env)
     named = [name for name, own in envs.get(env).training.items() if isinstance(own, dict)]
     return [first, *(suggestion(env, name) for name in named if name != first.algorithm)]
 
 
-def suggested_algorithm(env: Env, name: str | None = None, /, **changed: Any) -> LearnerSettings:
+def suggested_algorithm(env: EnvLike, name: str | None = None, /, **changed: Any) -> LearnerSettings:
     """Return the settings that an environment suggests, to train with all of them but those that you change.
 
     ``cd.PPO(gamma=0.9)`` takes nothing from the environment: what it does not name are the algorithm's own defaults.
@@ -78,7 +78,7 @@ def suggested_algorithm(env: Env, name: str | None = None, /, **changed: Any) ->
     return kind(**{**about.settings, **changed})
 
 
-def suggested_sizes(env: Env, policies: Mapping[str, PolicySettings]) -> Suggestion:
+def suggested_sizes(env: EnvLike, policies: Mapping[str, PolicySettings]) -> Suggestion:
     """Return the ``Suggestion`` whose sizes are meant for policies that learn together: the one with most env-steps.
 
     Args:
@@ -93,7 +93,9 @@ def suggested_sizes(env: Env, policies: Mapping[str, PolicySettings]) -> Suggest
 # ---- settings that were passed as parameters of the environment --------------------------------------------------------
 
 
-def setting_hints(env: Env, names: Collection[str], algorithm: LearnerSettings | str | None = None) -> dict[str, str]:
+def setting_hints(
+    env: EnvLike, names: Collection[str], algorithm: LearnerSettings | str | None = None
+) -> dict[str, str]:
     """Return a hint for each name that is a setting of an algorithm, of the one that was asked for first.
 
     Args:
@@ -115,7 +117,7 @@ def setting_hints(env: Env, names: Collection[str], algorithm: LearnerSettings |
 
 
 def warn_of_two_meanings(
-    env: Env,
+    env: EnvLike,
     params: Mapping[str, ParamValue],
     algorithm: LearnerSettings | str | None = None,
     policies: Mapping[str, PolicySettings] | None = None,

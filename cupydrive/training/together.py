@@ -22,7 +22,7 @@ from cupydrive.executors.ranks import Ranks
 if TYPE_CHECKING:
     from cupydrive.executors.noted import Launch
     from cupydrive.training.ranks import Wishes
-    from cupydrive.training.report import Report
+    from cupydrive.training.report import MetricReport
     from cupydrive.training.run import Run
 
 AHEAD = 256  # iterations whose scheduled numbers are copied to the device at once
@@ -38,7 +38,7 @@ class Alone:
     def __init__(self, run: Run) -> None:
         self.runs, self.ranks = [run], run.shard.ranks
 
-    def prepare(self, reports: Sequence[Report], captured: bool) -> Callable[[], None]:
+    def prepare(self, reports: Sequence[MetricReport], captured: bool) -> Callable[[], None]:
         """Return a function that runs one iteration: the run's own method, or the replay of its CUDA graph."""
         (run,), (self.report,) = self.runs, reports
         self.numbers = zeros(run.device, 1, self.report.size, dtype=torch.float64)
@@ -83,7 +83,7 @@ class Together:
         if len({launch_kinds(each) for each in self.recordings}) > 1:
             raise NotJoinedError("their iterations differ in shapes")
 
-    def prepare(self, reports: Sequence[Report], captured: bool) -> Callable[[], None]:
+    def prepare(self, reports: Sequence[MetricReport], captured: bool) -> Callable[[], None]:
         """Return a function that runs one iteration of all runs: their joint launches, or the replay of these as a graph."""
         members = len(self.runs)
         self.numbers = zeros(self.device, members, reports[0].size, dtype=torch.float64)

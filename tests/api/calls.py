@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.playing.config import resolve
+from cupydrive.playing.config import resolve_eval
 from cupydrive.playing.game import Game, GameConfig
 
 
@@ -59,7 +59,7 @@ class Row:
 def game(what: object, policies: object = None, device: object = "auto", **given: object) -> Game:
     """Return the game that ``play`` makes before it asks for a terminal."""
     options = {name: given.pop(name) for name in ("agent", "seed", "greedy", "fps", "episodes") if name in given}
-    return Game(resolve(cd.play, what, policies, given, device=device, kind=GameConfig, **options))
+    return Game(resolve_eval(cd.play, what, policies, given, device=device, kind=GameConfig, **options))
 
 
 def contents(x: object) -> object:

@@ -14,7 +14,7 @@ import cupydrive
 from cupydrive import envs
 from cupydrive.algorithms import A2C, PPO
 from cupydrive.bench import Bench, Work, bench, benchmark, ceilings, measure, short, timing
-from cupydrive.bench.cases import ROLLOUTS, STEPS, sweep, written_bytes
+from cupydrive.bench.cases import ROLLOUTS, SINGLE_STEPS, sweep_works, written_bytes
 from cupydrive.bench.operations import count_operations, learning_operations
 from cupydrive.bench.training import Lesson, measure_lesson, run_operations, towers
 from cupydrive.checks.bits import fetch, trajectory
@@ -31,14 +31,14 @@ SMALL = (Work("cartpole", 64, 4), Work("tag_grid", 16, 4))
 def quick(monkeypatch):
     """Make runs short: what is measured then means little, what is written stays."""
     monkeypatch.setattr(timing, "RUN_SECONDS", {"cpu": 0.001, "cuda": 0.001})
-    monkeypatch.setattr("cupydrive.bench.limits.BYTES", {"cpu": 2**20, "cuda": 2**20})
+    monkeypatch.setattr("cupydrive.bench.limits.MEASURED_BYTES", {"cpu": 2**20, "cuda": 2**20})
     monkeypatch.setattr(benchmark, "ROLLOUTS", {"cpu": SMALL})
-    monkeypatch.setattr(benchmark, "STEPS", {"cpu": SMALL})
+    monkeypatch.setattr(benchmark, "SINGLE_STEPS", {"cpu": SMALL})
     monkeypatch.setattr("cupydrive.bench.cases.SAMPLES", {"cpu": 100})
 
 
 def test_every_work_exists():
-    for work in (work for works in (*ROLLOUTS.values(), *STEPS.values()) for work in works):
+    for work in (work for works in (*ROLLOUTS.values(), *SINGLE_STEPS.values()) for work in works):
         envs.get(work.env).make_params(**work.params)
 
 
@@ -166,15 +166,15 @@ def test_an_interrupt_keeps_what_was_measured(quick, monkeypatch, tmp_path, caps
 
 @pytest.mark.full
 def test_sweeps_are_all_combinations(quick):
-    works = sweep("tag_grid", {"num_envs": [10, 100], "num_taggers": [1, 4, 9], "steps": 8})
+    works = sweep_works("tag_grid", {"num_envs": [10, 100], "num_taggers": [1, 4, 9], "steps": 8})
     assert len(works) == 6 and works[-1] == Work("tag_grid", 100, 8, {"num_taggers": 9})
     result = bench(
-        ("rollout",), device="cpu", runs=2, work=sweep("cartpole", {"num_envs": [16, 32, 64]}), progress=None
+        ("rollout",), device="cpu", runs=2, work=sweep_works("cartpole", {"num_envs": [16, 32, 64]}), progress=None
     )
     assert [row.num_envs for row in result.rows] == [16, 32, 64]
     for wrong in ({"num_envs": ""}, {"num_envs": "ten"}, {"num_taggers": 0}, {"num_tagers": 1}):
         with pytest.raises(ParameterError):
-            sweep("tag_grid", wrong)
+            sweep_works("tag_grid", wrong)
 
 
 @pytest.mark.full

@@ -11,7 +11,7 @@ import pytest
 import cupydrive as cd
 from cupydrive import envs
 from cupydrive.checks.checker import check
-from cupydrive.checks.report import ADVICE, PATHS, REFERENCE, RESETS, STATISTICS, TEAMS
+from cupydrive.checks.report import ADVICE, PATHS, REFERENCE, RESETS, STATISTICS, TEAM_CASE
 from cupydrive.cli.scaffold import new
 from cupydrive.codegen.source import kernel_text
 
@@ -223,7 +223,7 @@ def test_what_has_no_reference_is_checked_as_far_as_it_goes(missing):
     assert len(said) == len(missing) and all(f"`{m}`" in text for m, text in zip(missing, said, strict=True))
     assert all(f"not done: {text}" in str(report) for text in said)
     parts = {t.part for t in report.tallies.values()}
-    assert {f"cpu: {STATISTICS}", f"cpu: {RESETS}", f"cpu: {PATHS}", f"cpu: {TEAMS}"} <= parts
+    assert {f"cpu: {STATISTICS}", f"cpu: {RESETS}", f"cpu: {PATHS}", f"cpu: {TEAM_CASE}"} <= parts
     left_out = compared_of(SMALL_TAG) - {(t.part, t.name) for t in report.tallies.values()}
     assert bool(left_out) == (missing != ("sample_states",))
     assert {part.partition(" ")[2] for part, _ in left_out} <= {REFERENCE, RESETS, STATISTICS}, left_out
@@ -235,4 +235,4 @@ def test_a_kernel_without_a_reference_still_keeps_the_rules_of_teams():
     text = kernel_text(spec)[1].replace("env.team.sync();  // everybody has moved", "")
     spec = replace(spec, kernel=text, cases=({"num_taggers": 2, "grid_length": 2},))
     report = check(spec, agent_steps=500, device="cpu", progress=False)
-    assert f"cpu: {TEAMS}" in report.summary and f"fix: {ADVICE[TEAMS]}" in str(report), str(report)
+    assert f"cpu: {TEAM_CASE}" in report.summary and f"fix: {ADVICE[TEAM_CASE]}" in str(report), str(report)

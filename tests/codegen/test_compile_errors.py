@@ -10,7 +10,7 @@ import torch
 from test_nvrtc import compiled
 
 from cupydrive import envs
-from cupydrive.codegen.diagnostics import explain
+from cupydrive.codegen.diagnostics import explain_compile_error
 from cupydrive.codegen.dialect import MATH
 from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.source import KERNELS, assemble
@@ -42,7 +42,7 @@ def message(spec, where, monkeypatch):
             unit = assemble(spec, spec.make_params(), Layout(1, 32))
             code, log = compiled(unit, 90)
             assert code != 0, "it compiles"
-            raise explain(unit, log)
+            raise explain_compile_error(unit, log)
         HostExecutor().load(spec, spec.make_params())
     return str(caught.value)
 
@@ -203,7 +203,7 @@ def test_a_warning_of_a_name_that_the_kernel_has_not_is_no_error(name, an_error)
     spec = broken(MOVE, f"{MOVE}  // work")
     unit = assemble(spec, spec.make_params(), Layout())
     for words in (f"'{name}' may be used uninitialized", f"variable '{name}' is uninitialized when used here"):
-        found = explain(unit, f"<kernel of point>:17:5: warning: {words} [-Wmaybe-uninitialized]\n")
+        found = explain_compile_error(unit, f"<kernel of point>:17:5: warning: {words} [-Wmaybe-uninitialized]\n")
         assert (found is not None and words in str(found)) == an_error
 
 
@@ -213,7 +213,7 @@ def test_an_error_in_the_package_is_told_at_the_kernels_call():
         "kernels/drive/env.cuh:70:19: error: static assertion failed due to requirement 'point_group::MASKED': masks\n"
         "<kernel of point>:17:15: note: in instantiation of member function 'Group<point_group>::mask' requested here\n"
     )
-    assert "\n<kernel of point>:17: static assertion failed" in str(explain(unit, log))
+    assert "\n<kernel of point>:17: static assertion failed" in str(explain_compile_error(unit, log))
 
 
 def test_the_mathematics_that_advice_names_exists():

@@ -127,7 +127,7 @@ def test_without_a_home_folder_the_caches_are_temporary_ones(named, monkeypatch,
     with pytest.warns(CupydriveWarning, match="cannot be written .*this process keeps"):
         assert cache_folder().parent == tmp_path
     cache._cache_folder.cache_clear()
-    assert sources.cache_folder().parent.parent == tmp_path
+    assert sources.data_folder().parent.parent == tmp_path
     with pytest.raises(ParameterError, match=r"out = '~/x'; no such home folder is known\. Write"):
         checked_path("train", "out", "~/x")
 

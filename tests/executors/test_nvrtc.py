@@ -12,11 +12,11 @@ from gymnasium import spaces
 from cupydrive import envs
 from cupydrive.algorithms import A2C, PPO
 from cupydrive.algorithms.kernels import tensor
-from cupydrive.algorithms.kernels.gradients import Task, forward_unit, gradient_unit
+from cupydrive.algorithms.kernels.gradients import Task, exact_forward_unit, exact_gradient_unit
 from cupydrive.algorithms.kernels.layout import NetworkLayout
 from cupydrive.algorithms.kernels.play import play_unit, policies_of
 from cupydrive.algorithms.kernels.resident import GROUP_RESIDENT, group_bytes
-from cupydrive.codegen.diagnostics import NVRTC_WARNINGS, explain
+from cupydrive.codegen.diagnostics import NVRTC_WARNINGS, explain_compile_error
 from cupydrive.codegen.layout import Layout, Observations, PlayLayout
 from cupydrive.codegen.source import KERNELS, assemble, assemble_file, box_bounds, column_words, head_sizes
 from cupydrive.executors.ranks import Shard
@@ -263,7 +263,7 @@ def test_an_error_names_file_line_and_source_line():
     broken = replace(unit, text=unit.text.replace("s.x += p.tau", "s.x += p.tua"))
     code, log = compiled(broken, 90)
     assert code != 0
-    message = str(explain(broken, log))
+    message = str(explain_compile_error(broken, log))
     assert "kernels/envs/cartpole.cu:" in message and "s.x += p.tau * s.x_dot" in message
 
 
@@ -290,8 +290,8 @@ def test_rows_weights_and_gradients_that_are_near_fit_into_a_block(config, entri
     distribution = make_distribution(group, config.distribution)
     layout = NetworkLayout.of(config, entries, distribution.size)
     executor = SimpleNamespace(max_team=1024, team_bytes=limit, processors=132)
-    rows, forward = forward_unit(layout, distribution, executor, 2**20)
-    gradient = gradient_unit(Task(executor, layout, distribution, config, Shard(2**16), 32, [1]))
+    rows, forward = exact_forward_unit(layout, distribution, executor, 2**20)
+    gradient = exact_gradient_unit(Task(executor, layout, distribution, config, Shard(2**16), 32, [1]))
     for unit, tile in ((forward, rows), (gradient, int(re.search(r"int TILE = (\d+)", gradient.text)[1]))):
         assert tile >= 1 and near_bytes(unit) <= limit
 
@@ -304,7 +304,7 @@ def test_one_block_of_a_warp_group_has_at_most_the_bytes_that_it_was_chosen_by(e
     distribution = make_distribution(group, config.distribution)
     layout = NetworkLayout.of(config, entries, distribution.size)
     executor = SimpleNamespace(max_team=1024, team_bytes=227 * 1024, processors=1)
-    unit = tensor.gradient_unit(Task(executor, layout, distribution, config, Shard(16), 32, [1]), GROUP_RESIDENT)
+    unit = tensor.tensor_gradient_unit(Task(executor, layout, distribution, config, Shard(16), 32, [1]), GROUP_RESIDENT)
     counted = group_bytes(layout.towers[0])
     assert counted - 8 * 1024 <= near_bytes(unit) <= counted
 

@@ -14,7 +14,7 @@ import cupydrive as cd
 from cupydrive.cli.main import main
 from cupydrive.errors import MemoryLimitError, ParameterError, TrainingError
 from cupydrive.executors.modes import ordinary_modes
-from cupydrive.playing.config import resolve
+from cupydrive.playing.config import resolve_eval
 from cupydrive.playing.game import Game, GameConfig
 from cupydrive.playing.torch_settings import memory_errors, threads_for
 from cupydrive.training.run import Run
@@ -212,7 +212,7 @@ PLAYING = {
     "evaluate": lambda run, folder: run.evaluate(4),
     "render": lambda run, folder: run.render(folder / "a.gif", size=(64, 64), progress=False),
     "tournament": lambda run, folder: cd.tournament({"one": run, "two": cd.RandomPolicy()}, episodes=4, progress=False),
-    "a game": lambda run, folder: Game(resolve(cd.play, run, kind=GameConfig, agent="runner")).step(),
+    "a game": lambda run, folder: Game(resolve_eval(cd.play, run, kind=GameConfig, agent="runner")).step(),
 }
 
 

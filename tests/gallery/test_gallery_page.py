@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from conftest import optional
 
-from cupydrive.drawing.curves import LETTERS
+from cupydrive.drawing.curves import LETTER_SIZE
 from cupydrive.gallery.build import read_entries
 
 HERE = Path(__file__).resolve().parents[2] / "gallery"
@@ -98,7 +98,7 @@ def test_letters_in_pictures_can_be_read_at_the_size_they_are_shown_at(opened, w
     assert min(shown.evaluate("[...document.querySelectorAll('video')].map(v => v.clientWidth)")) >= 334
     for name, drawn, natural in shown.evaluate("[...document.images].map(i => [i.src, i.clientWidth, i.naturalWidth])"):
         points = natural * 72 / (96 if name.endswith("svg") else 160 if "convergence" in name else 200)
-        assert drawn * LETTERS / points >= 9, name
+        assert drawn * LETTER_SIZE / points >= 9, name
 
 
 @pytest.mark.full

@@ -10,7 +10,7 @@ from gymnasium import spaces
 import cupydrive as cd
 from cupydrive import envs
 from cupydrive.errors import ParameterError, SpecError
-from cupydrive.playing.config import resolve
+from cupydrive.playing.config import resolve_eval
 from cupydrive.playing.game import AFTER_THE_END, Game, GameConfig
 from cupydrive.spec import Display, Group
 
@@ -22,7 +22,7 @@ PLAYABLE = [name for name in envs.names() if envs.get(name).display.keys is not 
 def game_of(env, policies=None, device="auto", **given):
     """Return a game, as ``cupydrive.play`` makes it."""
     options = {name: given.pop(name) for name in ("agent", "seed", "fps", "episodes") if name in given}
-    return Game(resolve(cd.play, env, policies, given, device=device, kind=GameConfig, **options))
+    return Game(resolve_eval(cd.play, env, policies, given, device=device, kind=GameConfig, **options))
 
 
 def keys_of(game, action):

@@ -42,8 +42,8 @@ BOUND = {
 @pytest.fixture
 def little(monkeypatch):
     """Make measurements of the device's limits short: they mean little then."""
-    monkeypatch.setattr("cupydrive.bench.limits.BYTES", {"cpu": 2**20, "cuda": 2**20})
-    monkeypatch.setattr(profiling, "RUN_SECONDS", 0.001)
+    monkeypatch.setattr("cupydrive.bench.limits.MEASURED_BYTES", {"cpu": 2**20, "cuda": 2**20})
+    monkeypatch.setattr(profiling, "PROFILED_SECONDS", 0.001)
 
 
 @pytest.mark.parametrize("name", BINDS)

@@ -11,7 +11,7 @@ from cupydrive.errors import DeviceError, MemoryLimitError, SpecError
 from cupydrive.executors import cache as cache_module
 from cupydrive.executors import executor
 from cupydrive.profiling import tuner
-from cupydrive.profiling.tuner import best_num_envs, candidates, in_words, tune
+from cupydrive.profiling.tuner import best_num_envs, candidates, layout_text, tune
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
@@ -19,7 +19,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 @pytest.fixture
 def cache(monkeypatch, tmp_path):
     monkeypatch.setattr(cache_module, "cache_folder", lambda: tmp_path)
-    monkeypatch.setattr(tuner, "SECONDS", 0.001)
+    monkeypatch.setattr(tuner, "TUNED_SECONDS", 0.001)
     return tmp_path
 
 
@@ -33,9 +33,10 @@ def test_blocks_of_a_part_of_a_warp_or_too_many_threads_are_refused(team, block)
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_fastest_is_taken_and_known_from_then_on(cache, device, monkeypatch):
     found = tune("tag_grid", 100, device=device)
-    assert found.rates[in_words(found.layout)] == max(found.rates.values())
+    assert found.rates[layout_text(found.layout)] == max(found.rates.values())
     assert (
-        in_words(executor(device).layout(envs.get("tag_grid"), envs.get("tag_grid").make_params(), 100)) in found.rates
+        layout_text(executor(device).layout(envs.get("tag_grid"), envs.get("tag_grid").make_params(), 100))
+        in found.rates
     )
     monkeypatch.setattr(tuner, "rate", None)  # nothing is measured again
     again = tune("tag_grid", 101, device=device)

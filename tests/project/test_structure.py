@@ -66,6 +66,36 @@ def test_only_adapters_and_the_command_line_import_the_package_itself():
     assert rooms <= {"adapters", "cli"}  # the others hold programs and examples as text
 
 
+def defined(path):
+    """Return the public names that a module defines: functions, classes, constants and types."""
+    for node in ast.parse(path.read_text()).body:
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
+        flat = [each for target in targets for each in getattr(target, "elts", [target])]
+        names = [getattr(node, "name", None), *(getattr(each, "id", None) for each in flat)]
+        yield from (name for name in names if name and not name.startswith("_"))
+
+
+def test_a_public_name_means_one_thing():
+    # Environments and examples define SPEC, Params and the functions of a reference. Adapters have the classes of a framework.
+    where = {}
+    for path in PACKAGE.rglob("*.py"):
+        room = path.relative_to(PACKAGE).parts[0]
+        if room not in ("envs", "examples", "adapters", "__init__.py"):
+            for name in set(defined(path)):
+                where.setdefault(name, []).append(str(path.relative_to(PACKAGE)))
+    assert {name: paths for name, paths in where.items() if len(paths) > 1} == {}
+
+
+def test_annotations_say_more_than_any():
+    found = []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            annotation = node.returns if isinstance(node, ast.FunctionDef) else getattr(node, "annotation", None)
+            if annotation is not None:
+                found.append(ast.unparse(annotation))
+    assert sum(each in ("Any", "object") for each in found) <= 0.02 * len(found)
+
+
 @pytest.mark.full
 def test_no_module_imports_itself_by_way_of_others():
     files = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}

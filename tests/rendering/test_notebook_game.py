@@ -16,7 +16,7 @@ from test_view import small
 
 import cupydrive as cd
 from cupydrive.errors import RenderError
-from cupydrive.playing.config import resolve
+from cupydrive.playing.config import resolve_eval
 from cupydrive.playing.game import Game, GameConfig
 from cupydrive.rendering.viewer import HINT, STILL
 
@@ -191,7 +191,7 @@ def test_an_error_ends_the_game_and_reaches_the_page():
     def fail(down):
         raise RuntimeError("no such step")
 
-    screen, sent = NotebookScreen(Game(resolve(cd.play, "cartpole", device="cpu", kind=GameConfig))), []
+    screen, sent = NotebookScreen(Game(resolve_eval(cd.play, "cartpole", device="cpu", kind=GameConfig))), []
     screen.game.step, screen.send = fail, lambda content, buffers=None: sent.append((content, buffers))
     with pytest.raises(RuntimeError, match="no such step"):
         screen._answer(None, {"pressed": ["ArrowLeft"], "down": []}, None)

@@ -12,7 +12,7 @@ from cupydrive import envs
 from cupydrive.drawing.canvas import Canvas
 from cupydrive.drawing.frames import frames
 from cupydrive.errors import ParameterError
-from cupydrive.rendering.viewer import HINT, STILL, describe
+from cupydrive.rendering.viewer import HINT, STILL, moment_text
 
 CHASE = {"num_taggers": 2, "grid_length": 6}
 
@@ -77,7 +77,7 @@ def test_words_of_many_agents_are_short_and_say_who_is_present():
     recording = cd.evaluate("tag_continuous", episodes=1, seed=3, device="cpu", **sizes).recording
     groups = recording.spec.groups(recording.params)
     *_, last = recording.moments()
-    text = describe(last, 0, groups)
+    text = moment_text(last, 0, groups)
     assert max(map(len, text.splitlines())) < 100 and re.search(r"runner present  \[ ?(True|False) .*\.\.\.", text)
     assert re.search(r"tagger action   \[\[\d+ +\d+\] \[\d+ +\d+\] \[\d+ +\d+\]\]\n", text)
 

@@ -13,7 +13,7 @@ from test_nvrtc import compiled
 import cupydrive as cd
 from cupydrive import envs
 from cupydrive.codegen.layout import Layout
-from cupydrive.codegen.printing import BYTES, formatted, lines
+from cupydrive.codegen.printing import PRINT_BYTES, formatted, lines
 from cupydrive.codegen.source import KERNELS, assemble, kernel_text
 from cupydrive.errors import ParameterError
 from cupydrive.executors import executor
@@ -56,7 +56,7 @@ def test_a_rollout_prints_its_steps_in_order_and_says_what_did_not_fit(device, c
     assert [int(line.split(" after ")[1]) for line in said] == [*range(1, 8), *range(1, 8), *range(1, 7)]
     env.rollout(5000)
     *said, last = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(rf"point\[0\]: [\d,]+ more lines did not fit into {BYTES:,} bytes.*", last)
+    assert re.fullmatch(rf"point\[0\]: [\d,]+ more lines did not fit into {PRINT_BYTES:,} bytes.*", last)
     assert len(said) + int(last.split()[1].replace(",", "")) == 5000
     env.rollout(2)
     assert len(capsys.readouterr().out.splitlines()) == 2  # the memory is free again

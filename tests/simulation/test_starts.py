@@ -20,7 +20,7 @@ from cupydrive.codegen.source import assemble
 from cupydrive.errors import ParameterError, SpecError, TrainingError
 from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor
-from cupydrive.inputs.formats import MOST_JSON, Params, check
+from cupydrive.inputs.formats import MOST_JSON, ParamsInFile, check_json
 from cupydrive.random import RandomStream
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import kept_params
@@ -248,7 +248,7 @@ def test_the_largest_starts_fit_into_a_file():
     )  # fmt: skip
     text = json.dumps(kept_params(params), indent=1)
     assert len(text) < MOST_JSON / 2
-    check(json.loads(text), TypeAdapter(Params))
+    check_json(json.loads(text), TypeAdapter(ParamsInFile))
     assert spec.make_params(**json.loads(text)) == params
 
 

@@ -95,16 +95,16 @@ def learner_unit(given, n, file):
     layout = NetworkLayout.of(config, group.obs_dim, distribution.size)
     network, sizes = (layout, distribution), (Shard(n), config.num_steps, [1])
     if isinstance(file, Way):
-        return tensor.gradient_unit(gradients.Task(H200, *network, config, *sizes), file)
+        return tensor.tensor_gradient_unit(gradients.Task(H200, *network, config, *sizes), file)
     make = {
-        "exact/gradient": lambda: gradients.gradient_unit(gradients.Task(H200, *network, config, *sizes)),
-        "exact/forward": lambda: gradients.forward_unit(*network, H200, n)[1],
-        "mma/forward": lambda: tensor.forward_unit(*network, H200, n)[1],
+        "exact/gradient": lambda: gradients.exact_gradient_unit(gradients.Task(H200, *network, config, *sizes)),
+        "exact/forward": lambda: gradients.exact_forward_unit(*network, H200, n)[1],
+        "mma/forward": lambda: tensor.tensor_forward_unit(*network, H200, n)[1],
         "minibatches": lambda: gradients.minibatch_unit(gradients.Task(H200, *network, config, Shard(65_536), 32, [1])),
         "statistics": statistics.statistics_unit,
         "update": lambda: layout.unit("update", H200),
         "wide/wide_weights": lambda: wide.weights_unit(layout, H200),
-        "wide/wide_forward": lambda: wide.forward_unit(*network, H200, n)[1],
+        "wide/wide_forward": lambda: wide.wide_forward_unit(*network, H200, n)[1],
         "wide/wide_gradient": lambda: wide.gradient_units(gradients.Task(H200, *network, config, *sizes))[0],
         "wide/wide_sums": lambda: wide.gradient_units(gradients.Task(H200, *network, config, *sizes))[1],
     }

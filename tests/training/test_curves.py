@@ -10,7 +10,7 @@ from cupydrive.errors import ParameterError
 from cupydrive.executors.host import HostExecutor
 from cupydrive.playing.rollout import LatestEpisodes
 from cupydrive.training.begin import make_run
-from cupydrive.training.report import Report
+from cupydrive.training.report import MetricReport
 from cupydrive.training.run import Run
 
 SMALL = {"num_steps": 8, "hidden": (8,)}
@@ -35,7 +35,7 @@ def expected(run, kept):
 ])  # fmt: skip
 def test_a_point_is_the_mean_over_environments_of_each_ones_latest_episode(env, num_envs, params):
     run = make_run(env, cd.A2C(**SMALL), num_envs=num_envs, device="cpu", **params)
-    report, kept, waited, ended = Report(run), {}, 0, 0
+    report, kept, waited, ended = MetricReport(run), {}, 0, 0
     numbers = torch.zeros(report.size, dtype=torch.float64)
     for _ in range(12):
         run.iterate()

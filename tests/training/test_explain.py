@@ -279,7 +279,7 @@ def test_a_replay_begins_at_the_last_checkpoint(monkeypatch, tmp_path):
 
 
 def test_a_long_run_without_a_checkpoint_is_not_replayed(monkeypatch):
-    monkeypatch.setattr(explain, "LONGEST", 0.0)
+    monkeypatch.setattr(explain, "REPLAY_SECONDS", 0.0)
     with pytest.raises(NotFiniteError, match=r"It is not explained: the replay .* is 0 s. Train with out=DIR"):
         cd.train("cartpole", ppo(learning_rate=1e30), **SMALL)
 

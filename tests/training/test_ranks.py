@@ -21,7 +21,7 @@ from cupydrive.cli.main import main
 from cupydrive.errors import LostProcessError, ParameterError
 from cupydrive.executors.ranks import DistributedRanks, Ranks, Shard, lost_ranks
 from cupydrive.training import processes
-from cupydrive.training.ranks import part, whole
+from cupydrive.training.ranks import of_all_ranks, part
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
 
@@ -110,7 +110,7 @@ def test_a_snapshot_is_put_together_of_what_each_rank_takes_of_it(envs):
         shard = Shard(envs, Threads(rank, size, alone=False))
         own = part(kept, *about, shard)
         assert own["columns"].shape == (2, shard.num_envs) and own["rows"].shape == (2 * shard.num_envs, 3)
-        return whole(own, *about, shard)
+        return of_all_ranks(own, *about, shard)
 
     with ThreadPoolExecutor(size) as pool:
         for found in pool.map(exchange, range(size)):

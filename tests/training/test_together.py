@@ -22,7 +22,7 @@ from cupydrive.executors.joined import Joined, NotJoinedError, launch_kinds, rec
 from cupydrive.experiments.members import by_shape
 from cupydrive.experiments.population import resolve_members
 from cupydrive.training.begin import make_run
-from cupydrive.training.report import Report
+from cupydrive.training.report import MetricReport
 from cupydrive.training.together import Schedules, Together, recording
 
 STEPS = 6 * 8 * 8
@@ -141,7 +141,7 @@ def test_what_launches_point_to_lives_as_long_as_they():
     runs = [make_run("cartpole", ppo(), seed=k, num_envs=8, device="cpu") for k in range(3)]
     kept = [weakref.ref(run) for run in runs]
     together = Together(runs)
-    iterate = together.prepare([Report(run) for run in runs], False)
+    iterate = together.prepare([MetricReport(run) for run in runs], False)
     del runs, together
     gc.collect()
     assert all(run() is not None for run in kept)
@@ -256,7 +256,7 @@ def test_the_last_row_becomes_the_first(num_envs, alone):
 @pytest.mark.parametrize("num_envs", [40, 128])  # 128 are one for each chain of sums.cuh
 def test_a_report_has_the_numbers_of_the_run(num_envs):
     run = make_run("tag_grid", ppo(), num_envs=num_envs, device="cpu", grid_length=5, max_episode_steps=21)
-    report, episodes = Report(run), 0
+    report, episodes = MetricReport(run), 0
     for _ in range(6):
         run.iterate()
         episodes += int((run.rollout.terminated | run.rollout.truncated).sum())
@@ -290,10 +290,10 @@ def test_a_teams_report_is_one_threads(threads, monkeypatch):
     run = make_run("cartpole", ppo(), num_envs=300, device="cpu", max_episode_steps=9)
     run.iterate()
     run.iterate()
-    one = Report(run)
+    one = MetricReport(run)
     with monkeypatch.context() as patched:
         patched.setattr(run.batch, "executor", HostExecutor(team_threads=threads))
-        team = Report(run)
+        team = MetricReport(run)
     kept, found = run.snapshot(), []
     for report in (one, team):
         run.restore(kept)

@@ -42,12 +42,14 @@ class Arithmetic:
     near: bool = True
 
 
-EXACT = Arithmetic("float32", gradients.forward_unit, lambda task: [gradients.gradient_unit(task)], gradients.Gradients)
+EXACT = Arithmetic(
+    "float32", gradients.exact_forward_unit, lambda task: [gradients.exact_gradient_unit(task)], gradients.Gradients
+)
 
 
 def tensor_units(task: Task) -> list[Unit]:
     """Return the ``Unit``s of gradients on tensor cores, of the kernels that ``tensor_gradients`` chooses."""
-    return [tensor.gradient_unit(task, resident_way(task))]
+    return [tensor.tensor_gradient_unit(task, resident_way(task))]
 
 
 def tensor_gradients(task: Task, columns: Columns, shared: Shared) -> Minibatches:
@@ -60,7 +62,7 @@ def tensor_gradients(task: Task, columns: Columns, shared: Shared) -> Minibatche
 
 TENSOR = Arithmetic(
     "bfloat16",
-    tensor.forward_unit,
+    tensor.tensor_forward_unit,
     tensor_units,
     tensor_gradients,
     UncopiedSteps,
@@ -68,11 +70,11 @@ TENSOR = Arithmetic(
 )
 WIDE = Arithmetic(
     "bfloat16",
-    wide.forward_unit,
+    wide.wide_forward_unit,
     wide.gradient_units,
     wide.WideGradients,
     wide.WideSteps,
     wide.WideSteps.pointers,
-    wide.rows_at_once,
+    wide.wide_rows_at_once,
     near=False,
 )

@@ -6,8 +6,8 @@ from cupydrive.algorithms.a2c import A2C, A2CLearner
 from cupydrive.algorithms.kernels.arithmetic import EXACT, TENSOR, WIDE, Arithmetic
 from cupydrive.algorithms.kernels.layout import NetworkLayout, forward_tiles, gradient_tiles
 from cupydrive.algorithms.kernels.learner import KernelLearner
-from cupydrive.algorithms.kernels.tensor import fitting, why_no_tensor
-from cupydrive.algorithms.kernels.wide import ROWS, wide_bytes
+from cupydrive.algorithms.kernels.tensor import fitting_rows, why_no_tensor
+from cupydrive.algorithms.kernels.wide import WIDE_ROWS, wide_bytes
 from cupydrive.algorithms.pool import OpponentPool, PooledLearner
 from cupydrive.algorithms.ppo import PPO, PPOLearner
 from cupydrive.errors import ParameterError
@@ -71,14 +71,12 @@ def tensor_arithmetic(layout: NetworkLayout, executor: Executor) -> tuple[Arithm
     """Return the ``Arithmetic`` by which tensor cores take a network, or None and why they cannot."""
     if (reason := why_no_tensor(executor)) is not None:
         return None, reason
-    if fitting(layout, executor):
+    if fitting_rows(layout, executor):
         return TENSOR, ""
-    needed, limit = wide_bytes(layout, ROWS[-1]), executor.team_bytes
+    needed, limit = wide_bytes(layout, WIDE_ROWS[-1]), executor.team_bytes
     if needed <= limit:
         return WIDE, ""
-    reason = (
-        f"{ROWS[-1]} rows of its layers {layout.layers} need {needed:,} bytes of shared memory, which has {limit:,}"
-    )
+    reason = f"{WIDE_ROWS[-1]} rows of its layers {layout.layers} need {needed:,} bytes of shared memory, which has {limit:,}"
     return None, reason
 
 

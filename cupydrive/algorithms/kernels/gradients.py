@@ -35,7 +35,7 @@ from cupydrive.protocols import Executor
 # has fewer rows, and there are more chunks than CHUNKS_AT_ONCE for each processor.
 DRAWERS, FEW_DRAWERS = 128, 4
 CHUNKS_AT_ONCE = 16
-MOST_BYTES = 2**28  # of the gradients of all parts: larger networks have fewer of them
+GRADIENT_BYTES = 2**28  # of the gradients of all parts: larger networks have fewer of them
 # What a row is learnt from, in the order of ``struct Learn``: (T, N, C, ...) of each group, or None.
 COLUMNS = ("obs", "action", "mask", "active", "log_prob", "value", "advantage", "returns")
 
@@ -43,7 +43,7 @@ COLUMNS = ("obs", "action", "mask", "active", "log_prob", "value", "advantage", 
 Columns = Mapping[str, Sequence[torch.Tensor | None]]  # by name of COLUMNS, a tensor of each group
 Shared = Mapping[str, Any]  # tensors by name, or None
 # Tensors that all kernels read, in the order of ``struct Learn``.
-SHARED = ("seed", "iteration", "clip_coef", "ent_coef", "vf_coef", "skip", "center", "scale", "copies")
+LOSS_TENSORS = ("seed", "iteration", "clip_coef", "ent_coef", "vf_coef", "skip", "center", "scale", "copies")
 
 
 @dataclass(frozen=True)
@@ -121,14 +121,16 @@ def drawers(rows: int, crowded: bool) -> int:
     return few if crowded and few <= WARP else DRAWERS  # larger teams than a warp have a block each
 
 
-def forward_unit(layout: NetworkLayout, distribution: Distribution, executor: Executor, rows: int) -> tuple[int, Unit]:
+def exact_forward_unit(
+    layout: NetworkLayout, distribution: Distribution, executor: Executor, rows: int
+) -> tuple[int, Unit]:
     """Return the rows of a tile and the ``Unit`` of ``kernels/learn/exact/forward.cu`` for passes of ``rows`` rows."""
     tiles = forward_tiles(layout, executor, rows)
     constants, spaces = distribution_parts(distribution)
     return tiles.rows, layout.unit("exact/forward", executor, (*tiles.constants, *constants), spaces)
 
 
-def gradient_unit(task: Task) -> Unit:
+def exact_gradient_unit(task: Task) -> Unit:
     """Return the ``Unit`` of ``kernels/learn/exact/gradient.cu``."""
     rows = -(-task.shard.all_envs // task.shard.all_blocks) * task.rows_of_env  # of a block at most
     tiles = gradient_tiles(task.layout, task.executor, -(-rows // task.minibatches))
@@ -181,7 +183,7 @@ class Minibatches:
         ints |= {"first_block": shard.blocks.start, "envs_before": shard.envs.start}
         ints |= {"epochs": self.epochs, "minibatches": self.minibatches, "epoch": 0, "minibatch": 0}
         ints |= {f"agents.{g}": count for g, count in enumerate(task.agents)}
-        pointers = {name: shared[name] for name in SHARED} | self.memory
+        pointers = {name: shared[name] for name in LOSS_TENSORS} | self.memory
         for name in COLUMNS:
             pointers |= {f"{name}.{g}": tensor for g, tensor in enumerate(columns[name])}
         self.call = make_call(ints, pointers | dict(behind or {}))
@@ -244,7 +246,7 @@ class Gradients(Minibatches):
 
     def __init__(self, task: Task, columns: Columns, shared: Shared) -> None:
         shard, blocks = task.shard, task.shard.all_blocks
-        self.parts = max(1, min(blocks, PARTS, MOST_BYTES // (4 * task.layout.gradient)))
+        self.parts = max(1, min(blocks, PARTS, GRADIENT_BYTES // (4 * task.layout.gradient)))
         # On a GPU all blocks work at once; a CPU's cores add neighbouring blocks while they are in the cache, if a process has
         # all blocks of a part.
         size = shard.ranks.size
@@ -255,7 +257,7 @@ class Gradients(Minibatches):
         ]
         self.own = self.shares[shard.ranks.rank]
         super().__init__(task, columns, shared, len(self.own))
-        self.program = task.executor.build(gradient_unit(task))
+        self.program = task.executor.build(exact_gradient_unit(task))
 
     def gradient_memory(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return ``partials`` and ``sums``, of which they are a part."""

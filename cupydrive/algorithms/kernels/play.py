@@ -30,13 +30,13 @@ from cupydrive.protocols import Player
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import Group
 
-ROLLOUTS = "all rollouts"  # of a run's choices, beside the names of policies, which have no spaces
+ALL_ROLLOUTS = "all rollouts"  # of a run's choices, beside the names of policies, which have no spaces
 MOST_ENVS = 16  # of one crew: more rows would leave a thread too few registers
 MOST_CREWS = 16  # of one block
 BUSY_WARPS = 8  # of one block whose crews have several: more would be in each other's way
 BUSY = 4  # warps of a processor, one on each of its schedulers
-REGISTER_BYTES = 256  # of one environment's observations: more would not stay in the registers of one thread
-LAYOUT_BYTES = 32 * 1024  # of a block's memory, for what the teams of a warp keep there
+OBS_REGISTER_BYTES = 256  # of one environment's observations: more would not stay in the registers of one thread
+TEAM_MEMORY = 32 * 1024  # of a block's memory, for what the teams of a warp keep there
 RESERVED_BYTES = 2048  # of it, for padding and what else is shared
 
 
@@ -203,12 +203,12 @@ def play_layout(batch: Batch, policies: Sequence[Policy], team: int, envs: int) 
     """Return the ``PlayLayout`` of crews with ``envs`` environments each, or None if fewer would let more warps in."""
     executor: Any = batch.executor
     obs_bytes = sum(4 * g.count * g.obs_dim for g in batch.groups)
-    limit = REGISTER_BYTES * envs if team == 1 else LAYOUT_BYTES
+    limit = OBS_REGISTER_BYTES * envs if team == 1 else TEAM_MEMORY
     layout = PlayLayout(team, envs).fit(batch.spec, batch.params, limit)
     wanted = min(MOST_CREWS, -(-batch.num_envs // (envs * executor.processors)))
     workspace = (layout.near_bytes(batch.spec, batch.params) + 2 * obs_bytes) * (team > 1)
     crew = envs * workspace + sum(tile_bytes(policy, envs) for policy in policies)
-    left = executor.shared_bytes - RESERVED_BYTES - sum(map(weight_bytes, policies))
+    left = executor.shared_bytes - RESERVED_BYTES - sum(map(policy_weight_bytes, policies))
     crews = min(wanted, left // crew)
     if crews < (1 if envs == 1 else wanted / 2):
         return None
@@ -241,10 +241,10 @@ def stride(width: int) -> int:
     return 4 * (-(-width // 4) | 1)
 
 
-def weight_bytes(policy: Policy) -> int:
+def policy_weight_bytes(policy: Policy) -> int:
     """Return the bytes of a network's weights in a block's memory, and of what normalises its observations."""
     towers = policy.layout.towers
-    layers = sum(map(tensor.weight_bytes, towers)) if policy.tensor else 4 * policy.layout.forward_copied
+    layers = sum(map(tensor.tower_weight_bytes, towers)) if policy.tensor else 4 * policy.layout.forward_copied
     return layers + 8 * towers[0][0]
 
 

@@ -16,63 +16,67 @@ from cupydrive.algorithms.kernels.layout import PAD, NetworkLayout
 from cupydrive.algorithms.kernels.steps import Steps
 from cupydrive.algorithms.kernels.tensor import (
     GROUPS,
-    ROWS,
-    THREADS,
+    TENSOR_ROWS,
+    TENSOR_THREADS,
     WARP_GROUPS,
-    WIDEST,
+    WIDEST_TENSOR,
     Way,
     architecture,
-    gradient_unit,
     group_sums,
     grouped,
     minibatch_table,
     register_sums,
+    tensor_gradient_unit,
     tower_bytes,
 )
 from cupydrive.executors.interop import make_call
 from cupydrive.protocols import Executor
 
-MOST_ROWS = 256  # of a minibatch
-MOST_SUMS = 64  # of gradients, in the registers of one thread, that leave room for two blocks
+RESIDENT_ROWS = 256  # of a minibatch
+RESIDENT_SUMS = 64  # of gradients, in the registers of one thread, that leave room for two blocks
 GROUP_RESIDENT = Way("hopper/group_resident", GROUPS.rows, GROUPS.threads)
 
 
-def block_bytes(layout: NetworkLayout, rows: int) -> int:
+def resident_bytes(layout: NetworkLayout, rows: int) -> int:
     """Return the bytes of shared memory of ``struct Workspace`` of a block that has ``rows`` rows at once."""
     numbers = 4 * (layout.gradient - PAD)
     tower = max(tower_bytes(tower, rows) for tower in layout.towers)
     kept = max(tower, numbers) if len(layout.towers) == 1 else tower + numbers
-    return kept + 3 * numbers + 4 * rows + 4 * PAD * (THREADS // 32 + 2)
+    return kept + 3 * numbers + 4 * rows + 4 * PAD * (TENSOR_THREADS // 32 + 2)
 
 
-def rows_at_once(layout: NetworkLayout, executor: Executor, rows: int) -> int:
+def resident_rows_at_once(layout: NetworkLayout, executor: Executor, rows: int) -> int:
     """Return the rows of a tile for minibatches of ``rows`` rows: as many as leave a second block room, or as have room."""
-    fit = [n for n in ROWS if block_bytes(layout, n) <= executor.team_bytes and (n < 2 * rows or n == ROWS[-1])]
-    halves = [n for n in fit if block_bytes(layout, n) <= executor.team_bytes // 2]
+    fit = [
+        n
+        for n in TENSOR_ROWS
+        if resident_bytes(layout, n) <= executor.team_bytes and (n < 2 * rows or n == TENSOR_ROWS[-1])
+    ]
+    halves = [n for n in fit if resident_bytes(layout, n) <= executor.team_bytes // 2]
     return next(iter(halves or fit), 0)
 
 
 def group_bytes(tower: Sequence[int]) -> int:
     """Return the bytes of shared memory of a block of ``group_resident.cu``, at most, for a network of this tower."""
     first, *hidden, last = (
-        next(n for n in (PAD, 2 * PAD, WIDEST) if width <= n) for width in (tower[0] + 1, *tower[1:])
+        next(n for n in (PAD, 2 * PAD, WIDEST_TENSOR) if width <= n) for width in (tower[0] + 1, *tower[1:])
     )
     weights = sum(into * out for into, out in pairwise((first, *hidden, last)))
     rows = GROUPS.rows * (2 * first + 2 * sum(hidden) + last)
-    biases_and_results = WIDEST * (len(tower) - 1) + GROUPS.rows * (last + 1)
-    halves, floats = weights + rows + PAD * WIDEST, biases_and_results + 2 * average_count(tower)
+    biases_and_results = WIDEST_TENSOR * (len(tower) - 1) + GROUPS.rows * (last + 1)
+    halves, floats = weights + rows + PAD * WIDEST_TENSOR, biases_and_results + 2 * average_count(tower)
     return 2 * halves + 4 * floats + 2**10 * (len(tower) + 2)  # what lies at multiples of 1,024 leaves gaps
 
 
 def average_count(tower: Sequence[int]) -> int:
     """Return the numbers of weights, and beside them, of which ``group_resident.cu`` keeps the averages."""
-    columns = tower[0] + 1, *[WIDEST + 1] * (len(tower) - 3), tower[-1]
-    return sum(WIDEST * -(-n // 8) * 8 for n in columns)
+    columns = tower[0] + 1, *[WIDEST_TENSOR + 1] * (len(tower) - 3), tower[-1]
+    return sum(WIDEST_TENSOR * -(-n // 8) * 8 for n in columns)
 
 
 def fits_groups(tower: Sequence[int], executor: Executor) -> bool:
     """Return whether two blocks of one warp group have room for a network of this tower, in memory and in registers."""
-    return grouped(tower) and group_sums(tower) <= MOST_SUMS and group_bytes(tower) <= executor.team_bytes // 2
+    return grouped(tower) and group_sums(tower) <= RESIDENT_SUMS and group_bytes(tower) <= executor.team_bytes // 2
 
 
 def resident_way(task: Task) -> Way | None:
@@ -81,13 +85,13 @@ def resident_way(task: Task) -> Way | None:
     It should where runs share a GPU so that each has one of its processors.
     """
     layout, executor, rows = task.layout, task.executor, task.minibatch_rows
-    if executor.name != "cuda" or executor.processors > 1 or not task.shard.ranks.alone or rows > MOST_ROWS:
+    if executor.name != "cuda" or executor.processors > 1 or not task.shard.ranks.alone or rows > RESIDENT_ROWS:
         return None
     able = architecture(executor) == WARP_GROUPS and len(layout.towers) == 1
     if able and fits_groups(layout.towers[0], executor):
         return GROUP_RESIDENT
-    at_once = rows_at_once(layout, executor, rows)
-    return Way("mma/resident", at_once, THREADS) if register_sums(layout) <= MOST_SUMS and at_once else None
+    at_once = resident_rows_at_once(layout, executor, rows)
+    return Way("mma/resident", at_once, TENSOR_THREADS) if register_sums(layout) <= RESIDENT_SUMS and at_once else None
 
 
 class ResidentGradients(Minibatches):
@@ -96,7 +100,7 @@ class ResidentGradients(Minibatches):
     parts = 1
 
     def __init__(self, task: Task, columns: Columns, shared: Shared, way: Way) -> None:
-        self.program = task.executor.build(gradient_unit(task, way))
+        self.program = task.executor.build(tensor_gradient_unit(task, way))
         table = minibatch_table(task.shard, task.rows_of_env, task.minibatches)
         each = set(table[:, 1].tolist())
         self.tiles = -(-int(table[:, 0].max()) // way.rows)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Tensors that a step reads or changes, in the order of ``struct Update``: four scheduled numbers, then counts and sums.
 SCHEDULED = ("learning_rate", "ent_coef", "vf_coef", "max_grad_norm")
-SHARED = (*SCHEDULED, "skip", "bad", "iteration", "metric_sums")
+STEP_TENSORS = (*SCHEDULED, "skip", "bad", "iteration", "metric_sums")
 TEAMS_AT_ONCE = 4  # of one processor of a GPU, that take a step
 
 
@@ -74,7 +74,7 @@ class Steps:
         ints |= {"reported": len(self.reported), "norm_at": self.reported.index("grad_norm")}
         pointers = {"inverse": None, "partials": gradients.sums, "total": self.total}
         pointers |= {"squares": self.squares, "step_size": self.step_size}
-        pointers |= {"corrections": self.corrections} | {name: self.shared[name] for name in SHARED}
+        pointers |= {"corrections": self.corrections} | {name: self.shared[name] for name in STEP_TENSORS}
         pointers |= {"step": self.steps, "copies": self.copies}
         for name in ("weights", "first", "second"):
             pointers |= {f"{name}.{k}": tensor for k, tensor in enumerate(getattr(self, name))}

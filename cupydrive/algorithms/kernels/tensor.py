@@ -34,12 +34,12 @@ from cupydrive.executors.ranks import Shard
 from cupydrive.protocols import Executor
 
 SKEW = 8  # entries between the rows of a matrix in shared memory
-ROWS = (128, 64, 32, 16)  # that a block may have at once
-THREADS, FEW_THREADS = 256, 128  # of a block, if its rows are many in all: the second
+TENSOR_ROWS = (128, 64, 32, 16)  # that a block may have at once
+TENSOR_THREADS, FEW_THREADS = 256, 128  # of a block, if its rows are many in all: the second
 MANY_ROWS = 2**18
 MOST_SUMS = 128  # of gradients, in the registers of one thread
 WARP_GROUPS = 90  # the one architecture that has wgmma
-WIDEST = 64  # layer of a warp group; hidden ones are more than half as wide
+WIDEST_TENSOR = 64  # layer of a warp group; hidden ones are more than half as wide
 WARP_ROWS = 32  # of a forward pass that one warp has at once
 WARPS_AT_ONCE = 16  # of a processor: with more rows than these have, each has rows of its own
 MANY_GROUP_ROWS = 2**17  # of a minibatch, from which warp groups are faster
@@ -64,25 +64,25 @@ def architecture(executor: Any) -> int:
 
 def block_bytes(layout: NetworkLayout, rows: int) -> int:
     """Return the bytes of shared memory of a block that has ``rows`` rows at once, of the tower that needs more."""
-    return max(tower_bytes(tower, rows) for tower in layout.towers) + rows * 4 + 4 * PAD * THREADS // WARP + PAD
+    return max(tower_bytes(tower, rows) for tower in layout.towers) + rows * 4 + 4 * PAD * TENSOR_THREADS // WARP + PAD
 
 
 def tower_bytes(tower: Sequence[int], rows: int) -> int:
     """Return the bytes of one tower's weights, rows and results; ``tower``: widths from the observation to the output."""
-    return weight_bytes(tower) + rows * row_bytes(tower, tower[-1])
+    return tower_weight_bytes(tower) + rows * tile_row_bytes(tower, tower[-1])
 
 
-def weight_bytes(tower: Sequence[int]) -> int:
+def tower_weight_bytes(tower: Sequence[int]) -> int:
     """Return the bytes of one tower's weights, in bfloat16, and biases."""
     return sum(padded(out) * (2 * (padded(into) + SKEW) + 4) for into, out in pairwise(tower))
 
 
-def row_bytes(widths: Sequence[int], results: int) -> int:
+def tile_row_bytes(widths: Sequence[int], results: int) -> int:
     """Return the bytes of one row that has entries of these widths, in bfloat16, and so many results."""
     return 2 * sum(padded(width) + SKEW for width in widths) + 4 * (padded(results) + 1)
 
 
-def register_sums(layout: NetworkLayout, threads: int = THREADS) -> int:
+def register_sums(layout: NetworkLayout, threads: int = TENSOR_THREADS) -> int:
     """Return the floats of gradients that one of a block's ``threads`` sums up in registers."""
     warps = threads // WARP
 
@@ -93,41 +93,43 @@ def register_sums(layout: NetworkLayout, threads: int = THREADS) -> int:
     return max(map(sums, layout.towers))
 
 
-def fitting(layout: NetworkLayout, executor: Executor) -> list[int]:
+def fitting_rows(layout: NetworkLayout, executor: Executor) -> list[int]:
     """Return the numbers of rows that a block may have at once, the largest first; none if the network is too large."""
     if register_sums(layout) > MOST_SUMS:
         return []
-    return [n for n in ROWS if block_bytes(layout, n) <= executor.team_bytes]
+    return [n for n in TENSOR_ROWS if block_bytes(layout, n) <= executor.team_bytes]
 
 
-def shape(layout: NetworkLayout, executor: Executor, rows: int) -> tuple[int, int]:
+def block_shape(layout: NetworkLayout, executor: Executor, rows: int) -> tuple[int, int]:
     """Return (rows at once, threads) of a block for ``rows`` rows: as many as leave no processor without one."""
-    fit = fitting(layout, executor)
-    few = register_sums(layout, FEW_THREADS) <= MOST_SUMS and ROWS[1] in fit
+    fit = fitting_rows(layout, executor)
+    few = register_sums(layout, FEW_THREADS) <= MOST_SUMS and TENSOR_ROWS[1] in fit
     if rows >= MANY_ROWS and few:  # more blocks share a processor, and wait for fewer threads of theirs
-        return ROWS[1], FEW_THREADS
+        return TENSOR_ROWS[1], FEW_THREADS
     most = rows * len(layout.towers) // executor.processors
-    return next((n for n in fit if n <= most), fit[-1]), THREADS
+    return next((n for n in fit if n <= most), fit[-1]), TENSOR_THREADS
 
 
-def forward_unit(layout: NetworkLayout, distribution: Distribution, executor: Executor, rows: int) -> tuple[int, Unit]:
+def tensor_forward_unit(
+    layout: NetworkLayout, distribution: Distribution, executor: Executor, rows: int
+) -> tuple[int, Unit]:
     """Return the rows that a block has at once and the ``Unit`` of forward passes of ``rows`` rows."""
     constants, spaces = distribution_parts(distribution)
     if rows >= WARPS_AT_ONCE * executor.processors * WARP_ROWS and warp_bytes(layout) <= executor.team_bytes:
-        threads = min(executor.max_team, THREADS)
+        threads = min(executor.max_team, TENSOR_THREADS)
         unit = layout.unit("mma/warp_forward", executor, (("ROWS", WARP_ROWS), *constants), spaces, threads)
         return max(1, threads // WARP) * WARP_ROWS, unit
-    tile, threads = shape(layout, executor, rows)
+    tile, threads = block_shape(layout, executor, rows)
     return tile, layout.unit("mma/tensor_forward", executor, (("ROWS", tile), *constants), spaces, threads)
 
 
 def warp_bytes(layout: NetworkLayout) -> int:
     """Return the bytes of a block of ``mma/warp_forward.cu``, or more than there are if layers are too wide."""
-    if max(width for tower in layout.towers for width in tower[1:]) > WIDEST:
+    if max(width for tower in layout.towers for width in tower[1:]) > WIDEST_TENSOR:
         return 2**30
     results = max(tower[-1] for tower in layout.towers) + 1
     row = 4 * (2 * layout.towers[0][0] + results)
-    return sum(map(weight_bytes, layout.towers)) + THREADS // WARP * WARP_ROWS * row + PAD
+    return sum(map(tower_weight_bytes, layout.towers)) + TENSOR_THREADS // WARP * WARP_ROWS * row + PAD
 
 
 @dataclass(frozen=True)
@@ -151,22 +153,22 @@ def gradient_way(layout: NetworkLayout, executor: Executor, rows: int) -> Way:
     """Return the ``Way`` for minibatches of ``rows`` rows."""
     if architecture(executor) == WARP_GROUPS and rows >= MANY_GROUP_ROWS and all(map(grouped, layout.towers)):
         return GROUPS
-    return Way("mma/tensor_gradient", *shape(layout, executor, rows))
+    return Way("mma/tensor_gradient", *block_shape(layout, executor, rows))
 
 
 def grouped(tower: Sequence[int]) -> bool:
     """Return whether a tower's layers are as ``kernels/learn/hopper/group_gradient.cu`` wants them."""
     first, *hidden, last = tower
-    wide = hidden and all(WIDEST // 2 < width <= WIDEST for width in hidden)
-    return bool(wide) and first < WIDEST and last <= WIDEST and group_sums(tower) <= MOST_GROUP_SUMS
+    wide = hidden and all(WIDEST_TENSOR // 2 < width <= WIDEST_TENSOR for width in hidden)
+    return bool(wide) and first < WIDEST_TENSOR and last <= WIDEST_TENSOR and group_sums(tower) <= MOST_GROUP_SUMS
 
 
 def group_sums(tower: Sequence[int]) -> int:
     """Return the floats of a tower's gradient in the registers of one thread of a warp group."""
-    return padded(tower[0] + 1) // 2 + padded(tower[-1]) + (WIDEST // 2 + 4) * (len(tower) - 3)
+    return padded(tower[0] + 1) // 2 + padded(tower[-1]) + (WIDEST_TENSOR // 2 + 4) * (len(tower) - 3)
 
 
-def gradient_unit(task: Task, way: Way | None = None) -> Unit:
+def tensor_gradient_unit(task: Task, way: Way | None = None) -> Unit:
     """Return the ``Unit`` of gradients."""
     way = way or gradient_way(task.layout, task.executor, task.minibatch_rows)
     return task.unit(way.file, (("ROWS", way.rows),), way.threads)
@@ -181,7 +183,7 @@ class TensorGradients(Minibatches):
     def __init__(self, task: Task, columns: Columns, shared: Shared, way: Way | None = None) -> None:
         executor, layout, part = task.executor, task.layout, task.minibatch_rows
         self.way = way or gradient_way(layout, executor, part)
-        self.program = executor.build(gradient_unit(task, self.way))
+        self.program = executor.build(tensor_gradient_unit(task, self.way))
         towers = len(layout.towers)
         teams = executor.resident_teams(self.program, self.way.kernel)
         shares = min(-(-part // self.way.rows), max(1, teams // towers))

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from cupydrive.algorithms.kernels.gradients import MOST_BYTES, Columns, Minibatches, Shared, Task
+from cupydrive.algorithms.kernels.gradients import GRADIENT_BYTES, Columns, Minibatches, Shared, Task
 from cupydrive.algorithms.kernels.layout import (
     PAD,
     PARTS,
@@ -23,14 +23,14 @@ from cupydrive.algorithms.kernels.layout import (
     padded,
 )
 from cupydrive.algorithms.kernels.steps import UncopiedSteps
-from cupydrive.algorithms.kernels.tensor import SKEW, THREADS, minibatch_table, row_bytes, weight_pointers
+from cupydrive.algorithms.kernels.tensor import SKEW, TENSOR_THREADS, minibatch_table, tile_row_bytes, weight_pointers
 from cupydrive.codegen.layout import WARP
 from cupydrive.codegen.source import Unit
 from cupydrive.executors.interop import make_call, zeros
 from cupydrive.protocols import Executor
 
-ROWS = (64, 32, 16)  # that a block may have at once: with more a processor has one block, which waits for itself
-BLOCKS = 4  # of a processor, up to which blocks have fewer rows: they wait for weights in turn
+WIDE_ROWS = (64, 32, 16)  # that a block may have at once: with more a processor has one block, which waits for itself
+BLOCKS_PER_PROCESSOR = 4  # of a processor, up to which blocks have fewer rows: they wait for weights in turn
 MOST_OUT, MOST_IN = 128, 128  # rows and columns of a layer's weights whose gradients one block adds up
 SLAB = 64  # rows that it loads at once
 STAGES = (3, 2)  # slabs that it has at once
@@ -41,18 +41,22 @@ MOST_ROW_BYTES = 2**30  # of what leaves at once: larger minibatches are learnt 
 
 def wide_fitting(layout: NetworkLayout, executor: Executor) -> list[int]:
     """Return the numbers of rows that a block may have at once, the largest first; none if not even the fewest fit."""
-    return [n for n in ROWS if wide_bytes(layout, n) <= executor.team_bytes]
+    return [n for n in WIDE_ROWS if wide_bytes(layout, n) <= executor.team_bytes]
 
 
 def wide_bytes(layout: NetworkLayout, rows: int) -> int:
     """Return the bytes of shared memory of a block that has ``rows`` rows at once, of the tower that needs more."""
-    return rows * max(row_bytes(tower, tower[-1]) + 4 for tower in layout.towers) + 4 * PAD * THREADS // WARP + PAD
+    return (
+        rows * max(tile_row_bytes(tower, tower[-1]) + 4 for tower in layout.towers)
+        + 4 * PAD * TENSOR_THREADS // WARP
+        + PAD
+    )
 
 
 def wide_shape(layout: NetworkLayout, executor: Executor, rows: int) -> int:
     """Return the rows at once of a block for ``rows`` rows: as few as give no processor more than ``BLOCKS``, or the most."""
     fit = wide_fitting(layout, executor)
-    return next((n for n in reversed(fit) if -(-rows // n) <= BLOCKS * executor.processors), fit[0])
+    return next((n for n in reversed(fit) if -(-rows // n) <= BLOCKS_PER_PROCESSOR * executor.processors), fit[0])
 
 
 def stages(executor: Executor) -> int:
@@ -67,10 +71,10 @@ def row_entries(layout: NetworkLayout) -> int:
     return padded(layout.towers[0][0]) + sum(outputs)
 
 
-def rows_at_once(layout: NetworkLayout, rows: int) -> int:
+def wide_rows_at_once(layout: NetworkLayout, rows: int) -> int:
     """Return of how many rows of a minibatch what leaves is kept at once."""
-    most = MOST_ROW_BYTES // (2 * row_entries(layout)) // ROWS[0] * ROWS[0]
-    return min(-(-rows // ROWS[0]) * ROWS[0], most)
+    most = MOST_ROW_BYTES // (2 * row_entries(layout)) // WIDE_ROWS[0] * WIDE_ROWS[0]
+    return min(-(-rows // WIDE_ROWS[0]) * WIDE_ROWS[0], most)
 
 
 def fragment_entries(layout: NetworkLayout) -> int:
@@ -81,14 +85,16 @@ def fragment_entries(layout: NetworkLayout) -> int:
 
 def weights_unit(layout: NetworkLayout, executor: Executor) -> Unit:
     """Return the ``Unit`` of ``kernels/learn/wide/wide_weights.cu``."""
-    return layout.unit("wide/wide_weights", executor, (("ROWS", ROWS[-1]),), team=1)
+    return layout.unit("wide/wide_weights", executor, (("ROWS", WIDE_ROWS[-1]),), team=1)
 
 
-def forward_unit(layout: NetworkLayout, distribution: Distribution, executor: Executor, rows: int) -> tuple[int, Unit]:
+def wide_forward_unit(
+    layout: NetworkLayout, distribution: Distribution, executor: Executor, rows: int
+) -> tuple[int, Unit]:
     """Return the rows of a block and the ``Unit`` of ``kernels/learn/wide/wide_forward.cu`` for passes of ``rows`` rows."""
     tile = wide_shape(layout, executor, rows)
     constants, spaces = distribution_parts(distribution)
-    return tile, layout.unit("wide/wide_forward", executor, (("ROWS", tile), *constants), spaces, THREADS)
+    return tile, layout.unit("wide/wide_forward", executor, (("ROWS", tile), *constants), spaces, TENSOR_THREADS)
 
 
 def gradient_units(task: Task) -> list[Unit]:
@@ -101,7 +107,7 @@ def gradient_units(task: Task) -> list[Unit]:
         ("SLAB", SLAB),
         ("STAGES", stages(task.executor)),
     )
-    return [task.unit(path, constants, THREADS) for path in ("wide/wide_gradient", "wide/wide_sums")]
+    return [task.unit(path, constants, TENSOR_THREADS) for path in ("wide/wide_gradient", "wide/wide_sums")]
 
 
 class WideSteps(UncopiedSteps):
@@ -158,10 +164,10 @@ class WideGradients(Minibatches):
         self.tiles = sum(-(-padded(out) // MOST_OUT) * -(-padded(into) // MOST_IN) for into, out in layout.layers)
         table = minibatch_table(task.shard, task.rows_of_env, task.minibatches)
         self.counts, self.table = table[:, 0].tolist(), table.to(executor.name)
-        self.capacity = rows_at_once(layout, max(self.counts))
+        self.capacity = wide_rows_at_once(layout, max(self.counts))
         wanted = WAVES * executor.resident_teams(self.adding, "wide_sums") // self.tiles
         slabs = -(-self.capacity // SLAB)
-        pieces = max(1, min(wanted, slabs // FEWEST_SLABS, MOST_BYTES // (4 * layout.gradient)))
+        pieces = max(1, min(wanted, slabs // FEWEST_SLABS, GRADIENT_BYTES // (4 * layout.gradient)))
         self.parts = min(PARTS, pieces) if task.shard.ranks.alone else 1
         super().__init__(task, columns, shared, pieces)
         left = {"rows": self.zeros(self.capacity * row_entries(layout), dtype=torch.bfloat16)}

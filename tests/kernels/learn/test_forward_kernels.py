@@ -81,7 +81,7 @@ def random_case(name, device, n):
 def unit_for(layout, processors, executor, rows):
     """Return the rows of a tile and the unit that ``executor`` would take if it had so many processors."""
     machine = SimpleNamespace(processors=processors, max_team=executor.max_team, team_bytes=99 * 1024)
-    return tensor.forward_unit(layout, distribution_of(layout.size), machine, rows)
+    return tensor.tensor_forward_unit(layout, distribution_of(layout.size), machine, rows)
 
 
 def assert_alike(name, executor, n):
@@ -129,7 +129,7 @@ def test_a_team_of_threads_gives_the_bits_of_one_thread():
 def test_layers_that_are_too_wide_for_a_warp_are_shared_by_a_block():
     for width, file in ((64, "warp_forward"), (65, "tensor_forward")):
         layout = NetworkLayout.of(PPO(hidden=(width,)), 4, 2)
-        assert file in tensor.forward_unit(layout, distribution_of(2), HostExecutor(), 2**20)[1].text
+        assert file in tensor.tensor_forward_unit(layout, distribution_of(2), HostExecutor(), 2**20)[1].text
 
 
 def assert_drawn(way, actions, n, executor):

@@ -11,8 +11,8 @@ from walled import walled
 from cupydrive.algorithms import A2C, PPO
 from cupydrive.algorithms.kernels.arithmetic import EXACT, TENSOR, WIDE
 from cupydrive.algorithms.kernels.layout import NetworkLayout
-from cupydrive.algorithms.kernels.tensor import MOST_SUMS, fitting, minibatch_table, register_sums
-from cupydrive.algorithms.kernels.tensor import shape as tensor_shape
+from cupydrive.algorithms.kernels.tensor import MOST_SUMS, fitting_rows, minibatch_table, register_sums
+from cupydrive.algorithms.kernels.tensor import block_shape as tensor_shape
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.interop import make_call
 from cupydrive.executors.ranks import Shard
@@ -112,7 +112,7 @@ def test_no_thread_of_a_tensor_block_has_more_sums_than_registers_hold():
         layout = NetworkLayout.of(PPO(hidden=(width, width)), 4, 2)
         assert tensor_shape(layout, executor, 2**20)[1] == threads, width
         assert register_sums(layout, threads) <= MOST_SUMS
-    assert not fitting(NetworkLayout.of(PPO(hidden=(256, 256)), 4, 2), executor)
+    assert not fitting_rows(NetworkLayout.of(PPO(hidden=(256, 256)), 4, 2), executor)
 
 
 @pytest.mark.parametrize("envs", [7, 128, 129, 300])

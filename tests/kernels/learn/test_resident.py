@@ -14,12 +14,12 @@ from cupydrive.algorithms.kernels.arithmetic import TENSOR
 from cupydrive.algorithms.kernels.gradients import Task
 from cupydrive.algorithms.kernels.layout import NetworkLayout
 from cupydrive.algorithms.kernels.resident import GROUP_RESIDENT, ResidentGradients, resident_way
-from cupydrive.algorithms.kernels.tensor import GROUPS, THREADS, WARP_GROUPS, TensorGradients, Way
+from cupydrive.algorithms.kernels.tensor import GROUPS, TENSOR_THREADS, WARP_GROUPS, TensorGradients, Way
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.ranks import Shard
 
 BY_LAUNCHES = replace(TENSOR, gradients=TensorGradients)
-BY_ONE_BLOCK = replace(TENSOR, gradients=partial(ResidentGradients, way=Way("mma/resident", 64, THREADS)))
+BY_ONE_BLOCK = replace(TENSOR, gradients=partial(ResidentGradients, way=Way("mma/resident", 64, TENSOR_THREADS)))
 BY_GROUPS = replace(TENSOR, gradients=partial(TensorGradients, way=GROUPS))
 BY_ONE_GROUP = replace(TENSOR, gradients=partial(ResidentGradients, way=GROUP_RESIDENT))
 EQUAL = {"num_steps": 12, "num_minibatches": 2, "update_epochs": 3}  # chunks of equally many rows
@@ -161,10 +161,10 @@ def test_either_the_loss_or_the_norm_may_overflow_alone(alone):
 TOWER = (PPO(shared_layers=True), 4)
 CHOSEN = {  # settings and entries of an observation; what the GPU has otherwise than an H200 of which each run has a processor
     "one tower": (TOWER, {}, GROUP_RESIDENT),
-    "two towers": ((PPO(), 4), {}, Way("mma/resident", 64, THREADS)),
-    "narrow": ((PPO(hidden=(32, 32), shared_layers=True), 4), {}, Way("mma/resident", 128, THREADS)),
-    "no wgmma": (TOWER, {"capability": "80"}, Way("mma/resident", 64, THREADS)),
-    "no room for two warp groups": (TOWER, {"team_bytes": 2 * 104_448}, Way("mma/resident", 32, THREADS)),
+    "two towers": ((PPO(), 4), {}, Way("mma/resident", 64, TENSOR_THREADS)),
+    "narrow": ((PPO(hidden=(32, 32), shared_layers=True), 4), {}, Way("mma/resident", 128, TENSOR_THREADS)),
+    "no wgmma": (TOWER, {"capability": "80"}, Way("mma/resident", 64, TENSOR_THREADS)),
+    "no room for two warp groups": (TOWER, {"team_bytes": 2 * 104_448}, Way("mma/resident", 32, TENSOR_THREADS)),
     "a processor more": (TOWER, {"processors": 2}, None),
     "a CPU": (TOWER, {"name": "cpu"}, None),
     "more rows": (TOWER, {"envs": 33}, None),

@@ -23,7 +23,7 @@ def by_teams(arithmetic, team, envs, found, obs_dim=19):
     about = dict(actions="several", agents=(2,), masks=True, leaving=True, obs_dim=obs_dim, arithmetic=arithmetic)
     with pytest.MonkeyPatch.context() as patched:
         for module in (tensor, wide):
-            patched.setattr(module, "ROWS", (16, 16))
+            patched.setattr(module, f"{module.__name__.rpartition('.')[2].upper()}_ROWS", (16, 16))
         executors = HostExecutor(threads=1, flags=("-O1",)), HostExecutor(team_threads=team)
         return [found(problem(config, envs=envs, executor=each, **about), each) for each in executors]
 

@@ -8,7 +8,7 @@ import pytest
 from test_nvrtc import compile_to
 
 import cupydrive as cd
-from cupydrive.algorithms.kernels.play import gpu_layout, play_unit, policies_of, tile_bytes, weight_bytes
+from cupydrive.algorithms.kernels.play import gpu_layout, play_unit, policies_of, policy_weight_bytes, tile_bytes
 from cupydrive.codegen.layout import PlayLayout
 from cupydrive.training.begin import make_run
 
@@ -47,7 +47,9 @@ def block_bytes(batch, policies, layout):
 def test_a_block_has_the_bytes_that_its_layout_was_chosen_by(env, settings, team, envs, tensor):
     batch, policies = playing(env, settings, tensor)
     one, two = (block_bytes(batch, policies, PlayLayout(team, envs, crews=crews)) for crews in (1, 2))
-    tiles, weights = (sum(of(policy) for policy in policies) for of in (lambda p: tile_bytes(p, envs), weight_bytes))
+    tiles, weights = (
+        sum(of(policy) for policy in policies) for of in (lambda p: tile_bytes(p, envs), policy_weight_bytes)
+    )
     assert abs(two - one - tiles) <= PADDING
     assert abs(2 * one - two - weights) <= PADDING
 
