@@ -1,4 +1,7 @@
-"""Public names of ``cupydrive`` and their modules. ``__init__.py`` reads this file and imports a module on first use."""
+"""Public names of ``cupydrive`` and their modules.
+
+``__init__.py`` reads this file and imports a module on first use.
+"""
 
 from cupydrive.algorithms import A2C as A2C
 from cupydrive.algorithms import DDPG as DDPG

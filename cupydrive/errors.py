@@ -1,4 +1,6 @@
-"""What a caller can get wrong has one base class, so that the command line can print it without a traceback."""
+"""What a caller can get wrong has one base class, so that the command line can print it without a
+traceback.
+"""
 
 from collections.abc import Hashable, Iterable
 from difflib import get_close_matches
@@ -9,18 +11,23 @@ if TYPE_CHECKING:
 
 
 class CupydriveError(Exception):
-    """A mistake of the caller, or of an environment's author; the message names value, limit and fix."""
+    """A mistake of the caller, or of an environment's author; the message names value, limit and
+    fix.
+    """
 
 
 class CupydriveWarning(UserWarning):
-    """Something is not as expected, and the program goes on: an old file, a changed kernel, an older checkpoint."""
+    """Something is not as expected, and the program goes on: an old file, a changed kernel, an
+    older checkpoint.
+    """
 
 
 class ParameterError(CupydriveError, ValueError):
-    """What was given cannot be used: it is unknown, of a wrong type, out of range, or contradicts something else given.
+    """What was given cannot be used: it is unknown, of a wrong type, out of range, or contradicts
+    something else given.
 
-    It may be an argument of any function, a setting of an algorithm, a parameter of an environment, or the name of a group, a
-    metric or a policy.
+    It may be an argument of any function, a setting of an algorithm, a parameter of an environment,
+    or the name of a group, a metric or a policy.
     """
 
 
@@ -36,7 +43,9 @@ class UnknownFieldError(ParameterError, KeyError):
 
 
 class UnknownEpisodeError(ParameterError, IndexError):
-    """A recording has no episode of this number; an ``IndexError`` too, so that a loop over a recording ends."""
+    """A recording has no episode of this number; an ``IndexError`` too, so that a loop over a
+    recording ends.
+    """
 
 
 class UnknownEnvironmentError(CupydriveError, KeyError):
@@ -47,12 +56,14 @@ class UnknownEnvironmentError(CupydriveError, KeyError):
 
 
 class UnregisteredEnvironmentError(UnknownEnvironmentError):
-    """A file belongs to an environment of a user's own, which only the user can load: nothing in a file may execute.
+    """A file belongs to an environment of a user's own, which only the user can load: nothing in a
+    file may execute.
 
     Args:
         says: What is missing.
         call: The call that works, in Python.
-        file: The Python file that the environment came from, to be passed as ``--env`` on the command line.
+        file: The Python file that the environment came from, to be passed as ``--env`` on the
+            command line.
     """
 
     def __init__(self, says: str, call: str, file: str) -> None:
@@ -65,7 +76,9 @@ class SpecError(CupydriveError, ValueError):
 
 
 class CompileError(CupydriveError, RuntimeError):
-    """A kernel does not compile; the message is the compiler's, with the kernel file's own lines."""
+    """A kernel does not compile; the message is the compiler's, with the kernel file's own
+    lines.
+    """
 
 
 class DeviceError(CupydriveError, RuntimeError):
@@ -73,7 +86,9 @@ class DeviceError(CupydriveError, RuntimeError):
 
 
 class TrainingError(CupydriveError):
-    """Training cannot go on: a number that is not finite, or a run that cannot be read or written."""
+    """Training cannot go on: a number that is not finite, or a run that cannot be read or
+    written.
+    """
 
 
 class LostProcessError(TrainingError):
@@ -84,7 +99,8 @@ class NotFiniteError(TrainingError):
     """An observation, a reward or a loss is infinite or not a number.
 
     Attributes:
-        run: The ``Run`` that was trained, whose ``explain()`` says what came first; None where no run is known.
+        run: The ``Run`` that was trained, whose ``explain()`` says what came first; None where no
+            run is known.
     """
 
     run: "Run | None" = None
@@ -103,7 +119,9 @@ class ActionError(CupydriveError, ValueError):
 
 
 class KernelFault(CupydriveError, IndexError):
-    """A kernel has a wild index, crashes, or does not end; found by a debug build or by a process of its own."""
+    """A kernel has a wild index, crashes, or does not end; found by a debug build or by a process
+    of its own.
+    """
 
 
 class OrderError(CupydriveError, RuntimeError):
@@ -115,7 +133,9 @@ class DataError(CupydriveError):
 
 
 class MissingDataError(DataError):
-    """Data that an environment needs is not on this machine, and could not be fetched; the message says how to get it."""
+    """Data that an environment needs is not on this machine, and could not be fetched; the message
+    says how to get it.
+    """
 
 
 class MemoryLimitError(CupydriveError, MemoryError):
@@ -126,6 +146,7 @@ def did_you_mean(name: Hashable, known: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the nearest known name, or an empty string."""
     if not isinstance(name, str) or len(name) > 100:  # a long text would take for ever to compare
         return ""
-    lower = {other.lower(): other for other in reversed(list(known))}  # of two that differ in case alone, the first
+    # of two that differ in case alone, the first
+    lower = {other.lower(): other for other in reversed(list(known))}
     near = get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
     return f" Did you mean {lower[near[0]]!r}?" if near else ""

@@ -1,6 +1,7 @@
 """Philox4x32-10 in NumPy: the same numbers as ``kernels/drive/random.cuh``, for the references.
 
-Source: Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.3.
+Source: Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3", section
+3.3.
 
 Counter and purposes stand in the table of ``random.cuh``; this file follows it word for word.
 """
@@ -31,7 +32,9 @@ def philox(counter: Sequence[npt.ArrayLike], key: tuple[int, int]) -> np.ndarray
     Returns:
         uint32 array (..., 4).
     """
-    c0, c1, c2, c3 = (c.astype(np.uint64) for c in np.broadcast_arrays(*(np.asarray(c) for c in counter)))
+    c0, c1, c2, c3 = (
+        c.astype(np.uint64) for c in np.broadcast_arrays(*(np.asarray(c) for c in counter))
+    )
     k0, k1 = (int(k) for k in key)
     for _ in range(10):
         product0, product2 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
@@ -67,22 +70,33 @@ class RandomStream:
     """
 
     def __init__(
-        self, seed: int, env: npt.ArrayLike, episode: npt.ArrayLike, step: npt.ArrayLike = 0, purpose: int = RESET
+        self,
+        seed: int,
+        env: npt.ArrayLike,
+        episode: npt.ArrayLike,
+        step: npt.ArrayLike = 0,
+        purpose: int = RESET,
     ) -> None:
         self.key = (int(seed) & 0xFFFFFFFF, (int(seed) >> 32) & 0xFFFFFFFF)
         self.env, self.episode, self.step, self.purpose = env, episode, step, purpose
 
     def bits(self, num_agents: int = 1, draw: int = 0, first_agent: int = 0) -> np.ndarray:
-        """Return (N, num_agents, 4) uint32: ``env.random.bits(agent, draw)`` of each environment and agent.
+        """Return (N, num_agents, 4) uint32: ``env.random.bits(agent, draw)`` of each environment
+        and agent.
 
         Raises:
-            ParameterError: If an agent is outside [0, 65536), or ``draw`` outside [0, 4096): the numbers would be another's.
+            ParameterError: If an agent is outside [0, 65536), or ``draw`` outside [0, 4096): the
+                numbers would be another's.
         """
         last = first_agent + num_agents - 1
-        for name, first, value, limit in (("agent", first_agent, last, AGENTS), ("draw", draw, draw, DRAWS)):
+        for name, first, value, limit in (
+            ("agent", first_agent, last, AGENTS),
+            ("draw", draw, draw, DRAWS),
+        ):
             if first < 0 or value >= limit:
                 raise ParameterError(
-                    f"random numbers of {name} {value if value >= limit else first}: it is in [0, {limit})"
+                    f"random numbers of {name} {value if value >= limit else first}: it is in [0, "
+                    f"{limit})"
                 )
         agents = np.arange(first_agent, first_agent + num_agents)
         packed = np.uint64(draw << 20 | self.purpose << 16) | agents.astype(np.uint64)
@@ -90,7 +104,9 @@ class RandomStream:
         def column(x: npt.ArrayLike) -> np.ndarray:
             return np.atleast_1d(np.asarray(x))[:, None]
 
-        return philox((column(self.env), column(self.episode), column(self.step), packed[None, :]), self.key)
+        return philox(
+            (column(self.env), column(self.episode), column(self.step), packed[None, :]), self.key
+        )
 
     def uniform(self, num_agents: int = 1, draw: int = 0) -> np.ndarray:
         """Return (N, num_agents, 4) float32 in [0, 1): ``env.random.uniform4(agent, draw)``."""

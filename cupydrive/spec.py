@@ -14,7 +14,14 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from cupydrive.errors import ParameterError, SpecError, UnknownParameterError
-from cupydrive.inputs.arguments import INT32, check_each, checked_array, checked_instance, checked_int, errors_as
+from cupydrive.inputs.arguments import (
+    INT32,
+    check_each,
+    checked_array,
+    checked_instance,
+    checked_int,
+    errors_as,
+)
 from cupydrive.inputs.descriptions import (
     MAX_AGENTS,
     MAY_READ_TABLES,
@@ -43,7 +50,8 @@ from cupydrive.protocols import EnvParams
 
 # For authors.
 __all__ = [
-    "Display", "EnvSpec", "Field", "Group", "Observation", "Reference", "StepResult", "Table", "check_each",
+    "Display", "EnvSpec", "Field", "Group", "Observation", "Reference", "StepResult", "Table",
+    "check_each",
     "nearest_decision", "param",
 ]  # fmt: skip
 
@@ -66,22 +74,33 @@ def param(
 ) -> Any:
     """Describe one parameter of an environment, as the value of a dataclass field.
 
-    A float becomes a member of the kernel's ``Params`` (changing it compiles nothing); an int, bool or choice becomes
-    a compile-time constant of its upper-case name. ``max_episode_steps`` alone is an int that compiles nothing. An array
-    of numbers is a tuple that ``tables`` may make a table of; users give any sequence, array or tensor, or leave it out.
+    A float becomes a member of the kernel's ``Params`` (changing it compiles nothing); an int, bool
+    or choice becomes a compile-time constant of its upper-case name. ``max_episode_steps`` alone is
+    an int that compiles nothing. An array of numbers is a tuple that ``tables`` may make a table
+    of; users give any sequence, array or tensor, or leave it out.
 
     Args:
-        default: Value if the user gives none; its type is the parameter's type. Of an array: ``()``.
+        default: Value if the user gives none; its type is the parameter's type. Of an array:
+            ``()``.
         help: One sentence.
         unit: SI unit, or what is counted.
         low: Smallest value allowed.
         high: Largest value allowed.
-        vary: ``(low, high)`` of the values the checker draws; by default half to one and a half times the default.
+        vary: ``(low, high)`` of the values the checker draws; by default half to one and a half
+            times the default.
         choices: Strings allowed, for a string.
-        of: ``float`` or ``int``, for an array: the type of its numbers, each in [low, high]. How many there must be, the
-            spec's ``check`` says: see ``check_each``.
+        of: ``float`` or ``int``, for an array: the type of its numbers, each in [low, high]. How
+            many there must be, the spec's ``check`` says: see ``check_each``.
     """
-    about = {"help": help, "unit": unit, "low": low, "high": high, "vary": vary, "choices": choices, "of": of}
+    about = {
+        "help": help,
+        "unit": unit,
+        "low": low,
+        "high": high,
+        "vary": vary,
+        "choices": choices,
+        "of": of,
+    }
     default = default.item() if isinstance(default, np.generic) else default
     with errors_as(SpecError):
         check_param(default, about)
@@ -119,12 +138,14 @@ class Group:
         name: The member's name in ``Env`` and the key in Python.
         count: Number of agents.
         obs_dim: Float32 entries of one agent's observation.
-        action_space: One agent's ``Discrete``, ``MultiDiscrete`` or bounded float32 ``Box`` of one dimension.
+        action_space: One agent's ``Discrete``, ``MultiDiscrete`` or bounded float32 ``Box`` of one
+            dimension.
         obs_scale: Typical magnitude of the observation, a number or ``(obs_dim,)``.
         reward_scale: Typical magnitude of one step's reward.
-        leaves: Agents may be inactive in some steps, or leave before the episode ends (buffers ``active`` and ``left``).
-            Rewards of inactive agents belong to their last active step.
-        mask: Choices may be forbidden: the kernel's ``observe`` writes ``env.NAME.mask(agent, choice, head)`` for each.
+        leaves: Agents may be inactive in some steps, or leave before the episode ends (buffers
+            ``active`` and ``left``). Rewards of inactive agents belong to their last active step.
+        mask: Choices may be forbidden: the kernel's ``observe`` writes ``env.NAME.mask(agent,
+            choice, head)`` for each.
         obs_low: Bounds of the observation space, a number or ``(obs_dim,)``.
         obs_high: Likewise.
     """
@@ -153,11 +174,17 @@ class Group:
     def sizes(self) -> tuple[int, ...]:
         """Number of choices of each discrete head, a tuple of H ints."""
         space = self.action_space
-        return (int(space.n),) if isinstance(space, spaces.Discrete) else tuple(int(n) for n in space.nvec)
+        return (
+            (int(space.n),)
+            if isinstance(space, spaces.Discrete)
+            else tuple(int(n) for n in space.nvec)
+        )
 
     @property
     def choices(self) -> int:
-        """Number of choices of all heads together: entries of one agent's action mask; 0 for a Box."""
+        """Number of choices of all heads together: entries of one agent's action mask; 0
+        for a Box.
+        """
         return 0 if self.continuous else sum(self.sizes)
 
     @property
@@ -173,7 +200,9 @@ class Group:
     @property
     def action_shape(self) -> tuple[int, ...]:
         """Shape of all agents' actions: (C,) for one discrete head, otherwise (C, H)."""
-        return (self.count,) if self.heads == 1 and not self.continuous else (self.count, self.heads)
+        return (
+            (self.count,) if self.heads == 1 and not self.continuous else (self.count, self.heads)
+        )
 
     @property
     def action_dtype(self) -> np.dtype:
@@ -190,10 +219,11 @@ class Group:
 class StepResult:
     """What a reference ``step`` returns; floats in float64, dictionaries by field or group name.
 
-    ``margin`` holds, for outputs that depend on a decision (a comparison of floats), how far the nearest such decision
-    was from going the other way, relative to the scale of what is compared; keys are field names, ``reward.GROUP``,
-    ``left.GROUP``, ``terminated`` and ``metric.NAME``, others are an error; shapes are the output's own or its leading part.
-    Outputs that are not named depend on no decision.
+    ``margin`` holds, for outputs that depend on a decision (a comparison of floats), how far the
+    nearest such decision was from going the other way, relative to the scale of what is compared;
+    keys are field names, ``reward.GROUP``, ``left.GROUP``, ``terminated`` and ``metric.NAME``,
+    others are an error; shapes are the output's own or its leading part. Outputs that are not named
+    depend on no decision.
     """
 
     state: TableArrays
@@ -202,15 +232,16 @@ class StepResult:
     active: TableArrays = field(default_factory=dict)  # (N, C) bool
     left: TableArrays = field(default_factory=dict)  # (N, C) bool
     metrics: TableArrays = field(default_factory=dict)  # (N,)
-    events: TableArrays = field(default_factory=dict)  # any bool array; the same names in every call
+    # any bool array; the same names in every call
+    events: TableArrays = field(default_factory=dict)
     margin: TableArrays = field(default_factory=dict)
 
 
 def nearest_decision(*distances: npt.ArrayLike, axis: int | None = None) -> np.ndarray:
     """Return the smallest of several distances from a decision, as ``StepResult.margin`` wants it.
 
-    A distance of exactly 0 comes from equal inputs and exact arithmetic (a tie, a clipped value): all decide it alike, so
-    it counts as far. Broadcasts; with ``axis``, the smallest along it.
+    A distance of exactly 0 comes from equal inputs and exact arithmetic (a tie, a clipped value):
+    all decide it alike, so it counts as far. Broadcasts; with ``axis``, the smallest along it.
     """
     if not distances:
         raise ParameterError("nearest_decision: distances = (); pass one at least")
@@ -221,7 +252,9 @@ def nearest_decision(*distances: npt.ArrayLike, axis: int | None = None) -> np.n
         raise ParameterError(
             f"nearest_decision: distances of shapes {[d.shape for d in arrays]} do not fit together"
         ) from None
-    smallest = np.minimum.reduce(np.broadcast_arrays(*(np.where(d == 0, np.inf, d) for d in arrays)))
+    smallest = np.minimum.reduce(
+        np.broadcast_arrays(*(np.where(d == 0, np.inf, d) for d in arrays))
+    )
     if axis is None:
         return smallest
     axis = checked_int("nearest_decision", "axis", axis, -smallest.ndim, smallest.ndim - 1)
@@ -230,7 +263,8 @@ def nearest_decision(*distances: npt.ArrayLike, axis: int | None = None) -> np.n
 
 @dataclass
 class Observation:
-    """What a reference ``observe`` returns: observations by group, and fields of the state that it computes.
+    """What a reference ``observe`` returns: observations by group, and fields of the state that it
+    computes.
 
     ``margin`` is keyed by group or field name, shape ``(N, C)``.
     """
@@ -245,17 +279,17 @@ class Observation:
 class Reference:
     """The NumPy functions of an environment, which a check compares the kernel with.
 
-    They return new arrays, and leave those that they are given as they are. A check reports what it could not compare for
-    want of one that is None.
+    They return new arrays, and leave those that they are given as they are. A check reports what it
+    could not compare for want of one that is None.
 
     Args:
-        reset: ``reset(params, random)`` returns (N,) states; exact, float32; ``random`` is a ``RandomStream`` of
-            ``cupydrive.random``.
-        step: ``step(params, state, action, elapsed, random)`` returns a ``StepResult``: (N,) states, actions by group
-            (N, C) or (N, C, H), ``elapsed`` (N,) with this step counted.
+        reset: ``reset(params, random)`` returns (N,) states; exact, float32; ``random`` is a
+            ``RandomStream`` of ``cupydrive.random``.
+        step: ``step(params, state, action, elapsed, random)`` returns a ``StepResult``: (N,)
+            states, actions by group (N, C) or (N, C, H), ``elapsed`` (N,) with this step counted.
         observe: ``observe(params, state, elapsed)`` returns an ``Observation``.
-        sample_states: ``sample_states(params, rng, n)`` returns n states, wider than random play reaches. If it is None, the
-            check takes states that random play reaches.
+        sample_states: ``sample_states(params, rng, n)`` returns n states, wider than random play
+            reaches. If it is None, the check takes states that random play reaches.
     """
 
     reset: Callable[..., np.ndarray] | None = None
@@ -273,18 +307,21 @@ class Display:
     """How an environment is drawn, played by a person and shown in the gallery.
 
     Args:
-        draw: ``draw(canvas, params, states, elapsed)`` draws the last of (K,) states of one episode on a ``Canvas``; those
-            before it, at most ``trail``, are for trails and curves. ``canvas.agents`` tells where agents are.
+        draw: ``draw(canvas, params, states, elapsed)`` draws the last of (K,) states of one episode
+            on a ``Canvas``; those before it, at most ``trail``, are for trails and curves.
+            ``canvas.agents`` tells where agents are.
         size: (width, height) of a video in pixels, even; a page shows it half as wide.
         fps: Frames per second of a video, one frame per step.
         trail: States before the one shown that ``draw`` is given.
-        keys: ``keys(params)`` returns by group what keys do where a person plays one of its agents: by key an action, a number
-            or a tuple of one for each head; None leaves a head as it is. ``""`` is no key, None there: as in the step before.
-            Others are ``"ArrowLeft"`` and its like, letters but q and r, and digits. If it is None, only programs play.
-        showcase: What the gallery shows: ``params`` of its episodes, ``rivals`` (groups that play the heuristic while the
-            others learn, or play at random), ``figures`` (by metric what it is called there, with its unit), ``still``
-            (share of an episode, 0 to 1, after which the still is taken, 0.5 by default), ``readable`` (width in pixels that
-            its pictures keep on a narrow page), and what it trains with but ``training``.
+        keys: ``keys(params)`` returns by group what keys do where a person plays one of its agents:
+            by key an action, a number or a tuple of one for each head; None leaves a head as it is.
+            ``""`` is no key, None there: as in the step before. Others are ``"ArrowLeft"`` and its
+            like, letters but q and r, and digits. If it is None, only programs play.
+        showcase: What the gallery shows: ``params`` of its episodes, ``rivals`` (groups that play
+            the heuristic while the others learn, or play at random), ``figures`` (by metric what it
+            is called there, with its unit), ``still`` (share of an episode, 0 to 1, after which the
+            still is taken, 0.5 by default), ``readable`` (width in pixels that its pictures keep on
+            a narrow page), and what it trains with but ``training``.
     """
 
     draw: Callable[..., None] | None = None
@@ -303,39 +340,47 @@ class Display:
 class EnvSpec:
     """One environment: its kernel, its parameters, its spaces and its NumPy reference.
 
-    The first five must be given. Functions of ``reference``, ``heuristic``, ``draw`` and ``yardsticks`` may take one more
-    argument, the last, if there are tables: ``table``, whose attributes are the arrays that the kernel has (tensors, where
-    observations are tensors). Their callers leave it out.
+    The first five must be given. Functions of ``reference``, ``heuristic``, ``draw`` and
+    ``yardsticks`` may take one more argument, the last, if there are tables: ``table``, whose
+    attributes are the arrays that the kernel has (tensors, where observations are tensors). Their
+    callers leave it out.
 
     Args:
         name: The kernel file is ``NAME.cu``.
         params: Frozen dataclass whose fields are made by ``param``; one is ``max_episode_steps``.
         state: ``state(params)`` returns the tuple of ``Field`` of ``struct State``, in order.
         groups: ``groups(params)`` returns the tuple of ``Group``.
-        time_limit: ``"terminates"`` if the time limit ends the task, ``"truncates"`` if it cuts the episode off.
+        time_limit: ``"terminates"`` if the time limit ends the task, ``"truncates"`` if it cuts the
+            episode off.
         reference: The functions that a check compares the kernel with.
         display: How it is drawn and played by a person.
-        kernel: Kernel text, the path of its file, or ``PythonKernels``. Defaults to ``NAME.cu`` beside the Python file.
+        kernel: Kernel text, the path of its file, or ``PythonKernels``. Defaults to ``NAME.cu``
+            beside the Python file.
         metrics: Type by name of what ``env.metrics`` counts: ``"int"`` or ``"float"``.
-        heuristic: ``heuristic(params, obs, group)`` returns a tuple of H arrays (N, C), integers or for a Box floats, from
-            observations (N, C, D): torch tensors on the device, so NumPy works on a CPU only.
+        heuristic: ``heuristic(params, obs, group)`` returns a tuple of H arrays (N, C), integers or
+            for a Box floats, from observations (N, C, D): torch tensors on the device, so NumPy
+            works on a CPU only.
         constants: ``constants(params)`` returns further compile-time ints.
         check: ``check(params)`` raises ``ParameterError`` for values that do not go together.
         cases: Parameter sets that the checker runs, each a dictionary.
-        tables: ``tables(params)`` returns the arrays that the kernel reads, by name. It may read files, and raise
-            ``MissingDataError``.
-        table_fields: ``table_fields(params)`` returns the tuple of ``Table`` from parameters alone: no file is needed to
-            compile. If it is None, they are what ``tables`` returns.
-        training: What ``train`` takes where its caller says nothing: ``algorithm``, ``num_envs``, ``steps``; and by an
-            algorithm's name its settings, among them ``num_envs`` and ``steps`` where it needs others.
-        reward_threshold: Mean return of greedy episodes that counts as solved, with default parameters and one group, or None.
-        yardsticks: ``yardsticks(params)`` returns what an evaluation is printed beside, such as the exact optimum: by its name
-            a dictionary of numbers by the names of ``Evaluation.summary``: ``"return"``, ``"length"``, metrics.
+        tables: ``tables(params)`` returns the arrays that the kernel reads, by name. It may read
+            files, and raise ``MissingDataError``.
+        table_fields: ``table_fields(params)`` returns the tuple of ``Table`` from parameters alone:
+            no file is needed to compile. If it is None, they are what ``tables`` returns.
+        training: What ``train`` takes where its caller says nothing: ``algorithm``, ``num_envs``,
+            ``steps``; and by an algorithm's name its settings, among them ``num_envs`` and
+            ``steps`` where it needs others.
+        reward_threshold: Mean return of greedy episodes that counts as solved, with default
+            parameters and one group, or None.
+        yardsticks: ``yardsticks(params)`` returns what an evaluation is printed beside, such as the
+            exact optimum: by its name a dictionary of numbers by the names of
+            ``Evaluation.summary``: ``"return"``, ``"length"``, metrics.
         summary: One sentence.
         title: Name in Gymnasium's registry, by default ``name`` in camel case.
 
     Raises:
-        SpecError: If a field is of a wrong type or out of its range, or a function takes other arguments.
+        SpecError: If a field is of a wrong type or out of its range, or a function takes other
+            arguments.
     """
 
     name: str
@@ -368,11 +413,15 @@ class EnvSpec:
         check_spec(self)
         self._change_functions(self._bind_tables)
         if not self.title:
-            object.__setattr__(self, "title", "".join(word.capitalize() for word in self.name.split("_")))
+            object.__setattr__(
+                self, "title", "".join(word.capitalize() for word in self.name.split("_"))
+            )
 
     @property
     def own_program(self) -> "Callable[..., Program] | None":
-        """``program(executor, spec, params)`` of kernels written in Python, or None: the kernel is C."""
+        """``program(executor, spec, params)`` of kernels written in Python, or None: the kernel is
+        C.
+        """
         return getattr(self.kernel, "program", None)
 
     @property
@@ -380,9 +429,13 @@ class EnvSpec:
         """Where the kernels run."""
         return getattr(self.kernel, "devices", ("cpu", "cuda"))
 
-    def _change_functions(self, change: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
+    def _change_functions(
+        self, change: Callable[[str, Callable[..., Any]], Callable[..., Any]]
+    ) -> None:
         """Replace each function that may read tables by ``change(name, function)``."""
-        object.__setattr__(self, "reference", replace(self.reference, **_changed(self.reference, change)))
+        object.__setattr__(
+            self, "reference", replace(self.reference, **_changed(self.reference, change))
+        )
         object.__setattr__(self, "display", replace(self.display, **_changed(self.display, change)))
         for name, function in _changed(self, change).items():
             object.__setattr__(self, name, function)
@@ -393,9 +446,12 @@ class EnvSpec:
             return function
         if self.tables is None:
             raise SpecError(
-                f"{self.name}: {name} reads `table`, but there is no tables(params), which returns its arrays"
+                f"{self.name}: {name} reads `table`, but there is no tables(params), which "
+                f"returns its arrays"
             )
-        return WithTable(function, self.table_arrays, MAY_READ_TABLES[name].split(", ").index("params"))
+        return WithTable(
+            function, self.table_arrays, MAY_READ_TABLES[name].split(", ").index("params")
+        )
 
     @lru_cache(maxsize=64)  # noqa: B019 - environments are few, and stay
     def declared_tables(self, params: EnvParams) -> tuple[Table, ...]:
@@ -410,7 +466,8 @@ class EnvSpec:
 
     @lru_cache(maxsize=16)  # noqa: B019 - a check draws parameters often, and a table may have megabytes
     def table_arrays(self, params: EnvParams) -> TableArrays:
-        """Return the read-only arrays by name, of the shapes and types declared; empty without tables.
+        """Return the read-only arrays by name, of the shapes and types declared; empty without
+        tables.
 
         Raises:
             SpecError: If an array is not what was declared.
@@ -423,10 +480,14 @@ class EnvSpec:
     @lru_cache(maxsize=64)  # noqa: B019
     def table_digests(self, params: EnvParams) -> dict[str, str]:
         """Return the SHA-256 of each table by name: of its name, type, shape and bytes."""
-        return {name: table_digest(name, array) for name, array in self.table_arrays(params).items()}
+        return {
+            name: table_digest(name, array) for name, array in self.table_arrays(params).items()
+        }
 
     def about_tables(self, params: EnvParams) -> dict[str, dict[str, str]]:
-        """Return what a file states of the tables: ``{"tables": table_digests}``, or nothing without tables."""
+        """Return what a file states of the tables: ``{"tables": table_digests}``, or nothing
+        without tables.
+        """
         digests = self.table_digests(params)
         return {"tables": digests} if digests else {}
 
@@ -441,24 +502,34 @@ class EnvSpec:
         kept, now = kept or {}, self.table_digests(params)
         for name in (*now, *kept):
             if kept.get(name) != now.get(name):
-                then, here = (f"SHA-256 {of[name][:12]}..." if name in of else "none" for of in (kept, now))
+                then, here = (
+                    f"SHA-256 {of[name][:12]}..." if name in of else "none" for of in (kept, now)
+                )
                 raise ParameterError(
-                    f"{what} was made with another table {name!r} of {self.name} ({then}; here {here}); it needs the same data"
+                    f"{what} was made with another table {name!r} of {self.name} ({then}; here "
+                    f"{here}); it needs the same data"
                 )
 
     def with_made_up_tables(self, seed: int = 0) -> "EnvSpec":
         """Return this environment with made-up values in its tables, for tests without data.
 
-        It is itself if it has no tables, or if ``tables`` alone declares them: then they come from no data.
+        It is itself if it has no tables, or if ``tables`` alone declares them: then they come from
+        no data.
         """
         if self.table_fields is None:
             return self
-        return replace(self, tables=lambda params: made_up_tables(self.declared_tables(params), seed))
+        return replace(
+            self, tables=lambda params: made_up_tables(self.declared_tables(params), seed)
+        )
 
     def require_known(
-        self, given: Iterable[str], call: Callable[..., object] | None = None, hints: Mapping[str, str] | None = None
+        self,
+        given: Iterable[str],
+        call: Callable[..., object] | None = None,
+        hints: Mapping[str, str] | None = None,
     ) -> None:
-        """Raise ``UnknownParameterError`` for a name in ``given`` that is no parameter; see ``unknown_parameter``.
+        """Raise ``UnknownParameterError`` for a name in ``given`` that is no parameter; see
+        ``unknown_parameter``.
 
         ``hints`` are what ``call`` knows of such names.
         """
@@ -475,7 +546,9 @@ class EnvSpec:
         self.require_known(given)
         values = {}
         for name, value in given.items():
-            values[name] = checked_value(self.name, name, about[name].default, about[name].metadata, value)
+            values[name] = checked_value(
+                self.name, name, about[name].default, about[name].metadata, value
+            )
         params = self.params(**values)
         self.check(params)
         constants, groups, state = self.constants(params), self.groups(params), self.state(params)
@@ -486,7 +559,8 @@ class EnvSpec:
         check_members(self.name, "state", state, Field)
         if (agents := sum(g.count for g in groups)) > MAX_AGENTS:
             raise ParameterError(
-                f"{self.name}: {agents} agents are more than the {MAX_AGENTS} that random streams know"
+                f"{self.name}: {agents} agents are more than the {MAX_AGENTS} that random streams "
+                f"know"
             )
         if self.table_fields is not None:
             self.declared_tables(params)
@@ -511,14 +585,19 @@ class EnvSpec:
     def metrics_dtype(self) -> np.dtype:
         """Return the NumPy dtype of ``struct Metrics``."""
         kinds = {"int": "i4", "float": "f4"}
-        return np.dtype([(name, kinds[kind]) for name, kind in self.metrics.items()] or [("none", "i4")])
+        return np.dtype(
+            [(name, kinds[kind]) for name, kind in self.metrics.items()] or [("none", "i4")]
+        )
 
 
 def _changed(
-    part: EnvSpec | Reference | Display, change: Callable[[str, Callable[..., Any]], Callable[..., Any]]
+    part: EnvSpec | Reference | Display,
+    change: Callable[[str, Callable[..., Any]], Callable[..., Any]],
 ) -> dict[str, Any]:
     functions = {f.name: getattr(part, f.name) for f in fields(part) if f.name in MAY_READ_TABLES}
-    return {name: change(name, function) for name, function in functions.items() if function is not None}
+    return {
+        name: change(name, function) for name, function in functions.items() if function is not None
+    }
 
 
 def float_params(params_class: type) -> list[DataclassField[Any]]:
@@ -533,6 +612,11 @@ def constant_params(params_class: type) -> list[DataclassField[Any]]:
 
 
 def kept_params(params: EnvParams) -> dict[str, Any]:
-    """Return parameters by name as files keep them: arrays are lists, and those that are not given are left out."""
-    found = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(params).items()}
+    """Return parameters by name as files keep them: arrays are lists, and those that are not given
+    are left out.
+    """
+    found = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in asdict(params).items()
+    }
     return {name: value for name, value in found.items() if value != []}

@@ -1,7 +1,9 @@
-"""What mkdocs shows besides the pages of docs/: notebooks, the command line, files of the repository, and the API's names.
+"""What mkdocs shows besides the pages of docs/: notebooks, the command line, files of the
+repository, and the API's names.
 
-A page names what the package offers as ``::: cd.NAME``; the site is not built while a name of ``cupydrive.__all__`` is on no
-page. Where a page says ``<!-- blocks that no test runs -->``, they are listed, and ``<!-- from FILE -->`` is that file's text.
+A page names what the package offers as ``::: cd.NAME``; the site is not built while a name of
+``cupydrive.__all__`` is on no page. Where a page says ``<!-- blocks that no test runs -->``, they
+are listed, and ``<!-- from FILE -->`` is that file's text.
 """
 
 import contextlib
@@ -39,11 +41,23 @@ FIRST = {
     "VectorEnv": ["reset", "step", "rollout", "state", "snapshot", "restore", "set_state"],
     "Run": ["evaluate", "render", "plot", "act", "policy", "export", "save", "load", "explain"],
 }
-# Of these classes, what their users call; the rest is for the package, and docs/api/protocols.md says what calls it.
+# Of these classes, what their users call; the rest is for the package, and docs/api/protocols.md
+# says what calls it.
 NO_MEMBERS = ", members: false, inherited_members: false"
 MEMBERS = {
     "EnvSpec": ["make_params"],
-    **{name: [] for name in ("PPO", "A2C", "DDPG", "OpponentPool", "HeuristicPolicy", "RandomPolicy", "FrozenPolicy")},
+    **{
+        name: []
+        for name in (
+            "PPO",
+            "A2C",
+            "DDPG",
+            "OpponentPool",
+            "HeuristicPolicy",
+            "RandomPolicy",
+            "FrozenPolicy",
+        )
+    },
 }
 NAMED = re.compile(r"^::: cd\.(\w+)$", re.M)
 UNTESTED = re.compile(r"^\*Not run by a test: [^*\n]+\*$", re.M)  # a note, in smaller letters
@@ -53,7 +67,7 @@ CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 
 
-# ---- the API's names -------------------------------------------------------------------------------------------------
+# ---- the API's names -----------------------------------------------------------------------------
 
 
 def api_names():
@@ -64,7 +78,12 @@ def api_names():
 def in_order(cls, first):
     """Return the names of what a class offers, ``first`` before the others."""
     own = [base for base in cls.__mro__ if base.__module__.startswith("cupydrive.")]
-    names = [name for base in own for name, value in vars(base).items() if callable(value) or hasattr(value, "__get__")]
+    names = [
+        name
+        for base in own
+        for name, value in vars(base).items()
+        if callable(value) or hasattr(value, "__get__")
+    ]
     return list(dict.fromkeys([*first, *(name for name in names if not name.startswith("_"))]))
 
 
@@ -75,7 +94,9 @@ def directive(name):
     offered = getattr(cupydrive, name)
     path = f"{offered.__module__}.{offered.__qualname__}"
     if name in FIRST:
-        members = f", members: [{', '.join(in_order(offered, FIRST[name]))}], group_by_category: false"
+        members = (
+            f", members: [{', '.join(in_order(offered, FIRST[name]))}], group_by_category: false"
+        )
     elif shown := MEMBERS.get(name, ()):
         members = f", members: [{', '.join(shown)}]"
     else:
@@ -83,38 +104,53 @@ def directive(name):
     return f"::: {path}\n    options: {{heading: cd.{name}, toc_label: cd.{name}{members}}}\n"
 
 
-# ---- pages that are made ---------------------------------------------------------------------------------------------
+# ---- pages that are made -------------------------------------------------------------------------
 
 
 def linked(words, places):
-    """Return a lesson's words with links: what they name in backticks leads to the page that ``places`` says, if any."""
-    return CODE.sub(lambda found: f"[{found[0]}]({places[found[1]]})" if found[1] in places else found[0], words)
+    """Return a lesson's words with links: what they name in backticks leads to the page that
+    ``places`` says, if any.
+    """
+    return CODE.sub(
+        lambda found: f"[{found[0]}]({places[found[1]]})" if found[1] in places else found[0], words
+    )
 
 
 def notebook_pages(config):
-    """Yield a page for each notebook with the outputs that it is committed with, and their pictures."""
+    """Yield a page for each notebook with the outputs that it is committed with, and their
+    pictures.
+    """
     paths = sorted((ROOT / "notebooks").glob("*.ipynb"))
-    places = {path.stem: f"{path.stem}.md" for path in paths} | {f"docs/{name}": f"../{name}" for name in pages()}
+    places = {path.stem: f"{path.stem}.md" for path in paths} | {
+        f"docs/{name}": f"../{name}" for name in pages()
+    }
     places |= {"gallery/SPEED.md": "../speed.md"}
     for path in paths:
         notebook = nbformat.read(path, as_version=4)
         for cell in notebook.cells:
             if cell.cell_type == "markdown":
                 cell.source = linked(cell.source, places)
-        body, resources = MarkdownExporter().from_notebook_node(notebook, {"output_files_dir": f"{path.stem}_files"})
+        body, resources = MarkdownExporter().from_notebook_node(
+            notebook, {"output_files_dir": f"{path.stem}_files"}
+        )
         title, _, rest = body.partition("\n")
         about = f"This page is `notebooks/{path.name}`; `make notebook` opens it in JupyterLab."
-        yield File.generated(config, f"notebooks/{path.stem}.md", content=f"{title}\n\n{about}\n{rest}")
+        yield File.generated(
+            config, f"notebooks/{path.stem}.md", content=f"{title}\n\n{about}\n{rest}"
+        )
         for name, content in resources["outputs"].items():
             yield File.generated(config, f"notebooks/{name}", content=content)
 
 
 def command_line():
     """Return the page of the command line: the help of each command, as it prints it."""
-    parts = ["# Command line", "What `cupydrive COMMAND --help` prints. Each command calls a function of the package."]
+    parts = [
+        "# Command line",
+        "What `cupydrive COMMAND --help` prints. Each command calls a function of the package.",
+    ]
     parts.append(
-        "Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 interrupted; a training that was "
-        "interrupted and keeps its result (--out) ends with 0."
+        "Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 "
+        "interrupted; a training that was interrupted and keeps its result (--out) ends with 0."
     )
     for command in COMMANDS:
         said = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
@@ -129,7 +165,9 @@ def command_line():
 
 
 def included(source):
-    """Return the sections of a Markdown file of the repository for a page directly in docs/: all from its first one on."""
+    """Return the sections of a Markdown file of the repository for a page directly in docs/: all
+    from its first one on.
+    """
     path = ROOT / source
     pages_of = {ROOT / file: page for page, file in FROM_REPOSITORY.items()}
 
@@ -142,7 +180,7 @@ def included(source):
     return LINK.sub(link, text[text.index("\n## ") :])
 
 
-# ---- what mkdocs calls -----------------------------------------------------------------------------------------------
+# ---- what mkdocs calls ---------------------------------------------------------------------------
 
 
 def on_files(files, config):
@@ -174,5 +212,7 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def on_page_content(html, page, config, files):
-    """Make cells of a table's heads that say nothing: to who has the page read out, they would be heads of nothing."""
+    """Make cells of a table's heads that say nothing: to who has the page read out, they would be
+    heads of nothing.
+    """
     return re.sub(r"<th([^>]*)></th>", r"<td\1></td>", html)

@@ -1,6 +1,7 @@
 """Blocks of code on the pages of docs/: which there are, and which of them no test runs.
 
-A block with a title is a file of that name. What stands right before a block that no test runs says so, and why:
+A block with a title is a file of that name. What stands right before a block that no test runs says
+so, and why:
 
     *Not run by a test: needs Slurm.*
 """
@@ -12,7 +13,8 @@ from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
 BLOCK = re.compile(
-    r"^(?:\*Not run by a test: (?P<why>[^*\n]+)\*\n\n)?```(?P<head>[^\n]*)\n(?P<code>.*?)^```$", re.M | re.S
+    r"^(?:\*Not run by a test: (?P<why>[^*\n]+)\*\n\n)?```(?P<head>[^\n]*)\n(?P<code>.*?)^```$",
+    re.M | re.S,
 )
 TITLE = re.compile(r'title="([^"]+)"')
 
@@ -36,7 +38,9 @@ class Block:
 
 def pages():
     """Return the text of each page of docs/, by its path there."""
-    return {path.relative_to(DOCS).as_posix(): path.read_text() for path in sorted(DOCS.rglob("*.md"))}
+    return {
+        path.relative_to(DOCS).as_posix(): path.read_text() for path in sorted(DOCS.rglob("*.md"))
+    }
 
 
 def blocks(text):
@@ -50,7 +54,9 @@ def blocks(text):
 
 
 def not_run():
-    """Return a table in Markdown of the blocks that no test runs, seen from a page directly in docs/."""
+    """Return a table in Markdown of the blocks that no test runs, seen from a page directly in
+    docs/.
+    """
     rows = ["| page | block | why |", "|---|---|---|"]
     for page, text in pages().items():
         for block in blocks(text):
@@ -59,6 +65,7 @@ def not_run():
                 first = next(line for line in lines if line and not line.startswith(("#", "//")))
                 shown = html.escape(first.rstrip("\\ ")).replace("|", "&#124;")
                 rows.append(
-                    f"| [{page.removesuffix('.md')}]({page}) | <code>{shown}</code> | {block.why.strip(' .')} |"
+                    f"| [{page.removesuffix('.md')}]({page}) | <code>{shown}</code> | "
+                    f"{block.why.strip(' .')} |"
                 )
     return "\n".join(rows)

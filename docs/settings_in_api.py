@@ -1,7 +1,8 @@
-"""For the API's pages: settings of algorithms with those that they inherit, their types, and their defaults in plain words.
+"""For the API's pages: settings of algorithms with those that they inherit, their types, and their
+defaults in plain words.
 
-mkdocstrings reads the source and does not run it; there ``PPO`` documents only what it adds to ``OnPolicy``, as the package
-itself completes docstrings when it is imported.
+mkdocstrings reads the source and does not run it; there ``PPO`` documents only what it adds to
+``OnPolicy``, as the package itself completes docstrings when it is imported.
 """
 
 import re
@@ -51,7 +52,9 @@ def complete(cls):
     for above in (cls, *cls.mro()):
         for argument in arguments(above):
             if argument.name not in {known.name for known in own}:
-                own.append(griffe.DocstringParameter(argument.name, description=argument.description))
+                own.append(
+                    griffe.DocstringParameter(argument.name, description=argument.description)
+                )
             known = next(known for known in own if known.name == argument.name)
             field = above.members.get(argument.name)
             if field is not None and known.annotation is None:

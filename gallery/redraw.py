@@ -1,9 +1,11 @@
-"""Draw a gallery again from the recordings and points that it keeps, or its learning curves from runs with many seeds.
+"""Draw a gallery again from the recordings and points that it keeps, or its learning curves from
+runs with many seeds.
 
     python gallery/redraw.py [NAME ...] [--out gallery]
     python gallery/redraw.py [NAME ...] --seeds 10 [--steps N] [--seed K] [--device cuda] [--out gallery]
 
-The first form plays and trains nothing, and no figure changes. The second form changes only the learning curves.
+The first form plays and trains nothing, and no figure changes. The second form changes only the
+learning curves.
 """
 
 import sys
@@ -19,7 +21,14 @@ from cupydrive import envs
 from cupydrive.errors import RenderError
 from cupydrive.executors import choose
 from cupydrive.experiments.train import train
-from cupydrive.gallery.build import about, draw_curve, keep_curves, planned, read_entries, write_entries
+from cupydrive.gallery.build import (
+    about,
+    draw_curve,
+    keep_curves,
+    planned,
+    read_entries,
+    write_entries,
+)
 from cupydrive.gallery.clips import draw_files, own_numbers
 from cupydrive.inputs.arguments import shown
 from cupydrive.playing.recording import Recording
@@ -27,7 +36,8 @@ from cupydrive.spec import EnvSpec
 
 
 def redraw(names: Sequence[str], out: Path) -> None:
-    """Draw the clips and curves of a gallery again, from the recordings and points that it keeps. No figure changes.
+    """Draw the clips and curves of a gallery again, from the recordings and points that it keeps.
+    No figure changes.
 
     Args:
         names: Environments. Defaults to those of the gallery whose data is here.
@@ -58,7 +68,8 @@ def learning_curves(
     seed: int = 0,
     steps: int | None = None,
 ) -> None:
-    """Train many seeds of what a gallery shows, side by side, and draw their learning curves. Clips stay.
+    """Train many seeds of what a gallery shows, side by side, and draw their learning curves. Clips
+    stay.
 
     Args:
         names: Environments. Defaults to those of the gallery whose data is here.
@@ -74,7 +85,13 @@ def learning_curves(
     entries, device = read_entries(out), choose(device)[0]
     for spec in specs_of(entries, names, out):
         policies, params, goal, num_envs = planned(spec, steps)
-        options: dict[str, Any] = {"policies": policies, "num_envs": num_envs, "seed": seed, "device": device, **params}
+        options: dict[str, Any] = {
+            "policies": policies,
+            "num_envs": num_envs,
+            "seed": seed,
+            "device": device,
+            **params,
+        }
         found: Any = train(spec, steps=goal, seeds=seeds, **options)
         kept = [run for k, run in enumerate(found.runs) if k not in found.failures]
         if not kept:
@@ -92,7 +109,10 @@ def specs_of(entries: dict, names: Sequence[str], out: Path) -> list[EnvSpec]:
     known = [name for name in entries if name in envs.names()]  # others have programs of their own
     for name in names:
         if name not in known:
-            raise RenderError(f"{out} has no entry {shown(name)}; it has {', '.join(known) or 'none'}: make it first")
+            raise RenderError(
+                f"{out} has no entry {shown(name)}; it has {', '.join(known) or 'none'}: make it "
+                f"first"
+            )
     return [envs.get(name) for name in names] or envs.with_data(print, known)
 
 

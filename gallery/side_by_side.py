@@ -11,7 +11,8 @@ from cupydrive.drawing.frames import GAP, clock
 from cupydrive.playing.recording import Recording
 from cupydrive.rendering.video import Video
 
-BESIDE = 0.75  # letters above episodes side by side are as high as in a picture of this share of their width
+# letters above episodes side by side are as high as in a picture of this share of their width
+BESIDE = 0.75
 
 
 class SideBySide(Video):
@@ -30,16 +31,25 @@ class SideBySide(Video):
 
     def frames(self) -> Iterator[np.ndarray]:
         """Yield all frames, (height, width, 3) uint8, the held ones too."""
-        drawn = beside(self.recordings, self.titles, self.width, self.height, "cpu", self.words(), self.every)
+        drawn = beside(
+            self.recordings, self.titles, self.width, self.height, "cpu", self.words(), self.every
+        )
         for picture in islice(drawn, self.drawn):
             yield picture
         yield from repeat(picture, self.held)
 
 
 def beside(
-    recordings: list[Recording], titles: list[str], width: int, height: int, device: str, title: str, every: int
+    recordings: list[Recording],
+    titles: list[str],
+    width: int,
+    height: int,
+    device: str,
+    title: str,
+    every: int,
 ) -> Iterator[np.ndarray]:
-    """Yield the frames of several recordings, an episode each, from left to right; one that is over stays as it ended.
+    """Yield the frames of several recordings, an episode each, from left to right; one that is over
+    stays as it ended.
 
     Args:
         recordings: Of one environment.
@@ -52,14 +62,22 @@ def beside(
     """
     part = (width - GAP * (len(recordings) - 1)) // len(recordings) // 2 * 2
     heading = Canvas(width, height, part_of=round(width * BESIDE))
-    cells = [Canvas(part, (height - heading.header) // 2 * 2, part_of=round(width * BESIDE)) for _ in recordings]
-    pictures = [pictures_beside(*each, device, every) for each in zip(cells, recordings, titles, strict=True)]
+    cells = [
+        Canvas(part, (height - heading.header) // 2 * 2, part_of=round(width * BESIDE))
+        for _ in recordings
+    ]
+    pictures = [
+        pictures_beside(*each, device, every)
+        for each in zip(cells, recordings, titles, strict=True)
+    ]
     now = [None] * len(recordings)
     for found in zip_longest(*pictures):
         now = [new or last for new, last in zip(found, now, strict=True)]
         heading.clear()
         heading.key(*((color, text) for color, text, *_ in cells[0].keys))
-        heading.caption(clock(recordings[0].params, max(step for step, _ in now), cells[0].last_step), title)
+        heading.caption(
+            clock(recordings[0].params, max(step for step, _ in now), cells[0].last_step), title
+        )
         picture = heading.frame()
         for k, (_, drawn) in enumerate(now):
             picture[-len(drawn) :, k * (part + GAP) : k * (part + GAP) + part] = drawn
@@ -77,9 +95,12 @@ def pictures_beside(
             continue
         canvas.clear()
         recording.spec.display.draw(canvas, recording.params, np.stack(past), moment.step)
-        keys, canvas.keys = canvas.keys, ()  # which colours mean what is said once, above all of them
+        # which colours mean what is said once, above all of them
+        keys, canvas.keys = canvas.keys, ()
         canvas.caption(
-            title, "", ", ".join(with_count(text, count) for _, text, count in keys[1:] if count is not None)
+            title,
+            "",
+            ", ".join(with_count(text, count) for _, text, count in keys[1:] if count is not None),
         )
         picture, canvas.keys = canvas.frame(), keys
         yield moment.step, picture

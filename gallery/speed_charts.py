@@ -1,4 +1,6 @@
-"""Charts of the results in this folder: bars by task with other libraries below ours, and lines of sweeps."""
+"""Charts of the results in this folder: bars by task with other libraries below ours, and lines of
+sweeps.
+"""
 
 import math
 import re
@@ -12,15 +14,21 @@ from cupydrive.bench import Bench, Row, short
 from cupydrive.drawing.curves import DARK, Curves
 from cupydrive.drawing.palette import Palette
 
-SIZES = {"num_envs": "copies of the environment", "agents": "agents in each copy", "steps": "steps of a launch"}
+SIZES = {
+    "num_envs": "copies of the environment",
+    "agents": "agents in each copy",
+    "steps": "steps of a launch",
+}
 RATE = "env-steps per second"
 OURS = ("cupydrive", "cupydrive.gymnasium")
-NEAR = 10  # a sweep shows a row of another library whose fixed sizes are at most so many times as large or small
+# a sweep shows a row of another library whose fixed sizes are at most so many times as large or
+# small
+NEAR = 10
 WIDTH, LINE = 6.0, 0.25  # inches: of a chart, and of a bar with its gap
 PEER_COLORS = (Palette.ORANGE, Palette.PINK, Palette.GREEN, Palette.YELLOW)
 
 
-# ---- rows ------------------------------------------------------------------------------------------------------------
+# ---- rows ----------------------------------------------------------------------------------------
 
 
 def agents_of(row: Row) -> str:
@@ -44,7 +52,8 @@ def fastest(rows: Iterable[Row]) -> list[Row]:
 
 
 def nearest(peer: Row, rows: Iterable[Row]) -> Row | None:
-    """Return our row of a peer's task with the nearest number of copies, the first if several, or None.
+    """Return our row of a peer's task with the nearest number of copies, the first if several, or
+    None.
 
     A call through Gymnasium's interface is compared with one through ours.
     """
@@ -59,7 +68,9 @@ def algorithm_of(row: Row) -> str:
 
 
 def task_of(row: Row) -> tuple:
-    """Return what training rows must share to be compared: environment, agents, copies and algorithm."""
+    """Return what training rows must share to be compared: environment, agents, copies and
+    algorithm.
+    """
     return row.env, row.agents, row.num_envs, algorithm_of(row)
 
 
@@ -68,47 +79,67 @@ def fastest_of_ours(rows: Iterable[Row]) -> Row | None:
     return max((row for row in rows if row.who in OURS), key=lambda row: row.rate, default=None)
 
 
-# ---- bars ------------------------------------------------------------------------------------------------------------
+# ---- bars ----------------------------------------------------------------------------------------
 
 
 def rollout_groups(rows: list[Row]) -> dict[str, list[Row]]:
-    """Return groups of rows by title: ours, then the fastest row of each other library, the slowest last."""
+    """Return groups of rows by title: ours, then the fastest row of each other library, the slowest
+    last.
+    """
     timed, groups = [row for row in rows if row.case in ("rollout", "stepping")], {}
     for peer in fastest(row for row in timed if row.who not in OURS):
         own = nearest(peer, timed)
         if own is not None:
             case = ", single steps" if own.case == "stepping" else ", rollouts"
-            groups.setdefault(f"{own.env}{agents_of(own)}{case}, {own.num_envs:,} copies", [own]).append(peer)
+            groups.setdefault(
+                f"{own.env}{agents_of(own)}{case}, {own.num_envs:,} copies", [own]
+            ).append(peer)
     tasks = list(dict.fromkeys((row.env, row.agents) for row in timed))
-    ordered = sorted(groups.items(), key=lambda group: tasks.index((group[1][0].env, group[1][0].agents)))
-    return {title: [own, *sorted(peers, key=lambda row: -row.rate)] for title, (own, *peers) in ordered}
+    ordered = sorted(
+        groups.items(), key=lambda group: tasks.index((group[1][0].env, group[1][0].agents))
+    )
+    return {
+        title: [own, *sorted(peers, key=lambda row: -row.rate)] for title, (own, *peers) in ordered
+    }
 
 
 def rollout_chart(result: Bench) -> Curves:
-    """Return bars of rollouts and single steps, with the factor of ours beside each other library."""
+    """Return bars of rollouts and single steps, with the factor of ours beside each other
+    library.
+    """
 
     def words(row, own):
         copies = f" with {row.num_envs:,} copies" if row.num_envs != own.num_envs else ""
         return "" if row.who in OURS else f"{copies}, ours {times(own.rate / row.rate)}"
 
     groups = rollout_groups(result.rows)
-    return bars(result, {title: [(r, r.who, words(r, rows[0])) for r in rows] for title, rows in groups.items()})
+    return bars(
+        result,
+        {title: [(r, r.who, words(r, rows[0])) for r in rows] for title, rows in groups.items()},
+    )
 
 
 def training_chart(result: Bench) -> Curves:
-    """Return bars of training by task and algorithm: our fastest learner first, and its factor over the others.
+    """Return bars of training by task and algorithm: our fastest learner first, and its factor over
+    the others.
 
     Of a task with many numbers of copies three are drawn.
     """
     groups, drawn = {}, {}
     for row in result.rows:
         if row.case == "training":
-            groups.setdefault((row.env, row.agents, algorithm_of(row)), {}).setdefault(row.num_envs, []).append(row)
+            groups.setdefault((row.env, row.agents, algorithm_of(row)), {}).setdefault(
+                row.num_envs, []
+            ).append(row)
     for (_, _, algorithm), by_copies in groups.items():
         copies = sorted(n for n, found in by_copies.items() if fastest_of_ours(found))
         for num_envs in sorted({copies[0], copies[len(copies) // 2], copies[-1]} if copies else ()):
             own = fastest_of_ours(by_copies[num_envs])
-            alike = [r for r in by_copies[num_envs] if r.who not in OURS or network_of(r) == network_of(own)]
+            alike = [
+                r
+                for r in by_copies[num_envs]
+                if r.who not in OURS or network_of(r) == network_of(own)
+            ]
             title = f"{own.env}{agents_of(own)}, training, {num_envs:,} copies, {algorithm.upper()}"
             rows = sorted(alike, key=lambda row: (row is not own, -row.rate))
             drawn[title] = [(row, learner_of(row), faster(row, own)) for row in rows]
@@ -122,11 +153,17 @@ def network_of(row: Row) -> str:
 
 def learner_of(row: Row) -> str:
     """Return the label of a training bar: the library, and of ours the learner."""
-    return row.who if row.who not in OURS else f"cupydrive, {row.note.partition(', network')[0].partition(' ')[2]}"
+    return (
+        row.who
+        if row.who not in OURS
+        else f"cupydrive, {row.note.partition(', network')[0].partition(' ')[2]}"
+    )
 
 
 def faster(row: Row, own: Row) -> str:
-    """Return how many times as fast our kernels are as another library, or as our learner in torch."""
+    """Return how many times as fast our kernels are as another library, or as our learner
+    in torch.
+    """
     if row.who not in OURS:
         return f", ours {times(own.rate / row.rate)}"
     return f", kernels {times(own.rate / row.rate)}" if "by torch" in row.note else ""
@@ -147,8 +184,14 @@ def bars(result: Bench, groups: dict[str, list[tuple[Row, str, str]]]) -> Curves
     low = min(rates) / 3
     for title, rows in groups.items():
         place -= 1.4
-        at = {"xy": (0.01, place), "xycoords": ("figure fraction", "data"), "va": "center", "annotation_clip": False}
-        ground = {"facecolor": Palette.STAGE, "edgecolor": "none", "pad": 2}  # no grid line through the words
+        at = {
+            "xy": (0.01, place),
+            "xycoords": ("figure fraction", "data"),
+            "va": "center",
+            "annotation_clip": False,
+        }
+        # no grid line through the words
+        ground = {"facecolor": Palette.STAGE, "edgecolor": "none", "pad": 2}
         axes.annotate(title, **at, fontweight="bold", bbox=ground).set_in_layout(False)
         for row, label, words in rows:
             place -= 1
@@ -169,12 +212,13 @@ def bars(result: Bench, groups: dict[str, list[tuple[Row, str, str]]]) -> Curves
     return finished(figure, result, axes)
 
 
-# ---- lines -----------------------------------------------------------------------------------------------------------
+# ---- lines ---------------------------------------------------------------------------------------
 
 
 @rc_context(DARK)
 def sweep_chart(result: Bench, others: Iterable[Row] = ()) -> Curves:
-    """Return a line over the size that the rows of a sweep vary, and points of other libraries with the same task.
+    """Return a line over the size that the rows of a sweep vary, and points of other libraries with
+    the same task.
 
     Args:
         result: ``Bench`` of one task, whose rows differ in one size.
@@ -192,13 +236,24 @@ def sweep_chart(result: Bench, others: Iterable[Row] = ()) -> Curves:
     draw(rows, color=Palette.BLUE, marker="o", markersize=4, label=f"{first.who}, {first.env}")
     shown = {}
     for row in sorted(others, key=lambda row: -row.rate):
-        if row.who not in OURS and (row.case, row.env) == (first.case, first.env) and similar(row, first, size):
+        if (
+            row.who not in OURS
+            and (row.case, row.env) == (first.case, first.env)
+            and similar(row, first, size)
+        ):
             shown.setdefault(row.who, []).append(row)
     for number, (who, peers) in enumerate(shown.items()):
         copies = sorted({row.num_envs for row in peers})
         other = size != "num_envs" and copies != [first.num_envs]
         label = who + (f", {', '.join(f'{n:,}' for n in copies)} copies" if other else "")
-        draw(peers, color=PEER_COLORS[number % 4], marker="s", markersize=6, linestyle=":", label=label)
+        draw(
+            peers,
+            color=PEER_COLORS[number % 4],
+            marker="s",
+            markersize=6,
+            linestyle=":",
+            label=label,
+        )
         for row in peers:
             own = alike(row, rows)
             if own is not None:
@@ -209,7 +264,9 @@ def sweep_chart(result: Bench, others: Iterable[Row] = ()) -> Curves:
         axes.set_ylim(bottom=axes.get_ylim()[0] / 2)  # room for the factor
     steps = f"{first.steps:,} step{'s' * (first.steps > 1)} a launch"
     fixed = {"num_envs": f"{first.num_envs:,} copies", "steps": steps}
-    axes.set_xlabel(f"{SIZES[size]} ({', '.join(text for name, text in fixed.items() if name != size)})")
+    axes.set_xlabel(
+        f"{SIZES[size]} ({', '.join(text for name, text in fixed.items() if name != size)})"
+    )
     axes.set_ylabel(RATE)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(numticks=12))
@@ -220,7 +277,9 @@ def sweep_chart(result: Bench, others: Iterable[Row] = ()) -> Curves:
 
 
 def similar(row: Row, first: Row, size: str) -> bool:
-    """Return whether the sizes that a sweep does not vary are within a factor of ``NEAR`` in another row."""
+    """Return whether the sizes that a sweep does not vary are within a factor of ``NEAR`` in
+    another row.
+    """
     fixed = ((getattr(row, name), getattr(first, name)) for name in SIZES if name != size)
     return all(1 / NEAR <= a / b <= NEAR for a, b in fixed)
 
@@ -228,7 +287,11 @@ def similar(row: Row, first: Row, size: str) -> bool:
 def alike(peer: Row, rows: list[Row]) -> Row | None:
     """Return the row of a sweep with a peer's copies and agents, within 5 %, or None."""
     sizes = ("num_envs", "agents")
-    same = [row for row in rows if all(abs(math.log(getattr(row, s) / getattr(peer, s))) < 0.05 for s in sizes)]
+    same = [
+        row
+        for row in rows
+        if all(abs(math.log(getattr(row, s) / getattr(peer, s))) < 0.05 for s in sizes)
+    ]
     return min(same, key=lambda row: abs(math.log(row.steps / peer.steps)), default=None)
 
 

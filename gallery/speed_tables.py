@@ -46,7 +46,8 @@ MARKS = "<!-- {name}: written by gallery/speed_tables.py -->"
 ROLLED_OUT = (("cartpole", 1), ("tag_continuous", 105))
 TRAINED = (("cartpole", 1), ("tag_grid", 5), ("tag_continuous", 105))
 ROLLOUTS = "random rollouts"
-# What other libraries do less holds for those that the table names; tests compare it with their rows.
+# What other libraries do less holds for those that the table names; tests compare it with their
+# rows.
 BRIEFLY = """\
 Environment steps per second on an {gpu}; the last row is on a CPU ({cpu}). One step advances all agents of one environment.
 
@@ -58,10 +59,11 @@ excluded for every library. WarpDrive was timed in another run, on a machine wit
 {exact}.
 - Start: a new process with cached kernels reaches the first step of `tag_continuous` in {start:.1f} s, {own:.2f} s of it in \
 cupydrive and the rest in importing torch and starting CUDA."""
-MEASURED = {"length": "steps until the runner is caught", "tags": "runners tagged"}  # in a lesson; else a return
+# in a lesson; else a return
+MEASURED = {"length": "steps until the runner is caught", "tags": "runners tagged"}
 
 
-# ---- files -----------------------------------------------------------------------------------------------------------
+# ---- files ---------------------------------------------------------------------------------------
 
 
 def committed(file: str) -> dict:
@@ -79,7 +81,7 @@ def of_case(result: Bench, case: str) -> list[Row]:
     return [row for row in result.rows if row.case == case]
 
 
-# ---- what tables share -----------------------------------------------------------------------------------------------
+# ---- what tables share ---------------------------------------------------------------------------
 
 
 def markdown(titles: list[str], rows: list[list[str]]) -> str:
@@ -101,8 +103,9 @@ def where(result: Bench) -> str:
     c = result.ceilings
     products = f", {short(c.products)}FLOP/s in products of bfloat16 matrices" if c.products else ""
     return (
-        f"{made(result.machine, result.versions, result.date, result.command, result.device)} Limits measured in the same "
-        f"run: writes {short(c.write)}B/s, copies {short(c.copy)}B/s, {short(c.arithmetic)}FLOP/s{products}."
+        f"{made(result.machine, result.versions, result.date, result.command, result.device)} "
+        f"Limits measured in the same run: writes {short(c.write)}B/s, copies {short(c.copy)}B/s, "
+        f"{short(c.arithmetic)}FLOP/s{products}."
     )
 
 
@@ -114,7 +117,7 @@ def computed(result: Bench, row: Row) -> list[str]:
     return [short(row.operations_per_step), f"{share:.0%}"]
 
 
-# ---- the tables ------------------------------------------------------------------------------------------------------
+# ---- the tables ----------------------------------------------------------------------------------
 
 
 def speed(result: Bench) -> str:
@@ -122,17 +125,38 @@ def speed(result: Bench) -> str:
     rows = []
     for row in result.rows:
         if row.case in ("rollout", "stepping") and row.who == "cupydrive":
-            how = ("one launch" if row.case == "rollout" else "a launch per step") + f", {row.note}" * bool(row.note)
-            sizes = [f"`{row.env}`", f"{row.agents:,}", f"{row.num_envs:,}", str(row.steps), how, short(row.rate)]
+            how = (
+                "one launch" if row.case == "rollout" else "a launch per step"
+            ) + f", {row.note}" * bool(row.note)
+            sizes = [
+                f"`{row.env}`",
+                f"{row.agents:,}",
+                f"{row.num_envs:,}",
+                str(row.steps),
+                how,
+                short(row.rate),
+            ]
             written = [f"{row.bytes_per_step:,}", f"{short(row.bytes_per_second)}B/s"]
             share = f"{row.bytes_per_second / result.ceilings.write:.0%}"
             rows.append([*sizes, *written, share, *computed(result, row)])
-    titles = ["environment", "agents", "copies", "steps", "how", "env-steps/s", "bytes a step", "written", "of limit"]
+    titles = [
+        "environment",
+        "agents",
+        "copies",
+        "steps",
+        "how",
+        "env-steps/s",
+        "bytes a step",
+        "written",
+        "of limit",
+    ]
     return f"{where(result)}\n\n{markdown([*titles, 'operations a step', 'of limit'], rows)}"
 
 
 def compared(result: Bench) -> str:
-    """Return the table of other libraries beside cupydrive: the fastest row of each, of as many agents."""
+    """Return the table of other libraries beside cupydrive: the fastest row of each, of as many
+    agents.
+    """
     best, rows = fastest(row for row in result.rows if row.case in ("rollout", "stepping")), []
     for task in dict.fromkeys((row.env, row.agents) for row in best if row.who != "cupydrive"):
         for row in sorted((r for r in best if (r.env, r.agents) == task), key=lambda r: r.rate):
@@ -142,12 +166,16 @@ def compared(result: Bench) -> str:
 
 
 def training(result: Bench) -> str:
-    """Return a table for each task and algorithm: others' rows below ours of as many copies, with the factor of ours."""
+    """Return a table for each task and algorithm: others' rows below ours of as many copies, with
+    the factor of ours.
+    """
     found = of_case(result, "training")
     order = list(dict.fromkeys(map(task_of, found)))
     groups = {}
     for row in sorted(found, key=lambda row: order.index(task_of(row))):
-        groups.setdefault(f"### `{row.env}`{agents_of(row)}, {algorithm_of(row).upper()}", []).append(row)
+        groups.setdefault(
+            f"### `{row.env}`{agents_of(row)}, {algorithm_of(row).upper()}", []
+        ).append(row)
     parts = [where(result)]
     for title, rows in groups.items():
         common, cells = settings(rows[0]), []
@@ -157,17 +185,30 @@ def training(result: Bench) -> str:
             unlike = "; ".join(piece for piece in settings(row) if piece not in common)
             sizes = [f"{row.num_envs:,}", learner_of(row), short(row.rate), factor]
             cells.append([*sizes, *computed(result, row), unlike])
-        titles = ["copies", "who", "env-steps/s", "ours", "operations a step", "of limit", "not as above"]
+        titles = [
+            "copies",
+            "who",
+            "env-steps/s",
+            "ours",
+            "operations a step",
+            "of limit",
+            "not as above",
+        ]
         parts += [title, f"{', '.join(common)}:", markdown(titles, cells)]
     return "\n\n".join(parts)
 
 
 def settings(row: Row) -> list[str]:
-    """Return what a row was trained with, piece by piece: its steps, and its note without algorithm and learner."""
+    """Return what a row was trained with, piece by piece: its steps, and its note without algorithm
+    and learner.
+    """
     pieces = re.split(r"[;,] (?![^(]*\))", row.note)  # a comma in brackets separates nothing
     learner = re.search(rf"({algorithm_of(row)} by \w+), (\w+)", row.note)
     left_out = {algorithm_of(row), *(learner.groups() if learner else ())}
-    return [f"{row.steps} steps an iteration", *(piece for piece in pieces if piece not in left_out)]
+    return [
+        f"{row.steps} steps an iteration",
+        *(piece for piece in pieces if piece not in left_out),
+    ]
 
 
 def learner_of(row: Row) -> str:
@@ -179,7 +220,12 @@ def learner_of(row: Row) -> str:
 def startup(kept: dict) -> str:
     """Return the table of starts."""
     rows = [
-        [f"`{env}`", cache, *(f"{seconds:.2f}" for seconds in parts.values()), f"{own_seconds(parts):.2f}"]
+        [
+            f"`{env}`",
+            cache,
+            *(f"{seconds:.2f}" for seconds in parts.values()),
+            f"{own_seconds(parts):.2f}",
+        ]
         for env, by_cache in kept["startup"].items()
         for cache, parts in by_cache.items()
     ]
@@ -193,28 +239,57 @@ def sweeps() -> str:
     parts = []
     for path in sorted((ROOT / "gallery").glob("scaling-*.json")):
         kept = committed(path.name)
-        parts.append(f"![{path.stem}]({path.stem}.png)\n\n`{kept['command']}`; {kept['machine']}, {kept['date'][:10]}.")
+        parts.append(
+            f"![{path.stem}]({path.stem}.png)\n\n`{kept['command']}`; {kept['machine']}, "
+            f"{kept['date'][:10]}."
+        )
     return "\n\n".join(parts)
 
 
 def lessons(kept: dict) -> str:
-    """Return the table of what was learnt, and how soon: medians over seeds, and the spread of what was measured."""
+    """Return the table of what was learnt, and how soon: medians over seeds, and the spread of what
+    was measured.
+    """
     about, rows = {}, []
     for name, lesson in kept.items():
-        about[made(", ".join(lesson["machine"]), lesson["versions"], lesson["date"], lesson["command"], "cuda")] = None
+        about[
+            made(
+                ", ".join(lesson["machine"]),
+                lesson["versions"],
+                lesson["date"],
+                lesson["command"],
+                "cuda",
+            )
+        ] = None
         seeds = lesson["seeds"]
-        cost = [short(statistics.median(seed["env_steps"] for seed in seeds)), f"{lesson['seconds']['median']:.2f}"]
+        cost = [
+            short(statistics.median(seed["env_steps"] for seed in seeds)),
+            f"{lesson['seconds']['median']:.2f}",
+        ]
         first = [f"`{name}`", *cost, *until_mark(seeds)]
         for key, wanted in goals(lesson).items():
             values = [seed[key][0] if key in seed else seed["rival"][key][0] for seed in seeds]
-            spread = [f"{value:.4g}" for value in (min(values), statistics.median_low(values), max(values))]
+            spread = [
+                f"{value:.4g}"
+                for value in (min(values), statistics.median_low(values), max(values))
+            ]
             untrained = lesson.get("untrained", {}).get(key)
             passed = f"{sum(seed['passed'] for seed in seeds)} of {len(seeds)}" if first[0] else ""
             before = "" if untrained is None else f"{untrained + 0.0:.4g}"
             rows.append([*first, MEASURED.get(key, key), *spread, wanted, before, passed])
             first = [""] * len(first)  # what else is asked of the same lesson
     sizes = ["env-steps", "seconds", "to the mark", "env-steps to it"]
-    titles = ["lesson", *sizes, "measured", "lowest", "median", "highest", "asked for", "untrained", "passed"]
+    titles = [
+        "lesson",
+        *sizes,
+        "measured",
+        "lowest",
+        "median",
+        "highest",
+        "asked for",
+        "untrained",
+        "passed",
+    ]
     return f"{' '.join(about)}\n\n{markdown(titles, rows)}"
 
 
@@ -222,7 +297,10 @@ def goals(lesson: dict) -> dict[str, str]:
     """Return what a lesson asks for of each of its numbers, in words."""
     seeds = lesson["seeds"]
     if "rival" in seeds[0]:
-        least = {key: statistics.median(seed["rival"][key][1] for seed in seeds) for key in seeds[0]["rival"]}
+        least = {
+            key: statistics.median(seed["rival"][key][1] for seed in seeds)
+            for key in seeds[0]["rival"]
+        }
         return {key: f"> {value:.4g}, constant levels" for key, value in least.items()}
     key = next(key for key in lesson if key in seeds[0] and key not in ("passed", "seconds"))
     if "heuristic" in seeds[0]:
@@ -232,30 +310,45 @@ def goals(lesson: dict) -> dict[str, str]:
         return {key: f"{'<' if key == 'length' else '>'} {share * heuristic:.4g}, {of}"}
     asked = {key: f"at least {lesson['mark']:.5g}"}
     for name, (low, high) in lesson["bounds"].items():
-        asked[name] = f"{low:g}" if low == high else f"at least {low:g}" if high is None else f"at most {high:g}"
+        asked[name] = (
+            f"{low:g}"
+            if low == high
+            else f"at least {low:g}"
+            if high is None
+            else f"at most {high:g}"
+        )
     return asked
 
 
 def until_mark(seeds: list[dict]) -> tuple[str, str]:
-    """Return the median seconds and env-steps until a seed reached the lesson's mark; empty where a lesson has none."""
+    """Return the median seconds and env-steps until a seed reached the lesson's mark; empty where a
+    lesson has none.
+    """
     if "until_mark" not in seeds[0]:
         return "", ""
     reached = [seed["until_mark"] or {"seconds": math.inf, "env_steps": math.inf} for seed in seeds]
-    middle = {name: statistics.median_high(each[name] for each in reached) for name in ("seconds", "env_steps")}
+    middle = {
+        name: statistics.median_high(each[name] for each in reached)
+        for name in ("seconds", "env_steps")
+    }
     if math.isinf(middle["seconds"]):  # half of the seeds never did
         return "not reached", ""
     return f"{middle['seconds']:.3f}", short(middle["env_steps"])
 
 
-# ---- the README's table ----------------------------------------------------------------------------------------------
+# ---- the README's table --------------------------------------------------------------------------
 
 
 def briefly(found: dict[str, Bench]) -> str:
-    """Return the README's table, rollouts and training beside the fastest other library, and what is not alike."""
+    """Return the README's table, rollouts and training beside the fastest other library, and what
+    is not alike.
+    """
     gpu, cpu, learnt = found["cuda"], found["cpu"], found["training"]
     pairs = [(ROLLOUTS, *pair(of_case(gpu, "rollout"), *task)) for task in ROLLED_OUT]
     for env, agents in TRAINED:
-        rows = [row for row in of_case(learnt, "training") if (row.env, row.agents) == (env, agents)]
+        rows = [
+            row for row in of_case(learnt, "training") if (row.env, row.agents) == (env, agents)
+        ]
         algorithm = algorithm_of(rows[0])
         rows = [row for row in rows if algorithm_of(row) == algorithm]
         pairs.append((f"training, {algorithm.upper()}", *pair(rows, env, agents)))
@@ -264,7 +357,9 @@ def briefly(found: dict[str, Bench]) -> str:
     for timed, other, own in pairs:
         copies = f" with {other.num_envs:,} environments" * (other.num_envs != own.num_envs)
         task = [timed, f"`{own.env}`{agents_of(own)}", f"{own.num_envs:,}", short(own.rate)]
-        cells.append([*task, f"{short(other.rate)}{copies}, {other.who}", times(own.rate / other.rate)])
+        cells.append(
+            [*task, f"{short(other.rate)}{copies}, {other.who}", times(own.rate / other.rate)]
+        )
     titles = ["timed", "task", "environments", "cupydrive", "fastest other library", "ratio"]
     exact = next(row for row in of_case(learnt, "training") if "by kernels, float32" in row.note)
     start = committed(STARTS)["startup"]["tag_continuous"]["warm"]
@@ -279,13 +374,15 @@ def briefly(found: dict[str, Bench]) -> str:
 
 
 def pair(rows: list[Row], env: str, agents: int) -> tuple[Row, Row]:
-    """Return the fastest row of another library on a task, and ours with the nearest number of copies."""
+    """Return the fastest row of another library on a task, and ours with the nearest number of
+    copies.
+    """
     others = [row for row in rows if row.who not in OURS and (row.env, row.agents) == (env, agents)]
     other = max(others, key=lambda row: row.rate)
     return other, nearest(other, rows)
 
 
-# ---- writing ---------------------------------------------------------------------------------------------------------
+# ---- writing -------------------------------------------------------------------------------------
 
 
 def tables() -> dict[str, dict[str, str]]:
@@ -296,7 +393,9 @@ def tables() -> dict[str, dict[str, str]]:
         "gallery/SPEED.md": {
             "speed, briefly": briefly(found),
             "speed": speed(found["cuda"]),
-            "speed of the sciences": "\n\n".join(speed(found[name]) for name in ("sciences", "sciences on a CPU")),
+            "speed of the sciences": "\n\n".join(
+                speed(found[name]) for name in ("sciences", "sciences on a CPU")
+            ),
             "peers": compared(found["cuda"]),
             "sweeps": sweeps(),
             "startup": startup(committed(STARTS)),
@@ -317,7 +416,9 @@ def charts() -> dict[str, Curves]:
         "speed-training.png": training_chart(found["training"]),
     }
     for path in sorted((ROOT / "gallery").glob("scaling-*.json")):
-        drawn[f"{path.stem}.png"] = sweep_chart(Bench.from_dict(committed(path.name)), found["cuda"].rows)
+        drawn[f"{path.stem}.png"] = sweep_chart(
+            Bench.from_dict(committed(path.name)), found["cuda"].rows
+        )
     return drawn
 
 

@@ -1,4 +1,5 @@
-"""Start: seconds from a new process to the first step, with an empty cache of compiled kernels and with a full one.
+"""Start: seconds from a new process to the first step, with an empty cache of compiled kernels and
+with a full one.
 
 python gallery/startup.py [--device cuda] [--out gallery/startup.json]
 """
@@ -45,15 +46,24 @@ print(json.dumps(dict(zip(names, (b - a for a, b in zip(marks, marks[1:]))))))
 
 
 def start_times(env: str, params: dict, device: str) -> dict[str, dict[str, float]]:
-    """Return seconds of each part of a start: ``{"cold": {part: seconds}, "warm": ...}``, by an empty and a full cache."""
+    """Return seconds of each part of a start: ``{"cold": {part: seconds}, "warm": ...}``, by an
+    empty and a full cache.
+    """
     package = str(Path(__file__).resolve().parents[1])  # where it is not installed, too
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     found = {}
     with tempfile.TemporaryDirectory(prefix="cupydrive-bench-") as cache:
-        own = {"CUPYDRIVE_CACHE": cache, "CUPY_CACHE_DIR": cache, "CUDA_CACHE_DISABLE": "1", "PYTHONPATH": path}
+        own = {
+            "CUPYDRIVE_CACHE": cache,
+            "CUPY_CACHE_DIR": cache,
+            "CUDA_CACHE_DISABLE": "1",
+            "PYTHONPATH": path,
+        }
         for name in ("cold", "warm"):
             command = [sys.executable, "-c", PROGRAM, env, json.dumps(params), device]
-            done = subprocess.run(command, env=os.environ | own, stdout=subprocess.PIPE, encoding="utf-8", check=True)
+            done = subprocess.run(
+                command, env=os.environ | own, stdout=subprocess.PIPE, encoding="utf-8", check=True
+            )
             found[name] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -65,7 +75,9 @@ def own_seconds(parts: dict[str, float]) -> float:
 
 def main() -> None:
     """Time the starts, and write them to a file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     given = parser.parse_args()

@@ -1,6 +1,8 @@
-"""Figures of episodes of Tag: how many runners are in the game, how near the taggers are, and how many runners are tagged.
+"""Figures of episodes of Tag: how many runners are in the game, how near the taggers are, and how
+many runners are tagged.
 
-N are episodes, T taggers, R runners. Distances are in the environment's unit: lengths of continuous Tag, cells of grid Tag.
+N are episodes, T taggers, R runners. Distances are in the environment's unit: lengths of continuous
+Tag, cells of grid Tag.
 """
 
 import numpy as np
@@ -14,9 +16,10 @@ def follow(recording: Recording, device: str = "cpu") -> dict:
     """Play a recording again and return figures of its episodes, as JSON holds them.
 
     Returns:
-        ``steps`` at which figures were taken; under ``curves`` ``in_game``, the share of runners in the game over all
-        episodes, and ``to_tagger``, the mean distance of these to their nearest tagger over the episodes that go on, None
-        where there are none; ``tags`` of an episode, mean.
+        ``steps`` at which figures were taken; under ``curves`` ``in_game``, the share of runners in
+        the game over all episodes, and ``to_tagger``, the mean distance of these to their nearest
+        tagger over the episodes that go on, None where there are none; ``tags`` of an episode,
+        mean.
     """
     params = recording.params
     every = max(1, params.max_episode_steps // MOMENTS)
@@ -44,9 +47,13 @@ def follow(recording: Recording, device: str = "cpu") -> dict:
 
 
 def runners(name: str, params, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (N, R): the distance of each runner to its nearest tagger, and whether it is in the game."""
+    """Return (N, R): the distance of each runner to its nearest tagger, and whether it is in the
+    game.
+    """
     at = np.stack([states["x"], states["y"]], axis=-1).astype(np.float64)
     taggers, others = at[:, : params.num_taggers], at[:, params.num_taggers :]
     nearest = np.hypot(*np.moveaxis(taggers[:, None] - others[:, :, None], -1, 0)).min(axis=2)
     # On a grid a runner is caught where a tagger stands on its cell.
-    return nearest, nearest > 0 if name == "tag_grid" else states["active"][:, params.num_taggers :] != 0
+    return nearest, nearest > 0 if name == "tag_grid" else states["active"][
+        :, params.num_taggers :
+    ] != 0

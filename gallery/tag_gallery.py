@@ -1,15 +1,17 @@
-"""The gallery's pictures of Tag as published, from the runs of tag_published.py: whole arenas, three speeds, curves.
+"""The gallery's pictures of Tag as published, from the runs of tag_published.py: whole arenas,
+three speeds, curves.
 
     python gallery/tag_gallery.py --runs runs/tag --continuous LABEL LABEL LABEL --longer LABEL --grid LABEL [--out gallery]
     python gallery/tag_gallery.py --draw gallery/tag_published-trained.npz [MORE.npz ...] --video FILE.mp4
     python gallery/tag_gallery.py --redraw [--out gallery]
 
-Labels are names of run folders: of the runs with runners 1, 1.5 and 2 times as fast as taggers, of one that was trained longer
-(without others it joins an entry that is there), and of grid Tag. The first form writes clips, recordings and curves, and the
-entries ``tag_published`` and ``tag_grid_published`` of the gallery. It plays nothing: episodes are those that ``--evaluate``
-has recorded, figures those in ``tag_published.json``. Curves are medians of all seeds of a run that lie beside it. It needs
-``config.json``, ``metrics.jsonl`` and ``recordings`` of each. The second form draws a clip again, the third all of them and the
-curves, from what lies in the gallery.
+Labels are names of run folders: of the runs with runners 1, 1.5 and 2 times as fast as taggers, of
+one that was trained longer (without others it joins an entry that is there), and of grid Tag. The
+first form writes clips, recordings and curves, and the entries ``tag_published`` and
+``tag_grid_published`` of the gallery. It plays nothing: episodes are those that ``--evaluate`` has
+recorded, figures those in ``tag_published.json``. Curves are medians of all seeds of a run that lie
+beside it. It needs ``config.json``, ``metrics.jsonl`` and ``recordings`` of each. The second form
+draws a clip again, the third all of them and the curves, from what lies in the gallery.
 """
 
 import argparse
@@ -37,14 +39,20 @@ from cupydrive.rendering.video import Video
 from cupydrive.training.frozen import rebuild
 from cupydrive.training.runfolder import read_config, read_metrics
 
-# Pixels, frames per second and steps per frame: of a clip, of several arenas side by side, and of the small animations.
-LOOK = {"tag_continuous": dict(size=(640, 702), fps=10, every=8), "tag_grid": dict(size=(640, 702), fps=8)}
+# Pixels, frames per second and steps per frame: of a clip, of several arenas side by side, and of
+# the small animations.
+LOOK = {
+    "tag_continuous": dict(size=(640, 702), fps=10, every=8),
+    "tag_grid": dict(size=(640, 702), fps=8),
+}
 BESIDE = dict(size=(1200, 576), fps=12, every=8)
 PREVIEW = dict(fps=6, every=8, seconds=2, progress=False)
 PREVIEW_SIZES = {False: (360, 394), True: (800, 396)}  # of one arena, of several
 SUMMARIES = {
-    "tag_published": "Tag as WarpDrive published it: 5 taggers and 100 runners, who learn together.",
-    "tag_grid_published": "Grid Tag as WarpDrive published it: 4 taggers and a runner on 101 x 101 cells, who learn together.",
+    "tag_published": "Tag as WarpDrive published it: 5 taggers and 100 runners, who learn "
+    "together.",
+    "tag_grid_published": "Grid Tag as WarpDrive published it: 4 taggers and a runner on 101 x "
+    "101 cells, who learn together.",
 }
 CASES = {"tag_published": "continuous", "tag_grid_published": "grid"}
 MATCHES = {
@@ -60,11 +68,14 @@ CALLED = {  # clips whose kind and players say too little
 }
 EARNED = {  # what the curves of taggers' and runners' returns show
     "tag_published": ("taggers earn less as runners learn", "runners earn more"),
-    "tag_grid_published": ("taggers earn less at first, then more", "runners earn more at first, then less"),
+    "tag_grid_published": (
+        "taggers earn less at first, then more",
+        "runners earn more at first, then less",
+    ),
 }
 
 
-# ---- clips -----------------------------------------------------------------------------------------------------------
+# ---- clips ---------------------------------------------------------------------------------------
 
 
 def speed_in_words(times: float) -> str:
@@ -77,23 +88,41 @@ def ratio(recording: Recording) -> str:
     return speed_in_words(recording.params.skill_level_runner / recording.params.skill_level_tagger)
 
 
-def video(recordings: list[Recording], title: str | None = None, small: bool = False, progress: bool = True) -> Video:
-    """Return the ``Video`` of one recording or of several side by side; a small one shows the first seconds."""
+def video(
+    recordings: list[Recording],
+    title: str | None = None,
+    small: bool = False,
+    progress: bool = True,
+) -> Video:
+    """Return the ``Video`` of one recording or of several side by side; a small one shows the first
+    seconds.
+    """
     several, first = len(recordings) > 1, recordings[0]
     look = (BESIDE if several else LOOK[first.spec.name]) | {"progress": progress, "title": title}
     if small:
         look |= PREVIEW | {"size": PREVIEW_SIZES[several]}
-    return SideBySide(recordings, [ratio(r) for r in recordings], **look) if several else Video(first, **look)
+    return (
+        SideBySide(recordings, [ratio(r) for r in recordings], **look)
+        if several
+        else Video(first, **look)
+    )
 
 
 def draw(entry: str, said: dict, out: Path) -> dict:
-    """Write the files of a clip from recordings in ``out``; return what ``gallery.json`` says of its pictures.
+    """Write the files of a clip from recordings in ``out``; return what ``gallery.json`` says of
+    its pictures.
 
     Of grid Tag it says no tags of its own: their mean counts taggers that stand on the runner.
     """
-    recordings = [Recording.load(out / file) for file in (said["recording"], *said.get("beside", []))]
+    recordings = [
+        Recording.load(out / file) for file in (said["recording"], *said.get("beside", []))
+    ]
     title, name = next(iter(said["players"].values())), recordings[0].spec.name
-    size = write_video(video(recordings, title), video(recordings, title, small=True), out / f"{entry}-{said['kind']}")
+    size = write_video(
+        video(recordings, title),
+        video(recordings, title, small=True),
+        out / f"{entry}-{said['kind']}",
+    )
     return {"size": size} | drawn_steps_and_tags(said, recordings, name)
 
 
@@ -104,11 +133,15 @@ def drawn_steps_and_tags(said: dict, recordings: list[Recording], name: str) -> 
         found["every"] = look["every"]
     if name == "tag_continuous":
         names = [key for key in said["means"] if key.startswith("tags")]
-        found["here"] = {key: tag_figures.follow(r)["tags"] for key, r in zip(names, recordings, strict=True)}
+        found["here"] = {
+            key: tag_figures.follow(r)["tags"] for key, r in zip(names, recordings, strict=True)
+        }
     return found
 
 
-def clip(entry: str, kind: str, files: list[str], title: str, means: dict, episodes: int, out: Path) -> dict:
+def clip(
+    entry: str, kind: str, files: list[str], title: str, means: dict, episodes: int, out: Path
+) -> dict:
     """Write a clip of recordings that lie in ``out``; return what ``gallery.json`` says of it."""
     name, recordings = f"{entry}-{kind}", [Recording.load(out / file) for file in files]
     where = " ".join(f"gallery/{file}" for file in files)
@@ -133,21 +166,27 @@ def clip(entry: str, kind: str, files: list[str], title: str, means: dict, episo
 
 
 def keep(folder: Path, match: str, file: Path) -> None:
-    """Write one episode of a match as a recording of its own: the first that taggers have ended, else the first."""
+    """Write one episode of a match as a recording of its own: the first that taggers have ended,
+    else the first.
+    """
     kept = Recording.load(folder / "recordings" / f"{match.replace(' ', '-')}.npz")
     ended = np.flatnonzero(kept.length < kept.params.max_episode_steps)
     kept[int(ended[0]) if len(ended) else 0].save(file)
 
 
 def make_clip(entry: str, kind: str, folder: Path, row: dict, out: Path) -> dict:
-    """Write the clip of one match of a run, and keep its recording; return what ``gallery.json`` says of it."""
+    """Write the clip of one match of a run, and keep its recording; return what ``gallery.json``
+    says of it.
+    """
     match = "trained taggers" if kind == "general" else "trained"
     title = "trained taggers, heuristic runners" if kind == "general" else "trained together"
     if kind == "longer":
         title += f" for {row['env_steps'] / 1e6:,.0f} M env-steps"
     keep(folder, match, out / f"{entry}-{kind}.npz")
     cell = row["cells"][match]
-    return clip(entry, kind, [f"{entry}-{kind}.npz"], title, cell["mean"], cell["episodes of means"], out)
+    return clip(
+        entry, kind, [f"{entry}-{kind}.npz"], title, cell["mean"], cell["episodes of means"], out
+    )
 
 
 def side_by_side(entry: str, folders: list[Path], found: list[dict], out: Path) -> dict:
@@ -157,15 +196,21 @@ def side_by_side(entry: str, folders: list[Path], found: list[dict], out: Path) 
         keep(folder, "trained", out / file)
     cells = [row["cells"]["trained"] for row in found]
     titles = [ratio(Recording.load(out / file)) for file in files]
-    means = {f"tags, {title}": cell["mean"]["tags"] for title, cell in zip(titles, cells, strict=True)}
-    return clip(entry, "beside", files, "trained together", means, cells[0]["episodes of means"], out)
+    means = {
+        f"tags, {title}": cell["mean"]["tags"] for title, cell in zip(titles, cells, strict=True)
+    }
+    return clip(
+        entry, "beside", files, "trained together", means, cells[0]["episodes of means"], out
+    )
 
 
-# ---- table and curves ------------------------------------------------------------------------------------------------
+# ---- table and curves ----------------------------------------------------------------------------
 
 
 def told(row: dict) -> tuple[str, dict[str, float]]:
-    """Return what a run is told by, and of each match the tags of 100 runners, or how often the runner is caught, percent."""
+    """Return what a run is told by, and of each match the tags of 100 runners, or how often the
+    runner is caught, percent.
+    """
     steps = f"{row['env_steps'] / 1e6:,.0f} M env-steps"
     if row["case"] == "grid":
         boards = sum(part["env_steps"] for part in row["training"][0]["smaller boards"])
@@ -176,7 +221,9 @@ def told(row: dict) -> tuple[str, dict[str, float]]:
 
 
 def caught(results: dict, entry: str) -> list[list[str]]:
-    """Return a table of how many runners are caught, by who plays, for each kind of run of an entry; all seeds."""
+    """Return a table of how many runners are caught, by who plays, for each kind of run of an
+    entry; all seeds.
+    """
     runs = {}
     for row in results.values():
         if row["case"].startswith(CASES[entry]) and {*MATCHES} <= {*row["cells"]}:
@@ -184,23 +231,36 @@ def caught(results: dict, entry: str) -> list[list[str]]:
             runs.setdefault(about, []).append(tags)
     grid = f"episodes in which the runner is caught, % of {tag_published.FIGURED}"
     of = grid if entry == "tag_grid_published" else "tags of 100 runners"
-    rows = [[f"{of}, mean of seeds ± the farthest seed's distance"], *([words] for words in MATCHES.values())]
+    rows = [
+        [f"{of}, mean of seeds ± the farthest seed's distance"],
+        *([words] for words in MATCHES.values()),
+    ]
     for about, seeds in runs.items():
         rows[0].append(f"{about}, {len(seeds)} seed{'s' * (len(seeds) > 1)}")
         for match, cells in zip(MATCHES, rows[1:], strict=True):
             tags = np.array([found[match] for found in seeds])
             spread = np.abs(tags - tags.mean()).max()
-            cells.append(f"{tags.mean():.0f}" + f" ± {spread:.0f}" * (len(seeds) > 1 and "trained" in match))
+            cells.append(
+                f"{tags.mean():.0f}" + f" ± {spread:.0f}" * (len(seeds) > 1 and "trained" in match)
+            )
     return rows
 
 
 def curves_of(entry: str, folders: list[Path], found: list[dict]) -> dict:
-    """Return what ``curves.json`` says of some runs and their other seeds: by the entry's name with the run's number."""
+    """Return what ``curves.json`` says of some runs and their other seeds: by the entry's name with
+    the run's number.
+    """
     made = {}
     for number, (folder, row) in enumerate(zip(folders, found, strict=True)):
         metrics = [read_metrics(seed) for seed in seeds_of(folder)]
-        points = points_of(metrics, [f"charts/episodic_return/{group}" for group in ("tagger", "runner")])
-        sizes = {"seeds": len(metrics), "env_steps": row["env_steps"], "num_envs": read_config(folder)["num_envs"]}
+        points = points_of(
+            metrics, [f"charts/episodic_return/{group}" for group in ("tagger", "runner")]
+        )
+        sizes = {
+            "seeds": len(metrics),
+            "env_steps": row["env_steps"],
+            "num_envs": read_config(folder)["num_envs"],
+        }
         made[f"{entry}_{number}"] = {**sizes, **where(row), "points": points}
     return made
 
@@ -208,7 +268,9 @@ def curves_of(entry: str, folders: list[Path], found: list[dict]) -> dict:
 def seeds_of(folder: Path) -> list[Path]:
     """Return the folders of a run and of its other seeds, by seed."""
     same = folder.name.rpartition("-seed")[0]
-    return sorted(folder.parent.glob(f"{same}-seed*"), key=lambda path: int(path.name.rpartition("-seed")[2]))
+    return sorted(
+        folder.parent.glob(f"{same}-seed*"), key=lambda path: int(path.name.rpartition("-seed")[2])
+    )
 
 
 def where(row: dict) -> dict:
@@ -222,13 +284,17 @@ def draw_curves(entry: str, results: dict, found: list[dict], out: Path) -> None
     """Draw the curves of an entry from the points that its folder keeps and all seeds' figures."""
     kept = read_curves(out)
     curves = [kept[f"{entry}_{number}"] for number in range(len(found))]
-    seeds = [[r for r in results.values() if all(r[key] == row[key] for key in ("case", "env_steps"))] for row in found]
+    seeds = [
+        [r for r in results.values() if all(r[key] == row[key] for key in ("case", "env_steps"))]
+        for row in found
+    ]
     write_atomically(out / f"{entry}-curve.svg", figure(entry, seeds, curves).svg())
 
 
 @rc_context(DARK)
 def figure(entry: str, found: list[list[dict]], curves: list[dict]) -> Curves:
-    """Return curves: what both groups earn while they learn, and within an episode who is in the game and how far away.
+    """Return curves: what both groups earn while they learn, and within an episode who is in the
+    game and how far away.
 
     Args:
         entry: Its name.
@@ -238,7 +304,9 @@ def figure(entry: str, found: list[list[dict]], curves: list[dict]) -> Curves:
     panels = Curves(figsize=(2 * WIDTH, 2 * PANEL + 0.6), layout="constrained")
     axes = [panels.add_subplot(2, 2, k + 1) for k in range(4)]
     speeds = [seeds[0]["params"].get("skill_level_runner", 1.0) for seeds in found]
-    for about, seeds, speed, color in zip(curves, found, speeds, cycle(Palette.CURVES), strict=False):
+    for about, seeds, speed, color in zip(
+        curves, found, speeds, cycle(Palette.CURVES), strict=False
+    ):
         many = f"{about['seeds']} seeds" if about["seeds"] > 1 else "one seed"
         label = f"{speed_in_words(speed)}, {many}" if len(found) > 1 else many
         for axis, group in zip(axes, ("tagger", "runner"), strict=False):
@@ -249,12 +317,16 @@ def figure(entry: str, found: list[list[dict]], curves: list[dict]) -> Curves:
             cells = [row["cells"][match] for row in seeds]
             alike = [cell for cell in cells if cell["steps"] == cells[0]["steps"]]
             for axis, name in zip(axes[2:], ("in_game", "to_tagger"), strict=True):
-                values = np.median(np.array([cell["curves"][name] for cell in alike], float), axis=0)
+                values = np.median(
+                    np.array([cell["curves"][name] for cell in alike], float), axis=0
+                )
                 axis.plot(cells[0]["steps"], values, style, color=color, linewidth=1.6)
     engineered(axes[2], "step of an episode", "free runners, share")
     unit = "cells" if entry == "tag_grid_published" else "units of length"
     engineered(axes[3], "step of an episode", f"to the nearest tagger,\n{unit}")
-    for axis, title in zip(axes, (*EARNED[entry], "who is not caught yet", "how far away they are"), strict=True):
+    for axis, title in zip(
+        axes, (*EARNED[entry], "who is not caught yet", "how far away they are"), strict=True
+    ):
         axis.set_title(title, fontsize=10, loc="left")
     axes[2].set_ylim(0, 1.02)
     # One key of all panels, above them: within one it would lie on lines.
@@ -263,23 +335,37 @@ def figure(entry: str, found: list[list[dict]], curves: list[dict]) -> Curves:
         for s, w in (("-", "trained"), (":", "by the rule"))
     ]
     lines = [*axes[0].get_legend_handles_labels()[0], *styles]
-    head = "{device}, {date}, {num_envs:,} copies; medians and quartiles of seeds".format(**curves[0])
-    panels.legend(handles=lines, frameon=False, loc="outside upper left", ncols=3, title=head, alignment="left")
+    head = "{device}, {date}, {num_envs:,} copies; medians and quartiles of seeds".format(
+        **curves[0]
+    )
+    panels.legend(
+        handles=lines,
+        frameon=False,
+        loc="outside upper left",
+        ncols=3,
+        title=head,
+        alignment="left",
+    )
     return panels
 
 
-# ---- entries ---------------------------------------------------------------------------------------------------------
+# ---- entries -------------------------------------------------------------------------------------
 
 
 def cells_of(results: dict, label: str) -> dict:
     """Return what ``tag_published.json`` says of a run, or end with an error."""
     if label not in results or "trained taggers" not in results[label]["cells"]:
-        raise SystemExit(f"{label} has not been evaluated; run gallery/tag_published.py --evaluate on it first")
+        raise SystemExit(
+            f"{label} has not been evaluated; run gallery/tag_published.py --evaluate on it first"
+        )
     return results[label]
 
 
 def make_entry(entry: str, folders: list[Path], results: dict, out: Path) -> dict:
-    """Write the clips and curves of one entry; return it. The first folder's run is the one that is told about."""
+    """Write the clips and curves of one entry; return it.
+
+    The first folder's run is the one that is told about.
+    """
     first, found = folders[0], [cells_of(results, folder.name) for folder in folders]
     config, row = read_config(first), found[0]
     clips = [make_clip(entry, kind, first, row, out) for kind in ("trained", "general")]
@@ -296,7 +382,9 @@ def make_entry(entry: str, folders: list[Path], results: dict, out: Path) -> dic
         "curve": f"{entry}-curve.svg",
         "training": {
             "command": row["training"][-1]["command"],
-            "policies": {name: str(rebuild(name, about, None)) for name, about in config["policies"].items()},
+            "policies": {
+                name: str(rebuild(name, about, None)) for name, about in config["policies"].items()
+            },
             "env_steps": row["env_steps"],
             "num_envs": config["num_envs"],
             "seed": config["seed"],
@@ -306,7 +394,9 @@ def make_entry(entry: str, folders: list[Path], results: dict, out: Path) -> dic
 
 
 def redraw(results: dict, out: Path) -> None:
-    """Draw clips and curves of the entries that ``gallery.json`` has again, from recordings and points; no figure changes."""
+    """Draw clips and curves of the entries that ``gallery.json`` has again, from recordings and
+    points; no figure changes.
+    """
     entries = read_entries(out)
     for entry in [name for name in CASES if name in entries]:
         for said in entries[entry]["clips"]:
@@ -314,7 +404,8 @@ def redraw(results: dict, out: Path) -> None:
         shown = {}
         for row in results.values():
             if row["case"].startswith(CASES[entry]):
-                shown.setdefault(row["case"], row)  # the first run of a case is the one that is shown
+                # the first run of a case is the one that is shown
+                shown.setdefault(row["case"], row)
         entries[entry]["table"] = caught(results, entry)
         draw_curves(entry, results, [*shown.values()], out)
     write_entries(out, entries)
@@ -322,20 +413,28 @@ def redraw(results: dict, out: Path) -> None:
 
 def main() -> None:
     """Write the entries, or draw a clip again."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=Path, default=Path("runs/tag"))
-    parser.add_argument("--continuous", nargs="+", default=[], help="labels of the runs of continuous Tag")
+    parser.add_argument(
+        "--continuous", nargs="+", default=[], help="labels of the runs of continuous Tag"
+    )
     parser.add_argument("--longer", help="label of a run of continuous Tag that was trained longer")
     parser.add_argument("--grid", nargs=1, default=[], help="label of the run of grid Tag")
     parser.add_argument("--json", type=Path, default=Path("gallery/tag_published.json"))
     parser.add_argument("--out", type=Path, default=Path("gallery"))
     parser.add_argument("--draw", type=Path, nargs="+", help="recordings to draw again")
-    parser.add_argument("--video", type=Path, default=Path("tag.mp4"), help="where to: .mp4, .gif or .webp")
+    parser.add_argument(
+        "--video", type=Path, default=Path("tag.mp4"), help="where to: .mp4, .gif or .webp"
+    )
     parser.add_argument("--redraw", action="store_true", help="draw again what the gallery has")
     args = parser.parse_args()
     if args.draw:
         clips = [c for entry in read_entries(args.draw[0].parent).values() for c in entry["clips"]]
-        titles = [next(iter(c["players"].values())) for c in clips if c["recording"] == args.draw[0].name]
+        titles = [
+            next(iter(c["players"].values())) for c in clips if c["recording"] == args.draw[0].name
+        ]
         video([Recording.load(path) for path in args.draw], *titles[:1]).save(args.video)
         return
     args.out.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,11 @@
-"""Installs cupydrive from this checkout into the Python that runs this, and those of its dependencies that are missing there.
+"""Installs cupydrive from this checkout into the Python that runs this, and those of its
+dependencies that are missing there.
 
     python notebooks/install.py [EXTRA ...]
 
-The first cell of each lesson calls ``install_if_missing``, for Colab and Kaggle. What is installed already stays as it is: pip
-gets all of it as constraints, so that it can neither raise nor lower a version. EXTRA: names of extras in pyproject.toml,
-whose packages are needed too.
+The first cell of each lesson calls ``install_if_missing``, for Colab and Kaggle. What is installed
+already stays as it is: pip gets all of it as constraints, so that it can neither raise nor lower a
+version. EXTRA: names of extras in pyproject.toml, whose packages are needed too.
 """
 
 import importlib
@@ -56,14 +57,17 @@ def lacking(requirements, installed):
         version = installed.get(canonicalize_name(r.name))
         if version and not r.specifier.contains(version, prereleases=True):
             raise InstallError(
-                f"{r.name} {version} is installed here, and cupydrive needs {r.specifier}. It is left as it is, since other "
-                f"packages may need it: if they do not, pip install --upgrade {r.name!r}, and begin anew"
+                f"{r.name} {version} is installed here, and cupydrive needs {r.specifier}. It is "
+                f"left as it is, since other packages may need it: if they do not, pip install "
+                f"--upgrade {r.name!r}, and begin anew"
             )
     return found
 
 
 def versions(distributions):
-    """Return the version of each distribution by normalised name; what has no valid one cannot be a constraint."""
+    """Return the version of each distribution by normalised name; what has no valid one cannot be a
+    constraint.
+    """
     found = {}
     for one in distributions:
         name, version = one.metadata["Name"], one.version
@@ -78,7 +82,9 @@ def versions(distributions):
 
 
 def plan(lacks, constraints):
-    """Return the pip commands: one for dependencies, if any are missing, and one for cupydrive itself."""
+    """Return the pip commands: one for dependencies, if any are missing, and one for cupydrive
+    itself.
+    """
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-q"]
     first = [[*pip, "-c", str(constraints), *map(str, lacks)]] if lacks else []
     return [*first, [*pip, "--no-deps", str(ROOT)]]
@@ -111,9 +117,11 @@ def install(extras):
 
 
 def install_if_missing(extras):
-    """Install cupydrive if this Python lacks it, so that it can be imported at once; arguments and errors are ``install``'s.
+    """Install cupydrive if this Python lacks it, so that it can be imported at once; arguments and
+    errors are ``install``'s.
 
-    A mere folder of that name, such as a checkout in the working directory, can be imported too; it has no origin.
+    A mere folder of that name, such as a checkout in the working directory, can be imported too; it
+    has no origin.
     """
     if getattr(importlib.util.find_spec("cupydrive"), "origin", None):
         return

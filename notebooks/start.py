@@ -1,9 +1,10 @@
-"""Copies the lessons to runs/notebooks and opens JupyterLab there, so that what you run and change is yours.
+"""Copies the lessons to runs/notebooks and opens JupyterLab there, so that what you run and change
+is yours.
 
     python notebooks/start.py [--folder DIR] [--copy-only]
 
-The copies stay. One that you have changed or run is never written over: if its lesson has changed since, that is said, and
-when you have moved your copy away you get the new one.
+The copies stay. One that you have changed or run is never written over: if its lesson has changed
+since, that is said, and when you have moved your copy away you get the new one.
 """
 
 import argparse
@@ -45,7 +46,8 @@ def copy(lessons, folder):
         if has not in (None, new, copied.get(lesson.name)):
             if copied.get(lesson.name) != new:
                 said.append(
-                    f"{lesson.name}: yours is kept, and the lesson has changed since; for the new one move yours away"
+                    f"{lesson.name}: yours is kept, and the lesson has changed since; for the new "
+                    f"one move yours away"
                 )
             continue
         if has != new:

@@ -1,19 +1,21 @@
 """Skips tests marked `gpu` where CuPy finds no CUDA GPU.
 
-Imports only the standard library and pytest, so that `python -m pytest -m gpu` in the repository root also
-works where this project is not installed. CUPYDRIVE_REQUIRE_GPU=1 turns the skip into an error: on a machine
-with a GPU, a broken CuPy would otherwise look like a passing run.
+Imports only the standard library and pytest, so that `python -m pytest -m gpu` in the repository
+root also works where this project is not installed. CUPYDRIVE_REQUIRE_GPU=1 turns the skip into an
+error: on a machine with a GPU, a broken CuPy would otherwise look like a passing run.
 
-Compiled kernels go where the package puts them: the user's cache folder, or $CUPYDRIVE_CACHE. Tests share
-that folder on purpose, so that each kernel is compiled once, not once per worker.
+Compiled kernels go where the package puts them: the user's cache folder, or $CUPYDRIVE_CACHE. Tests
+share that folder on purpose, so that each kernel is compiled once, not once per worker.
 
-Most of the time of `make test` is compiling. So kernels are built with -O1 here, which takes half the time and gives
-the same bits. Tests of those bits are marked `optimised` and have what users get, and so are those that train for long, which
--O1 makes three times as slow. So have slow tests, and tests of a GPU, which compare it with a CPU. CUPYDRIVE_OPTIMIZE=3
-builds all like that, as `make test-all` does.
+Most of the time of `make test` is compiling. So kernels are built with -O1 here, which takes half
+the time and gives the same bits. Tests of those bits are marked `optimised` and have what users
+get, and so are those that train for long, which -O1 makes three times as slow. So have slow tests,
+and tests of a GPU, which compare it with a CPU. CUPYDRIVE_OPTIMIZE=3 builds all like that, as `make
+test-all` does.
 
-An environment of the package that is asked for by its name has made-up tables here, so that what holds for every environment
-is tested without anybody's data. Tests of the data itself use the environment's own SPEC, and are skipped without it.
+An environment of the package that is asked for by its name has made-up tables here, so that what
+holds for every environment is tested without anybody's data. Tests of the data itself use the
+environment's own SPEC, and are skipped without it.
 """
 
 import importlib
@@ -33,40 +35,51 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 LEVEL = os.environ.get("CUPYDRIVE_OPTIMIZE", "1")
-NO_COMPILER = "needs a C++ compiler and found none"  # part of cupydrive.executors.compiler's message
-# Tables from upstream as they lie beside a checkout. No test asks the network: port 9 of this machine answers nobody.
+# part of cupydrive.executors.compiler's message
+NO_COMPILER = "needs a C++ compiler and found none"
+# Tables from upstream as they lie beside a checkout. No test asks the network: port 9 of this
+# machine answers nobody.
 DATA = ROOT.parent / "shared" / "data" / "real_world"
 if DATA.is_dir():
     os.environ.setdefault("CUPYDRIVE_DATA", str(DATA))
 os.environ.setdefault("CUPYDRIVE_DATA_URL", "http://127.0.0.1:9")
-# Modules of all folders import each other by name, in this process and in programs that it starts. Names are unique.
+# Modules of all folders import each other by name, in this process and in programs that it starts.
+# Names are unique.
 FOLDERS = [
     *(str(ROOT / name) for name in ("", "docs", "gallery")),
     *sorted({str(path.parent) for path in (ROOT / "tests").rglob("*.py")}),
 ]
 sys.path[:0] = FOLDERS
-os.environ["PYTHONPATH"] = os.pathsep.join([*FOLDERS, *filter(None, [os.environ.get("PYTHONPATH")])])
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [*FOLDERS, *filter(None, [os.environ.get("PYTHONPATH")])]
+)
 # Tests that start another pytest must not share this one's --basetemp, which a new session empties.
 os.environ.pop("PYTEST_ADDOPTS", None)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def optional(name):
-    """Return a module of a package that only some tests need; skip them where it is not installed, but fail under CI."""
+    """Return a module of a package that only some tests need; skip them where it is not installed,
+    but fail under CI.
+    """
     if "CI" in os.environ:
         return importlib.import_module(name)
     return pytest.importorskip(name, reason=f"needs {name}, which the extra `dev` brings")
 
 
 def python_path(*folders):
-    """Return PYTHONPATH with ``folders`` before its present value, which has this checkout and all folders of tests."""
+    """Return PYTHONPATH with ``folders`` before its present value, which has this checkout and all
+    folders of tests.
+    """
     return os.pathsep.join([*map(str, folders), os.environ["PYTHONPATH"]])
 
 
 def run_python(
     *arguments: object, cwd: Path | None = None, seconds: float = 100, **environment: str
 ) -> CompletedProcess:
-    """Run a Python process that finds this checkout; return it when it is done, or fail after so many seconds."""
+    """Run a Python process that finds this checkout; return it when it is done, or fail after so
+    many seconds.
+    """
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
         env=os.environ | {"PYTHONPATH": python_path()} | environment,
@@ -102,14 +115,20 @@ def no_gpu_reason():
 
 def pytest_configure(config):
     """Without tests, -m or -k on the command line, run what `make test` runs."""
-    named = config.args_source is config.ArgsSource.ARGS or config.option.markexpr or config.option.keyword
+    named = (
+        config.args_source is config.ArgsSource.ARGS
+        or config.option.markexpr
+        or config.option.keyword
+    )
     if not named:
         config.option.markexpr = "first"
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark the first cases of each test as `first`; then let pytest select by -m, and long tests begin first."""
+    """Mark the first cases of each test as `first`; then let pytest select by -m, and long tests
+    begin first.
+    """
     cases = Counter()
     for item in items:
         if not any(item.get_closest_marker(name) for name in ("full", "slow", "mutants")):
@@ -121,10 +140,13 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
     needs_gpu = any(item.get_closest_marker("gpu") for item in items)
     if needs_gpu and os.environ.get("CUPYDRIVE_REQUIRE_GPU") == "1" and no_gpu_reason():
-        raise pytest.UsageError(f"CUPYDRIVE_REQUIRE_GPU=1, but there is no usable GPU: {no_gpu_reason()}")
+        raise pytest.UsageError(
+            f"CUPYDRIVE_REQUIRE_GPU=1, but there is no usable GPU: {no_gpu_reason()}"
+        )
 
 
-# What a test needs and a machine lacks is skipped from here: pytest sums up the skips of one place and reason in one line.
+# What a test needs and a machine lacks is skipped from here: pytest sums up the skips of one place
+# and reason in one line.
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield
@@ -146,7 +168,9 @@ def pytest_runtest_setup(item):
 
 
 def make_up_tables():
-    """Let ``envs.get`` give environments of the package made-up tables; the same object each time, as it does."""
+    """Let ``envs.get`` give environments of the package made-up tables; the same object each time,
+    as it does.
+    """
     envs = sys.modules.get("cupydrive.envs")
     if envs is None or hasattr(envs.get, "of_package"):
         return
@@ -163,7 +187,9 @@ def make_up_tables():
 
 @pytest.fixture(scope="session", autouse=True)
 def temporary_folder(tmp_path_factory):
-    """What tests and their programs write to the temporary folder lies in pytest's own, which keeps that of three runs."""
+    """What tests and their programs write to the temporary folder lies in pytest's own, which keeps
+    that of three runs.
+    """
     folder = tmp_path_factory.mktemp("temporary", numbered=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(folder))
@@ -182,7 +208,9 @@ def forget_registered_environments():
 
 @pytest.fixture(autouse=True)
 def give_back_memory(request):
-    """Tests of one GPU run beside each other: what the pools of one process keep, another cannot have."""
+    """Tests of one GPU run beside each other: what the pools of one process keep, another cannot
+    have.
+    """
     yield
     if request.node.get_closest_marker("gpu") and not no_gpu_reason():
         if "cupy" in sys.modules:
@@ -198,7 +226,10 @@ def browser_program():
 
 @pytest.fixture(scope="module")
 def browser():
-    """A headless browser of this machine; CI must have one. Its event loop ends before tests of other modules run."""
+    """A headless browser of this machine; CI must have one.
+
+    Its event loop ends before tests of other modules run.
+    """
     sync_playwright = optional("playwright.sync_api").sync_playwright
     program = browser_program()
     assert program is not None, "no browser; .ci/run installs Debian's package chromium"

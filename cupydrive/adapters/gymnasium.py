@@ -1,7 +1,8 @@
 """The adapter to Gymnasium: ``VectorEnv`` and ``Env`` of its own classes, and its registry.
 
-Importing this module registers every environment of one agent as ``cupydrive/NAME-v0``, for ``gymnasium.make`` and
-``gymnasium.make_vec``. Letters: N environments, D observation entries, H action heads.
+Importing this module registers every environment of one agent as ``cupydrive/NAME-v0``, for
+``gymnasium.make`` and ``gymnasium.make_vec``. Letters: N environments, D observation entries, H
+action heads.
 """
 
 from __future__ import annotations
@@ -44,32 +45,39 @@ from cupydrive.inputs.names import NotCopied
 from cupydrive.spec import EnvSpec
 
 NAMESPACE = "cupydrive"
-PER_ENV_METHODS = ("action_masks", "render")  # methods of a VectorEnv whose results have one entry for each environment
+# methods of a VectorEnv whose results have one entry for each environment
+PER_ENV_METHODS = ("action_masks", "render")
 
 
 class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
-    """N copies of an environment of one agent as a ``gymnasium.vector.VectorEnv``; autoreset in the same step.
+    """N copies of an environment of one agent as a ``gymnasium.vector.VectorEnv``; autoreset in the
+    same step.
 
-    If actions have masks, ``info["action_mask"]`` is (N, choices) int8, and ``action_masks()`` returns the same as bool.
+    If actions have masks, ``info["action_mask"]`` is (N, choices) int8, and ``action_masks()``
+    returns the same as bool.
 
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.
         num_envs: N.
-        arrays: ``"numpy"``, or ``"torch"``: tensors on the environment's device, nothing waits for it. There
-            ``info["final_obs"]`` is (N, D), rows of ``info["_final_obs"]`` alone hold values.
+        arrays: ``"numpy"``, or ``"torch"``: tensors on the environment's device, nothing waits for
+            it. There ``info["final_obs"]`` is (N, D), rows of ``info["_final_obs"]`` alone hold
+            values.
         copy: Return copies; otherwise NumPy or torch views of memory that later steps write again.
         device: As for ``cupydrive.make``.
         render_mode: ``"rgb_array"`` or None.
-        validate: Check actions before each step, also against the action mask (with torch on a GPU this waits for it).
-        autoreset_mode: ``"same_step"``, ``"next_step"`` or ``"disabled"``, Gymnasium's ``AutoresetMode``; the first is the
-            kernels' own, the second costs a launch and a step more.
+        validate: Check actions before each step, also against the action mask (with torch on a GPU
+            this waits for it).
+        autoreset_mode: ``"same_step"``, ``"next_step"`` or ``"disabled"``, Gymnasium's
+            ``AutoresetMode``; the first is the kernels' own, the second costs a launch and a step
+            more.
         **params: Parameters of the environment.
 
     Raises:
         ParameterError: If the environment has several agents, or an argument is wrong.
     """
 
-    # Gymnasium up to 1.2 calls ``close`` in ``__del__``, also where ``__init__`` has failed: then there is nothing to close.
+    # Gymnasium up to 1.2 calls ``close`` in ``__del__``, also where ``__init__`` has failed: then
+    # there is nothing to close.
     closed = True
 
     def __init__(
@@ -86,7 +94,10 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         **params: Any,
     ) -> None:
         checked_choice("cupydrive", "arrays", arrays, ("numpy", "torch"))
-        copy, validate = checked_bool("cupydrive", "copy", copy), checked_bool("cupydrive", "validate", validate)
+        copy, validate = (
+            checked_bool("cupydrive", "copy", copy),
+            checked_bool("cupydrive", "validate", validate),
+        )
         self.autoreset_mode = checked_mode(autoreset_mode)
         spec = one_agent(env, params, render_mode, VectorEnv)
         # Gymnasium's environments clip a Box, so of its values only NaN is refused, by `stepped`.
@@ -96,7 +107,12 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         num_envs = self.num_envs = self.env.num_envs
         self.render_mode = render_mode
         self._ended = torch.zeros(num_envs, dtype=torch.bool, device=self.env.device)
-        self.group, self.arrays, self.copy, self.validate = self.env.groups[0], arrays, copy, validate
+        self.group, self.arrays, self.copy, self.validate = (
+            self.env.groups[0],
+            arrays,
+            copy,
+            validate,
+        )
         self.metadata = metadata(spec) | {"autoreset_mode": self.autoreset_mode}
         if self.group.mask:  # libraries look for the attribute: without masks there is none
             self.action_masks = lambda: self._give(current_mask(self.env)[:, 0])
@@ -105,16 +121,20 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray | torch.Tensor, dict]:
+    def reset(
+        self, *, seed: int | None = None, options: dict | None = None
+    ) -> tuple[np.ndarray | torch.Tensor, dict]:
         """Begin new episodes and return ``(observations, infos)``.
 
         Args:
             seed: Int in [0, 2**64) for all environments together; each has its own random stream.
-            options: ``{"reset_mask": (N,) bool}``, the environments to reset, or ``{"state": {field: values}}``, the
-                states to start from, as for ``cupydrive.VectorEnv.set_state``.
+            options: ``{"reset_mask": (N,) bool}``, the environments to reset, or ``{"state":
+                {field: values}}``, the states to start from, as for
+                ``cupydrive.VectorEnv.set_state``.
 
         Raises:
-            InvalidReset: If the seed, an option or a state is wrong; a ``gymnasium.error.Error`` and a ``ValueError``.
+            InvalidReset: If the seed, an option or a state is wrong; a ``gymnasium.error.Error``
+                and a ``ValueError``.
         """
         options, seed = checked_options(options, ("reset_mask", "state")), checked_seed(seed)
         mask = options.get("reset_mask")
@@ -126,26 +146,41 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         return self._give(obs), self._masks(info)
 
     def step(self, actions: ArrayLike | torch.Tensor) -> tuple[np.ndarray | torch.Tensor, ...]:
-        """Step all environments; return ``(observations, rewards, terminations, truncations, infos)``.
+        """Step all environments; return ``(observations, rewards, terminations, truncations,
+        infos)``.
 
         Args:
-            actions: NumPy array, torch tensor or sequence: (N,) ints for Discrete, (N, H) otherwise. A Box is clipped.
+            actions: NumPy array, torch tensor or sequence: (N,) ints for Discrete, (N, H)
+                otherwise. A Box is clipped.
 
         Raises:
-            InvalidAction: If they are not of the action space (a Box: NaN); nothing has changed then.
-            ResetNeeded: Before the first ``reset``; without autoreset, if an environment has ended (``validate=True``).
+            InvalidAction: If they are not of the action space (a Box: NaN); nothing has changed
+                then.
+            ResetNeeded: Before the first ``reset``; without autoreset, if an environment has ended
+                (``validate=True``).
         """
         waiting = self._ended
         if self.autoreset_mode == AutoresetMode.DISABLED and self.validate and bool(waiting.any()):
             first = waiting.nonzero()[0, 0].item()
-            raise ResetNeeded(f"environment {first} has ended; reset it with options={{'reset_mask': ...}} first")
+            raise ResetNeeded(
+                f"environment {first} has ended; reset it with options={{'reset_mask': ...}} first"
+            )
         same_step = self.autoreset_mode == AutoresetMode.SAME_STEP
-        obs, reward, terminated, truncated, info = stepped(self.env, actions, self.validate, same_step)
+        obs, reward, terminated, truncated, info = stepped(
+            self.env, actions, self.validate, same_step
+        )
         over, infos = terminated | truncated, {}
         truncated = at_limit(self.env, terminated, truncated, info)
-        if self.autoreset_mode == AutoresetMode.NEXT_STEP and (self.arrays == "torch" or bool(waiting.any())):
-            obs, info = self.env.reset(mask=waiting)  # those that had ended begin anew and do not step
-            reward, terminated, truncated = reward.where(~waiting, 0), terminated & ~waiting, truncated & ~waiting
+        if self.autoreset_mode == AutoresetMode.NEXT_STEP and (
+            self.arrays == "torch" or bool(waiting.any())
+        ):
+            # those that had ended begin anew and do not step
+            obs, info = self.env.reset(mask=waiting)
+            reward, terminated, truncated = (
+                reward.where(~waiting, 0),
+                terminated & ~waiting,
+                truncated & ~waiting,
+            )
             over &= ~waiting
         if not same_step:
             self._ended = over
@@ -154,7 +189,13 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         reward = self._give(reward)
         if self.arrays == "numpy":
             reward = reward.astype(np.float64)  # as Gymnasium's own
-        return self._give(obs), reward, self._give(terminated), self._give(truncated), infos | self._masks(info)
+        return (
+            self._give(obs),
+            reward,
+            self._give(terminated),
+            self._give(truncated),
+            infos | self._masks(info),
+        )
 
     def _give(self, tensor: torch.Tensor) -> np.ndarray | torch.Tensor:
         """Return a tensor as the kind of array that was asked for."""
@@ -167,18 +208,29 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         """Return the metrics of ended episodes by name, with Gymnasium's masks."""
         log: dict = {}
         for name in self.env.spec.metrics:
-            log |= {name: self._give(info["episode"][name].where(over, 0)), f"_{name}": self._give(over)}
+            log |= {
+                name: self._give(info["episode"][name].where(over, 0)),
+                f"_{name}": self._give(over),
+            }
         return log
 
     def _final(self, info: dict, over: torch.Tensor) -> dict:
-        """Return what ended episodes leave behind, in the form of Gymnasium's own vector environments."""
+        """Return what ended episodes leave behind, in the form of Gymnasium's own vector
+        environments.
+        """
         ended, rows = self._give(over), self._give(info["final_obs"])
         if self.arrays == "numpy":
             last = np.full(self.num_envs, None, object)
-            last[ended] = np.fromiter(rows[ended], object)  # one array for each environment that ended
+            # one array for each environment that ended
+            last[ended] = np.fromiter(rows[ended], object)
             rows = last
         inner = self._log(info, over)
-        return {"final_obs": rows, "_final_obs": ended, "final_info": inner, "_final_info": self._give(over)}
+        return {
+            "final_obs": rows,
+            "_final_obs": ended,
+            "final_info": inner,
+            "_final_info": self._give(over),
+        }
 
     def _masks(self, info: dict) -> dict:
         """Return the action masks, (N, choices) int8, if the environment has them."""
@@ -188,7 +240,9 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         return {"action_mask": self._give(mask), "_action_mask": np.ones(self.num_envs, bool)}
 
     def call(self, name: str, *args: object, **kwargs: object) -> tuple:
-        """Call a method of this object, or get an attribute, and return N results: the environments are one object."""
+        """Call a method of this object, or get an attribute, and return N results: the environments
+        are one object.
+        """
         found = getattr(self, name)
         result = found(*args, **kwargs) if callable(found) else found
         return tuple(result) if name in PER_ENV_METHODS else (result,) * self.num_envs
@@ -196,11 +250,18 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
     get_attr = call  # as Gymnasium's
 
     def set_attr(self, name: str, values: object) -> None:
-        """Set an attribute of this object, which all environments share, to a value or to one of N equal values in a list."""
+        """Set an attribute of this object, which all environments share, to a value or to one of N
+        equal values in a list.
+        """
         given = values if isinstance(values, list | tuple) else [values] * self.num_envs
         if not hasattr(self, name) or not len(given) == self.num_envs == given.count(given[0]):
-            one = f"expected one value, or {self.num_envs} equal ones, of its attributes; parameters are given when it is made"
-            raise ParameterError(f"set_attr: got {name} = {shown(values)}, {one}: VectorEnv(..., {name}=...)")
+            one = (
+                f"expected one value, or {self.num_envs} equal ones, of its attributes; "
+                f"parameters are given when it is made"
+            )
+            raise ParameterError(
+                f"set_attr: got {name} = {shown(values)}, {one}: VectorEnv(..., {name}=...)"
+            )
         setattr(self, name, given[0])
 
     def render(self) -> tuple[np.ndarray, ...]:
@@ -209,7 +270,9 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         shown = self.env.batch.first_states(self.num_envs)
         states, elapsed = shown["states"], shown["elapsed"]
         spec, params = self.env.spec, self.env.params
-        return tuple(picture(spec, params, states[[i]], int(elapsed[i])) for i in range(self.num_envs))
+        return tuple(
+            picture(spec, params, states[[i]], int(elapsed[i])) for i in range(self.num_envs)
+        )
 
     def close_extras(self, **kwargs: object) -> None:
         """Give the memory back."""
@@ -219,15 +282,17 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
 class Env(NotCopied, gymnasium.Env):
     """One environment of one agent as a ``gymnasium.Env``.
 
-    If its actions have masks, ``info["action_mask"]`` is (choices,) int8, and ``action_masks()`` returns the same as bool.
+    If its actions have masks, ``info["action_mask"]`` is (choices,) int8, and ``action_masks()``
+    returns the same as bool.
 
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.
         render_mode: ``"rgb_array"`` or None.
         device: As for ``cupydrive.make``; a single environment is faster on the CPU.
-        validate: Refuse choices that the action mask forbids. By default the kernel gets them, as in Gymnasium's own
-            environments. Actions outside of the action space are always refused.
-        **params: Parameters of the environment. ``gymnasium.make(..., max_episode_steps=...)`` also sets that of the kernel.
+        validate: Refuse choices that the action mask forbids. By default the kernel gets them, as
+            in Gymnasium's own environments. Actions outside of the action space are always refused.
+        **params: Parameters of the environment. ``gymnasium.make(..., max_episode_steps=...)`` also
+            sets that of the kernel.
 
     Raises:
         ParameterError: If the environment has several agents, or an argument is wrong.
@@ -249,14 +314,23 @@ class Env(NotCopied, gymnasium.Env):
         looks = not spec.groups(spec.make_params(**params))[0].continuous
         self.env = cupydrive.make(spec, 1, device=device, validate=looks, **params)
         self.env._read.check_masks = checked_bool("cupydrive", "validate", validate)
-        self.render_mode, self.metadata, self.group = render_mode, metadata(spec), self.env.groups[0]
-        self.observation_space, self.action_space = self.group.observation_space, deepcopy(self.group.action_space)
+        self.render_mode, self.metadata, self.group = (
+            render_mode,
+            metadata(spec),
+            self.env.groups[0],
+        )
+        self.observation_space, self.action_space = (
+            self.group.observation_space,
+            deepcopy(self.group.action_space),
+        )
         self._over = False
         self._past: deque[np.ndarray] = deque(maxlen=spec.display.trail + 1)
         if self.group.mask:
             self.action_masks = lambda: current_mask(self.env)[0, 0].cpu().numpy().copy()
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+    def reset(
+        self, *, seed: int | None = None, options: dict | None = None
+    ) -> tuple[np.ndarray, dict]:
         """Begin a new episode and return ``(observation, info)``.
 
         Args:
@@ -264,7 +338,8 @@ class Env(NotCopied, gymnasium.Env):
             options: ``{"state": {field: value}}``, the state to start from.
 
         Raises:
-            InvalidReset: If the seed, an option or the state is wrong; a ``gymnasium.error.Error`` and a ``ValueError``.
+            InvalidReset: If the seed, an option or the state is wrong; a ``gymnasium.error.Error``
+                and a ``ValueError``.
         """
         options, seed = checked_options(options, ("state",)), checked_seed(seed)
         begin_episodes(self.env, seed, options.get("state"))
@@ -292,18 +367,24 @@ class Env(NotCopied, gymnasium.Env):
         obs, reward, terminated, truncated, info = results
         ended = bool(terminated[0]), bool(at_limit(self.env, terminated, truncated, info)[0])
         self._over = any(ended)
-        log = {name: info["episode"][name][0].item() for name in self.env.spec.metrics if self._over}
+        log = {
+            name: info["episode"][name][0].item() for name in self.env.spec.metrics if self._over
+        }
         return obs[0].cpu().numpy().copy(), reward[0].item(), *ended, self._info() | log
 
     def _info(self) -> dict:
         return {"action_mask": self.action_masks().astype(np.int8)} if self.group.mask else {}
 
     def render(self) -> np.ndarray:
-        """Return a frame (height, width, 3) uint8; trails show the frames since the episode began."""
+        """Return a frame (height, width, 3) uint8; trails show the frames since the episode
+        began.
+        """
         check_render(self.env, self.render_mode)
         shown = self.env.batch.first_states(1)
         self._past.append(shown["states"][0])
-        return picture(self.env.spec, self.env.params, np.stack(self._past), int(shown["elapsed"][0]))
+        return picture(
+            self.env.spec, self.env.params, np.stack(self._past), int(shown["elapsed"][0])
+        )
 
     def close(self) -> None:
         """Give the memory back; closing twice is allowed."""
@@ -316,11 +397,13 @@ def current_mask(env: cupydrive.VectorEnv) -> torch.Tensor:
     return env.step_results[4]["action_mask"][env.groups[0].name]
 
 
-# ---- registry --------------------------------------------------------------------------------------------------------
+# ---- registry ------------------------------------------------------------------------------------
 
 
 def register(env: str | Path | EnvSpec) -> str:
-    """Make an environment of one agent known to Gymnasium; return its id, ``cupydrive/TITLE-v0``."""
+    """Make an environment of one agent known to Gymnasium; return its id,
+    ``cupydrive/TITLE-v0``.
+    """
     spec = one_agent(env, {}, None)
     name = f"{NAMESPACE}/{spec.title}-v0"
     given = spec.name if spec.name in envs.names() else spec
@@ -328,8 +411,11 @@ def register(env: str | Path | EnvSpec) -> str:
         name,
         entry_point="cupydrive.gymnasium:Env",
         vector_entry_point="cupydrive.gymnasium:VectorEnv",
-        # "The maximum number of steps before truncation", for Gymnasium's TimeLimit: a task ends by itself.
-        max_episode_steps=spec.make_params().max_episode_steps if spec.time_limit == "truncates" else None,
+        # "The maximum number of steps before truncation", for Gymnasium's TimeLimit: a task ends by
+        # itself.
+        max_episode_steps=spec.make_params().max_episode_steps
+        if spec.time_limit == "truncates"
+        else None,
         kwargs={"env": given},
     )
     return name

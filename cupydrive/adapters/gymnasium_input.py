@@ -1,4 +1,5 @@
-"""What the adapter to Gymnasium takes: environments, seeds, options and actions, and the errors that its users expect.
+"""What the adapter to Gymnasium takes: environments, seeds, options and actions, and the errors
+that its users expect.
 
 Letters: N environments.
 """
@@ -20,12 +21,21 @@ from cupydrive import envs
 from cupydrive.drawing.frames import check_drawable
 from cupydrive.errors import ActionError, OrderError, ParameterError, did_you_mean
 from cupydrive.executors.interop import as_numpy
-from cupydrive.inputs.arguments import INT32, checked_choice, checked_int, checked_mapping, errors_as, kind_of, shown
+from cupydrive.inputs.arguments import (
+    INT32,
+    checked_choice,
+    checked_int,
+    checked_mapping,
+    errors_as,
+    kind_of,
+    shown,
+)
 from cupydrive.simulation.snapshots import checked_values
 from cupydrive.simulation.vector import VectorEnv
 from cupydrive.spec import EnvSpec
 
-SingleResults: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, dict]  # of one agent
+# of one agent
+SingleResults: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, dict]
 RENDER_MODES = ("rgb_array",)
 
 
@@ -51,24 +61,28 @@ def one_agent(
     render_mode: str | None,
     call: Callable | None = None,
 ) -> EnvSpec:
-    """Return the ``EnvSpec`` of ``env`` if it has one agent and can be rendered as asked; ``call`` takes ``params``."""
+    """Return the ``EnvSpec`` of ``env`` if it has one agent and can be rendered as asked; ``call``
+    takes ``params``.
+    """
     spec = envs.get(env)
     spec.require_known(params, call)
     groups = spec.groups(spec.make_params(**params))
     if (agents := sum(g.count for g in groups)) != 1:
         raise ParameterError(
-            f"{spec.name} has {agents} agents, Gymnasium's environments have one; use cupydrive.pettingzoo.ParallelEnv, or "
-            "cupydrive.make for tensors of all agents"
+            f"{spec.name} has {agents} agents, Gymnasium's environments have one; use "
+            "cupydrive.pettingzoo.ParallelEnv, or cupydrive.make for tensors of all agents"
         )
     check_rendering(spec, render_mode)
     return spec
 
 
 def asked_limit(env: gymnasium.Env, caller: FrameType | None, params: dict) -> dict:
-    """Return ``params`` with the time limit that ``gymnasium.make`` was asked for, if ``caller`` is that call or within it.
+    """Return ``params`` with the time limit that ``gymnasium.make`` was asked for, if ``caller`` is
+    that call or within it.
 
-    It keeps ``max_episode_steps`` for its ``TimeLimit``, which can only end an episode early: the kernel must know the limit
-    to go on longer, to set ``env.last_step`` and to write metrics at the end. ``env`` is the environment that is being made.
+    It keeps ``max_episode_steps`` for its ``TimeLimit``, which can only end an episode early: the
+    kernel must know the limit to go on longer, to set ``env.last_step`` and to write metrics at the
+    end. ``env`` is the environment that is being made.
     """
     while caller is not None:
         owner = caller.f_locals.get("self")
@@ -79,7 +93,8 @@ def asked_limit(env: gymnasium.Env, caller: FrameType | None, params: dict) -> d
             known = getattr(caller.f_locals.get("env_spec"), "max_episode_steps", None)
             if asked is None or (asked == -1 and known is None):
                 return params if known is None else {"max_episode_steps": known} | params
-            return params | {"max_episode_steps": INT32 if asked == -1 else asked}  # -1: without a TimeLimit
+            # -1: without a TimeLimit
+            return params | {"max_episode_steps": INT32 if asked == -1 else asked}
         caller = caller.f_back
     return params
 
@@ -99,7 +114,10 @@ def check_rendering(spec: EnvSpec, mode: str | None) -> None:
 
 def metadata(spec: EnvSpec) -> dict:
     """Return what an environment says of its rendering."""
-    return {"render_modes": list(RENDER_MODES if spec.display.draw else ()), "render_fps": spec.display.fps}
+    return {
+        "render_modes": list(RENDER_MODES if spec.display.draw else ()),
+        "render_fps": spec.display.fps,
+    }
 
 
 def checked_options(options: dict | None, known: Sequence[str]) -> dict:
@@ -111,20 +129,28 @@ def checked_options(options: dict | None, known: Sequence[str]) -> dict:
     for name in options:
         if name not in known:
             raise InvalidReset(
-                f"options: unknown option {shown(name)}.{did_you_mean(name, known)} There are: {', '.join(known)}"
+                f"options: unknown option {shown(name)}.{did_you_mean(name, known)} There are: "
+                f"{', '.join(known)}"
             )
     return options
 
 
 def begin_episodes(
-    env: VectorEnv, seed: int | None, state: dict[str, ArrayLike] | None = None, mask: ArrayLike | None = None
+    env: VectorEnv,
+    seed: int | None,
+    state: dict[str, ArrayLike] | None = None,
+    mask: ArrayLike | None = None,
 ) -> None:
-    """Reset a ``cupydrive.VectorEnv`` and start from ``state``; raise ``InvalidReset`` before anything has changed."""
+    """Reset a ``cupydrive.VectorEnv`` and start from ``state``; raise ``InvalidReset`` before
+    anything has changed.
+    """
     try:
         fields = {} if state is None else checked_mapping("reset", "options['state']", state)
         checked_values(env, **fields)
         if mask is not None and state is not None:
-            raise InvalidReset("options: got 'reset_mask' and 'state', expected one of them; call reset() twice")
+            raise InvalidReset(
+                "options: got 'reset_mask' and 'state', expected one of them; call reset() twice"
+            )
         env.reset(seed=seed, mask=mask)
         if state is not None:
             env.set_state(**fields)
@@ -134,8 +160,12 @@ def begin_episodes(
         raise InvalidReset(str(wrong)) from None
 
 
-def stepped(env: VectorEnv, actions: ArrayLike | torch.Tensor, validate: bool, autoreset: bool = True) -> SingleResults:
-    """Step a ``cupydrive.VectorEnv`` with any array of actions; raise ``InvalidAction``, ``ResetNeeded`` or ``Closed``."""
+def stepped(
+    env: VectorEnv, actions: ArrayLike | torch.Tensor, validate: bool, autoreset: bool = True
+) -> SingleResults:
+    """Step a ``cupydrive.VectorEnv`` with any array of actions; raise ``InvalidAction``,
+    ``ResetNeeded`` or ``Closed``.
+    """
     group = env.groups[0]
     try:
         if isinstance(actions, torch.Tensor) and actions.device.type != "meta":
@@ -145,7 +175,9 @@ def stepped(env: VectorEnv, actions: ArrayLike | torch.Tensor, validate: bool, a
         if group.continuous and tensor.dtype == torch.float64:
             tensor = tensor.float()  # NumPy makes float64 of Python's floats
         if validate and group.continuous and bool(tensor.isnan().any()):
-            raise InvalidAction(f"the action of environment {tensor.isnan().nonzero()[0, 0].item()} is NaN")
+            raise InvalidAction(
+                f"the action of environment {tensor.isnan().nonzero()[0, 0].item()} is NaN"
+            )
         return env.step(tensor, autoreset=autoreset)
     except OrderError as wrong:
         raise (Closed if env._closed else ResetNeeded)(str(wrong)) from None
@@ -153,15 +185,21 @@ def stepped(env: VectorEnv, actions: ArrayLike | torch.Tensor, validate: bool, a
         raise InvalidAction(f"{wrong}. The space is {group.action_space}") from None
 
 
-def at_limit(env: VectorEnv, terminated: torch.Tensor, truncated: torch.Tensor, info: dict) -> torch.Tensor:
-    """Return where the time limit was reached, (N,) bool: also where the task ended in the same step, as Gymnasium has it."""
+def at_limit(
+    env: VectorEnv, terminated: torch.Tensor, truncated: torch.Tensor, info: dict
+) -> torch.Tensor:
+    """Return where the time limit was reached, (N,) bool: also where the task ended in the same
+    step, as Gymnasium has it.
+    """
     if env.spec.time_limit == "terminates":
         return truncated
     return truncated | (terminated & (info["episode"]["length"] >= env.params.max_episode_steps))
 
 
 def check_render(env: VectorEnv, mode: str | None) -> None:
-    """Raise ``gymnasium.error.Error`` if an environment was made without a mode of rendering, or is closed."""
+    """Raise ``gymnasium.error.Error`` if an environment was made without a mode of rendering, or is
+    closed.
+    """
     if mode is None:
         raise error.Error("render() needs render_mode='rgb_array' when the environment is made")
     if env._closed:

@@ -1,6 +1,7 @@
 """The adapter to Lightning: a run as a ``LightningModule`` whose training step is one iteration.
 
-Lightning's Trainer says when to iterate, log, save and stop; what an iteration computes is what ``cupydrive.train`` computes.
+Lightning's Trainer says when to iterate, log, save and stop; what an iteration computes is what
+``cupydrive.train`` computes.
 """
 
 from __future__ import annotations
@@ -41,39 +42,48 @@ except ImportError as missing:
     ) from missing
 
 KEY = "cupydrive"  # of a run in Lightning's checkpoint
-SAME = ("env", "params", "num_envs", "seed", "backend", "policies")  # of Run.as_json(), which a checkpoint must share
+# of Run.as_json(), which a checkpoint must share
+SAME = ("env", "params", "num_envs", "seed", "backend", "policies")
 
 
 class RLModule(NotCopied, LightningModule):
-    """A run that Lightning trains: ``Trainer(...).fit(RLModule("cartpole", cd.PPO(), num_envs=64, steps=200_000))``.
+    """A run that Lightning trains: ``Trainer(...).fit(RLModule("cartpole", cd.PPO(), num_envs=64,
+    steps=200_000))``.
 
-    A training step is one iteration, rollout and learning, with the bits that ``cupydrive.train`` gives with equal settings,
-    and ``global_step`` counts iterations; ``charts/global_step`` counts env-steps. Training ends at the goal, ``steps``, or
-    before it where the Trainer says so. An epoch is all of it; ``Trainer(limit_train_batches=50)`` makes epochs of 50
-    iterations, after which ``EarlyStopping`` looks and ``ModelCheckpoint`` saves.
+    A training step is one iteration, rollout and learning, with the bits that ``cupydrive.train``
+    gives with equal settings, and ``global_step`` counts iterations; ``charts/global_step`` counts
+    env-steps. Training ends at the goal, ``steps``, or before it where the Trainer says so. An
+    epoch is all of it; ``Trainer(limit_train_batches=50)`` makes epochs of 50 iterations, after
+    which ``EarlyStopping`` looks and ``ModelCheckpoint`` saves.
 
-    Metrics have the names of ``Run.metrics``, whose rows arrive from the device as in ``cupydrive.train``: some 1,000 in a run,
-    a little late, and no iteration waits for one. Every ``log_every_n_steps`` iterations Lightning is given the newest row, and
-    at the end of an epoch, where training waits, that of the epoch's last iterations; in between callbacks see what they saw
-    before. ``charts/episodic_return`` is there once each environment has ended an episode: ``EarlyStopping(..., strict=False)``
-    waits for it. Weights stay in the run: Lightning's summary of the model counts a single number.
+    Metrics have the names of ``Run.metrics``, whose rows arrive from the device as in
+    ``cupydrive.train``: some 1,000 in a run, a little late, and no iteration waits for one. Every
+    ``log_every_n_steps`` iterations Lightning is given the newest row, and at the end of an epoch,
+    where training waits, that of the epoch's last iterations; in between callbacks see what they
+    saw before. ``charts/episodic_return`` is there once each environment has ended an episode:
+    ``EarlyStopping(..., strict=False)`` waits for it. Weights stay in the run: Lightning's summary
+    of the model counts a single number.
 
-    A checkpoint of Lightning's holds what a run folder holds, and loads with ``weights_only=True``; ``fit(..., ckpt_path=...)``
-    goes on bit for bit. Lightning hears of Ctrl-C at the end of an iteration, from where ``run`` can go on; pressed twice, it
-    ends at once. Callbacks that change weights, gradients or learning rates have no effect on a run.
+    A checkpoint of Lightning's holds what a run folder holds, and loads with ``weights_only=True``;
+    ``fit(..., ckpt_path=...)`` goes on bit for bit. Lightning hears of Ctrl-C at the end of an
+    iteration, from where ``run`` can go on; pressed twice, it ends at once. Callbacks that change
+    weights, gradients or learning rates have no effect on a run.
 
-    With ``Trainer(devices=W, strategy="ddp")`` each of W processes steps a share of the environments, and gradients are summed
-    as ``cupydrive.train`` sums them in several processes; Lightning's wrapper sees none of them. The run must be made in each
-    process: pass what it is made of, not a ``Run``. Processes on CPUs are tested, several GPUs have not been tried.
+    With ``Trainer(devices=W, strategy="ddp")`` each of W processes steps a share of the
+    environments, and gradients are summed as ``cupydrive.train`` sums them in several processes;
+    Lightning's wrapper sees none of them. The run must be made in each process: pass what it is
+    made of, not a ``Run``. Processes on CPUs are tested, several GPUs have not been tried.
 
     The arguments are those of ``cupydrive.train``; the device is the Trainer's.
 
     Args:
-        env: Name of an environment, path of its Python file, or ``EnvSpec``; or a ``Run`` that is to go on, which brings all
-            that it was made of.
-        algorithm: ``PPO(...)``, ``A2C(...)``, ``DDPG(...)``, their names, or None: what the environment suggests.
+        env: Name of an environment, path of its Python file, or ``EnvSpec``; or a ``Run`` that is
+            to go on, which brings all that it was made of.
+        algorithm: ``PPO(...)``, ``A2C(...)``, ``DDPG(...)``, their names, or None: what the
+            environment suggests.
         policies: Settings by group name instead.
-        steps: Env-steps in all, rounded up to whole iterations; for a ``Run``: more of them, by default up to its total.
+        steps: Env-steps in all, rounded up to whole iterations; for a ``Run``: more of them, by
+            default up to its total.
         num_envs: N, of all processes.
         seed: Of everything random; None: 0.
         backend: ``"auto"``, ``"kernels"`` or ``"torch"``.
@@ -84,8 +94,8 @@ class RLModule(NotCopied, LightningModule):
         goal: Env-steps after which training ends.
 
     Raises:
-        ParameterError: If an argument is wrong, or a run has reached its goal; and by ``fit``, if the Trainer is to do
-            something that would be ignored.
+        ParameterError: If an argument is wrong, or a run has reached its goal; and by ``fit``, if
+            the Trainer is to do something that would be ignored.
     """
 
     def __init__(
@@ -102,21 +112,32 @@ class RLModule(NotCopied, LightningModule):
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
-        # All that Lightning can move, cast and wrap: a run's own weights stay where its kernels know them.
+        # All that Lightning can move, cast and wrap: a run's own weights stay where its kernels
+        # know them.
         self.placeholder = torch.nn.Parameter(torch.zeros((), dtype=torch.float32, device="cpu"))
         given: dict[str, Any] = {"num_envs": num_envs, "seed": seed, "backend": backend}
         if isinstance(env, Run):
-            refuse_for_run(env, {"algorithm": algorithm, "policies": policies} | given, params, "auto", "RLModule")
+            refuse_for_run(
+                env,
+                {"algorithm": algorithm, "policies": policies} | given,
+                params,
+                "auto",
+                "RLModule",
+            )
             steps = None if steps is None else checked_count("RLModule", "steps", steps)
             self.run, self.config, self.goal = env, env.config, goal_of(env, steps)
         else:
-            self.config = resolve(env, algorithm, policies, params, call=RLModule, steps=steps, **given)
+            self.config = resolve(
+                env, algorithm, policies, params, call=RLModule, steps=steps, **given
+            )
             check_players(self.config)
             self.run, self.goal = None, self.config.steps  # type: ignore[assignment]
-        self.began, self.resumed = 0, False  # env-steps done when training began; whether a checkpoint was read since
+        # env-steps done when training began; whether a checkpoint was read since
+        self.began, self.resumed = 0, False
         self.loop: Loop = None  # type: ignore[assignment]
         self.told = 0  # rows of metrics that Lightning knows
-        # Whether this iteration is the last of an epoch, an interrupt ends training, and no iteration was cut short.
+        # Whether this iteration is the last of an epoch, an interrupt ends training, and no
+        # iteration was cut short.
         self.last, self.stopped, self.whole, self.heard = False, False, True, False
 
     # ---- before training ----
@@ -125,9 +146,14 @@ class RLModule(NotCopied, LightningModule):
         """Make the run, in the process that trains it, on the Trainer's device."""
         if stage == "fit":
             _check_trainer(self.trainer, self.run)
-        processes, ranks = self.trainer.num_devices * self.trainer.num_nodes, self._made().shard.ranks
+        processes, ranks = (
+            self.trainer.num_devices * self.trainer.num_nodes,
+            self._made().shard.ranks,
+        )
         if ranks.size != processes:
-            fix = f"pass RLModule({self.run.spec.name!r}, ...), so that each process makes its share"
+            fix = (
+                f"pass RLModule({self.run.spec.name!r}, ...), so that each process makes its share"
+            )
             _refuse("devices", processes, f"the run was made for {ranks.size}; {fix}")
         self.began, self.resumed = self.run.step, False
 
@@ -146,7 +172,8 @@ class RLModule(NotCopied, LightningModule):
         if self.run.step >= self.goal:
             if not self.resumed:
                 raise ParameterError(
-                    f"RLModule: the run has done its {self.run.step:,} env-steps; pass steps= for more"
+                    f"RLModule: the run has done its {self.run.step:,} env-steps; pass steps= for "
+                    f"more"
                 )
             self.trainer.should_stop = True  # a checkpoint of a run that is done: nothing is left
         return Batches(max(0, math.ceil((self.goal - self.began) / self.run.steps_per_iteration)))
@@ -163,7 +190,8 @@ class RLModule(NotCopied, LightningModule):
         if not isinstance(self.trainer.train_dataloader, Batches):
             given = shown(self.trainer.train_dataloader)
             raise ParameterError(
-                f"RLModule: train_dataloaders = {given}: a run makes its own data; call fit(module) without"
+                f"RLModule: train_dataloaders = {given}: a run makes its own data; call "
+                f"fit(module) without"
             )
         run = self.run
         config = replace(self.config, steps=self.goal, out=None, cuda_graph=None, progress=False)
@@ -174,9 +202,14 @@ class RLModule(NotCopied, LightningModule):
             self.loop.prepare()
 
     def training_step(self, batch: int, batch_idx: int) -> None:
-        """Iterate once; hand the newest row of metrics over where loggers write one, and at the end of an epoch."""
+        """Iterate once; hand the newest row of metrics over where loggers write one, and at the end
+        of an epoch.
+        """
         trainer, run = self.trainer, self.run
-        ends = run.step + run.steps_per_iteration >= self.goal or trainer.global_step + 1 == trainer.max_steps
+        ends = (
+            run.step + run.steps_per_iteration >= self.goal
+            or trainer.global_step + 1 == trainer.max_steps
+        )
         self.last = ends or trainer.is_last_batch
         self.optimizers().step()
         every = trainer.log_every_n_steps or math.inf
@@ -190,17 +223,23 @@ class RLModule(NotCopied, LightningModule):
             self.stopped = self.loop.advance(lambda: self.heard or pressed())
             if self.last or self.stopped:
                 self.loop.flush()
-            self.heard |= pressed()  # of several processes one may be asked in a later iteration only
+            # of several processes one may be asked in a later iteration only
+            self.heard |= pressed()
             self.stopped |= self.heard and not self.loop.several
         self.whole = True
 
     def _hand_over(self) -> None:
-        """Log the newest row of metrics if it has not been; Lightning takes a third of a millisecond for each number."""
+        """Log the newest row of metrics if it has not been; Lightning takes a third of a
+        millisecond for each number.
+        """
         rows = self.run.metrics
         if len(rows) > self.told and not self.trainer.barebones:
             for name, value in rows[-1].items():
-                number = torch.tensor(float(value), dtype=torch.float64, device="cpu")  # where loggers read it
-                self.log(name, number, prog_bar="episodic_return" in name, on_step=True, on_epoch=False)
+                # where loggers read it
+                number = torch.tensor(float(value), dtype=torch.float64, device="cpu")
+                self.log(
+                    name, number, prog_bar="episodic_return" in name, on_step=True, on_epoch=False
+                )
         self.told = len(rows)
 
     def on_train_batch_end(self, outputs: object, batch: int, batch_idx: int) -> None:
@@ -223,7 +262,8 @@ class RLModule(NotCopied, LightningModule):
         """Put what a run folder holds into Lightning's checkpoint; all processes do.
 
         Raises:
-            OrderError: If there is no run yet, or an error, or Ctrl-C pressed twice, ended an iteration in its middle:
+            OrderError: If there is no run yet, or an error, or Ctrl-C pressed twice, ended an
+            iteration in its middle:
                 Lightning writes nothing then, and an earlier checkpoint stays.
         """
         if self.run is None or not self.whole:
@@ -234,14 +274,21 @@ class RLModule(NotCopied, LightningModule):
         tensors, run = self.run.snapshot(), self.run
         if run.shard.ranks.rank == 0:
             config, metrics = json.dumps(run.as_json()), pack_metrics(run.metrics).decode()
-            kept = {"began": self.began, "step": run.step, "config": config, "metrics": metrics, "tensors": tensors}
+            kept = {
+                "began": self.began,
+                "step": run.step,
+                "config": config,
+                "metrics": metrics,
+                "tensors": tensors,
+            }
             checkpoint[KEY] = kept
 
     def on_load_checkpoint(self, checkpoint: dict) -> None:
         """Go on where the run in Lightning's checkpoint was.
 
         Raises:
-            TrainingError: If there is none, or one of another environment or other settings. Nothing has changed then.
+            TrainingError: If there is none, or one of another environment or other settings.
+                Nothing has changed then.
         """
         if KEY not in checkpoint:
             raise TrainingError("this checkpoint holds no run; pass one that an RLModule has saved")
@@ -250,8 +297,9 @@ class RLModule(NotCopied, LightningModule):
         for name in SAME:
             if mine[name] != theirs.get(name):
                 raise TrainingError(
-                    f"{name} of the checkpoint is {shown(theirs.get(name))}, and {shown(mine[name])} here. Make the RLModule "
-                    "from the settings of that run, or begin without ckpt_path"
+                    f"{name} of the checkpoint is {shown(theirs.get(name))}, and "
+                    f"{shown(mine[name])} here. Make the RLModule from the settings of that run, "
+                    f"or begin without ckpt_path"
                 )
         run.restore(kept["tensors"])
         run.step, run.metrics = kept["step"], unpack_metrics(kept["metrics"].encode())
@@ -304,9 +352,13 @@ class Batches:
 
 
 def _check_trainer(trainer: Trainer, run: Run | None) -> None:
-    """Raise ``ParameterError`` if a Trainer is set to something that a run cannot do, or would ignore."""
+    """Raise ``ParameterError`` if a Trainer is set to something that a run cannot do, or would
+    ignore.
+    """
     strategy, where = trainer.strategy, trainer.strategy.root_device.type
-    known = isinstance(strategy, SingleDeviceStrategy | DDPStrategy) and not isinstance(strategy, DeepSpeedStrategy)
+    known = isinstance(strategy, SingleDeviceStrategy | DDPStrategy) and not isinstance(
+        strategy, DeepSpeedStrategy
+    )
     if not known or getattr(strategy, "_start_method", "popen") != "popen":
         _refuse("strategy", type(strategy).__name__, "pass strategy='auto', or 'ddp' in a script")
     if where not in ("cpu", "cuda") or (run is not None and run.device != where):
@@ -316,7 +368,9 @@ def _check_trainer(trainer: Trainer, run: Run | None) -> None:
             f"kernels of this run need {'a CPU or an NVIDIA GPU' if run is None else run.device!r}",
         )
     if trainer.precision != "32-true":
-        _refuse("precision", trainer.precision, "leave it out; PPO and A2C have a setting precision=")
+        _refuse(
+            "precision", trainer.precision, "leave it out; PPO and A2C have a setting precision="
+        )
 
 
 def _refuse(name: str, value: object, fix: str) -> None:

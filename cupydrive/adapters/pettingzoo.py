@@ -19,7 +19,13 @@ from numpy.typing import ArrayLike
 
 import cupydrive
 from cupydrive import envs
-from cupydrive.adapters.gymnasium_input import begin_episodes, check_rendering, checked_options, checked_seed, metadata
+from cupydrive.adapters.gymnasium_input import (
+    begin_episodes,
+    check_rendering,
+    checked_options,
+    checked_seed,
+    metadata,
+)
 from cupydrive.drawing.frames import picture
 from cupydrive.errors import ActionError, OrderError, RenderError, did_you_mean
 from cupydrive.executors.interop import as_numpy
@@ -37,9 +43,9 @@ except ImportError as missing:
 class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
     """One copy of an environment as a ``pettingzoo.ParallelEnv``.
 
-    An agent that leaves the game is terminated in that step and is not in ``agents`` from then on. ``infos`` holds an
-    agent's ``action_mask``, int8, if its group has masks (for several heads a tuple), and with the episode's last step the
-    environment's metrics.
+    An agent that leaves the game is terminated in that step and is not in ``agents`` from then on.
+    ``infos`` holds an agent's ``action_mask``, int8, if its group has masks (for several heads a
+    tuple), and with the episode's last step the environment's metrics.
 
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.
@@ -52,7 +58,12 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
     """
 
     def __init__(
-        self, env: str | Path | EnvSpec, render_mode: str | None = None, *, device: str = "cpu", **params: Any
+        self,
+        env: str | Path | EnvSpec,
+        render_mode: str | None = None,
+        *,
+        device: str = "cpu",
+        **params: Any,
     ) -> None:
         spec = envs.get(env)
         spec.require_known(params, ParallelEnv)
@@ -63,17 +74,25 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
         self.metadata = metadata(spec) | {"name": f"{spec.name}_v0", "is_parallelizable": True}
         self._place = {f"{g.name}_{i}": (g, i) for g in self.env.groups for i in range(g.count)}
         self.possible_agents = list(self._place)
-        self.observation_spaces = {agent: g.observation_space for agent, (g, _) in self._place.items()}
+        self.observation_spaces = {
+            agent: g.observation_space for agent, (g, _) in self._place.items()
+        }
         # Copies: each agent's space is seeded by itself.
-        self.action_spaces = {agent: deepcopy(g.action_space) for agent, (g, _) in self._place.items()}
-        self._actions = {g.name: np.zeros((1, g.count, g.heads), g.action_dtype) for g in self.env.groups}
+        self.action_spaces = {
+            agent: deepcopy(g.action_space) for agent, (g, _) in self._place.items()
+        }
+        self._actions = {
+            g.name: np.zeros((1, g.count, g.heads), g.action_dtype) for g in self.env.groups
+        }
         self._past: deque[np.ndarray] = deque(maxlen=spec.display.trail + 1)
         size = sum(math.prod(f.shape) for f in spec.state(self.env.params))
         self.state_space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
 
     def observation_space(self, agent: str) -> spaces.Space:
         """Return the agent's observation space, always the same object."""
-        return self.observation_spaces[checked_choice("cupydrive", "agent", agent, self.observation_spaces)]
+        return self.observation_spaces[
+            checked_choice("cupydrive", "agent", agent, self.observation_spaces)
+        ]
 
     def action_space(self, agent: str) -> spaces.Space:
         """Return the agent's action space, always the same object."""
@@ -86,20 +105,28 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
 
         Args:
             seed: Int in [0, 2**64), restarts the random streams.
-            options: ``{"state": {field: value}}``, the state to start from, as for ``cupydrive.VectorEnv.set_state``.
+            options: ``{"state": {field: value}}``, the state to start from, as for
+                ``cupydrive.VectorEnv.set_state``.
 
         Raises:
-            InvalidReset: If the seed, an option or the state is wrong; a ``ParameterError``. Nothing has changed then.
+            InvalidReset: If the seed, an option or the state is wrong; a ``ParameterError``.
+                Nothing has changed then.
         """
-        if isinstance(options, dict) and list(options) == ["options"]:  # the example in PettingZoo's parallel_api_test
+        # the example in PettingZoo's parallel_api_test
+        if isinstance(options, dict) and list(options) == ["options"]:
             options = None
-        begin_episodes(self.env, checked_seed(seed), checked_options(options, ("state",)).get("state"))
+        begin_episodes(
+            self.env, checked_seed(seed), checked_options(options, ("state",)).get("state")
+        )
         self.agents = list(self.possible_agents)
         self._past.clear()
         return self._rows(self.env.batch.current_obs), self._infos(self.env.step_results[4])
 
-    def step(self, actions: Mapping[str, ArrayLike | torch.Tensor]) -> tuple[dict, dict, dict, dict, dict]:
-        """Step; return ``(observations, rewards, terminations, truncations, infos)`` of the agents that were in the game.
+    def step(
+        self, actions: Mapping[str, ArrayLike | torch.Tensor]
+    ) -> tuple[dict, dict, dict, dict, dict]:
+        """Step; return ``(observations, rewards, terminations, truncations, infos)`` of the agents
+        that were in the game.
 
         Args:
             actions: By live agent, of its action space.
@@ -114,7 +141,10 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
         _, _, terminated, truncated, info = self.env.step(self._tensors(actions), autoreset=False)
         ended, cut = bool(terminated[0]), bool(truncated[0])
         left = {name: array[0].cpu().numpy() for name, array in info.get("left", {}).items()}
-        gone = {agent: ended or (g.name in left and bool(left[g.name][i])) for agent, (g, i) in self._of(live)}
+        gone = {
+            agent: ended or (g.name in left and bool(left[g.name][i]))
+            for agent, (g, i) in self._of(live)
+        }
         truncations = {agent: cut and not gone[agent] for agent in live}
         written = self.env.batch.step_buffers[self.env.batch.now]
         observations, rewards = self._rows(written.obs), self._rows(written.reward)
@@ -123,12 +153,20 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
             log = {name: info["episode"][name][0].item() for name in self.env.spec.metrics}
             infos = {agent: given | log for agent, given in infos.items()}
         self.agents = [agent for agent in live if not (gone[agent] or truncations[agent])]
-        return observations, {agent: float(value) for agent, value in rewards.items()}, gone, truncations, infos
+        return (
+            observations,
+            {agent: float(value) for agent, value in rewards.items()},
+            gone,
+            truncations,
+            infos,
+        )
 
     def _of(self, agents: Iterable[str]) -> Iterator[tuple[str, tuple[Group, int]]]:
         return ((agent, self._place[agent]) for agent in agents)
 
-    def _tensors(self, actions: Mapping[str, ArrayLike | torch.Tensor]) -> torch.Tensor | dict[str, torch.Tensor]:
+    def _tensors(
+        self, actions: Mapping[str, ArrayLike | torch.Tensor]
+    ) -> torch.Tensor | dict[str, torch.Tensor]:
         """Return actions by agent as the tensors that the environment takes."""
         with errors_as(ActionError):
             actions = checked_mapping(self.env.spec.name, "actions", actions)
@@ -136,16 +174,22 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
             if agent not in self.agents:
                 why = "has left the game" if agent in self._place else "is unknown"
                 raise ActionError(
-                    f"actions: agent {shown(agent)} {why}.{did_you_mean(agent, self.agents)} In the game: {self.agents}"
+                    f"actions: agent {shown(agent)} {why}.{did_you_mean(agent, self.agents)} In "
+                    f"the game: {self.agents}"
                 )
         for agent, (g, i) in self._of(self.agents):
             if agent not in actions:
-                raise ActionError(f"no action for agent {agent!r}; pass one for each of {self.agents}")
+                raise ActionError(
+                    f"no action for agent {agent!r}; pass one for each of {self.agents}"
+                )
             with errors_as(ActionError):
                 value = as_numpy(self.env.spec.name, f"the action of {agent!r}", actions[agent])
             value = value.astype(np.float32) if g.continuous and value.dtype.kind != "b" else value
             if not self.action_spaces[agent].contains(value):
-                raise ActionError(f"the action of {agent!r} is {shown(actions[agent])}; its space is {g.action_space}")
+                raise ActionError(
+                    f"the action of {agent!r} is {shown(actions[agent])}; its space is "
+                    f"{g.action_space}"
+                )
             self._actions[g.name][0, i] = value
         tensors = {}
         for g in self.env.groups:
@@ -160,22 +204,30 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
 
     def _infos(self, info: dict) -> dict[str, dict]:
         """Return each live agent's dictionary."""
-        masks = {name: array[0].cpu().numpy().astype(np.int8) for name, array in info.get("action_mask", {}).items()}
+        masks = {
+            name: array[0].cpu().numpy().astype(np.int8)
+            for name, array in info.get("action_mask", {}).items()
+        }
         infos: dict[str, dict] = {}
         for agent, (g, i) in self._of(self.agents):
             if not g.mask:
                 infos[agent] = {}
                 continue
             heads = tuple(
-                masks[g.name][i, first : first + size] for first, size in zip(g.first_choices, g.sizes, strict=True)
+                masks[g.name][i, first : first + size]
+                for first, size in zip(g.first_choices, g.sizes, strict=True)
             )
             infos[agent] = {"action_mask": heads[0] if g.heads == 1 else heads}
         return infos
 
     def state(self) -> np.ndarray:
-        """Return ``struct State`` of the environment as float32 numbers in one row, of ``state_space``."""
+        """Return ``struct State`` of the environment as float32 numbers in one row, of
+        ``state_space``.
+        """
         kept = self.env.batch.first_states(1)["states"]
-        return np.concatenate([kept[name].ravel().astype(np.float32) for name in kept.dtype.names or ()])
+        return np.concatenate(
+            [kept[name].ravel().astype(np.float32) for name in kept.dtype.names or ()]
+        )
 
     def render(self) -> np.ndarray:
         """Return a frame (height, width, 3) uint8; trails show the frames since the episode began.
@@ -187,7 +239,9 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
             raise RenderError("render() needs render_mode='rgb_array' when the environment is made")
         shown = self.env.batch.first_states(1)
         self._past.append(shown["states"][0])
-        return picture(self.env.spec, self.env.params, np.stack(self._past), int(shown["elapsed"][0]))
+        return picture(
+            self.env.spec, self.env.params, np.stack(self._past), int(shown["elapsed"][0])
+        )
 
     def close(self) -> None:
         """Give the memory back; closing twice is allowed."""

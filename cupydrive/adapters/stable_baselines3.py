@@ -22,7 +22,9 @@ from cupydrive.spec import EnvSpec
 try:
     from stable_baselines3.common.vec_env import VecEnv as BaseVecEnv
 except ImportError as missing:
-    raise ImportError("cupydrive.stable_baselines3 needs Stable-Baselines3: pip install stable-baselines3") from missing
+    raise ImportError(
+        "cupydrive.stable_baselines3 needs Stable-Baselines3: pip install stable-baselines3"
+    ) from missing
 
 Indices: TypeAlias = int | Iterable[int] | None  # as of SB3
 
@@ -30,25 +32,31 @@ Indices: TypeAlias = int | Iterable[int] | None  # as of SB3
 class VecEnv(NotCopied, BaseVecEnv):
     """N copies of an environment of one agent as a Stable-Baselines3 ``VecEnv``.
 
-    ``infos`` holds ``terminal_observation``, ``TimeLimit.truncated`` and ``episode`` (return, length, seconds) where an
-    episode has ended, so that no monitor is needed. If actions have masks, it holds ``action_mask``, and
-    ``env_method("action_masks")`` returns them, as MaskablePPO of sb3-contrib asks for.
+    ``infos`` holds ``terminal_observation``, ``TimeLimit.truncated`` and ``episode`` (return,
+    length, seconds) where an episode has ended, so that no monitor is needed. If actions have
+    masks, it holds ``action_mask``, and ``env_method("action_masks")`` returns them, as MaskablePPO
+    of sb3-contrib asks for.
 
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.
         num_envs: N.
-        **options: As for ``cupydrive.gymnasium.VectorEnv``. SB3 needs the default ``arrays`` and ``autoreset_mode``.
+        **options: As for ``cupydrive.gymnasium.VectorEnv``. SB3 needs the default ``arrays`` and
+            ``autoreset_mode``.
     """
 
     instead = NotCopied.instead.replace("unwrapped.env", "unwrapped.env.env")
 
     def __init__(self, env: str | Path | EnvSpec, num_envs: int | str = 1, **options: Any) -> None:
         for name in {"arrays", "autoreset_mode"} & options.keys():
-            raise ParameterError(f"VecEnv: got {name} = {shown(options[name])}, expected SB3's own; leave {name} out")
+            raise ParameterError(
+                f"VecEnv: got {name} = {shown(options[name])}, expected SB3's own; leave {name} out"
+            )
         self.env = VectorEnv(env, num_envs, **options)
         self._actions: np.ndarray | None = None
         self._start = time.perf_counter()
-        super().__init__(self.env.num_envs, self.env.single_observation_space, self.env.single_action_space)
+        super().__init__(
+            self.env.num_envs, self.env.single_observation_space, self.env.single_action_space
+        )
 
     def seed(self, seed: int | None = None) -> list[int | None]:
         """Keep the seed for the next ``reset``; environments differ by their own random streams."""
@@ -58,14 +66,15 @@ class VecEnv(NotCopied, BaseVecEnv):
     def reset(self) -> np.ndarray:
         """Begin new episodes and return observations (N, D).
 
-        ``set_options`` takes ``{"state": {field: values}}``, the states to start from, once for all environments. Options
-        apply to one reset.
+        ``set_options`` takes ``{"state": {field: values}}``, the states to start from, once for all
+        environments. Options apply to one reset.
         """
         asked = self._options
         self._reset_options()
         if any(each is not asked[0] for each in asked if each or asked[0]):
             raise InvalidReset(
-                "set_options: got a list, expected one dict for all environments, such as {'state': {'x': [0.0, 0.5]}}"
+                "set_options: got a list, expected one dict for all environments, such as "
+                "{'state': {'x': [0.0, 0.5]}}"
             )
         obs, info = self.env.reset(seed=self._seeds[0], options=asked[0] or None)
         self.reset_infos = self._infos(info)
@@ -82,7 +91,9 @@ class VecEnv(NotCopied, BaseVecEnv):
         self._actions = actions
 
     def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict]]:
-        """Step; return ``(observations, rewards, dones, infos)``, the last a list of N dictionaries."""
+        """Step; return ``(observations, rewards, dones, infos)``, the last a list of N
+        dictionaries.
+        """
         info: dict
         obs, reward, terminated, truncated, info = self.env.step(self._actions)  # type: ignore[assignment]
         done, infos = terminated | truncated, self._infos(info)
@@ -122,9 +133,15 @@ class VecEnv(NotCopied, BaseVecEnv):
         self.env.set_attr(attr_name, [value] * self.num_envs)
 
     def env_method(
-        self, method_name: str, *method_args: object, indices: Indices = None, **method_kwargs: object
+        self,
+        method_name: str,
+        *method_args: object,
+        indices: Indices = None,
+        **method_kwargs: object,
     ) -> list:
-        """Call a method of the vector environment; return its result once for each environment, or what it has for each."""
+        """Call a method of the vector environment; return its result once for each environment, or
+        what it has for each.
+        """
         if method_name not in PER_ENV_METHODS:
             self._check_all("env_method()", indices)
         results = self.env.call(method_name, *method_args, **method_kwargs)
@@ -136,4 +153,6 @@ class VecEnv(NotCopied, BaseVecEnv):
 
     def _check_all(self, call: str, indices: Indices) -> None:
         if indices is not None and len(set(self._get_indices(indices))) != self.num_envs:
-            raise NotImplementedError(f"{call} for some environments alone: they are one object; leave indices out")
+            raise NotImplementedError(
+                f"{call} for some environments alone: they are one object; leave indices out"
+            )

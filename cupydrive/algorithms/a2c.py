@@ -1,7 +1,7 @@
 """Advantage actor-critic: one step on all rows of each rollout.
 
-Source: Mnih et al. 2016, "Asynchronous methods for deep reinforcement learning", synchronous form; with gae_lambda = 1
-the returns are of up to T steps.
+Source: Mnih et al. 2016, "Asynchronous methods for deep reinforcement learning", synchronous form;
+with gae_lambda = 1 the returns are of up to T steps.
 """
 
 from __future__ import annotations
@@ -34,10 +34,14 @@ class A2C(OnPolicy):
 
 
 class A2CLearner(OnPolicyLearner):
-    """One iteration of A2C: ``act`` (``OnPolicyLearner``) for every step of a rollout, then ``update``."""
+    """One iteration of A2C: ``act`` (``OnPolicyLearner``) for every step of a rollout, then
+    ``update``.
+    """
 
     def update(self, rollout: Rollout) -> None:
-        """Learn from the rollout: advantages (as ``ppo.py`` explains them), then one step on all rows."""
+        """Learn from the rollout: advantages (as ``ppo.py`` explains them), then one step on all
+        rows.
+        """
         with torch.no_grad(), rollout.stream():
             for g in self.groups:
                 self.estimate(rollout, g)
@@ -49,9 +53,18 @@ class A2CLearner(OnPolicyLearner):
         """Return the losses by name; ``loss`` is what is minimised."""
         s, weight = self.scheduled, rows.get("weight")
         parameters, value, _ = self.again(rows)
-        log_prob, entropy = self.distribution.log_prob_and_entropy(parameters, rows["action"], rows.get("mask"))
+        log_prob, entropy = self.distribution.log_prob_and_entropy(
+            parameters, rows["action"], rows.get("mask")
+        )
         policy_loss = -weighted_mean(rows["advantage"] * log_prob, weight)
-        value_loss = 0.5 * weighted_mean((value - rows["returns"]) ** 2, rows.get("value_weight", weight), weight)
+        value_loss = 0.5 * weighted_mean(
+            (value - rows["returns"]) ** 2, rows.get("value_weight", weight), weight
+        )
         mean_entropy = weighted_mean(entropy, weight)
         loss = policy_loss - s.ent_coef * mean_entropy + s.vf_coef * value_loss
-        return {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": mean_entropy}
+        return {
+            "loss": loss,
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": mean_entropy,
+        }

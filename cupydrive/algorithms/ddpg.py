@@ -1,7 +1,9 @@
-"""Deep deterministic policy gradient, from top to bottom: act, store, sample, critic loss, actor loss, targets.
+"""Deep deterministic policy gradient, from top to bottom: act, store, sample, critic loss, actor
+loss, targets.
 
-Source: Lillicrap et al. 2016, "Continuous control with deep reinforcement learning"; names as in CleanRL.
-Letters: T steps of one iteration, N environments, C agents of a group, D observation entries; B rows of a minibatch.
+Source: Lillicrap et al. 2016, "Continuous control with deep reinforcement learning"; names as in
+CleanRL. Letters: T steps of one iteration, N environments, C agents of a group, D observation
+entries; B rows of a minibatch.
 """
 
 from __future__ import annotations
@@ -33,10 +35,12 @@ class DDPG(Settings):
         gamma: Discount.
         tau: Share of the new weights that target networks take over in each gradient step.
         batch_size: Transitions of one gradient step.
-        buffer_size: Transitions that the replay buffer holds; rounded down to whole rows of all agents.
+        buffer_size: Transitions that the replay buffer holds; rounded down to whole rows of all
+            agents.
         learning_starts: Transitions to collect before learning; until then actions are uniform.
         exploration_noise: Deviation of the noise, in units of half the action's range.
-        noise_damping: 1: independent Gaussian noise; less: Ornstein-Uhlenbeck noise, reset with the episode.
+        noise_damping: 1: independent Gaussian noise; less: Ornstein-Uhlenbeck noise, reset with the
+            episode.
         max_grad_norm: Gradients are scaled down to this norm.
         normalize_obs: Running mean 0 and deviation 1 of each observation entry.
         hidden: Width of each hidden layer.
@@ -70,20 +74,26 @@ class DDPGLearner(OffPolicyLearner):
     """One iteration of DDPG: ``act`` for every step of a rollout, then ``update``."""
 
     def act(self, rollout: Rollout, t: int) -> None:
-        """Write the actions of row t: the actor's with exploration noise, or uniform ones before learning starts."""
+        """Write the actions of row t: the actor's with exploration noise, or uniform ones before
+        learning starts.
+        """
         for g in self.groups:
             obs = rollout.obs[g.name][t].view(-1, g.obs_dim)
             action, _ = self.policy(self.normalized(obs))
             self.explore(rollout, g, t, action)
 
     def update(self, rollout: Rollout) -> None:
-        """Learn from what was seen so far: store the rollout, then take ``updates`` gradient steps."""
+        """Learn from what was seen so far: store the rollout, then take ``updates``
+        gradient steps.
+        """
         config = self.config
-        # A transition of one agent: obs[t], action[t] in [-1, 1], reward[t], next_obs (the last one of the episode where it was
-        # cut off), end (1 where no reward can follow: the task ended, or the agent left), weight (0: not in the game).
+        # A transition of one agent: obs[t], action[t] in [-1, 1], reward[t], next_obs (the last one
+        # of the episode where it was cut off), end (1 where no reward can follow: the task ended,
+        # or the agent left), weight (0: not in the game).
         with torch.no_grad():
             self.replay.store(transitions(rollout, self.groups, self.low, self.span))
-            waiting = (self.replay.filled < config.learning_starts)[0].float()  # 1: steps change nothing yet
+            # 1: steps change nothing yet
+            waiting = (self.replay.filled < config.learning_starts)[0].float()
         for k in range(config.updates):
             rows = self.replay.sample(rollout, config.batch_size, self.iteration, k)
             for skip_update in (self.critic_skip, self.actor_skip):
@@ -92,10 +102,13 @@ class DDPGLearner(OffPolicyLearner):
         self.finish(rollout, waiting)
 
     def learn(self, rows: dict[str, torch.Tensor]) -> None:
-        """Take one step of the critic and one of the actor, and bring the targets a little nearer."""
+        """Take one step of the critic and one of the actor, and bring the targets a little
+        nearer.
+        """
         loss, value = self.critic_loss(rows)
         self.step(self.critic_optimizer, loss, [loss, value], self.metric_sums[:3])
-        # Gradients of the actor's loss are taken for the actor's weights alone: the critic's stay as they are.
+        # Gradients of the actor's loss are taken for the actor's weights alone: the critic's stay
+        # as they are.
         loss = self.actor_loss(rows)
         self.step(self.actor_optimizer, loss, [loss], self.metric_sums[3:])
         self.follow(self.scheduled.tau * (1.0 - self.critic_skip))
@@ -107,7 +120,9 @@ class DDPGLearner(OffPolicyLearner):
             next_value = self.target_critic(next_obs, self.target_policy(next_obs)[0])
             target = rows["reward"] + self.scheduled.gamma * (1.0 - rows["end"]) * next_value
         value = self.critic(self.normalized(rows["obs"]), rows["action"])
-        return weighted_mean((value - target) ** 2, rows["weight"]), weighted_mean(value, rows["weight"])
+        return weighted_mean((value - target) ** 2, rows["weight"]), weighted_mean(
+            value, rows["weight"]
+        )
 
     def actor_loss(self, rows: dict[str, torch.Tensor]) -> torch.Tensor:
         """Return minus the critic's mean value of the actor's own actions."""
@@ -117,5 +132,7 @@ class DDPGLearner(OffPolicyLearner):
 
     @torch.no_grad()
     def follow(self, share: torch.Tensor) -> None:
-        """Let the target networks take over ``share`` of the weights, a 0-dimensional tensor; 0 after a skipped step."""
+        """Let the target networks take over ``share`` of the weights, a 0-dimensional tensor; 0
+        after a skipped step.
+        """
         self.target_weights.lerp_(self.weights, share)

@@ -1,4 +1,6 @@
-"""The network of a policy: the default one, or one of the user's own, which is tried on a first batch before it learns."""
+"""The network of a policy: the default one, or one of the user's own, which is tried on a first
+batch before it learns.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,19 @@ MISFITS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 TRIED = 64  # rows of which outputs are compared, one with those of the same row in other batches
 ROW_TOLERANCE = 1e-4  # of outputs; relative where they exceed 1
 SPREAD = 0.05  # of what is added to weights
-NO_RANDOM = "Draw no random numbers in forward, as dropout does: an action is learnt with the probability that it was drawn with"
+NO_RANDOM = (
+    "Draw no random numbers in forward, as dropout does: an action is learnt with the probability "
+    "that it was drawn with"
+)
 APART = (
-    "Compute each row by itself, since PPO and A2C learn from rows in random order: no view or statistic across rows, such as "
-    "BatchNorm; LayerNorm works"
+    "Compute each row by itself, since PPO and A2C learn from rows in random order: no view or "
+    "statistic across rows, such as BatchNorm; LayerNorm works"
 )
 
 
-def make_network(config: OnPolicy, group: Group, size: int, rollout: Rollout, initial: bool = True) -> nn.Module:
+def make_network(
+    config: OnPolicy, group: Group, size: int, rollout: Rollout, initial: bool = True
+) -> nn.Module:
     """Return the network of one policy, on the rollout's device.
 
     A module is copied: the caller's stays as it is, and equal settings give equal runs.
@@ -53,7 +60,9 @@ def make_network(config: OnPolicy, group: Group, size: int, rollout: Rollout, in
     """
     given = config.policy
     if given is None:
-        require_default_memory(config, group, size, rollout.batch, rollout.batch.num_envs * group.count)
+        require_default_memory(
+            config, group, size, rollout.batch, rollout.batch.num_envs * group.count
+        )
         about = group.obs_dim, size, config.hidden, config.activation, config.shared_layers, initial
         return ActorCritic(*about, rollout.generator).to(rollout.device)
     where = f"the policy of {group.name!r}, {getattr(given, '__name__', type(given).__name__)},"
@@ -62,25 +71,35 @@ def make_network(config: OnPolicy, group: Group, size: int, rollout: Rollout, in
     for name, tensor in (*network.named_parameters(), *network.named_buffers()):
         if is_lazy(tensor) or tensor.is_meta:
             kind = "lazy" if is_lazy(tensor) else "on the meta device"
-            raise ParameterError(f"{where} has no numbers yet: got {name}, {kind}, expected weights of a known size")
+            raise ParameterError(
+                f"{where} has no numbers yet: got {name}, {kind}, expected weights of a known size"
+            )
     network = network.to(rollout.device)
     try_out(where, network, group, size, rollout)
     return network
 
 
-def require_default_memory(config: OnPolicy, group: Group, size: int, batch: Batch, rows: int) -> None:
-    """Raise ``MemoryLimitError`` if the default network does not fit into memory with ``rows`` rows at once."""
+def require_default_memory(
+    config: OnPolicy, group: Group, size: int, batch: Batch, rows: int
+) -> None:
+    """Raise ``MemoryLimitError`` if the default network does not fit into memory with ``rows`` rows
+    at once.
+    """
     inner = (group.obs_dim, *config.hidden)
     widths = [(*inner, size + 1)] if config.shared_layers else [(*inner, size), (*inner, 1)]
     require_network_memory(f"{type(config).__name__}.hidden = {config.hidden}", batch, rows, widths)
 
 
-def made_by(where: str, given: nn.Module | Callable[[int, int], nn.Module], obs_dim: int, size: int) -> nn.Module:
+def made_by(
+    where: str, given: nn.Module | Callable[[int, int], nn.Module], obs_dim: int, size: int
+) -> nn.Module:
     """Return a copy of a module, or the module that a class or function makes."""
     try:
         network = copy.deepcopy(given) if isinstance(given, nn.Module) else given(obs_dim, size)
     except MISFITS as error:
-        raise ParameterError(f"{where} failed ({error_line(error)}); it must be {NEEDED}") from error
+        raise ParameterError(
+            f"{where} failed ({error_line(error)}); it must be {NEEDED}"
+        ) from error
     if not isinstance(network, nn.Module):
         raise ParameterError(f"{where} returned {shown(network)}; it must return a torch.nn.Module")
     return network
@@ -92,42 +111,48 @@ def error_line(error: Exception) -> str:
 
 
 def try_out(where: str, network: nn.Module, group: Group, size: int, rollout: Rollout) -> None:
-    """Call ``network`` on first observations and check what it returns; weights, buffers and random numbers stay as they were.
+    """Call ``network`` on first observations and check what it returns; weights, buffers and random
+    numbers stay as they were.
 
     Raises:
-        ParameterError: If it fails, returns something else than finite float32 of (B, size) and (B,) with gradients, or
-            a row's outputs depend on other rows or on random numbers.
+        ParameterError: If it fails, returns something else than finite float32 of (B, size) and
+            (B,) with gradients, or a row's outputs depend on other rows or on random numbers.
     """
     taught = {name: p for name, p in network.named_parameters() if p.requires_grad}
     if not taught:
         raise ParameterError(f"{where} has no parameters that learn: none has requires_grad=True")
     trial = Trial(where, network)
-    rows = next(n for n in range(3, 6) if n not in (group.obs_dim, size))  # so that swapped axes show
+    # so that swapped axes show
+    rows = next(n for n in range(3, 6) if n not in (group.obs_dim, size))
     seen = as_torch(rollout.batch.current_obs[group.name]).view(-1, group.obs_dim).float()
     state_size = with_state(network).state_size
     modes = ordinary_modes(rollout.device.type, tf32=False)
-    with own_random_numbers(), modes, torch.backends.cudnn.flags(enabled=False):  # cuDNN might use TF32
+    # cuDNN might use TF32
+    with own_random_numbers(), modes, torch.backends.cudnn.flags(enabled=False):
         obs = seen[:1].repeat(rows, 1)
         returned = trial.ask(obs, *((obs.new_zeros(rows, state_size), None) if state_size else ()))
         check_returned(where, returned, rows, group, size, state_size)
         parameters, value = returned[:2]
         if not parameters.requires_grad:
             raise ParameterError(
-                f"{where} returned {what(group)} without gradients; compute them from its parameters, without detach or no_grad"
+                f"{where} returned {what(group)} without gradients; compute them from its "
+                f"parameters, without detach or no_grad"
             )
         loss = parameters.square().sum() + value.square().sum()
         found = torch.autograd.grad(loss, list(taught.values()), allow_unused=True)
         unused = [name for name, gradient in zip(taught, found, strict=True) if gradient is None]
         if unused:
             raise ParameterError(
-                f"{where} has parameters that no gradient reaches: {', '.join(unused[:4])}{', ...' * (len(unused) > 4)}; use "
-                "them in forward, or set requires_grad_(False)"
+                f"{where} has parameters that no gradient reaches: "
+                f"{', '.join(unused[:4])}{', ...' * (len(unused) > 4)}; use them in forward, or "
+                f"set requires_grad_(False)"
             )
         trial.compare(seen[torch.arange(TRIED, device=seen.device) % len(seen)], state_size)
 
 
 class Trial:
-    """Calls of a network that find out whether it computes each row by itself; they leave weights and buffers as they were.
+    """Calls of a network that find out whether it computes each row by itself; they leave weights
+    and buffers as they were.
 
     Args:
         where: What messages call it.
@@ -140,7 +165,9 @@ class Trial:
         self.kept = [tensor.detach().clone() for tensor in self.tensors]
 
     def put_back(self, spread: float = 0.0) -> None:
-        """Write weights and buffers back, with random numbers up to ``spread`` added to weights that learn."""
+        """Write weights and buffers back, with random numbers up to ``spread`` added to weights
+        that learn.
+        """
         with torch.no_grad():
             for tensor, kept in zip(self.tensors, self.kept, strict=True):
                 tensor.copy_(kept)
@@ -155,18 +182,22 @@ class Trial:
             raise
         except MISFITS as error:
             raise ParameterError(
-                f"{self.where} failed on observations of shape {tuple(obs.shape)} and dtype float32: {error_line(error)}. "
-                f"It is called with (B, {obs.shape[1]}), any number of rows B, and computes each row by itself"
+                f"{self.where} failed on observations of shape {tuple(obs.shape)} and dtype "
+                f"float32: {error_line(error)}. It is called with (B, {obs.shape[1]}), any number "
+                f"of rows B, and computes each row by itself"
             ) from error
 
     def compare(self, rows: torch.Tensor, state_size: int) -> None:
-        """Raise ``ParameterError`` unless outputs of a row are the same whatever other rows it is among.
+        """Raise ``ParameterError`` unless outputs of a row are the same whatever other rows it is
+        among.
 
         Args:
             rows: (TRIED, D) observations, which need not be distinct.
-            state_size: M of a policy with hidden state, of which sequences of 4 steps are compared, too; otherwise 0.
+            state_size: M of a policy with hidden state, of which sequences of 4 steps are compared,
+                too; otherwise 0.
         """
-        rows = rows + 0.4 * drawn(rows.shape, rows.device)  # distinct, and entries that stand for an index keep it
+        # distinct, and entries that stand for an index keep it
+        rows = rows + 0.4 * drawn(rows.shape, rows.device)
         ways = ((1, 4), (False, True), (False, True)) if state_size else ((1,), (False,), (False,))
         # Weights that are 0 at first would hide what they are going to mix.
         for spread, steps, remembers, starts in product((0.0, SPREAD), *ways):
@@ -178,28 +209,43 @@ class Trial:
     def compare_agents(
         self, rows: torch.Tensor, memory: torch.Tensor, start: torch.Tensor | None, spread: float
     ) -> None:
-        """Do so for agents with (L, b, D) observations, hidden states (b, M), and (L, b) bools or None."""
+        """Do so for agents with (L, b, D) observations, hidden states (b, M), and (L, b) bools or
+        None.
+        """
 
         def outputs(*asked: torch.Tensor) -> list[torch.Tensor]:  # of the last rows
             self.put_back(spread)
             for which in asked:
-                state = (memory[which], None if start is None else start[:, which].flatten()) if memory.numel() else ()
+                state = (
+                    (memory[which], None if start is None else start[:, which].flatten())
+                    if memory.numel()
+                    else ()
+                )
                 found = enumerate(self.ask(rows[:, which].flatten(0, 1), *state))
             return [x.detach().reshape(len(rows) if k < 2 else 1, len(which), -1) for k, x in found]
 
         every = torch.arange(len(memory), device=rows.device)
         whole, shuffled = outputs(every), every[drawn(every.shape, rows.device).argsort()]
         parts = [every[: len(every) * k // TRIED] for k in (60, 37, 63, 56)]
-        fewer = {f"among {len(which)} rows": (which,) for which in (*parts, every[-1:], every.repeat(4))}
-        cases = {"when it is called again": (every,), "in another order of rows": (shuffled,), **fewer}
+        fewer = {
+            f"among {len(which)} rows": (which,) for which in (*parts, every[-1:], every.repeat(4))
+        }
+        cases = {
+            "when it is called again": (every,),
+            "in another order of rows": (shuffled,),
+            **fewer,
+        }
         for when, asked in (cases | {"after other rows": (every[-2:], every)}).items():
             which, wanted = asked[-1], outputs(every, every) if len(asked) > 1 else whole
             for one, other in zip(outputs(*asked), wanted, strict=True):
                 apart = float((one - other[:, which]).nan_to_num().abs().max())
-                if apart > (limit := ROW_TOLERANCE * max(1.0, float(other.nan_to_num().abs().max()))):
+                if apart > (
+                    limit := ROW_TOLERANCE * max(1.0, float(other.nan_to_num().abs().max()))
+                ):
                     raise ParameterError(
-                        f"{self.where} returns something else for the same row {when}: got a difference of {apart:.2g}, "
-                        f"expected at most {limit:.2g}. {NO_RANDOM if asked[0] is every else APART}"
+                        f"{self.where} returns something else for the same row {when}: got a "
+                        f"difference of {apart:.2g}, expected at most {limit:.2g}. "
+                        f"{NO_RANDOM if asked[0] is every else APART}"
                     )
 
 
@@ -212,22 +258,34 @@ def drawn(shape: tuple, device: torch.device) -> torch.Tensor:
 def what(group: Group) -> str:
     """Return in words what the distribution of a group's actions needs of a policy."""
     if group.continuous:
-        return f"means and logarithms of deviations of {group.heads} actions, (B, {2 * group.heads})"
+        return (
+            f"means and logarithms of deviations of {group.heads} actions, (B, {2 * group.heads})"
+        )
     return f"logits of {group.choices} choices, (B, {group.choices})"
 
 
-def check_returned(where: str, returned: Any, rows: int, group: Group, size: int, state_size: int) -> None:
-    """Raise ``ParameterError`` unless ``returned`` is finite float32 tensors (rows, size), (rows,) and (rows, M) if M > 0."""
+def check_returned(
+    where: str, returned: Any, rows: int, group: Group, size: int, state_size: int
+) -> None:
+    """Raise ``ParameterError`` unless ``returned`` is finite float32 tensors (rows, size), (rows,)
+    and (rows, M) if M > 0.
+    """
     needs = [((rows, size), what(group)), ((rows,), "the value of each row, (B,)")]
     needs += [((rows, state_size), f"the next hidden state, (b, {state_size})")] * (state_size > 0)
-    if not isinstance(returned, tuple | list) or [isinstance(x, torch.Tensor) for x in returned] != [True] * len(needs):
+    if not isinstance(returned, tuple | list) or [
+        isinstance(x, torch.Tensor) for x in returned
+    ] != [True] * len(needs):
         meanings = "; ".join(meaning for _, meaning in needs)
-        raise ParameterError(f"{where} returned {kind_of(returned)}; it must return {len(needs)} tensors: {meanings}")
+        raise ParameterError(
+            f"{where} returned {kind_of(returned)}; it must return {len(needs)} tensors: {meanings}"
+        )
     for tensor, (shape, meaning) in zip(returned, needs, strict=True):
         if tuple(tensor.shape) != shape or tensor.dtype != torch.float32:
             raise ParameterError(
-                f"{where} returned shape {tuple(tensor.shape)} and {tensor.dtype} for {rows} observations; it must be {shape} "
-                f"and torch.float32: {meaning}"
+                f"{where} returned shape {tuple(tensor.shape)} and {tensor.dtype} for {rows} "
+                f"observations; it must be {shape} and torch.float32: {meaning}"
             )
         if not bool(torch.isfinite(tensor).all()):
-            raise ParameterError(f"{where} returned non-finite numbers for {meaning} of the first observations")
+            raise ParameterError(
+                f"{where} returned non-finite numbers for {meaning} of the first observations"
+            )

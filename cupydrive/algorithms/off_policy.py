@@ -1,4 +1,5 @@
-"""An actor and a critic that learn from a replay buffer: their networks, how they explore, and what is kept of them.
+"""An actor and a critic that learn from a replay buffer: their networks, how they explore, and what
+is kept of them.
 
 The algorithm itself reads top to bottom in ``ddpg.py``.
 
@@ -36,10 +37,13 @@ ALIGNED_NUMBERS = 64  # numbers: 256 bytes, as allocations are aligned
 
 
 def require_box(algorithm: str, group: Group) -> None:
-    """Raise ``ParameterError`` if the actions of a ``Group`` are no Box, which an algorithm of this name needs."""
+    """Raise ``ParameterError`` if the actions of a ``Group`` are no Box, which an algorithm of this
+    name needs.
+    """
     if not group.continuous:
         raise ParameterError(
-            f"{algorithm} needs a Box of actions; group {group.name!r} has {group.action_space}. Use PPO or A2C"
+            f"{algorithm} needs a Box of actions; group {group.name!r} has {group.action_space}. "
+            f"Use PPO or A2C"
         )
 
 
@@ -72,9 +76,11 @@ class Critic(Perceptron):
 
 
 def in_one_tensor(*networks: nn.Module) -> torch.Tensor:
-    """Move the weights of networks into one tensor and return it: what is done to all of them is one operation then.
+    """Move the weights of networks into one tensor and return it: what is done to all of them is
+    one operation then.
 
-    Those of each layer begin where memory of their own could, since matrix products are slower from anywhere else.
+    Those of each layer begin where memory of their own could, since matrix products are slower from
+    anywhere else.
     """
     weights = [p for network in networks for p in network.parameters()]
     sizes = [-(-p.numel() // ALIGNED_NUMBERS) * ALIGNED_NUMBERS for p in weights]
@@ -87,8 +93,8 @@ def in_one_tensor(*networks: nn.Module) -> torch.Tensor:
 class OffPolicyLearner(ScheduledLearner):
     """The parts of a learner besides its algorithm, which is ``act`` and ``update``.
 
-    It plays and learns for one group, or for several with equal spaces. Everything it touches is device memory that is
-    allocated once, so that a whole iteration can be captured in a CUDA graph.
+    It plays and learns for one group, or for several with equal spaces. Everything it touches is
+    device memory that is allocated once, so that a whole iteration can be captured in a CUDA graph.
 
     Args:
         config: ``DDPG``.
@@ -105,14 +111,17 @@ class OffPolicyLearner(ScheduledLearner):
     # ---- whether it can learn ----
 
     def check(self, groups: Sequence[Group], num_envs: int) -> None:
-        """Raise ``ParameterError`` unless actions are a Box, and the replay buffer holds an iteration."""
+        """Raise ``ParameterError`` unless actions are a Box, and the replay buffer holds an
+        iteration.
+        """
         for g in groups:
             require_box(type(self.config).__name__, g)
         agents = num_envs * sum(g.count for g in groups)
         buffer_slots(self.config.buffer_size, agents, self.config.num_steps)
 
     def never_learns(self, steps: int) -> str | None:
-        """Return why it has not begun to learn after so many env-steps, as a sentence with the fix; None: it has.
+        """Return why it has not begun to learn after so many env-steps, as a sentence with the fix;
+        None: it has.
 
         Args:
             steps: In all, those of whole iterations; called once memory has been taken.
@@ -122,14 +131,17 @@ class OffPolicyLearner(ScheduledLearner):
         if min(made, kept) >= config.learning_starts:
             return None
         return (
-            f"{type(config).__name__}.learning_starts = {config.learning_starts:,} transitions are never there: {steps:,} "
-            f"env-steps make {made:,}, and the buffer keeps {kept:,}. Lower it, or raise steps and buffer_size"
+            f"{type(config).__name__}.learning_starts = {config.learning_starts:,} transitions "
+            f"are never there: {steps:,} env-steps make {made:,}, and the buffer keeps {kept:,}. "
+            f"Lower it, or raise steps and buffer_size"
         )
 
     # ---- what it holds ----
 
     def make(self, group: Group, rollout: Rollout) -> None:
-        """Make the networks and everything that learning keeps besides transitions; torch's generator decides the weights."""
+        """Make the networks and everything that learning keeps besides transitions; torch's
+        generator decides the weights.
+        """
         config, device, batch = self.config, rollout.device, rollout.batch
         actor = (group.obs_dim, *config.hidden, group.heads)
         critic = (group.obs_dim + group.heads, *config.hidden, 1)
@@ -157,7 +169,9 @@ class OffPolicyLearner(ScheduledLearner):
         self.noisy = batch.executor.build(Gaussian(group).unit())
 
     def begin(self, rollout: Rollout, group: Group) -> None:
-        """Prepare to play ``group``: take the memory of its noise; the first group decides the networks."""
+        """Prepare to play ``group``: take the memory of its noise; the first group decides the
+        networks.
+        """
         require_box(type(self.config).__name__, group)
         if not self.groups:
             self.make(group, rollout)
@@ -173,7 +187,9 @@ class OffPolicyLearner(ScheduledLearner):
         self.calls[group.name]["clock"] = batch.executor.pointer(batch.clock)
 
     def prepare(self, rollout: Rollout) -> None:
-        """Take the memory of the replay buffer, once all groups have begun; its errors are those of ``ReplayBuffer``."""
+        """Take the memory of the replay buffer, once all groups have begun; its errors are those of
+        ``ReplayBuffer``.
+        """
         self.replay = ReplayBuffer(rollout, self.groups, self.config.buffer_size)
         self.copies = rollout.batch.num_envs
         self.note_weights()
@@ -189,18 +205,25 @@ class OffPolicyLearner(ScheduledLearner):
     # ---- acting and learning ----
 
     def explore(self, rollout: Rollout, g: Group, t: int, action: torch.Tensor) -> None:
-        """Write the actions of row t: those of the actor, (N * C, H) in [-1, 1], with noise; uniform ones before it learns."""
+        """Write the actions of row t: those of the actor, (N * C, H) in [-1, 1], with noise;
+        uniform ones before it learns.
+        """
         call, rows = self.calls[g.name], rollout.batch.num_envs * g.count
         call["mean"], call["action"] = action.data_ptr(), rollout.action[g.name][t].data_ptr()
         self.noisy.launch("explore", call, rows, rows * g.heads)
 
-    def step(self, optimizer: torch.optim.Adam, loss: torch.Tensor, reported: list, sums: torch.Tensor) -> None:
-        """Descend the gradient of ``loss``, unless a number is not finite or the optimizer's switch says to skip it."""
+    def step(
+        self, optimizer: torch.optim.Adam, loss: torch.Tensor, reported: list, sums: torch.Tensor
+    ) -> None:
+        """Descend the gradient of ``loss``, unless a number is not finite or the optimizer's switch
+        says to skip it.
+        """
         take_step(optimizer, loss, reported, settle, self.scheduled.max_grad_norm, self.bad, sums)
 
     @torch.no_grad()
     def finish(self, rollout: Rollout, waiting: torch.Tensor) -> None:
-        """Take in the observations, now that the iteration has learnt with the old mean and deviation, and count it.
+        """Take in the observations, now that the iteration has learnt with the old mean and
+        deviation, and count it.
 
         Args:
             rollout: ``Rollout``.
@@ -220,14 +243,20 @@ class OffPolicyLearner(ScheduledLearner):
 
     def acting(self, greedy: bool) -> Player:
         """Return a player that acts as the policy does now, without learning and without noise."""
-        return ModulePlayer(lambda _, *about: DeterministicPolicy(self.policy, *about), self.obs_rms)
+        return ModulePlayer(
+            lambda _, *about: DeterministicPolicy(self.policy, *about), self.obs_rms
+        )
 
     def module(self, rollout: Rollout, group: Group) -> nn.Module:
-        """Return what the policy does now in ``group`` as a module from raw observations to actions, of the same tensors."""
+        """Return what the policy does now in ``group`` as a module from raw observations to
+        actions, of the same tensors.
+        """
         return DeterministicPolicy(self.policy, group, self.obs_rms)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return all tensors that the future depends on, by name: what a checkpoint holds, the replay buffer included."""
+        """Return all tensors that the future depends on, by name: what a checkpoint holds, the
+        replay buffer included.
+        """
         kept = {"iteration": self.iteration, "metric_sums": self.metric_sums}
         kept |= {"started": self.started, **self.networks().state_dict(keep_vars=True)}
         for name in ("actor_optimizer", "critic_optimizer"):

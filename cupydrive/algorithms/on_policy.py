@@ -1,9 +1,10 @@
-"""What PPO and A2C share: their settings, the rows that a rollout leaves, and how a policy is asked and kept.
+"""What PPO and A2C share: their settings, the rows that a rollout leaves, and how a policy is asked
+and kept.
 
 The algorithms themselves read top to bottom in ``ppo.py`` and ``a2c.py``.
 
-Letters: T steps, N environments, C agents of a group, D observation entries, H action heads, M numbers of memory;
-B = T * N * (agents of all groups that share the policy).
+Letters: T steps, N environments, C agents of a group, D observation entries, H action heads, M
+numbers of memory; B = T * N * (agents of all groups that share the policy).
 """
 
 from __future__ import annotations
@@ -25,20 +26,37 @@ from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import as_torch, make_call, zeros
 from cupydrive.executors.ranks import Ranks
 from cupydrive.playing.players import PolicyPlayer
-from cupydrive.playing.policy import Categorical, Gaussian, Sampler, first_state, make_distribution, with_state
+from cupydrive.playing.policy import (
+    Categorical,
+    Gaussian,
+    Sampler,
+    first_state,
+    make_distribution,
+    with_state,
+)
 from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Player
 from cupydrive.spec import Group
 
-# Of a step that is held for a later rollout, in the order of struct Advantages in kernels/train/advantages.cu.
-HELD = ("held", "held_reward", "held_value", "held_log_prob", "held_obs", "held_action", "held_mask")
+# Of a step that is held for a later rollout, in the order of struct Advantages in
+# kernels/train/advantages.cu.
+HELD = (
+    "held",
+    "held_reward",
+    "held_value",
+    "held_log_prob",
+    "held_obs",
+    "held_action",
+    "held_mask",
+)
 
 
 class OnPolicyLearner(ScheduledLearner):
-    """The parts of a learner that PPO and A2C share; what they do with them is in their own ``update``.
+    """The parts of a learner that PPO and A2C share; what they do with them is in their own
+    ``update``.
 
-    It plays and learns for one group, or for several with equal spaces. Everything it touches is device memory that is
-    allocated once, so that a whole iteration can be captured in a CUDA graph.
+    It plays and learns for one group, or for several with equal spaces. Everything it touches is
+    device memory that is allocated once, so that a whole iteration can be captured in a CUDA graph.
 
     Args:
         config: ``PPO`` or ``A2C``.
@@ -55,18 +73,23 @@ class OnPolicyLearner(ScheduledLearner):
         self.stored: dict[str, dict[str, Any]] = {}
 
     def check(self, groups: Sequence[Group], num_envs: int) -> None:
-        """Raise ``ParameterError`` unless the distribution fits the actions, and the rows divide into minibatches."""
+        """Raise ``ParameterError`` unless the distribution fits the actions, and the rows divide
+        into minibatches.
+        """
         check_rows(self.config, groups, num_envs, self.config.policy)
 
     # ---- what it holds ----
 
     def make(self, group: Group, rollout: Rollout) -> None:
-        """Make the networks and everything that learning keeps besides rows; torch's generator decides the weights."""
+        """Make the networks and everything that learning keeps besides rows; torch's generator
+        decides the weights.
+        """
         config, device, self.ranks = self.config, rollout.device, rollout.shard.ranks
         self.distribution = make_distribution(group, config.distribution)
         self.policy = self.network(group, rollout)
         self.ask = with_state(self.policy)
-        self.begin_learning(config, group, rollout, len(self.reported) + 1)  # the last of the sums counts
+        # the last of the sums counts
+        self.begin_learning(config, group, rollout, len(self.reported) + 1)
         self.return_rms = RunningMeanStd((), device) if config.normalize_reward else None
         self.reward_scale = torch.ones((), dtype=torch.float32, device=device)
         self.discounted: dict[str, torch.Tensor] = {}
@@ -81,17 +104,23 @@ class OnPolicyLearner(ScheduledLearner):
     def make_optimizer(self, group: Group, rollout: Rollout) -> None:
         """Make what forward passes, minibatches and optimiser steps need."""
         executor, how = rollout.batch.executor, self.config.compile
-        self.optimizer, self.skip_update = adam(self.policy.parameters(), self.scheduled.learning_rate)
+        self.optimizer, self.skip_update = adam(
+            self.policy.parameters(), self.scheduled.learning_rate
+        )
         self.shuffle = executor.build(assemble_file("train/shuffle"))
         self.gather = RowGather(executor)
-        self.forward, self.loss, self.settle = (compiled(f, how) for f in (self._forward, self._loss, settle))
+        self.forward, self.loss, self.settle = (
+            compiled(f, how) for f in (self._forward, self._loss, settle)
+        )
 
     def optimizer_tensors(self) -> dict[str, torch.Tensor]:
         """Return the state of the optimiser by name: the tensors themselves."""
         return adam_tensors(self.optimizer)
 
     def begin(self, rollout: Rollout, group: Group) -> None:
-        """Prepare to play ``group``: take the memory of its rows; the first group decides the network."""
+        """Prepare to play ``group``: take the memory of its rows; the first group decides the
+        network.
+        """
         n, steps, device = rollout.batch.num_envs, rollout.steps, rollout.device
         if not self.groups:
             self.make(group, rollout)
@@ -114,12 +143,16 @@ class OnPolicyLearner(ScheduledLearner):
             self.discounted[group.name] = zeros(device, n, group.count)
 
     def taken(self, rollout: Rollout, g: Group) -> torch.Tensor:
-        """Return what the policy drew in each step, (T, N, C, H): actions, of a Box before squashing."""
+        """Return what the policy drew in each step, (T, N, C, H): actions, of a Box before
+        squashing.
+        """
         raw = self.stored[g.name]["raw"]
         return rollout.action[g.name] if raw is None else raw
 
     def held_steps(self, rollout: Rollout, g: Group) -> dict[str, torch.Tensor]:
-        """Return memory for one held step of each agent, by the names of ``kernels/train/advantages.cu``, all zero."""
+        """Return memory for one held step of each agent, by the names of
+        ``kernels/train/advantages.cu``, all zero.
+        """
         row, mask = self.stored[g.name]["log_prob"][0], rollout.action_mask.get(g.name)
         like = [row.to(torch.uint8), row, row, row, rollout.obs[g.name][0]]
         like += [self.taken(rollout, g)[0], *([] if mask is None else [mask[0]])]
@@ -131,14 +164,18 @@ class OnPolicyLearner(ScheduledLearner):
         """Check, once all groups have begun, that the rollout's rows can be learnt from.
 
         Raises:
-            ParameterError: If the network, as is seen now, has a memory, and agents do not divide into minibatches.
-            MemoryLimitError: If the default network does not fit into memory with the rows of one gradient step.
+            ParameterError: If the network, as is seen now, has a memory, and agents do not divide
+                into minibatches.
+            MemoryLimitError: If the default network does not fit into memory with the rows of one
+                gradient step.
         """
         check_rows(self.config, self.groups, rollout.shard.all_envs, self.ask)
         self.note_weights()
         if self.config.policy is None:
             rows = self.rows_at_once(rollout)
-            require_default_memory(self.config, self.groups[0], self.distribution.size, rollout.batch, rows)
+            require_default_memory(
+                self.config, self.groups[0], self.distribution.size, rollout.batch, rows
+            )
 
     def rows(self, rollout: Rollout) -> int:
         """Return B."""
@@ -157,15 +194,24 @@ class OnPolicyLearner(ScheduledLearner):
         return torch.autocast(self.skip_update.device.type, torch.bfloat16)
 
     def _forward(
-        self, obs: torch.Tensor, memory: torch.Tensor | None = None, start: torch.Tensor | None = None
+        self,
+        obs: torch.Tensor,
+        memory: torch.Tensor | None = None,
+        start: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Return ``(parameters, value, memory)``, float32, of raw observations (B, D); the contract is ``with_state``'s."""
+        """Return ``(parameters, value, memory)``, float32, of raw observations (B, D); the contract
+        is ``with_state``'s.
+        """
         with self.autocast():
             parameters, value, memory = self.ask(self.normalized(obs), memory, start)
         return parameters.float(), value.float(), memory
 
-    def remembered(self, rollout: Rollout, g: Group, t: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """Return the memory (N * C, M) with which row t is seen, and where it is forgotten first; None without memory."""
+    def remembered(
+        self, rollout: Rollout, g: Group, t: int
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """Return the memory (N * C, M) with which row t is seen, and where it is forgotten first;
+        None without memory.
+        """
         memory = self.stored[g.name]["memory"]
         if memory is None:
             return None, None
@@ -174,12 +220,17 @@ class OnPolicyLearner(ScheduledLearner):
         return memory[t], rollout.agent_starts(g, t)
 
     def act(self, rollout: Rollout, t: int) -> None:
-        """Collect: actions, their log-probabilities and the values of row t, by the policy as it is."""
+        """Collect: actions, their log-probabilities and the values of row t, by the policy as it
+        is.
+        """
         for g in self.groups:
             stored, obs = self.stored[g.name], rollout.obs[g.name][t].view(-1, g.obs_dim)
             parameters, value, memory = self.forward(obs, *self.remembered(rollout, g, t))
             rows = {"log_prob": stored["log_prob"][t], "value_row": stored["value"][t]}
-            rows |= {"mask": rollout.mask(g, t), "raw": None if stored["raw"] is None else stored["raw"][t]}
+            rows |= {
+                "mask": rollout.mask(g, t),
+                "raw": None if stored["raw"] is None else stored["raw"][t],
+            }
             self.samplers[g.name](parameters, rollout.action[g.name][t], value=value, **rows)
             if memory is not None:
                 stored["memory"][t + 1].copy_(memory)
@@ -187,7 +238,9 @@ class OnPolicyLearner(ScheduledLearner):
     # ---- rows of a rollout ----
 
     def estimate(self, rollout: Rollout, g: Group) -> None:
-        """Fill the advantages and returns of one group: ``kernels/train/advantages.cu``, a thread for each agent."""
+        """Fill the advantages and returns of one group: ``kernels/train/advantages.cu``, a thread
+        for each agent.
+        """
         stored, batch, name = self.stored[g.name], rollout.batch, g.name
         n, steps, slots = batch.num_envs, rollout.steps, len(stored["final_value"])
         if slots:
@@ -221,33 +274,48 @@ class OnPolicyLearner(ScheduledLearner):
         self.advantages.launch(kernel, make_call(ints, pointers), n * g.count, n * g.count * steps)
 
     def last_values(self, rollout: Rollout, g: Group) -> None:
-        """Fill the values after the last step, and those of the observations in which episodes were truncated."""
+        """Fill the values after the last step, and those of the observations in which episodes were
+        truncated.
+        """
         stored, n, steps = self.stored[g.name], rollout.batch.num_envs, rollout.steps
         obs = rollout.obs[g.name][-1].view(-1, g.obs_dim)
-        stored["value"][-1].copy_(self.forward(obs, *self.remembered(rollout, g, steps))[1].view(n, -1))
+        stored["value"][-1].copy_(
+            self.forward(obs, *self.remembered(rollout, g, steps))[1].view(n, -1)
+        )
         slots = len(stored["final_value"])
         if slots:
             rows = (stored["truncated_at"] * n + torch.arange(n, device=rollout.device)).view(-1)
             final_obs = rollout.final_obs[g.name].view(steps * n, -1).index_select(0, rows)
             memory = stored["memory"]
             if memory is not None:  # what the last step of the episode has left
-                memory = memory[1:].view(steps * n, -1).index_select(0, rows).view(slots * n * g.count, -1)
+                memory = (
+                    memory[1:]
+                    .view(steps * n, -1)
+                    .index_select(0, rows)
+                    .view(slots * n * g.count, -1)
+                )
             value = self.forward(final_obs.view(-1, g.obs_dim), memory)[1]
             stored["final_value"].copy_(value.view(slots, n, g.count))
 
     def scale_rewards(self, rollout: Rollout, g: Group) -> None:
-        """Follow the discounted return of each agent and set the scale to one over its running deviation."""
+        """Follow the discounted return of each agent and set the scale to one over its running
+        deviation.
+        """
         if self.return_rms is None or self.statistics is None:
             return
-        held = self.held.get(g.name, {}).get("held")  # of the rollout before: they are written after this
+        # of the rollout before: they are written after this
+        held = self.held.get(g.name, {}).get("held")
         running, gamma = self.discounted[g.name], self.scheduled.gamma
-        self.statistics.update(self.return_rms, *self.statistics.returns(rollout, g.name, running, gamma, held))
+        self.statistics.update(
+            self.return_rms, *self.statistics.returns(rollout, g.name, running, gamma, held)
+        )
         self.statistics.scale(self.return_rms, None, self.reward_scale)
 
     def flat(self, rollout: Rollout) -> dict[str, torch.Tensor]:
         """Return what is learnt from, the groups one after the other: tensors of B rows by name.
 
-        The rows of a policy with memory are time first over all agents of all groups: row t * S + s is step t of agent s.
+        The rows of a policy with memory are time first over all agents of all groups: row t * S + s
+        is step t of agent s.
         """
         parts: dict[str, list[torch.Tensor]] = {}
         leaving = any(g.name in rollout.active for g in self.groups)
@@ -265,17 +333,28 @@ class OnPolicyLearner(ScheduledLearner):
             }
             if stored["memory"] is not None:
                 columns["memory"] = stored["memory"][:-1].flatten(0, 1)
-                columns["start"] = torch.cat([self.remembered(rollout, g, t)[1] for t in range(rollout.steps)])
-                columns = {key: c.unflatten(0, (rollout.steps, -1)) for key, c in columns.items() if c is not None}
+                columns["start"] = torch.cat(
+                    [self.remembered(rollout, g, t)[1] for t in range(rollout.steps)]
+                )
+                columns = {
+                    key: c.unflatten(0, (rollout.steps, -1))
+                    for key, c in columns.items()
+                    if c is not None
+                }
             for key, column in columns.items():
                 if column is not None:
                     parts.setdefault(key, []).append(column)
         if "memory" in parts:
             return {key: torch.cat(columns, 1).flatten(0, 1) for key, columns in parts.items()}
-        return {key: columns[0] if len(columns) == 1 else torch.cat(columns) for key, columns in parts.items()}
+        return {
+            key: columns[0] if len(columns) == 1 else torch.cat(columns)
+            for key, columns in parts.items()
+        }
 
     def sequences(self, rollout: Rollout) -> int:
-        """Return how many pieces the rows fall into that minibatches may shuffle: rows, or agents if there is a memory."""
+        """Return how many pieces the rows fall into that minibatches may shuffle: rows, or agents
+        if there is a memory.
+        """
         return self.rows(rollout) // (rollout.steps if self.ask.state_size else 1)
 
     def permutation(self, rollout: Rollout, draw: int) -> torch.Tensor:
@@ -291,7 +370,9 @@ class OnPolicyLearner(ScheduledLearner):
     def minibatch(
         self, rollout: Rollout, rows: dict[str, torch.Tensor], chosen: torch.Tensor
     ) -> dict[str, torch.Tensor]:
-        """Return the rows of the sequences ``chosen``, an index (b,): tensors of b rows, or of T * b, time first."""
+        """Return the rows of the sequences ``chosen``, an index (b,): tensors of b rows, or of T *
+        b, time first.
+        """
         if self.ask.state_size:
             first = self.sequences(rollout) * torch.arange(rollout.steps, device=rollout.device)
             chosen = (first[:, None] + chosen).view(-1)
@@ -308,18 +389,23 @@ class OnPolicyLearner(ScheduledLearner):
         """Return the losses of rows by name; ``loss`` is what is minimised."""
         raise NotImplementedError
 
-    def again(self, rows: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Return the parameters and values (b,) that the policy gives for rows now, and the memory that they leave."""
+    def again(
+        self, rows: dict[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Return the parameters and values (b,) that the policy gives for rows now, and the memory
+        that they leave.
+        """
         if "memory" not in rows:
             return self._forward(rows["obs"])
         agents = rows["start"].numel() // self.config.num_steps
         return self._forward(rows["obs"], rows["memory"][:agents], rows["start"])
 
     def learn(self, rows: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Take a step along the gradient of the loss of a minibatch; return by name what is reported of it.
+        """Take a step along the gradient of the loss of a minibatch; return by name what is
+        reported of it.
 
-        Advantages are normalised first, if that is wanted. No step happens if a number is not finite or
-        ``skip_update`` is 1.
+        Advantages are normalised first, if that is wanted. No step happens if a number is not
+        finite or ``skip_update`` is 1.
         """
         weight, ranks, share = rows.get("weight"), None, None
         if self.config.norm_adv:
@@ -333,12 +419,15 @@ class OnPolicyLearner(ScheduledLearner):
         return dict(zip(self.reported, found, strict=True))
 
     def finish(self, rollout: Rollout) -> None:
-        """Take in the observations, now that the iteration has learnt with the old mean and deviation, and count it."""
+        """Take in the observations, now that the iteration has learnt with the old mean and
+        deviation, and count it.
+        """
         with torch.no_grad():
             self.update_obs_statistics(rollout)
             for g in self.groups:
                 memory = self.stored[g.name]["memory"]
-                if memory is not None:  # forgotten now: a checkpoint does not hold where episodes have just ended
+                # forgotten now: a checkpoint does not hold where episodes have just ended
+                if memory is not None:
                     over = rollout.agent_starts(g, rollout.steps)
                     memory[0].copy_(memory[-1].masked_fill(over[:, None], 0.0))
             self.count()
@@ -360,12 +449,16 @@ class OnPolicyLearner(ScheduledLearner):
         return PolicyPlayer(self.policy, self.distribution, greedy, self.obs_rms)
 
     def module(self, rollout: Rollout, group: Group) -> nn.Module:
-        """Return what the policy does now in ``group`` as a module from raw observations to actions, of the same tensors."""
+        """Return what the policy does now in ``group`` as a module from raw observations to
+        actions, of the same tensors.
+        """
         return self.distribution.module(self.policy, group, self.obs_rms)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return all tensors that the future depends on, by name: what a checkpoint holds."""
-        kept = {f"policy.{key}": value for key, value in self.policy.state_dict(keep_vars=True).items()}
+        kept = {
+            f"policy.{key}": value for key, value in self.policy.state_dict(keep_vars=True).items()
+        }
         kept |= {f"optimizer.{key}": value for key, value in self.optimizer_tensors().items()}
         kept |= {"iteration": self.iteration, "metric_sums": self.metric_sums}
         kept["reward_scale"] = self.reward_scale

@@ -1,10 +1,12 @@
-"""OpponentPool: past snapshots of a learning policy play a share of the environments, as opponents of other policies.
+"""OpponentPool: past snapshots of a learning policy play a share of the environments, as opponents
+of other policies.
 
-Who learns against one opponent alone may forget how to play others, and two that learn from each other may go round in
-circles. Source: Bansal et al. 2018, "Emergent complexity via multi-agent competition", section 3.2: opponents drawn at random
-from earlier versions.
+Who learns against one opponent alone may forget how to play others, and two that learn from each
+other may go round in circles. Source: Bansal et al. 2018, "Emergent complexity via multi-agent
+competition", section 3.2: opponents drawn at random from earlier versions.
 
-Letters: T steps, N environments, P of them those in which snapshots may play, C agents of a group; S slots for snapshots.
+Letters: T steps, N environments, P of them those in which snapshots may play, C agents of a group;
+S slots for snapshots.
 """
 
 from __future__ import annotations
@@ -43,22 +45,24 @@ MOST_SNAPSHOTS = 256  # each takes a forward pass a step
 class OpponentPool:
     """Settings of a policy of which past snapshots play a share of the environments.
 
-    In the other environments the policy plays as it is, and it learns from these alone. The policies of other groups learn
-    everywhere: against the policy as it is, and against what it once was. An environment's opponent is drawn where an episode
-    begins, uniformly from the snapshots that there are by then, and stays until that episode ends. Until the first snapshot the
-    policy as it is plays everywhere.
+    In the other environments the policy plays as it is, and it learns from these alone. The
+    policies of other groups learn everywhere: against the policy as it is, and against what it once
+    was. An environment's opponent is drawn where an episode begins, uniformly from the snapshots
+    that there are by then, and stays until that episode ends. Until the first snapshot the policy
+    as it is plays everywhere.
 
-    Where several groups have pools, each has environments of its own: with two shares of 0.5, snapshots of the one play in half
-    of them and snapshots of the other in the rest. Evaluation, videos and tournaments show the policy as it is; episodic
-    returns are those of all environments. ``normalize_obs`` and ``normalize_reward`` count only rows that the policy itself
-    has played.
+    Where several groups have pools, each has environments of its own: with two shares of 0.5,
+    snapshots of the one play in half of them and snapshots of the other in the rest. Evaluation,
+    videos and tournaments show the policy as it is; episodic returns are those of all environments.
+    ``normalize_obs`` and ``normalize_reward`` count only rows that the policy itself has played.
 
     Args:
         settings: ``PPO(...)`` or ``A2C(...)``, of the policy itself.
-        size: The most snapshots to draw from; with one more, the oldest leaves. Each takes a forward pass of the share's
-            environments a step.
-        every: Iterations from one snapshot to the next; one iteration is ``num_steps`` steps of every environment. Where an
-            episode is still played by the snapshot before the oldest, the next one waits for its end.
+        size: The most snapshots to draw from; with one more, the oldest leaves. Each takes a
+            forward pass of the share's environments a step.
+        every: Iterations from one snapshot to the next; one iteration is ``num_steps`` steps of
+            every environment. Where an episode is still played by the snapshot before the oldest,
+            the next one waits for its end.
         share: Of the environments, in [0, 1): so many of them, rounded.
     """
 
@@ -69,14 +73,18 @@ class OpponentPool:
 
     def __post_init__(self) -> None:
         if type(self.settings) not in (PPO, A2C):
-            raise ParameterError(f"OpponentPool.settings = {shown(self.settings)}; it must be PPO(...) or A2C(...)")
+            raise ParameterError(
+                f"OpponentPool.settings = {shown(self.settings)}; it must be PPO(...) or A2C(...)"
+            )
         numbers = {name: getattr(self, name) for name in ("size", "every", "share")}
         for name, value in validated("OpponentPool", OpponentPool, numbers).items():
             object.__setattr__(self, name, value)
 
     name = property(lambda self: self.settings.name, doc="Of the algorithm.")
     num_steps = property(lambda self: self.settings.num_steps, doc="T.")
-    precision = property(lambda self: self.settings.precision, doc="Of the policy's matrix products.")
+    precision = property(
+        lambda self: self.settings.precision, doc="Of the policy's matrix products."
+    )
     policy = property(lambda self: self.settings.policy, doc="A network of one's own, or None.")
 
     def learner(self) -> Learner:
@@ -91,7 +99,9 @@ def unpooled(settings: LearnerSettings) -> LearnerSettings:
 
 
 def with_settings(settings: Any, new: dict[str, object]) -> Any:
-    """Return settings of one policy with those of ``new`` that it has, a ``OpponentPool``'s and of what it is of."""
+    """Return settings of one policy with those of ``new`` that it has, a ``OpponentPool``'s and of
+    what it is of.
+    """
     if not isinstance(settings, LearnerSettings):
         return settings
     if isinstance(settings, OpponentPool) and "settings" not in new:
@@ -109,7 +119,9 @@ def environments(shares: Sequence[float], k: int, num_envs: int) -> range:
     return range(round(before * num_envs), round((before + shares[k]) * num_envs))
 
 
-def check_pools(policies: Mapping[str, PolicySettings], groups: Sequence[str], num_envs: int) -> None:
+def check_pools(
+    policies: Mapping[str, PolicySettings], groups: Sequence[str], num_envs: int
+) -> None:
     """Raise ``ParameterError`` if no policy would learn against a pool, or shares do not fit.
 
     Args:
@@ -123,8 +135,9 @@ def check_pools(policies: Mapping[str, PolicySettings], groups: Sequence[str], n
     for name in names:
         if learning == [name]:
             raise ParameterError(
-                f"policies[{name!r}] is an OpponentPool, but no other policy learns against its snapshots; expected another "
-                f"group that learns. Pass {pools[name].name.upper()}(...) itself"
+                f"policies[{name!r}] is an OpponentPool, but no other policy learns against its "
+                f"snapshots; expected another group that learns. Pass "
+                f"{pools[name].name.upper()}(...) itself"
             )
     shares = [pools[name].share for name in names]
     if sum(shares) > 1.0 + 1e-9:
@@ -135,27 +148,31 @@ def check_pools(policies: Mapping[str, PolicySettings], groups: Sequence[str], n
         count = len(environments(shares, k, num_envs))
         if shares[k] > 0 and not 0 < count < num_envs:
             raise ParameterError(
-                f"policies[{name!r}]: a share of {shares[k]:g} of {num_envs} environments is {count}; expected 1 to "
-                f"{num_envs - 1}"
+                f"policies[{name!r}]: a share of {shares[k]:g} of {num_envs} environments is "
+                f"{count}; expected 1 to {num_envs - 1}"
             )
 
 
-# ---- past networks -------------------------------------------------------------------------------------------------------
+# ---- past networks -------------------------------------------------------------------------------
 
-POLICY_PREFIX, MOMENTS_PREFIX = "policy.", "obs_moments."  # how a learner's tensors begin that decide how it acts
+# how a learner's tensors begin that decide how it acts
+POLICY_PREFIX, MOMENTS_PREFIX = "policy.", "obs_moments."
 
 
 class Past:
-    """Past networks of a policy, which act side by side in some environments. Each network sees every row.
+    """Past networks of a policy, which act side by side in some environments. Each network sees
+    every row.
 
-    Which network plays where is known to the device only. Therefore a step costs one forward pass of these rows for each
-    network. To gather the weights of each row's network would read all of them once a row.
+    Which network plays where is known to the device only. Therefore a step costs one forward pass
+    of these rows for each network. To gather the weights of each row's network would read all of
+    them once a row.
 
     Args:
         learner: ``OnPolicyLearner`` of the policy, which is prepared.
         rollout: ``Rollout`` that it plays in.
         envs: The range of the P environments.
-        bank: Tensors (S, ...) by name, of those that begin with ``POLICY`` and ``MOMENTS`` in ``learner.tensors()``.
+        bank: Tensors (S, ...) by name, of those that begin with ``POLICY`` and ``MOMENTS`` in
+            ``learner.tensors()``.
         slots: S.
 
     Attributes:
@@ -163,14 +180,20 @@ class Past:
     """
 
     def __init__(
-        self, learner: OnPolicyLearner, rollout: Rollout, envs: range, bank: dict[str, torch.Tensor], slots: int
+        self,
+        learner: OnPolicyLearner,
+        rollout: Rollout,
+        envs: range,
+        bank: dict[str, torch.Tensor],
+        slots: int,
     ) -> None:
         self.learner, self.rollout, self.envs = learner, rollout, envs
         self.bank, self.slots = bank, slots
         self.action: dict[str, torch.Tensor] = {}
         self.raw: dict[str, torch.Tensor | None] = {}
         self.samplers: dict[str, Sampler] = {}
-        self.memory: dict[str, torch.Tensor] = {}  # by group of a policy with hidden state: (S, P * C, M)
+        # by group of a policy with hidden state: (S, P * C, M)
+        self.memory: dict[str, torch.Tensor] = {}
         for g in learner.groups:
             like, shape = rollout.action[g.name], (len(envs), g.count, g.heads)
             self.action[g.name] = like.new_zeros((slots, *shape))
@@ -185,7 +208,9 @@ class Past:
         raise NotImplementedError
 
     def mask(self, g: Group, t: int) -> torch.Tensor | None:
-        """Return what agents of ``g`` may take in row t, (P, C, choices) bool, or None if they may take anything."""
+        """Return what agents of ``g`` may take in row t, (P, C, choices) bool, or None if they may
+        take anything.
+        """
         mask = self.rollout.mask(g, t)
         return None if mask is None else mask[self.envs.start : self.envs.stop]
 
@@ -198,7 +223,9 @@ class Past:
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Forget what ends with episodes in the rollout's last step: a checkpoint does not hold where that is."""
+        """Forget what ends with episodes in the rollout's last step: a checkpoint does not hold
+        where that is.
+        """
         for g in self.learner.groups if self.memory else ():
             self.memory[g.name].masked_fill_(self.begun(g, self.rollout.steps)[:, None], 0.0)
 
@@ -216,7 +243,10 @@ class TorchPast(Past):
             self.weights.append({name.removeprefix(POLICY_PREFIX): own[name] for name in names})
             if self.learner.obs_rms is not None:
                 moments = RunningMeanStd(own[f"{MOMENTS_PREFIX}mean"].shape, self.rollout.device)
-                moments.mean, moments.variance = own[f"{MOMENTS_PREFIX}mean"], own[f"{MOMENTS_PREFIX}variance"]
+                moments.mean, moments.variance = (
+                    own[f"{MOMENTS_PREFIX}mean"],
+                    own[f"{MOMENTS_PREFIX}variance"],
+                )
                 self.moments.append(moments)
 
     def act(self, t: int) -> None:
@@ -229,7 +259,9 @@ class TorchPast(Past):
                 seen = self.moments[k].normalized(obs) if self.moments else obs
                 given = (seen,) if memory is None else (seen, memory[k], start)
                 with evaluating(policy), self.learner.autocast():
-                    parameters, _, *left = functional_call(policy, weights, given, tie_weights=False)
+                    parameters, _, *left = functional_call(
+                        policy, weights, given, tie_weights=False
+                    )
                 action, raw = self.action[g.name][k], self.raw[g.name]
                 self.samplers[g.name](parameters.float(), action, raw=raw, mask=self.mask(g, t))
                 if memory is not None:
@@ -237,7 +269,9 @@ class TorchPast(Past):
 
 
 class KernelPast(Past):
-    """Past networks by the forward pass that the learner itself acts by: in exact arithmetic with the same bits everywhere."""
+    """Past networks by the forward pass that the learner itself acts by: in exact arithmetic with
+    the same bits everywhere.
+    """
 
     learner: KernelLearner
 
@@ -248,7 +282,8 @@ class KernelPast(Past):
         names = {id(p): f"{POLICY_PREFIX}{name}" for name, p in state.items()}
         order = [self.bank[names[id(p)]] for p in tensors_of(learner.policy)]
         self.networks = [learner.steps.beside([rows[k] for rows in order]) for k in slots]
-        width = 0 if learner.center is None else len(learner.center)  # 0: observations are not normalised
+        # 0: observations are not normalised
+        width = 0 if learner.center is None else len(learner.center)
         self.center, self.scale = (zeros(rollout.device, self.slots, width) for _ in range(2))
         most = max(g.count for g in learner.groups)
         self.value = zeros(rollout.device, len(self.envs) * most)
@@ -257,7 +292,9 @@ class KernelPast(Past):
             self.passes.append([self.forward_call(g, t, k) for g in learner.groups for k in slots])
 
     def forward_call(self, g: Group, t: int, k: int) -> np.ndarray:
-        """Return ``struct Forward`` of network k for row t: the learner's own, for other weights and fewer environments."""
+        """Return ``struct Forward`` of network k for row t: the learner's own, for other weights
+        and fewer environments.
+        """
         learner, envs = self.learner, self.envs
         call, rows = learner.passes[g.name][t].copy(), len(envs) * g.count
         call["rows"], call["num_envs"] = rows, len(envs)
@@ -285,14 +322,16 @@ class KernelPast(Past):
             self.learner.look(call)
 
 
-# ---- the learner ---------------------------------------------------------------------------------------------------------
+# ---- the learner ---------------------------------------------------------------------------------
 
 
 class PooledLearner:
-    """A learner of whose policy past snapshots play in some environments. What is not here is done by the learner inside.
+    """A learner of whose policy past snapshots play in some environments. What is not here is done
+    by the learner inside.
 
-    The learner inside sees a rollout of its own: there its own actions are taken everywhere, and its agents are out of the game
-    where a snapshot plays, so that those rows have no weight. What is taken in the environments is chosen afterwards.
+    The learner inside sees a rollout of its own: there its own actions are taken everywhere, and
+    its agents are out of the game where a snapshot plays, so that those rows have no weight. What
+    is taken in the environments is chosen afterwards.
 
     Args:
         pool: ``OpponentPool``.
@@ -300,8 +339,8 @@ class PooledLearner:
 
     Attributes:
         envs: The range of the P environments.
-        plays: (T + 1, P) int32: the slot that plays each row, -1: the policy as it is. Row 0 is the last row of the rollout
-            before.
+        plays: (T + 1, P) int32: the slot that plays each row, -1: the policy as it is. Row 0 is the
+            last row of the rollout before.
         taken: (1,) int64, snapshots so far; number n is in slot n modulo S.
         bank: (S, ...) by name: what decides how the policy acts, of each snapshot.
     """
@@ -313,7 +352,9 @@ class PooledLearner:
     envs: range
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the learner inside has: the policy, its losses, schedules, and how it acts without learning."""
+        """Return what the learner inside has: the policy, its losses, schedules, and how it acts
+        without learning.
+        """
         return getattr(self.inner, name)
 
     def begin(self, rollout: Rollout, group: Group) -> None:
@@ -359,9 +400,14 @@ class PooledLearner:
         """Return ``struct Draw``, of who plays row t."""
         batch, first = rollout.batch, self.envs.start
         ints = {"num_envs": len(self.envs), "slots": self.slots}
-        ints |= {"first_env": batch.first_env + first, "agent": first_agent(batch, self.inner.groups[0])}
+        ints |= {
+            "first_env": batch.first_env + first,
+            "agent": first_agent(batch, self.inner.groups[0]),
+        }
         pointers = {"seed": as_torch(batch.seed), "clock": None}
-        pointers |= {name: getattr(rollout, name)[t - 1][first:] for name in ("terminated", "truncated")}
+        pointers |= {
+            name: getattr(rollout, name)[t - 1][first:] for name in ("terminated", "truncated")
+        }
         pointers |= {"taken": self.taken, "before": self.plays[t - 1], "plays": self.plays[t]}
         call = make_call(ints, pointers)
         call["clock"] = batch.executor.pointer(batch.clock[first:])
@@ -392,7 +438,9 @@ class PooledLearner:
         self.program.launch("draw_opponents", self.draws[t - 1], len(self.envs), len(self.envs))
 
     def update(self, rollout: Rollout) -> None:
-        """Learn from the rows that the policy has played itself; then take a snapshot if it is time."""
+        """Learn from the rows that the policy has played itself; then take a snapshot if it is
+        time.
+        """
         within = slice(self.envs.start, self.envs.stop)
         with torch.no_grad(), rollout.stream():
             for g in self.inner.groups:
@@ -406,13 +454,15 @@ class PooledLearner:
         with torch.no_grad(), rollout.stream():
             over = rollout.starts(rollout.steps)[within]
             self.take(over)
-            if self.past is not None:  # now, since a checkpoint does not hold where episodes have just ended
+            # now, since a checkpoint does not hold where episodes have just ended
+            if self.past is not None:
                 self.draw(rollout.steps)
                 self.plays[0].copy_(self.plays[-1])
                 self.past.finish()
 
     def take(self, over: torch.Tensor) -> None:
-        """Take a snapshot if it is time, and nobody still plays the one that it overwrites: the device decides.
+        """Take a snapshot if it is time, and nobody still plays the one that it overwrites: the
+        device decides.
 
         Args:
             over: (P,) bool, where an episode has just ended.

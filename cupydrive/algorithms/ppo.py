@@ -1,10 +1,13 @@
-"""Proximal policy optimisation, from top to bottom: collect, advantages, epochs, minibatches, loss, step.
+"""Proximal policy optimisation, from top to bottom: collect, advantages, epochs, minibatches, loss,
+step.
 
-Source: Schulman et al. 2017, "Proximal policy optimization algorithms", eq. 7; advantages of Schulman et al. 2016, "High-
-dimensional continuous control using generalized advantage estimation"; names and details as in CleanRL (Huang et al., JMLR
-2022). The approximate KL divergence is Schulman's k3, mean((r - 1) - log r).
+Source: Schulman et al. 2017, "Proximal policy optimization algorithms", eq. 7; advantages of
+Schulman et al. 2016, "High-dimensional continuous control using generalized advantage estimation";
+names and details as in CleanRL (Huang et al., JMLR 2022). The approximate KL divergence is
+Schulman's k3, mean((r - 1) - log r).
 
-Letters: T steps, N environments, C agents of a group; B = T * N * (agents of all groups that share the policy).
+Letters: T steps, N environments, C agents of a group; B = T * N * (agents of all groups that share
+the policy).
 """
 
 from __future__ import annotations
@@ -49,13 +52,25 @@ class PPO(OnPolicy):
 
 
 class PPOLearner(OnPolicyLearner):
-    """One iteration of PPO: ``act`` (``OnPolicyLearner``) for every step of a rollout, then ``update``."""
+    """One iteration of PPO: ``act`` (``OnPolicyLearner``) for every step of a rollout, then
+    ``update``.
+    """
 
     config: PPO
-    reported = ("policy_loss", "value_loss", "entropy", "grad_norm", "old_approx_kl", "approx_kl", "clipfrac")
+    reported = (
+        "policy_loss",
+        "value_loss",
+        "entropy",
+        "grad_norm",
+        "old_approx_kl",
+        "approx_kl",
+        "clipfrac",
+    )
 
     def prepare(self, rollout: Rollout) -> None:
-        """Take note of how many rows, or sequences of them, a minibatch has here; check as all do."""
+        """Take note of how many rows, or sequences of them, a minibatch has here; check as
+        all do.
+        """
         self.part = -(-self.sequences(rollout) // self.config.num_minibatches)
         super().prepare(rollout)
 
@@ -64,16 +79,20 @@ class PPOLearner(OnPolicyLearner):
         return self.part * (rollout.steps if self.ask.state_size else 1)
 
     def update(self, rollout: Rollout) -> None:
-        """Learn from the rollout: advantages, then ``update_epochs`` passes over its rows in shuffled minibatches."""
+        """Learn from the rollout: advantages, then ``update_epochs`` passes over its rows in
+        shuffled minibatches.
+        """
         config = self.config
         # For every agent, backwards from the last step; 0 <= t < T, and advantage[T] = 0:
-        #   next         = 0 if terminated[t] or the agent left; value of the final obs if truncated[t]; else value[t + 1]
+        #   next         = 0 if terminated[t] or the agent left; value of the final obs if
+        #                  truncated[t]; else value[t + 1]
         #   error        = reward[t] * reward_scale + gamma * next - value[t]
         #   carried      = 0 if the episode or the agent's part in it ended, else advantage[t + 1]
         #   advantage[t] = error + gamma * gae_lambda * carried
         #   returns[t]   = advantage[t] + value[t]
-        # These are the active steps of an agent: t + 1 is its next one, and reward[t] has the rewards until then. Other rows of
-        # the agent have weight 0 below, or only the critic learns from them: kernels/train/advantages.cu.
+        # These are the active steps of an agent: t + 1 is its next one, and reward[t] has the
+        # rewards until then. Other rows of the agent have weight 0 below, or only the critic learns
+        # from them: kernels/train/advantages.cu.
         with torch.no_grad(), rollout.stream():
             for g in self.groups:
                 self.estimate(rollout, g)
@@ -83,7 +102,8 @@ class PPOLearner(OnPolicyLearner):
             order = self.permutation(rollout, epoch)
             for chosen in order.tensor_split(config.num_minibatches):
                 losses = self.learn(self.minibatch(rollout, rows, chosen))
-            if config.target_kl is not None:  # decided on the device: the steps that follow are skipped there
+            # decided on the device: the steps that follow are skipped there
+            if config.target_kl is not None:
                 self.skip_update.clamp_(min=(losses["approx_kl"] > config.target_kl).float())
         self.finish(rollout)
 
@@ -91,7 +111,9 @@ class PPOLearner(OnPolicyLearner):
         """Return the losses of a minibatch by name; ``loss`` is what is minimised."""
         s, config, weight = self.scheduled, self.config, rows.get("weight")
         parameters, value, _ = self.again(rows)
-        log_prob, entropy = self.distribution.log_prob_and_entropy(parameters, rows["action"], rows.get("mask"))
+        log_prob, entropy = self.distribution.log_prob_and_entropy(
+            parameters, rows["action"], rows.get("mask")
+        )
         # The policy: the clipped objective.
         log_ratio = log_prob - rows["log_prob"]
         ratio = log_ratio.exp()
@@ -112,4 +134,10 @@ class PPOLearner(OnPolicyLearner):
                 "approx_kl": weighted_mean((ratio - 1) - log_ratio, weight),
                 "clipfrac": weighted_mean(((ratio - 1).abs() > s.clip_coef).float(), weight),
             }
-        return {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": mean_entropy, **report}
+        return {
+            "loss": loss,
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": mean_entropy,
+            **report,
+        }

@@ -1,7 +1,8 @@
-"""A replay buffer on the device: transitions of all agents in a ring, and minibatches drawn from it.
+"""A replay buffer on the device: transitions of all agents in a ring, and minibatches drawn from
+it.
 
-Letters: T steps of one iteration, N environments, C agents of a group, D observation entries, H action numbers; A agents of
-all groups and environments.
+Letters: T steps of one iteration, N environments, C agents of a group, D observation entries, H
+action numbers; A agents of all groups and environments.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from cupydrive.spec import Group
 def transitions(
     rollout: Rollout, groups: list[Group], low: torch.Tensor, span: torch.Tensor
 ) -> dict[str, torch.Tensor]:
-    """Return the transitions of a rollout by name, (T, A, ...) float32, the groups one after the other.
+    """Return the transitions of a rollout by name, (T, A, ...) float32, the groups one after the
+    other.
 
     Args:
         rollout: ``Rollout`` of T steps.
@@ -30,10 +32,11 @@ def transitions(
         span: (H,) the highest actions minus the lowest.
 
     Returns:
-        ``obs`` and ``next_obs`` (T, A, D), the latter before an autoreset where the time limit cut the episode off;
-        ``action`` (T, A, H), scaled to [-1, 1]; ``reward`` (T, A); ``end`` (T, A), 1 where no reward can follow;
-        ``weight`` (T, A), 1 where the row is learnt from. If agents may be inactive, ``join_active_steps`` says what
-        these are, and adds ``active`` and ``complete``.
+        ``obs`` and ``next_obs`` (T, A, D), the latter before an autoreset where the time limit cut
+        the episode off; ``action`` (T, A, H), scaled to [-1, 1]; ``reward`` (T, A); ``end`` (T, A),
+        1 where no reward can follow; ``weight`` (T, A), 1 where the row is learnt from. If agents
+        may be inactive, ``join_active_steps`` says what these are, and adds ``active`` and
+        ``complete``.
     """
     parts = []
     for g in groups:
@@ -59,14 +62,16 @@ def transitions(
 
 
 def join_active_steps(part: dict[str, torch.Tensor], rollout: Rollout, g: Group) -> None:
-    """Turn the transitions of one group into those from each active step of an agent to its next one.
+    """Turn the transitions of one group into those from each active step of an agent to its next
+    one.
 
-    Rewards of the inactive steps between two active ones are added to the first. What follows the last active step is complete
-    where the episode has ended; otherwise the replay buffer completes it from row 0 of the next rollout.
+    Rewards of the inactive steps between two active ones are added to the first. What follows the
+    last active step is complete where the episode has ended; otherwise the replay buffer completes
+    it from row 0 of the next rollout.
 
     Args:
-        part: What ``transitions`` has found, (T, N, C, ...) by name; changed in place. ``active`` and ``complete`` are added,
-            (T, N, C) bool.
+        part: What ``transitions`` has found, (T, N, C, ...) by name; changed in place. ``active``
+            and ``complete`` are added, (T, N, C) bool.
         rollout: ``Rollout``.
         g: The ``Group``.
     """
@@ -78,7 +83,9 @@ def join_active_steps(part: dict[str, torch.Tensor], rollout: Rollout, g: Group)
         part[name] = part[name].clone()
     for t in reversed(range(len(active) - 1)):
         pauses = ~over[t] & ~active[t + 1]
-        part["next_obs"][t] = torch.where(pauses[..., None], part["next_obs"][t + 1], part["next_obs"][t])
+        part["next_obs"][t] = torch.where(
+            pauses[..., None], part["next_obs"][t + 1], part["next_obs"][t]
+        )
         part["end"][t] = torch.where(pauses & ~left[t], part["end"][t + 1], part["end"][t])
         part["reward"][t] += torch.where(pauses, part["reward"][t + 1], 0.0)
         part["complete"][t] = ~pauses | part["complete"][t + 1]
@@ -96,14 +103,15 @@ def buffer_slots(size: int, agents: int, steps: int) -> int:
     slots = size // agents
     if slots < steps:
         raise ParameterError(
-            f"buffer_size = {size:,} holds less than one iteration of {steps * agents:,} transitions (steps x environments x "
-            "agents); raise it, or lower num_envs or num_steps"
+            f"buffer_size = {size:,} holds less than one iteration of {steps * agents:,} "
+            "transitions (steps x environments x agents); raise it, or lower num_envs or num_steps"
         )
     return slots
 
 
 class ReplayBuffer:
-    """The latest transitions of all agents: rows of A transitions, of which new ones replace the oldest.
+    """The latest transitions of all agents: rows of A transitions, of which new ones replace the
+    oldest.
 
     Args:
         rollout: ``Rollout`` whose transitions it will hold.
@@ -114,8 +122,8 @@ class ReplayBuffer:
         columns: By name: (rows, A, ...) float32.
         written: (1,) int64, rows written ever.
         filled: (1,) int64, transitions that are there now.
-        open: (A,) int64, the row of each agent's last transition plus 1, while what follows is not complete; else 0. None if
-            agents are always active.
+        open: (A,) int64, the row of each agent's last transition plus 1, while what follows is not
+            complete; else 0. None if agents are always active.
 
     Raises:
         ParameterError: If it does not hold one iteration.
@@ -149,7 +157,9 @@ class ReplayBuffer:
         self.filled.copy_(self.written.clamp(max=self.slots) * self.agents)
 
     def complete(self, new: dict[str, torch.Tensor]) -> None:
-        """Add to the transitions that are open what new ones, (T, A, ...) by name, say of the time after them."""
+        """Add to the transitions that are open what new ones, (T, A, ...) by name, say of the time
+        after them.
+        """
         if self.open is None:
             return
         active, complete = new["active"], new["complete"]
@@ -166,7 +176,9 @@ class ReplayBuffer:
         closed = torch.where(active[0] | complete[0], 0, self.open)
         self.open.copy_(torch.where(opened, self.written + last + 1, closed))
 
-    def sample(self, rollout: Rollout, size: int, iteration: torch.Tensor, draw: int) -> dict[str, torch.Tensor]:
+    def sample(
+        self, rollout: Rollout, size: int, iteration: torch.Tensor, draw: int
+    ) -> dict[str, torch.Tensor]:
         """Return ``size`` random transitions by name, the same one perhaps twice.
 
         Args:
@@ -177,7 +189,9 @@ class ReplayBuffer:
         """
         index = torch.empty(size, dtype=torch.int64, device=self.filled.device)
         pointers = {"seed": as_torch(rollout.batch.seed), "count": iteration}
-        call = make_call({"size": size, "draw": draw}, pointers | {"limit": self.filled, "index": index})
+        call = make_call(
+            {"size": size, "draw": draw}, pointers | {"limit": self.filled, "index": index}
+        )
         columns = {name: column.flatten(0, 1) for name, column in self.columns.items()}
         with rollout.stream():
             self.draws.launch("draw", call, size, size)

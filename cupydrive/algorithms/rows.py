@@ -1,4 +1,5 @@
-"""Rows of a rollout: those of a minibatch, means over those that count, and whether an algorithm can learn from so many.
+"""Rows of a rollout: those of a minibatch, means over those that count, and whether an algorithm
+can learn from so many.
 
 Letters: T steps, N environments, C agents of a group; B rows.
 """
@@ -32,7 +33,9 @@ def weighted_mean(
 
 
 def mean_of_ranks(values: torch.Tensor, weight: torch.Tensor | None, ranks: Ranks) -> torch.Tensor:
-    """Return the mean of ``values`` (B,) over rows of ``weight`` 1, or None: all, of all ``Ranks``."""
+    """Return the mean of ``values`` (B,) over rows of ``weight`` 1, or None: all, of all
+    ``Ranks``.
+    """
     if ranks.alone:
         return weighted_mean(values, weight)
     weight = torch.ones_like(values) if weight is None else weight
@@ -42,30 +45,39 @@ def mean_of_ranks(values: torch.Tensor, weight: torch.Tensor | None, ranks: Rank
 
 
 def share_of_rows(values: torch.Tensor, weight: torch.Tensor | None, ranks: Ranks) -> torch.Tensor:
-    """Return the share of this rank in the rows of ``weight`` 1 (None: in all), which its means count for in those of all."""
+    """Return the share of this rank in the rows of ``weight`` 1 (None: in all), which its means
+    count for in those of all.
+    """
     own = values.new_full((), float(len(values))) if weight is None else weight.sum()
     total = own.clone()
     ranks.add(total)
     return own / total.clamp(min=1.0)
 
 
-def normalized_advantage(advantage: torch.Tensor, weight: torch.Tensor | None, ranks: Ranks) -> torch.Tensor:
-    """Return ``advantage`` (B,) with mean 0 and deviation 1 over rows of ``weight`` 1 of all ``Ranks``."""
+def normalized_advantage(
+    advantage: torch.Tensor, weight: torch.Tensor | None, ranks: Ranks
+) -> torch.Tensor:
+    """Return ``advantage`` (B,) with mean 0 and deviation 1 over rows of ``weight`` 1 of all
+    ``Ranks``.
+    """
     mean = mean_of_ranks(advantage, weight, ranks)
     variance = mean_of_ranks((advantage - mean) ** 2, weight, ranks)
     return (advantage - mean) / (variance.sqrt() + 1e-8)
 
 
 def check_rows(config: OnPolicy, groups: Sequence[Group], num_envs: int, network: object) -> None:
-    """Raise ``ParameterError`` unless rows have the distribution that is asked for, and what is shuffled divides.
+    """Raise ``ParameterError`` unless rows have the distribution that is asked for, and what is
+    shuffled divides.
 
-    Minibatches are drawn from all rows or, if the policy has a memory, from the sequences of whole agents.
+    Minibatches are drawn from all rows or, if the policy has a memory, from the sequences of whole
+    agents.
 
     Args:
         config: Settings of the algorithm; those without ``num_minibatches`` have one.
         groups: ``Group``s that learn together.
         num_envs: N, of all processes.
-        network: The policy's, or what makes it; that it has a memory is known if it says its ``state_size``.
+        network: The policy's, or what makes it; that it has a memory is known if it says its
+            ``state_size``.
     """
     for g in groups:
         make_distribution(g, config.distribution)
@@ -74,14 +86,18 @@ def check_rows(config: OnPolicy, groups: Sequence[Group], num_envs: int, network
     pieces = num_envs * sum(g.count for g in groups) * (1 if whole else config.num_steps)
     minibatches = getattr(config, "num_minibatches", 1)
     if pieces % minibatches:
-        what = "sequences (environments x agents)" if whole else "rows (steps x environments x agents)"
+        what = (
+            "sequences (environments x agents)" if whole else "rows (steps x environments x agents)"
+        )
         raise ParameterError(
-            f"{type(config).__name__}: {pieces:,} {what} do not divide into {minibatches} minibatches; change num_minibatches"
+            f"{type(config).__name__}: {pieces:,} {what} do not divide into {minibatches} "
+            f"minibatches; change num_minibatches"
         )
 
 
 class RowGather:
-    """Takes the rows of a minibatch from several tensors in one launch; bool masks in launches of their own.
+    """Takes the rows of a minibatch from several tensors in one launch; bool masks in launches of
+    their own.
 
     Args:
         executor: Where the tensors are.
@@ -91,16 +107,29 @@ class RowGather:
         self.executor = executor
         self._programs: dict[tuple[int, ...], Program] = {}
 
-    def __call__(self, columns: dict[str, torch.Tensor], index: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return the rows that ``index`` (M,) int64 names, of each (B, ...) tensor of ``columns``."""
-        masks = {name: column.index_select(0, index) for name, column in columns.items() if column.dtype == torch.bool}
+    def __call__(
+        self, columns: dict[str, torch.Tensor], index: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """Return the rows that ``index`` (M,) int64 names, of each (B, ...) tensor of
+        ``columns``.
+        """
+        masks = {
+            name: column.index_select(0, index)
+            for name, column in columns.items()
+            if column.dtype == torch.bool
+        }
         columns = {name: column for name, column in columns.items() if name not in masks}
         words = tuple(column[0].numel() * column.element_size() // 4 for column in columns.values())
         if words not in self._programs:
             team = min(self.executor.max_team, 32, 1 << max(0, (max(words) // 4 - 1)).bit_length())
-            unit = assemble_file("train/gather", (("COLUMNS", len(words)),), column_words(words), team)
+            unit = assemble_file(
+                "train/gather", (("COLUMNS", len(words)),), column_words(words), team
+            )
             self._programs[words] = self.executor.build(unit)
-        taken = {name: column.new_empty((len(index), *column.shape[1:])) for name, column in columns.items()}
+        taken = {
+            name: column.new_empty((len(index), *column.shape[1:]))
+            for name, column in columns.items()
+        }
         pointers = {"index": index, **{f"from.{name}": column for name, column in columns.items()}}
         pointers |= {f"to.{name}": column for name, column in taken.items()}
         call = make_call({"rows": len(index)}, pointers)

@@ -1,4 +1,6 @@
-"""Schedules: any float of an algorithm may be a number or a piecewise-linear function of the env-steps done."""
+"""Schedules: any float of an algorithm may be a number or a piecewise-linear function of the
+env-steps done.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from cupydrive.inputs.arguments import is_number
 
 NUMBERS = int | float | np.integer | np.floating
 LARGEST = float(np.finfo(np.float32).max)  # the device holds settings as float32
-Schedule = float | tuple[tuple[float, float], ...]  # a value, or pairs (env-steps, value) with ascending env-steps
+# a value, or pairs (env-steps, value) with ascending env-steps
+Schedule = float | tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
@@ -26,14 +29,17 @@ class Range:
     Args:
         low: Lowest value.
         high: Highest value.
-        positive: The value may reach 0, as a rate that decays does, but must be above 0 at some time.
+        positive: The value may reach 0, as a rate that decays does, but must be above 0 at some
+            time.
     """
 
     low: float = -LARGEST
     high: float = LARGEST
     positive: bool = False
 
-    def __get_pydantic_core_schema__(self, source: type, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, source: type, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
         return core_schema.no_info_plain_validator_function(self.validate)
 
     def validate(self, value: object) -> Schedule:
@@ -48,36 +54,55 @@ class Range:
         steps, numbers = zip(*pairs, strict=True)
         if not all(self.low <= number <= self.high for number in numbers):
             limit = (
-                f"from {self.low:g} to {self.high:g}" if self.high < LARGEST else f"finite and at least {self.low:g}"
+                f"from {self.low:g} to {self.high:g}"
+                if self.high < LARGEST
+                else f"finite and at least {self.low:g}"
             )
             raise ValueError(f"it must be {limit}")
         if self.positive and max(numbers) <= 0:
             raise ValueError("it must be above 0")
-        if not all(0 <= step <= LARGEST for step in steps) or any(b <= a for a, b in pairwise(steps)):
+        if not all(0 <= step <= LARGEST for step in steps) or any(
+            b <= a for a, b in pairwise(steps)
+        ):
             raise ValueError("the env-steps of a schedule must be from 0 on and ascend")
-        return tuple((float(step), float(number)) for step, number in pairs) if len(pairs) > 1 else float(numbers[0])
+        return (
+            tuple((float(step), float(number)) for step, number in pairs)
+            if len(pairs) > 1
+            else float(numbers[0])
+        )
 
 
 def is_pair(value: object) -> bool:
     """Return whether a value is a pair of numbers."""
-    return isinstance(value, tuple | list) and len(value) == 2 and all(is_number(each, NUMBERS) for each in value)
+    return (
+        isinstance(value, tuple | list)
+        and len(value) == 2
+        and all(is_number(each, NUMBERS) for each in value)
+    )
 
 
 def schedules(kind: type) -> list[str]:
     """Return the names of a dataclass's fields that hold a ``Schedule``."""
     hints = get_type_hints(kind, include_extras=True)
-    return [f.name for f in fields(kind) if any(isinstance(each, Range) for each in get_args(hints[f.name]))]
+    return [
+        f.name
+        for f in fields(kind)
+        if any(isinstance(each, Range) for each in get_args(hints[f.name]))
+    ]
 
 
 def value_at(schedule: Schedule, step: float) -> float:
-    """Return the value of a schedule after ``step`` env-steps; constant before the first pair and after the last."""
+    """Return the value of a schedule after ``step`` env-steps; constant before the first pair and
+    after the last.
+    """
     if isinstance(schedule, float):
         return schedule
     return float(np.interp(step, [at for at, _ in schedule], [value for _, value in schedule]))
 
 
 class Scheduled:
-    """The scheduled numbers of one algorithm in device memory: attributes are 0-dimensional tensors.
+    """The scheduled numbers of one algorithm in device memory: attributes are 0-dimensional
+    tensors.
 
     Args:
         config: The algorithm's dataclass; fields that hold a ``Schedule`` are taken.

@@ -1,4 +1,6 @@
-"""What learners on policy and off policy share: scheduled rates, normalised observations, and where their weights are."""
+"""What learners on policy and off policy share: scheduled rates, normalised observations, and where
+their weights are.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def kind(tensor: torch.Tensor) -> str:
 
 
 def place(tensor: torch.Tensor) -> tuple[int, tuple[int, ...], bool]:
-    """Return what kernels and optimizers rely on: the address and strides of a weight, and whether it learns."""
+    """Return what kernels and optimizers rely on: the address and strides of a weight, and whether
+    it learns.
+    """
     return tensor.data_ptr(), tensor.stride(), tensor.requires_grad
 
 
@@ -62,7 +66,9 @@ class ScheduledLearner:
     policy: nn.Module
 
     def begin_learning(self, config: Any, group: Group, rollout: Rollout, sums: int) -> None:
-        """Make what a learner keeps besides networks and rows: schedules, sums of what is reported, running statistics."""
+        """Make what a learner keeps besides networks and rows: schedules, sums of what is reported,
+        running statistics.
+        """
         device = rollout.device
         self.scheduled = Scheduled(config, device)
         self.schedule(0)
@@ -89,7 +95,9 @@ class ScheduledLearner:
         with rollout.stream():
             for g in self.groups:
                 obs, active = rollout.obs[g.name], rollout.active.get(g.name)
-                self.statistics.update(self.obs_rms, obs[1:] if active is None else obs[:-1], active)
+                self.statistics.update(
+                    self.obs_rms, obs[1:] if active is None else obs[:-1], active
+                )
 
     # ---- where the weights are ----
 
@@ -102,7 +110,9 @@ class ScheduledLearner:
         networks = self.networks()
         self.weights_at = {name: Weight(tensor) for name, tensor in named_tensors(networks).items()}
         self.owned = [
-            of for module in networks.modules() for of in (module._modules, module._parameters, module._buffers)
+            of
+            for module in networks.modules()
+            for of in (module._modules, module._parameters, module._buffers)
         ]
         self.members = [(of, name, member) for of in self.owned for name, member in of.items()]
 
@@ -110,11 +120,14 @@ class ScheduledLearner:
         """Copy weights that torch has put elsewhere back to where they are learnt.
 
         Raises:
-            ParameterError: If a weight is missing, was added, frozen or shared, or has another shape, dtype or device.
+            ParameterError: If a weight is missing, was added, frozen or shared, or has another
+                shape, dtype or device.
         """
         same = sum(map(len, self.owned)) == len(self.members)
         same = same and all(of.get(name) is member for of, name, member in self.members)
-        if same and all(place(weight.parameter) == weight.place for weight in self.weights_at.values()):
+        if same and all(
+            place(weight.parameter) == weight.place for weight in self.weights_at.values()
+        ):
             return
         networks = self.networks()
         found = named_tensors(networks)
@@ -123,7 +136,8 @@ class ScheduledLearner:
             before = self.weights_at[name].kind if name in self.weights_at else "missing"
             if (now := kinds.get(name, "missing")) != before:
                 raise ParameterError(
-                    f"the weight {name!r} of a policy that learns is {now}; it must be {before}, as before"
+                    f"the weight {name!r} of a policy that learns is {now}; it must be {before}, "
+                    f"as before"
                 )
         for name, weight in self.weights_at.items():
             with torch.no_grad():

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 ARGS = "\n\nArgs:"  # begins the list of settings in a docstring
 COPIES = 4  # of each weight while it learns: itself, its gradient, two moments of Adam
 NEEDED = "a torch.nn.Module, its class, or a function (obs_dim, size) -> module"
-WIDEST, DEEPEST = 65_536, 64  # layer, network: far beyond what fits, so that a slip is not a matter of memory
+# layer, network: far beyond what fits, so that a slip is not a matter of memory
+WIDEST, DEEPEST = 65_536, 64
 
 
 def as_tuple(value: T) -> T | tuple:
@@ -31,7 +32,9 @@ def as_tuple(value: T) -> T | tuple:
 
 
 Activation = Literal["tanh", "relu", "silu", "gelu"]
-Widths = Annotated[tuple[Annotated[int, Ge(1), Le(WIDEST)], ...], MaxLen(DEEPEST), BeforeValidator(as_tuple)]
+Widths = Annotated[
+    tuple[Annotated[int, Ge(1), Le(WIDEST)], ...], MaxLen(DEEPEST), BeforeValidator(as_tuple)
+]
 NonNegative = Annotated[Schedule, Range(0.0)]
 Positive = Annotated[Schedule, Range(0.0, positive=True)]
 Fraction = Annotated[Schedule, Range(0.0, 1.0)]
@@ -42,10 +45,13 @@ class Settings:
     """What all algorithms' settings share: every field is checked when they are made."""
 
     def __new__(cls, *args: object, **settings: object) -> Self:
-        """Raise an error that explains an unknown setting; ``__init__`` would raise a bare ``TypeError``."""
+        """Raise an error that explains an unknown setting; ``__init__`` would raise a bare
+        ``TypeError``.
+        """
         if args:
             raise ParameterError(
-                f"{cls.__name__}({shown(args[0])}): settings have names, such as {cls.__name__}(gamma=0.99)"
+                f"{cls.__name__}({shown(args[0])}): settings have names, such as "
+                f"{cls.__name__}(gamma=0.99)"
             )
         known = [f.name for f in fields(cls)]
         for name in settings:
@@ -73,9 +79,10 @@ class Settings:
 class OnPolicy(Settings):
     """Settings that PPO and A2C share, with CleanRL's names.
 
-    It is also the base of an on-policy algorithm of one's own: a subclass with a ``name`` and a method ``learner()``, which
-    returns an ``OnPolicyLearner`` with an ``update`` and a ``_loss`` of its own; ``A2C`` is the shortest example. Advantages
-    come to ``_loss`` as ``norm_adv`` wants them.
+    It is also the base of an on-policy algorithm of one's own: a subclass with a ``name`` and a
+    method ``learner()``, which returns an ``OnPolicyLearner`` with an ``update`` and a ``_loss`` of
+    its own; ``A2C`` is the shortest example. Advantages come to ``_loss`` as ``norm_adv`` wants
+    them.
 
     Args:
         learning_rate: Of Adam.
@@ -92,16 +99,19 @@ class OnPolicy(Settings):
         activation: ``tanh``, ``relu``, ``silu`` or ``gelu``.
         shared_layers: Actor and critic share their hidden layers.
         distribution: ``auto``, ``categorical``, ``gaussian`` or ``squashed``.
-        policy: A network of one's own instead of the default one: a ``torch.nn.Module``, which is copied, its class, or a
-            function ``(obs_dim, size) -> module``. It is called with observations (B, obs_dim) float32 and returns
-            ``(parameters, value)``, (B, size) and (B,) float32: logits of all heads, or means and then logarithms of
-            deviations. It is tried on a first batch before training.
-        precision: ``float32`` or ``bfloat16``: factors of matrix products; sums and weights are float32. Kernels in float32
-            have a fixed order of sums, so that a run has the same bits on a CPU with any number of threads and on a GPU.
-            Kernels in bfloat16 need a GPU's tensor cores. ``auto``: bfloat16 by kernels on a GPU where those apply,
-            otherwise float32.
-        compile: ``True`` compiles policy and loss with ``torch.compile``, which needs a C compiler; ``"max-autotune"`` also
-            times kernels for each matrix product: a minute of set-up, faster for fewer environments.
+        policy: A network of one's own instead of the default one: a ``torch.nn.Module``, which is
+            copied, its class, or a function ``(obs_dim, size) -> module``. It is called with
+            observations (B, obs_dim) float32 and returns ``(parameters, value)``, (B, size) and
+            (B,) float32: logits of all heads, or means and then logarithms of deviations. It is
+            tried on a first batch before training.
+        precision: ``float32`` or ``bfloat16``: factors of matrix products; sums and weights are
+            float32. Kernels in float32 have a fixed order of sums, so that a run has the same bits
+            on a CPU with any number of threads and on a GPU. Kernels in bfloat16 need a GPU's
+            tensor cores. ``auto``: bfloat16 by kernels on a GPU where those apply, otherwise
+            float32.
+        compile: ``True`` compiles policy and loss with ``torch.compile``, which needs a C compiler;
+            ``"max-autotune"`` also times kernels for each matrix product: a minute of set-up,
+            faster for fewer environments.
     """
 
     learning_rate: Positive = 2.5e-4
@@ -128,22 +138,31 @@ class OnPolicy(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.policy is not None and not callable(self.policy):
-            raise ParameterError(f"{type(self).__name__}.policy = {shown(self.policy)}; it must be {NEEDED}, or None")
+            raise ParameterError(
+                f"{type(self).__name__}.policy = {shown(self.policy)}; it must be {NEEDED}, or None"
+            )
 
 
 def unknown_setting(kind: type, name: str) -> str:
     """Return the error message for a setting that the algorithm does not have."""
     known = [f.name for f in fields(kind)]
-    return f"{kind.__name__} has no setting {name!r}.{did_you_mean(name, known)} It has: {', '.join(known)}"
+    return (
+        f"{kind.__name__} has no setting {name!r}.{did_you_mean(name, known)} It has: "
+        f"{', '.join(known)}"
+    )
 
 
-def require_network_memory(where: str, batch: Batch, rows: int, networks: Sequence[Sequence[int]]) -> None:
-    """Raise ``MemoryLimitError`` if perceptrons and what learning keeps for them do not fit into free memory.
+def require_network_memory(
+    where: str, batch: Batch, rows: int, networks: Sequence[Sequence[int]]
+) -> None:
+    """Raise ``MemoryLimitError`` if perceptrons and what learning keeps for them do not fit into
+    free memory.
 
     Args:
         where: The setting that decides, such as ``"PPO.hidden = (64, 64)"``.
         batch: ``Batch`` of the device.
-        rows: Of one forward pass with gradients, which keeps each layer's outputs before and after the activation.
+        rows: Of one forward pass with gradients, which keeps each layer's outputs before and after
+            the activation.
         networks: Widths of each network from the input to the output.
     """
     weights = sum((inner + 1) * outer for widths in networks for inner, outer in pairwise(widths))
@@ -152,6 +171,7 @@ def require_network_memory(where: str, batch: Batch, rows: int, networks: Sequen
     free = batch.executor.free_bytes()
     if needed > free:
         raise MemoryLimitError(
-            f"{where} makes {weights:,} weights, which need {needed:,} bytes with gradients, Adam's state and the outputs of "
-            f"{rows:,} rows; {free:,} are free on {batch.executor.name}; lower hidden, or the rows of a minibatch"
+            f"{where} makes {weights:,} weights, which need {needed:,} bytes with gradients, "
+            f"Adam's state and the outputs of {rows:,} rows; {free:,} are free on "
+            f"{batch.executor.name}; lower hidden, or the rows of a minibatch"
         )

@@ -1,4 +1,6 @@
-"""One optimiser step on the device: Adam whose state exists from the start, and the decision to skip a step."""
+"""One optimiser step on the device: Adam whose state exists from the start, and the decision to
+skip a step.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,18 @@ from cupydrive.executors.interop import zeros
 from cupydrive.executors.ranks import Ranks
 
 
-def adam(parameters: Iterable[nn.Parameter], learning_rate: torch.Tensor) -> tuple[torch.optim.Adam, torch.Tensor]:
-    """Return fused Adam and its switch: a step does nothing where the 0-dimensional tensor ``skip_update`` is 1.
+def adam(
+    parameters: Iterable[nn.Parameter], learning_rate: torch.Tensor
+) -> tuple[torch.optim.Adam, torch.Tensor]:
+    """Return fused Adam and its switch: a step does nothing where the 0-dimensional tensor
+    ``skip_update`` is 1.
 
-    The state exists before the first step, so that it can be saved, restored in place and captured in a CUDA graph.
+    The state exists before the first step, so that it can be saved, restored in place and captured
+    in a CUDA graph.
 
     Args:
-        parameters: Iterable of parameters on one device; those that need no gradient stay as they are.
+        parameters: Iterable of parameters on one device; those that need no gradient stay as they
+            are.
         learning_rate: 0-dimensional tensor on that device.
     """
     parameters = [p for p in parameters if p.requires_grad]
@@ -41,8 +48,11 @@ def adam_tensors(optimizer: torch.optim.Adam) -> dict[str, torch.Tensor]:
     return kept
 
 
-def means_of_ranks(tensors: Sequence[torch.Tensor], share: torch.Tensor, ranks: Ranks) -> list[torch.Tensor]:
-    """Return means over the rows of all ``Ranks``, of tensors that are means over this rank's; they travel as one.
+def means_of_ranks(
+    tensors: Sequence[torch.Tensor], share: torch.Tensor, ranks: Ranks
+) -> list[torch.Tensor]:
+    """Return means over the rows of all ``Ranks``, of tensors that are means over this rank's; they
+    travel as one.
 
     Args:
         tensors: List of tensors.
@@ -74,7 +84,8 @@ def take_step(
         reported: 0-dimensional tensors to add to ``sums``; None stands for the gradients' norm.
         settle: The function of that name, perhaps compiled.
         max_norm: Gradients are scaled down to this norm, a tensor.
-        bad: Becomes 1 with the first loss or gradient that is not finite, and stays 1: no step happens from then on.
+        bad: Becomes 1 with the first loss or gradient that is not finite, and stays 1: no step
+            happens from then on.
         sums: Of what was reported; the last entry counts.
         ranks: ``Ranks`` that take this step together, or None.
         share: () float32, of all their rows those that this one's losses are means over.
@@ -112,7 +123,8 @@ def settle(
     skip_update: torch.Tensor,
     sums: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the factor on the gradients, and the new values of ``bad``, ``skip_update`` and ``sums``; see ``take_step``.
+    """Return the factor on the gradients, and the new values of ``bad``, ``skip_update`` and
+    ``sums``; see ``take_step``.
 
     ``torch.nn.utils.clip_grad_norm_`` would read its limit back to the host.
     """

@@ -1,4 +1,6 @@
-"""How fast this machine is: rollouts, single steps, sampling and training, beside the limits of the device."""
+"""How fast this machine is: rollouts, single steps, sampling and training, beside the limits of the
+device.
+"""
 
 from cupydrive.bench.benchmark import CASES, bench
 from cupydrive.bench.cases import Work, measure

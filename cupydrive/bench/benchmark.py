@@ -1,7 +1,8 @@
 """bench(): times cases on one device.
 
-An env-step is one step of one whole environment, whatever its number of agents. Every step of a rollout writes
-observations, actions, rewards and flags of all agents. The final observations of ended episodes are left out.
+An env-step is one step of one whole environment, whatever its number of agents. Every step of a
+rollout writes observations, actions, rewards and flags of all agents. The final observations of
+ended episodes are left out.
 """
 
 import datetime
@@ -12,7 +13,14 @@ from types import ModuleType
 import torch
 
 from cupydrive import envs
-from cupydrive.bench.cases import ROLLOUTS, SINGLE_STEPS, Work, measure, measure_sampling, measure_steps
+from cupydrive.bench.cases import (
+    ROLLOUTS,
+    SINGLE_STEPS,
+    Work,
+    measure,
+    measure_sampling,
+    measure_steps,
+)
 from cupydrive.bench.limits import ceilings
 from cupydrive.bench.report import Bench
 from cupydrive.bench.timing import Row
@@ -37,21 +45,24 @@ def bench(
 ) -> Bench:
     """Time cases on one device.
 
-    An interrupt (Ctrl-C) ends the benchmark and keeps what was measured. If several processes of ``torch.distributed`` call it,
-    ``training`` times how they train together.
+    An interrupt (Ctrl-C) ends the benchmark and keeps what was measured. If several processes of
+    ``torch.distributed`` call it, ``training`` times how they train together.
 
     Args:
-        cases: Of ``CASES``. Defaults to all but training, and without sampling if ``work`` is passed.
+        cases: Of ``CASES``. Defaults to all but training, and without sampling if ``work`` is
+            passed.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
         runs: Timed runs of each, after a warm-up. Medians are reported.
-        work: What ``rollout`` and ``stepping`` time. The other cases time the environments of ``work`` only. Defaults to the
-            works of this device and all environments.
-        command: Command that the report names. Defaults to a call with these cases, device and runs.
+        work: What ``rollout`` and ``stepping`` time. The other cases time the environments of
+            ``work`` only. Defaults to the works of this device and all environments.
+        command: Command that the report names. Defaults to a call with these cases, device and
+            runs.
         progress: Called with each line of the report as soon as it is known, or None.
 
     Raises:
         DeviceError: If the device cannot be used.
-        ParameterError: If an argument is wrong, or ``training`` has no lesson of the environments of ``work``.
+        ParameterError: If an argument is wrong, or ``training`` has no lesson of the environments
+            of ``work``.
         MissingDataError: If data of an environment in ``work`` is missing.
     """
     runs = checked_int("bench", "runs", runs)
@@ -70,7 +81,8 @@ def bench(
         lessons = [lesson for lesson in lessons if lesson.env in named]
         if "training" in cases and not lessons:
             raise ParameterError(
-                f"training has no lesson of {', '.join(named)} on this device; it has some of: {known}"
+                f"training has no lesson of {', '.join(named)} on this device; it has some of: "
+                f"{known}"
             )
     where, say = executor(name), progress or (lambda line: None)
     date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -92,7 +104,10 @@ def bench(
     if "sampling" in cases:
         pieces.append(partial(measure_sampling, where, runs))
     if "training" in cases:
-        pieces += [partial(measure_scaling if several else measure_lesson, lesson, name, runs) for lesson in lessons]
+        pieces += [
+            partial(measure_scaling if several else measure_lesson, lesson, name, runs)
+            for lesson in lessons
+        ]
 
     try:
         for measured in pieces:

@@ -1,4 +1,6 @@
-"""What is timed: random rollouts in one launch, one step per launch, and the sampling of actions."""
+"""What is timed: random rollouts in one launch, one step per launch, and the sampling of
+actions.
+"""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -20,7 +22,12 @@ from cupydrive.simulation.batch import Batch
 from cupydrive.simulation.buffers import Buffers
 from cupydrive.spec import Group
 
-LARGE_TAG = {"num_taggers": 5, "num_runners": 100, "num_other_agents_observed": 10, "tagging_distance": 0.02}
+LARGE_TAG = {
+    "num_taggers": 5,
+    "num_runners": 100,
+    "num_other_agents_observed": 10,
+    "tagging_distance": 0.02,
+}
 SMALL_TAG = {"num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 4}
 
 
@@ -84,13 +91,17 @@ def sweep_works(env: str, axes: Mapping[str, Any]) -> list[Work]:
 
     Args:
         env: Name of an environment, or path of its Python file.
-        axes: A value or a list of values by name: ``num_envs``, ``steps`` (of a launch) or a parameter of the environment.
+        axes: A value or a list of values by name: ``num_envs``, ``steps`` (of a launch) or a
+            parameter of the environment.
 
     Raises:
         ParameterError: If a name or a value is wrong.
     """
     spec = envs.get(env)
-    values = {name: each if isinstance(each, list) else [each] for name, each in {**DEFAULT_WORK, **axes}.items()}
+    values = {
+        name: each if isinstance(each, list) else [each]
+        for name, each in {**DEFAULT_WORK, **axes}.items()
+    }
     works = []
     for chosen in product(*values.values()):
         made = dict(zip(values, chosen, strict=True))
@@ -101,12 +112,15 @@ def sweep_works(env: str, axes: Mapping[str, Any]) -> list[Work]:
 
 
 def listed(env: str, device: str) -> list[Work]:
-    """Return the ``Work``s of an environment that a benchmark of this device has, or one of default size."""
+    """Return the ``Work``s of an environment that a benchmark of this device has, or one of default
+    size.
+    """
     return [work for work in ROLLOUTS[device] if work.env == env] or sweep_works(env, {})
 
 
 def written_bytes(groups: Sequence[Group], actions: bool = True, entry: int = 4) -> int:
-    """Return the bytes that every step of one environment writes; what is written only at ends of episodes is not counted.
+    """Return the bytes that every step of one environment writes; what is written only at ends of
+    episodes is not counted.
 
     Args:
         groups: ``Group``s.
@@ -115,7 +129,9 @@ def written_bytes(groups: Sequence[Group], actions: bool = True, entry: int = 4)
     """
     flags = 2
     return flags + sum(
-        g.count * (entry * g.obs_dim + 4 * g.heads * actions + 4 + 2 * g.leaves + g.choices * g.mask) for g in groups
+        g.count
+        * (entry * g.obs_dim + 4 * g.heads * actions + 4 + 2 * g.leaves + g.choices * g.mask)
+        for g in groups
     )
 
 
@@ -136,14 +152,18 @@ def play_in(batch: Batch, steps: int) -> None:
 
 
 def measure(work: Work, where: Executor, runs: int = 9) -> Row:
-    """Return the ``Row`` of random rollouts of ``work`` on the executor ``where``: T steps in one launch."""
+    """Return the ``Row`` of random rollouts of ``work`` on the executor ``where``: T steps in one
+    launch.
+    """
     batch = prepared(work, where)
     seconds = timed(lambda: batch.rollout(work.steps, final_obs=False), where, runs)
     return row("rollout", work, batch, seconds)
 
 
 def measure_steps(work: Work, where: Executor, runs: int = 9) -> Row:
-    """Return the ``Row`` of one step per launch with actions given; on a GPU T launches replay as one CUDA graph."""
+    """Return the ``Row`` of one step per launch with actions given; on a GPU T launches replay as
+    one CUDA graph.
+    """
     batch = prepared(work, where)
     buffers = Buffers(batch, work.steps, final_obs=False)
     calls = batch.row_calls(buffers)
@@ -161,17 +181,24 @@ def measure_steps(work: Work, where: Executor, runs: int = 9) -> Row:
 def row(case: str, work: Work, batch: Batch, seconds: Sequence[float], actions: bool = True) -> Row:
     """Return the ``Row`` of rollouts, or of single steps, which write no actions."""
     agents = sum(g.count for g in batch.groups)
-    kinds = [v if isinstance(v, str) else f"{name}={v}" for name, v in work.params.items() if isinstance(v, str | bool)]
+    kinds = [
+        v if isinstance(v, str) else f"{name}={v}"
+        for name, v in work.params.items()
+        if isinstance(v, str | bool)
+    ]
     note = ", ".join(kinds + [f"{work.obs_dtype} observations"] * (work.obs_dtype != "float32"))
     size = written_bytes(batch.groups, actions, batch.obs_dtype.itemsize)
     return make_row(
-        case, work.env, work.num_envs, agents, work.steps, seconds, bytes_per_step=size, params=work.params, note=note,
+        case, work.env, work.num_envs, agents, work.steps, seconds, bytes_per_step=size,
+        params=work.params, note=note,
         operations_per_step=count_operations(work.env, work.params),
     )  # fmt: skip
 
 
 def measure_sampling(where: Executor, runs: int = 9) -> list[Row]:
-    """Return two ``Row``s: actions of 21 choices drawn from logits by the sampling kernel, and by torch's ``Categorical``."""
+    """Return two ``Row``s: actions of 21 choices drawn from logits by the sampling kernel, and by
+    torch's ``Categorical``.
+    """
     n = SAMPLES[where.name]
     batch = Batch(envs.get("cartpole"), n, executor=where)
     batch.reset(0)
@@ -180,7 +207,11 @@ def measure_sampling(where: Executor, runs: int = 9) -> list[Row]:
     logits = torch.randn(n, CHOICES, dtype=torch.float32, device=where.name)
     action = torch.empty((n, 1, 1), dtype=torch.int32, device=where.name)
     ours = timed(lambda: sampler(logits, action), where, runs)
-    theirs = timed(lambda: torch.distributions.Categorical(logits=logits, validate_args=False).sample(), where, runs)
+    theirs = timed(
+        lambda: torch.distributions.Categorical(logits=logits, validate_args=False).sample(),
+        where,
+        runs,
+    )
     what = f"{CHOICES} choices"
     size = 4 * CHOICES + 4  # logits read, an action written
     note = f"{statistics.median(theirs) / statistics.median(ours):.1f} times torch"

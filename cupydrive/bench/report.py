@@ -7,7 +7,8 @@ from cupydrive.bench.limits import Ceilings
 from cupydrive.bench.timing import Row, short
 
 TABLE_HEAD = (
-    f"{'case':<9}{'env':<24}{'agents':>7}{'envs':>11}{'T':>5}{'per second':>12}{'spread':>8}{'bytes':>8}{'written':>12}"
+    f"{'case':<9}{'env':<24}{'agents':>7}{'envs':>11}{'T':>5}{'per second':>12}{'spread':>8}"
+    f"{'bytes':>8}{'written':>12}"
     f"{'of limit':>9}{'operations':>12}{'of limit':>9}  who"
 )
 
@@ -50,8 +51,8 @@ class Bench:
             f"{self.machine} ({self.device}), {self.date}",
             ", ".join(f"{name} {version}" for name, version in self.versions.items()),
             f"command: {self.command}",
-            f"limits of this device: writes {short(c.write)}B/s, copies {short(c.copy)}B/s (read and written), "
-            f"{short(c.arithmetic)}FLOP/s in float32"
+            f"limits of this device: writes {short(c.write)}B/s, copies {short(c.copy)}B/s (read "
+            f"and written), {short(c.arithmetic)}FLOP/s in float32"
             + (f", {short(c.products)}FLOP/s in bfloat16" if c.products else ""),
             "",
             TABLE_HEAD,
@@ -68,8 +69,8 @@ class Bench:
             of_them = f"{row.operations_per_second / self.ceilings.operations(row.factors):.0%}"
         return (
             f"{row.case:<9}{row.env:<24}{row.agents:>7,}{row.num_envs:>11,}{row.steps:>5}{short(row.rate):>12}"
-            f"{row.spread:>8.1%}{size:>8}{written:>12}{share:>9}{operations:>12}{of_them:>9}  {row.who}"
-            f"{f' ({row.note})' if row.note else ''}"
+            f"{row.spread:>8.1%}{size:>8}{written:>12}{share:>9}{operations:>12}{of_them:>9}  "
+            f"{row.who}{f' ({row.note})' if row.note else ''}"
         )
 
     def tail(self) -> list[str]:
@@ -83,4 +84,10 @@ class Bench:
     @classmethod
     def from_dict(cls, kept: dict[str, Any]) -> "Bench":
         """Return the ``Bench`` of what ``to_dict`` returned."""
-        return cls(**{**kept, "ceilings": Ceilings(**kept["ceilings"]), "rows": [Row(**row) for row in kept["rows"]]})
+        return cls(
+            **{
+                **kept,
+                "ceilings": Ceilings(**kept["ceilings"]),
+                "rows": [Row(**row) for row in kept["rows"]],
+            }
+        )

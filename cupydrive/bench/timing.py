@@ -10,7 +10,8 @@ from typing import Any
 from cupydrive.protocols import Executor
 
 WARM_UP = 3  # runs before the timed ones
-RUN_SECONDS = {"cpu": 0.1, "cuda": 0.02}  # of one timed run, at least: calls are repeated until it is filled
+# of one timed run, at least: calls are repeated until it is filled
+RUN_SECONDS = {"cpu": 0.1, "cuda": 0.02}
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Row:
         seconds: Of each run, one call.
         rate: env-steps per second (sampling: actions per second).
         bytes_per_step: Written for one env-step, counted from the spec; None: not counted.
-        operations_per_step: Float operations, counted by ``count_operations`` or from layers; None: not counted.
+        operations_per_step: Float operations, counted by ``count_operations`` or from layers; None:
+            not counted.
         factors: What they multiply: ``"float32"`` or ``"bfloat16"``.
         params: Parameters of the environment.
         note: Settings, or what is not alike.
@@ -49,7 +51,9 @@ class Row:
 
     @property
     def spread(self) -> float:
-        """Half of the distance between the slowest and the fastest run, as a share of the median."""
+        """Half of the distance between the slowest and the fastest run, as a share of the
+        median.
+        """
         return (max(self.seconds) - min(self.seconds)) / 2 / statistics.median(self.seconds)
 
     @property
@@ -78,8 +82,11 @@ def make_row(
     return Row(case, who, env, num_envs, agents, steps, list(seconds), rate, **more)
 
 
-def timed(call: Callable[[], Any], where: Executor, runs: int, run_seconds: float | None = None) -> list[float]:
-    """Return the seconds of one call in each of ``runs`` runs: by events on a GPU, by the clock on the CPU.
+def timed(
+    call: Callable[[], Any], where: Executor, runs: int, run_seconds: float | None = None
+) -> list[float]:
+    """Return the seconds of one call in each of ``runs`` runs: by events on a GPU, by the clock on
+    the CPU.
 
     Args:
         call: What is timed.

@@ -1,6 +1,8 @@
-"""How fast training is on this machine, end to end: env-steps per second of whole iterations, learning included.
+"""How fast training is on this machine, end to end: env-steps per second of whole iterations,
+learning included.
 
-Learners that are compared are timed in turn, run by run, so that what else the machine does falls on both alike.
+Learners that are compared are timed in turn, run by run, so that what else the machine does falls
+on both alike.
 """
 
 import time
@@ -32,7 +34,8 @@ BY_TORCH, BY_KERNELS, BOTH = ("torch",), ("kernels",), ("kernels", "torch")
 
 @dataclass(frozen=True)
 class Lesson:
-    """What to train: an environment, its number of copies, settings for every group, and by which backends in turn.
+    """What to train: an environment, its number of copies, settings for every group, and by which
+    backends in turn.
 
     ``members``: how many runs side by side, each of so many copies.
     """
@@ -54,15 +57,28 @@ LESSONS = {
     "cuda": (
         *(Lesson("cartpole", n, SHARED_LAYERS, BOTH) for n in (65_536, 16_384, 4_096, 1_024, 256)),
         *(Lesson("cartpole", n, SEPARATE, BOTH) for n in (65_536, 256)),
-        *(Lesson("cartpole", n, PPO(shared_layers=True, precision="float32"), BY_KERNELS) for n in (65_536, 256)),
-        *(Lesson("cartpole", n, SHARED_LAYERS, BY_KERNELS, members=members) for members, n in ((10, 256), (2_048, 16))),
-        *(Lesson("cartpole", n, A2C(**TAG | {"num_steps": 32}), BOTH) for n in (65_536, 4_096, 256)),  # as WarpDrive's
+        *(
+            Lesson("cartpole", n, PPO(shared_layers=True, precision="float32"), BY_KERNELS)
+            for n in (65_536, 256)
+        ),
+        *(
+            Lesson("cartpole", n, SHARED_LAYERS, BY_KERNELS, members=members)
+            for members, n in ((10, 256), (2_048, 16))
+        ),
+        # as WarpDrive's
+        *(
+            Lesson("cartpole", n, A2C(**TAG | {"num_steps": 32}), BOTH)
+            for n in (65_536, 4_096, 256)
+        ),
         Lesson("tag_grid", 2_000, A2C(**TAG), BOTH, {"num_taggers": 4}),
         Lesson("tag_grid", 2_000, A2C(**TAG | {"num_steps": 4}), BOTH, {"num_taggers": 999}),
         Lesson("tag_continuous", 2_000, A2C(**WIDE_NETWORK), BOTH, SMALL_TAG),
         Lesson("tag_continuous", 2_000, A2C(**WIDE_NETWORK), BOTH, LARGE),
         Lesson("cartpole", 65_536, PPO(**FAST)),
-        *(Lesson("tag_continuous", 2_000, A2C(**WIDE_NETWORK | FAST), params=params) for params in (SMALL_TAG, LARGE)),
+        *(
+            Lesson("tag_continuous", 2_000, A2C(**WIDE_NETWORK | FAST), params=params)
+            for params in (SMALL_TAG, LARGE)
+        ),
     ),
     "cpu": (
         *(Lesson("cartpole", n, SHARED_LAYERS, BOTH) for n in (256, 1_024)),
@@ -98,17 +114,21 @@ def measure_lesson(lesson: Lesson, device: str, runs: int) -> list[Row]:
     for backend, (run, _), seconds in zip(lesson.backends, made, times, strict=True):
         agents, found = sum(g.count for g in run.batch.groups), arithmetic(run, lesson.settings)
         rows.append(make_row(
-            "training", lesson.env, lesson.num_envs * lesson.members, agents, lesson.settings.num_steps, seconds[UNTIMED:],
-            operations_per_step=run_operations(run), factors="bfloat16" if found == "bfloat16" else "float32",
+            "training", lesson.env, lesson.num_envs * lesson.members, agents,
+            lesson.settings.num_steps, seconds[UNTIMED:],
+            operations_per_step=run_operations(run),
+            factors="bfloat16" if found == "bfloat16" else "float32",
             params=lesson.params, note=note_of(run, backend, found, lesson),
         ))  # fmt: skip
     return rows
 
 
 def measure_scaling(lesson: Lesson, device: str, runs: int) -> list[Row]:
-    """Return the ``Row``s of one lesson of one backend, in several processes, each of which calls this.
+    """Return the ``Row``s of one lesson of one backend, in several processes, each of which calls
+    this.
 
-    Weak scaling: each process has as many environments as the lesson. Strong scaling: together they have so many.
+    Weak scaling: each process has as many environments as the lesson. Strong scaling: together they
+    have so many.
     """
     size, rows = torch.distributed.get_world_size(), []
     for kind, num_envs in (("weak", lesson.num_envs * size), ("strong", lesson.num_envs)):
@@ -118,16 +138,23 @@ def measure_scaling(lesson: Lesson, device: str, runs: int) -> list[Row]:
 
 
 def start(lesson: Lesson, backend: str, device: str) -> tuple[Run, Callable[[], object]]:
-    """Return the run of a lesson, or its first, and what runs one iteration of it: on a GPU the replay of its graph."""
+    """Return the run of a lesson, or its first, and what runs one iteration of it: on a GPU the
+    replay of its graph.
+    """
     given: dict[str, Any] = {
         "algorithm": lesson.settings,
         "num_envs": lesson.num_envs,
         "backend": backend,
         "params": lesson.params,
     }
-    runs = [begin(resolve(lesson.env, **given, seed=k, device=device), lesson.members) for k in range(lesson.members)]
+    runs = [
+        begin(resolve(lesson.env, **given, seed=k, device=device), lesson.members)
+        for k in range(lesson.members)
+    ]
     if lesson.members > 1:
-        return runs[0], Together(runs).prepare([MetricReport(run) for run in runs], device == "cuda")
+        return runs[0], Together(runs).prepare(
+            [MetricReport(run) for run in runs], device == "cuda"
+        )
     return runs[0], iteration(runs[0])
 
 
@@ -141,10 +168,16 @@ def iteration(run: Run) -> Callable[[], object]:
 
 
 def note_of(run: Run, backend: str, found: str, lesson: Lesson) -> str:
-    """Return what a row was trained with: runs side by side, algorithm, backend, network, sizes of an update."""
+    """Return what a row was trained with: runs side by side, algorithm, backend, network, sizes of
+    an update.
+    """
     settings = lesson.settings
-    words = [f"{lesson.members:,} runs of {lesson.num_envs} copies side by side"] * (lesson.members > 1)
-    widths = dict.fromkeys("-".join(map(str, tower)) for own in learners(run) for tower in towers(own))
+    words = [f"{lesson.members:,} runs of {lesson.num_envs} copies side by side"] * (
+        lesson.members > 1
+    )
+    widths = dict.fromkeys(
+        "-".join(map(str, tower)) for own in learners(run) for tower in towers(own)
+    )
     words += [f"{settings.name} by {backend}", found, f"network {' and '.join(widths)}"]
     if isinstance(settings, PPO):
         words.append(f"{settings.update_epochs} epochs x {settings.num_minibatches} minibatches")
@@ -164,14 +197,21 @@ def learners(run: Run) -> list[OnPolicyLearner]:
 
 
 def towers(learner: OnPolicyLearner) -> tuple[tuple[int, ...], ...]:
-    """Return the widths of each tower of a learner's default network, from the observation to its output."""
-    return NetworkLayout.of(learner.config, learner.groups[0].obs_dim, learner.distribution.size).towers
+    """Return the widths of each tower of a learner's default network, from the observation to its
+    output.
+    """
+    return NetworkLayout.of(
+        learner.config, learner.groups[0].obs_dim, learner.distribution.size
+    ).towers
 
 
 def run_operations(run: Run) -> float:
-    """Return the float32 operations of matrix products that one env-step costs, of all agents that learn."""
+    """Return the float32 operations of matrix products that one env-step costs, of all agents that
+    learn.
+    """
     return sum(
-        sum(g.count for g in own.groups) * learning_operations(towers(own), getattr(own.config, "update_epochs", 1))
+        sum(g.count for g in own.groups)
+        * learning_operations(towers(own), getattr(own.config, "update_epochs", 1))
         for own in learners(run)
     )
 

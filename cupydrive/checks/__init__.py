@@ -1,1 +1,3 @@
-"""The consistency checker: a kernel against its NumPy reference, CPU against GPU, teams against one thread, branches."""
+"""The consistency checker: a kernel against its NumPy reference, CPU against GPU, teams against one
+thread, branches.
+"""

@@ -1,4 +1,6 @@
-"""Bit for bit: executors, thread counts, team sizes and the two ways to step, against each other."""
+"""Bit for bit: executors, thread counts, team sizes and the two ways to step, against each
+other.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -8,7 +10,16 @@ from typing import Any
 import numpy as np
 
 from cupydrive.checks.reference import CheckedReference
-from cupydrive.checks.report import BOUNDS, DEVICE_CASE, GPU_TEAMS, PATHS, TEAM_CASE, TEAM_RULES, THREAD_CASE, Report
+from cupydrive.checks.report import (
+    BOUNDS,
+    DEVICE_CASE,
+    GPU_TEAMS,
+    PATHS,
+    TEAM_CASE,
+    TEAM_RULES,
+    THREAD_CASE,
+    Report,
+)
 from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.source import assemble
 from cupydrive.errors import CupydriveError, KernelFault
@@ -20,15 +31,19 @@ from cupydrive.simulation.buffers import Buffers
 from cupydrive.spec import EnvSpec, Group
 
 FREE_STEPS = 1000  # of the comparison between CPU and GPU
-STEP_ENTRIES = 200_000  # of observations that it compares after one step, at most, unless four environments have more
-PATH_ENVS, TEAM_ENVS = 33, 70  # environments of two comparisons; the GPU chooses a layout by their number
+# of observations that it compares after one step, at most, unless four environments have more
+STEP_ENTRIES = 200_000
+# environments of two comparisons; the GPU chooses a layout by their number
+PATH_ENVS, TEAM_ENVS = 33, 70
 # Rows of these hold something where an episode ended.
 EPISODE_ENDS = ("final_obs", "episode_return", "episode_length", "episode_metrics")
 _fillings = count()  # of the kernels' caches with random bytes, so that no two are the same
 
 
 def try_gpu_compiler(report: Report, spec: EnvSpec, params: EnvParams) -> None:
-    """Compile a kernel for a GPU and record whether that fails; machines without NVRTC record nothing."""
+    """Compile a kernel for a GPU and record whether that fails; machines without NVRTC record
+    nothing.
+    """
     part = "cuda: the kernel compiles for a GPU, by NVRTC"
     layout = Layout(team=32, envs_per_block=4).fit(spec, params, 99 * 1024)
     try:
@@ -78,11 +93,15 @@ def trajectory(
 ) -> dict[str, np.ndarray]:
     """Return all bits of ``steps`` random steps in one launch: arrays by name.
 
-    What the kernel keeps for speed alone is filled with other bytes in each call: no result may depend on it.
+    What the kernel keeps for speed alone is filled with other bytes in each call: no result may
+    depend on it.
     """
     batch = Batch(spec, n, params, device, layout=layout)
     batch.reset(seed)
-    put(batch, cache=np.random.default_rng(next(_fillings)).integers(0, 256, batch.cache.shape, np.uint8))
+    put(
+        batch,
+        cache=np.random.default_rng(next(_fillings)).integers(0, 256, batch.cache.shape, np.uint8),
+    )
     if states is not None:
         put(batch, state=states)
     out = fetch(batch, batch.rollout(steps))
@@ -90,14 +109,16 @@ def trajectory(
 
 
 def flatten(out: Mapping[str, Any], batch: Batch) -> dict[str, np.ndarray]:
-    """Return the arrays of one or more steps and of the batch's state by name; rows that are unspecified are set to 0."""
+    """Return the arrays of one or more steps and of the batch's state by name; rows that are
+    unspecified are set to 0.
+    """
     over = out["terminated"] | out["truncated"]
     arrays = named_arrays({**out, **batch.get_state()})
     for name, array in arrays.items():
         if name.split(".")[0] in EPISODE_ENDS:
-            arrays[name] = np.where(over.reshape(over.shape + (1,) * (array.ndim - over.ndim)), array, 0).astype(
-                array.dtype
-            )
+            arrays[name] = np.where(
+                over.reshape(over.shape + (1,) * (array.ndim - over.ndim)), array, 0
+            ).astype(array.dtype)
     return arrays
 
 
@@ -114,8 +135,12 @@ def named_arrays(out: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return arrays
 
 
-def draw_states(spec: EnvSpec, params: EnvParams, device: Executor, rng: np.random.Generator, n: int) -> np.ndarray:
-    """Return n states to start from: those of the reference, or those that random steps of the kernel reach."""
+def draw_states(
+    spec: EnvSpec, params: EnvParams, device: Executor, rng: np.random.Generator, n: int
+) -> np.ndarray:
+    """Return n states to start from: those of the reference, or those that random steps of the
+    kernel reach.
+    """
     if spec.reference.sample_states is not None:
         return CheckedReference(spec, params).sample_states(rng, n)
     batch = Batch(spec, n, params, device, first_env=int(rng.integers(0, 2**20)))
@@ -128,7 +153,8 @@ def draw_states(spec: EnvSpec, params: EnvParams, device: Executor, rng: np.rand
 
 def axes_of(name: str, shape: tuple[int, ...], agents: int) -> Sequence[str]:
     """Return what the axes of an array that ``flatten`` has named count."""
-    of_now = name.split(".")[0] in ("seed", "state", "clock", "metrics", "returns")  # one for all steps
+    # one for all steps
+    of_now = name.split(".")[0] in ("seed", "state", "clock", "metrics", "returns")
     lead = ("environment",) if of_now else ("step", "environment")
     if not name.startswith("state."):
         return (*lead, "agent", "entry")
@@ -152,28 +178,45 @@ def compare_bits(
         report.compare(part, name, array, want[name], bits=True, axes=axes, sides=sides)
 
 
-def compare_paths(report: Report, spec: EnvSpec, params: EnvParams, device: Executor, rng: np.random.Generator) -> None:
-    """Compare T steps in one launch with T launches of one step, given the same actions, bit for bit.
+def compare_paths(
+    report: Report, spec: EnvSpec, params: EnvParams, device: Executor, rng: np.random.Generator
+) -> None:
+    """Compare T steps in one launch with T launches of one step, given the same actions, bit for
+    bit.
 
-    The second rollout begins in the middle of four steps, whose actions are drawn together. Masks begin with random bits: what
-    ``observe`` does not write differs.
+    The second rollout begins in the middle of four steps, whose actions are drawn together. Masks
+    begin with random bits: what ``observe`` does not write differs.
     """
     params = replace(params, max_episode_steps=min(params.max_episode_steps, 9))
     seed, agents = int(rng.integers(0, 2**63)), sum(g.count for g in spec.groups(params))
     fused, single = (Batch(spec, PATH_ENVS, params, device) for _ in range(2))
     for batch in (fused, single):
-        for mask in (mask for buffers in batch.step_buffers for mask in buffers.action_mask.values()):
+        for mask in (
+            mask for buffers in batch.step_buffers for mask in buffers.action_mask.values()
+        ):
             batch.executor.put(mask, rng.integers(0, 2, mask.shape).astype(bool))
         batch.reset(seed)
     for steps in (22, 7):
         rolled = fetch(fused, fused.rollout(steps))
         obs, masks = single.get_observations()
         rows = [{"obs": obs, "action_mask": masks}]
-        rows += [launch_step(single, {g: a[t] for g, a in rolled["action"].items()}) for t in range(steps)]
-        stepped = {member: stack([row[member] for row in rows if member in row]) for member in rows[-1]}
+        rows += [
+            launch_step(single, {g: a[t] for g, a in rolled["action"].items()})
+            for t in range(steps)
+        ]
+        stepped = {
+            member: stack([row[member] for row in rows if member in row]) for member in rows[-1]
+        }
         stepped["action"] = rolled["action"]
         sides = ("single steps", "one launch")
-        compare_bits(report, f"{device.name}: {PATHS}", flatten(stepped, single), flatten(rolled, fused), agents, sides)
+        compare_bits(
+            report,
+            f"{device.name}: {PATHS}",
+            flatten(stepped, single),
+            flatten(rolled, fused),
+            agents,
+            sides,
+        )
 
 
 def stack(rows: list[Any]) -> np.ndarray | dict[str, np.ndarray]:
@@ -184,9 +227,15 @@ def stack(rows: list[Any]) -> np.ndarray | dict[str, np.ndarray]:
 
 
 def compare_teams(
-    report: Report, spec: EnvSpec, params: EnvParams, executors: Mapping[str, Executor], rng: np.random.Generator
+    report: Report,
+    spec: EnvSpec,
+    params: EnvParams,
+    executors: Mapping[str, Executor],
+    rng: np.random.Generator,
 ) -> None:
-    """Compare thread counts, teams of threads and the GPU's team sizes with a team of one, bit for bit."""
+    """Compare thread counts, teams of threads and the GPU's team sizes with a team of one, bit for
+    bit.
+    """
     agents = sum(g.count for g in spec.groups(params))
     seed = int(rng.integers(0, 2**63))
     if "cpu" in executors:
@@ -215,7 +264,14 @@ def compare_teams(
         want = trajectory(spec, params, executors["cuda"], seed, n, steps)
         for layout in team_layouts(spec, params):
             got = trajectory(spec, params, executors["cuda"], seed, n, steps, layout)
-            compare_bits(report, f"cuda: {GPU_TEAMS}", got, want, agents, (f"a team of {layout.team}", "the default"))
+            compare_bits(
+                report,
+                f"cuda: {GPU_TEAMS}",
+                got,
+                want,
+                agents,
+                (f"a team of {layout.team}", "the default"),
+            )
 
 
 def team_of_threads(agents: int) -> HostExecutor:
@@ -230,12 +286,16 @@ def team_layouts(spec: EnvSpec, params: EnvParams) -> list[Layout]:
 
 
 def device_envs(groups: Sequence[Group]) -> int:
-    """Return how many environments the comparison between CPU and GPU has: fewer where they have many agents, or see much."""
+    """Return how many environments the comparison between CPU and GPU has: fewer where they have
+    many agents, or see much.
+    """
     agents, entries = sum(g.count for g in groups), sum(g.count * g.obs_dim for g in groups)
     return max(4, min(1000, 1000 // agents, STEP_ENTRIES // entries))
 
 
-def compare_devices(report: Report, spec: EnvSpec, params: EnvParams, executors: Mapping[str, Executor]) -> None:
+def compare_devices(
+    report: Report, spec: EnvSpec, params: EnvParams, executors: Mapping[str, Executor]
+) -> None:
     """Compare CPU and GPU over FREE_STEPS free-running steps, bit for bit, in launches of 50."""
     agents = sum(g.count for g in spec.groups(params))
     n = device_envs(spec.groups(params))

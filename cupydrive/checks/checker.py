@@ -1,9 +1,11 @@
-"""The consistency checker: kernels against the NumPy reference, and executors against each other, bit for bit.
+"""The consistency checker: kernels against the NumPy reference, and executors against each other,
+bit for bit.
 
-Kernel and reference take one step from the same state, so that errors cannot build up and the tolerance can be 1e-6 of
-each field's scale. Where a decision (a comparison of floats) lies within that margin either outcome is right: such rows
-are counted, and too many of them are a failure. Everything that is exact (integers, flags, resets, random streams,
-statistics) is compared exactly. Every event that the reference's step names must have happened.
+Kernel and reference take one step from the same state, so that errors cannot build up and the
+tolerance can be 1e-6 of each field's scale. Where a decision (a comparison of floats) lies within
+that margin either outcome is right: such rows are counted, and too many of them are a failure.
+Everything that is exact (integers, flags, resets, random streams, statistics) is compared exactly.
+Every event that the reference's step names must have happened.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +16,14 @@ from typing import Any, Literal
 import numpy as np
 
 from cupydrive import envs
-from cupydrive.checks.bits import compare_devices, compare_paths, compare_teams, draw_states, fetch, try_gpu_compiler
+from cupydrive.checks.bits import (
+    compare_devices,
+    compare_paths,
+    compare_teams,
+    draw_states,
+    fetch,
+    try_gpu_compiler,
+)
 from cupydrive.checks.comparison import Comparison
 from cupydrive.checks.pictures import try_drawing, try_heuristic
 from cupydrive.checks.report import Report
@@ -29,10 +38,12 @@ from cupydrive.simulation.first_steps import try_kernel
 from cupydrive.spec import EnvSpec, float_params
 from cupydrive.terminal.progress import counted
 
-# The first ones, on one device, whose states the others have too: a picture takes some hundredths of a second.
+# The first ones, on one device, whose states the others have too: a picture takes some hundredths
+# of a second.
 DRAWN_CASES = 3
 RESET_ENVS = 67
-COMPARED_STEPS = 3  # compared one after the other, each from the kernel's own state after the one before
+# compared one after the other, each from the kernel's own state after the one before
+COMPARED_STEPS = 3
 LONG_LIMITS = 0.25  # share of the parameter draws whose time limit is above SHORT_LIMIT
 SHORT_LIMIT, LONGEST_LIMIT = 40, 2000
 CHUNK_ROWS = 40_000  # agent-rows of one reference call: bounds its memory
@@ -47,16 +58,18 @@ def check(
     fail_fast: bool = False,
     progress: bool = True,
 ) -> Report:
-    """Check one environment and return a ``Report``: it prints as a table, its ``summary`` as one line; true if all passed.
+    """Check one environment and return a ``Report``: it prints as a table, its ``summary`` as one
+    line; true if all passed.
 
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.
         agent_steps: Steps of one agent to compare with the reference, at least, on each device.
-        device: ``"cpu"``, ``"cuda"``, or ``"auto"``: all that can be used here. Without a GPU, the kernel with the
-            parameters of the first case is compiled for one where NVRTC is installed.
+        device: ``"cpu"``, ``"cuda"``, or ``"auto"``: all that can be used here. Without a GPU, the
+            kernel with the parameters of the first case is compiled for one where NVRTC is
+            installed.
         seed: Of states, actions and parameters.
-        fail_fast: Leave out what comes after the first case with a comparison that fails: other cases, teams of threads
-            and array bounds.
+        fail_fast: Leave out what comes after the first case with a comparison that fails: other
+            cases, teams of threads and array bounds.
         progress: Show a progress bar.
 
     Raises:
@@ -67,15 +80,22 @@ def check(
     spec = envs.get(env)
     agent_steps = checked_int(spec.name, "agent_steps", agent_steps)
     seed = checked_int(spec.name, "seed", seed, 0, 2**63 - 1)
-    fail_fast, progress = checked_bool("check", "fail_fast", fail_fast), checked_bool("check", "progress", progress)
+    fail_fast, progress = (
+        checked_bool("check", "fail_fast", fail_fast),
+        checked_bool("check", "progress", progress),
+    )
     executors, skipped = usable(device, spec)
-    report = Report(spec.name, list(executors), [dict(c) for c in spec.cases], seed, skipped=skipped)
+    report = Report(
+        spec.name, list(executors), [dict(c) for c in spec.cases], seed, skipped=skipped
+    )
     report.skipped += not_compared(spec)
     if spec.reference.step is None:
         report.compared_with = "without a reference of `step`"
     alike = spec.cases if spec.own_program is None else ()
     if not alike:
-        report.skipped.append("bit for bit: kernels written in Python round in an order of their own")
+        report.skipped.append(
+            "bit for bit: kernels written in Python round in an order of their own"
+        )
     if alike and "cuda" not in executors and "cuda" in spec.devices:
         try_gpu_compiler(report, spec, spec.make_params(**spec.cases[0]))
     number = len(spec.cases) * len(executors) + len(alike)
@@ -96,7 +116,9 @@ def compare_all(
     agent_steps: int,
     seed: int,
 ) -> Iterator[None]:
-    """Compare each case on each executor with the reference and with itself, then ``alike`` bit for bit; yield after each."""
+    """Compare each case on each executor with the reference and with itself, then ``alike`` bit for
+    bit; yield after each.
+    """
     work = [(case, d) for case in spec.cases for d in executors]
     for number, (case, name) in enumerate(work):
         rng = np.random.default_rng([seed, number])
@@ -112,16 +134,28 @@ def compare_all(
             try_drawing(report, spec, params, device, np.random.default_rng([seed, number, 2]))
         yield
     for case in alike:
-        params, report.case, rng = spec.make_params(**case), case, np.random.default_rng([seed, 10_000])
+        params, report.case, rng = (
+            spec.make_params(**case),
+            case,
+            np.random.default_rng([seed, 10_000]),
+        )
         compare_teams(report, spec, params, executors, rng)
         if "cpu" in executors and "cuda" in executors:
             compare_devices(report, spec, params, executors)
         yield
 
 
-def try_wide_states(spec: EnvSpec, params: EnvParams, device: Executor, rng: np.random.Generator) -> None:
-    """Let a kernel that is not the package's own step from states drawn wide in another process, in case it crashes there."""
-    own = spec.kernel is not None and spec.own_program is None and spec.reference.sample_states is not None
+def try_wide_states(
+    spec: EnvSpec, params: EnvParams, device: Executor, rng: np.random.Generator
+) -> None:
+    """Let a kernel that is not the package's own step from states drawn wide in another process, in
+    case it crashes there.
+    """
+    own = (
+        spec.kernel is not None
+        and spec.own_program is None
+        and spec.reference.sample_states is not None
+    )
     if own and isinstance(device, HostExecutor) and device.tries:
         drawn = draw_params(spec, params, rng)
         agents = sum(g.count for g in spec.groups(drawn))
@@ -169,7 +203,9 @@ def usable(device: str, spec: EnvSpec) -> tuple[dict[str, Executor], list[str]]:
 
 
 def draw_params(spec: EnvSpec, params: EnvParams, rng: np.random.Generator) -> EnvParams:
-    """Return ``params`` with every float drawn anew and exact in float32, and a time limit: mostly short, some long."""
+    """Return ``params`` with every float drawn anew and exact in float32, and a time limit: mostly
+    short, some long.
+    """
     limit = int(rng.integers(3, SHORT_LIMIT))
     if rng.random() < LONG_LIMITS:
         limit = int(rng.integers(SHORT_LIMIT, LONGEST_LIMIT))
@@ -183,9 +219,15 @@ def draw_params(spec: EnvSpec, params: EnvParams, rng: np.random.Generator) -> E
 
 
 def compare_with_reference(
-    report: Report, spec: EnvSpec, params: EnvParams, device: Executor, rng: np.random.Generator, agent_steps: int
+    report: Report,
+    spec: EnvSpec,
+    params: EnvParams,
+    device: Executor,
+    rng: np.random.Generator,
+    agent_steps: int,
 ) -> int:
-    """Compare STEPS single steps from states drawn wide, with fresh actions and parameters, until ``agent_steps`` are done.
+    """Compare STEPS single steps from states drawn wide, with fresh actions and parameters, until
+    ``agent_steps`` are done.
 
     Returns:
         The steps of one agent that were compared.
@@ -205,21 +247,27 @@ def compare_with_reference(
 
 
 def draw_before(batch: Batch, rng: np.random.Generator) -> BatchState:
-    """Put a seed, clocks, states, counts and returns drawn wide into ``batch``; return them as ``Batch.get_state`` does."""
+    """Put a seed, clocks, states, counts and returns drawn wide into ``batch``; return them as
+    ``Batch.get_state`` does.
+    """
     n, params = batch.num_envs, batch.params
     clock = np.zeros(n, CLOCK)
     clock["episode"] = rng.integers(1, 50, n)
     near = np.maximum(
         0, params.max_episode_steps - rng.integers(1, COMPARED_STEPS + 1, n)
     )  # reaches the limit in these steps
-    clock["elapsed"] = np.where(rng.random(n) < 0.3, near, rng.integers(0, params.max_episode_steps, n))
+    clock["elapsed"] = np.where(
+        rng.random(n) < 0.3, near, rng.integers(0, params.max_episode_steps, n)
+    )
     states = draw_states(batch.spec, params, batch.executor, rng, n)
     metrics = np.zeros(n, batch.metrics_dtype)
     for metric in batch.spec.metrics:
         metrics[metric] = rng.integers(0, 9, n)
     returns = {g.name: rng.normal(0, 5, (n, g.count)).astype(np.float32) for g in batch.groups}
     seed = np.array([rng.integers(0, 2**63)], np.uint64)
-    before: BatchState = dict(seed=seed, state=states, clock=clock, metrics=metrics, returns=returns)
+    before: BatchState = dict(
+        seed=seed, state=states, clock=clock, metrics=metrics, returns=returns
+    )
     batch.set_state(before)
     return before
 
@@ -227,10 +275,11 @@ def draw_before(batch: Batch, rng: np.random.Generator) -> BatchState:
 def compare_resets(
     report: Report, spec: EnvSpec, params: EnvParams, device: Executor, rng: np.random.Generator
 ) -> None:
-    """Compare resets of all and by mask, and the random actions of rollouts between them, with the reference, exactly.
+    """Compare resets of all and by mask, and the random actions of rollouts between them, with the
+    reference, exactly.
 
-    Everything that the batch keeps is compared: of environments that are reset with the reference's first states, of the
-    others with what it was before.
+    Everything that the batch keeps is compared: of environments that are reset with the reference's
+    first states, of the others with what it was before.
     """
     n, first, seed = RESET_ENVS, int(rng.integers(0, 2**20)), int(rng.integers(0, 2**63))
     params = replace(params, max_episode_steps=min(params.max_episode_steps, 12))
@@ -238,7 +287,14 @@ def compare_resets(
     comparison = Comparison(report, batch)
     ids, time = first + np.arange(n), 0
     some, others = rng.random(n) < 0.5, rng.random(n) < 0.5
-    for mask, steps in ((None, 9), (some, 6), (np.zeros(n, bool), 0), (others, 0), (~others, 2), (None, 0)):
+    for mask, steps in (
+        (None, 9),
+        (some, 6),
+        (np.zeros(n, bool), 0),
+        (others, 0),
+        (~others, 2),
+        (None, 0),
+    ):
         before, looked = batch.get_state(), batch.get_observations()
         batch.reset(None if time else seed, None if mask is None else device.xp.asarray(mask))
         device.synchronise()

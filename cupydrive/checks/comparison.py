@@ -1,4 +1,6 @@
-"""Comparisons of one batch with the NumPy reference: steps, observations, statistics, resets and random actions."""
+"""Comparisons of one batch with the NumPy reference: steps, observations, statistics, resets and
+random actions.
+"""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -32,9 +34,11 @@ class Comparison:
         self.statistics = f"{device}: {STATISTICS}"
 
     def step(self, rng: np.random.Generator, before: BatchState) -> BatchState:
-        """Compare all that one launch of env_step writes with the reference; return the batch's state after it.
+        """Compare all that one launch of env_step writes with the reference; return the batch's
+        state after it.
 
-        ``before`` is the batch's state, so that by induction several steps are compared, each by the tolerance of one.
+        ``before`` is the batch's state, so that by induction several steps are compared, each by
+        the tolerance of one.
         """
         spec, batch, clock, reference = self.spec, self.batch, before["clock"], self.reference
         actions = draw_actions(batch.groups, rng, batch.num_envs)
@@ -45,38 +49,68 @@ class Comparison:
         seed, elapsed, goes_on = int(before["seed"][0]), clock["elapsed"] + 1, ~got["over"]
         ids = batch.first_env + np.arange(batch.num_envs)
         seen = None if spec.reference.observe is None else reference.observe(got["after"], elapsed)
-        want = None if spec.reference.step is None else reference.step(seed, ids, clock, before["state"], actions, seen)
+        want = (
+            None
+            if spec.reference.step is None
+            else reference.step(seed, ids, clock, before["state"], actions, seen)
+        )
         if want is not None:
             self._outcome(got, want, seen, elapsed)
         if seen is not None:  # after the step, of which wrong observations may be a consequence
-            self._observed(self.one_step, "obs", got["obs"], got["action_mask"], seen, goes_on, elapsed)
+            self._observed(
+                self.one_step, "obs", got["obs"], got["action_mask"], seen, goes_on, elapsed
+            )
         if want is not None and seen is not None:
             self._final_obs(got, want, elapsed)
         self._statistics(before, got, kept, want)
         if spec.reference.reset is not None:
             fresh = reference.reset(seed, ids, clock["episode"])
             self._fresh(got["after"], got["obs"], got["action_mask"], fresh, got["over"])
-        self.report.count({"time limit reached": elapsed >= self.params.max_episode_steps, "autoreset": got["over"]})
+        self.report.count(
+            {
+                "time limit reached": elapsed >= self.params.max_episode_steps,
+                "autoreset": got["over"],
+            }
+        )
         return kept
 
-    def _outcome(self, got: dict[str, Any], want: StepResult, seen: Observation | None, elapsed: np.ndarray) -> None:
+    def _outcome(
+        self, got: dict[str, Any], want: StepResult, seen: Observation | None, elapsed: np.ndarray
+    ) -> None:
         """Compare what a step returned and left."""
         compare = partial(self.report.compare, self.one_step, step=elapsed)
         self.report.count(want.events)
         for f in self.spec.state(self.params):
-            of: Observation | StepResult = want if seen is None or f.name not in seen.state else seen
+            of: Observation | StepResult = (
+                want if seen is None or f.name not in seen.state else seen
+            )
             if f.name not in of.state:
                 continue  # the missing reference `observe` would compute it
             field, value, margin = f"state.{f.name}", got["after"][f.name], of.margin.get(f.name)
             scale = f.scale if np.dtype(f.dtype).kind == "f" else None
             axes = axes_of(field, value.shape, self.agents)
-            compare(field, value, of.state[f.name], scale=scale, margin=margin, where=~got["over"], axes=axes)
+            compare(
+                field,
+                value,
+                of.state[f.name],
+                scale=scale,
+                margin=margin,
+                where=~got["over"],
+                axes=axes,
+            )
         for g in self.batch.groups:
             name, reward, margin = g.name, f"reward.{g.name}", want.margin.get(f"reward.{g.name}")
-            compare(reward, got["reward"][name], want.reward[name], scale=g.reward_scale, margin=margin)
+            compare(
+                reward, got["reward"][name], want.reward[name], scale=g.reward_scale, margin=margin
+            )
             if g.leaves:
                 compare(f"active.{name}", got["active"][name], want.active[name])
-                compare(f"left.{name}", got["left"][name], want.left[name], margin=want.margin.get(f"left.{name}"))
+                compare(
+                    f"left.{name}",
+                    got["left"][name],
+                    want.left[name],
+                    margin=want.margin.get(f"left.{name}"),
+                )
         last = elapsed >= self.params.max_episode_steps
         ends_task = last & (self.spec.time_limit == "terminates")
         ends = want.terminated | ends_task
@@ -99,32 +133,49 @@ class Comparison:
         """Compare observations and masks by group."""
         compare = partial(self.report.compare, part, where=where, step=elapsed)
         for g in self.batch.groups:
-            near = partial(compare, scale=g.obs_scale, margin=seen.margin.get(g.name), factor=factor)
+            near = partial(
+                compare, scale=g.obs_scale, margin=seen.margin.get(g.name), factor=factor
+            )
             near(f"{name}.{g.name}", obs[g.name], seen.obs[g.name])
         for group, mask in masks.items():
-            compare(f"mask.{group}", mask, seen.mask[group], axes=("environment", "agent", "choice"))
+            compare(
+                f"mask.{group}", mask, seen.mask[group], axes=("environment", "agent", "choice")
+            )
 
     def _final_obs(self, got: dict[str, Any], want: StepResult, elapsed: np.ndarray) -> None:
         """Compare the last observations of episodes with those of the reference's own last states.
 
-        The kernel's own last states are gone. Rows in which a decision of the reference was near are left out.
+        The kernel's own last states are gone. Rows in which a decision of the reference was near
+        are left out.
         """
         certain = got["over"].copy()
         for margin in want.margin.values():
             certain &= np.asarray(margin).reshape(len(certain), -1).min(axis=1) >= 1e-5
         seen = self.reference.observe(final_states(self.reference, want, got["after"]), elapsed)
-        self._observed(self.one_step, "final_obs", got["final_obs"], {}, seen, certain, elapsed, factor=5.0)
+        self._observed(
+            self.one_step, "final_obs", got["final_obs"], {}, seen, certain, elapsed, factor=5.0
+        )
 
-    def _statistics(self, before: BatchState, got: dict[str, Any], kept: BatchState, want: StepResult | None) -> None:
+    def _statistics(
+        self, before: BatchState, got: dict[str, Any], kept: BatchState, want: StepResult | None
+    ) -> None:
         """Compare clocks, returns, lengths and metrics after one step, exactly."""
-        compare, over, clock = partial(self.report.compare, self.statistics), got["over"], before["clock"]
+        compare, over, clock = (
+            partial(self.report.compare, self.statistics),
+            got["over"],
+            before["clock"],
+        )
         compare("episode", kept["clock"]["episode"], clock["episode"] + over)
         compare("elapsed", kept["clock"]["elapsed"], np.where(over, 0, clock["elapsed"] + 1))
         compare("time", kept["clock"]["time"], clock["time"] + 1)
         compare("episode_length", got["episode_length"], clock["elapsed"] + 1, where=over)
         for g in self.batch.groups:
             total = before["returns"][g.name] + got["reward"][g.name]
-            compare(f"returns.{g.name}", kept["returns"][g.name], np.where(over[:, None], np.float32(0), total))
+            compare(
+                f"returns.{g.name}",
+                kept["returns"][g.name],
+                np.where(over[:, None], np.float32(0), total),
+            )
             compare(f"episode_return.{g.name}", got["episode_return"][g.name], total, where=over)
         if want is None:
             return
@@ -143,17 +194,27 @@ class Comparison:
         fresh: np.ndarray,
         where: np.ndarray,
     ) -> None:
-        """Compare states, observations and masks of environments that were reset with ``fresh``, the reference's states.
+        """Compare states, observations and masks of environments that were reset with ``fresh``,
+        the reference's states.
 
-        States are compared exactly, except for floats of kernels written in Python, which round differently.
+        States are compared exactly, except for floats of kernels written in Python, which round
+        differently.
         """
         zero = np.zeros(len(states), np.int64)
         seen = None if self.spec.reference.observe is None else self.reference.observe(fresh, zero)
         for f in self.spec.state(self.params):
             if seen is None or f.name not in seen.state:
-                field, rounded = f"state.{f.name}", self.spec.own_program is not None and f.dtype == "f4"
-                axes, scale = axes_of(field, states[f.name].shape, self.agents), f.scale if rounded else None
-                compare = partial(self.report.compare, self.resets, scale=scale, where=where, axes=axes)
+                field, rounded = (
+                    f"state.{f.name}",
+                    self.spec.own_program is not None and f.dtype == "f4",
+                )
+                axes, scale = (
+                    axes_of(field, states[f.name].shape, self.agents),
+                    f.scale if rounded else None,
+                )
+                compare = partial(
+                    self.report.compare, self.resets, scale=scale, where=where, axes=axes
+                )
                 compare(field, states[f.name], fresh[f.name])
         if seen is not None:
             self._observed(self.resets, "obs", obs, masks, seen, where, zero)
@@ -189,11 +250,19 @@ class Comparison:
                 compare(name, array, np.zeros_like(array), where=chosen)
             if name != "seed":
                 axes = [axis for axis in axes_of(name, array.shape, self.agents) if axis != "step"]
-                unmasked = partial(compare, bits=True, where=~chosen, axes=axes, sides=("after the reset", "before"))
+                unmasked = partial(
+                    compare,
+                    bits=True,
+                    where=~chosen,
+                    axes=axes,
+                    sides=("after the reset", "before"),
+                )
                 unmasked(f"unmasked {name}", array, then[name])
 
     def random_actions(self, rolled: dict[str, Any], seed: int, ids: np.ndarray, time: int) -> None:
-        """Compare the actions of a rollout that began ``time`` steps after the seed with the reference's random stream."""
+        """Compare the actions of a rollout that began ``time`` steps after the seed with the
+        reference's random stream.
+        """
         first_agent = 0
         for g in self.batch.groups:
             for t in range(len(rolled["terminated"])):
@@ -201,14 +270,21 @@ class Comparison:
                 sample = partial(sample_action, g, mask=mask)
                 drawn = random_actions(seed, ids, time + t, g.count, sample, g.heads, first_agent)
                 compare = partial(
-                    self.report.compare, self.resets, step=time + t, axes=("environment", "agent", "head")
+                    self.report.compare,
+                    self.resets,
+                    step=time + t,
+                    axes=("environment", "agent", "head"),
                 )
                 compare(f"action.{g.name}", rolled["action"][g.name][t], drawn)
             first_agent += g.count
 
 
-def draw_actions(groups: Sequence[Group], rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
-    """Return uniformly random actions by group, (N, C, H); a fifth of a Box's lie up to its half width outside of it."""
+def draw_actions(
+    groups: Sequence[Group], rng: np.random.Generator, n: int
+) -> dict[str, np.ndarray]:
+    """Return uniformly random actions by group, (N, C, H); a fifth of a Box's lie up to its half
+    width outside of it.
+    """
     actions = {}
     for g in groups:
         if g.continuous:

@@ -11,12 +11,22 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def own_mistake(error: BaseException) -> str | None:
-    """Return ``FILE:LINE: ERROR (`SOURCE LINE`)`` if an exception comes from a user's own environment file, or None.
+    """Return ``FILE:LINE: ERROR (`SOURCE LINE`)`` if an exception comes from a user's own
+    environment file, or None.
 
-    The last frame in such a file counts: the functions that it called, NumPy's say, are not the user's.
+    The last frame in such a file counts: the functions that it called, NumPy's say, are not the
+    user's.
     """
-    text = str(error) if isinstance(error, CupydriveError) else traceback.format_exception_only(error)[-1].strip()
-    if isinstance(error, SyntaxError) and error.filename and not os.path.abspath(error.filename).startswith(PACKAGE):
+    text = (
+        str(error)
+        if isinstance(error, CupydriveError)
+        else traceback.format_exception_only(error)[-1].strip()
+    )
+    if (
+        isinstance(error, SyntaxError)
+        and error.filename
+        and not os.path.abspath(error.filename).startswith(PACKAGE)
+    ):
         return _at(error.filename, error.lineno or 0, text)
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         if frame.f_globals.get("__name__", "").startswith(USER_MODULE):
@@ -26,4 +36,6 @@ def own_mistake(error: BaseException) -> str | None:
 
 def _at(path: str, line: int, text: str) -> str:
     near, source = os.path.relpath(path), linecache.getline(path, line).strip()
-    return f"{path if near.startswith('..') else near}:{line}: {text}" + f" (`{source}`)" * bool(source)
+    return f"{path if near.startswith('..') else near}:{line}: {text}" + f" (`{source}`)" * bool(
+        source
+    )

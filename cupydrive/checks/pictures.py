@@ -1,4 +1,6 @@
-"""``draw`` and ``heuristic`` of an environment, tried once: a misspelt name shows before a video is made."""
+"""``draw`` and ``heuristic`` of an environment, tried once: a misspelt name shows before a video is
+made.
+"""
 
 import numpy as np
 
@@ -18,12 +20,18 @@ ENVS = 67  # as many as other comparisons have: on a GPU, another number is anot
 PICTURE_WIDTH = 480  # pixels: with fewer, letters are left out and would not be tried
 
 
-def try_drawing(report: Report, spec: EnvSpec, params: EnvParams, device: Executor, rng: np.random.Generator) -> None:
-    """Draw a state, and one with the states before it that ``trail`` asks for; an exception is a failure."""
+def try_drawing(
+    report: Report, spec: EnvSpec, params: EnvParams, device: Executor, rng: np.random.Generator
+) -> None:
+    """Draw a state, and one with the states before it that ``trail`` asks for; an exception is a
+    failure.
+    """
     if spec.display.draw is None:
         return
     canvas = Canvas(
-        PICTURE_WIDTH, round(PICTURE_WIDTH * spec.display.size[1] / spec.display.size[0]) // 2 * 2, labels=True
+        PICTURE_WIDTH,
+        round(PICTURE_WIDTH * spec.display.size[1] / spec.display.size[0]) // 2 * 2,
+        labels=True,
     )
     states = draw_states(spec, params, device, rng, ENVS)
     for count in {1, min(spec.display.trail + 1, ENVS)}:
@@ -37,11 +45,14 @@ def try_drawing(report: Report, spec: EnvSpec, params: EnvParams, device: Execut
             report.fault(DRAWING, "draw", f"`draw`: {own_mistake(error) or error}")
 
 
-def try_heuristic(report: Report, spec: EnvSpec, params: EnvParams, device: Executor, seed: int) -> None:
+def try_heuristic(
+    report: Report, spec: EnvSpec, params: EnvParams, device: Executor, seed: int
+) -> None:
     """Ask the heuristic of each group for actions once; an exception is a failure."""
     if spec.heuristic is None:
         return
-    from cupydrive.executors.interop import as_torch, heuristic_heads  # torch, which other checks do not need
+    # torch, which other checks do not need
+    from cupydrive.executors.interop import as_torch, heuristic_heads
 
     batch = Batch(spec, ENVS, params, device)
     batch.reset(seed)
@@ -52,6 +63,13 @@ def try_heuristic(report: Report, spec: EnvSpec, params: EnvParams, device: Exec
             heads = heuristic_heads(spec.heuristic, params, as_torch(batch.current_obs[g.name]), g)
             for x, count in () if g.continuous else zip(heads, g.sizes, strict=True):
                 if x.min() < 0 or x.max() >= count:
-                    raise SpecError(f"got choices from {x.min()} to {x.max()}, expected 0 to {count - 1}. Correct them")
+                    raise SpecError(
+                        f"got choices from {x.min()} to {x.max()}, expected 0 to {count - 1}. "
+                        f"Correct them"
+                    )
         except Exception as error:  # the function is the user's
-            report.fault(HEURISTIC, g.name, f"`heuristic` gives {g.name!r} no actions: {own_mistake(error) or error}")
+            report.fault(
+                HEURISTIC,
+                g.name,
+                f"`heuristic` gives {g.name!r} no actions: {own_mistake(error) or error}",
+            )

@@ -1,4 +1,6 @@
-"""The NumPy reference of an environment: calls with read-only arguments, and checks of what is returned."""
+"""The NumPy reference of an environment: calls with read-only arguments, and checks of what is
+returned.
+"""
 
 import warnings
 from collections.abc import Iterable, Mapping
@@ -23,7 +25,8 @@ class CheckedReference:
         params: Its parameters.
 
     Raises:
-        SpecError: By each method, if the function is missing or returns wrong names, types or shapes.
+        SpecError: By each method, if the function is missing or returns wrong names, types or
+            shapes.
     """
 
     def __init__(self, spec: EnvSpec, params: EnvParams) -> None:
@@ -34,7 +37,9 @@ class CheckedReference:
 
     def reset(self, seed: int, ids: np.ndarray, episode: np.ndarray) -> np.ndarray:
         """Return the (N,) first states of episodes of environments ``ids``."""
-        return self._states("reset", self._call("reset", RandomStream(seed, ids, episode)), len(ids))
+        return self._states(
+            "reset", self._call("reset", RandomStream(seed, ids, episode)), len(ids)
+        )
 
     def sample_states(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """Return n states as ``struct State`` has them."""
@@ -47,7 +52,9 @@ class CheckedReference:
         if not isinstance(seen, Observation):
             raise self._error(f"observe returns {kind_of(seen)}, expected a cupydrive.Observation")
         self._require("observe's obs", seen.obs, self.names, kind="f")
-        self._require("observe's mask", seen.mask, [g.name for g in self.groups if g.mask], kind="b")
+        self._require(
+            "observe's mask", seen.mask, [g.name for g in self.groups if g.mask], kind="b"
+        )
         self._require("observe's state", seen.state, (), self.fields)
         self._require("observe's margin", seen.margin, (), [*self.names, *self.fields])
         return seen
@@ -69,8 +76,8 @@ class CheckedReference:
             clock: (N,) ``struct Clock`` before the step.
             state: (N,) states before it.
             actions: (N, C, H) by group.
-            seen: What ``observe`` returned for the states after it, whose fields ``step`` may leave out. If None, it may
-                leave out any.
+            seen: What ``observe`` returned for the states after it, whose fields ``step`` may leave
+                out. If None, it may leave out any.
         """
         elapsed = clock["elapsed"] + 1
         stream = RandomStream(seed, ids, clock["episode"] - 1, elapsed, DYNAMICS)
@@ -86,24 +93,40 @@ class CheckedReference:
         floats = [name for name, dtype in self.fields.items() if dtype.kind == "f"]
         needed = [name for name in self.fields if seen is not None and name not in seen.state]
         self._require("step's state", want.state, needed, self.fields)
-        self._require("step's state", {n: a for n, a in want.state.items() if n in floats}, (), floats, kind="f")
+        self._require(
+            "step's state",
+            {n: a for n, a in want.state.items() if n in floats},
+            (),
+            floats,
+            kind="f",
+        )
         self._require("step's reward", want.reward, self.names, kind="f")
         self._require("step's active", want.active, leaving, kind="b")
         self._require("step's left", want.left, leaving, kind="b")
         self._require("step's metrics", want.metrics, metrics)
-        self._require("step's StepResult", {"terminated": want.terminated}, ["terminated"], kind="b")
+        self._require(
+            "step's StepResult", {"terminated": want.terminated}, ["terminated"], kind="b"
+        )
         decisions = [f"{member}.{name}" for name in self.names for member in ("reward", "left")]
         known = ["terminated", *self.fields, *(f"metric.{name}" for name in metrics), *decisions]
         self._require("step's margin", want.margin, (), known)
-        ends = {"terminated": want.terminated, "margin['terminated']": want.margin.get("terminated", want.terminated)}
+        ends = {
+            "terminated": want.terminated,
+            "margin['terminated']": want.margin.get("terminated", want.terminated),
+        }
         for name, array in ends.items():
             if np.shape(array) != (n,):
                 raise self._error(
-                    f"step's {name} has shape {np.shape(array)}, expected ({n},): one for each environment"
+                    f"step's {name} has shape {np.shape(array)}, expected ({n},): one for each "
+                    f"environment"
                 )
 
-    def _call(self, name: str, *arguments: np.ndarray | dict | RandomStream | np.random.Generator | int) -> Any:
-        """Return what a function returns; its arguments are read-only, since later comparisons need them."""
+    def _call(
+        self, name: str, *arguments: np.ndarray | dict | RandomStream | np.random.Generator | int
+    ) -> Any:
+        """Return what a function returns; its arguments are read-only, since later comparisons need
+        them.
+        """
         function = getattr(self.spec.reference, name)
         if function is None:
             raise SpecError(f"the environment has no reference `{name}`")
@@ -118,7 +141,9 @@ class CheckedReference:
                 f"{function} returns {got}, expected ({n},) states, such as "
                 "np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(params)])"
             )
-        self._require(f"{function}'s states", {name: states[name] for name in states.dtype.names}, self.fields)
+        self._require(
+            f"{function}'s states", {name: states[name] for name in states.dtype.names}, self.fields
+        )
         return states
 
     def _require(
@@ -129,13 +154,15 @@ class CheckedReference:
         optional: Iterable[str] = (),
         kind: str = "",
     ) -> None:
-        """Require all ``needed`` names, no others but ``optional`` ones, and dtypes of ``kind``, by default any."""
+        """Require all ``needed`` names, no others but ``optional`` ones, and dtypes of ``kind``, by
+        default any.
+        """
         known = list(dict.fromkeys([*needed, *optional]))
         for name, array in arrays.items():
             if name not in known:
                 raise self._error(
-                    f"{member} has the unknown name {shown(name)}, expected: {', '.join(known) or 'none'}."
-                    f"{did_you_mean(name, known)}"
+                    f"{member} has the unknown name {shown(name)}, expected: "
+                    f"{', '.join(known) or 'none'}.{did_you_mean(name, known)}"
                 )
             dtype = np.asarray(array).dtype
             if kind and dtype.kind != kind:
@@ -150,7 +177,9 @@ class CheckedReference:
 
 
 def _read_only(value: object) -> object:
-    """Return a read-only view of an array, or of each array of a dictionary; anything else as it is."""
+    """Return a read-only view of an array, or of each array of a dictionary; anything else as it
+    is.
+    """
     if isinstance(value, dict):
         return {key: _read_only(array) for key, array in value.items()}
     if not isinstance(value, np.ndarray):
@@ -184,7 +213,9 @@ class TakenStep:
 
 
 def after_reset(seed: int, env: int, state: np.ndarray, clock: np.ndarray) -> TakenStep:
-    """Return the ``TakenStep`` that ended the episode before, of an environment that has just been reset."""
+    """Return the ``TakenStep`` that ended the episode before, of an environment that has just been
+    reset.
+    """
     before = clock.copy()
     before["episode"] -= 1
     return TakenStep(seed, env, state, before, {}, state, True)
@@ -217,7 +248,9 @@ def reference_number(
         return None, f"the reference raises {type(error).__name__}: {error}"
 
 
-def _reference_values(reference: CheckedReference, taken: TakenStep, kind: str, name: str) -> np.ndarray:
+def _reference_values(
+    reference: CheckedReference, taken: TakenStep, kind: str, name: str
+) -> np.ndarray:
     """Return the array (1, ...) that holds the number of ``reference_number``."""
     ids, elapsed, has_observe = (
         np.array([taken.env]),
@@ -227,7 +260,9 @@ def _reference_values(reference: CheckedReference, taken: TakenStep, kind: str, 
     if kind == "state" and taken.over:
         return reference.reset(taken.seed, ids, taken.clock["episode"])[name]
     if kind == "obs":  # of the kernel's own state
-        return reference.observe(taken.after, np.zeros_like(elapsed) if taken.over else elapsed).obs[name]
+        return reference.observe(
+            taken.after, np.zeros_like(elapsed) if taken.over else elapsed
+        ).obs[name]
     seen = reference.observe(taken.after, elapsed) if kind == "state" and has_observe else None
     if seen is not None and name in seen.state:
         return seen.state[name]
@@ -242,7 +277,9 @@ def _reference_values(reference: CheckedReference, taken: TakenStep, kind: str, 
 
 
 def final_states(reference: CheckedReference, want: StepResult, after: np.ndarray) -> np.ndarray:
-    """Return the reference's own last states of episodes; fields that ``observe`` computes are the kernel's."""
+    """Return the reference's own last states of episodes; fields that ``observe`` computes are the
+    kernel's.
+    """
     final = np.zeros(len(after), reference.spec.state_dtype(reference.params))
     for name in reference.fields:
         final[name] = want.state.get(name, after[name])

@@ -27,8 +27,9 @@ PATHS = "fused rollout against single steps, bit for bit"
 DEVICE_CASE = "cpu against cuda"
 
 _TEAM_ADVICE = (
-    "guard what belongs to no agent by `if (env.team.leader())`, loop over agents by `for (int i : env.team.each(n))`, and let "
-    "all threads call env.team.sync() before one reads what another wrote (docs/dialect.md)"
+    "guard what belongs to no agent by `if (env.team.leader())`, loop over agents by `for (int i "
+    ": env.team.each(n))`, and let all threads call env.team.sync() before one reads what another "
+    "wrote (docs/dialect.md)"
 )
 ADVICE = {
     **dict.fromkeys((TEAM_RULES, TEAM_CASE, GPU_TEAMS), _TEAM_ADVICE),
@@ -50,7 +51,8 @@ class Tally:
         worst: Largest error, in units of the field's scale; 0 for exact comparisons that agreed.
         excused: Rows that differ where a decision lay within the tolerance.
         failure: Field, place and values of the first mismatch, or an empty string.
-        fault: Whether the failure is no mismatch, but a kernel that breaks a rule: it may cause all mismatches.
+        fault: Whether the failure is no mismatch, but a kernel that breaks a rule: it may cause all
+            mismatches.
     """
 
     part: str
@@ -64,13 +66,18 @@ class Tally:
 
     @property
     def too_many_excused(self) -> bool:
-        """Whether more rows were excused than near decisions explain; a handful is allowed in small samples."""
+        """Whether more rows were excused than near decisions explain; a handful is allowed in small
+        samples.
+        """
         return self.excused > max(MAX_EXCUSED * self.rows, 3)
 
 
 @dataclass(repr=False)
 class Report:
-    """The result of ``check``. It prints as a table with one row for each part, and is true if everything passed."""
+    """The result of ``check``.
+
+    It prints as a table with one row for each part, and is true if everything passed.
+    """
 
     env: str
     devices: list[str]
@@ -96,7 +103,9 @@ class Report:
         return f", with {changed or 'default parameters'}"
 
     def fault(self, part: str, name: str, fault: Exception | str, rule: bool = False) -> None:
-        """Record the first exception that ``name`` raised in ``part``; ``rule``: the kernel breaks one, so it comes first."""
+        """Record the first exception that ``name`` raised in ``part``; ``rule``: the kernel breaks
+        one, so it comes first.
+        """
         tally = self.tally(part, name)
         if not tally.failure:
             tally.failure, tally.fault = f"{fault}{self.with_case}", rule
@@ -130,7 +139,8 @@ class Report:
             got: The kernel's values.
             want: The expected values, same shape.
             scale: Magnitude that the tolerance refers to. By default the comparison is exact.
-            margin: How near the decisions behind a row were, of a leading part of the shape of ``got``.
+            margin: How near the decisions behind a row were, of a leading part of the shape of
+                ``got``.
             factor: Multiplies the tolerance, where roundings add up.
             bits: Compare bit for bit; NaN equals NaN.
             where: (N,) bool, rows that count.
@@ -144,8 +154,8 @@ class Report:
         got, want, tally = np.asarray(got), np.asarray(want), self.tally(part, name)
         if got.shape != want.shape:
             raise SpecError(
-                f"{self.env}: {name} has the shape {want.shape} in the {sides[1]}, expected {got.shape}: "
-                f"{', '.join(axes[: max(got.ndim, want.ndim)])}{self.with_case}"
+                f"{self.env}: {name} has the shape {want.shape} in the {sides[1]}, expected "
+                f"{got.shape}: {', '.join(axes[: max(got.ndim, want.ndim)])}{self.with_case}"
             )
         ids = np.arange(len(got)) if where is None else np.flatnonzero(where)
         if where is not None:
@@ -174,7 +184,9 @@ class Report:
         tally.worst = max(tally.worst, float(counted.max(initial=0.0, where=np.isfinite(counted))))
         if tally.failure or not wrong.any():
             return
-        at = tuple(np.argwhere(~equal & wrong.reshape(*wrong.shape, *(1,) * (equal.ndim - wrong.ndim)))[0])
+        at = tuple(
+            np.argwhere(~equal & wrong.reshape(*wrong.shape, *(1,) * (equal.ndim - wrong.ndim)))[0]
+        )
         first = int(ids[at[0]])
         place = [f"{axis} {i}" for axis, i in zip(axes, (first, *at[1:]), strict=False)]
         if step is not None:
@@ -202,12 +214,14 @@ class Report:
         """Return one sentence for each failure, the most likely cause first."""
         found = [f"{t.failure}; {t.part}" for t in self._failed()]
         found += [
-            f"{t.name}: {t.excused} of {t.rows} rows differ at a near decision, more than {MAX_EXCUSED:.1%}; {t.part}"
+            f"{t.name}: {t.excused} of {t.rows} rows differ at a near decision, more than "
+            f"{MAX_EXCUSED:.1%}; {t.part}"
             for t in self.tallies.values()
             if t.too_many_excused
         ]
         found += [
-            f"event never seen: {name}. Add parameters to `cases` or states to `sample_states` that lead to it"
+            f"event never seen: {name}. Add parameters to `cases` or states to `sample_states` "
+            f"that lead to it"
             for name, times in self.events.items()
             if times == 0
         ]
@@ -224,26 +238,48 @@ class Report:
     @property
     def _done(self) -> str:
         cases = f"{len(self.cases)} case{'s' * (len(self.cases) != 1)}"
-        return f"{cases} on {', '.join(self.devices)}, {self.agent_steps:,} agent-steps {self.compared_with} (seed {self.seed})"
+        return (
+            f"{cases} on {', '.join(self.devices)}, {self.agent_steps:,} agent-steps "
+            f"{self.compared_with} (seed {self.seed})"
+        )
 
     @property
     def summary(self) -> str:
-        """The first line of the report: PASS and what was compared, or FAIL and the first failure."""
+        """The first line of the report: PASS and what was compared, or FAIL and the first
+        failure.
+        """
         failures = self.failures()
         return f"FAIL  {self.env}: {failures[0]}" if failures else f"PASS  {self.env}: {self._done}"
 
     def __repr__(self) -> str:
         failures = self.failures()
         lines = [self.summary, *([f"  {self._done}"] if failures else [])]
-        lines += [f"  fix: {text}" for t in self._failed()[:1] for part, text in ADVICE.items() if part in t.part]
-        lines.append(f"  {'what was compared':<58}{'fields':>7}{'numbers':>13}{'worst error':>13}{'excused':>9}")
+        lines += [
+            f"  fix: {text}"
+            for t in self._failed()[:1]
+            for part, text in ADVICE.items()
+            if part in t.part
+        ]
+        lines.append(
+            f"  {'what was compared':<58}{'fields':>7}{'numbers':>13}{'worst error':>13}"
+            f"{'excused':>9}"
+        )
         for part in dict.fromkeys(t.part for t in self.tallies.values()):
             of = [t for t in self.tallies.values() if t.part == part]
-            compared, worst, excused = sum(t.compared for t in of), max(t.worst for t in of), sum(t.excused for t in of)
+            compared, worst, excused = (
+                sum(t.compared for t in of),
+                max(t.worst for t in of),
+                sum(t.excused for t in of),
+            )
             mark = "  FAILED" if any(t.failure or t.too_many_excused for t in of) else ""
-            lines.append(f"  {part:<58}{len(of):>7}{compared:>13,}{worst:>13.1e}{excused:>9,}{mark}")
+            lines.append(
+                f"  {part:<58}{len(of):>7}{compared:>13,}{worst:>13.1e}{excused:>9,}{mark}"
+            )
         events = ", ".join(f"{name} {times:,}" for name, times in self.events.items())
-        lines += [f"  events: {events or 'none'}", *(f"  not done: {text}" for text in self.skipped)]
+        lines += [
+            f"  events: {events or 'none'}",
+            *(f"  not done: {text}" for text in self.skipped),
+        ]
         lines += [f"  also: {text}" for text in failures[1:SHOWN_FAILURES]]
         if len(failures) > SHOWN_FAILURES:
             lines.append(f"  also: {len(failures) - SHOWN_FAILURES} more, see report.failures()")
@@ -253,7 +289,10 @@ class Report:
         """Return everything as plain values."""
         names = ("env", "passed", "devices", "cases", "seed", "agent_steps", "events", "skipped")
         tallies = [asdict(t) for t in self.tallies.values()]
-        return {name: getattr(self, name) for name in names} | {"comparisons": tallies, "failures": self.failures()}
+        return {name: getattr(self, name) for name in names} | {
+            "comparisons": tallies,
+            "failures": self.failures(),
+        }
 
 
 def _short(value: np.generic) -> str:

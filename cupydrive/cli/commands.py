@@ -61,25 +61,32 @@ def run_train(
     checkpoint_minutes: float = 5.0,
     gpus: Annotated[str | None, unsaid(metavar="N|all")] = None,
 ) -> int:
-    """Train policies, one per group of agents; Ctrl-C, or SIGTERM, ends it early and keeps the result in --out.
+    """Train policies, one per group of agents; Ctrl-C, or SIGTERM, ends it early and keeps the
+    result in --out.
 
     Started by torchrun, all processes train one run together.
 
     Args:
         name: An environment, or the path of a .py file that defines one; not needed with --resume.
         algorithm: ppo, a2c or ddpg; what the environment suggests if left out.
-        steps: Env-steps in all, such as 2e6; by default what cupydrive envs NAME says. To resume without a name: so many more.
+        steps: Env-steps in all, such as 2e6; by default what cupydrive envs NAME says. To resume
+            without a name: so many more.
         num_envs: Copies of the environment at once; by default what cupydrive envs NAME says.
         seed: Of everything random, an integer from 0 on; by default 0.
-        seeds: Train so many runs, with the seeds from --seed on, and print what they say together; by default one.
+        seeds: Train so many runs, with the seeds from --seed on, and print what they say together;
+            by default one.
         device: "auto": CUDA where a GPU is usable, else the CPU.
-        out: Folder for configuration, metrics and checkpoints, such as runs/cartpole; if left out, nothing is kept.
-        resume: Go on with the run in --out; with a name, begin it where there is none, so that a script can run again.
+        out: Folder for configuration, metrics and checkpoints, such as runs/cartpole; if left out,
+            nothing is kept.
+        resume: Go on with the run in --out; with a name, begin it where there is none, so that a
+            script can run again.
         overwrite: Replace the run in --out; other files there stay.
         env: With --resume: the file that defines the run's environment, if it is one of your own.
         heuristic: Groups that do not learn but play the environment's heuristic, such as runner.
-        pool: Groups that learn, and of which past snapshots play half of the environments, such as runner.
-        param: Parameters of the environment, such as grid_length=20; those that list numbers as name=1,2,3.
+        pool: Groups that learn, and of which past snapshots play half of the environments, such as
+            runner.
+        param: Parameters of the environment, such as grid_length=20; those that list numbers as
+            name=1,2,3.
         set: Settings of the algorithm, such as learning_rate=1e-3.
         backend: What PPO and A2C compute with, by default kernels where they apply.
         keep: Number of checkpoints that stay in --out, the newest.
@@ -100,27 +107,40 @@ def run_train(
 
         where, reason = choose(device)
         if resume and overwrite:
-            raise CupydriveError("--resume goes on with the run in --out, --overwrite replaces it; pass one of them")
+            raise CupydriveError(
+                "--resume goes on with the run in --out, --overwrite replaces it; pass one of them"
+            )
         what: Any = name
         if name is None:
             if not resume or out is None:
-                raise CupydriveError("train what? Name an environment, or the folder of a run: --resume --out DIR")
+                raise CupydriveError(
+                    "train what? Name an environment, or the folder of a run: --resume --out DIR"
+                )
             what = Run.load(out, where, env=env)
         elif env is not None:
-            raise CupydriveError(f"--env goes with --resume; a new run takes the file: cupydrive train {env}")
+            raise CupydriveError(
+                f"--env goes with --resume; a new run takes the file: cupydrive train {env}"
+            )
         spec, params = envs.get(what if name else what.spec), parsed(param)
-        spec.require_known(params)  # a name that is none of its parameters is not taken for an argument
+        # a name that is none of its parameters is not taken for an argument
+        spec.require_known(params)
         policies: dict[str, PlayerSettings | LearnerSettings] | None = None  # those of the run
         if algorithm or heuristic or pool or set or not resume:
             learns: Any = suggested_algorithm(what if name else spec, algorithm, **parsed(set))
-            policies = dict.fromkeys([g.name for g in spec.groups(spec.make_params(**params))], learns)
+            policies = dict.fromkeys(
+                [g.name for g in spec.groups(spec.make_params(**params))], learns
+            )
             if both := [group for group in pool if group in heuristic]:
-                raise CupydriveError(f"--pool {both[0]} and --heuristic {both[0]}: name it in one of them")
+                raise CupydriveError(
+                    f"--pool {both[0]} and --heuristic {both[0]}: name it in one of them"
+                )
             policies |= {group: OpponentPool(learns) for group in pool}
             policies |= {group: HeuristicPolicy() for group in heuristic}
         options: dict[str, Any] = {
-            "steps": steps, "num_envs": num_envs, "seed": seed, "seeds": seeds, "out": out, "overwrite": overwrite,
-            "resume": resume and name is not None, "backend": backend, "keep": keep, "device": where,
+            "steps": steps, "num_envs": num_envs, "seed": seed, "seeds": seeds, "out": out,
+            "overwrite": overwrite,
+            "resume": resume and name is not None, "backend": backend, "keep": keep,
+            "device": where,
             "checkpoint_minutes": checkpoint_minutes,
         }  # fmt: skip
         if first:
@@ -147,18 +167,24 @@ def run_sweep(
     device: DeviceOption = "auto",
     param: Pairs = (),
 ) -> int:
-    """Search for settings of an algorithm with Optuna; the same command goes on after Ctrl-C, or on another machine.
+    """Search for settings of an algorithm with Optuna; the same command goes on after Ctrl-C, or on
+    another machine.
 
     Args:
         name: An environment, or the path of a .py file that defines one.
         out: Folder of the sweep, which several processes may share.
         trials: Finished trials in the folder at which the sweep ends.
         algorithm: ppo, a2c or ddpg; what the environment suggests if left out.
-        steps: Env-steps of each trial, such as 2e5; by default what cupydrive envs NAME says of the algorithm.
-        num_envs: Environments of each trial; by default what cupydrive envs NAME says of the algorithm.
-        mark: Return to reach in as few env-steps as possible; if left out, the highest return at the end wins.
-        key: Metric that is the return, such as charts/episodic_return/tagger; needed if there are several groups.
-        prune: End trials early whose return is below the median after 1/8, 1/4 or 1/2 of their env-steps.
+        steps: Env-steps of each trial, such as 2e5; by default what cupydrive envs NAME says of the
+            algorithm.
+        num_envs: Environments of each trial; by default what cupydrive envs NAME says of the
+            algorithm.
+        mark: Return to reach in as few env-steps as possible; if left out, the highest return at
+            the end wins.
+        key: Metric that is the return, such as charts/episodic_return/tagger; needed if there are
+            several groups.
+        prune: End trials early whose return is below the median after 1/8, 1/4 or 1/2 of their
+            env-steps.
         batch: Trials that are drawn and trained together.
         seed: Seed of the draws and of each training.
         device: "auto": CUDA where a GPU is usable, else the CPU.
@@ -166,9 +192,17 @@ def run_sweep(
     """
     from cupydrive.experiments.sweep import sweep
 
-    options: dict[str, Any] = {"steps": steps, "num_envs": num_envs, "mark": mark, "key": key, "prune": prune}
+    options: dict[str, Any] = {
+        "steps": steps,
+        "num_envs": num_envs,
+        "mark": mark,
+        "key": key,
+        "prune": prune,
+    }
     options |= params_of(name, param)
-    found = sweep(name, algorithm, trials=trials, out=out, batch=batch, seed=seed, device=device, **options)
+    found = sweep(
+        name, algorithm, trials=trials, out=out, batch=batch, seed=seed, device=device, **options
+    )
     print(found)
     return 130 if found.interrupted else 0
 
@@ -188,7 +222,8 @@ def run_evaluate(
 
     Args:
         run: A run folder, such as runs/cartpole; or an environment.
-        policies: Policies that play instead of the run's policies, or of the environment's heuristic.
+        policies: Policies that play instead of the run's policies, or of the environment's
+            heuristic.
         episodes: Number of starts, one episode each.
         seed: Of the starts; equal seeds give equal starts.
         sample: Draw actions from the policy instead of taking the likeliest.
@@ -205,7 +240,9 @@ def run_evaluate(
     print(found)
     if json_file is not None:
         about = {"env": found.env, "players": found.players, "seed": seed, "mean": found.summary()}
-        write_json_file(json_file, about | ({"yardsticks": found.yardsticks} if found.yardsticks else {}))
+        write_json_file(
+            json_file, about | ({"yardsticks": found.yardsticks} if found.yardsticks else {})
+        )
     return 0
 
 
@@ -227,7 +264,8 @@ def run_render(
     Args:
         what: A run folder, an environment, or a recording (.npz), which is shown again exactly.
         out: File to write: .mp4, .gif or .webp.
-        policies: Policies instead of the run's. An environment's default: its heuristic, otherwise random actions.
+        policies: Policies instead of the run's. An environment's default: its heuristic, otherwise
+            random actions.
         episodes: 1, or up to 64 side by side.
         seed: Of starts and actions.
         sample: Draw actions from the policy instead of taking the likeliest.
@@ -262,19 +300,22 @@ def run_play(
 ) -> int:
     """Play one agent by keys in the terminal. In a notebook, use cupydrive.play(NAME).
 
-    Space pauses, r starts a new episode, q quits. A terminal does not report when a key is released, so a key counts for 0.1
-    seconds or one step, whichever is longer, and for as long as it repeats.
+    Space pauses, r starts a new episode, q quits. A terminal does not report when a key is
+    released, so a key counts for 0.1 seconds or one step, whichever is longer, and for as long as
+    it repeats.
 
     Args:
         what: An environment with keys, or a run folder, whose policies play the other agents.
-        policies: Policies of the other agents. Defaults to a run's policies, the heuristic, or random actions.
+        policies: Policies of the other agents. Defaults to a run's policies, the heuristic, or
+            random actions.
         agent: Your agent, such as runner or "tagger 2". Defaults to the first agent with keys.
         fps: Steps per second, 1 to 60. By default as in the environment's videos, within 10 to 30.
         episodes: Number of episodes. By default you play until you press q.
         seed: Random seed of the first episode. Each further episode has the next one.
         sample: Sample the actions of a run's policies instead of taking the most likely ones.
         device: "auto" is CUDA if there is a usable GPU, otherwise the CPU.
-        out: Write the last finished episode as a recording, which `cupydrive render` turns into a video.
+        out: Write the last finished episode as a recording, which `cupydrive render` turns into a
+            video.
         env: File of the run's environment, if it is your own.
         param: Parameters of the environment, such as grid_length=10.
     """
@@ -284,7 +325,13 @@ def run_play(
         raise CupydriveError(f"--out {out} ends in {out.suffix!r}; it must end in .npz")
     check_writable(out)
     played, options = to_play(what, device, env, param)
-    options |= {"agent": agent, "fps": fps, "episodes": episodes, "seed": seed, "greedy": not sample}
+    options |= {
+        "agent": agent,
+        "fps": fps,
+        "episodes": episodes,
+        "seed": seed,
+        "greedy": not sample,
+    }
     game = play(played, policies, **options)
     print(game)
     if out is not None and game.recording is not None:
@@ -324,18 +371,30 @@ def after_training(run: "Run | Population", out: Path | None, name: str | None) 
     Args:
         run: ``Run`` or ``Population``.
         out: Its folder, or None.
-        name: Name of the environment, or path of its Python file, as on the command line. None for a run's own.
+        name: Name of the environment, or path of its Python file, as on the command line. None for
+            a run's own.
     """
     if out is None:
-        return "nothing was written; --out DIR keeps a run, for cupydrive evaluate and cupydrive render"
+        return (
+            "nothing was written; --out DIR keeps a run, for cupydrive evaluate and cupydrive "
+            "render"
+        )
     if not hasattr(run, "spec"):  # a population
         return f"wrote {out}; in Python cupydrive.load({str(out)!r}) reads it"
-    folder, own = shlex.quote(str(out)), f" --env {shlex.quote(name)}" if name and name.endswith(".py") else ""
+    folder, own = (
+        shlex.quote(str(out)),
+        f" --env {shlex.quote(name)}" if name and name.endswith(".py") else "",
+    )
     drawn = f"\nthen: cupydrive render {folder} --out {run.spec.name}.mp4{own}"
-    return f"wrote {out}\nnext: cupydrive evaluate {folder}{own}{drawn if run.spec.display.draw else ''}"
+    return (
+        f"wrote {out}\nnext: cupydrive evaluate "
+        f"{folder}{own}{drawn if run.spec.display.draw else ''}"
+    )
 
 
-def to_play(what: str, device: str, env: str | None, pairs: Sequence[str]) -> tuple[Any, dict[str, Any]]:
+def to_play(
+    what: str, device: str, env: str | None, pairs: Sequence[str]
+) -> tuple[Any, dict[str, Any]]:
     """Return what a command plays, and its device and parameters.
 
     Args:
@@ -357,19 +416,29 @@ def to_play(what: str, device: str, env: str | None, pairs: Sequence[str]) -> tu
 
         found = Recording.load(what, env=env)
     elif env is not None:
-        raise CupydriveError(f"--env {env} goes with a run folder or recording, and {what!r} is neither")
+        raise CupydriveError(
+            f"--env {env} goes with a run folder or recording, and {what!r} is neither"
+        )
     else:
         try:
             return what, options | params_of(what, pairs)
         except UnknownEnvironmentError as error:
-            raise CupydriveError(f"{error}. Nor is it a run folder; cupydrive train NAME --out DIR makes one") from None
+            raise CupydriveError(
+                f"{error}. Nor is it a run folder; cupydrive train NAME --out DIR makes one"
+            ) from None
     if pairs:
-        raise CupydriveError(f"--param {shown(pairs[0])}: a run or a recording brings its own parameters; leave it out")
+        raise CupydriveError(
+            f"--param {shown(pairs[0])}: a run or a recording brings its own parameters; leave it "
+            f"out"
+        )
     return found, options
 
 
 def params_of(env: str, pairs: Sequence[str]) -> dict[str, Any]:
-    """Return the parameters that ``--param`` gives for an environment. Another name is not taken for an argument."""
+    """Return the parameters that ``--param`` gives for an environment.
+
+    Another name is not taken for an argument.
+    """
     params = parsed(pairs)
     envs.get(env).require_known(params)
     return params

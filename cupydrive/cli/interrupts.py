@@ -1,4 +1,6 @@
-"""Ctrl-C where it cannot be heard, as in a kernel that does not end; and what ends a process from outside, heard as Ctrl-C."""
+"""Ctrl-C where it cannot be heard, as in a kernel that does not end; and what ends a process from
+outside, heard as Ctrl-C.
+"""
 
 import contextlib
 import ctypes
@@ -13,8 +15,8 @@ from cupydrive.training.processes import MEETING, handled
 
 PATIENCE_SECONDS = 3.0  # that the main thread has for an answer
 STUCK = (
-    "cupydrive: interrupted: what runs has not come back for {:g} s (a kernel's loop without an end?); this process ends, "
-    "what was saved before is kept\n"
+    "cupydrive: interrupted: what runs has not come back for {:g} s (a kernel's loop without an "
+    "end?); this process ends, what was saved before is kept\n"
 )
 INTERRUPTED = 130  # the exit code
 STOP = b"\0"  # no signal has this number
@@ -22,10 +24,12 @@ STOP = b"\0"  # no signal has this number
 
 @contextlib.contextmanager
 def ended_if_stuck() -> Iterator[None]:
-    """End the process at the second SIGINT, or a later one, after which the main thread does not come back from native code.
+    """End the process at the second SIGINT, or a later one, after which the main thread does not
+    come back from native code.
 
-    What else SIGINT does stays as it is: here it is only counted, by a thread that Python tells of every signal. Nothing is
-    done outside of the main thread, and on Windows, where only sockets can be told.
+    What else SIGINT does stays as it is: here it is only counted, by a thread that Python tells of
+    every signal. Nothing is done outside of the main thread, and on Windows, where only sockets can
+    be told.
     """
     if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
         yield
@@ -45,10 +49,12 @@ def ended_if_stuck() -> Iterator[None]:
 
 @contextlib.contextmanager
 def ended_as_by_ctrl_c() -> Iterator[None]:
-    """Take the first SIGTERM, as Slurm and Kubernetes send it before they kill, for Ctrl-C: training keeps its result then.
+    """Take the first SIGTERM, as Slurm and Kubernetes send it before they kill, for Ctrl-C:
+    training keeps its result then.
 
-    Later ones change nothing: whoever sends them kills in the end, and what is being saved is saved meanwhile. A process that
-    ``--gpus`` has started hears of it from the one that started it, and ends by a SIGTERM of its own.
+    Later ones change nothing: whoever sends them kills in the end, and what is being saved is saved
+    meanwhile. A process that ``--gpus`` has started hears of it from the one that started it, and
+    ends by a SIGTERM of its own.
     """
     if MEETING in os.environ or threading.current_thread() is not threading.main_thread():
         yield
@@ -70,7 +76,8 @@ def _listen(reading: int) -> None:
     while (number := os.read(reading, 1)) not in (STOP, b""):
         pressed += number[0] == signal.SIGINT
         if number[0] == signal.SIGINT and pressed > 1 and not answers(PATIENCE_SECONDS):
-            os.write(2, STUCK.format(PATIENCE_SECONDS).encode())  # no lock that the main thread may hold
+            # no lock that the main thread may hold
+            os.write(2, STUCK.format(PATIENCE_SECONDS).encode())
             os._exit(INTERRUPTED)
     os.close(reading)
 
@@ -87,6 +94,7 @@ def answers(seconds: float) -> bool:
         alive.set()
         return 0
 
-    _asked.append(answer)  # until the process ends: it may be called late, and one is made for a Ctrl-C only
+    # until the process ends: it may be called late, and one is made for a Ctrl-C only
+    _asked.append(answer)
     ctypes.pythonapi.Py_AddPendingCall(answer, None)
     return alive.wait(seconds)

@@ -18,21 +18,26 @@ def cuda_env(line: str, cell: str, namespace: dict[str, Any]) -> None:
     """Take a cell's text as the kernel of the environment called ``line``, and compile it.
 
     Args:
-        line: The environment's name; an ``EnvSpec`` of that name must stand in the notebook, or be registered.
+        line: The environment's name; an ``EnvSpec`` of that name must stand in the notebook, or be
+            registered.
         cell: CUDA C++ text; its first line is the cell's second.
         namespace: The notebook's variables.
 
     Raises:
-        CupydriveError: If there is no such ``EnvSpec``, or the kernel does not compile; the message names the cell's lines.
+        CupydriveError: If there is no such ``EnvSpec``, or the kernel does not compile; the message
+            names the cell's lines.
     """
     name = line.strip()
-    found = {v.name: v for k, v in namespace.items() if isinstance(v, EnvSpec) and not k.startswith("_")}
+    found = {
+        v.name: v for k, v in namespace.items() if isinstance(v, EnvSpec) and not k.startswith("_")
+    }
     if name not in found:
         if name not in envs.names():
             words = f"it has: {', '.join(found)}" if found else "it has none yet"
             raise CupydriveError(
-                f"%%cuda_env {name or 'NAME'}: this notebook has no EnvSpec of that name, {words}.{did_you_mean(name, found)} "
-                f"Run a cell with SPEC = cd.EnvSpec({name or 'NAME'!r}, ...) first"
+                f"%%cuda_env {name or 'NAME'}: this notebook has no EnvSpec of that name, "
+                f"{words}.{did_you_mean(name, found)} Run a cell with SPEC = "
+                f"cd.EnvSpec({name or 'NAME'!r}, ...) first"
             )
         found[name] = envs.get(name)
     # One empty line for the magic: line numbers are those of the cell.
@@ -42,7 +47,10 @@ def cuda_env(line: str, cell: str, namespace: dict[str, Any]) -> None:
     Batch(spec, 1, executor=executor(device))
     seconds = time.perf_counter() - start
     envs.register(spec)
-    print(f"{name}: compiled for {device} in {seconds:.2f} s; cd.make({name!r}) makes it, env.reload() takes it over")
+    print(
+        f"{name}: compiled for {device} in {seconds:.2f} s; cd.make({name!r}) makes it, "
+        f"env.reload() takes it over"
+    )
 
 
 def register_magics(ipython: "InteractiveShell") -> None:

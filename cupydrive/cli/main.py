@@ -49,14 +49,15 @@ from cupydrive.training.suggestions import all_suggestions
 
 PACKAGES = {"PIL": "pillow"}  # packages whose name differs from that of their import
 
-# ---- envs ------------------------------------------------------------------------------------------------------------
+# ---- envs ----------------------------------------------------------------------------------------
 
 
 def list_envs(name: MaybeName = None) -> int:
     """List the environments, or all parameters of one.
 
     Args:
-        name: An environment, or the path of a .py file that defines one; if left out, all are listed.
+        name: An environment, or the path of a .py file that defines one; if left out, all are
+            listed.
     """
     if name is not None:
         print(described_env(envs.get(name)))
@@ -71,7 +72,9 @@ def list_envs(name: MaybeName = None) -> int:
             _say(f"{known} is left out: {error}")
             continue
         agents = " + ".join(f"{g.count} {g.name}" for g in groups)
-        observed, actions = (", ".join(dict.fromkeys(each)) for each in zip(*map(sizes, groups), strict=True))
+        observed, actions = (
+            ", ".join(dict.fromkeys(each)) for each in zip(*map(sizes, groups), strict=True)
+        )
         rows.append((known, agents, observed, actions, str(params.max_episode_steps), spec.summary))
     print(_table(rows))
     print("\nActions: 2 x 21 are two choices of 21 each at every step.")
@@ -85,13 +88,25 @@ def described_env(spec: EnvSpec) -> str:
     rows = [("group", "agents", "observation", "actions")]
     rows += [(g.name, str(g.count), *sizes(g)) for g in spec.groups(params)]
     lines = [f"{spec.name}: {spec.summary}", "", _table(rows)]
-    lines.append(f"The time limit of {params.max_episode_steps} steps {spec.time_limit} the episode.")
+    lines.append(
+        f"The time limit of {params.max_episode_steps} steps {spec.time_limit} the episode."
+    )
     lines += [f"metrics: {', '.join(spec.metrics)}"] if spec.metrics else []
-    lines += [f"Solved by a mean return of {spec.reward_threshold:g}."] if spec.reward_threshold is not None else []
-    suggested = [f"{s.algorithm} {s.num_envs:,} environments, {s.steps:,} env-steps" for s in all_suggestions(spec)]
+    lines += (
+        [f"Solved by a mean return of {spec.reward_threshold:g}."]
+        if spec.reward_threshold is not None
+        else []
+    )
+    suggested = [
+        f"{s.algorithm} {s.num_envs:,} environments, {s.steps:,} env-steps"
+        for s in all_suggestions(spec)
+    ]
     lines.append(f"train takes, where nothing is named: {'; '.join(suggested)}")
     if spec.display.keys is not None:
-        lines.append(f"A person can play {' or '.join(spec.display.keys(params))}: cupydrive play {spec.name}")
+        lines.append(
+            f"A person can play {' or '.join(spec.display.keys(params))}: cupydrive play "
+            f"{spec.name}"
+        )
     constants = {f.name for f in constant_params(spec.params)}
     table = [("parameter", "default", "range", "unit", "meaning")]
     for f in fields(spec.params):
@@ -104,7 +119,9 @@ def described_env(spec: EnvSpec) -> str:
             allowed = f"{_number(about['low'])} to {_number(about['high'])}{each}"
         name = f.name + " *" * (f.name in constants)
         table.append((name, _number(f.default), allowed, about["unit"], about["help"]))
-    return "\n".join([*lines, "", _table(table), "* a new value compiles the kernel anew; others are data"])
+    return "\n".join(
+        [*lines, "", _table(table), "* a new value compiles the kernel anew; others are data"]
+    )
 
 
 def sizes(group: Group) -> tuple[str, str]:
@@ -113,7 +130,9 @@ def sizes(group: Group) -> tuple[str, str]:
 
 
 def choices(sizes: Sequence[int]) -> str:
-    """Return the choices that make up an action in words: ``57 x 10``: 57 of 10 each; ``21 and 2``: one of 21, one of 2."""
+    """Return the choices that make up an action in words: ``57 x 10``: 57 of 10 each; ``21 and 2``:
+    one of 21, one of 2.
+    """
     counted = ((size, len(list(equal))) for size, equal in groupby(sizes))
     return " and ".join(f"{count} x {size}" if count > 1 else str(size) for size, count in counted)
 
@@ -128,11 +147,12 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     """Return rows of strings as aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
     )
 
 
-# ---- info, data, new -------------------------------------------------------------------------------------------------------
+# ---- info, data, new -----------------------------------------------------------------------------
 
 
 def show_info() -> int:
@@ -143,8 +163,11 @@ def show_info() -> int:
     return 0
 
 
-def show_data(name: Annotated[str | None, unsaid(metavar="NAME")] = None, fetch: bool = False) -> int:
-    """Show the published data sets that environments read: where their files are, their licence and their authors.
+def show_data(
+    name: Annotated[str | None, unsaid(metavar="NAME")] = None, fetch: bool = False
+) -> int:
+    """Show the published data sets that environments read: where their files are, their licence and
+    their authors.
 
     Args:
         name: One data set only, such as rice_n. Defaults to all.
@@ -176,8 +199,8 @@ def show_data(name: Annotated[str | None, unsaid(metavar="NAME")] = None, fetch:
                 print(f"  {key:8} {value}")
     if lacking:
         raise MissingDataError(
-            f"files of {', '.join(lacking)} are missing. Fetch them: cupydrive data --fetch; or put them into a folder DIR "
-            "and set CUPYDRIVE_DATA=DIR"
+            f"files of {', '.join(lacking)} are missing. Fetch them: cupydrive data --fetch; or "
+            "put them into a folder DIR and set CUPYDRIVE_DATA=DIR"
         )
     return 0
 
@@ -186,9 +209,11 @@ def new_env(
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")],
     folder: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("."),
 ) -> int:
-    """Write NAME.py and NAME.cu of a new environment: a small one that works, to be changed into yours.
+    """Write NAME.py and NAME.cu of a new environment: a small one that works, to be changed into
+    yours.
 
-    It has one group of agents; for two, begin with tag_grid of the package, as docs/tutorial/own.md says.
+    It has one group of agents; for two, begin with tag_grid of the package, as docs/tutorial/own.md
+    says.
 
     Args:
         name: What the environment is called: a Python identifier, such as my_env.
@@ -198,12 +223,13 @@ def new_env(
 
     python, kernel = new(name, folder)
     print(
-        f"wrote {python} and {kernel}\nnext: cupydrive check {python}\nthen: cupydrive train {python} --out runs/{name}"
+        f"wrote {python} and {kernel}\nnext: cupydrive check {python}\nthen: cupydrive train "
+        f"{python} --out runs/{name}"
     )
     return 0
 
 
-# ---- check -----------------------------------------------------------------------------------------------------------
+# ---- check ---------------------------------------------------------------------------------------
 
 
 def check_envs(
@@ -214,26 +240,35 @@ def check_envs(
     fail_fast: bool = False,
     json_file: JsonFile = None,
 ) -> int:
-    """Check environments: kernels against the NumPy reference, and devices against each other, bit for bit.
+    """Check environments: kernels against the NumPy reference, and devices against each other, bit
+    for bit.
 
     Args:
-        names: Environments, or paths of .py files that define one; all: those of the package whose data is here.
+        names: Environments, or paths of .py files that define one; all: those of the package whose
+            data is here.
         agent_steps: Steps of one agent to compare with the reference, at least, on each device.
         device: "auto": all that can be used here.
         seed: Of states, actions and parameters, an integer from 0 on.
-        fail_fast: Of an environment, leave out what comes after the first case with a comparison that fails: other cases,
-            teams of threads, array bounds.
+        fail_fast: Of an environment, leave out what comes after the first case with a comparison
+            that fails: other cases, teams of threads, array bounds.
         json_file: Write the reports to this file.
     """
     from cupydrive.checks.checker import check
 
     if not names:
-        raise CupydriveError(f"check what? name environments ({', '.join(envs.names())}), .py files, or all")
+        raise CupydriveError(
+            f"check what? name environments ({', '.join(envs.names())}), .py files, or all"
+        )
     check_writable(json_file)
     # All names first: a wrong one is found out before minutes of work. Only then what fetches data.
     found = {name: [envs.get(name)] for name in dict.fromkeys(names) if name != "all"}
     found |= {"all": envs.with_data(_say)} if "all" in names else {}
-    options: dict[str, Any] = {"agent_steps": agent_steps, "device": device, "seed": seed, "fail_fast": fail_fast}
+    options: dict[str, Any] = {
+        "agent_steps": agent_steps,
+        "device": device,
+        "seed": seed,
+        "fail_fast": fail_fast,
+    }
     reports = []
     try:
         for spec in {spec.name: spec for name in names for spec in found[name]}.values():
@@ -246,7 +281,8 @@ def check_envs(
 
 
 def run_demo(device: DeviceOption = "auto") -> int:
-    """Check the environments briefly, train two of them, draw videos, and show how fast rollouts are on this machine.
+    """Check the environments briefly, train two of them, draw videos, and show how fast rollouts
+    are on this machine.
 
     Args:
         device: Where to run; "auto": CUDA where a GPU is usable, else the CPU, and checks on both.
@@ -260,8 +296,8 @@ def run_demo(device: DeviceOption = "auto") -> int:
     return 0
 
 
-DESCRIPTION = """Reinforcement learning environments as CUDA kernels. `cupydrive COMMAND --help` says what a command takes;
-`cupydrive demo` shows in minutes what there is.
+DESCRIPTION = """Reinforcement learning environments as CUDA kernels.
+`cupydrive COMMAND --help` says what a command takes; `cupydrive demo` shows what there is.
 
 Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 interrupted;
 a training that was interrupted and keeps its result (--out) ends with 0."""
@@ -289,7 +325,11 @@ def _say(text: str | Exception) -> None:
 
 
 def show_warning(
-    shown: Callable[..., None], message: Warning | str, category: type[Warning], *where: str | int, **more: str | None
+    shown: Callable[..., None],
+    message: Warning | str,
+    category: type[Warning],
+    *where: str | int,
+    **more: str | None,
 ) -> None:
     """Print a warning of ours as one line, without the place in the code; others as Python does."""
     if issubclass(category, CupydriveWarning):
@@ -308,7 +348,10 @@ def explanation(error: Exception, args: Sequence[str]) -> str | None:
         return str(error)
     if isinstance(error, ImportError) and error.name and not error.name.startswith("cupydrive"):
         package = error.name.split(".")[0]
-        return f"{error}; cupydrive needs the package here: pip install {PACKAGES.get(package, package)}"
+        return (
+            f"{error}; cupydrive needs the package here: pip install "
+            f"{PACKAGES.get(package, package)}"
+        )
     if isinstance(error, OSError):  # a full disk, a file that cannot be opened
         return f"{error.filename or 'a file'} cannot be used: {error.strerror or error}"
     return None
@@ -316,7 +359,8 @@ def explanation(error: Exception, args: Sequence[str]) -> str | None:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line on ``args``, by default the process's own, and return the exit code."""
-    # Only a process that is the command line's own may be ended, not that of a program which calls this function.
+    # Only a process that is the command line's own may be ended, not that of a program which calls
+    # this function.
     watched = ended_if_stuck() if args is None else contextlib.nullcontext()
     args = sys.argv[1:] if args is None else list(args)
     if not args:
@@ -333,16 +377,24 @@ def main(args: Sequence[str] | None = None) -> int:
     for stream in streams:
         stream.reconfigure(errors="backslashreplace")  # names of files may hold what no text can
     if any(not text or (text.startswith("--") and text.endswith("=")) for text in args):
-        _say("an argument is empty, such as a shell variable that is not set; pass a value, or leave it out")
+        _say(
+            "an argument is empty, such as a shell variable that is not set; pass a value, or "
+            "leave it out"
+        )
         return 2
     if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-        _say(f"there is no command {shown(args[0])}.{did_you_mean(args[0], COMMANDS)} There are: {', '.join(COMMANDS)}")
+        _say(
+            f"there is no command {shown(args[0])}.{did_you_mean(args[0], COMMANDS)} There are: "
+            f"{', '.join(COMMANDS)}"
+        )
         return 2
     try:
         with watched, warnings.catch_warnings():
             warnings.simplefilter("always", CupydriveWarning)
             warnings.showwarning = partial(show_warning, warnings.showwarning)
-            return tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="cupydrive", description=DESCRIPTION, args=args)
+            return tyro.extras.subcommand_cli_from_dict(
+                COMMANDS, prog="cupydrive", description=DESCRIPTION, args=args
+            )
     except LostProcessError as error:
         if MEETING in os.environ:
             return LOST  # the process that started this one reports which has ended, and how

@@ -27,9 +27,10 @@ def run_bench(
         device: Where to run; "auto": CUDA where a GPU is usable, else the CPU.
         runs: Timed runs of each; medians are reported.
         env: Time these environments alone; of one, rollouts and stepping by the sizes of --sweep.
-        sweep: Sizes to vary: num_envs, steps (of a launch) or a parameter of the environment, such as num_envs=100,1000.
-        gpus: With training: train on so many GPUs of this machine, one process each, with as many environments for each as
-            one has (weak scaling), and as many for all (strong scaling).
+        sweep: Sizes to vary: num_envs, steps (of a launch) or a parameter of the environment, such
+            as num_envs=100,1000.
+        gpus: With training: train on so many GPUs of this machine, one process each, with as many
+            environments for each as one has (weak scaling), and as many for all (strong scaling).
         json_file: Write the result to this file.
     """
     from cupydrive.bench import bench
@@ -40,7 +41,9 @@ def run_bench(
 
     check_writable(json_file)
     if sweep and len(env) != 1:
-        raise ParameterError(f"--sweep needs --env with one environment to vary; it names {len(env)}")
+        raise ParameterError(
+            f"--sweep needs --env with one environment to vary; it names {len(env)}"
+        )
     if gpus is not None and (code := start_on_gpus(gpus, device)) is not None:
         return code
     command = shlex.join(["cupydrive", *arguments.get()])
@@ -48,19 +51,30 @@ def run_bench(
         if sweep:
             axes = parsed(sweep).items()  # words are no JSON: setting=gas1,gas2
             work = combinations(
-                env[0], {k: [read(w) for w in v.split(",")] if isinstance(v, str) else v for k, v in axes}
+                env[0],
+                {k: [read(w) for w in v.split(",")] if isinstance(v, str) else v for k, v in axes},
             )
         else:
             work = [one for name in env for one in listed(name, choose(device)[0])]
         say = partial(print, flush=True) if first else None
-        result = bench(cases or None, device=device, runs=runs, work=work or None, command=command, progress=say)
+        result = bench(
+            cases or None,
+            device=device,
+            runs=runs,
+            work=work or None,
+            command=command,
+            progress=say,
+        )
     if json_file is not None and first:
         write_json_file(json_file, result.to_dict())
     return 130 if result.interrupted else 0
 
 
-def run_tune(name: Name, num_envs: int = 10_000, device: DeviceOption = "auto", training: bool = False) -> int:
-    """Measure how this device runs an environment fastest, and remember it for layout="tuned" and num_envs="auto".
+def run_tune(
+    name: Name, num_envs: int = 10_000, device: DeviceOption = "auto", training: bool = False
+) -> int:
+    """Measure how this device runs an environment fastest, and remember it for layout="tuned" and
+    num_envs="auto".
 
     Args:
         name: An environment, or the path of a .py file that defines one.

@@ -12,7 +12,8 @@ import tyro
 from cupydrive.errors import CupydriveError
 from cupydrive.inputs.arguments import shown
 
-# What may be left out shows no default: its sentence says what happens then, where tyro would print "None".
+# What may be left out shows no default: its sentence says what happens then, where tyro would print
+# "None".
 unsaid = partial(tyro.conf.arg, help_behavior_hint="")
 JsonFile = Annotated[Path | None, unsaid(name="json", metavar="FILE")]
 Folder = Annotated[Path | None, unsaid(metavar="DIR")]
@@ -22,7 +23,9 @@ MaybeName = Annotated[str | None, tyro.conf.Positional, unsaid(metavar="[NAME|FI
 Algorithm = Annotated[str | None, unsaid(metavar="{ppo,a2c,ddpg}")]
 
 
-DeviceOption = Annotated[Literal["auto", "cpu", "cuda"], tyro.conf.arg(metavar="{auto,cpu,cuda}", constructor=str)]
+DeviceOption = Annotated[
+    Literal["auto", "cpu", "cuda"], tyro.conf.arg(metavar="{auto,cpu,cuda}", constructor=str)
+]
 PolicyOption = Annotated[str | None, unsaid(metavar="{random,heuristic}")]
 Backend = Annotated[str | None, unsaid(metavar="{auto,torch,kernels}")]
 Int = Annotated[int | None, unsaid(metavar="INT")]
@@ -32,7 +35,9 @@ Pairs = Annotated[tuple[str, ...], unsaid(metavar="KEY=VALUE ...")]
 
 
 def parsed(pairs: Sequence[str]) -> dict[str, Any]:
-    """Return ``KEY=VALUE`` texts as a dictionary; values are JSON where they can be, lists if they have commas, else text."""
+    """Return ``KEY=VALUE`` texts as a dictionary; values are JSON where they can be, lists if they
+    have commas, else text.
+    """
     found = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
@@ -43,7 +48,9 @@ def parsed(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def read(text: str) -> Any:
-    """Return the value that a text stands for, as JSON has it: ``4``, ``[1, 2]``, ``1,2``; other texts are themselves."""
+    """Return the value that a text stands for, as JSON has it: ``4``, ``[1, 2]``, ``1,2``; other
+    texts are themselves.
+    """
     for form in (text, f"[{text}]") if "," in text else (text,):
         with contextlib.suppress(ValueError, RecursionError):  # no JSON, or brackets without end
             return json.loads(form)

@@ -1,4 +1,6 @@
-"""What C and Python must agree on: ``struct Batch``, and assertions in the compiled text that every struct is the same."""
+"""What C and Python must agree on: ``struct Batch``, and assertions in the compiled text that every
+struct is the same.
+"""
 
 from typing import Any
 
@@ -7,15 +9,19 @@ import numpy as np
 from cupydrive.protocols import EnvParams
 from cupydrive.spec import EnvSpec
 
-FEW_OWN = 8  # agents of one member, up to which it keeps what no environment reads of them in registers
+# agents of one member, up to which it keeps what no environment reads of them in registers
+FEW_OWN = 8
 
 
 def agreement(spec: EnvSpec, params: EnvParams) -> str:
-    """Return assertions that ``State``, ``Params``, ``Metrics`` and ``Batch`` are in C what they are in Python."""
+    """Return assertions that ``State``, ``Params``, ``Metrics`` and ``Batch`` are in C what they
+    are in Python.
+    """
     lines = [
         "template <class A, class B> struct Same { static constexpr bool value = false; };",
         "template <class A> struct Same<A, A> { static constexpr bool value = true; };",
-        "template <class T, int N> struct Same<Array<T, N>, T[N]> { static constexpr bool value = true; };",
+        "template <class T, int N> struct Same<Array<T, N>, T[N]> { static constexpr bool value = "
+        "true; };",
     ]
     for struct, dtype in (
         ("State", spec.state_dtype(params)),
@@ -29,7 +35,8 @@ def agreement(spec: EnvSpec, params: EnvParams) -> str:
             base = {"f4": "float", "i4": "int", "u4": "u32"}[kind.base.str[1:]]
             shape = "".join(f"[{n}]" for n in kind.shape)
             same.append(
-                f"Same<decltype({struct}::{name}), {base}{shape}>::value && OFFSET_OF({struct}, {name}) == {offset}"
+                f"Same<decltype({struct}::{name}), {base}{shape}>::value && OFFSET_OF({struct}, "
+                f"{name}) == {offset}"
             )
             members.append(f"{base} {name}{shape};")
         message = f"{spec.name}: struct {struct} must be as in Python: {{ {' '.join(members)} }}"
@@ -39,7 +46,10 @@ def agreement(spec: EnvSpec, params: EnvParams) -> str:
     for name, _, offset in members_of(batch):
         same.append(f"OFFSET_OF(Batch, {'rows.' * (name in groups)}{name}) == {offset}")
     lines.append(f'static_assert({" && ".join(same)}, "struct Batch");')
-    lines.append(f'static_assert(FEW_OWN == {FEW_OWN}, "FEW_OWN: Layout.near_bytes counts with another number");')
+    lines.append(
+        f'static_assert(FEW_OWN == {FEW_OWN}, "FEW_OWN: Layout.near_bytes counts with another '
+        f'number");'
+    )
     return "\n".join(lines)
 
 
@@ -51,13 +61,20 @@ def members_of(dtype: np.dtype[Any]) -> list[tuple[str, np.dtype[Any], int]]:
 def state_fields(spec: EnvSpec, params: EnvParams) -> str:
     """Return where each member of ``State`` is, for ``kernels/drive/entries.cuh``."""
     places = members_of(spec.state_dtype(params))
-    fields = (f'{{"{name}", {offset}, {kind.itemsize}, {kind.base.itemsize}}}' for name, kind, offset in places)
+    fields = (
+        f'{{"{name}", {offset}, {kind.itemsize}, {kind.base.itemsize}}}'
+        for name, kind, offset in places
+    )
     return f"constexpr StateField STATE_FIELDS[] = {{{', '.join(fields)}}};"
 
 
 def batch_dtype(spec: EnvSpec, params: EnvParams) -> np.dtype[np.void]:
-    """Return the NumPy dtype of ``struct Batch``, the one argument of every kernel; pointers are uint64."""
-    pointers = "obs current_obs final_obs reward returns episode_return action action_mask active left"
+    """Return the NumPy dtype of ``struct Batch``, the one argument of every kernel; pointers are
+    uint64.
+    """
+    pointers = (
+        "obs current_obs final_obs reward returns episode_return action action_mask active left"
+    )
     rows = np.dtype([(name, "u8") for name in pointers.split()])
     members: list[Any] = [("params", spec.pack_params(params).dtype)]
     members += [(name, "i4") for name in ("num_envs", "first_env", "steps", "max_episode_steps")]

@@ -1,4 +1,6 @@
-"""Turns a compiler's log into one message: file, line, source line and, for common mistakes, advice."""
+"""Turns a compiler's log into one message: file, line, source line and, for common mistakes,
+advice.
+"""
 
 import re
 from difflib import get_close_matches
@@ -7,16 +9,18 @@ from cupydrive.codegen.dialect import MATH, code_only, entry, heading, math_advi
 from cupydrive.codegen.source import Unit
 from cupydrive.errors import CompileError
 
-# The same mistakes for g++, clang++ and zig, and for NVRTC by number: a missing return, an unused result, a variable without a
-# value. They add diagnostics only: the machine code stays the same. The last is a warning to g++ and an error of `explain`:
-# after optimisation g++ also suspects members of the package's own structs.
+# The same mistakes for g++, clang++ and zig, and for NVRTC by number: a missing return, an unused
+# result, a variable without a value. They add diagnostics only: the machine code stays the same.
+# The last is a warning to g++ and an error of `explain`: after optimisation g++ also suspects
+# members of the package's own structs.
 GNU_WARNINGS = (
     "-Wno-all",
     "-Werror=return-type",
     "-Werror=unused-value",
     "-Werror=vla",  # an array whose length is no constant, which NVRTC refuses
     "-Wuninitialized",
-    "-Wno-sometimes-uninitialized",  # of clang, also about variables that are never read without a value
+    # of clang, also about variables that are never read without a value
+    "-Wno-sometimes-uninitialized",
 )
 NVRTC_WARNINGS = ("--diag-error=940,174,549",)
 AGREEMENT = "<generated/agreement.cuh>"  # what agreement.py asserts of the structs
@@ -25,16 +29,21 @@ SHOWN_MISTAKES = 3  # independent mistakes that one message names
 # Messages of g++, clang and NVRTC, and the fix.
 COMPILER_ADVICE = (
     (
-        r"no return statement in function|end of non-void|not return a value|missing return statement",
-        "a function that is not void must return on every path: `return false;` where an episode goes on",
+        r"no return statement in function|end of non-void|not return a value"
+        r"|missing return statement",
+        "a function that is not void must return on every path: `return false;` where an episode "
+        "goes on",
     ),
     (
-        r"overloaded function type>\[|reference to (?:non-static member|overloaded) function|bound function may only",
-        "agents are called and entries indexed: env.GROUP.reward(agent), env.GROUP.obs(agent)[entry]",
+        r"overloaded function type>\[|reference to (?:non-static member|overloaded) function"
+        r"|bound function may only",
+        "agents are called and entries indexed: env.GROUP.reward(agent), "
+        "env.GROUP.obs(agent)[entry]",
     ),
     (
         r"deleted (?:member )?function|cannot be referenced -- it is a deleted",
-        "env.team's sum, min, before and add and Random::below take integers, Random::unit a word env.random.bits(i).x",
+        "env.team's sum, min, before and add and Random::below take integers, Random::unit a word "
+        "env.random.bits(i).x",
     ),
     (
         r"inlining failed .*(?:recursive inlining|function not inlinable)",
@@ -42,7 +51,8 @@ COMPILER_ADVICE = (
     ),
     (
         r"frame size",
-        "struct Shared and the arrays of functions lie on a thread's stack on a CPU: make them smaller, or members of State",
+        "struct Shared and the arrays of functions lie on a thread's stack on a CPU: make them "
+        "smaller, or members of State",
     ),
 )
 _ERROR = (  # in which OWN stands for names of the author's files, which may hold any character
@@ -51,16 +61,19 @@ _ERROR = (  # in which OWN stands for names of the author's files, which may hol
     r"(?:\n +(?P<operands>operand types are: .*)$)?"  # of NVRTC
 )
 _UNKNOWN = re.compile(
-    r"""['"](\w+)['"] (?:was not declared|is undefined|is not a member of)|undeclared identifier '(\w+)'"""
+    r"""['"](\w+)['"] (?:was not declared|is undefined|is not a member of)"""
+    r"|undeclared identifier '(\w+)'"
     r"""|(?:no member named|has no member(?: named)?) ['"](\w+)['"]"""
 )
 
 
 def explain_compile_error(unit: Unit, log: str) -> CompileError | None:
-    """Return a ``CompileError`` with the first errors of a compiler's ``log``, or None where it names no error in a file.
+    """Return a ``CompileError`` with the first errors of a compiler's ``log``, or None where it
+    names no error in a file.
 
-    Structs that differ from their description come first, then errors in the author's files. Errors in the package's files are
-    usually consequences of these, and are shown only if there are no others. Each message is shown once.
+    Structs that differ from their description come first, then errors in the author's files. Errors
+    in the package's files are usually consequences of these, and are shown only if there are no
+    others. Each message is shown once.
     """
     own_files = (unit.shown, *unit.headers)
     code = code_only("\n".join(line for file in own_files for line in unit.files.get(file, [])))
@@ -74,18 +87,25 @@ def explain_compile_error(unit: Unit, log: str) -> CompileError | None:
         asserted = re.search(r'"(.*)"\);$', lines[number - 1]) if file == AGREEMENT else None
         if asserted is None:
             found.setdefault(what, entry(file, number, what, lines, _advice(what, names)))
-        elif not found or not asserted[1].startswith("struct Batch"):  # of which the other structs are members
+        # of which the other structs are members
+        elif not found or not asserted[1].startswith("struct Batch"):
             found.setdefault(asserted[1], asserted[1])
     shown = list(found.values())
     opened, closed = code.count("{"), code.count("}")
     if found and opened != closed:
         shown.insert(0, f"{unit.shown}: there are {opened} opening and {closed} closing braces")
     more = f"\n({len(shown) - SHOWN_MISTAKES} more)" if len(shown) > SHOWN_MISTAKES else ""
-    return CompileError(heading(unit.name) + "\n".join(shown[:SHOWN_MISTAKES]) + more) if found else None
+    return (
+        CompileError(heading(unit.name) + "\n".join(shown[:SHOWN_MISTAKES]) + more)
+        if found
+        else None
+    )
 
 
 def _errors(log: str, own_files: tuple[str, ...], code: str) -> list[tuple[str, int, str]]:
-    """Return file, line and message of each error; one in the package's files is at the kernel's call, if the log names it."""
+    """Return file, line and message of each error; one in the package's files is at the kernel's
+    call, if the log names it.
+    """
     own = "|".join(map(re.escape, own_files))
     call = re.compile(rf'(?P<file>{own}):(?P<a>\d+)|at line (?P<b>\d+) of "?(?P<own>{own})')
     matches = list(re.finditer(_ERROR.replace("OWN", own), log, re.M))
@@ -93,12 +113,21 @@ def _errors(log: str, own_files: tuple[str, ...], code: str) -> list[tuple[str, 
     found = []
     for k, m in enumerate(matches):
         file, number = m["file"], int(m["a"] or m["b"])
-        what = re.sub(r" \[-W[^\]]*\]$", "", m["what"]) + f" ({m['operands']})" * bool(m["operands"])
-        if m["warning"] and "frame size" not in what and not (file in own_files and _is_unset(what, code)):
+        what = re.sub(r" \[-W[^\]]*\]$", "", m["what"]) + f" ({m['operands']})" * bool(
+            m["operands"]
+        )
+        if (
+            m["warning"]
+            and "frame size" not in what
+            and not (file in own_files and _is_unset(what, code))
+        ):
             continue
         if file not in (*own_files, AGREEMENT):
-            before = log[ends[k] : m.start()]  # g++ names the call before the error, clang and NVRTC after it
-            after = re.split("In (?:instantiation of|function|member function)", log[m.end() : starts[k + 1]])[0]
+            # g++ names the call before the error, clang and NVRTC after it
+            before = log[ends[k] : m.start()]
+            after = re.split(
+                "In (?:instantiation of|function|member function)", log[m.end() : starts[k + 1]]
+            )[0]
             around = before[before.rfind("In instantiation of") :] + after
             if there := call.search(around):
                 file, number = there["file"] or there["own"], int(there["a"] or there["b"])
@@ -107,13 +136,19 @@ def _errors(log: str, own_files: tuple[str, ...], code: str) -> list[tuple[str, 
 
 
 def _is_unset(what: str, code: str) -> bool:
-    """Return whether a warning is about a variable of the kernel's own that has no value; g++ also warns of the package's."""
-    name = re.search(r"'(\w+)' (?:(?:is|may be) used uninitialized|is uninitialized when used)", what)
+    """Return whether a warning is about a variable of the kernel's own that has no value; g++ also
+    warns of the package's.
+    """
+    name = re.search(
+        r"'(\w+)' (?:(?:is|may be) used uninitialized|is uninitialized when used)", what
+    )
     return name is not None and re.search(rf"\b{name[1]}\b", code) is not None
 
 
 def _advice(what: str, names: dict[str, str]) -> str:
-    """Return how to fix a compiler's message, or an empty string; ``names``: from ``known_names``."""
+    """Return how to fix a compiler's message, or an empty string; ``names``: from
+    ``known_names``.
+    """
     if unknown := _UNKNOWN.search(what):
         name = next(filter(None, unknown.groups()))
         if advice := math_advice(name):
@@ -124,16 +159,28 @@ def _advice(what: str, names: dict[str, str]) -> str:
 
 
 def known_names(unit: Unit) -> dict[str, str]:
-    """Return how a kernel writes each name of its environment, by the name in lower case, read from the generated text."""
+    """Return how a kernel writes each name of its environment, by the name in lower case, read from
+    the generated text.
+    """
     agreement, sizes, tables = (
-        "\n".join(unit.files.get(f"<generated/{name}.cuh>", ())) for name in ("agreement", "sizes", "tables")
+        "\n".join(unit.files.get(f"<generated/{name}.cuh>", ()))
+        for name in ("agreement", "sizes", "tables")
     )
     constants = re.findall(r"^constexpr int (\w+) =", sizes, re.M)
     written = {
         **{name: f"math::{name}" for name in MATH},
         **{name: name for name in constants},
-        **{name: f"env.table.{name}" for name in re.findall(r"^  TableArray<.*> (\w+);", tables, re.M)},
-        **{name: f"env.{struct.lower()}.{name}" for struct, name in re.findall(r"decltype\((\w+)::(\w+)\)", agreement)},
-        **{name: f"env.{name}" for name in re.findall(r"OFFSET_OF\(Batch, rows\.(\w+)\)", agreement)},
+        **{
+            name: f"env.table.{name}"
+            for name in re.findall(r"^  TableArray<.*> (\w+);", tables, re.M)
+        },
+        **{
+            name: f"env.{struct.lower()}.{name}"
+            for struct, name in re.findall(r"decltype\((\w+)::(\w+)\)", agreement)
+        },
+        **{
+            name: f"env.{name}"
+            for name in re.findall(r"OFFSET_OF\(Batch, rows\.(\w+)\)", agreement)
+        },
     }
     return {name.lower(): words for name, words in written.items()}

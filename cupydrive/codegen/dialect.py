@@ -1,7 +1,8 @@
-"""Names that CPU and GPU compilers treat differently, read from a kernel's text and refused before either compiles it.
+"""Names that CPU and GPU compilers treat differently, read from a kernel's text and refused before
+either compiles it.
 
-A C++ compiler has a standard library and no ``threadIdx``, NVRTC has ``threadIdx`` and no library. docs/dialect.md lists what
-both have.
+A C++ compiler has a standard library and no ``threadIdx``, NVRTC has ``threadIdx`` and no library.
+docs/dialect.md lists what both have.
 """
 
 import re
@@ -11,42 +12,70 @@ from cupydrive.errors import CompileError
 
 _words = re.compile(r"\w+").findall
 MATH = _words(
-    "abs atan2 clamp copy_sign cos count_trailing_zeros divide exp floor fma infinity log log1p max min not_a_number popcount "
-    "pow pow_minus_1 shortest_turn sin sincos softplus sqrt tanh to_int wrap_angle wrap_turn"
+    "abs atan2 clamp copy_sign cos count_trailing_zeros divide exp floor fma infinity log log1p "
+    "max min not_a_number popcount pow pow_minus_1 shortest_turn sin sincos softplus sqrt tanh "
+    "to_int wrap_angle wrap_turn"
 )
 # Functions of C's and CUDA's mathematics that have another name in `math::`, or none there.
-OTHER_NAMES = {"fabs": "abs", "fmin": "min", "fmax": "max", "copysign": "copy_sign", "fdivide": "divide"}
+OTHER_NAMES = {
+    "fabs": "abs",
+    "fmin": "min",
+    "fmax": "max",
+    "copysign": "copy_sign",
+    "fdivide": "divide",
+}
 NOT_OFFERED = _words(
-    "acos acosh asin asinh atan atanh cbrt ceil cosh erf exp2 expm1 fmod hypot log10 log2 remainder rint round rsqrt "
-    "sinh tan trunc"
+    "acos acosh asin asinh atan atanh cbrt ceil cosh erf exp2 expm1 fmod hypot log10 log2 "
+    "remainder rint round rsqrt sinh tan trunc"
 )
 _SHARED_WITH_C = _words("abs atan2 cos exp floor fma log log1p max min pow sin sincos sqrt tanh")
-_BARE = re.compile(rf"(?<![\w.:])(?<!->)((?:{'|'.join((*_SHARED_WITH_C, *OTHER_NAMES, *NOT_OFFERED))})f?)\s*\(")
-_TYPES = r"\b(?:auto|bool|double|float|int|u8|u32|i64|u64|void|[A-Z]\w*|(?:(?:unsigned|signed|long|short|char)(?:\s+int)?\s*)+)"
-_LIBRARY = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<[^>\n]*>|(?<!\w)std\s*::\s*(\w+)|\busing\s+namespace\s+std\b", re.M)
+_BARE = re.compile(
+    rf"(?<![\w.:])(?<!->)((?:{'|'.join((*_SHARED_WITH_C, *OTHER_NAMES, *NOT_OFFERED))})f?)\s*\("
+)
+_TYPES = (
+    r"\b(?:auto|bool|double|float|int|u8|u32|i64|u64|void|[A-Z]\w*"
+    r"|(?:(?:unsigned|signed|long|short|char)(?:\s+int)?\s*)+)"
+)
+_LIBRARY = re.compile(
+    r"^[ \t]*#[ \t]*include[ \t]*<[^>\n]*>|(?<!\w)std\s*::\s*(\w+)|\busing\s+namespace\s+std\b",
+    re.M,
+)
 NO_LIBRARY = "a kernel has no library: docs/dialect.md lists its types and functions"
 STATE = (
-    "state belongs in struct State, and scratch of one call in struct Shared or local variables: threads would share this "
-    "variable. A constant is `constexpr`"
+    "state belongs in struct State, and scratch of one call in struct Shared or local variables: "
+    "threads would share this variable. A constant is `constexpr`"
 )
-ARRAYS = "write an array of constant size: a member of State or Shared, or Array<float, 8> in a function"
+ARRAYS = (
+    "write an array of constant size: a member of State or Shared, or Array<float, 8> in a function"
+)
 RANDOM_ADVICE = "write env.random.uniform4(i).x, a number in [0, 1)"
 INTRINSIC = "this is a function or type of one compiler: docs/dialect.md lists those that both have"
 REFUSED = (
     (r"\bnew\b|\b(?:malloc|calloc|realloc)(?=\s*\()", ARRAYS),
     (
         r"\b(?:threadIdx|blockIdx|blockDim|gridDim|warpSize)\b",
-        "loop over agents by `for (int i : env.team.each(n))`; env.team.rank is this thread's number in its team",
+        "loop over agents by `for (int i : env.team.each(n))`; env.team.rank is this thread's "
+        "number in its team",
     ),
-    (r"\b__sync(?:threads|warp)\w*", "write env.team.sync(), which all threads of the team must reach"),
-    (r"\batomic[A-Z]\w*", "write env.team.add(array, i, value) for an Array<int, N>, or env.team.sum(value)"),
+    (
+        r"\b__sync(?:threads|warp)\w*",
+        "write env.team.sync(), which all threads of the team must reach",
+    ),
+    (
+        r"\batomic[A-Z]\w*",
+        "write env.team.add(array, i, value) for an Array<int, N>, or env.team.sum(value)",
+    ),
     (
         r"\b__shared__\b",
-        "declare it in `struct Shared { ... };` before the include of drive/env.cuh, and write env.shared.NAME",
+        "declare it in `struct Shared { ... };` before the include of drive/env.cuh, and write "
+        "env.shared.NAME",
     ),
     (r"\b__(?:device|global|host|forceinline)__\b", "write DEVICE before a function"),
     (r"\bs?rand(?=\s*\()|\bcurand(?:_|[A-Z])\w*", RANDOM_ADVICE),
-    (r"\bprintf(?=\s*\()", 'write env.print("x = %g", x), which prints one environment on CPU and GPU'),
+    (
+        r"\bprintf(?=\s*\()",
+        'write env.print("x = %g", x), which prints one environment on CPU and GPU',
+    ),
     (r"\bu?int(?:_fast|_least)?(?:8|16|32|64|ptr|max)_t\b", "write int, u8, u32, i64 or u64"),
     (r"\b__(?!attribute__|builtin_(?:expect|unreachable)\b)[a-z]\w*(?=\s*\()", INTRINSIC),
     (
@@ -69,7 +98,9 @@ _GLOBAL = re.compile(
 )
 _CONSTANT = re.compile(r"\b(?:const|constexpr)\b[\w\s]*$")  # before `static`
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.)*", re.M | re.S)
-_DOUBLE = re.compile(r"(?<![\w.])(?:\d+\.\d*|\.\d+|\d+(?=[eE][+-]?\d))(?:[eE][+-]?\d+)?[lL]?(?![\w.])")
+_DOUBLE = re.compile(
+    r"(?<![\w.])(?:\d+\.\d*|\.\d+|\d+(?=[eE][+-]?\d))(?:[eE][+-]?\d+)?[lL]?(?![\w.])"
+)
 _NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
 _LATE = re.compile(r"\bstruct\s+(?:Params|State|Shared|Cache)\s*(?=\{)")
 
@@ -87,7 +118,9 @@ def check_dialect(name: str, shown: str, text: str) -> None:
     if first is not None:
         position, found, advice = first
         number = code.count("\n", 0, position) + 1
-        message = entry(shown, number, f"`{found}` is no part of the dialect", text.splitlines(), advice)
+        message = entry(
+            shown, number, f"`{found}` is no part of the dialect", text.splitlines(), advice
+        )
         raise CompileError(heading(name) + message)
 
 
@@ -108,11 +141,17 @@ def _mistakes(text: str, code: str) -> Iterator[tuple[int, str, str]]:
         yield match.start(1), match[1], STATE
     include = re.search(r'^[ \t]*#[ \t]*include[ \t]+"drive/env\.cuh"', text, re.M)
     if include and (late := _LATE.search(code, include.end())):
-        yield late.start(), late[0].strip(), 'this struct stands before `#include "drive/env.cuh"`: move it up'
+        yield (
+            late.start(),
+            late[0].strip(),
+            'this struct stands before `#include "drive/env.cuh"`: move it up',
+        )
     lines = code.splitlines()
     for match in _DOUBLE.finditer(code):
         if not re.search(r"\bdouble\b", lines[code.count("\n", 0, match.start())]):
-            advice = f"it is a double: write {match[0].rstrip('lL')}f, or name `double` in the same line"
+            advice = (
+                f"it is a double: write {match[0].rstrip('lL')}f, or name `double` in the same line"
+            )
             yield match.start(), match[0], advice
 
 
@@ -124,7 +163,9 @@ def _is_own(name: str, code: str) -> bool:
 
 
 def math_advice(name: str) -> str:
-    """Return what to write instead of a function ``name`` of C's mathematics; an empty string if it is none."""
+    """Return what to write instead of a function ``name`` of C's mathematics; an empty string if it
+    is none.
+    """
     for bare in (name, name.removesuffix("f")):
         ours = OTHER_NAMES.get(bare, bare)
         if ours in MATH:
@@ -135,7 +176,9 @@ def math_advice(name: str) -> str:
 
 
 def code_only(text: str) -> str:
-    """Return ``text`` with comments and strings blanked; every other character stays where it was."""
+    """Return ``text`` with comments and strings blanked; every other character stays where
+    it was.
+    """
     return _NOT_CODE.sub(_blank, text)
 
 
@@ -159,4 +202,8 @@ def heading(name: str) -> str:
 def entry(file: str, number: int, what: str, lines: list[str], advice: str = "") -> str:
     """Return one mistake: place, message, source line and advice."""
     source = lines[number - 1].strip() if 0 < number <= len(lines) else ""
-    return f"{file}:{number}: {what}" + f"\n    {source}" * bool(source) + f"\n  {advice}" * bool(advice)
+    return (
+        f"{file}:{number}: {what}"
+        + f"\n    {source}" * bool(source)
+        + f"\n  {advice}" * bool(advice)
+    )

@@ -1,4 +1,6 @@
-"""Pastes files into a unit, those of the package once, with ``#line`` marks by which compilers name the real file and line."""
+"""Pastes files into a unit, those of the package once, with ``#line`` marks by which compilers name
+the real file and line.
+"""
 
 import re
 from collections.abc import Mapping
@@ -8,18 +10,26 @@ from cupydrive.errors import SpecError
 from cupydrive.inputs.kernels import INCLUDE, beside, printable
 
 _package = Path(__file__).resolve().parent.parent
-KERNELS = next((p for p in (_package / "kernels", _package.parent / "kernels") if p.is_dir()), _package / "kernels")
-# A loop over the agents of one member of a team, which a backend may write in another way (LOOP_OF_OWN): on a GPU it is
-# unrolled, as what one thread keeps in registers has no index. What its author says of unrolling counts more.
+KERNELS = next(
+    (p for p in (_package / "kernels", _package.parent / "kernels") if p.is_dir()),
+    _package / "kernels",
+)
+# A loop over the agents of one member of a team, which a backend may write in another way
+# (LOOP_OF_OWN): on a GPU it is unrolled, as what one thread keeps in registers has no index. What
+# its author says of unrolling counts more.
 _IN_PARENTHESES = r"((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)"
-_OWN_LOOP = re.compile(rf"(?<!UNROLL )\bfor \(((?:const )?int \w+) : ((?:env\.)?team)\.each\({_IN_PARENTHESES}\)\)")
+_OWN_LOOP = re.compile(
+    rf"(?<!UNROLL )\bfor \(((?:const )?int \w+) : ((?:env\.)?team)\.each\({_IN_PARENTHESES}\)\)"
+)
 
 ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once\b", re.M)
 
 
 def shown_path(path: Path) -> str:
     """Return a path as errors show it: printable, and a path of the package from its folder on."""
-    return printable(Path("kernels") / path.relative_to(KERNELS) if path.is_relative_to(KERNELS) else path)
+    return printable(
+        Path("kernels") / path.relative_to(KERNELS) if path.is_relative_to(KERNELS) else path
+    )
 
 
 def _mark(number: int, shown: str) -> str:
@@ -38,20 +48,23 @@ def paste(
 ) -> str:
     """Return ``line``, or the text that it includes; its lines are kept in ``files``.
 
-    A file of the package is pasted once, an author's each time, unless it says ``#pragma once``: it may hold data, or make of
-    macros what they mean there.
+    A file of the package is pasted once, an author's each time, unless it says ``#pragma once``: it
+    may hold data, or make of macros what they mean there.
 
-    ``texts`` holds generated texts and the kernel by name, and its author's headers by path. ``file`` is the author's file that
-    has the line, or None for a file of the package; ``within`` are the files that are being pasted.
+    ``texts`` holds generated texts and the kernel by name, and its author's headers by path.
+    ``file`` is the author's file that has the line, or None for a file of the package; ``within``
+    are the files that are being pasted.
     """
-    if "#" not in line:  # nearly all lines: a program that is compiled already starts in the time that this takes
+    # nearly all lines: a program that is compiled already starts in the time that this takes
+    if "#" not in line:
         return line
     match = INCLUDE.match(line)
     if not match:
         return "" if ONCE.match(line) else line
     name, path = match[1], beside(KERNELS / "kernel", match[1])
     header = None if file is None else beside(file, name)
-    own = file if name == "kernel" else header if header in texts else None  # the author's file that is pasted
+    # the author's file that is pasted
+    own = file if name == "kernel" else header if header in texts else None
     if name in texts:
         shown, text = kernel_name if name == "kernel" else f"<{name}>", texts[name]
     elif own is not None:
@@ -60,8 +73,9 @@ def paste(
         shown, text = shown_path(path), path.read_text(encoding="utf-8")
     else:
         raise SpecError(
-            f"{kernel_name if file is None else shown_path(file)}: there is no file to include named {name!r}. A header of "
-            f"your own lies beside the file that includes it; a kernel that is text has none. The package's lie in {KERNELS}"
+            f"{kernel_name if file is None else shown_path(file)}: there is no file to include "
+            f"named {name!r}. A header of your own lies beside the file that includes it; a "
+            f"kernel that is text has none. The package's lie in {KERNELS}"
         )
     if shown in within or (shown in files and (not own or ONCE.search(text))):
         return ""

@@ -1,4 +1,6 @@
-"""How threads and near memory are shared out among environments: what a program is compiled for, besides the environment."""
+"""How threads and near memory are shared out among environments: what a program is compiled for,
+besides the environment.
+"""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -11,12 +13,16 @@ from cupydrive.spec import EnvSpec, Group
 
 
 class Observations(StrEnum):
-    """The ways in which observations are made and leave; each is a file of ``kernels/drive/storage``."""
+    """The ways in which observations are made and leave; each is a file of
+    ``kernels/drive/storage``.
+    """
 
     DIRECT = "direct"  # made in global memory, where they stay
     SHARED = "shared"  # made near, copied out in wide accesses
-    WARP_COPY = "warp_copy"  # likewise, by all threads of a warp together for its environments, of one thread each
-    STAGED = "staged"  # as direct, but rows of one member each pass shared memory 128 bytes at a time (drive/rows.cuh)
+    # likewise, by all threads of a warp together for its environments, of one thread each
+    WARP_COPY = "warp_copy"
+    # as direct, but rows of one member each pass shared memory 128 bytes at a time (drive/rows.cuh)
+    STAGED = "staged"
 
 
 NEAR = (Observations.SHARED, Observations.WARP_COPY)
@@ -32,7 +38,8 @@ class Layout:
         envs_per_block: Environments of one block, a power of two; 1 for teams above 32.
         state_near: Keep the state near (registers, stack or shared memory) during a launch.
         rows_near: Likewise rewards and actions.
-        observations: How observations leave. On a CPU the first two of these ways are all there are.
+        observations: How observations leave. On a CPU the first two of these ways are all there
+            are.
         half_obs: Keep observations as bfloat16, rounded from the same numbers.
     """
 
@@ -47,9 +54,16 @@ class Layout:
         powers = {2**k for k in range(11)}
         most = 1024 // self.team if self.team in powers and self.team <= WARP else 1
         # Powers of two, or a block's last warp would wait for lanes that do not exist.
-        if self.team not in powers or self.envs_per_block not in powers or self.envs_per_block > most:
+        if (
+            self.team not in powers
+            or self.envs_per_block not in powers
+            or self.envs_per_block > most
+        ):
             given = f"team = {self.team}, envs_per_block = {self.envs_per_block}"
-            raise SpecError(f"{given}: expected powers of two with at most 1024 threads, and 1 for teams above {WARP}")
+            raise SpecError(
+                f"{given}: expected powers of two with at most 1024 threads, and 1 for teams "
+                f"above {WARP}"
+            )
 
     @property
     def threads(self) -> int:
@@ -62,44 +76,58 @@ class Layout:
         return self.envs_per_block
 
     def near_bytes(self, spec: EnvSpec, params: EnvParams) -> int:
-        """Return the bytes that one environment keeps in a block's memory, ``struct Shared`` and padding not counted.
+        """Return the bytes that one environment keeps in a block's memory, ``struct Shared`` and
+        padding not counted.
 
         A team of one has its state and rows in registers, or on the stack.
         """
         groups = spec.groups(params)
-        obs = sum((2 if self.half_obs else 4) * g.count * g.obs_dim for g in groups) * (self.observations in NEAR)
+        obs = sum((2 if self.half_obs else 4) * g.count * g.obs_dim for g in groups) * (
+            self.observations in NEAR
+        )
         if self.team == 1:
             return obs
         rows = sum(g.count * (4 + 4 * g.heads + self._kept_bytes(g)) for g in groups)
         return spec.state_dtype(params).itemsize * self.state_near + rows * self.rows_near + obs
 
     def _kept_bytes(self, g: Group) -> int:
-        """Return the bytes of an agent's return and of what its next actions are drawn from, if not in registers."""
+        """Return the bytes of an agent's return and of what its next actions are drawn from, if not
+        in registers.
+        """
         own = fits_bytes(g) and max(g.heads, -(-g.count // self.team)) <= FEW_OWN
         return 0 if own else 4 + (4 if fits_bytes(g) else 16) * g.heads
 
     def fit(self, spec: EnvSpec, params: EnvParams, limit: int) -> Self:
-        """Return this layout with as much near as ``limit`` bytes hold: observation goes first, state last.
+        """Return this layout with as much near as ``limit`` bytes hold: observation goes first,
+        state last.
 
-        Near observations of several agents, of one thread, leave by their warp if there is a whole one.
+        Near observations of several agents, of one thread, leave by their warp if there is a whole
+        one.
         """
         near = self
         whole_warps = self.team == 1 and self.envs_per_block % 32 == 0
         if self.observations is Observations.SHARED and whole_warps and not spec.one_agent(params):
             near = replace(self, observations=Observations.WARP_COPY)
-        far = replace(self, observations=Observations.STAGED if self.team > 1 else Observations.DIRECT)
+        far = replace(
+            self, observations=Observations.STAGED if self.team > 1 else Observations.DIRECT
+        )
         options = (near, far, replace(far, rows_near=False))
         nothing = replace(far, rows_near=False, state_near=False)
-        return next((o for o in options if o.near_bytes(spec, params) * o.envs_per_block <= limit), nothing)
+        return next(
+            (o for o in options if o.near_bytes(spec, params) * o.envs_per_block <= limit), nothing
+        )
 
 
 @dataclass(frozen=True)
 class PlayLayout(Layout):
-    """How ``env_play`` (kernels/play/play.cuh) shares them out: here ``envs_per_block`` is what one crew has.
+    """How ``env_play`` (kernels/play/play.cuh) shares them out: here ``envs_per_block`` is what one
+    crew has.
 
     Args:
-        crews: Of a block, each with environments of at most 32 threads in all; or a single larger team.
-        warps: Of a crew, if its teams are no larger than one; the first of them steps the environments.
+        crews: Of a block, each with environments of at most 32 threads in all; or a single larger
+            team.
+        warps: Of a crew, if its teams are no larger than one; the first of them steps the
+            environments.
     """
 
     crews: int = 1

@@ -1,6 +1,8 @@
-"""What kernels print: ``env.print(format, values...)`` of one environment, read after each launch and printed by Python.
+"""What kernels print: ``env.print(format, values...)`` of one environment, read after each launch
+and printed by Python.
 
-So it shows in a notebook, where neither the C library's output nor a GPU's goes. kernels/drive/print.cuh writes the lines.
+So it shows in a notebook, where neither the C library's output nor a GPU's goes.
+kernels/drive/print.cuh writes the lines.
 """
 
 import re
@@ -40,7 +42,8 @@ class Printer:
     def show(self) -> None:
         """Print the lines since the last call; on a GPU this waits for the launches before it.
 
-        While a CUDA graph is captured nothing can be read: its lines appear after the next launch outside of it.
+        While a CUDA graph is captured nothing can be read: its lines appear after the next launch
+        outside of it.
         """
         if self.env is None or self.executor.capturing():
             return
@@ -52,8 +55,8 @@ class Printer:
             print(f"{self.name}[{self.env}], step {elapsed}: {line}")
         if lost:
             print(
-                f"{self.name}[{self.env}]: {lost:,} more lines did not fit into {PRINT_BYTES:,} bytes; print less, or in "
-                "fewer steps"
+                f"{self.name}[{self.env}]: {lost:,} more lines did not fit into {PRINT_BYTES:,} "
+                "bytes; print less, or in fewer steps"
             )
         self.choose(self.env)
 
@@ -74,7 +77,9 @@ def lines(text: bytes) -> Iterator[tuple[int, str]]:
 
 
 def formatted(form: str, values: Sequence[float]) -> str:
-    """Return ``form`` filled in as printf would; if the values do not fit its conversions, they follow it."""
+    """Return ``form`` filled in as printf would; if the values do not fit its conversions, they
+    follow it.
+    """
     try:
         return (LENGTH.sub(r"%\1", form) % tuple(values)).rstrip("\n")
     except (TypeError, ValueError, OverflowError):

@@ -1,7 +1,9 @@
-"""Assembles one translation unit per environment: sizes, kernel text, checks that C and Python agree.
+"""Assembles one translation unit per environment: sizes, kernel text, checks that C and Python
+agree.
 
-Includes are pasted in with ``#line`` marks: compiler errors then name the real file and line, no include path is
-needed, and a cache keyed by the text cannot serve a stale kernel after a header was edited.
+Includes are pasted in with ``#line`` marks: compiler errors then name the real file and line, no
+include path is needed, and a cache keyed by the text cannot serve a stale kernel after a header was
+edited.
 """
 
 import re
@@ -30,7 +32,8 @@ FEW_HEADS = 8
 
 @dataclass(frozen=True)
 class Unit:
-    """One translation unit: ``text`` for a compiler, names of its kernels; for errors ``files`` (shown name -> lines).
+    """One translation unit: ``text`` for a compiler, names of its kernels; for errors ``files``
+    (shown name -> lines).
 
     ``shown`` is the name of the kernel among them, and ``headers`` those of its author's headers.
     """
@@ -54,8 +57,12 @@ class Unit:
         return "#define ARCHITECTURE_SPECIFIC 1\n" in self.text
 
     def of_members(self) -> Self:
-        """Return the unit whose kernels take the arguments of several members: ``drive/backend/cuda_launch.cuh``."""
-        return replace(self, name=f"{self.name}_of_members", text=f"#define MANY_CALLS 1\n{self.text}")
+        """Return the unit whose kernels take the arguments of several members:
+        ``drive/backend/cuda_launch.cuh``.
+        """
+        return replace(
+            self, name=f"{self.name}_of_members", text=f"#define MANY_CALLS 1\n{self.text}"
+        )
 
 
 @lru_cache(maxsize=256)
@@ -64,15 +71,19 @@ def assemble(spec: EnvSpec, params: EnvParams, layout: Layout) -> Unit:
 
     Raises:
         SpecError: If the kernel file does not exist or lacks a required part.
-        CompileError: If its text shows a mistake that the compilers of CPU and GPU would not judge alike.
+        CompileError: If its text shows a mistake that the compilers of CPU and GPU would not judge
+            alike.
     """
     shown, texts = _texts(spec, params, layout)
-    return _unit(spec.name, ("drive/platform.cuh", "kernel", "drive/drive.cuh"), texts, shown, layout)
+    return _unit(
+        spec.name, ("drive/platform.cuh", "kernel", "drive/drive.cuh"), texts, shown, layout
+    )
 
 
 @lru_cache(maxsize=64)
 def assemble_play(spec: EnvSpec, params: EnvParams, layout: PlayLayout, policies: str) -> Unit:
-    """Return the ``Unit`` of the kernel ``env_play``, in which policies play; errors as of ``assemble``.
+    """Return the ``Unit`` of the kernel ``env_play``, in which policies play; errors as of
+    ``assemble``.
 
     Args:
         spec: The environment.
@@ -81,13 +92,19 @@ def assemble_play(spec: EnvSpec, params: EnvParams, layout: PlayLayout, policies
         policies: Generated text about them, as ``kernels/play`` reads it.
     """
     shown, texts = _texts(spec, params, layout)
-    texts["generated/sizes.cuh"] += f"\n#define CREWS {layout.crews}\n#define WARPS_PER_CREW {layout.warps}"
+    texts["generated/sizes.cuh"] += (
+        f"\n#define CREWS {layout.crews}\n#define WARPS_PER_CREW {layout.warps}"
+    )
     texts["generated/policies.cuh"] = policies
-    return _unit(f"{spec.name}_play", ("drive/platform.cuh", "kernel", "play/play.cuh"), texts, shown, layout)
+    return _unit(
+        f"{spec.name}_play", ("drive/platform.cuh", "kernel", "play/play.cuh"), texts, shown, layout
+    )
 
 
 def _texts(spec: EnvSpec, params: EnvParams, layout: Layout) -> tuple[str, dict[str | Path, str]]:
-    """Return the name that errors show for the kernel of ``spec``, and the texts that are pasted, by name."""
+    """Return the name that errors show for the kernel of ``spec``, and the texts that are pasted,
+    by name.
+    """
     shown, kernel = kernel_text(spec)
     texts: dict[str | Path, str] = {}
     headers = {}
@@ -104,7 +121,10 @@ def _texts(spec: EnvSpec, params: EnvParams, layout: Layout) -> tuple[str, dict[
         (r'#include\s+"drive/env\.cuh"', '#include "drive/env.cuh"'),
         (r"\bDEVICE\b[^;{}]*\b(?:void|auto)\s+reset\s*\(", "DEVICE void reset(Env& env) { ... }"),
         (r"\bDEVICE\b[^;{}]*\b(?:bool|auto)\s+step\s*\(", "DEVICE bool step(Env& env) { ... }"),
-        (r"\bDEVICE\b[^;{}]*\b(?:void|auto)\s+observe\s*\(", "DEVICE void observe(Env& env) { ... }"),
+        (
+            r"\bDEVICE\b[^;{}]*\b(?:void|auto)\s+observe\s*\(",
+            "DEVICE void observe(Env& env) { ... }",
+        ),
     ):
         if not re.search(part, own if "#include" in part else code):
             raise SpecError(f"{shown}: the kernel must have `{text}`")
@@ -124,14 +144,17 @@ def _texts(spec: EnvSpec, params: EnvParams, layout: Layout) -> tuple[str, dict[
 
 
 @lru_cache(maxsize=64)
-def assemble_file(path: str, constants: tuple[tuple[str, int], ...] = (), spaces: str = "", team: int = 1) -> Unit:
+def assemble_file(
+    path: str, constants: tuple[tuple[str, int], ...] = (), spaces: str = "", team: int = 1
+) -> Unit:
     """Return the ``Unit`` of ``kernels/PATH.cu``, a kernel of rows or words: one team per element.
 
     Args:
         path: The file, such as ``"train/advantages"``.
         constants: Pairs (name, int) of compile-time constants.
         spaces: Generated text that the file includes as ``generated/spaces.cuh``.
-        team: Threads of one element on a GPU; a block has 128, or those of one element if that are more.
+        team: Threads of one element on a GPU; a block has 128, or those of one element if that are
+            more.
     """
     layout = Layout(team, max(1, 128 // team))
     sizes = [
@@ -141,15 +164,28 @@ def assemble_file(path: str, constants: tuple[tuple[str, int], ...] = (), spaces
         "#define OBS_HALF 0",
     ]
     sizes += [f"constexpr int {key} = {int(value)};" for key, value in constants]
-    texts: dict[str | Path, str] = {"generated/sizes.cuh": "\n".join(sizes), "generated/spaces.cuh": spaces}
-    return _unit(path.split("/")[1], ("drive/platform.cuh", f"{path}.cu"), texts, f"kernels/{path}.cu", layout)
+    texts: dict[str | Path, str] = {
+        "generated/sizes.cuh": "\n".join(sizes),
+        "generated/spaces.cuh": spaces,
+    }
+    return _unit(
+        path.split("/")[1],
+        ("drive/platform.cuh", f"{path}.cu"),
+        texts,
+        f"kernels/{path}.cu",
+        layout,
+    )
 
 
-def _unit(name: str, parts: Sequence[str], texts: Mapping[str | Path, str], shown: str, layout: Layout) -> Unit:
+def _unit(
+    name: str, parts: Sequence[str], texts: Mapping[str | Path, str], shown: str, layout: Layout
+) -> Unit:
     own = [path for path in texts if isinstance(path, Path)]
     files: dict[str, list[str]] = {}
     file = next(iter(own), None)
-    text = "\n".join(paste(f'#include "{part}"', texts, files, shown, file) for part in parts) + "\n"
+    text = (
+        "\n".join(paste(f'#include "{part}"', texts, files, shown, file) for part in parts) + "\n"
+    )
     kernels = re.findall(r"^KERNEL(?:_OF_STEPS|_OF_CREWS|_AHEAD)?\((\w+)", text, re.M)
     return Unit(name, text, shown, files, layout, tuple(kernels), tuple(map(shown_path, own[1:])))
 
@@ -161,8 +197,8 @@ def kernel_text(spec: EnvSpec) -> tuple[str, str]:
     path = kernel_path(spec)
     if not path.is_file():
         raise SpecError(
-            f"{spec.name}: there is no kernel file {path}. Write it, or pass kernel= to the EnvSpec; "
-            f"in a notebook, begin a cell with %%cuda_env {spec.name}"
+            f"{spec.name}: there is no kernel file {path}. Write it, or pass kernel= to the "
+            f"EnvSpec; in a notebook, begin a cell with %%cuda_env {spec.name}"
         )
     return shown_path(path), as_text(path, path.read_bytes())
 
@@ -170,13 +206,19 @@ def kernel_text(spec: EnvSpec) -> tuple[str, str]:
 def kernel_path(spec: EnvSpec) -> Path:
     """Return the path of the kernel of ``spec``, which is no text."""
     kernel = spec.kernel
-    return Path(kernel).expanduser() if isinstance(kernel, str | Path) else KERNELS / "envs" / f"{spec.name}.cu"
+    return (
+        Path(kernel).expanduser()
+        if isinstance(kernel, str | Path)
+        else KERNELS / "envs" / f"{spec.name}.cu"
+    )
 
 
 def _sizes(spec: EnvSpec, params: EnvParams, layout: Layout, code: str) -> str:
     """Return the constants of this environment: layout, sizes, groups, metrics."""
     groups = spec.groups(params)
-    has_shared, has_cache = (re.search(rf"\bstruct\s+{name}\b", code) is not None for name in ("Shared", "Cache"))
+    has_shared, has_cache = (
+        re.search(rf"\bstruct\s+{name}\b", code) is not None for name in ("Shared", "Cache")
+    )
     prints = re.search(r"\.print\s*\(", code) is not None
     lines = [
         f"#define TEAM {layout.team}",
@@ -202,20 +244,27 @@ def _sizes(spec: EnvSpec, params: EnvParams, layout: Layout, code: str) -> str:
             lines += [f"constexpr int {name}_{c.upper()} = {i};" for i, c in enumerate(choices)]
             value = choices.index(value)
         lines.append(f"constexpr int {name} = {int(value)};")
-    lines += [f"constexpr int {name} = {int(value)};" for name, value in spec.constants(params).items()]
+    lines += [
+        f"constexpr int {name} = {int(value)};" for name, value in spec.constants(params).items()
+    ]
     return "\n".join(lines)
 
 
 def _metrics(metrics: Mapping[str, str]) -> str:
-    """Return ``struct Metrics`` of metrics {name: "int" or "float"} in C, and ``each_count``, which visits its integers."""
+    """Return ``struct Metrics`` of metrics {name: "int" or "float"} in C, and ``each_count``, which
+    visits its integers.
+    """
     members = metrics or {"none": "int"}
     counts = [f"  visit(metrics.{name});" for name, kind in members.items() if kind == "int"]
     return "\n".join(
         [
-            "// What one member has counted since the episode began. The members' integers are added up; a float metric is",
+            "// What one member has counted since the episode began. The members' integers are "
+            "added up; a float metric is",
             "// counted by the leader alone, in one fixed order.",
-            f"struct Metrics {{ {' '.join(f'{kind} {name};' for name, kind in members.items())} }};",
-            "template <class Visit> DEVICE void each_count([[maybe_unused]] Visit visit, [[maybe_unused]] Metrics& metrics) {",
+            f"struct Metrics {{ {' '.join(f'{kind} {name};' for name, kind in members.items())} "
+            f"}};",
+            "template <class Visit> DEVICE void each_count([[maybe_unused]] Visit visit, "
+            "[[maybe_unused]] Metrics& metrics) {",
             *counts,
             "}",
         ]
@@ -236,7 +285,9 @@ def _tables(tables: Sequence[Table]) -> str:
 
 
 def _groups(groups: Sequence[Group]) -> str:
-    """Return a struct of each group in C, one of each for a template, and ``each_group``, which calls something for each."""
+    """Return a struct of each group in C, one of each for a template, and ``each_group``, which
+    calls something for each.
+    """
     first = [sum(g.count for g in groups[:k]) for k in range(len(groups))]
     lines = [
         *map(_group, groups, first),
@@ -245,12 +296,15 @@ def _groups(groups: Sequence[Group]) -> str:
         *(f"  Of<{g.name}_group> {g.name};" for g in groups),
         "};",
         "// Calls visit(Kind{}, parts.NAME...) for one group after the other.",
-        "template <class Visit, class... Parts> DEVICE void each_group(Visit visit, Parts&... parts) {",
+        "template <class Visit, class... Parts> DEVICE void each_group(Visit visit, Parts&... "
+        "parts) {",
         *(f"  visit({g.name}_group{{}}, parts.{g.name}...);" for g in groups),
         "}",
         f"typedef {groups[0].name}_group FirstGroup;",
-        f"constexpr int OBS_ENTRIES = {sum(g.count * g.obs_dim for g in groups)};  // of one environment",
-        "template <class Parts> DEVICE auto& first_group(Parts& parts) { return parts." + f"{groups[0].name}; }}",
+        f"constexpr int OBS_ENTRIES = {sum(g.count * g.obs_dim for g in groups)};  // of one "
+        f"environment",
+        "template <class Parts> DEVICE auto& first_group(Parts& parts) { return parts."
+        + f"{groups[0].name}; }}",
     ]
     return "\n".join(lines)
 
@@ -260,8 +314,10 @@ def _group(g: Group, first_agent: int) -> str:
     lines = [
         f"struct {g.name}_group {{",
         f"  typedef {'float' if g.continuous else 'int'} Action;",
-        f"  static constexpr int COUNT = {g.count}, OBS = {g.obs_dim}, HEADS = {g.heads}, FIRST_AGENT = {first_agent};",
-        f"  static constexpr bool LEAVES = {str(g.leaves).lower()}, MASKED = {str(g.mask).lower()};",
+        f"  static constexpr int COUNT = {g.count}, OBS = {g.obs_dim}, HEADS = {g.heads}, "
+        f"FIRST_AGENT = {first_agent};",
+        f"  static constexpr bool LEAVES = {str(g.leaves).lower()}, MASKED = "
+        f"{str(g.mask).lower()};",
         f"  static constexpr bool BYTES = {str(fits_bytes(g)).lower()};",
         f"  static constexpr int CHOICES = {g.choices};",
         "#ifdef TEAM_THREADS",
@@ -276,14 +332,17 @@ def _group(g: Group, first_agent: int) -> str:
             f"  static DEVICE float low(int head) {{ {pick_float(space.low)} }}",
             f"  static DEVICE float span(int head) {{ {pick_float(space.high - space.low)} }}",
             "  static DEVICE float read(float action, int) { return read_box(action); }",
-            "  static DEVICE float sample(u32 word, int head) { return low(head) + span(head) * Random::unit(word); }",
+            "  static DEVICE float sample(u32 word, int head) { return low(head) + span(head) * "
+            "Random::unit(word); }",
         ]
     else:
         lines += [
             f"  static DEVICE int size(int head) {{ {pick_int(g.sizes)} }}",
-            "  static DEVICE int read(int action, int head) { return read_discrete(action, size(head)); }",
+            "  static DEVICE int read(int action, int head) { return read_discrete(action, "
+            "size(head)); }",
             f"  static DEVICE int first_choice(int head) {{ {pick_int(g.first_choices)} }}",
-            "  static DEVICE int sample(u32 word, int head) { return Random::below(word, size(head)); }",
+            "  static DEVICE int sample(u32 word, int head) { return Random::below(word, "
+            "size(head)); }",
             "  static DEVICE int sample_allowed(u32 word, int head, const u8* mask) {",
             "    return draw_allowed(word, mask + first_choice(head), size(head));",
             "  }",
@@ -296,14 +355,20 @@ def pick_int(values: Sequence[int]) -> str:
     stretches = _stretches(values)
     if len(set(values)) == 1 or len(values) <= FEW_HEADS or len(stretches) > FEW_HEADS:
         return _pick("int", [str(n) for n in values])
-    # An array of many numbers would be written anew for each `head` that the compiler does not know.
-    lines = [f"{start - step * first} + {step} * head" if step else f"{start}" for first, start, step in stretches]
+    # An array of many numbers would be written anew for each `head` that the compiler does not
+    # know.
+    lines = [
+        f"{start - step * first} + {step} * head" if step else f"{start}"
+        for first, start, step in stretches
+    ]
     ends = [*(f"if (head < {first}) " for first, _, _ in stretches[1:]), ""]
     return " ".join(f"{end}return {line};" for end, line in zip(ends, lines, strict=True))
 
 
 def _stretches(values: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Return (first head, its value, step) of each stretch of heads over which ints grow by equal steps."""
+    """Return (first head, its value, step) of each stretch of heads over which ints grow by equal
+    steps.
+    """
     found: list[tuple[int, int, int]] = []
     for head, value in enumerate(values):
         if found:
@@ -341,13 +406,17 @@ def head_sizes(sizes: Sequence[int]) -> str:
 def box_bounds(space: spaces.Box) -> str:
     """Return the C functions ``box_low`` and ``box_span`` of a bounded Box of one dimension."""
     bounds = {"box_low": space.low, "box_span": space.high - space.low}
-    return "\n".join(f"DEVICE float {name}(int head) {{ {pick_float(values)} }}" for name, values in bounds.items())
+    return "\n".join(
+        f"DEVICE float {name}(int head) {{ {pick_float(values)} }}"
+        for name, values in bounds.items()
+    )
 
 
 def sample_action(
     group: Group, words: NDArray[np.uint32], head: int, mask: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int32] | NDArray[np.float32]:
-    """Return int32 or float32 actions of one head from uint32 ``words``: ``sample`` of the group's space in C.
+    """Return int32 or float32 actions of one head from uint32 ``words``: ``sample`` of the group's
+    space in C.
 
     Args:
         group: The group.
@@ -359,10 +428,13 @@ def sample_action(
         allowed = mask[..., group.first_choices[head] :][..., : group.sizes[head]]
         allowed = allowed | ~allowed.any(axis=-1, keepdims=True)
         count = allowed.sum(axis=-1).astype(np.uint64)
-        wanted = ((words.astype(np.uint64) * count) >> np.uint64(32)).astype(np.int64)  # the wanted-th allowed choice
+        # the wanted-th allowed choice
+        wanted = ((words.astype(np.uint64) * count) >> np.uint64(32)).astype(np.int64)
         return np.argmax(np.cumsum(allowed, axis=-1) > wanted[..., None], axis=-1).astype(np.int32)
     if group.continuous:
         low = np.float32(group.action_space.low[head])
         span = np.float32(group.action_space.high[head] - group.action_space.low[head])
         return low + span * ((words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24))
-    return ((words.astype(np.uint64) * np.uint64(group.sizes[head])) >> np.uint64(32)).astype(np.int32)
+    return ((words.astype(np.uint64) * np.uint64(group.sizes[head])) >> np.uint64(32)).astype(
+        np.int32
+    )

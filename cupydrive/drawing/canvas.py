@@ -1,7 +1,9 @@
-"""A picture that environments draw on: world coordinates with y up, a few shapes, two lines of text above.
+"""A picture that environments draw on: world coordinates with y up, a few shapes, two lines of text
+above.
 
-Shapes are drawn at twice the size and scaled down, so that edges are smooth and slow motion is. Pictures are dark, and their
-colours light: they suit pages of either kind, and one file serves both.
+Shapes are drawn at twice the size and scaled down, so that edges are smooth and slow motion is.
+Pictures are dark, and their colours light: they suit pages of either kind, and one file serves
+both.
 """
 
 from __future__ import annotations
@@ -22,14 +24,15 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from PIL.ImageFont import FreeTypeFont
 
-Line: TypeAlias = tuple[Sequence[float] | np.ndarray, Sequence[float] | np.ndarray, str]  # xs, ys, colour
+# xs, ys, colour
+Line: TypeAlias = tuple[Sequence[float] | np.ndarray, Sequence[float] | np.ndarray, str]
 Key: TypeAlias = tuple[str, str, int | None]  # colour, text, count
 SUPERSAMPLING = 2
 SMALLEST_TEXT = 5  # pixels of the finished picture; smaller letters are left out
 LABEL_TEXT = 20  # pixels of an agent's name: a page shows half of them
 LABELLED = 12  # agents; of more, numbers alone stand beside them
-# Parts of a picture's width. A page shows a picture as narrow as 334 pixels, on a telephone: letters of a header then have 11
-# pixels, and no line has less than one.
+# Parts of a picture's width. A page shows a picture as narrow as 334 pixels, on a telephone:
+# letters of a header then have 11 pixels, and no line has less than one.
 HEADER_TEXT, HAIRLINE = 30, 334
 LINE_HEIGHT = 1.45  # height of a line of the header, in heights of its letters
 
@@ -37,16 +40,20 @@ LINE_HEIGHT = 1.45  # height of a line of the header, in heights of its letters
 class Canvas(Palette):
     """One picture, dark at first; its colours are attributes, such as ``canvas.BLUE``.
 
-    A drawing may set ``last_step``, when the task ends before the time limit: what the header counts to.
+    A drawing may set ``last_step``, when the task ends before the time limit: what the header
+    counts to.
 
     Args:
         width: Pixels, even: video codecs halve the colour's resolution.
         height: Pixels, even.
-        header: Pixels at the top for two lines of text; the world is drawn below. By default a share of the width.
-        part_of: Width of the picture that this one is a part of; lines are as thick, and letters at least as high, as it needs
-            where it is shown small. By default ``width``, and letters of any height.
+        header: Pixels at the top for two lines of text; the world is drawn below. By default a
+            share of the width.
+        part_of: Width of the picture that this one is a part of; lines are as thick, and letters at
+            least as high, as it needs where it is shown small. By default ``width``, and letters of
+            any height.
         labels: Show the names of the agents that ``agents`` is told of.
-        played: ``(group, agent)`` whom a person plays, who has a ring and stands out by name; None: nobody.
+        played: ``(group, agent)`` whom a person plays, who has a ring and stands out by name; None:
+            nobody.
 
     Raises:
         ParameterError: If a size is not a positive even int.
@@ -66,12 +73,16 @@ class Canvas(Palette):
         self.letters = letters_of(whole)  # of the header
         self.header = header_height(self.letters, self.height) if header is None else int(header)
         self.hairline = math.ceil(SUPERSAMPLING * whole / HAIRLINE)  # of the image that is drawn on
-        self.smallest = SUPERSAMPLING * (SMALLEST_TEXT if part_of is None else max(SMALLEST_TEXT, whole / HEADER_TEXT))
+        self.smallest = SUPERSAMPLING * (
+            SMALLEST_TEXT if part_of is None else max(SMALLEST_TEXT, whole / HEADER_TEXT)
+        )
         self.labels, self.played = labels, played
         self.clear()
 
     def clear(self, background: str = Palette.STAGE) -> None:
-        """Make everything one colour again; the view is that of pixels, from the lower left corner."""
+        """Make everything one colour again; the view is that of pixels, from the lower left
+        corner.
+        """
         from PIL import Image, ImageDraw
 
         size = (self.width * SUPERSAMPLING, self.height * SUPERSAMPLING)
@@ -87,7 +98,8 @@ class Canvas(Palette):
     def view(self, left: float, right: float, bottom: float, top: float | None = None) -> None:
         """Show the world from ``left`` to ``right`` and from ``bottom`` up; units are square.
 
-        With ``top``, everything up to there is shown too: the world becomes smaller if it must, and lies in the middle.
+        With ``top``, everything up to there is shown too: the world becomes smaller if it must, and
+        lies in the middle.
         """
         if not left < right or (top is not None and not bottom < top):
             raise ParameterError(
@@ -103,25 +115,32 @@ class Canvas(Palette):
             self._bottom = (bottom + top) / 2 - height / self._scale / 2
 
     def to_pixel(self, point: Point) -> tuple[float, float]:
-        """Return where a point of the world lies in the finished picture: (x, y) from its upper left corner."""
+        """Return where a point of the world lies in the finished picture: (x, y) from its upper
+        left corner.
+        """
         x, y = self._pixel(point)
         return x / SUPERSAMPLING, y / SUPERSAMPLING
 
     def _pixel(self, point: Point) -> tuple[float, float]:
         """Return where a point of the world lies in the image that is drawn on."""
         x, y = point
-        return (float(x) - self._left) * self._scale, self._image.size[1] - (float(y) - self._bottom) * self._scale
+        return (float(x) - self._left) * self._scale, self._image.size[1] - (
+            float(y) - self._bottom
+        ) * self._scale
 
     @staticmethod
     @lru_cache(maxsize=1024)
     def mix(color: str, other: str, share: float) -> str:
-        """Return ``color`` with a ``share`` of ``other`` in it, from 0 to 1; colours are ``"#RRGGBB"``."""
+        """Return ``color`` with a ``share`` of ``other`` in it, from 0 to 1; colours are
+        ``"#RRGGBB"``.
+        """
         share = min(max(float(share), 0.0), 1.0)
         pairs = ((int(color[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5))
         return "#" + "".join(f"{round(a + (b - a) * share):02X}" for a, b in pairs)
 
     def line(self, points: Points, width: float, color: str) -> None:
-        """Draw a line through ``points`` [(x, y), ...], ``width`` in units of the world, with round ends.
+        """Draw a line through ``points`` [(x, y), ...], ``width`` in units of the world, with round
+        ends.
 
         It is as thick as it must be to be seen where the picture is shown small.
         """
@@ -144,7 +163,9 @@ class Canvas(Palette):
         count = len(points) - 1
         for k in range(count):
             (ax, ay), (bx, by) = points[k], points[k + 1]
-            if (ax, ay) == (bx, by) or (longest is not None and max(abs(bx - ax), abs(by - ay)) > longest):
+            if (ax, ay) == (bx, by) or (
+                longest is not None and max(abs(bx - ax), abs(by - ay)) > longest
+            ):
                 continue
             faded = self.mix(color, self._background, 0.85 - 0.6 * (k + 1) / count)
             ends = [self._pixel(points[k]), self._pixel(points[k + 1])]
@@ -164,11 +185,17 @@ class Canvas(Palette):
         self._draw.polygon([self._pixel(p) for p in points], color)
 
     def arrowhead(self, center: Point, heading: float, radius: float, color: str) -> None:
-        """Draw a triangle that points along ``heading`` (rad, from x to y), its tip ``radius`` from the centre."""
+        """Draw a triangle that points along ``heading`` (rad, from x to y), its tip ``radius`` from
+        the centre.
+        """
         x, y = center
         corners = ((0.0, 1.0), (2.5, 0.95), (np.pi, 0.35), (-2.5, 0.95))
         self.polygon(
-            [(x + s * radius * np.cos(heading + a), y + s * radius * np.sin(heading + a)) for a, s in corners], color
+            [
+                (x + s * radius * np.cos(heading + a), y + s * radius * np.sin(heading + a))
+                for a, s in corners
+            ],
+            color,
         )
 
     def rectangle(self, x0: float, y0: float, x1: float, y1: float, color: str) -> None:
@@ -177,22 +204,27 @@ class Canvas(Palette):
         left, right, upper, lower = min(ax, bx), max(ax, bx), min(ay, by), max(ay, by)
         self._draw.rectangle((left, upper, max(left, right - 1), max(upper, lower - 1)), color)
 
-    def text(self, place: Point, text: str, size: float, color: str = Palette.INK, anchor: str = "mm") -> None:
-        """Write a line of text; letters too small to read, as in a mosaic's small pictures, are left out.
+    def text(
+        self, place: Point, text: str, size: float, color: str = Palette.INK, anchor: str = "mm"
+    ) -> None:
+        """Write a line of text; letters too small to read, as in a mosaic's small pictures, are
+        left out.
 
         Args:
             place: (x, y) of the text's anchor.
             text: The text.
             size: Height of the letters in units of the world.
             color: Of the letters.
-            anchor: Two letters: left, middle or right (l, m, r), and top, middle or baseline (t, m, s).
+            anchor: Two letters: left, middle or right (l, m, r), and top, middle or baseline (t, m,
+                s).
         """
         pixels = round(size * self._scale)
         if pixels >= self.smallest:
             self._draw.text(self._pixel(place), str(text), color, text_font(pixels), anchor=anchor)
 
     def agents(self, group: str, places: Points, shown: np.ndarray | None = None) -> None:
-        """Say where the agents of a group are; a viewer writes their names beside them, over everything else.
+        """Say where the agents of a group are; a viewer writes their names beside them, over
+        everything else.
 
         Args:
             group: Its name.
@@ -202,26 +234,39 @@ class Canvas(Palette):
         alone = len(places) == 1
         for i, place in enumerate(places):
             if shown is None or shown[i]:
-                self._names.append((group, i, group if alone else f"{group} {i}", self.to_pixel(place)))
+                self._names.append(
+                    (group, i, group if alone else f"{group} {i}", self.to_pixel(place))
+                )
 
     def _mark_agents(self, image: Image) -> None:
-        """Write names on the finished picture, each beside its agent and inside of the picture; a ring is around one's own."""
+        """Write names on the finished picture, each beside its agent and inside of the picture; a
+        ring is around one's own.
+        """
         from PIL import ImageDraw
 
         draw = ImageDraw.Draw(image)
         size = min(LABEL_TEXT, max(SMALLEST_TEXT, self.height // 16))
         font, rim = text_font(size), max(1, size // 8)
-        for group, agent, name, (x, y) in sorted(self._names, key=lambda named: named[:2] == self.played):
+        for group, agent, name, (x, y) in sorted(
+            self._names, key=lambda named: named[:2] == self.played
+        ):
             mine = (group, agent) == self.played
             if mine:
                 ring = max(2.5, self.height / 36)
                 box = (x - ring, y - ring, x + ring, y + ring)
                 draw.ellipse(box, outline=self.YELLOW, width=max(1, round(ring / 5)))
             if self.labels:
-                text = f"you, {name}" if mine else name if len(self._names) <= LABELLED else str(agent)
-                left = max(2 * rim, min(x + 0.5 * size, self.width - font.getlength(text) - 2 * rim))
+                text = (
+                    f"you, {name}" if mine else name if len(self._names) <= LABELLED else str(agent)
+                )
+                left = max(
+                    2 * rim, min(x + 0.5 * size, self.width - font.getlength(text) - 2 * rim)
+                )
                 place = left, max(y - 0.7 * size, self.header + 0.8 * size)
-                looks = {"stroke_width": 2 * rim if mine else rim, "stroke_fill": self.YELLOW if mine else self.STAGE}
+                looks = {
+                    "stroke_width": 2 * rim if mine else rim,
+                    "stroke_fill": self.YELLOW if mine else self.STAGE,
+                }
                 draw.text(place, text, self.STAGE if mine else self.INK, font, anchor="lm", **looks)
 
     def text_width(self, text: str, size: float) -> float:
@@ -244,20 +289,28 @@ class Canvas(Palette):
         """Draw curves in a panel: its title above, a grid line and a number at each tick.
 
         Args:
-            box: (left, bottom, right, top) of the panel in units of the world, title and numbers included.
-            lines: One ``(xs, ys, color)`` for each curve; what lies outside of the ranges is drawn at the panel's edge.
+            box: (left, bottom, right, top) of the panel in units of the world, title and numbers
+                included.
+            lines: One ``(xs, ys, color)`` for each curve; what lies outside of the ranges is drawn
+                at the panel's edge.
             x: (lowest, highest) value that the panel shows from left to right.
             y: Likewise from bottom to top.
             title: What is shown, with its unit.
             ticks: Pairs (value of y, its text); by default the lowest and the highest.
-            legend: Colours by name, one after the other between the title and the curves, which never cross them.
+            legend: Colours by name, one after the other between the title and the curves, which
+                never cross them.
             powers: Show powers of ten at equal distances; ``y`` are positive.
             ends: Write the ends of ``x`` below.
-            letters: Height of the title, and nearly that of the numbers; by default a share of the panel's.
+            letters: Height of the title, and nearly that of the numbers; by default a share of the
+                panel's.
         """
         if powers:
             least, (low, high) = y[0], np.log10(y)
-            ticks = [(k, f"{10.0**k:g}") for k in range(round(low), round(high) + 1)] if ticks is None else ticks
+            ticks = (
+                [(k, f"{10.0**k:g}") for k in range(round(low), round(high) + 1)]
+                if ticks is None
+                else ticks
+            )
             lines = [(xs, np.log10(np.maximum(ys, least)), color) for xs, ys, color in lines]
             y = low, high
         left, bottom, right, top = box
@@ -274,17 +327,25 @@ class Canvas(Palette):
             panel.ends()
 
     def image(self, pixels: np.ndarray, x0: float, y0: float, x1: float, y1: float) -> None:
-        """Fill a rectangle with an array of colours, (rows, columns, 3) uint8, the first row on top, each pixel a sharp box."""
+        """Fill a rectangle with an array of colours, (rows, columns, 3) uint8, the first row on
+        top, each pixel a sharp box.
+        """
         from PIL import Image
 
-        (left, upper), (right, lower) = self._pixel((min(x0, x1), max(y0, y1))), self._pixel((max(x0, x1), min(y0, y1)))
+        (left, upper), (right, lower) = (
+            self._pixel((min(x0, x1), max(y0, y1))),
+            self._pixel((max(x0, x1), min(y0, y1))),
+        )
         left, upper, right, lower = round(left), round(upper), round(right), round(lower)
         size = (max(1, right - left), max(1, lower - upper))
-        picture = Image.fromarray(np.ascontiguousarray(pixels, np.uint8)).resize(size, Image.Resampling.NEAREST)
+        picture = Image.fromarray(np.ascontiguousarray(pixels, np.uint8)).resize(
+            size, Image.Resampling.NEAREST
+        )
         self._image.paste(picture, (left, upper))
 
     def panel(self, box: Box, x: Limits, y: Limits, letters: float) -> Panel:
-        """Return a ``Panel`` of ``cupydrive.drawing.charts``: a rectangle (left, bottom, right, top) with its own units.
+        """Return a ``Panel`` of ``cupydrive.drawing.charts``: a rectangle (left, bottom, right,
+        top) with its own units.
 
         Args:
             box: In units of the view.
@@ -308,9 +369,12 @@ class Canvas(Palette):
         """Say in the header's second line what colours mean, and how many there are.
 
         Args:
-            *items: ``(color, text)``, or ``(color, text, count)``: a mosaic adds the counts of its pictures up.
+            *items: ``(color, text)``, or ``(color, text, count)``: a mosaic adds the counts of its
+                pictures up.
         """
-        self.keys = tuple((item[0], str(item[1]), item[2] if len(item) == 3 else None) for item in items)
+        self.keys = tuple(
+            (item[0], str(item[1]), item[2] if len(item) == 3 else None) for item in items
+        )
 
     def frame(self) -> np.ndarray:
         """Return the picture, (height, width, 3) uint8."""
@@ -321,7 +385,8 @@ class Canvas(Palette):
             letters = self.letters * SUPERSAMPLING
             # In a low header the text is higher than the header.
             tall = max(
-                self.header * SUPERSAMPLING, round(LINE_HEIGHT * letters * (2 if self._texts[2] or self.keys else 1))
+                self.header * SUPERSAMPLING,
+                round(LINE_HEIGHT * letters * (2 if self._texts[2] or self.keys else 1)),
             )
             strip = self._image.crop((0, 0, self._image.size[0], min(tall, self._image.size[1])))
             self._write(strip, letters)
@@ -334,7 +399,12 @@ class Canvas(Palette):
 
         draw, font = ImageDraw.Draw(strip), text_font(letters)
         left, right, below = self._texts
-        wide, edge, first, second = strip.size[0], letters // 2, round(0.8 * letters), round(2.15 * letters)
+        wide, edge, first, second = (
+            strip.size[0],
+            letters // 2,
+            round(0.8 * letters),
+            round(2.15 * letters),
+        )
         draw.text((edge, first), left, self.INK, font, anchor="lm")
         right, size = fit_text(right, letters, wide - 4 * edge - font.getlength(left))
         draw.text((wide - edge, first), right, self.SOFT, text_font(size), anchor="rm")
@@ -352,12 +422,16 @@ class Canvas(Palette):
 
 
 def letters_of(width: int) -> int:
-    """Return the height of a header's letters, in pixels of the finished picture, for the width of it."""
+    """Return the height of a header's letters, in pixels of the finished picture, for the width of
+    it.
+    """
     return max(8, round(width / HEADER_TEXT))
 
 
 def header_height(letters: int, height: int) -> int:
-    """Return the pixels of a header of two lines: what its letters need, a third of the picture at most."""
+    """Return the pixels of a header of two lines: what its letters need, a third of the picture at
+    most.
+    """
     return min(round(2 * LINE_HEIGHT * letters), height // 3)
 
 
@@ -368,7 +442,9 @@ def with_count(text: str, count: int | None) -> str:
 
 @lru_cache(maxsize=64)
 def fit_text(text: str, size: int, free: float) -> tuple[str, int]:
-    """Return ``text`` and its size, so that it fits into ``free`` pixels: made smaller than ``size`` first, then cut off."""
+    """Return ``text`` and its size, so that it fits into ``free`` pixels: made smaller than
+    ``size`` first, then cut off.
+    """
     wide = text_font(size).getlength(text)
     if wide > free:
         size = max(round(size * free / wide), round(0.6 * size), 6 * SUPERSAMPLING)

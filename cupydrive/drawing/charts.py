@@ -24,13 +24,16 @@ SHADES = Palette.SHADES
 
 
 def ticks(low: float, high: float, most: int = 6) -> tuple[list[float], list[str]]:
-    """Return round numbers from ``low`` to ``high``, at most ``most`` and at least one, and how to write them.
+    """Return round numbers from ``low`` to ``high``, at most ``most`` and at least one, and how to
+    write them.
 
     Returns:
         (numbers, texts): the numbers are multiples of 1, 2 or 5 times a power of ten.
     """
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ParameterError(f"ticks: low = {low}, high = {high}; both must be finite, low below high")
+        raise ParameterError(
+            f"ticks: low = {low}, high = {high}; both must be finite, low below high"
+        )
     step = 10.0 ** math.floor(math.log10((high - low) / most))
     while math.floor(high / step + 1e-9) - math.ceil(low / step - 1e-9) + 1 > most:
         step *= 2.5 if f"{step:.0e}"[0] == "2" else 2
@@ -40,8 +43,12 @@ def ticks(low: float, high: float, most: int = 6) -> tuple[list[float], list[str
     return numbers, [f"{x + 0.0:,.{digits}f}" for x in numbers]
 
 
-def shades(values: np.ndarray, low: float, high: float, colors: Sequence[str] = SHADES) -> np.ndarray:
-    """Return the colour of each value, (..., 3) uint8: between ``colors``, evenly spread from ``low`` to ``high``."""
+def shades(
+    values: np.ndarray, low: float, high: float, colors: Sequence[str] = SHADES
+) -> np.ndarray:
+    """Return the colour of each value, (..., 3) uint8: between ``colors``, evenly spread from
+    ``low`` to ``high``.
+    """
     stops = np.linspace(0.0, 1.0, len(colors))
     share = np.clip((np.asarray(values, np.float64) - low) / (high - low), 0.0, 1.0)
     parts = np.array([[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in colors])
@@ -50,10 +57,12 @@ def shades(values: np.ndarray, low: float, high: float, colors: Sequence[str] = 
 
 
 class Panel:
-    """A rectangle of a canvas in which x and y have units of their own: a chart, or a map. ``Canvas.panel`` makes it.
+    """A rectangle of a canvas in which x and y have units of their own: a chart, or a map.
+    ``Canvas.panel`` makes it.
 
     Args:
-        canvas: ``Canvas``, whose view stays as it is while the panel is drawn. Widths, radii and heights are in its units.
+        canvas: ``Canvas``, whose view stays as it is while the panel is drawn. Widths, radii and
+            heights are in its units.
         box: (left, bottom, right, top) in those units.
         x: (low, high) of what is shown.
         y: Likewise.
@@ -63,13 +72,18 @@ class Panel:
     def __init__(self, canvas: Canvas, box: Box, x: Limits, y: Limits, letters: float) -> None:
         for name, (low, high) in (("x", x), ("y", y), ("box", box[::2]), ("box", box[1::2])):
             if not low < high:
-                raise ParameterError(f"Canvas.panel: {name} goes from {low} to {high}; the first must be less")
+                raise ParameterError(
+                    f"Canvas.panel: {name} goes from {low} to {high}; the first must be less"
+                )
         self.canvas, self.box, self.x, self.y, self.letters = canvas, box, x, y, letters
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """Return where (x, y) lies in the canvas's view."""
         left, bottom, right, top = self.box
-        across, up = (x - self.x[0]) / (self.x[1] - self.x[0]), (y - self.y[0]) / (self.y[1] - self.y[0])
+        across, up = (
+            (x - self.x[0]) / (self.x[1] - self.x[0]),
+            (y - self.y[0]) / (self.y[1] - self.y[0]),
+        )
         return left + across * (right - left), bottom + up * (top - bottom)
 
     def line(self, points: Points, width: float, color: str) -> None:
@@ -98,7 +112,9 @@ class Panel:
         left, _, right, _ = self.box
         dash, height = (right - left) / count, self.at(self.x[0], y)[1]
         for k in range(count):
-            self.canvas.line([(left + k * dash, height), (left + (k + 0.55) * dash, height)], width, color)
+            self.canvas.line(
+                [(left + k * dash, height), (left + (k + 0.55) * dash, height)], width, color
+            )
 
     def rows(self, ticks: Iterable[tuple[float, str]]) -> None:
         """Fill the panel with a ground of its own, and draw a line and a text at each (y, text)."""
@@ -107,11 +123,19 @@ class Panel:
         for y, text in ticks:
             height = self.at(self.x[0], min(max(y, self.y[0]), self.y[1]))[1]
             self.canvas.line([(left, height), (right, height)], 0.02 * self.letters, ROW)
-            self.canvas.text((left - 0.35 * self.letters, height), text, 0.85 * self.letters, TICK, "rm")
+            self.canvas.text(
+                (left - 0.35 * self.letters, height), text, 0.85 * self.letters, TICK, "rm"
+            )
 
-    def curve(self, xs: Sequence[float] | np.ndarray, ys: Sequence[float] | np.ndarray, color: str) -> None:
-        """Draw a curve with a dot at its end; what lies outside of the panel is drawn at its edge."""
-        inside = (np.clip(np.asarray(v, np.float64), *ends) for v, ends in ((xs, self.x), (ys, self.y)))
+    def curve(
+        self, xs: Sequence[float] | np.ndarray, ys: Sequence[float] | np.ndarray, color: str
+    ) -> None:
+        """Draw a curve with a dot at its end; what lies outside of the panel is drawn at
+        its edge.
+        """
+        inside = (
+            np.clip(np.asarray(v, np.float64), *ends) for v, ends in ((xs, self.x), (ys, self.y))
+        )
         points = [self.at(a, b) for a, b in zip(*inside, strict=True)]
         if len(points) > 1:
             self.canvas.line(points, 0.16 * self.letters, color)
@@ -130,7 +154,9 @@ class Panel:
         """Write names in their colours above the panel, one after the other, from its left."""
         left, size = self.box[0], 0.85 * self.letters
         for name in colors:
-            self.canvas.text((left, self.box[3] + 0.9 * self.letters), name, size, colors[name], "lm")
+            self.canvas.text(
+                (left, self.box[3] + 0.9 * self.letters), name, size, colors[name], "lm"
+            )
             left += self.canvas.text_width(name, size) + 0.6 * self.letters
 
     def ends(self) -> None:
@@ -139,15 +165,21 @@ class Panel:
             height = self.box[1] - 0.55 * self.letters
             self.canvas.text((left, height), f"{value:g}", 0.85 * self.letters, TICK, anchor)
 
-    def field(self, values: np.ndarray, low: float, high: float, colors: Sequence[str] = SHADES) -> None:
-        """Fill the panel with the ``shades`` of (rows, columns) values, the first row at the bottom, as y grows upwards."""
+    def field(
+        self, values: np.ndarray, low: float, high: float, colors: Sequence[str] = SHADES
+    ) -> None:
+        """Fill the panel with the ``shades`` of (rows, columns) values, the first row at the
+        bottom, as y grows upwards.
+        """
         self.canvas.image(shades(values, low, high, colors)[::-1], *self.box)
 
     def way(self, points: Points, period: tuple[int, int], width: float, color: str) -> None:
-        """Draw the way through (K, 2) points of a map that is periodic, fading towards its beginning.
+        """Draw the way through (K, 2) points of a map that is periodic, fading towards its
+        beginning.
 
         Args:
-            points: Integers. A step is the shortest that leads to the next; across the edge it is drawn at both edges.
+            points: Integers. A step is the shortest that leads to the next; across the edge it is
+                drawn at both edges.
             period: (x, y), after how many units the map repeats.
             width: Of the line.
             color: At the end.
@@ -156,23 +188,33 @@ class Panel:
             a, b = np.asarray(points[k - 1], float), np.asarray(points[k], float)
             half = 0.5 * ((b - a + np.array(period) // 2) % period - np.array(period) // 2)
             faded = self.canvas.mix(Palette.STAGE, color, 0.45 + 0.55 * k / len(points))
-            for piece in ([a, b],) if np.array_equal(a + 2 * half, b) else ([a, a + half], [b - half, b]):
+            for piece in (
+                ([a, b],) if np.array_equal(a + 2 * half, b) else ([a, a + half], [b - half, b])
+            ):
                 self.line(piece, width, faded)
 
     def axes(self, x_label: str = "", y_label: str = "", most: int = 6, grid: bool = True) -> None:
-        """Draw the frame, numbers at round values of both scales, and what the scales show, with its unit."""
+        """Draw the frame, numbers at round values of both scales, and what the scales show, with
+        its unit.
+        """
         left, bottom, right, top = self.box
         hair, gap = self.letters / 16, self.letters / 3
         for number, text in zip(*ticks(*self.x, most), strict=True):
             x, _ = self.at(number, self.y[0])
-            self.canvas.line([(x, bottom - gap), (x, top if grid else bottom)], hair, GRID if grid else FRAME)
+            self.canvas.line(
+                [(x, bottom - gap), (x, top if grid else bottom)], hair, GRID if grid else FRAME
+            )
             self.canvas.text((x, bottom - 1.4 * gap), text, self.letters, TEXT, "ma")
         for number, text in zip(*ticks(*self.y, most), strict=True):
             _, y = self.at(self.x[0], number)
-            self.canvas.line([(left - gap, y), (right if grid else left, y)], hair, GRID if grid else FRAME)
+            self.canvas.line(
+                [(left - gap, y), (right if grid else left, y)], hair, GRID if grid else FRAME
+            )
             self.canvas.text((left - 1.4 * gap, y), text, self.letters, TEXT, "rm")
         self._frame()
-        self.canvas.text(((left + right) / 2, bottom - 5.6 * gap), x_label, self.letters, TEXT, "ma")
+        self.canvas.text(
+            ((left + right) / 2, bottom - 5.6 * gap), x_label, self.letters, TEXT, "ma"
+        )
         self.canvas.text((left, top + gap), y_label, self.letters, TEXT, "ls")
 
     def _frame(self) -> None:
@@ -180,11 +222,22 @@ class Panel:
         corners = [(left, bottom), (right, bottom), (right, top), (left, top), (left, bottom)]
         self.canvas.line(corners, self.letters / 16, FRAME)
 
-    def scale(self, low: float, high: float, label: str = "", colors: Sequence[str] = SHADES, most: int = 6) -> None:
-        """Draw at the panel's right a bar that says which number has which of ``shades``, numbers beside, ``label`` above."""
+    def scale(
+        self,
+        low: float,
+        high: float,
+        label: str = "",
+        colors: Sequence[str] = SHADES,
+        most: int = 6,
+    ) -> None:
+        """Draw at the panel's right a bar that says which number has which of ``shades``, numbers
+        beside, ``label`` above.
+        """
         _, bottom, right, top = self.box
         left = right + 1.5 * self.letters
-        bar = Panel(self.canvas, (left, bottom, left + self.letters, top), (0, 1), (low, high), self.letters)
+        bar = Panel(
+            self.canvas, (left, bottom, left + self.letters, top), (0, 1), (low, high), self.letters
+        )
         bar.field(np.repeat(np.linspace(low, high, 256)[:, None], 2, axis=1), low, high, colors)
         bar._frame()
         for number, text in zip(*ticks(low, high, most), strict=True):

@@ -1,4 +1,6 @@
-"""Learning curves as Matplotlib figures, made without pyplot: no backend is chosen and no window opens."""
+"""Learning curves as Matplotlib figures, made without pyplot: no backend is chosen and no window
+opens.
+"""
 
 import io
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,13 +18,18 @@ from cupydrive.drawing.palette import Palette
 from cupydrive.errors import ParameterError, did_you_mean
 from cupydrive.inputs.arguments import checked_float, checked_mapping, checked_str, shown
 
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # on white, told apart by everybody
-# The look of the gallery's figures: Matplotlib's settings with the colours of pictures, and letters of 10 points.
+# on white, told apart by everybody
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+# The look of the gallery's figures: Matplotlib's settings with the colours of pictures, and letters
+# of 10 points.
 LETTER_SIZE = 10.0
 DARK = {
     "font.size": LETTER_SIZE,
     **dict.fromkeys(("figure.facecolor", "axes.facecolor"), Palette.STAGE),
-    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), Palette.INK),
+    **dict.fromkeys(
+        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"),
+        Palette.INK,
+    ),
     "grid.color": Palette.SOFT,
 }
 RETURNS = "charts/episodic_return"
@@ -39,7 +46,8 @@ class Curves(Figure):
     """A Matplotlib figure that a notebook shows without further settings."""
 
     def png(self, dots: float | None = None) -> bytes:
-        """Return the figure as bytes of a PNG file with a palette of its own, which is as clear and a third of the size.
+        """Return the figure as bytes of a PNG file with a palette of its own, which is as clear and
+        a third of the size.
 
         Args:
             dots: Pixels per inch. Defaults to the figure's.
@@ -50,7 +58,9 @@ class Curves(Figure):
         return small.getvalue()
 
     def svg(self) -> bytes:
-        """Return the figure as bytes of an SVG file: the same for the same figure, and with texts that can be searched."""
+        """Return the figure as bytes of an SVG file: the same for the same figure, and with texts
+        that can be searched.
+        """
         file = io.BytesIO()
         with rc_context({"svg.fonttype": "none", "svg.hashsalt": "cupydrive"}):
             self.savefig(file, format="svg", metadata={"Date": None})
@@ -61,7 +71,9 @@ class Curves(Figure):
 
 
 def pooled(rows: Sequence[MetricRow], key: str) -> list[tuple[float, float]]:
-    """Return at most ``POINTS`` points (env-steps, value) of the rows that have a metric: means of neighbouring rows."""
+    """Return at most ``POINTS`` points (env-steps, value) of the rows that have a metric: means of
+    neighbouring rows.
+    """
     rows = [row for row in rows if key in row]
     each = -(-len(rows) // POINTS) or 1
     points = []
@@ -80,35 +92,53 @@ def curves(
     """Return a figure with one panel per metric over env-steps.
 
     Args:
-        rows: Metrics, as ``Run.metrics`` holds them; or, by label, a list of those of several runs, whose median is drawn, and
-            the quartiles as a band. Those of episodes are means over environments of each one's latest episode, and begin
-            when each has ended one.
+        rows: Metrics, as ``Run.metrics`` holds them; or, by label, a list of those of several runs,
+            whose median is drawn, and the quartiles as a band. Those of episodes are means over
+            environments of each one's latest episode, and begin when each has ended one.
         keys: Names of metrics. Defaults to the episodic return of every group.
         levels: Horizontal lines to compare with, ``{label: {key: value}}``.
         title: Above all panels.
 
     Raises:
-        ParameterError: If no row has a metric of that name. An empty panel waits for those of episodes.
+        ParameterError: If no row has a metric of that name. An empty panel waits for those of
+            episodes.
     """
-    by_label: dict[str, Sequence[Sequence[MetricRow]]] = dict(rows) if isinstance(rows, Mapping) else {"": [rows]}
-    known = list(dict.fromkeys(key for runs in by_label.values() for rows in runs for row in rows for key in row))
+    by_label: dict[str, Sequence[Sequence[MetricRow]]] = (
+        dict(rows) if isinstance(rows, Mapping) else {"": [rows]}
+    )
+    known = list(
+        dict.fromkeys(
+            key for runs in by_label.values() for rows in runs for row in rows for key in row
+        )
+    )
     if keys is None:
         keys = [key for key in known if key.startswith(RETURNS)] or [RETURNS]
     else:
-        waiting = not any(key.startswith(OF_EPISODES) for key in known)  # some environment has not ended an episode yet
+        # some environment has not ended an episode yet
+        waiting = not any(key.startswith(OF_EPISODES) for key in known)
         for key in keys:
             checked_str("plot", "a metric of keys", key)
             if key not in known and not (waiting and key.startswith(OF_EPISODES)):
-                raise ParameterError(f"no metric {shown(key)}.{did_you_mean(key, known)} There are: {', '.join(known)}")
+                raise ParameterError(
+                    f"no metric {shown(key)}.{did_you_mean(key, known)} There are: "
+                    f"{', '.join(known)}"
+                )
     levels = {} if levels is None else checked_mapping("plot", "levels", levels)
     for label, values in levels.items():
         for key, value in checked_mapping("plot", f"levels[{label!r}]", values).items():
             checked_float("plot", f"levels[{label!r}][{key!r}]", value)
-    figure = Curves(figsize=(PANEL_SIZE[0] * len(keys), PANEL_SIZE[1]), dpi=110, layout="constrained")
+    figure = Curves(
+        figsize=(PANEL_SIZE[0] * len(keys), PANEL_SIZE[1]), dpi=110, layout="constrained"
+    )
     for number, key in enumerate(keys):
         axes = figure.add_subplot(1, len(keys), number + 1)
         medians = {label: [pooled(rows, key) for rows in runs] for label, runs in by_label.items()}
-        panel(axes, medians, {label: values[key] for label, values in levels.items() if key in values}, COLORS)
+        panel(
+            axes,
+            medians,
+            {label: values[key] for label, values in levels.items() if key in values},
+            COLORS,
+        )
         engineered(axes, "env-steps", key.split("/", 1)[1].replace("_", " ").replace("/", ", "))
     if title:
         figure.suptitle(title, fontsize=10)
@@ -116,9 +146,14 @@ def curves(
 
 
 def panel(
-    axes: Axes, medians: Mapping[str, Sequence[CurvePoints]], levels: Mapping[str, float], colors: Iterable[str]
+    axes: Axes,
+    medians: Mapping[str, Sequence[CurvePoints]],
+    levels: Mapping[str, float],
+    colors: Iterable[str],
 ) -> None:
-    """Draw medians of runs by label, levels to compare with as dashed lines, and a legend of the labels that are not empty."""
+    """Draw medians of runs by label, levels to compare with as dashed lines, and a legend of the
+    labels that are not empty.
+    """
     shades = cycle(colors)
     for (label, runs), color in zip(medians.items(), shades, strict=False):
         draw_median(axes, runs, color, label)
@@ -129,7 +164,9 @@ def panel(
 
 
 def engineered(axes: Axes, xlabel: str, ylabel: str) -> None:
-    """Name a panel's axes, write large numbers of x as 10 k or 2 M, and leave out what frames it needlessly."""
+    """Name a panel's axes, write large numbers of x as 10 k or 2 M, and leave out what frames it
+    needlessly.
+    """
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     axes.xaxis.set_major_locator(MaxNLocator(6))
@@ -138,12 +175,15 @@ def engineered(axes: Axes, xlabel: str, ylabel: str) -> None:
     axes.grid(alpha=0.25, linewidth=0.6)
 
 
-def quartiles(runs: Sequence[CurvePoints], share: float = 0.5) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return where enough of some runs have a value, and the lower quartile, median and upper quartile there.
+def quartiles(
+    runs: Sequence[CurvePoints], share: float = 0.5
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return where enough of some runs have a value, and the lower quartile, median and upper
+    quartile there.
 
     Args:
-        runs: Of each the points (env-steps, value), ascending; between two of them it is interpolated. One without points
-            does not count.
+        runs: Of each the points (env-steps, value), ascending; between two of them it is
+            interpolated. One without points does not count.
         share: Of the runs that is enough.
 
     Returns:
@@ -157,11 +197,16 @@ def quartiles(runs: Sequence[CurvePoints], share: float = 0.5) -> tuple[np.ndarr
         row[:] = np.interp(steps, xs, ys, left=np.nan, right=np.nan)
     enough = np.isfinite(values).sum(axis=0) >= max(1, share * len(runs))
     steps, values = steps[enough], values[:, enough]
-    return steps, *(np.nanpercentile(values, (25, 50, 75), axis=0) if steps.size else np.empty((3, 0)))
+    return steps, *(
+        np.nanpercentile(values, (25, 50, 75), axis=0) if steps.size else np.empty((3, 0))
+    )
 
 
-def draw_median(axes: Axes, runs: Sequence[CurvePoints], color: str, label: str, share: float = 0.5) -> None:
-    """Draw the median of some runs' points (env-steps, value) over env-steps, and the quartiles as a band; one run is its own.
+def draw_median(
+    axes: Axes, runs: Sequence[CurvePoints], color: str, label: str, share: float = 0.5
+) -> None:
+    """Draw the median of some runs' points (env-steps, value) over env-steps, and the quartiles as
+    a band; one run is its own.
 
     It is drawn where that share of the runs has a value.
     """
@@ -173,12 +218,18 @@ def draw_median(axes: Axes, runs: Sequence[CurvePoints], color: str, label: str,
 
 
 def bars(values: Mapping[str, float], xlabel: str, ylabel: str) -> Curves:
-    """Return a figure with one bar per item of ``values``, ``{label: value}``, each with three digits above: 2.53 G, 640."""
+    """Return a figure with one bar per item of ``values``, ``{label: value}``, each with three
+    digits above: 2.53 G, 640.
+    """
     figure = Curves(figsize=(1.5 + 1.1 * len(values), PANEL_SIZE[1]), dpi=110, layout="constrained")
     axes = figure.add_subplot()
     drawn = axes.bar(list(values), list(values.values()), color=COLORS[0], width=0.6)
     large, rounded = EngFormatter(sep=" "), [float(f"{value:.3g}") for value in values.values()]
-    axes.bar_label(drawn, [large(value) if abs(value) >= 1e3 else f"{value:g}" for value in rounded], fontsize=8)
+    axes.bar_label(
+        drawn,
+        [large(value) if abs(value) >= 1e3 else f"{value:g}" for value in rounded],
+        fontsize=8,
+    )
     axes.yaxis.set_major_formatter(large if max(map(abs, rounded)) >= 1e3 else "{x:g}")
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)

@@ -38,7 +38,8 @@ def frames(
     every: int = 1,
     chosen: int | None = None,
 ) -> Iterator[np.ndarray]:
-    """Yield the frames of a recording, (height, width, 3) uint8: the initial state, and one for each step.
+    """Yield the frames of a recording, (height, width, 3) uint8: the initial state, and one for
+    each step.
 
     Args:
         recording: ``Recording`` of up to 64 episodes.
@@ -46,7 +47,8 @@ def frames(
         height: Pixels, even.
         title: Description of the players. Defaults to that of the recording.
         every: Draw every n-th step, and the last one.
-        chosen: Index of the episode whose agents are labelled, and whose picture in a mosaic has a frame.
+        chosen: Index of the episode whose agents are labelled, and whose picture in a mosaic has a
+            frame.
 
     Raises:
         RenderError: If the environment draws nothing.
@@ -54,7 +56,9 @@ def frames(
     """
     check_drawable(recording.spec)
     if recording.num_envs > MOST:
-        raise ParameterError(f"{recording.num_envs} episodes; a mosaic shows up to {MOST}: pass recording[:{MOST}]")
+        raise ParameterError(
+            f"{recording.num_envs} episodes; a mosaic shows up to {MOST}: pass recording[:{MOST}]"
+        )
     title = players_in_words(recording.players) if title is None else title
     pictures = one_episode if recording.num_envs == 1 else mosaic
     return pictures(recording, Canvas(width, height), title, every, chosen)
@@ -70,10 +74,13 @@ def check_drawable(spec: EnvSpec) -> Callable[..., None]:
 def players_in_words(players: Mapping[str, str]) -> str:
     """Return who plays: what all groups do, or the groups, each after what it does.
 
-    An algorithm that ships says only that somebody has learnt, ``"trained"``, unless it plays another one.
+    An algorithm that ships says only that somebody has learnt, ``"trained"``, unless it plays
+    another one.
     """
     if len({player for player in players.values() if player in LEARNT}) == 1:
-        players = {name: "trained" if player in LEARNT else player for name, player in players.items()}
+        players = {
+            name: "trained" if player in LEARNT else player for name, player in players.items()
+        }
     if len(set(players.values())) == 1:
         return next(iter(players.values()))
     return " vs ".join(f"{player} {name}" for name, player in players.items())
@@ -88,18 +95,27 @@ def score(moment: Moment, e: int) -> str:
 
 
 def clock(params: EnvParams, step: int, last: int | None = None) -> str:
-    """Return the step of an episode, and how many there can be: ``last``, or up to the time limit."""
+    """Return the step of an episode, and how many there can be: ``last``, or up to the time
+    limit.
+    """
     return f"step {step} of {min(last or params.max_episode_steps, params.max_episode_steps)}"
 
 
-def paint(canvas: Canvas, spec: EnvSpec, params: EnvParams, states: np.ndarray, elapsed: int) -> Canvas:
-    """Draw the last of an episode's states, (K,) structs, on a cleared canvas, and return it. Earlier ones are for trails."""
+def paint(
+    canvas: Canvas, spec: EnvSpec, params: EnvParams, states: np.ndarray, elapsed: int
+) -> Canvas:
+    """Draw the last of an episode's states, (K,) structs, on a cleared canvas, and return it.
+
+    Earlier ones are for trails.
+    """
     canvas.clear()
     check_drawable(spec)(canvas, params, states, elapsed)
     return canvas
 
 
-def still(spec: EnvSpec, params: EnvParams, states: np.ndarray, elapsed: np.ndarray, width: int = 240) -> str:
+def still(
+    spec: EnvSpec, params: EnvParams, states: np.ndarray, elapsed: np.ndarray, width: int = 240
+) -> str:
     """Return pictures of some environments as they are, side by side, as an HTML image.
 
     Args:
@@ -117,9 +133,13 @@ def still(spec: EnvSpec, params: EnvParams, states: np.ndarray, elapsed: np.ndar
     file = io.BytesIO()
     Image.fromarray(np.concatenate(pictures, axis=1)).save(file, "PNG")
     data = base64.b64encode(file.getvalue()).decode()
-    alt = f"{spec.name}: {len(states)} environments, after {', '.join(str(int(step)) for step in elapsed)} steps"
+    alt = (
+        f"{spec.name}: {len(states)} environments, after "
+        f"{', '.join(str(int(step)) for step in elapsed)} steps"
+    )
     return (
-        f'<img alt="{html.escape(alt)}" width="{(width + GAP // 2) * len(states)}" src="data:image/png;base64,{data}">'
+        f'<img alt="{html.escape(alt)}" width="{(width + GAP // 2) * len(states)}" '
+        f'src="data:image/png;base64,{data}">'
     )
 
 
@@ -138,7 +158,8 @@ def picture(spec: EnvSpec, params: EnvParams, states: np.ndarray, elapsed: int) 
 
 
 class Stage:
-    """A canvas on which an episode is drawn moment by moment, with the earlier states that the environment asks for.
+    """A canvas on which an episode is drawn moment by moment, with the earlier states that the
+    environment asks for.
 
     Args:
         spec: ``EnvSpec``.
@@ -163,10 +184,18 @@ class Stage:
     def draw(self, moment: Moment, e: int = 0) -> Canvas:
         """Draw environment ``e`` of a ``Moment``, and return the canvas. Its header stays empty."""
         self.take(moment)
-        return paint(self.canvas, self.spec, self.params, np.stack([states[e] for states in self.past]), moment.step)
+        return paint(
+            self.canvas,
+            self.spec,
+            self.params,
+            np.stack([states[e] for states in self.past]),
+            moment.step,
+        )
 
     def moments(self, recording: Recording, every: int) -> Iterator[Moment]:
-        """Yield every n-th ``Moment`` of a recording, and the last one. All of them are appended."""
+        """Yield every n-th ``Moment`` of a recording, and the last one. All of them are
+        appended.
+        """
         for moment in recording.moments():
             self.take(moment)
             if not moment.step % every or moment.step == recording.steps:
@@ -181,11 +210,15 @@ def one_episode(
     stage = Stage(recording.spec, recording.params, canvas)
     for moment in stage.moments(recording, every):
         stage.draw(moment)
-        canvas.caption(clock(recording.params, moment.step, canvas.last_step), title, score(moment, 0))
+        canvas.caption(
+            clock(recording.params, moment.step, canvas.last_step), title, score(moment, 0)
+        )
         yield canvas.frame()
 
 
-def mosaic(recording: Recording, whole: Canvas, title: str, every: int, chosen: int | None) -> Iterator[np.ndarray]:
+def mosaic(
+    recording: Recording, whole: Canvas, title: str, every: int, chosen: int | None
+) -> Iterator[np.ndarray]:
     """Yield the frames of several episodes. Those that are over are dimmed."""
     count = recording.num_envs
     columns = math.ceil(math.sqrt(count))
@@ -194,12 +227,17 @@ def mosaic(recording: Recording, whole: Canvas, title: str, every: int, chosen: 
     height = (whole.height - whole.header - GAP * rows) // rows // 2 * 2
     if min(width, height) < 16:
         raise ParameterError(
-            f"{count} episodes do not fit into {whole.width} x {whole.height} pixels; pass a larger size"
+            f"{count} episodes do not fit into {whole.width} x {whole.height} pixels; pass a "
+            f"larger size"
         )
-    places = [(GAP + e % columns * (width + GAP), whole.header + e // columns * (height + GAP)) for e in range(count)]
+    places = [
+        (GAP + e % columns * (width + GAP), whole.header + e // columns * (height + GAP))
+        for e in range(count)
+    ]
     cell = Canvas(width, height, header=0, part_of=whole.width)
     stage = Stage(recording.spec, recording.params, cell)
-    heading = Canvas(whole.width, -(-whole.header // 2) * 2, whole.header)  # all that changes around the cells
+    # all that changes around the cells
+    heading = Canvas(whole.width, -(-whole.header // 2) * 2, whole.header)
     whole.clear(Canvas.GRID)
     board = whole.frame()
     over: dict[int, np.ndarray] = {}  # last pictures, dimmed
@@ -230,7 +268,9 @@ def mosaic(recording: Recording, whole: Canvas, title: str, every: int, chosen: 
 
 
 def together(keys: Sequence[Sequence[Key]]) -> list[Key]:
-    """Return one key for several pictures: each item of the first one's, with the sum of the counts where it has any."""
+    """Return one key for several pictures: each item of the first one's, with the sum of the counts
+    where it has any.
+    """
     return [
         (color, text, None if count is None else sum(key[k][2] or 0 for key in keys))
         for k, (color, text, count) in enumerate(keys[0])

@@ -1,8 +1,13 @@
-"""The colours of pictures and of the gallery's charts: light on dark, told apart with any of the common colour blindnesses."""
+"""The colours of pictures and of the gallery's charts: light on dark, told apart with any of the
+common colour blindnesses.
+"""
 
 
 class Palette:
-    """Colours, ``"#RRGGBB"``. Those that something is drawn in have a contrast of 3 or more with ``STAGE`` and ``FLOOR``."""
+    """Colours, ``"#RRGGBB"``.
+
+    Those that something is drawn in have a contrast of 3 or more with ``STAGE`` and ``FLOOR``.
+    """
 
     STAGE = "#12181F"  # behind everything
     FLOOR = "#1C2530"  # where agents may go; panels

@@ -1,6 +1,8 @@
-"""Finds environments: every module of this folder but ``NAME_data``, which reads what NAME is made of, and users' own.
+"""Finds environments: every module of this folder but ``NAME_data``, which reads what NAME is made
+of, and users' own.
 
-A user's environment is two files anywhere (``my_env.py`` and ``my_env.cu`` beside it), two strings, or an ``EnvSpec``.
+A user's environment is two files anywhere (``my_env.py`` and ``my_env.cu`` beside it), two strings,
+or an ``EnvSpec``.
 """
 
 import hashlib
@@ -71,16 +73,26 @@ def packaged() -> set[str]:
 
 
 def installed(name: str) -> bool:
-    """Return whether ``import NAME`` finds a package, but for one of the current folder, which is a file of the user's own."""
+    """Return whether ``import NAME`` finds a package, but for one of the current folder, which is a
+    file of the user's own.
+    """
     found = importlib.util.find_spec(name)
-    folders = [*(found.submodule_search_locations or ()), *([found.origin] if found.origin else [])] if found else []
+    folders = (
+        [*(found.submodule_search_locations or ()), *([found.origin] if found.origin else [])]
+        if found
+        else []
+    )
     return any(os.path.dirname(os.path.abspath(place)) != os.getcwd() for place in folders)
 
 
 def free_name(text: str) -> str:
     """Return a name near ``text`` that a new environment can have: `cupydrive new` takes it."""
     near = re.sub(r"[^0-9a-z]+", "_", text[: MOST_LETTERS - len("my_")].lower()).strip("_") or "env"
-    wrong = not near.isidentifier() or keyword.iskeyword(near) or near in packaged() | sys.stdlib_module_names
+    wrong = (
+        not near.isidentifier()
+        or keyword.iskeyword(near)
+        or near in packaged() | sys.stdlib_module_names
+    )
     return f"my_{near}" if wrong or installed(near) else near
 
 
@@ -92,25 +104,35 @@ def get(name: EnvSpec | str | os.PathLike[str]) -> EnvSpec:
     """
     if isinstance(name, EnvSpec):
         registration = _registered.get(name.name)
-        return registration.spec if registration is not None and registration.given[0] is name else name
+        return (
+            registration.spec
+            if registration is not None and registration.given[0] is name
+            else name
+        )
     if isinstance(name, os.PathLike) or (isinstance(name, str) and name.endswith(".py")):
         return register(checked_path("cupydrive", "env", name))
     if not isinstance(name, str):
         raise ParameterError(
-            f"env = {shown(name)} is {kind_of(name)}; it must be a name, the path of a Python file or an EnvSpec"
+            f"env = {shown(name)} is {kind_of(name)}; it must be a name, the path of a Python "
+            f"file or an EnvSpec"
         )
     checked_str("cupydrive", "env", name)
     if name in _registered:
         return _registered[name].spec
     if name not in packaged():
         known, file = names(), f"{name.removesuffix('.cu')}.py"
-        near = f" Name its Python file: {file}." if os.path.isfile(file) else did_you_mean(name, known)
-        raise UnknownEnvironmentError(f"there is no environment {shown(name)}.{near} There are: {', '.join(known)}")
+        near = (
+            f" Name its Python file: {file}." if os.path.isfile(file) else did_you_mean(name, known)
+        )
+        raise UnknownEnvironmentError(
+            f"there is no environment {shown(name)}.{near} There are: {', '.join(known)}"
+        )
     return import_module(f"{__name__}.{name}").SPEC
 
 
 def with_data(say: Callable[[str], object], of: Iterable[str] | None = None) -> list[EnvSpec]:
-    """Return all environments whose tables are on this machine, or could be fetched; say in a line which are left out.
+    """Return all environments whose tables are on this machine, or could be fetched; say in a line
+    which are left out.
 
     Args:
         say: Called with that line.
@@ -128,13 +150,17 @@ def with_data(say: Callable[[str], object], of: Iterable[str] | None = None) -> 
         except MissingDataError:
             left.append(spec.name)
     if left:
-        words = "left out, since data is not here and could not be fetched (`cupydrive data` says how to get it)"
+        words = (
+            "left out, since data is not here and could not be fetched (`cupydrive data` says how "
+            "to get it)"
+        )
         say(f"{words}: {', '.join(left)}")
     return found
 
 
 def reload(spec: EnvSpec) -> EnvSpec:
-    """Return the newest ``EnvSpec`` of that name: a package module or a registered file is read again.
+    """Return the newest ``EnvSpec`` of that name: a package module or a registered file is read
+    again.
 
     Raises:
         SpecError: As ``register`` does.
@@ -147,36 +173,49 @@ def reload(spec: EnvSpec) -> EnvSpec:
     return importlib.reload(module).SPEC if module is not None else replace(spec)
 
 
-def register(spec: EnvSpec | str | os.PathLike[str], kernel: str | os.PathLike[str] | None = None) -> EnvSpec:
-    """Make an environment known by its name and return its ``EnvSpec``; registering again replaces it.
+def register(
+    spec: EnvSpec | str | os.PathLike[str], kernel: str | os.PathLike[str] | None = None
+) -> EnvSpec:
+    """Make an environment known by its name and return its ``EnvSpec``; registering again replaces
+    it.
 
     Args:
-        spec: An ``EnvSpec``; or the path of a Python file that defines ``SPEC``; or such a file's text.
-        kernel: Path of the kernel file, or its text. Without it: ``spec.kernel``, else for a file ``NAME.cu`` beside it.
+        spec: An ``EnvSpec``; or the path of a Python file that defines ``SPEC``; or such a file's
+            text.
+        kernel: Path of the kernel file, or its text. Without it: ``spec.kernel``, else for a file
+            ``NAME.cu`` beside it.
 
     Raises:
-        SpecError: If there is no ``SPEC``, no kernel, or the name belongs to an environment of the package.
+        SpecError: If there is no ``SPEC``, no kernel, or the name belongs to an environment of the
+            package.
     """
     made = Registration(spec, (spec, kernel)) if isinstance(spec, EnvSpec) else _load(spec, kernel)
     found = made.spec
     if found.name in packaged():
         raise SpecError(
-            f"{found.name!r} is an environment of the package; give yours another name: EnvSpec('my_{found.name}', ...)"
+            f"{found.name!r} is an environment of the package; give yours another name: "
+            f"EnvSpec('my_{found.name}', ...)"
         )
     if kernel is not None:
         is_text = isinstance(kernel, str) and "\n" in kernel
-        found = replace(found, kernel=kernel if is_text else checked_path("register", "kernel", kernel))
+        found = replace(
+            found, kernel=kernel if is_text else checked_path("register", "kernel", kernel)
+        )
     elif found.kernel is None and made.folder is not None:
         found = replace(found, kernel=made.folder / f"{found.name}.cu")
     if found.kernel is None:
         raise SpecError(f"{found.name}: there is no kernel; pass kernel=, its path or text")
     if isinstance(found.kernel, Path) and not os.path.isfile(found.kernel.expanduser()):
-        raise SpecError(f"{found.name}: there is no kernel file {found.kernel}; write it, or pass kernel=")
+        raise SpecError(
+            f"{found.name}: there is no kernel file {found.kernel}; write it, or pass kernel="
+        )
     _registered[found.name] = replace(made, spec=found)
     return found
 
 
-def _load(source: str | os.PathLike[str], kernel: str | os.PathLike[str] | None = None) -> Registration:
+def _load(
+    source: str | os.PathLike[str], kernel: str | os.PathLike[str] | None = None
+) -> Registration:
     """Run a Python file or text that defines ``SPEC``."""
     if isinstance(source, str) and "\n" in source:
         namespace: dict[str, Any] = {"__name__": "<environment>"}
@@ -188,8 +227,8 @@ def _load(source: str | os.PathLike[str], kernel: str | os.PathLike[str] | None 
         if not os.path.isfile(path):
             near = did_you_mean(path.name, [file.name for file in path.parent.glob("*.py")])
             raise SpecError(
-                f"there is no file {path} that could define an environment.{near} `cupydrive new {free_name(path.stem)}` "
-                "writes one"
+                f"there is no file {path} that could define an environment.{near} `cupydrive new "
+                f"{free_name(path.stem)}` writes one"
             )
         loader = importlib.machinery.SourceFileLoader(USER_MODULE + path.stem, str(path))
         module = ModuleType(loader.name)
@@ -197,7 +236,11 @@ def _load(source: str | os.PathLike[str], kernel: str | os.PathLike[str] | None 
         sys.modules[module.__name__] = module
         loader.exec_module(module)
         spec, where = getattr(module, "SPEC", None), str(path)
-        about = {"folder": path.parent, "python": printable(path), "python_sha256": _digest(path.read_bytes())}
+        about = {
+            "folder": path.parent,
+            "python": printable(path),
+            "python_sha256": _digest(path.read_bytes()),
+        }
     if not isinstance(spec, EnvSpec):
         raise SpecError(f"{where} defines no SPEC = EnvSpec(...)")
     return Registration(spec, (source, kernel), **about)
@@ -207,11 +250,12 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-# ---- environments that data files name -------------------------------------------------------------------------------
+# ---- environments that data files name -----------------------------------------------------------
 
 
 def origin(spec: EnvSpec) -> Origin | None:
-    """Return which files an environment of a user's own came from, as information for data files; None for the package's.
+    """Return which files an environment of a user's own came from, as information for data files;
+    None for the package's.
 
     Hashes that are not known, such as that of kernels written in Python, are None.
     """
@@ -256,7 +300,11 @@ def of_data(
     if given is None and name not in names():
         file = made_from["python"] if made_from else None
         here = os.path.relpath(file) if file and Path(file).is_relative_to(Path.cwd()) else file
-        trust = f"If you trust {here}, pass" if here else "It came from no file. Register it first, or pass"
+        trust = (
+            f"If you trust {here}, pass"
+            if here
+            else "It came from no file. Register it first, or pass"
+        )
         example = here or f"{name}.py"
         raise UnregisteredEnvironmentError(
             f"{what} belongs to environment {name!r}, which is not registered here. {trust}",
@@ -265,13 +313,17 @@ def of_data(
         )
     spec = get(name if given is None else given)
     if spec.name != name:
-        raise ParameterError(f"env= gives environment {spec.name!r}, but {what} belongs to {name!r}")
+        raise ParameterError(
+            f"env= gives environment {spec.name!r}, but {what} belongs to {name!r}"
+        )
     compare_origin(what, spec, made_from)
     return spec
 
 
 def compare_origin(what: str, spec: EnvSpec, made_from: Origin | None) -> None:
-    """Warn if ``spec`` has other files than those that ``what`` was made from; None compares nothing."""
+    """Warn if ``spec`` has other files than those that ``what`` was made from; None compares
+    nothing.
+    """
     now = origin(spec)
     if made_from is None:
         return
@@ -282,7 +334,8 @@ def compare_origin(what: str, spec: EnvSpec, made_from: Origin | None) -> None:
             file = made_from[part] or f"the text of its {part}"
             warnings.warn(
                 f"{what} was made with another version of {file}, so results may differ "
-                f"(SHA-256 {before[:12]}... then, {after[:12] + '...' if after else 'unknown'} now)",
+                f"(SHA-256 {before[:12]}... then, {after[:12] + '...' if after else 'unknown'} "
+                f"now)",
                 CupydriveWarning,
                 stacklevel=4,
             )

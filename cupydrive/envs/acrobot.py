@@ -28,40 +28,74 @@ class Params:
         "book", "Equations of motion: Sutton & Barto's, or the paper's.", choices=("book", "nips")
     )
     gravity: float = cd.param(9.8, "Gravitational acceleration.", unit="m/s^2", low=0.0, high=100.0)
-    length_1: float = cd.param(1.0, "Length of the first link.", unit="m", low=0.1, high=10.0, vary=(0.8, 1.2))
-    mass_1: float = cd.param(1.0, "Mass of the first link.", unit="kg", low=0.1, high=10.0, vary=(0.8, 1.2))
-    mass_2: float = cd.param(1.0, "Mass of the second link.", unit="kg", low=0.1, high=10.0, vary=(0.8, 1.2))
+    length_1: float = cd.param(
+        1.0, "Length of the first link.", unit="m", low=0.1, high=10.0, vary=(0.8, 1.2)
+    )
+    mass_1: float = cd.param(
+        1.0, "Mass of the first link.", unit="kg", low=0.1, high=10.0, vary=(0.8, 1.2)
+    )
+    mass_2: float = cd.param(
+        1.0, "Mass of the second link.", unit="kg", low=0.1, high=10.0, vary=(0.8, 1.2)
+    )
     center_1: float = cd.param(
-        0.5, "From the hinge to the first link's centre of mass.", unit="m", low=0.05, high=5.0, vary=(0.4, 0.6)
+        0.5,
+        "From the hinge to the first link's centre of mass.",
+        unit="m",
+        low=0.05,
+        high=5.0,
+        vary=(0.4, 0.6),
     )
     center_2: float = cd.param(
-        0.5, "From the joint to the second link's centre of mass.", unit="m", low=0.05, high=5.0, vary=(0.4, 0.6)
+        0.5,
+        "From the joint to the second link's centre of mass.",
+        unit="m",
+        low=0.05,
+        high=5.0,
+        vary=(0.4, 0.6),
     )
-    inertia: float = cd.param(1.0, "Moment of inertia of a link.", unit="kg m^2", low=0.1, high=10.0, vary=(0.8, 1.2))
+    inertia: float = cd.param(
+        1.0, "Moment of inertia of a link.", unit="kg m^2", low=0.1, high=10.0, vary=(0.8, 1.2)
+    )
     torque: float = cd.param(1.0, "Torque of the motor.", unit="N m", low=0.0, high=100.0)
-    tau: float = cd.param(0.2, "Time between two actions.", unit="s", low=1e-3, high=0.5, vary=(0.1, 0.2))
+    tau: float = cd.param(
+        0.2, "Time between two actions.", unit="s", low=1e-3, high=0.5, vary=(0.1, 0.2)
+    )
     max_speed_1: float = cd.param(
         4 * np.pi, "Top speed of the first link.", unit="rad/s", low=0.1, high=50.0, vary=(3.0, 9.0)
     )
     max_speed_2: float = cd.param(
-        9 * np.pi, "Top speed of the second link.", unit="rad/s", low=0.1, high=50.0, vary=(7.0, 20.0)
+        9 * np.pi,
+        "Top speed of the second link.",
+        unit="rad/s",
+        low=0.1,
+        high=50.0,
+        vary=(7.0, 20.0),
     )
-    goal_height: float = cd.param(1.0, "The free end must be this far above the hinge.", unit="m", low=-2.0, high=2.0)
-    start_range: float = cd.param(0.1, "Starts are uniform within plus or minus this.", low=0.0, high=3.0)
+    goal_height: float = cd.param(
+        1.0, "The free end must be this far above the hinge.", unit="m", low=-2.0, high=2.0
+    )
+    start_range: float = cd.param(
+        0.1, "Starts are uniform within plus or minus this.", low=0.0, high=3.0
+    )
     max_episode_steps: int = cd.param(500, "Time limit.", unit="steps", low=1)
 
 
 def state(p: Params) -> tuple[cd.Field, ...]:
     """Return the fields of ``struct State``."""
     scales, units = (np.pi, np.pi, 4 * np.pi, 9 * np.pi), ("rad", "rad", "rad/s", "rad/s")
-    return tuple(cd.Field(name, scale=s, unit=unit) for name, s, unit in zip(FIELDS, scales, units, strict=True))
+    return tuple(
+        cd.Field(name, scale=s, unit=unit)
+        for name, s, unit in zip(FIELDS, scales, units, strict=True)
+    )
 
 
 def groups(p: Params) -> tuple[cd.Group, ...]:
     """Return the one group: the arm."""
     scale = np.array([1.0, 1.0, 1.0, 1.0, 4 * np.pi, 9 * np.pi])
     high = np.array([1.0, 1.0, 1.0, 1.0, p.max_speed_1, p.max_speed_2], np.float32)
-    return (cd.Group("arm", 1, 6, spaces.Discrete(3), obs_scale=scale, obs_low=-high, obs_high=high),)
+    return (
+        cd.Group("arm", 1, 6, spaces.Discrete(3), obs_scale=scale, obs_low=-high, obs_high=high),
+    )
 
 
 def reset(p: Params, random: RandomStream) -> np.ndarray:
@@ -75,7 +109,9 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
 
 
 def derivative(p: Params, y: np.ndarray, torque: np.ndarray) -> np.ndarray:
-    """Return the time derivative of (N, 4) states: the manipulator's equations, solved for the accelerations."""
+    """Return the time derivative of (N, 4) states: the manipulator's equations, solved for the
+    accelerations.
+    """
     theta1, theta2, dtheta1, dtheta2 = y.T
     lever = p.mass_2 * p.length_1 * p.center_2
     inertia_2 = p.mass_2 * p.center_2**2 + p.inertia
@@ -96,11 +132,17 @@ def derivative(p: Params, y: np.ndarray, torque: np.ndarray) -> np.ndarray:
     accel_2 = (torque + inertia_12 / inertia_1 * force_1 - centripetal - weight_2) / (
         inertia_2 - inertia_12**2 / inertia_1
     )
-    return np.stack([dtheta1, dtheta2, -(inertia_12 * accel_2 + force_1) / inertia_1, accel_2], axis=-1)
+    return np.stack(
+        [dtheta1, dtheta2, -(inertia_12 * accel_2 + force_1) / inertia_1, accel_2], axis=-1
+    )
 
 
-def step(p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream) -> cd.StepResult:
-    """Step (N,) states by one Runge-Kutta step of fourth order, in float64; action["arm"] is (N, 1)."""
+def step(
+    p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
+) -> cd.StepResult:
+    """Step (N,) states by one Runge-Kutta step of fourth order, in float64; action["arm"] is (N,
+    1).
+    """
     y = np.stack([states[name].astype(np.float64) for name in FIELDS], axis=-1)
     turned = action["arm"][:, 0] - 1
     torque = turned * p.torque
@@ -151,21 +193,28 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observatio
 
 
 def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
-    """Draw any angles, and speeds to half of the usual limits, three times what random play reaches.
+    """Draw any angles, and speeds to half of the usual limits, three times what random play
+    reaches.
 
-    Not more: with an arm that turns once in a step, one Runge-Kutta step multiplies float32's rounding of its stages by
-    ten and more (measured: errors of 1e-5 of the limits), and a check of single steps says nothing.
+    Not more: with an arm that turns once in a step, one Runge-Kutta step multiplies float32's
+    rounding of its stages by ten and more (measured: errors of 1e-5 of the limits), and a check of
+    single steps says nothing.
     """
     states = np.empty(n, [(f.name, f.dtype) for f in state(p)])
     for name in FIELDS[:2]:
         states[name] = rng.uniform(-3.1415925, 3.1415925, n)
-    for name, top, usual in (("dtheta1", p.max_speed_1, 4 * np.pi), ("dtheta2", p.max_speed_2, 9 * np.pi)):
+    for name, top, usual in (
+        ("dtheta1", p.max_speed_1, 4 * np.pi),
+        ("dtheta2", p.max_speed_2, 9 * np.pi),
+    ):
         states[name] = np.clip(rng.uniform(-0.5, 0.5, n) * usual, -top, top)
     return states
 
 
 def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
-    """Return actions (N, C) of the one head: turn the second link along with the first one's swing."""
+    """Return actions (N, C) of the one head: turn the second link along with the first
+    one's swing.
+    """
     return (2 * (obs[..., 4] < 0),)
 
 
@@ -173,8 +222,13 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
     """Draw both links, the way of the free end and the height to reach; one unit is a metre."""
     reach = p.length_1 + 2 * p.center_2
     canvas.view(-1.15 * reach, 1.15 * reach, -1.15 * reach, top=1.15 * reach)
-    canvas.line([(-1.15 * reach, p.goal_height), (1.15 * reach, p.goal_height)], 0.01 * reach, canvas.GREEN)
-    first, both = states["theta1"].astype(float), (states["theta1"] + states["theta2"]).astype(float)
+    canvas.line(
+        [(-1.15 * reach, p.goal_height), (1.15 * reach, p.goal_height)], 0.01 * reach, canvas.GREEN
+    )
+    first, both = (
+        states["theta1"].astype(float),
+        (states["theta1"] + states["theta2"]).astype(float),
+    )
     joint = p.length_1 * np.stack([np.sin(first), -np.cos(first)], axis=-1)
     end = joint + 2 * p.center_2 * np.stack([np.sin(both), -np.cos(both)], axis=-1)
     canvas.trail(end.tolist(), 0.02 * reach, canvas.YELLOW)

@@ -23,12 +23,18 @@ class Params:
     gravity: float = cd.param(9.8, "Gravitational acceleration.", unit="m/s^2", low=0.0, high=1e3)
     mass_cart: float = cd.param(1.0, "Mass of the cart.", unit="kg", low=1e-3, high=1e3)
     mass_pole: float = cd.param(0.1, "Mass of the pole.", unit="kg", low=1e-3, high=1e3)
-    half_length: float = cd.param(0.5, "From the pivot to the pole's centre of mass.", unit="m", low=1e-3, high=1e3)
+    half_length: float = cd.param(
+        0.5, "From the pivot to the pole's centre of mass.", unit="m", low=1e-3, high=1e3
+    )
     force_mag: float = cd.param(10.0, "Force of a push.", unit="N", low=0.0, high=1e4)
     tau: float = cd.param(0.02, "Time between two actions.", unit="s", low=1e-6, high=1.0)
     x_limit: float = cd.param(2.4, "The cart may go this far.", unit="m", low=0.0, high=1e4)
-    theta_limit: float = cd.param(12 * 2 * np.pi / 360, "The pole may lean this far.", unit="rad", low=0.0, high=np.pi)
-    start_range: float = cd.param(0.05, "Starts are uniform within plus or minus this.", low=0.0, high=1e3)
+    theta_limit: float = cd.param(
+        12 * 2 * np.pi / 360, "The pole may lean this far.", unit="rad", low=0.0, high=np.pi
+    )
+    start_range: float = cd.param(
+        0.05, "Starts are uniform within plus or minus this.", low=0.0, high=1e3
+    )
     max_episode_steps: int = cd.param(500, "Time limit.", unit="steps", low=1)
 
 
@@ -46,7 +52,9 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
     """Return the one group: the cart."""
     scale = np.array([f.scale for f in state(p)])
     high = np.array([2 * p.x_limit, np.inf, 2 * p.theta_limit, np.inf], np.float32)
-    return (cd.Group("cart", 1, 4, spaces.Discrete(2), obs_scale=scale, obs_low=-high, obs_high=high),)
+    return (
+        cd.Group("cart", 1, 4, spaces.Discrete(2), obs_scale=scale, obs_low=-high, obs_high=high),
+    )
 
 
 def reset(p: Params, random: RandomStream) -> np.ndarray:
@@ -59,7 +67,9 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
     return states
 
 
-def step(p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream) -> cd.StepResult:
+def step(
+    p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
+) -> cd.StepResult:
     """Step (N,) states by explicit Euler, in float64; action["cart"] is (N, 1)."""
     x, x_dot, theta, theta_dot = (states[f.name].astype(np.float64) for f in state(p))
     mass, pole_moment = p.mass_cart + p.mass_pole, p.mass_pole * p.half_length
@@ -72,7 +82,9 @@ def step(p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray,
     x, x_dot = x + p.tau * x_dot, x_dot + p.tau * x_acc
     theta, theta_dot = theta + p.tau * theta_dot, theta_dot + p.tau * theta_acc
     ran_off, fell = np.abs(x) > p.x_limit, np.abs(theta) > p.theta_limit
-    nearest = cd.nearest_decision(np.abs(np.abs(x) - p.x_limit) / 2.4, np.abs(np.abs(theta) - p.theta_limit) / 0.5)
+    nearest = cd.nearest_decision(
+        np.abs(np.abs(x) - p.x_limit) / 2.4, np.abs(np.abs(theta) - p.theta_limit) / 0.5
+    )
     return cd.StepResult(
         state={"x": x, "x_dot": x_dot, "theta": theta, "theta_dot": theta_dot},
         reward={"cart": np.ones((len(x), 1))},
@@ -93,7 +105,11 @@ def step(p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray,
 def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observation:
     """Return the state itself, (N, 1, 4)."""
     return cd.Observation(
-        {"cart": np.stack([states[f.name] for f in state(p)], axis=-1)[:, None, :].astype(np.float64)}
+        {
+            "cart": np.stack([states[f.name] for f in state(p)], axis=-1)[:, None, :].astype(
+                np.float64
+            )
+        }
     )
 
 
@@ -115,7 +131,9 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
     canvas.line([(-1.2 * p.x_limit, 0), (1.2 * p.x_limit, 0)], 0.015, canvas.GREY)
     for end in (-p.x_limit, p.x_limit):
         canvas.line([(end, -0.15), (end, 0.15)], 0.03, canvas.PINK)
-    tips = np.stack([states["x"] + length * np.sin(states["theta"]), length * np.cos(states["theta"])], axis=-1)
+    tips = np.stack(
+        [states["x"] + length * np.sin(states["theta"]), length * np.cos(states["theta"])], axis=-1
+    )
     canvas.trail(tips.astype(float).tolist(), 0.025, canvas.YELLOW)
     x = float(states["x"][-1])
     canvas.rectangle(x - 0.25, -0.12, x + 0.25, 0.12, canvas.BLUE)
@@ -148,8 +166,9 @@ SPEC = cd.EnvSpec(
             "gae_lambda": 0.9,
             "update_epochs": 8,
         },
-        # One gradient step an iteration: A2C needs many short ones. Returns of 100 would saturate the critic, whose values
-        # are then the same everywhere, and nothing tells the policy that the cart drifts to the edge.
+        # One gradient step an iteration: A2C needs many short ones. Returns of 100 would saturate
+        # the critic, whose values are then the same everywhere, and nothing tells the policy that
+        # the cart drifts to the edge.
         "a2c": {
             "num_envs": 64,
             "steps": 4_000_000,

@@ -1,14 +1,18 @@
-"""Catalytic reaction paths: atoms move over a catalyst, cell by cell, to where they react, by way of low energies.
+"""Catalytic reaction paths: atoms move over a catalyst, cell by cell, to where they react, by way
+of low energies.
 
-Source: rules, settings and tables of WarpDrive's "rlchemists" (Lan, Wang & An, Nature Communications 15, 6281, 2024): hydrogen
-and nitrogen on iron (111) in the synthesis of ammonia, energies from density functional theory. Its kernels were never
-published. Start and target are fixed. A move costs the energy of the cell entered above a reference, in units of 20 eV, at
-least 0 and at most ``-min_reward``. The grid is periodic, but energies are known in a slab of it: leaving that costs 1, and the
-move is cancelled; in settings that start at their target's height the atom is outside then, where every step costs 1 until it
-comes back. An episode ends with a reward at the target, or is cut after 500 steps: no clock is observed, so what would have
-come counts (upstream calls both done, but tells them apart where it filters episodes).
+Source: rules, settings and tables of WarpDrive's "rlchemists" (Lan, Wang & An, Nature
+Communications 15, 6281, 2024): hydrogen and nitrogen on iron (111) in the synthesis of ammonia,
+energies from density functional theory. Its kernels were never published. Start and target are
+fixed. A move costs the energy of the cell entered above a reference, in units of 20 eV, at least 0
+and at most ``-min_reward``. The grid is periodic, but energies are known in a slab of it: leaving
+that costs 1, and the move is cancelled; in settings that start at their target's height the atom is
+outside then, where every step costs 1 until it comes back. An episode ends with a reward at the
+target, or is cut after 500 steps: no clock is observed, so what would have come counts (upstream
+calls both done, but tells them apart where it filters episodes).
 
-Of 102,400 energies of two atoms 850 are far below anything physical (to -1.9e11 eV); as upstream, entering them is free.
+Of 102,400 energies of two atoms 850 are far below anything physical (to -1.9e11 eV); as upstream,
+entering them is free.
 """
 
 from collections.abc import Sequence
@@ -50,7 +54,9 @@ class Setting:
 
     @property
     def flat(self) -> bool:
-        """Whether an atom may leave the slab: upstream's rule where one atom starts at the target's height."""
+        """Whether an atom may leave the slab: upstream's rule where one atom starts at the target's
+        height.
+        """
         return self.atoms == 1 and self.start[2] == self.target[2]
 
     @property
@@ -63,8 +69,12 @@ class Setting:
         """Of the table."""
         return (*self.grid[:2], self.slab[1] - self.slab[0]) * self.atoms
 
-    def cell(self, position: Sequence[int] | Sequence[Sequence[int]] | np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return the index into the table of one position, or of (..., coordinates) positions inside the slab."""
+    def cell(
+        self, position: Sequence[int] | Sequence[Sequence[int]] | np.ndarray
+    ) -> tuple[np.ndarray, ...]:
+        """Return the index into the table of one position, or of (..., coordinates) positions
+        inside the slab.
+        """
         return tuple(np.moveaxis(np.asarray(position) - (0, 0, self.slab[0]) * self.atoms, -1, 0))
 
 
@@ -90,8 +100,12 @@ SETTINGS = {
 class Params:
     """Which problem, and how dear a step can be."""
 
-    setting: str = cd.param("surface", "Published problem: atoms, table, start, target.", choices=tuple(SETTINGS))
-    min_reward: float = cd.param(-1.0, "Least reward of a step.", low=-1e6, high=0.0, vary=(-1.5, -0.2))
+    setting: str = cd.param(
+        "surface", "Published problem: atoms, table, start, target.", choices=tuple(SETTINGS)
+    )
+    min_reward: float = cd.param(
+        -1.0, "Least reward of a step.", low=-1e6, high=0.0, vary=(-1.5, -0.2)
+    )
     max_episode_steps: int = cd.param(500, "Time limit.", unit="steps", low=1)
 
 
@@ -101,16 +115,26 @@ def table_fields(p: Params) -> tuple[cd.Table, ...]:
 
 
 def tables(p: Params) -> cd.TableArrays:
-    """Return upstream's energies minus the reference: taken in float64, as one float32 ulp of -227.7 eV is 1.5e-5 eV."""
+    """Return upstream's energies minus the reference: taken in float64, as one float32 ulp of
+    -227.7 eV is 1.5e-5 eV.
+    """
     s = SETTINGS[p.setting]
     return {"energy": np.load(files("catalysis")[s.file]).astype(np.float64) - s.reference}
 
 
 def constants(p: Params) -> dict[str, int]:
-    """Return the sizes and places that the kernel needs; coordinates of a second atom are 0 where there is none."""
+    """Return the sizes and places that the kernel needs; coordinates of a second atom are 0 where
+    there is none.
+    """
     s = SETTINGS[p.setting]
     named = {"ATOMS": s.atoms, "FLAT": s.flat, "TERMINAL_REWARD": s.terminal_reward}
-    named |= {"NX": s.grid[0], "NY": s.grid[1], "NZ": s.grid[2], "BOTTOM": s.slab[0], "TOP": s.slab[1]}
+    named |= {
+        "NX": s.grid[0],
+        "NY": s.grid[1],
+        "NZ": s.grid[2],
+        "BOTTOM": s.slab[0],
+        "TOP": s.slab[1],
+    }
     for name, place in (("START", s.start), ("TARGET", s.target)):
         named |= {
             f"{name}_{axis}{1 + k // 3}": x
@@ -122,8 +146,14 @@ def constants(p: Params) -> dict[str, int]:
 def state(p: Params) -> tuple[cd.Field, ...]:
     """Return the fields of ``struct State``."""
     return (
-        cd.Field("position", "i4", (3 * SETTINGS[p.setting].atoms,), unit="cells: x, y, z of each atom"),
-        cd.Field("highest", scale=100.0, unit="eV above the reference: highest energy entered, at least the start's"),
+        cd.Field(
+            "position", "i4", (3 * SETTINGS[p.setting].atoms,), unit="cells: x, y, z of each atom"
+        ),
+        cd.Field(
+            "highest",
+            scale=100.0,
+            unit="eV above the reference: highest energy entered, at least the start's",
+        ),
     )
 
 
@@ -134,7 +164,18 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
     far = [np.linalg.norm(s.grid) / d for d in start_distances(s)]
     high = np.array([*(1.0,) * 3 * s.atoms, *far], np.float32)
     scale = float(s.terminal_reward)
-    return (cd.Group("atoms", 1, 4 * s.atoms, moves, obs_scale=high, reward_scale=scale, obs_low=0.0, obs_high=high),)
+    return (
+        cd.Group(
+            "atoms",
+            1,
+            4 * s.atoms,
+            moves,
+            obs_scale=high,
+            reward_scale=scale,
+            obs_low=0.0,
+            obs_high=high,
+        ),
+    )
 
 
 def start_distances(s: Setting) -> np.ndarray:
@@ -155,9 +196,16 @@ def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray
 
 
 def step(
-    p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream, table: SimpleNamespace
+    p: Params,
+    states: np.ndarray,
+    action: cd.Actions,
+    elapsed: np.ndarray,
+    random: RandomStream,
+    table: SimpleNamespace,
 ) -> cd.StepResult:
-    """Step (N,) states, energies in float64; action["atoms"] is (N, 1), with two atoms (N, 1, 2): which atom, which move."""
+    """Step (N,) states, energies in float64; action["atoms"] is (N, 1), with two atoms (N, 1, 2):
+    which atom, which move.
+    """
     s = SETTINGS[p.setting]
     before, n = states["position"].astype(np.int64), np.arange(len(states))
     chosen = action["atoms"].reshape(len(states), -1)
@@ -169,14 +217,17 @@ def step(
     outside, was_outside = (leaves(s, place) for place in (wrapped, before))
     cancelled = outside & (not s.flat)
     after = np.where(cancelled[:, None], before, wrapped)
-    entered = np.where(outside[:, None], s.start, wrapped)  # any cell of the table, where there is none
+    # any cell of the table, where there is none
+    entered = np.where(outside[:, None], s.start, wrapped)
     energy = np.where(outside, ENERGY_SCALE, table.energy[s.cell(entered)].astype(np.float64))
     cost = energy / ENERGY_SCALE
     reached = (after == s.target).all(axis=1)
     highest = states["highest"].astype(np.float64)
     rise = np.where(outside, 0.0, np.maximum(0.0, energy - highest))
     events = {f"moved {'+-'[k % 2]}{'xyz'[k // 2]}": move == k for k in range(6)}
-    events |= {f"wrapped in {'xyz'[k]}": (wrapped != moved)[:, k::3].any(axis=1) & ~outside for k in (0, 1)}
+    events |= {
+        f"wrapped in {'xyz'[k]}": (wrapped != moved)[:, k::3].any(axis=1) & ~outside for k in (0, 1)
+    }
     events |= {
         "left the slab above": outside & ~was_outside & (way > 0) & s.flat,
         "left the slab below": outside & ~was_outside & (way < 0) & s.flat,
@@ -196,9 +247,15 @@ def step(
     }
     return cd.StepResult(
         state={"position": after, "highest": highest + rise},
-        reward={"atoms": (np.clip(-cost, p.min_reward, 0.0) + s.terminal_reward * reached)[:, None]},
+        reward={
+            "atoms": (np.clip(-cost, p.min_reward, 0.0) + s.terminal_reward * reached)[:, None]
+        },
         terminated=reached,
-        metrics={"successes": reached.astype(int), "invalid_moves": outside.astype(int), "barrier_eV": rise},
+        metrics={
+            "successes": reached.astype(int),
+            "invalid_moves": outside.astype(int),
+            "barrier_eV": rise,
+        },
         events=events,
     )
 
@@ -209,16 +266,26 @@ def leaves(s: Setting, positions: np.ndarray) -> np.ndarray:
     return np.any((z < s.slab[0]) | (z >= s.slab[1]), axis=1)
 
 
-def observe(p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace) -> cd.Observation:
-    """Return, (N, 1, D), coordinates in periods, then each atom's straight way to the target in those at the start."""
+def observe(
+    p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace
+) -> cd.Observation:
+    """Return, (N, 1, D), coordinates in periods, then each atom's straight way to the target in
+    those at the start.
+    """
     s = SETTINGS[p.setting]
     position = states["position"].astype(np.float64)
-    gaps = np.linalg.norm((position - s.target).reshape(-1, s.atoms, 3), axis=-1) / start_distances(s)
+    gaps = np.linalg.norm((position - s.target).reshape(-1, s.atoms, 3), axis=-1) / start_distances(
+        s
+    )
     return cd.Observation({"atoms": np.concatenate([position / s.sizes, gaps], axis=-1)[:, None]})
 
 
-def sample_states(p: Params, rng: np.random.Generator, n: int, table: SimpleNamespace) -> np.ndarray:
-    """Draw any place in the slab, often a step from its ends, the period's, the target; in flat settings also outside."""
+def sample_states(
+    p: Params, rng: np.random.Generator, n: int, table: SimpleNamespace
+) -> np.ndarray:
+    """Draw any place in the slab, often a step from its ends, the period's, the target; in flat
+    settings also outside.
+    """
     s = SETTINGS[p.setting]
     states, bottom = fresh(p, n, table), np.array((0, 0, s.slab[0]) * s.atoms)
     top = bottom + np.array(s.shape)
@@ -229,8 +296,13 @@ def sample_states(p: Params, rng: np.random.Generator, n: int, table: SimpleName
     place[near] = s.target
     place[near, rng.integers(0, 3 * s.atoms, near.sum())] += rng.choice([-1, 1], near.sum())
     if s.flat:
-        anywhere, ends = rng.integers(0, s.grid[2], n), rng.choice([0, s.grid[2] - 1, s.slab[0] - 1, s.slab[1]], n)
-        place[:, 2] = np.choose(rng.choice(3, n, p=(0.7, 0.15, 0.15)), (place[:, 2], anywhere, ends))
+        anywhere, ends = (
+            rng.integers(0, s.grid[2], n),
+            rng.choice([0, s.grid[2] - 1, s.slab[0] - 1, s.slab[1]], n),
+        )
+        place[:, 2] = np.choose(
+            rng.choice(3, n, p=(0.7, 0.15, 0.15)), (place[:, 2], anywhere, ends)
+        )
     states["position"] = np.where(place < 0, place + s.sizes, place) % s.sizes
     if not s.flat:
         states["position"] = np.clip(states["position"], bottom, top - 1)
@@ -243,8 +315,12 @@ def whole(x: "np.ndarray | torch.Tensor") -> "np.ndarray | torch.Tensor":
     return (x + 0.5).astype(np.int64) if isinstance(x, np.ndarray) else (x + 0.5).long()
 
 
-def heuristic(p: Params, obs: "torch.Tensor", group: str, table: SimpleNamespace) -> tuple["torch.Tensor", ...]:
-    """Return actions (N, C) of the head, or of both: of all moves that bring an atom nearer, that to the lowest energy."""
+def heuristic(
+    p: Params, obs: "torch.Tensor", group: str, table: SimpleNamespace
+) -> tuple["torch.Tensor", ...]:
+    """Return actions (N, C) of the head, or of both: of all moves that bring an atom nearer, that
+    to the lowest energy.
+    """
     s = SETTINGS[p.setting]
     cells = [whole(obs[..., k] * n) for k, n in enumerate(s.sizes)]
     lowest, move = 1e30 + 0.0 * obs[..., 0], 0 * cells[0]
@@ -252,9 +328,12 @@ def heuristic(p: Params, obs: "torch.Tensor", group: str, table: SimpleNamespace
         axis, to = k // 2, list(cells)
         n, goal = s.sizes[axis], s.target[axis]
         to[axis] = (cells[axis] + 1 - 2 * (k % 2)) % n
-        here, there = (abs((x[axis] - goal + n // 2) % n - n // 2) for x in (cells, to))  # either way round
+        # either way round
+        here, there = (abs((x[axis] - goal + n // 2) % n - n // 2) for x in (cells, to))
         layers = [(z - s.slab[0]).clip(0, s.slab[1] - s.slab[0] - 1) for z in to[2::3]]
-        energy = table.energy[tuple(c for atom, z in enumerate(layers) for c in (*to[3 * atom : 3 * atom + 2], z))]
+        energy = table.energy[
+            tuple(c for atom, z in enumerate(layers) for c in (*to[3 * atom : 3 * atom + 2], z))
+        ]
         better = (there < here) & (energy < lowest)
         lowest = better * energy + ~better * lowest
         move = better * k + ~better * move
@@ -275,18 +354,21 @@ class Optimum:
 def best_ways(
     entering: np.ndarray, target: tuple[np.ndarray, ...], add: np.ufunc = np.add
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Find the cheapest way from each cell of a periodic grid to ``target``, exactly, by dynamic programming.
+    """Find the cheapest way from each cell of a periodic grid to ``target``, exactly, by dynamic
+    programming.
 
-    A way moves between neighbours and costs the sum of what its cells cost to enter, or with ``np.maximum`` the greatest.
+    A way moves between neighbours and costs the sum of what its cells cost to enter, or with
+    ``np.maximum`` the greatest.
 
     Args:
-        entering: Cost of entering each cell, infinite where nothing may enter. It is not negative if costs are summed.
+        entering: Cost of entering each cell, infinite where nothing may enter. It is not negative
+            if costs are summed.
         target: Index of the cell where ways end.
         add: Ufunc of two costs.
 
     Returns:
-        For each cell the least cost, at the target 0 (-inf with ``np.maximum``), and the first move: 2 k is one cell up along
-        axis k, 2 k + 1 one down, and -1 no way.
+        For each cell the least cost, at the target 0 (-inf with ``np.maximum``), and the first
+        move: 2 k is one cell up along axis k, 2 k + 1 one down, and -1 no way.
     """
     least, first = np.full(entering.shape, np.inf), np.full(entering.shape, -1)
     least[target] = -np.inf if add is np.maximum else 0.0
@@ -295,7 +377,8 @@ def best_ways(
         changed, through = False, add(entering, least)
         for move in range(2 * entering.ndim):
             by_move = np.roll(through, 2 * (move % 2) - 1, axis=move // 2)
-            # Only what is better, and not what is equal: so no way goes round in a circle that costs nothing.
+            # Only what is better, and not what is equal: so no way goes round in a circle that
+            # costs nothing.
             better = by_move < least
             if better.any():
                 changed = True
@@ -304,10 +387,13 @@ def best_ways(
 
 
 def optimum(p: Params, table: SimpleNamespace) -> Optimum:
-    """Return the ``Optimum`` of parameters ``p`` with a table of energies, whatever the time limit."""
+    """Return the ``Optimum`` of parameters ``p`` with a table of energies, whatever the
+    time limit.
+    """
     s = SETTINGS[p.setting]
     energy = table.energy.astype(np.float64)
-    # Beyond the top follows what is outside the slab, up to the bottom of the next period where atoms may go there.
+    # Beyond the top follows what is outside the slab, up to the bottom of the next period where
+    # atoms may go there.
     beyond = s.grid[2] - (s.slab[1] - s.slab[0]) if s.flat else 1
     outside = [(0, 0), (0, 0), (0, beyond)] * s.atoms
     cost = -np.clip(-energy / ENERGY_SCALE, p.min_reward, 0.0)
@@ -322,10 +408,13 @@ def optimum(p: Params, table: SimpleNamespace) -> Optimum:
         place[moves[-1] // 2] += 1 - 2 * (moves[-1] % 2)
         path.append(tuple(int(x) % n for x, n in zip(place, s.sizes, strict=True)))
     heights = (
-        np.append(energy[s.cell([x for x in path if not leaves(s, np.array([x]))])], energy[start]) - energy[start]
+        np.append(energy[s.cell([x for x in path if not leaves(s, np.array([x]))])], energy[start])
+        - energy[start]
     )
     actions = (
-        np.array(moves)[:, None] if s.atoms == 1 else np.stack([np.array(moves) // 6, np.array(moves) % 6], axis=1)
+        np.array(moves)[:, None]
+        if s.atoms == 1
+        else np.stack([np.array(moves) // 6, np.array(moves) % 6], axis=1)
     )
     lowest = max(0.0, highest[start] - energy[start])
     return Optimum(s.terminal_reward - total[start], actions, np.array(path), heights.max(), lowest)
@@ -334,7 +423,12 @@ def optimum(p: Params, table: SimpleNamespace) -> Optimum:
 def yardsticks(p: Params, table: SimpleNamespace) -> dict[str, dict[str, float]]:
     """Return the exact optimum, and the lowest barrier that any way has."""
     best = optimum(p, table)
-    whole = {"return": best.total, "length": len(best.actions), "successes": 1, "barrier_eV": best.barrier}
+    whole = {
+        "return": best.total,
+        "length": len(best.actions),
+        "successes": 1,
+        "barrier_eV": best.barrier,
+    }
     return {"optimum": whole, "lowest": {"barrier_eV": best.lowest_barrier}}
 
 
@@ -342,12 +436,17 @@ PATH, START, TARGET = "#FF8A3D", "#2BC48A", "#E58FBF"
 LETTERS, SIDE = 24, 340  # height of texts, and width of a map, of a picture 960 wide
 
 
-def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int, table: SimpleNamespace) -> None:
-    """Draw the way over slices of energies through where it ends, and below them the energy along the way, in eV."""
+def draw(
+    canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int, table: SimpleNamespace
+) -> None:
+    """Draw the way over slices of energies through where it ends, and below them the energy along
+    the way, in eV.
+    """
     s, way = SETTINGS[p.setting], states["position"].astype(np.int64)
     bottom, top = s.slab
     way[:, 2::3] = way[:, 2::3].clip(bottom - 1, top)  # outside of the slab is one dark layer
-    heights = table.energy.astype(np.float64) - float(table.energy[s.cell(s.start)])  # above the start
+    # above the start
+    heights = table.energy.astype(np.float64) - float(table.energy[s.cell(s.start)])
     heights = np.pad(heights, [(0, 0), (0, 0), (1, 1)] * s.atoms, constant_values=np.inf)
 
     def cell(position: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -360,13 +459,20 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int, table: S
         index: list[Any] = list(cell(way[-1]))
         atom, ends = a // 3, (s.grid[0], s.grid[1])
         index[a], index[b] = slice(None), slice(None)
-        left, y = 80 + (SIDE + 80) * k, (bottom - 1.5, top + 0.5) if b == 2 else (-0.5, ends[1] - 0.5)
+        left, y = (
+            80 + (SIDE + 80) * k,
+            (bottom - 1.5, top + 0.5) if b == 2 else (-0.5, ends[1] - 0.5),
+        )
         box = (left, 880 - SIDE * (y[1] - y[0]) / ends[0], left + SIDE, 880)
         panel = canvas.panel(box, (-0.5, ends[0] - 0.5), y, LETTERS)
         panel.field(heights[tuple(index)].T, low, high)
         fixed = 3 * atom + (1 if b == 2 else 2)
         plane = f"plane {'xyz'[fixed % 3]} = {states['position'][-1, fixed]}"
-        panel.axes("x, cells", f"{'xyz'[b % 3]}, cells; {plane}" + f" of atom {atom + 1}" * (s.atoms - 1), grid=False)
+        panel.axes(
+            "x, cells",
+            f"{'xyz'[b % 3]}, cells; {plane}" + f" of atom {atom + 1}" * (s.atoms - 1),
+            grid=False,
+        )
         panel.way(way[:, [a, b]], (ends[0], 10**6 if b == 2 else ends[1]), 6, PATH)
         for place, color in ((s.start, START), (s.target, TARGET), (way[-1], PATH)):
             panel.dot((place[a], place[b]), 10, color, rim=3)
@@ -375,12 +481,16 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int, table: S
     canvas.key((START, "start"), (TARGET, "target"), (PATH, "now"))
 
     along = heights[cell(way)]
-    along = np.where(np.isfinite(along), along.clip(-ENERGY_SCALE, ENERGY_SCALE), np.nan)  # 20 eV and more cost alike
+    # 20 eV and more cost alike
+    along = np.where(np.isfinite(along), along.clip(-ENERGY_SCALE, ENERGY_SCALE), np.nan)
     barrier = np.nanmax(np.append(along, 0.0))
     least, most = min(np.nanmin(np.append(along, 0.0)), target), max(barrier, target) + 0.1
     first, margin = elapsed - len(way) + 1, 0.1 * (most - least)
     panel = canvas.panel(
-        (80, 85, 930, 380), (first, max(elapsed, first + 20)), (least - margin, most + margin), LETTERS
+        (80, 85, 930, 380),
+        (first, max(elapsed, first + 20)),
+        (least - margin, most + margin),
+        LETTERS,
     )
     panel.axes("step", "energy above the start, eV")
     panel.level(target, 3, TARGET)
@@ -398,8 +508,9 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int, table: S
 
 
 STEPS = 200_000_000
-# The weight of the entropy falls slowly, as a temperature does: fewer steps end on a worse way. The discount must be nearly 1,
-# or shorter ways than the best have more value (at 0.99 in diffusion2d, diffusion3d and surface).
+# The weight of the entropy falls slowly, as a temperature does: fewer steps end on a worse way. The
+# discount must be nearly 1, or shorter ways than the best have more value (at 0.99 in diffusion2d,
+# diffusion3d and surface).
 COOLING = ((0.0, 0.06), (0.3, 0.04), (0.5, 0.02), (0.7, 0.008), (0.9, 0.002), (1.0, 0.0005))
 
 SPEC = cd.EnvSpec(

@@ -1,25 +1,29 @@
-"""For research on learning by many agents, not for advice on policy: Covid-19 and the economy of the United States.
+"""For research on learning by many agents, not for advice on policy: Covid-19 and the economy of
+the United States.
 
-Intended use. A benchmark of agents on two levels whose interests differ; what is learned here says nothing of what anyone
-should do. The model knows one variant of the virus, constant wages, and people who never change what they do by themselves;
-it does not tell people apart by age, income or anything else, and nobody who was vaccinated is infected.
+Intended use. A benchmark of agents on two levels whose interests differ; what is learned here says
+nothing of what anyone should do. The model knows one variant of the virus, constant wages, and
+people who never change what they do by themselves; it does not tell people apart by age, income or
+anything else, and nobody who was vaccinated is infected.
 
-51 governors, of the states and Washington DC in the order of the alphabet, choose every day how strict their measures are,
-from 1 to 10, and are bound for four weeks by a choice. Strictness slows infections a month later and costs jobs at once. The
-planner chooses a subsidy every 90 days, which the country pays with interest. All are rewarded for few deaths and much income,
-each weighing the two as past policy lets suppose; with the worse of "all open" and "all closed" in both a day's reward would
-be 0, with the better 1. Nothing is random.
+51 governors, of the states and Washington DC in the order of the alphabet, choose every day how
+strict their measures are, from 1 to 10, and are bound for four weeks by a choice. Strictness slows
+infections a month later and costs jobs at once. The planner chooses a subsidy every 90 days, which
+the country pays with interest. All are rewarded for few deaths and much income, each weighing the
+two as past policy lets suppose; with the worse of "all open" and "all closed" in both a day's
+reward would be 0, with the better 1. Nothing is random.
 
-Source: the equations and the fit of Trott, Srinivasa, van der Wal, Haneuse & Zheng, "Building a Foundation for Data-Driven,
-Interpretable, and Robust Policy Design using the AI Economist" (arXiv:2108.02904, 2021), written anew. Fitted numbers and
-daily tables come from the repository salesforce/ai-economist (BSD-3-Clause); the tables derive from the Oxford COVID-19
-Government Response Tracker (levels), JHU CSSE (deaths), Our World in Data (vaccinations) and the U.S. Bureau of Labor
-Statistics (unemployment).
+Source: the equations and the fit of Trott, Srinivasa, van der Wal, Haneuse & Zheng, "Building a
+Foundation for Data-Driven, Interpretable, and Robust Policy Design using the AI Economist"
+(arXiv:2108.02904, 2021), written anew. Fitted numbers and daily tables come from the repository
+salesforce/ai-economist (BSD-3-Clause); the tables derive from the Oxford COVID-19 Government
+Response Tracker (levels), JHU CSSE (deaths), Our World in Data (vaccinations) and the U.S. Bureau
+of Labor Statistics (unemployment).
 
 Products are shares of what a state, or the country, makes if no measure has ever cost a job.
-Unemployment remembers changes of level for 600 days, by five decaying sums; only changes of before the start may be
-forgotten, so an episode has at most 600 days. Missouri's population counts Kansas City twice, as in the source. Not offered:
-the source's divisor of all rewards, which was 1.
+Unemployment remembers changes of level for 600 days, by five decaying sums; only changes of before
+the start may be forgotten, so an episode has at most 600 days. Missouri's population counts Kansas
+City twice, as in the source. Not offered: the source's divisor of all rewards, which was 1.
 """
 
 from dataclasses import dataclass
@@ -61,37 +65,73 @@ GAMMA = 1 / 14  # of the infected who recover or die, 1/day
 class Params:
     """Who is replaced by history, what counts, and the settings of the published training run."""
 
-    mode: str = cd.param("training", "Replay history's choices, or all that happened.", choices=tuple(ROWS))
+    mode: str = cd.param(
+        "training", "Replay history's choices, or all that happened.", choices=tuple(ROWS)
+    )
     health_scaling_governor: float = cd.param(
         0.3, "Factor on the weight of health to that of income.", low=0.0, high=1e3
     )
     health_scaling_planner: float = cd.param(0.45, "The planner's factor.", low=0.0, high=1e3)
-    working_age_share: float = cd.param(0.6, "Of the population.", low=0.1, high=1.0, vary=(0.4, 0.8))
+    working_age_share: float = cd.param(
+        0.6, "Of the population.", low=0.1, high=1.0, vary=(0.4, 0.8)
+    )
     too_sick_share: float = cd.param(0.1, "Of the infected, who cannot work.", low=0.0, high=1.0)
     interest: float = cd.param(0.03, "On subsidies, paid by the country.", low=0.0, high=10.0)
-    risk_aversion: float = cd.param(2.0, "Of the utility of income, CRRA.", low=1.1, high=10.0, vary=(1.2, 2.0))
+    risk_aversion: float = cd.param(
+        2.0, "Of the utility of income, CRRA.", low=1.1, high=10.0, vary=(1.2, 2.0)
+    )
     max_subsidy: float = cd.param(
-        20_000.0, "At the highest level.", unit="dollars/person/year", low=0.0, high=1e7, vary=(0.0, 400_000.0)
+        20_000.0,
+        "At the highest level.",
+        unit="dollars/person/year",
+        low=0.0,
+        high=1e7,
+        vary=(0.0, 400_000.0),
     )
     vaccines_per_million: float = cd.param(
-        3_000.0, "Vaccinated each day.", unit="people/million", low=0.0, high=1e6, vary=(0.0, 30_000.0)
+        3_000.0,
+        "Vaccinated each day.",
+        unit="people/million",
+        low=0.0,
+        high=1e6,
+        vary=(0.0, 30_000.0),
     )
-    transmission_factor: float = cd.param(1.0, "On infections without measures.", low=0.0, high=100.0, vary=(0.0, 20.0))
-    stringency_factor: float = cd.param(1.0, "On what measures change of that.", low=0.0, high=100.0, vary=(0.0, 20.0))
-    unemployment_factor: float = cd.param(1.0, "On the weights of unemployment.", low=0.0, high=100.0, vary=(0.5, 2.0))
+    transmission_factor: float = cd.param(
+        1.0, "On infections without measures.", low=0.0, high=100.0, vary=(0.0, 20.0)
+    )
+    stringency_factor: float = cd.param(
+        1.0, "On what measures change of that.", low=0.0, high=100.0, vary=(0.0, 20.0)
+    )
+    unemployment_factor: float = cd.param(
+        1.0, "On the weights of unemployment.", low=0.0, high=100.0, vary=(0.5, 2.0)
+    )
     subsidy_levels: int = cd.param(20, "Levels of the subsidy, besides none.", low=1, high=250)
-    subsidy_interval: int = cd.param(90, "Between choices of the subsidy.", unit="days", low=1, high=600)
-    cooldown: int = cd.param(28, "From one choice of a level to the next.", unit="days", low=1, high=600)
+    subsidy_interval: int = cd.param(
+        90, "Between choices of the subsidy.", unit="days", low=1, high=600
+    )
+    cooldown: int = cd.param(
+        28, "From one choice of a level to the next.", unit="days", low=1, high=600
+    )
     vaccine_start: int = cd.param(296, "First day of vaccinations.", unit="days", low=1, high=600)
     vaccine_interval: int = cd.param(1, "Between vaccinations.", unit="days", low=1, high=600)
-    memory: int = cd.param(600, "Until unemployment forgets a change.", unit="days", low=START + 1, high=MEMORY)
-    max_episode_steps: int = cd.param(540, "Time limit; it ends the task.", unit="days", low=1, high=MEMORY)
+    memory: int = cd.param(
+        600, "Until unemployment forgets a change.", unit="days", low=START + 1, high=MEMORY
+    )
+    max_episode_steps: int = cd.param(
+        540, "Time limit; it ends the task.", unit="days", low=1, high=MEMORY
+    )
 
 
 def check(p: Params) -> None:
-    """Refuse more days than history has, and days on which levels that the state does not keep would be forgotten."""
-    ends = {f"the tables of mode={p.mode!r} end on day": ROWS[p.mode]} if p.mode != "training" else {}
-    for why, most in (ends | {"the levels of an episode are forgotten after day": p.memory}).items():
+    """Refuse more days than history has, and days on which levels that the state does not keep
+    would be forgotten.
+    """
+    ends = (
+        {f"the tables of mode={p.mode!r} end on day": ROWS[p.mode]} if p.mode != "training" else {}
+    )
+    for why, most in (
+        ends | {"the levels of an episode are forgotten after day": p.memory}
+    ).items():
         if p.max_episode_steps > most:
             raise ParameterError(
                 f"covid_economy: max_episode_steps = {p.max_episode_steps}, but {why} {most}; "
@@ -103,7 +143,8 @@ def constants(p: Params) -> dict[str, int]:
     """Return sizes and days that the kernel is compiled with."""
     first = -(-p.vaccine_start // p.vaccine_interval) * p.vaccine_interval
     return {
-        "STATES": STATES, "DECAYS": DECAYS, "WORDS": WORDS, "DELAY": DELAY, "START": START, "FIRST_LEAVING": p.memory - START,
+        "STATES": STATES, "DECAYS": DECAYS, "WORDS": WORDS, "DELAY": DELAY, "START": START,
+        "FIRST_LEAVING": p.memory - START,
         "FIRST_VACCINES": first, "ROWS": ROWS[p.mode], "PEOPLE": PEOPLE,
     }  # fmt: skip
 
@@ -129,7 +170,7 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
     )
 
 
-# ---- tables ----------------------------------------------------------------------------------------------------------
+# ---- tables --------------------------------------------------------------------------------------
 
 
 def table_fields(p: Params) -> tuple[cd.Table, ...]:
@@ -138,14 +179,17 @@ def table_fields(p: Params) -> tuple[cd.Table, ...]:
     return (
         cd.Table("people", (of,), low=5e5, high=4e7, unit="people"),
         cd.Table("start", (len(COUNTS), of), high=5e5, unit="people"),
-        cd.Table("past", (DELAY, of), "i4", 1, 10, unit="level"),  # the start's first, then of the day before, ...
+        # the start's first, then of the day before, ...
+        cd.Table("past", (DELAY, of), "i4", 1, 10, unit="level"),
         cd.Table("response", (DECAYS, of), low=-5.0, high=5.0, unit="levels"),
         cd.Table(
             "leaving", (START + 3, of), low=-3.0, high=3.0, unit="levels"
         ),  # none, the changes up to the start, none
         cd.Table("decay", (2, DECAYS)),  # of a day, of all that is remembered
-        cd.Table("infection", (2, of), low=-0.5, high=0.5, unit="1/day"),  # without measures, each level's
-        cd.Table("unemployment", (DECAYS + 1, of), low=-1.0, high=1.0, unit="percent"),  # weights, base
+        # without measures, each level's
+        cd.Table("infection", (2, of), low=-0.5, high=0.5, unit="1/day"),
+        # weights, base
+        cd.Table("unemployment", (DECAYS + 1, of), low=-1.0, high=1.0, unit="percent"),
         cd.Table("vaccines", (of,), high=1e5, unit="people"),
         cd.Table("output", (of,), high=1e-7),  # product of one who works
         cd.Table("subsidy", (of,), high=0.2),  # product that one level gives
@@ -154,11 +198,12 @@ def table_fields(p: Params) -> tuple[cd.Table, ...]:
         cd.Table("weight", (of,), high=0.04),  # in the country's product
         cd.Table("policy", (days, of), "i4", 1, 10, unit="level"),
         cd.Table("payments", (days,), "i4", 0, p.subsidy_levels, unit="level"),
-        cd.Table("observed", (len(COUNTS) + 1, days, of), high=5e5, unit="people"),  # last: deaths of the day
+        # last: deaths of the day
+        cd.Table("observed", (len(COUNTS) + 1, days, of), high=5e5, unit="people"),
     )
 
 
-# ---- reference -------------------------------------------------------------------------------------------------------
+# ---- reference -----------------------------------------------------------------------------------
 
 
 def unpacked(words: np.ndarray) -> np.ndarray:
@@ -175,7 +220,9 @@ def packed_levels(levels: np.ndarray) -> np.ndarray:
 
 def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray:
     """Return (N,) fresh states, all the same, exact."""
-    states = np.zeros(len(np.atleast_1d(random.env)), [(f.name, f.dtype, f.shape) for f in state(p)])
+    states = np.zeros(
+        len(np.atleast_1d(random.env)), [(f.name, f.dtype, f.shape) for f in state(p)]
+    )
     for name, count in zip(COUNTS, table.start, strict=True):
         states[name] = count
     states["response"] = table.response
@@ -188,7 +235,9 @@ def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray
 def infect(
     p: Params, old: cd.TableArrays, delayed: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace
 ) -> tuple[cd.TableArrays, np.ndarray, cd.TableArrays]:
-    """Return the five counts that infections and vaccinations change, and what was seen on the way."""
+    """Return the five counts that infections and vaccinations change, and what was seen on
+    the way.
+    """
     s, i, r, d, v = (old[name] for name in COUNTS[:5])
     on_day = (elapsed >= p.vaccine_start) & (elapsed % p.vaccine_interval == 0)
     doses = np.where(on_day[:, None], table.vaccines.astype(float), 0.0)
@@ -198,22 +247,32 @@ def infect(
     new = {"susceptible": s + ds, "infected": i - ds - dr, "recovered": r + dr}
     died = MORTALITY * GAMMA * i  # a part of all who recover: of the change of r - v
     seen = {
-        "vaccinations": on_day, "everybody left is vaccinated": (doses > s) & (s > 0), "nobody is left": s == 0,
-        "fewer susceptible than 0": new["susceptible"] < -1, "fewer infected than 0": new["infected"] < -1,
+        "vaccinations": on_day, "everybody left is vaccinated": (doses > s) & (s > 0),
+        "nobody is left": s == 0,
+        "fewer susceptible than 0": new["susceptible"] < -1,
+        "fewer infected than 0": new["infected"] < -1,
     }  # fmt: skip
     new = {name: np.maximum(0, count) for name, count in new.items()}
     return {**new, "deaths": d + died, "vaccinated": v + taken}, died, seen
 
 
 def step(
-    p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream, table: SimpleNamespace
+    p: Params,
+    states: np.ndarray,
+    action: cd.Actions,
+    elapsed: np.ndarray,
+    random: RandomStream,
+    table: SimpleNamespace,
 ) -> cd.StepResult:
     """Step (N,) states; action["governor"] is (N, STATES), action["planner"] (N, 1)."""
     old = {name: states[name].astype(np.float64) for name in (*COUNTS, "response")}
     before, day = unpacked(states["levels"]), np.minimum(elapsed, ROWS[p.mode]) - 1
     free, due = states["cooldown"] == 0, (elapsed - 1) % p.subsidy_interval == 0
     if p.mode == "training":
-        chosen, subsidy = action["governor"], np.where(due, action["planner"][:, 0], states["subsidy"])
+        chosen, subsidy = (
+            action["governor"],
+            np.where(due, action["planner"][:, 0], states["subsidy"]),
+        )
     else:
         chosen, subsidy = table.policy[day], table.payments[day]
     level = np.where(chosen > 0, chosen, before[:, 0])
@@ -233,7 +292,10 @@ def step(
 
     healthy = table.people - p.too_sick_share * new["infected"] - new["deaths"]
     able = p.working_age_share * healthy - new["unemployed"]
-    made, given = np.maximum(0, able) * table.output, subsidy[:, None] * table.subsidy.astype(np.float64)
+    made, given = (
+        np.maximum(0, able) * table.output,
+        subsidy[:, None] * table.subsidy.astype(np.float64),
+    )
     product = made + given
     country = (product - (1 + p.interest) * given) @ table.weight.astype(np.float64)
     income = np.append(product, country[:, None], axis=1)
@@ -243,7 +305,13 @@ def step(
     levels = np.concatenate([level[:, None], before[:, :-1]], axis=1)
     return cd.StepResult(
         state=new
-        | dict(product=product, response=response, levels=packed_levels(levels), cooldown=wait, subsidy=subsidy),
+        | dict(
+            product=product,
+            response=response,
+            levels=packed_levels(levels),
+            cooldown=wait,
+            subsidy=subsidy,
+        ),
         reward={"governor": reward[:, :STATES], "planner": reward[:, STATES:]},
         terminated=np.zeros(len(states), bool),
         metrics={
@@ -271,13 +339,17 @@ def step(
     )
 
 
-def observe(p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace) -> cd.Observation:
+def observe(
+    p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace
+) -> cd.Observation:
     """Return observations and masks by group: (N, STATES, 64) and (N, 1, 463)."""
     n, levels, t = len(states), unpacked(states["levels"]), elapsed
     own = [states[name] / table.people for name in COUNTS]
     own += [states["product"], levels[:, DELAY - 1] / 10, levels[:, 0] / 10]
     first, after = constants(p)["FIRST_VACCINES"], (t + 1) % p.vaccine_interval / p.vaccine_interval
-    vaccines = np.where(t + 1 <= first, np.minimum(1, (first - t - 1) / p.vaccine_interval), 1 - after)
+    vaccines = np.where(
+        t + 1 <= first, np.minimum(1, (first - t - 1) / p.vaccine_interval), 1 - after
+    )
     until_choice = 1 - t % p.subsidy_interval / p.subsidy_interval
     common = [t / p.max_episode_steps, until_choice, states["subsidy"] / p.subsidy_levels, vaccines]
     time, *rest = (np.broadcast_to(x[:, None], (n, STATES)) for x in common)
@@ -288,7 +360,9 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNam
     keep = np.ones((n, STATES, 1), bool)
     return cd.Observation(
         obs={
-            "governor": np.concatenate([np.tile(np.eye(STATES), (n, 1, 1)), np.stack(entries, -1)], -1),
+            "governor": np.concatenate(
+                [np.tile(np.eye(STATES), (n, 1, 1)), np.stack(entries, -1)], -1
+            ),
             "planner": np.concatenate(of_all, axis=1)[:, None],
         },
         mask={
@@ -298,8 +372,12 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNam
     )
 
 
-def sample_states(p: Params, rng: np.random.Generator, n: int, table: SimpleNamespace) -> np.ndarray:
-    """Draw states at which rules change: few or none susceptible, long waits or none, few or many out of work."""
+def sample_states(
+    p: Params, rng: np.random.Generator, n: int, table: SimpleNamespace
+) -> np.ndarray:
+    """Draw states at which rules change: few or none susceptible, long waits or none, few or many
+    out of work.
+    """
     states, shape = np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)]), (n, STATES)
     for name, most in zip(COUNTS, (1, 1, 1, 0.02, 1, 0.3), strict=True):
         states[name] = rng.uniform(0, most, shape) * table.people
@@ -319,8 +397,11 @@ def sample_states(p: Params, rng: np.random.Generator, n: int, table: SimpleName
     return states
 
 
-def heuristic(p: Params, obs: "torch.Tensor", group: str, table: SimpleNamespace) -> tuple["torch.Tensor", ...]:
-    """Return actions (N, C) of the one head, for NumPy or torch obs (N, C, D): every state at level 6, and no subsidy.
+def heuristic(
+    p: Params, obs: "torch.Tensor", group: str, table: SimpleNamespace
+) -> tuple["torch.Tensor", ...]:
+    """Return actions (N, C) of the one head, for NumPy or torch obs (N, C, D): every state at level
+    6, and no subsidy.
 
     Of levels that are the same everywhere and always it is the best for states and planner alike.
     """
@@ -332,13 +413,21 @@ def heuristic(p: Params, obs: "torch.Tensor", group: str, table: SimpleNamespace
 LETTERS = 0.58  # height of texts; a state of the map is nearly 1
 
 
-def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int, table: SimpleNamespace) -> None:
-    """Draw the states as squares of a map, the brighter the stricter, and beside it what the country goes through."""
+def draw(
+    canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int, table: SimpleNamespace
+) -> None:
+    """Draw the states as squares of a map, the brighter the stricter, and beside it what the
+    country goes through.
+    """
     canvas.view(0, 21.4, 0, top=11.4)
-    for code, (x, y), level in zip(CODES, tiles(), unpacked(states["levels"][-1:])[0, 0], strict=True):
+    for code, (x, y), level in zip(
+        CODES, tiles(), unpacked(states["levels"][-1:])[0, 0], strict=True
+    ):
         left, bottom = 0.4 + x, 9.9 - y
         canvas.rectangle(left, bottom, left + 0.94, bottom + 0.94, shade(canvas, level))
-        canvas.text((left + 0.47, bottom + 0.47), code, LETTERS, canvas.STAGE if level > 5 else canvas.INK)
+        canvas.text(
+            (left + 0.47, bottom + 0.47), code, LETTERS, canvas.STAGE if level > 5 else canvas.INK
+        )
     for level in range(1, 11):
         canvas.rectangle(2.8 + 0.7 * level, 0.7, 3.5 + 0.7 * level, 1.2, shade(canvas, level))
     for x, text, anchor in ((3.3, "1", "rm"), (10.7, "10", "lm")):
@@ -350,12 +439,18 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int, table: S
         ("jobless, % of people", states["unemployed"].sum(axis=1) * (100 / PEOPLE), 20),
         ("infected, millions", states["infected"].sum(axis=1) / 1e6, 10),
     )
-    subsidies = states["subsidy"] * (PEOPLE * p.max_subsidy / 365e9 / p.subsidy_levels)  # $ billion a day
+    # $ billion a day
+    subsidies = states["subsidy"] * (PEOPLE * p.max_subsidy / 365e9 / p.subsidy_levels)
     if subsidies.any():
-        canvas.text((2.2, 10.37), f"subsidies: ${subsidies[-1]:.1f} billion a day", LETTERS, anchor="lm")
+        canvas.text(
+            (2.2, 10.37), f"subsidies: ${subsidies[-1]:.1f} billion a day", LETTERS, anchor="lm"
+        )
     days = np.arange(len(states)) + elapsed - len(states) + 1
     for k, (title, values, least) in enumerate(curves):
-        box, color = (12.9, 7.8 - 3.65 * k, 21.1, 11.3 - 3.65 * k), (canvas.PINK, canvas.BLUE, canvas.GREEN)[k]
+        box, color = (
+            (12.9, 7.8 - 3.65 * k, 21.1, 11.3 - 3.65 * k),
+            (canvas.PINK, canvas.BLUE, canvas.GREEN)[k],
+        )
         ranges = (0, p.max_episode_steps), (0, max(least, above(values.max())))
         canvas.chart(box, [(days, values, color)], *ranges, title, letters=LETTERS)
     for x, text, anchor in ((14.7, "day 0", "lm"), (21.1, f"{p.max_episode_steps}", "rm")):
@@ -373,8 +468,8 @@ def above(value: float) -> float:
     return next(step * power for step in (1, 2, 5, 10) if step * power >= value)
 
 
-# What a level costs comes at once, what it saves months later: whole episodes without a discount, and long traces. In 27 of 28
-# days there is nothing to choose, which dilutes the entropy.
+# What a level costs comes at once, what it saves months later: whole episodes without a discount,
+# and long traces. In 27 of 28 days there is nothing to choose, which dilutes the entropy.
 LEARN = {
     "learning_rate": ((0, 1e-3), (5_000_000, 1e-4)),
     "ent_coef": ((0, 0.02), (5_000_000, 0.001)),
@@ -414,11 +509,15 @@ SPEC = cd.EnvSpec(
             "rivals": ("planner",),
             "still": 0.7,
             "readable": 480,
-            "figures": {"unemployment": "unemployment, % of people", "subsidies": "subsidies, billion $"},
+            "figures": {
+                "unemployment": "unemployment, % of people",
+                "subsidies": "subsidies, billion $",
+            },
         },
     ),
     training={"num_envs": 64, "steps": 5_000_000, "ppo": LEARN},
     table_fields=table_fields,
     tables=tables,
-    summary="For research on learning, not advice on policy: 51 states and a planner weigh deaths and income in a pandemic.",
+    summary="For research on learning, not advice on policy: 51 states and a planner weigh deaths "
+    "and income in a pandemic.",
 )

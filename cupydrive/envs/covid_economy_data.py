@@ -1,4 +1,5 @@
-"""What ``covid_economy`` reads of its source: fitted numbers and daily tables; and a map of the states.
+"""What ``covid_economy`` reads of its source: fitted numbers and daily tables; and a map of the
+states.
 
 Everything is computed in float64 and rounded once, to a table's float32.
 """
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 STATES, DECAYS = 51, 5
 START = 81  # row of 2020-03-22 in tables whose first row is 2020-01-01
-DELAY, MEMORY = 29, 600  # days until infections react to a level; for which unemployment remembers a change
+# days until infections react to a level; for which unemployment remembers a change
+DELAY, MEMORY = 29, 600
 ROWS = {
     "training": 1,
     "real_policies": 437,
@@ -60,16 +62,27 @@ HI .. .. .. TX .. .. .. .. FL .. ..
 
 
 def tiles() -> np.ndarray:
-    """Return where each state's square lies on the map: (STATES, 2) columns and rows, from the upper left."""
-    places = {code: (x, y) for y, row in enumerate(MAP.split("\n")[1:]) for x, code in enumerate(row.split())}
+    """Return where each state's square lies on the map: (STATES, 2) columns and rows, from the
+    upper left.
+    """
+    places = {
+        code: (x, y)
+        for y, row in enumerate(MAP.split("\n")[1:])
+        for x, code in enumerate(row.split())
+    }
     return np.array([places[code] for code in CODES])
 
 
 @lru_cache(maxsize=1)
 def upstream() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return the fitted numbers by name, and the daily tables by name, (days from 2020-01-01, STATES or 1); all float64."""
+    """Return the fitted numbers by name, and the daily tables by name, (days from 2020-01-01,
+    STATES or 1); all float64.
+    """
     found = files("covid_economy")
-    texts = [found[f"{name}.json"].read_text(encoding="utf-8") for name in ("fitted_params", "model_constants")]
+    texts = [
+        found[f"{name}.json"].read_text(encoding="utf-8")
+        for name in ("fitted_params", "model_constants")
+    ]
     fitted = json.loads(texts[0]) | json.loads(texts[1])
     with np.load(found["real_world_data.npz"]) as daily:
         tables = {name: daily[name].astype(np.float64) for name in ("policy", "subsidy", *COUNTS)}
@@ -82,7 +95,9 @@ def rows(name: str, first: int, last: int) -> np.ndarray:
 
 
 def tables(p: "Params") -> dict[str, np.ndarray]:
-    """Return the tables by name; money is in shares of the most that a state, or the country, can make."""
+    """Return the tables by name; money is in shares of the most that a state, or the country, can
+    make.
+    """
     fit, people, days = upstream()[0], upstream()[0]["US_STATE_POPULATION"], ROWS[p.mode]
     weights = fit["GROUPED_CONVOLUTIONAL_FILTER_WEIGHTS"].reshape(STATES, DECAYS).T
     base, lambdas = fit["UNEMPLOYMENT_BIAS"], fit["CONV_LAMBDAS"][:, None]
@@ -110,12 +125,16 @@ def tables(p: "Params") -> dict[str, np.ndarray]:
         "weight": most / most.sum(),
         "policy": rows("policy", START, START + days - 1).astype(int),
         "payments": payments(p, days),
-        "observed": happened(days) if p.mode == "real_data" else np.zeros((len(COUNTS) + 1, days, STATES)),
+        "observed": happened(days)
+        if p.mode == "real_data"
+        else np.zeros((len(COUNTS) + 1, days, STATES)),
     }
 
 
 def counts(first: int, last: int) -> np.ndarray:
-    """Return COUNTS (6, rows, STATES) in rows of the daily tables; at the start, deaths are a part of the recovered."""
+    """Return COUNTS (6, rows, STATES) in rows of the daily tables; at the start, deaths are a part
+    of the recovered.
+    """
     found = {name: rows(name, first, last).copy() for name in COUNTS}
     if first == START:
         found["deaths"][0] = MORTALITY * found["recovered"][0]
@@ -130,21 +149,36 @@ def happened(days: int) -> np.ndarray:
 
 
 def payments(p: "Params", days: int) -> np.ndarray:
-    """Return (days,) levels that the real payments come to; each lasts until the planner could choose again."""
+    """Return (days,) levels that the real payments come to; each lasts until the planner could
+    choose again.
+    """
     of_level = PEOPLE * p.max_subsidy / p.subsidy_levels * p.subsidy_interval / 365  # dollars
-    paid, level = rows("subsidy", START, START + days - 1)[:, 0], np.zeros(days + p.subsidy_interval, int)
+    paid, level = (
+        rows("subsidy", START, START + days - 1)[:, 0],
+        np.zeros(days + p.subsidy_interval, int),
+    )
     for day in np.flatnonzero(paid):
         level[day : day + p.subsidy_interval] += round(paid[day] / max(of_level, 1.0))
     return level[:days]
 
 
 def rewards(p: "Params", fit: dict[str, np.ndarray], dollar: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the tables of rewards, of the states and the country: a constant, and what a death and utility count."""
+    """Return the tables of rewards, of the states and the country: a constant, and what a death and
+    utility count.
+    """
     low_health, high_health, low_income, high_income, alpha = (
-        np.append(fit[key.replace("*", "AGENT")], fit[key.replace("*", "PLANNER")]) for key in REWARDS
+        np.append(fit[key.replace("*", "AGENT")], fit[key.replace("*", "PLANNER")])
+        for key in REWARDS
     )
-    odds = alpha / (1 - alpha) * np.append(np.full(STATES, p.health_scaling_governor), p.health_scaling_planner)
+    odds = (
+        alpha
+        / (1 - alpha)
+        * np.append(np.full(STATES, p.health_scaling_governor), p.health_scaling_planner)
+    )
     health = odds / (1 + odds) / (high_health - low_health + 1e-10)
     income = 1 / (1 + odds) / (high_income - low_income + 1e-10)
     constant = income * (1 / 365 - low_income) - health * low_health
-    return {"reward": np.array([constant, income / 365]), "death": -health * fit["VALUE_OF_LIFE"] * dollar}
+    return {
+        "reward": np.array([constant, income / 365]),
+        "death": -health * fit["VALUE_OF_LIFE"] * dollar,
+    }

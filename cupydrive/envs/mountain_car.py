@@ -1,4 +1,5 @@
-"""MountainCar-v0: a car in a valley, too weak to drive out, must swing up to the flag on the right hill.
+"""MountainCar-v0: a car in a valley, too weak to drive out, must swing up to the flag on the right
+hill.
 
 Source: Gymnasium's ``mountain_car.py``, after Moore (1990).
 """
@@ -23,22 +24,35 @@ if TYPE_CHECKING:
 class Track:
     """The track and the task; lengths along the track have no unit, time is counted in steps."""
 
-    gravity: float = cd.param(0.0025, "Change of velocity by the steepest slope.", unit="1/step^2", low=0.0, high=1.0)
-    min_position: float = cd.param(-1.2, "Wall on the left.", low=-10.0, high=-0.7, vary=(-1.3, -1.0))
-    max_position: float = cd.param(0.6, "End of the track on the right.", low=0.0, high=10.0, vary=(0.5, 0.7))
+    gravity: float = cd.param(
+        0.0025, "Change of velocity by the steepest slope.", unit="1/step^2", low=0.0, high=1.0
+    )
+    min_position: float = cd.param(
+        -1.2, "Wall on the left.", low=-10.0, high=-0.7, vary=(-1.3, -1.0)
+    )
+    max_position: float = cd.param(
+        0.6, "End of the track on the right.", low=0.0, high=10.0, vary=(0.5, 0.7)
+    )
     max_speed: float = cd.param(0.07, "Top speed.", unit="1/step", low=1e-6, high=1.0)
     goal_position: float = cd.param(0.5, "The flag.", low=-10.0, high=10.0, vary=(0.3, 0.5))
-    goal_velocity: float = cd.param(0.0, "Slowest speed at which the flag counts.", unit="1/step", low=-1.0, high=1.0,
+    goal_velocity: float = cd.param(0.0, "Slowest speed at which the flag counts.", unit="1/step",
+    low=-1.0, high=1.0,
                                     vary=(0.0, 0.02))  # fmt: skip
-    start_low: float = cd.param(-0.6, "Starts are uniform from here ...", low=-10.0, high=10.0, vary=(-0.7, -0.55))
-    start_high: float = cd.param(-0.4, "... to here, at rest.", low=-10.0, high=10.0, vary=(-0.5, -0.3))
+    start_low: float = cd.param(
+        -0.6, "Starts are uniform from here ...", low=-10.0, high=10.0, vary=(-0.7, -0.55)
+    )
+    start_high: float = cd.param(
+        -0.4, "... to here, at rest.", low=-10.0, high=10.0, vary=(-0.5, -0.3)
+    )
 
 
 @dataclass(frozen=True)
 class Params(Track):
     """The track, the engine and the task."""
 
-    force: float = cd.param(0.001, "Change of velocity by a push.", unit="1/step^2", low=0.0, high=1.0)
+    force: float = cd.param(
+        0.001, "Change of velocity by a push.", unit="1/step^2", low=0.0, high=1.0
+    )
     max_episode_steps: int = cd.param(200, "Time limit.", unit="steps", low=1)
 
 
@@ -68,9 +82,16 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
     return states
 
 
-def drive(p: "Params | ContinuousParams", states: np.ndarray, push: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return position, velocity, whether the wall stopped the car, and how near that was, in float64."""
-    position, velocity = states["position"].astype(np.float64), states["velocity"].astype(np.float64)
+def drive(
+    p: "Params | ContinuousParams", states: np.ndarray, push: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """Return position, velocity, whether the wall stopped the car, and how near that was, in
+    float64.
+    """
+    position, velocity = (
+        states["position"].astype(np.float64),
+        states["velocity"].astype(np.float64),
+    )
     wanted = velocity + push - p.gravity * np.cos(3 * position)
     velocity = np.clip(wanted, -p.max_speed, p.max_speed)
     unlimited = position + velocity
@@ -84,12 +105,16 @@ def drive(p: "Params | ContinuousParams", states: np.ndarray, push: np.ndarray) 
     )
 
 
-def step(p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream) -> cd.StepResult:
+def step(
+    p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
+) -> cd.StepResult:
     """Step (N,) states; action["car"] is (N, 1)."""
     pushed = action["car"][:, 0] - 1
     position, velocity, stopped, near_wall, limited = drive(p, states, pushed * p.force)
     arrived = (position >= p.goal_position) & (velocity >= p.goal_velocity)
-    near_goal = cd.nearest_decision(np.abs(position - p.goal_position), np.abs(velocity - p.goal_velocity) / 0.07)
+    near_goal = cd.nearest_decision(
+        np.abs(position - p.goal_position), np.abs(velocity - p.goal_velocity) / 0.07
+    )
     return cd.StepResult(
         state={"position": position, "velocity": velocity},
         reward={"car": -np.ones((len(position), 1))},
@@ -109,7 +134,11 @@ def step(p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray,
 def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observation:
     """Return the state itself, (N, 1, 2)."""
     return cd.Observation(
-        {"car": np.stack([states["position"], states["velocity"]], axis=-1)[:, None].astype(np.float64)}
+        {
+            "car": np.stack([states["position"], states["velocity"]], axis=-1)[:, None].astype(
+                np.float64
+            )
+        }
     )
 
 
@@ -117,8 +146,12 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
     """Draw states over the whole track, many of them near its ends and fast."""
     states = np.zeros(n, [(f.name, f.dtype) for f in state(p)])
     anywhere = rng.uniform(p.min_position, p.max_position, n)
-    ends = np.where(rng.random(n) < 0.5, p.min_position + 0.02, p.goal_position) + rng.normal(0, 0.02, n)
-    states["position"] = np.clip(np.where(rng.random(n) < 0.5, anywhere, ends), p.min_position, p.max_position)
+    ends = np.where(rng.random(n) < 0.5, p.min_position + 0.02, p.goal_position) + rng.normal(
+        0, 0.02, n
+    )
+    states["position"] = np.clip(
+        np.where(rng.random(n) < 0.5, anywhere, ends), p.min_position, p.max_position
+    )
     states["velocity"] = rng.uniform(-1, 1, n) * p.max_speed
     return states
 
@@ -144,7 +177,8 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
     slope = np.arctan(3 * 0.45 * np.cos(3 * x))
     along, up = np.array([np.cos(slope), np.sin(slope)]), np.array([-np.sin(slope), np.cos(slope)])
     ground = np.array([x, height(x)])
-    canvas.polygon([ground + a * along + b * up for a, b in ((-0.06, 0.02), (0.06, 0.02), (0.06, 0.07), (-0.06, 0.07))],
+    canvas.polygon([ground + a * along + b * up for a,
+    b in ((-0.06, 0.02), (0.06, 0.02), (0.06, 0.07), (-0.06, 0.07))],
                    canvas.ORANGE)  # fmt: skip
     for side in (-0.035, 0.035):
         canvas.circle(ground + side * along + 0.02 * up, 0.02, canvas.BLUE)
@@ -184,7 +218,8 @@ SPEC = cd.EnvSpec(
             "ent_coef": 0.02,
             "normalize_obs": True,
         },
-        # It arrives, but not always as soon as the threshold asks for: of two seeds one had -108, the other -135.
+        # It arrives, but not always as soon as the threshold asks for: of two seeds one had -108,
+        # the other -135.
         "a2c": {
             "num_envs": 256,
             "steps": 10_000_000,

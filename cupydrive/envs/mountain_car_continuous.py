@@ -1,6 +1,8 @@
-"""MountainCarContinuous-v0: as ``mountain_car``, with a push of any size up to a limit, and a price on pushing.
+"""MountainCarContinuous-v0: as ``mountain_car``, with a push of any size up to a limit, and a price
+on pushing.
 
-Source: Gymnasium's ``continuous_mountain_car.py``, after Moore (1990). Track, starts and drawing are ``mountain_car``'s.
+Source: Gymnasium's ``continuous_mountain_car.py``, after Moore (1990). Track, starts and drawing
+are ``mountain_car``'s.
 """
 
 from dataclasses import dataclass, replace
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
 class Params(Track):
     """The track, the engine and the task."""
 
-    power: float = cd.param(0.0015, "Change of velocity by the strongest push.", unit="1/step^2", low=0.0, high=1.0)
+    power: float = cd.param(
+        0.0015, "Change of velocity by the strongest push.", unit="1/step^2", low=0.0, high=1.0
+    )
     goal_position: float = cd.param(0.45, "The flag.", low=-10.0, high=10.0, vary=(0.3, 0.5))
     max_episode_steps: int = cd.param(999, "Time limit.", unit="steps", low=1)
 
@@ -31,15 +35,23 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
     """Return the one group: the car."""
     push = spaces.Box(-1.0, 1.0, (1,), np.float32)
     scale, (low, high) = np.array([1.0, 0.07]), bounds(p)
-    return (cd.Group("car", 1, 2, push, obs_scale=scale, reward_scale=10.0, obs_low=low, obs_high=high),)
+    return (
+        cd.Group("car", 1, 2, push, obs_scale=scale, reward_scale=10.0, obs_low=low, obs_high=high),
+    )
 
 
-def step(p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream) -> cd.StepResult:
+def step(
+    p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
+) -> cd.StepResult:
     """Step (N,) states; action["car"] is (N, 1, 1)."""
     given = action["car"][:, 0, 0].astype(np.float64)
-    position, velocity, stopped, near_wall, limited = drive(p, states, np.clip(given, -1, 1) * p.power)
+    position, velocity, stopped, near_wall, limited = drive(
+        p, states, np.clip(given, -1, 1) * p.power
+    )
     arrived = (position >= p.goal_position) & (velocity >= p.goal_velocity)
-    near_goal = cd.nearest_decision(np.abs(position - p.goal_position), np.abs(velocity - p.goal_velocity) / 0.07)
+    near_goal = cd.nearest_decision(
+        np.abs(position - p.goal_position), np.abs(velocity - p.goal_velocity) / 0.07
+    )
     near_end = np.minimum(near_goal, near_wall)
     return cd.StepResult(
         state={"position": position, "velocity": velocity},
@@ -69,14 +81,17 @@ SPEC = cd.EnvSpec(
     time_limit="truncates",
     reference=cd.Reference(reset, step, observe, sample_states),
     heuristic=heuristic,
-    display=replace(DISCRETE.display, keys=lambda p: {"car": {"": 0.0, "ArrowLeft": -1.0, "ArrowRight": 1.0}}),
+    display=replace(
+        DISCRETE.display, keys=lambda p: {"car": {"": 0.0, "ArrowLeft": -1.0, "ArrowRight": 1.0}}
+    ),
     training={
         "num_envs": 256,
         "steps": 1_000_000,
         "ppo": {
             "learning_rate": ((0, 1e-3), (1_000_000, 5e-5)),
             "num_steps": 64,
-            "gamma": ((0, 0.999), (500_000, 0.9999)),  # first to arrive, then to save fuel: a later arrival costs less
+            # first to arrive, then to save fuel: a later arrival costs less
+            "gamma": ((0, 0.999), (500_000, 0.9999)),
             "gae_lambda": 0.98,
             "ent_coef": 0.0,
             "normalize_obs": True,

@@ -1,17 +1,23 @@
-"""RICE-N: 27 regions save, cut emissions and trade from 2015 to 2115; with negotiation they propose cuts to each other first.
+"""RICE-N: 27 regions save, cut emissions and trade from 2015 to 2115; with negotiation they propose
+cuts to each other first.
 
-Source: the equations and coefficients of the AI for Global Climate Cooperation challenge (Zhang et al., 2022, arXiv
-2208.07004), as its Python program has them; the regions are fictitious. Differences:
+Source: the equations and coefficients of the AI for Global Climate Cooperation challenge (Zhang et
+al., 2022, arXiv 2208.07004), as its Python program has them; the regions are fictitious.
+Differences:
 
 * ``debt_formula="product"`` is the rule of before August 2023 by which regions in debt import less;
-* what depends on nobody's actions (people, technology, carbon of output, the price of a cut) is in tables over time, computed
-  once in float64, and not in the state; the revenue of tariffs, which nobody gets, is left out;
-* ``full_rate=True`` adds a level to each head, the rate 1, which the two policies that define the published indices take.
+* what depends on nobody's actions (people, technology, carbon of output, the price of a cut) is in
+  tables over time, computed once in float64, and not in the state; the revenue of tariffs, which
+  nobody gets, is left out;
+* ``full_rate=True`` adds a level to each head, the rate 1, which the two policies that define the
+  published indices take.
 
-``world_once=True``, for fast rollouts, writes what all regions see once: as the observation of a second group, ``world``,
-one agent without reward or choice; ``whole_observations`` puts rows together. Train without it: policies see their own group.
+``world_once=True``, for fast rollouts, writes what all regions see once: as the observation of a
+second group, ``world``, one agent without reward or choice; ``whole_observations`` puts rows
+together. Train without it: policies see their own group.
 
-Letters: N environments, C = 27 regions, P periods; [i, j] is what region i does to region j, or imports from it.
+Letters: N environments, C = 27 regions, P periods; [i, j] is what region i does to region j, or
+imports from it.
 """
 
 from dataclasses import dataclass
@@ -33,8 +39,10 @@ if TYPE_CHECKING:
     from cupydrive.drawing.canvas import Canvas
 
 SAVE, MITIGATE, EXPORT, TARIFF, IMPORT = 0, 1, 2, 3, 3 + C  # the first head of each kind
-PROPOSE, ANSWER = IMPORT + C, IMPORT + 3 * C  # promised to region 0, asked of region 0, promised to region 1, ...
-# Entries of an observation that are a region's own, and those that all share: without and with negotiation.
+# promised to region 0, asked of region 0, promised to region 1, ...
+PROPOSE, ANSWER = IMPORT + C, IMPORT + 3 * C
+# Entries of an observation that are a region's own, and those that all share: without and with
+# negotiation.
 WIDTHS = (C + 9, 8 + 10 * C + C * C), (C + 10 + 6 * C, 9 + 10 * C + C * C)
 LEAST = -6 * C - 1  # with negotiation: the entry of the least mitigation, before those of treaties
 FORCING, LAND, RETENTION, DISCOUNT = range(4)  # columns of the table `world`
@@ -45,56 +53,107 @@ MOST_WARMING, LEAST_WARMING, LEAST_OUTPUT, MOST_OUTPUT = 7.0067387, 1.2506777, 6
 
 @dataclass(frozen=True)
 class Params:
-    """The world of RICE-N: money in 10^12 dollars, carbon in 10^9 t, people in 10^6, a period of five years."""
+    """The world of RICE-N: money in 10^12 dollars, carbon in 10^9 t, people in 10^6, a period of
+    five years.
+    """
 
-    negotiation: bool = cd.param(False, "Two steps before each period, of proposals and of answers, bind mitigation.")
-    world_once: bool = cd.param(False, "What all regions see is observed once, by one agent of a group `world`.")
-    debt_formula: str = cd.param("ratio", "Debt over capital, or their product.", choices=("ratio", "product"))
-    num_levels: int = cd.param(10, "Levels of an action; a rate is its level over this.", low=2, high=1000)
+    negotiation: bool = cd.param(
+        False, "Two steps before each period, of proposals and of answers, bind mitigation."
+    )
+    world_once: bool = cd.param(
+        False, "What all regions see is observed once, by one agent of a group `world`."
+    )
+    debt_formula: str = cd.param(
+        "ratio", "Debt over capital, or their product.", choices=("ratio", "product")
+    )
+    num_levels: int = cd.param(
+        10, "Levels of an action; a rate is its level over this.", low=2, high=1000
+    )
     full_rate: bool = cd.param(False, "One level more, the rate 1.")
     num_periods: int = cd.param(20, "Periods; then the episode ends.", low=1, high=1000)
     years: float = cd.param(5.0, "Length of a period.", unit="a", low=0.1, high=50.0)
-    temperature_air: float = cd.param(0.85, "Warming of the air since 1900, at first.", unit="K", low=0.0, high=100.0)
-    temperature_sea: float = cd.param(0.0068, "Likewise of the deep sea.", unit="K", low=0.0, high=100.0)
-    carbon_air: float = cd.param(851.0, "Carbon in the air, at first.", unit="Gt", low=1.0, high=1e5)
-    carbon_upper: float = cd.param(460.0, "Carbon in the upper sea and on land.", unit="Gt", low=0.0, high=1e5)
+    temperature_air: float = cd.param(
+        0.85, "Warming of the air since 1900, at first.", unit="K", low=0.0, high=100.0
+    )
+    temperature_sea: float = cd.param(
+        0.0068, "Likewise of the deep sea.", unit="K", low=0.0, high=100.0
+    )
+    carbon_air: float = cd.param(
+        851.0, "Carbon in the air, at first.", unit="Gt", low=1.0, high=1e5
+    )
+    carbon_upper: float = cd.param(
+        460.0, "Carbon in the upper sea and on land.", unit="Gt", low=0.0, high=1e5
+    )
     carbon_lower: float = cd.param(1740.0, "Carbon in the deep sea.", unit="Gt", low=0.0, high=1e5)
     carbon_1750: float = cd.param(588.0, "Carbon in the air of 1750.", unit="Gt", low=1.0, high=1e5)
-    forcing_2x: float = cd.param(3.6813, "Forcing by twice the carbon.", unit="W/m^2", low=0.0, high=100.0)
-    forcing_start: float = cd.param(0.5, "Forcing by other gases, at first.", unit="W/m^2", low=-10.0, high=10.0)
+    forcing_2x: float = cd.param(
+        3.6813, "Forcing by twice the carbon.", unit="W/m^2", low=0.0, high=100.0
+    )
+    forcing_start: float = cd.param(
+        0.5, "Forcing by other gases, at first.", unit="W/m^2", low=-10.0, high=10.0
+    )
     forcing_end: float = cd.param(1.0, "What it rises to.", unit="W/m^2", low=-10.0, high=10.0)
-    forcing_periods: float = cd.param(20.0, "Time in which it does.", unit="periods", low=1.0, high=1000.0)
-    land_emissions: float = cd.param(2.6, "Emissions by the use of land, at first.", unit="Gt/a", low=0.0, high=1e3)
+    forcing_periods: float = cd.param(
+        20.0, "Time in which it does.", unit="periods", low=1.0, high=1000.0
+    )
+    land_emissions: float = cd.param(
+        2.6, "Emissions by the use of land, at first.", unit="Gt/a", low=0.0, high=1e3
+    )
     land_decline: float = cd.param(0.001, "Their fall in a period.", low=0.0, high=1.0)
     gamma: float = cd.param(0.3, "Elasticity of output to capital.", low=0.01, high=0.99)
     depreciation: float = cd.param(0.1, "Capital lost in a year.", low=0.0, high=0.99)
-    damage_1: float = cd.param(0.0, "Damage by warming.", unit="1/K", low=0.0, high=1.0, vary=(0.0, 0.01))
+    damage_1: float = cd.param(
+        0.0, "Damage by warming.", unit="1/K", low=0.0, high=1.0, vary=(0.0, 0.01)
+    )
     damage_2: float = cd.param(0.00236, "Damage by a power of it.", low=0.0, high=1.0)
     damage_3: float = cd.param(2.0, "That power of its magnitude.", low=0.1, high=10.0)
     theta_2: float = cd.param(2.6, "Power of mitigation in its cost.", low=0.1, high=10.0)
-    backstop_price: float = cd.param(550.0, "Price of cutting the last ton.", unit="$/t", low=0.0, high=1e4)
+    backstop_price: float = cd.param(
+        550.0, "Price of cutting the last ton.", unit="$/t", low=0.0, high=1e4
+    )
     backstop_decline: float = cd.param(0.001, "Its fall in a period.", low=0.0, high=1.0)
-    intensity_decline: float = cd.param(0.0025, "Fall of carbon per output in a year.", low=0.0, high=1.0)
+    intensity_decline: float = cd.param(
+        0.0025, "Fall of carbon per output in a year.", low=0.0, high=1.0
+    )
     intensity_slowing: float = cd.param(0.1, "Fall of that fall in a year.", low=0.0, high=0.99)
-    technology_growth: float = cd.param(0.0033, "Technology's growth at last.", unit="1/period", low=-1.0, high=1.0)
+    technology_growth: float = cd.param(
+        0.0033, "Technology's growth at last.", unit="1/period", low=-1.0, high=1.0
+    )
     alpha: float = cd.param(1.45, "Aversion to inequality.", low=1.05, high=10.0, vary=(1.1, 2.0))
-    utility_offset: float = cd.param(1.0, "Added to a head's consumption.", unit="1000 $", low=0.01, high=1e3)
-    rho: float = cd.param(0.015, "Yearly discount in the welfare that is observed.", low=0.0, high=1.0)
+    utility_offset: float = cd.param(
+        1.0, "Added to a head's consumption.", unit="1000 $", low=0.01, high=1e3
+    )
+    rho: float = cd.param(
+        0.015, "Yearly discount in the welfare that is observed.", low=0.0, high=1.0
+    )
     home_weight: float = cd.param(0.5, "Weight of one's own goods (Armington).", low=0.0, high=1.0)
     foreign_weight: float = cd.param(0.5, "Weight of all other regions' goods.", low=0.0, high=1.0)
-    balance_interest: float = cd.param(0.1, "Interest on the balance of trade in a period.", low=0.0, high=1.0)
+    balance_interest: float = cd.param(
+        0.1, "Interest on the balance of trade in a period.", low=0.0, high=1.0
+    )
     debt_multiplier: float = cd.param(10.0, "How strongly debt lowers bids.", low=0.1, high=1e3)
-    max_episode_steps: int = cd.param(60, "Time limit; the last period ends the task anyway.", unit="steps", low=1)
+    max_episode_steps: int = cd.param(
+        60, "Time limit; the last period ends the task anyway.", unit="steps", low=1
+    )
 
 
 def constants(p: Params) -> dict[str, int]:
-    """Return numbers of regions, of steps of a period and of levels, and PARTNERS, 1 without negotiation: see ``state``."""
+    """Return numbers of regions, of steps of a period and of levels, and PARTNERS, 1 without
+    negotiation: see ``state``.
+    """
     stages, partners = (3, C) if p.negotiation else (1, 1)
-    return {"REGIONS": C, "STAGES": stages, "LEVELS": p.num_levels + p.full_rate, "PARTNERS": partners}
+    return {
+        "REGIONS": C,
+        "STAGES": stages,
+        "LEVELS": p.num_levels + p.full_rate,
+        "PARTNERS": partners,
+    }
 
 
 def state(p: Params) -> tuple[cd.Field, ...]:
-    """Return the fields of ``struct State``; without negotiation the last three have one entry, which nothing uses."""
+    """Return the fields of ``struct State``; without negotiation the last three have one entry,
+    which nothing uses.
+    """
     pairs = (constants(p)["PARTNERS"],) * 2
     return (
         cd.Field("temperature", "f4", (2,), 10.0, "K, of air and sea"),
@@ -121,16 +180,28 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
     """Return the regions, and with ``world_once`` the one agent that observes what they share."""
     levels, (own, shared) = constants(p)["LEVELS"], WIDTHS[p.negotiation]
     heads = [levels] * PROPOSE + ([levels] * (2 * C) + [2] * C) * p.negotiation
-    regions = cd.Group("region", C, own + shared * (not p.world_once), spaces.MultiDiscrete(heads), mask=p.negotiation)
-    return (regions, cd.Group("world", 1, shared, spaces.Discrete(1))) if p.world_once else (regions,)
+    regions = cd.Group(
+        "region",
+        C,
+        own + shared * (not p.world_once),
+        spaces.MultiDiscrete(heads),
+        mask=p.negotiation,
+    )
+    return (
+        (regions, cd.Group("world", 1, shared, spaces.Discrete(1))) if p.world_once else (regions,)
+    )
 
 
-def whole_observations(obs: "dict[str, np.ndarray] | dict[str, torch.Tensor]") -> "np.ndarray | torch.Tensor":
-    """Return observations of ``world_once=True`` put together: the rows of the default, equal to the bit.
+def whole_observations(
+    obs: "dict[str, np.ndarray] | dict[str, torch.Tensor]",
+) -> "np.ndarray | torch.Tensor":
+    """Return observations of ``world_once=True`` put together: the rows of the default, equal to
+    the bit.
 
     Args:
-        obs: ``{"region": (..., 27, 36), "world": (..., 1, 1007)}``, with negotiation 199 and 1,008 entries, both NumPy
-            arrays or both torch tensors of one dtype; of ``step``, say, or of ``rollout``, (T + 1, N, ...).
+        obs: ``{"region": (..., 27, 36), "world": (..., 1, 1007)}``, with negotiation 199 and 1,008
+            entries, both NumPy arrays or both torch tensors of one dtype; of ``step``, say, or of
+            ``rollout``, (T + 1, N, ...).
 
     Returns:
         (..., 27, 1043) or (..., 27, 1207), new, of the same kind, dtype and device.
@@ -141,11 +212,14 @@ def whole_observations(obs: "dict[str, np.ndarray] | dict[str, torch.Tensor]") -
     given: dict[str, Any] = obs if isinstance(obs, dict) else {}
     own, world = (given.get(name, np.zeros(0)) for name in ("region", "world"))
     is_array, shapes = isinstance(own, np.ndarray), [tuple(own.shape), tuple(world.shape)]
-    known = [[(*shapes[0][:-2], C, entries), (*shapes[0][:-2], 1, shared)] for entries, shared in WIDTHS]
+    known = [
+        [(*shapes[0][:-2], C, entries), (*shapes[0][:-2], 1, shared)] for entries, shared in WIDTHS
+    ]
     if shapes not in known or type(own) is not type(world) or own.dtype != world.dtype:
         raise ParameterError(
-            f"whole_observations: obs = {shown(obs)}; pass what world_once=True observes, region (..., 27, 36) and world "
-            "(..., 1, 1007), with negotiation 199 and 1008, NumPy or torch, of one dtype; the default's are whole"
+            f"whole_observations: obs = {shown(obs)}; pass what world_once=True observes, region "
+            "(..., 27, 36) and world (..., 1, 1007), with negotiation 199 and 1008, NumPy or "
+            "torch, of one dtype; the default's are whole"
         )
     shape, end = (*own.shape[:-1], own.shape[-1] + world.shape[-1]), C + world.shape[-1]
     whole = np.empty(shape, own.dtype) if is_array else own.new_empty(shape)
@@ -166,7 +240,9 @@ def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray
 
 
 def period_of(p: Params, elapsed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the period that the latest one of (N,) steps was in, from 0 at the start to P, and its stage: 0 if it ended it."""
+    """Return the period that the latest one of (N,) steps was in, from 0 at the start to P, and its
+    stage: 0 if it ended it.
+    """
     stages = constants(p)["STAGES"]
     return np.minimum(elapsed // stages, p.num_periods), elapsed % stages
 
@@ -174,7 +250,9 @@ def period_of(p: Params, elapsed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def next_period(
     p: Params, s: cd.TableArrays, rate: np.ndarray, k: np.ndarray, table: SimpleNamespace
 ) -> tuple[cd.TableArrays, cd.TableArrays, cd.TableArrays]:
-    """Return the state after period ``k`` (N,), from rates (N, C, H) of the actions, with margins and events."""
+    """Return the state after period ``k`` (N,), from rates (N, C, H) of the actions, with margins
+    and events.
+    """
     save, mitigate, export = (rate[..., head] for head in (SAVE, MITIGATE, EXPORT))
     bids = rate[..., IMPORT : IMPORT + C] * (1 - np.eye(C))
     forcing, land, retention, _ = np.moveaxis(table.world.astype(float)[k], -1, 0)
@@ -187,12 +265,17 @@ def next_period(
     invested = save * output
     balance = s["balance"] * (1 + p.balance_interest)
     start = table.capital.astype(float)
-    debt = p.debt_multiplier * balance / start if p.debt_formula == "ratio" else balance / p.debt_multiplier * start
+    debt = (
+        p.debt_multiplier * balance / start
+        if p.debt_formula == "ratio"
+        else balance / p.debt_multiplier * start
+    )
     money = bids * output[..., None]
     asked = money.sum(axis=2)
     money = money * np.minimum(1, output / np.maximum(asked, output))[..., None]
     money = money * (1 + np.clip(debt, -1, 0))[..., None]
-    demand, limit = money.sum(axis=1), np.minimum(export * output, output - invested)  # of and on what each one sells
+    # of and on what each one sells
+    demand, limit = money.sum(axis=1), np.minimum(export * output, output - invested)
     with np.errstate(invalid="ignore", divide="ignore"):
         shipped = money * np.where(demand > limit, limit / demand, 1.0)[:, None, :]
     exports, imports = shipped.sum(axis=1), shipped.sum(axis=2)
@@ -205,15 +288,31 @@ def next_period(
     forcing = forcing + p.forcing_2x * np.log2(s["carbon"][:, 0] / p.carbon_1750)
     heat = np.column_stack([s["temperature"], forcing]) @ table.heat.T.astype(float)
     carbon = np.column_stack([s["carbon"], emissions]) @ table.carbon.T.astype(float)
-    after = dict(damage=damage, production=production, output=output, consumption=consumption, utility=utility)
-    after |= dict(savings=save, mitigation=mitigate, export_limit=export, tariffs=rate[..., TARIFF : TARIFF + C])
+    after = dict(
+        damage=damage,
+        production=production,
+        output=output,
+        consumption=consumption,
+        utility=utility,
+    )
+    after |= dict(
+        savings=save,
+        mitigation=mitigate,
+        export_limit=export,
+        tariffs=rate[..., TARIFF : TARIFF + C],
+    )
     after |= dict(temperature=heat, carbon=carbon, balance=balance + p.years * (exports - imports))
     after["capital"] = retention[:, None] * s["capital"] + p.years * invested
-    # What is left at home is a small difference of outputs, and its root amplifies their rounding, 3.3e-7 at most (measured, of
-    # 3,000,000): more than threefold, and a row counts as undecided. Either outcome is right of who buys up what is for sale.
+    # What is left at home is a small difference of outputs, and its root amplifies their rounding,
+    # 3.3e-7 at most (measured, of 3,000,000): more than threefold, and a row counts as undecided.
+    # Either outcome is right of who buys up what is for sale.
     left = np.maximum(0, output - invested - limit) + np.abs(limit - demand)
     with np.errstate(invalid="ignore", divide="ignore"):
-        slope = p.home_weight * np.sqrt(consumption / left) * (consumption / people + p.utility_offset) ** -p.alpha
+        slope = (
+            p.home_weight
+            * np.sqrt(consumption / left)
+            * (consumption / people + p.utility_offset) ** -p.alpha
+        )
         margin = cd.nearest_decision(3e-6 / (slope * output), (1 + debt) ** 2)
     events = {
         "bids above the output": asked > output,
@@ -227,7 +326,13 @@ def next_period(
     return after, dict.fromkeys(("consumption", "utility", "reward.region"), margin), events
 
 
-TREATIES = ("proposals", "proposal accepted", "proposal refused", "own proposal accepted", "mitigation agreed on")
+TREATIES = (
+    "proposals",
+    "proposal accepted",
+    "proposal refused",
+    "own proposal accepted",
+    "mitigation agreed on",
+)
 
 
 def treat(
@@ -250,19 +355,31 @@ def treat(
 
 
 def step(
-    p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream, table: SimpleNamespace
+    p: Params,
+    states: np.ndarray,
+    action: cd.Actions,
+    elapsed: np.ndarray,
+    random: RandomStream,
+    table: SimpleNamespace,
 ) -> cd.StepResult:
     """Step (N,) states; action["region"] is (N, C, H)."""
     s = {f.name: states[f.name].astype(np.float64) for f in state(p)}
     (k, stage), acts = period_of(p, elapsed), action["region"]
     rate, acting = acts / p.num_levels, stage == 0
     acted, margin, events = next_period(p, s, rate, np.maximum(1, k), table)
-    after, treaties = treat(p, s, rate, acts, stage) if p.negotiation else ({**s}, dict.fromkeys(TREATIES, stage < 0))
+    after, treaties = (
+        treat(p, s, rate, acts, stage)
+        if p.negotiation
+        else ({**s}, dict.fromkeys(TREATIES, stage < 0))
+    )
     for name, new in acted.items():
         after[name] = np.where(acting.reshape(-1, *[1] * (new.ndim - 1)), new, s[name])
     warming = after["temperature"][:, 0] - s["temperature"][:, 0]
     output = np.where(acting, acted["output"].sum(axis=1), 0.0)
-    first, of_world = acting & (k == 1), {"world": np.zeros((len(states), 1))} if p.world_once else {}
+    first, of_world = (
+        acting & (k == 1),
+        {"world": np.zeros((len(states), 1))} if p.world_once else {},
+    )
     return cd.StepResult(
         state=after,
         reward={"region": np.where(acting[:, None], acted["utility"], 0.0), **of_world},
@@ -273,25 +390,61 @@ def step(
             "climate_index": (first * MOST_WARMING - warming) / (MOST_WARMING - LEAST_WARMING),
             "economic_index": (output - first * LEAST_OUTPUT) / (MOST_OUTPUT - LEAST_OUTPUT),
         },
-        events={**{name: happened & acting[:, None] for name, happened in events.items()}, **treaties},
+        events={
+            **{name: happened & acting[:, None] for name, happened in events.items()},
+            **treaties,
+        },
         margin=margin,
     )
 
 
-def observe(p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace) -> cd.Observation:
-    """Return observations by group, regions' (N, C, 1043), and with negotiation masks (N, C, choices)."""
+def observe(
+    p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace
+) -> cd.Observation:
+    """Return observations by group, regions' (N, C, 1043), and with negotiation masks (N, C,
+    choices).
+    """
     s = {f.name: states[f.name].astype(np.float64) for f in state(p)}
     (k, stage), n, one = period_of(p, elapsed), len(states), np.ones((len(states), C))
     people, skill, intensity, cost = (
-        getattr(table, name)[k].astype(float) for name in ("population", "technology", "intensity", "mitigation_cost")
+        getattr(table, name)[k].astype(float)
+        for name in ("population", "technology", "intensity", "mitigation_cost")
     )
-    world, output, utility, made = table.world[k].astype(float), s["output"], s["utility"], s["production"]
-    parts = [s["temperature"] / 10, s["carbon"] / 1e4, world[:, [FORCING, LAND]], elapsed[:, None] / 100]
+    world, output, utility, made = (
+        table.world[k].astype(float),
+        s["output"],
+        s["utility"],
+        s["production"],
+    )
+    parts = [
+        s["temperature"] / 10,
+        s["carbon"] / 1e4,
+        world[:, [FORCING, LAND]],
+        elapsed[:, None] / 100,
+    ]
     parts += [stage[:, None]] * p.negotiation
-    parts += [s["capital"] / 1e4, one * world[:, [RETENTION]], people / 1e4, output / 1e3, s["savings"] * output / 1e3]
-    parts += [s["consumption"] / 1e3, s["savings"], s["mitigation"], s["export_limit"], s["balance"] / 1e3]
+    parts += [
+        s["capital"] / 1e4,
+        one * world[:, [RETENTION]],
+        people / 1e4,
+        output / 1e3,
+        s["savings"] * output / 1e3,
+    ]
+    parts += [
+        s["consumption"] / 1e3,
+        s["savings"],
+        s["mitigation"],
+        s["export_limit"],
+        s["balance"] / 1e3,
+    ]
     common = np.concatenate([*parts, s["tariffs"].reshape(n, -1) / 100], axis=1)[:, None, :]
-    own = [skill / 100, intensity * 10, cost, one * s["damage"][:, None], cost * s["mitigation"] ** p.theta_2]
+    own = [
+        skill / 100,
+        intensity * 10,
+        cost,
+        one * s["damage"][:, None],
+        cost * s["mitigation"] ** p.theta_2,
+    ]
     own += [made / 1e3, utility, utility * world[:, [DISCOUNT]], utility * (stage == 0)[:, None]]
     own += [s["least_mitigation"]] * p.negotiation
     parts = [np.broadcast_to(np.eye(C), (n, C, C)), np.stack(own, axis=-1)]
@@ -303,12 +456,18 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNam
     if not p.negotiation:
         return cd.Observation(obs)
     mask, levels = np.ones((n, C, groups(p)[0].choices), bool), constants(p)["LEVELS"]
-    mask[..., levels : 2 * levels] = np.arange(levels) >= np.rint(p.num_levels * s["least_mitigation"])[..., None]
+    mask[..., levels : 2 * levels] = (
+        np.arange(levels) >= np.rint(p.num_levels * s["least_mitigation"])[..., None]
+    )
     return cd.Observation(obs, mask={"region": mask})
 
 
-def sample_states(p: Params, rng: np.random.Generator, n: int, table: SimpleNamespace) -> np.ndarray:
-    """Draw states far apart: any warming and wealth, debts and surpluses, tariffs and agreements."""
+def sample_states(
+    p: Params, rng: np.random.Generator, n: int, table: SimpleNamespace
+) -> np.ndarray:
+    """Draw states far apart: any warming and wealth, debts and surpluses, tariffs and
+    agreements.
+    """
     states = np.zeros(n, SPEC.state_dtype(p))
     states["temperature"] = rng.uniform(0.1, 9.0, (n, 2))
     states["carbon"] = rng.uniform((500, 300, 1500), (6000, 3000, 2500), (n, 3))
@@ -317,39 +476,59 @@ def sample_states(p: Params, rng: np.random.Generator, n: int, table: SimpleName
     for name in ("production", "output", "consumption"):
         states[name] = np.exp(rng.uniform(np.log(0.01), np.log(100), (n, C)))
     states["utility"] = rng.uniform(0, 1.5, (n, C))
-    states["balance"] = table.capital * rng.normal(0, 0.1, (n, C)) * rng.choice([0.3, 1.0, 30.0], (n, C))
+    states["balance"] = (
+        table.capital * rng.normal(0, 0.1, (n, C)) * rng.choice([0.3, 1.0, 30.0], (n, C))
+    )
     for f in state(p)[9:]:  # levels, many of them 0
         levels, whole = (2, 1) if f.name == "accepted" else (p.num_levels, p.num_levels)
-        states[f.name] = rng.integers(0, levels, (n, *f.shape)) * (rng.random((n, *f.shape)) < 0.7) / whole
+        states[f.name] = (
+            rng.integers(0, levels, (n, *f.shape)) * (rng.random((n, *f.shape)) < 0.7) / whole
+        )
     return states
 
 
 # ---- who plays without learning, and pictures ----
 
 
-def heuristic(p: Params, obs: "torch.Tensor", group: str, table: SimpleNamespace) -> tuple["torch.Tensor", ...]:
-    """Return actions (N, C) of each head: save 0.3, cut 0.3, no trade; or save 0.2, offer, accept and make all cuts."""
+def heuristic(
+    p: Params, obs: "torch.Tensor", group: str, table: SimpleNamespace
+) -> tuple["torch.Tensor", ...]:
+    """Return actions (N, C) of each head: save 0.3, cut 0.3, no trade; or save 0.2, offer, accept
+    and make all cuts.
+    """
     none = 0 * (obs[..., 0] > 0)
     if group == "world":
         return (none,)
     level = [none + round(rate * p.num_levels) for rate in (0.2, 0.3, 0.9)]
     if not p.negotiation:
         return level[1], level[1], *[none] * (PROPOSE - 2)
-    agreed = sum((obs[..., LEAST] * p.num_levels > k - 0.5) * 1 for k in range(1, constants(p)["LEVELS"]))
+    agreed = sum(
+        (obs[..., LEAST] * p.num_levels > k - 0.5) * 1 for k in range(1, constants(p)["LEVELS"])
+    )
     return level[0], none + agreed, *[none] * (PROPOSE - 2), *[level[2]] * (2 * C), *[none + 1] * C
 
 
-def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int, table: SimpleNamespace) -> None:
-    """Draw the century so far: climate, regions from poor to rich, and what they do, or propose to each other."""
+def draw(
+    canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int, table: SimpleNamespace
+) -> None:
+    """Draw the century so far: climate, regions from poor to rich, and what they do, or propose to
+    each other.
+    """
     stages, start, end = constants(p)["STAGES"], 2015, 2015 + p.years * p.num_periods
     canvas.view(0, 166, -3, top=86)
     canvas.last_step = stages * p.num_periods
     steps = elapsed - np.arange(len(states))[::-1]
-    past, years = states[steps % stages == 0], start + p.years * (steps[steps % stages == 0] // stages)
+    past, years = (
+        states[steps % stages == 0],
+        start + p.years * (steps[steps % stages == 0] // stages),
+    )
     made = past[years > start]
     rank = np.argsort(np.argsort(table.capital / table.population[0])) / (C - 1)
     colors = [canvas.mix(canvas.mix(POOR, MIDDLE, 2 * r), RICH, 2 * r - 1) for r in rank]
-    layers, wealth = {"air": POOR, "sea": RICH, "deep sea": MIDDLE}, {"rich at first": RICH, "poor": POOR}
+    layers, wealth = (
+        {"air": POOR, "sea": RICH, "deep sea": MIDDLE},
+        {"rich at first": RICH, "poor": POOR},
+    )
     charts: tuple[tuple[str, np.ndarray, tuple[float, float], dict[str, str]], ...] = (
         ("Warming since 1900, K", past["temperature"], (0, 8), {"air": POOR, "sea": RICH}),
         ("Carbon, 1000 Gt", past["carbon"] / 1000, (0, 4), layers),
@@ -361,19 +540,27 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int, table: S
     for place, (title, values, y, legend) in enumerate(charts[: 4 if p.negotiation else 6]):
         left, bottom = 54.7 * (place // 2), 44 - 44 * (place % 2)
         ticks = None if y[0] else [(v, f"{v:g}") for v in np.linspace(*y, 5)]
-        xs, of = years[len(years) - len(values) :], list(legend.values()) if len(legend) == values.shape[1] else colors
+        xs, of = (
+            years[len(years) - len(values) :],
+            list(legend.values()) if len(legend) == values.shape[1] else colors,
+        )
         lines = [(xs, values[:, i], of[i]) for i in range(values.shape[1])]
         box = (left, bottom, left + 53, bottom + 41)
-        canvas.chart(box, lines, (start, end), y, title, ticks, legend=legend, powers=y[0] > 0, ends=True)
+        canvas.chart(
+            box, lines, (start, end), y, title, ticks, legend=legend, powers=y[0] > 0, ends=True
+        )
     if p.negotiation:
-        now, accepted = states[-1], states[-1]["accepted"].T * (elapsed % stages != 1)  # or not answered yet
+        # or not answered yet
+        now, accepted = states[-1], states[-1]["accepted"].T * (elapsed % stages != 1)
         hue = np.where(accepted[..., None] == 1, (0, 158, 115), (138, 138, 138))
         for bottom, rates, bars, *titles in (
             (46, "promised", "least_mitigation", "Row offers column", "Row's duty"),
             (2, "requested", "mitigation", "Row asks of column", "Row's cut"),
         ):
             canvas.image(245 + (hue - 245) * now[rates][..., None], 113, bottom, 146, bottom + 33)
-            canvas.panel((148, bottom, 164, bottom + 33), (0, 1), (0, 1), 3.7).bars(now[bars], colors)
+            canvas.panel((148, bottom, 164, bottom + 33), (0, 1), (0, 1), 3.7).bars(
+                now[bars], colors
+            )
             canvas.text((113, bottom + 36), titles[0], 3.7, anchor="lm")
             canvas.text((148, bottom + 36), titles[1], 3.7, anchor="lm")
 
@@ -381,7 +568,8 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int, table: S
 TRAINING = {
     "num_envs": 256, "steps": 1_000_000,
     "ppo": {
-        "learning_rate": ((0, 1e-3), (1_000_000, 5e-5)), "num_steps": 20, "num_minibatches": 8, "gamma": 0.99,
+        "learning_rate": ((0, 1e-3), (1_000_000, 5e-5)), "num_steps": 20, "num_minibatches": 8,
+        "gamma": 0.99,
         "ent_coef": 0.001, "normalize_obs": True, "normalize_reward": True,
     },
 }  # fmt: skip
@@ -396,7 +584,9 @@ SPEC = cd.EnvSpec(
     constants=constants,
     table_fields=table_fields,
     tables=tables,
-    metrics=dict.fromkeys(("temperature_rise", "output", "climate_index", "economic_index"), "float"),
+    metrics=dict.fromkeys(
+        ("temperature_rise", "output", "climate_index", "economic_index"), "float"
+    ),
     heuristic=heuristic,
     display=cd.Display(
         draw=draw,
@@ -406,10 +596,14 @@ SPEC = cd.EnvSpec(
         showcase={
             "still": 1.0,
             "readable": 480,
-            "figures": {"temperature_rise": "temperature rise since 2015, K", "output": "output in sum, trillion $"},
+            "figures": {
+                "temperature_rise": "temperature rise since 2015, K",
+                "output": "output in sum, trillion $",
+            },
         },
     ),
     training=TRAINING,
     cases=({}, {"negotiation": True}, OLDER, {"negotiation": True, "world_once": True}),
-    summary="27 regions save, cut emissions and trade for a century, with negotiation if asked for (RICE-N).",
+    summary="27 regions save, cut emissions and trade for a century, with negotiation if asked "
+    "for (RICE-N).",
 )

@@ -1,18 +1,24 @@
 """Tag on a plane: taggers chase runners; runners that are tagged leave the game.
 
-Source: the rules of WarpDrive's TagContinuous (Lan, Srinivasa, Wang & Zheng, JMLR 2022), with these differences:
+Source: the rules of WarpDrive's TagContinuous (Lan, Srinivasa, Wang & Zheng, JMLR 2022), with these
+differences:
 
-* every episode starts from a fresh random layout drawn on the device; ``start="fixed"`` gives WarpDrive's, one for all, drawn
-  from the seed; ``starting_location_x``, ``starting_location_y`` and ``starting_directions`` give yours, together or not;
+* every episode starts from a fresh random layout drawn on the device; ``start="fixed"`` gives
+  WarpDrive's, one for all, drawn from the seed; ``starting_location_x``, ``starting_location_y``
+  and ``starting_directions`` give yours, together or not;
 * taggers come first and are fixed; the type code is 1 for a tagger, 0 for a runner;
-* the observation is a function of the state after the step, tags of this step included (WarpDrive observes before);
+* the observation is a function of the state after the step, tags of this step included (WarpDrive
+  observes before);
 * simultaneous tags all count (WarpDrive's kernel loses some to a race);
-* a runner tagged in the last step gets the penalty and not the reward for having survived; without exits WarpDrive gives it
-  both, and its kernel gives it both with exits too;
-* each agent also sees its own x, y (over the grid's length), speed, and the cosine and sine of its direction;
-* differences of acceleration are scaled by the range of acceleration actions, differences of angle are wrapped;
+* a runner tagged in the last step gets the penalty and not the reward for having survived; without
+  exits WarpDrive gives it both, and its kernel gives it both with exits too;
+* each agent also sees its own x, y (over the grid's length), speed, and the cosine and sine of its
+  direction;
+* differences of acceleration are scaled by the range of acceleration actions, differences of angle
+  are wrapped;
 * the defaults are those of WarpDrive's run configuration, not of its class;
-* not offered: more than 32 nearest agents, which a search keeps in registers: ``use_full_observation`` shows everybody.
+* not offered: more than 32 nearest agents, which a search keeps in registers:
+  ``use_full_observation`` shows everybody.
 """
 
 from dataclasses import dataclass
@@ -37,62 +43,112 @@ OWN, FEATURES = 5, 7  # observation entries about oneself, and about each other 
 
 @dataclass(frozen=True)
 class Params:
-    """Sizes, motion, rewards and start of continuous Tag. Lengths share one unit; time is counted in steps."""
+    """Sizes, motion, rewards and start of continuous Tag. Lengths share one unit; time is counted
+    in steps.
+    """
 
     num_taggers: int = cd.param(10, "Number of taggers.", low=1, high=10_000)
     num_runners: int = cd.param(100, "Number of runners.", low=1, high=10_000)
     use_full_observation: bool = cd.param(False, "See everybody instead of the nearest agents.")
     num_other_agents_observed: int = cd.param(10, "Nearest agents seen.", low=0, high=32)
-    num_acceleration_levels: int = cd.param(20, "Accelerations to choose from, besides none.", low=0, high=1000)
+    num_acceleration_levels: int = cd.param(
+        20, "Accelerations to choose from, besides none.", low=0, high=1000
+    )
     num_turn_levels: int = cd.param(20, "Turns to choose from, besides none.", low=0, high=1000)
     runner_exits_game_after_tagged: bool = cd.param(True, "A tagged runner leaves the game.")
-    start: str = cd.param("random", "Layout that an episode starts from, by default.", choices=("random", "fixed"))
-    starting_location_x: tuple = cd.param((), "x of all, taggers first.", of=float, unit="length", low=0.0, high=1e5)
-    starting_location_y: tuple = cd.param((), "y of all.", of=float, unit="length", low=0.0, high=1e5)
-    starting_directions: tuple = cd.param((), "Of all.", of=float, unit="rad", low=-TWO_PI, high=TWO_PI)
+    start: str = cd.param(
+        "random", "Layout that an episode starts from, by default.", choices=("random", "fixed")
+    )
+    starting_location_x: tuple = cd.param(
+        (), "x of all, taggers first.", of=float, unit="length", low=0.0, high=1e5
+    )
+    starting_location_y: tuple = cd.param(
+        (), "y of all.", of=float, unit="length", low=0.0, high=1e5
+    )
+    starting_directions: tuple = cd.param(
+        (), "Of all.", of=float, unit="rad", low=-TWO_PI, high=TWO_PI
+    )
     grid_length: float = cd.param(20.0, "Side of the square.", unit="length", low=1e-3, high=1e5)
-    max_speed: float = cd.param(1.0, "Top speed at skill 1.", unit="length/step", low=1e-6, high=1e5)
-    skill_level_tagger: float = cd.param(1.0, "Factor on a tagger's top speed.", low=0.0, high=100.0)
-    skill_level_runner: float = cd.param(1.0, "Factor on a runner's top speed.", low=0.0, high=100.0)
-    min_acceleration: float = cd.param(-0.1, "Lowest acceleration.", unit="length/step^2", low=-1e5, high=1e5)
-    max_acceleration: float = cd.param(0.1, "Highest acceleration.", unit="length/step^2", low=-1e5, high=1e5)
-    min_turn: float = cd.param(-2.356, "Lowest turn.", unit="rad", low=-TWO_PI, high=TWO_PI, vary=(-3.5, 0.5))
+    max_speed: float = cd.param(
+        1.0, "Top speed at skill 1.", unit="length/step", low=1e-6, high=1e5
+    )
+    skill_level_tagger: float = cd.param(
+        1.0, "Factor on a tagger's top speed.", low=0.0, high=100.0
+    )
+    skill_level_runner: float = cd.param(
+        1.0, "Factor on a runner's top speed.", low=0.0, high=100.0
+    )
+    min_acceleration: float = cd.param(
+        -0.1, "Lowest acceleration.", unit="length/step^2", low=-1e5, high=1e5
+    )
+    max_acceleration: float = cd.param(
+        0.1, "Highest acceleration.", unit="length/step^2", low=-1e5, high=1e5
+    )
+    min_turn: float = cd.param(
+        -2.356, "Lowest turn.", unit="rad", low=-TWO_PI, high=TWO_PI, vary=(-3.5, 0.5)
+    )
     max_turn: float = cd.param(2.356, "Highest turn.", unit="rad", low=-TWO_PI, high=TWO_PI)
     tagging_distance: float = cd.param(
         0.02, "A runner nearer than this is tagged.", unit="grid_length", low=0.0, high=1.0
     )
-    edge_hit_penalty: float = cd.param(0.0, "Reward for crossing the edge.", low=-1e6, high=0.0, vary=(-1.0, -0.1))
+    edge_hit_penalty: float = cd.param(
+        0.0, "Reward for crossing the edge.", low=-1e6, high=0.0, vary=(-1.0, -0.1)
+    )
     tag_reward_for_tagger: float = cd.param(10.0, "For each runner tagged.", low=0.0, high=1e6)
-    step_penalty_for_tagger: float = cd.param(0.0, "For every step.", low=-1e6, high=0.0, vary=(-1.0, -0.1))
+    step_penalty_for_tagger: float = cd.param(
+        0.0, "For every step.", low=-1e6, high=0.0, vary=(-1.0, -0.1)
+    )
     tag_penalty_for_runner: float = cd.param(-10.0, "For being tagged.", low=-1e6, high=0.0)
-    step_reward_for_runner: float = cd.param(0.0, "For every step in the game.", low=0.0, high=1e6, vary=(0.1, 1.0))
-    end_of_game_reward_for_runner: float = cd.param(1.0, "For being in the game at the last step.", low=0.0, high=1e6)
+    step_reward_for_runner: float = cd.param(
+        0.0, "For every step in the game.", low=0.0, high=1e6, vary=(0.1, 1.0)
+    )
+    end_of_game_reward_for_runner: float = cd.param(
+        1.0, "For being in the game at the last step.", low=0.0, high=1e6
+    )
     max_episode_steps: int = cd.param(500, "Time limit; it ends the task.", unit="steps", low=1)
 
 
 def check(p: Params) -> None:
-    """Refuse more neighbours than there are agents, ranges of no width, and starts that are not one each, on the plane."""
+    """Refuse more neighbours than there are agents, ranges of no width, and starts that are not one
+    each, on the plane.
+    """
     ranges = (p.min_acceleration, p.max_acceleration), (p.min_turn, p.max_turn)
     if any(high < low + 1e-6 for low, high in ranges):
-        raise ParameterError(f"tag_continuous: ranges {ranges} of acceleration and turn must rise by 1e-6 or more")
+        raise ParameterError(
+            f"tag_continuous: ranges {ranges} of acceleration and turn must rise by 1e-6 or more"
+        )
     agents = p.num_taggers + p.num_runners
-    cd.check_each("tag_continuous", p, ("starting_location_x", "starting_location_y"), agents, 0.0, p.grid_length)
+    cd.check_each(
+        "tag_continuous",
+        p,
+        ("starting_location_x", "starting_location_y"),
+        agents,
+        0.0,
+        p.grid_length,
+    )
     cd.check_each("tag_continuous", p, ("starting_directions",), agents)
     if not p.use_full_observation and p.num_other_agents_observed >= agents:
         raise ParameterError(
-            f"tag_continuous: num_other_agents_observed = {p.num_other_agents_observed}, but an agent has {agents - 1} others; "
-            f"pass num_other_agents_observed={min(agents - 1, 32)} or less"
+            f"tag_continuous: num_other_agents_observed = {p.num_other_agents_observed}, but an "
+            f"agent has {agents - 1} others; pass num_other_agents_observed={min(agents - 1, 32)} "
+            f"or less"
         )
 
 
 def constants(p: Params) -> dict[str, int]:
     """Return OTHERS, the number of agents that one agent sees."""
-    return {"OTHERS": p.num_taggers + p.num_runners - 1 if p.use_full_observation else p.num_other_agents_observed}
+    return {
+        "OTHERS": p.num_taggers + p.num_runners - 1
+        if p.use_full_observation
+        else p.num_other_agents_observed
+    }
 
 
 def top_speed(p: Params) -> np.ndarray:
     """Return (A,) the top speed of each agent."""
-    return p.max_speed * np.repeat([p.skill_level_tagger, p.skill_level_runner], [p.num_taggers, p.num_runners])
+    return p.max_speed * np.repeat(
+        [p.skill_level_tagger, p.skill_level_runner], [p.num_taggers, p.num_runners]
+    )
 
 
 def state(p: Params) -> tuple[cd.Field, ...]:
@@ -115,24 +171,40 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
     most = max(1.0, p.num_runners * p.tag_reward_for_tagger)  # one tagger may tag everybody at once
     return (
         cd.Group("tagger", p.num_taggers, reward_scale=most, **common),
-        cd.Group("runner", p.num_runners, reward_scale=max(1.0, -p.tag_penalty_for_runner), leaves=True, **common),
+        cd.Group(
+            "runner",
+            p.num_runners,
+            reward_scale=max(1.0, -p.tag_penalty_for_runner),
+            leaves=True,
+            **common,
+        ),
     )
 
 
 def tables(p: Params) -> cd.TableArrays:
     """Return the starts that are given, by what the kernel calls them."""
-    turned = np.mod(p.starting_directions, TWO_PI).astype(np.float32) % np.float32(TWO_PI)  # never TWO_PI itself
-    given = {"start_x": p.starting_location_x, "start_y": p.starting_location_y, "start_direction": turned}
+    # never TWO_PI itself
+    turned = np.mod(p.starting_directions, TWO_PI).astype(np.float32) % np.float32(TWO_PI)
+    given = {
+        "start_x": p.starting_location_x,
+        "start_y": p.starting_location_y,
+        "start_direction": turned,
+    }
     return {name: np.array(numbers) for name, numbers in given.items() if len(numbers)}
 
 
 def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray:
-    """Return (N,) fresh states, exact in float32: uniform places, one of four directions, at rest; or what is given."""
-    words = (random.fixed() if p.start == "fixed" else random).bits(p.num_taggers + p.num_runners)  # (N, A, 4)
+    """Return (N,) fresh states, exact in float32: uniform places, one of four directions, at rest;
+    or what is given.
+    """
+    # (N, A, 4)
+    words = (random.fixed() if p.start == "fixed" else random).bits(p.num_taggers + p.num_runners)
     states = np.zeros(len(words), [(f.name, f.dtype, f.shape) for f in state(p)])
     states["x"] = unit(words[..., 0]) * np.float32(p.grid_length)
     states["y"] = unit(words[..., 1]) * np.float32(p.grid_length)
-    states["direction"] = below(words[..., 2], 4).astype(np.float32) * (np.float32(0.25) * np.float32(TWO_PI))
+    states["direction"] = below(words[..., 2], 4).astype(np.float32) * (
+        np.float32(0.25) * np.float32(TWO_PI)
+    )
     states["active"] = 1
     for name, numbers in vars(table).items():
         states[name.removeprefix("start_")] = numbers
@@ -151,7 +223,9 @@ def move(
     limit = top_speed(p)
     wish = level(action[..., 0], p.num_acceleration_levels, p.min_acceleration, p.max_acceleration)
     acceleration = s["acceleration"] + wish
-    direction = np.mod(s["direction"] + level(action[..., 1], p.num_turn_levels, p.min_turn, p.max_turn), TWO_PI)
+    direction = np.mod(
+        s["direction"] + level(action[..., 1], p.num_turn_levels, p.min_turn, p.max_turn), TWO_PI
+    )
     wanted = s["speed"] + acceleration
     speed = np.clip(wanted, 0.0, limit)
     stopped = (wanted <= 0) | (wanted >= limit)
@@ -159,7 +233,10 @@ def move(
     crossed = active & ((x < 0) | (x > p.grid_length) | (y < 0) | (y > p.grid_length))
     to_limit = cd.nearest_decision(np.abs(wanted), np.abs(wanted - limit)) / p.max_speed
     to_wrap = cd.nearest_decision(direction, TWO_PI - direction) / TWO_PI
-    to_edge = cd.nearest_decision(*(np.abs(c - edge) for c in (x, y) for edge in (0, p.grid_length))) / p.grid_length
+    to_edge = (
+        cd.nearest_decision(*(np.abs(c - edge) for c in (x, y) for edge in (0, p.grid_length)))
+        / p.grid_length
+    )
     moved = {
         "x": np.where(active, np.clip(x, 0, p.grid_length), s["x"]),
         "y": np.where(active, np.clip(y, 0, p.grid_length), s["y"]),
@@ -167,18 +244,28 @@ def move(
         "direction": np.where(active, direction, 0.0),
         "acceleration": np.where(active & ~stopped, acceleration, 0.0),
     }
-    return moved, crossed, stopped & active, {"acceleration": to_limit, "direction": to_wrap}, to_edge
+    return (
+        moved,
+        crossed,
+        stopped & active,
+        {"acceleration": to_limit, "direction": to_wrap},
+        to_edge,
+    )
 
 
-def step(p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream) -> cd.StepResult:
+def step(
+    p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
+) -> cd.StepResult:
     """Step (N,) states; actions (N, num_taggers, 2) and (N, num_runners, 2)."""
     s = {f.name: states[f.name].astype(np.float64) for f in state(p) if f.name != "active"}
     before = states["active"].astype(bool)
     actions = np.concatenate([action["tagger"], action["runner"]], axis=1)
     moved, crossed, stopped, margin, to_edge = move(p, s, actions, before)
     t = p.num_taggers
-    distance = np.hypot(*(moved[c][:, t:, None] - moved[c][:, None, :t] for c in "xy"))  # (N, runners, taggers)
-    nearest, in_game = np.argmin(distance, axis=2), before[:, t:]  # the first of equals: the lower id
+    # (N, runners, taggers)
+    distance = np.hypot(*(moved[c][:, t:, None] - moved[c][:, None, :t] for c in "xy"))
+    # the first of equals: the lower id
+    nearest, in_game = np.argmin(distance, axis=2), before[:, t:]
     ordered, radius = np.sort(distance, axis=2), p.tagging_distance * p.grid_length
     tagged = in_game & (ordered[..., 0] < radius)
     by = tagged[..., None] & (nearest[..., None] == np.arange(t))  # (N, runners, taggers)
@@ -186,16 +273,25 @@ def step(p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray,
     active = np.concatenate([before[:, :t], in_game & ~exits], axis=1)
     last = (elapsed >= p.max_episode_steps)[:, None]
 
-    tagger = p.step_penalty_for_tagger + p.edge_hit_penalty * crossed[:, :t] + p.tag_reward_for_tagger * by.sum(axis=1)
+    tagger = (
+        p.step_penalty_for_tagger
+        + p.edge_hit_penalty * crossed[:, :t]
+        + p.tag_reward_for_tagger * by.sum(axis=1)
+    )
     runner = in_game * (p.step_reward_for_runner + p.edge_hit_penalty * crossed[:, t:])
-    runner = runner + p.tag_penalty_for_runner * tagged + p.end_of_game_reward_for_runner * (in_game & last & ~tagged)
+    runner = (
+        runner
+        + p.tag_penalty_for_runner * tagged
+        + p.end_of_game_reward_for_runner * (in_game & last & ~tagged)
+    )
 
     # How near a tag was to not happening, or to going to another tagger.
     to_tag = np.where(in_game, np.abs(ordered[..., 0] - radius) / p.grid_length, np.inf)
     second = ordered[..., 1] - ordered[..., 0] if t > 1 else np.full_like(to_tag, np.inf)
     to_other = np.where(in_game & (ordered[..., 0] < 1.01 * radius), second / p.grid_length, np.inf)
     doubt = cd.nearest_decision(to_tag, to_other)  # (N, runners)
-    involved = distance <= ordered[..., :1] + 1e-5 * p.grid_length  # taggers that a doubtful tag could go to
+    # taggers that a doubtful tag could go to
+    involved = distance <= ordered[..., :1] + 1e-5 * p.grid_length
     to_tagger = np.where(involved, doubt[..., None], np.inf).min(axis=1)  # (N, taggers)
     edge_matters = np.where(p.edge_hit_penalty != 0, np.where(before, to_edge, np.inf), np.inf)
     margin = {
@@ -243,7 +339,8 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observatio
     else:
         seen, valid, margin = nearest_agents(p, s, active, others)
 
-    def difference(name: str) -> np.ndarray:  # (N, A, others): what each sees of each, minus its own
+    # (N, A, others): what each sees of each, minus its own
+    def difference(name: str) -> np.ndarray:
         return np.take_along_axis(s[name][:, None, :], seen, axis=2) - s[name][:, :, None]
 
     angle = np.mod(difference("direction") + np.pi, TWO_PI) - np.pi
@@ -258,27 +355,43 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observatio
         np.take_along_axis(active[:, None, :], seen, axis=2) * 1.0,
     ]
     x, y, speed, heading = (s[name] for name in ("x", "y", "speed", "direction"))
-    own = [x / p.grid_length, y / p.grid_length, speed / p.max_speed, np.cos(heading), np.sin(heading)]
+    own = [
+        x / p.grid_length,
+        y / p.grid_length,
+        speed / p.max_speed,
+        np.cos(heading),
+        np.sin(heading),
+    ]
     time = np.broadcast_to((elapsed / p.max_episode_steps)[:, None], (n, agents))[..., None]
-    of_all = (np.stack(own, axis=-1) * seeing, *(np.where(valid, f, 0.0) for f in features), time * seeing)
+    of_all = (
+        np.stack(own, axis=-1) * seeing,
+        *(np.where(valid, f, 0.0) for f in features),
+        time * seeing,
+    )
     obs = np.concatenate(of_all, axis=-1)
-    half_turn = np.where(valid & seeing, np.pi - np.abs(angle), np.inf) / TWO_PI  # there the sign flips
+    # there the sign flips
+    half_turn = np.where(valid & seeing, np.pi - np.abs(angle), np.inf) / TWO_PI
     doubt = cd.nearest_decision(margin, cd.nearest_decision(half_turn, axis=-1))
-    by_group = [{"tagger": x[:, : p.num_taggers], "runner": x[:, p.num_taggers :]} for x in (obs, doubt)]
+    by_group = [
+        {"tagger": x[:, : p.num_taggers], "runner": x[:, p.num_taggers :]} for x in (obs, doubt)
+    ]
     return cd.Observation(by_group[0], margin=by_group[1])
 
 
 def nearest_agents(
     p: Params, s: cd.TableArrays, active: np.ndarray, k: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return ids (N, A, k) of the nearest in the game, which are valid, and the margin of their order."""
+    """Return ids (N, A, k) of the nearest in the game, which are valid, and the margin of their
+    order.
+    """
     squared = np.sum([(s[axis][:, None, :] - s[axis][:, :, None]) ** 2 for axis in "xy"], axis=0)
     agents = squared.shape[1]
     squared[~np.broadcast_to(active[:, None, :], squared.shape)] = np.inf
     squared[:, np.arange(agents), np.arange(agents)] = np.inf
     order = np.argsort(squared, axis=2, kind="stable")[..., :k]  # stable: equals by id
     ordered = np.take_along_axis(squared, order, axis=2)
-    beyond = np.where(squared > ordered[..., -1:], squared, np.inf).min(axis=2)  # not a tie with the last one seen
+    # not a tie with the last one seen
+    beyond = np.where(squared > ordered[..., -1:], squared, np.inf).min(axis=2)
     valid = np.isfinite(ordered) & active[..., None]
     with np.errstate(invalid="ignore"):
         gaps = np.diff(np.sqrt(ordered), axis=2, append=np.sqrt(beyond)[..., None]) / p.grid_length
@@ -286,35 +399,48 @@ def nearest_agents(
 
 
 def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
-    """Draw states: crowds and lone agents, at edges and at speed limits, some out, some equal in every number."""
+    """Draw states: crowds and lone agents, at edges and at speed limits, some out, some equal in
+    every number.
+    """
     agents = p.num_taggers + p.num_runners
     states = np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)])
     spread = p.grid_length * rng.choice([1.0, 0.3, 0.05], (n, 1))
-    cornered = rng.random((n, 1)) < 0.1  # all in one corner, where many stay: equal distances after the step too
+    # all in one corner, where many stay: equal distances after the step too
+    cornered = rng.random((n, 1)) < 0.1
     for axis in "xy":
         crowd = rng.uniform(0, p.grid_length, (n, 1)) + rng.normal(0, 1, (n, agents)) * spread
         place = np.where(spread < p.grid_length, crowd, rng.uniform(0, 1, (n, agents)) * spread)
-        place = np.where(rng.random((n, 1)) < 0.2, np.round(place * 8) / 8, place)  # equal distances, for ties
+        # equal distances, for ties
+        place = np.where(rng.random((n, 1)) < 0.2, np.round(place * 8) / 8, place)
         place = np.where(cornered, rng.choice([0.0, p.grid_length], (n, 1)), place)
         states[axis] = np.clip(place, 0, np.float32(p.grid_length))
     limit = top_speed(p).astype(np.float32)
     states["speed"] = rng.uniform(0, 1, (n, agents)).astype(np.float32) * limit
     for share, value in ((0.1, limit), (0.1, np.zeros_like(limit))):
         states["speed"] = np.where(rng.random((n, agents)) < share, value, states["speed"])
-    states["direction"] = np.minimum(rng.uniform(0, TWO_PI, (n, agents)), 6.2831850).astype(np.float32)
+    states["direction"] = np.minimum(rng.uniform(0, TWO_PI, (n, agents)), 6.2831850).astype(
+        np.float32
+    )
     wide = 3 * max(p.max_acceleration, -p.min_acceleration)
     states["acceleration"] = rng.uniform(-wide, wide, (n, agents))
     present = rng.random((n, agents)) < rng.choice([1.0, 0.7, 0.1], (n, 1))
     present[:, : p.num_taggers] = True
-    present[np.arange(n), rng.integers(p.num_taggers, agents, n)] = True  # the episode has not ended yet
+    # the episode has not ended yet
+    present[np.arange(n), rng.integers(p.num_taggers, agents, n)] = True
     states["active"] = present
     return states
 
 
 def choose_turn(
-    p: Params, cosine: "torch.Tensor", sine: "torch.Tensor", to_x: "torch.Tensor", to_y: "torch.Tensor"
+    p: Params,
+    cosine: "torch.Tensor",
+    sine: "torch.Tensor",
+    to_x: "torch.Tensor",
+    to_y: "torch.Tensor",
 ) -> tuple["torch.Tensor", ...]:
-    """Return (acceleration, turn) actions that head for (to_x, to_y): the turn that points there best, full speed."""
+    """Return (acceleration, turn) actions that head for (to_x, to_y): the turn that points there
+    best, full speed.
+    """
     along, across = cosine * to_x + sine * to_y, cosine * to_y - sine * to_x
     turn, best = 0 * (along > 0), along
     for k, angle in enumerate(np.linspace(p.min_turn, p.max_turn, p.num_turn_levels)):
@@ -325,7 +451,9 @@ def choose_turn(
 
 
 def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
-    """Return actions (N, C) of both heads, for NumPy or torch obs (N, C, D): chase the nearest runner, flee a tagger."""
+    """Return actions (N, C) of both heads, for NumPy or torch obs (N, C, D): chase the nearest
+    runner, flee a tagger.
+    """
     others = constants(p)["OTHERS"]
     place, kind, there = OWN, OWN + 5 * others, OWN + 6 * others
     sign = 1.0 if group == "tagger" else -1.0
@@ -349,7 +477,8 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
     side, agents = p.grid_length, p.num_taggers + p.num_runners
     canvas.view(-0.04 * side, 1.04 * side, -0.04 * side, top=1.04 * side)
     canvas.rectangle(0, 0, side, side, canvas.FLOOR)
-    radius, last = 0.42 * side / (agents + 100) ** 0.5, states[-5 if agents > 60 else 0 :]  # longer would hide a crowd
+    # longer would hide a crowd
+    radius, last = 0.42 * side / (agents + 100) ** 0.5, states[-5 if agents > 60 else 0 :]
     ways = np.stack([last["x"], last["y"]], axis=-1).astype(float)  # (K, A, 2)
     here, heading, active = ways[-1], states["direction"][-1].astype(float), states["active"] != 0
     for i in np.flatnonzero(~active[-1]):  # below the others
@@ -367,7 +496,9 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
 
 
 def keys(p: Params) -> dict[str, dict[str, int | tuple[int | None, ...] | None]]:
-    """Return what arrows do: the highest acceleration and the lowest, and the turns nearest to 0.4 rad to either side."""
+    """Return what arrows do: the highest acceleration and the lowest, and the turns nearest to 0.4
+    rad to either side.
+    """
     turns = np.linspace(p.min_turn, p.max_turn, p.num_turn_levels)
     arrows: dict[str, int | tuple[int | None, ...] | None] = {"": (0, 0)}
     if p.num_acceleration_levels:
@@ -377,8 +508,16 @@ def keys(p: Params) -> dict[str, dict[str, int | tuple[int | None, ...] | None]]
     return dict.fromkeys(("tagger", "runner"), arrows)
 
 
-LEARN = {"gamma": 0.95, "num_steps": 16, "num_minibatches": 8, "hidden": (128, 128), "normalize_reward": True}
-STARTS = dict(starting_location_x=(0, 10, 4), starting_location_y=(9, 1, 4), starting_directions=(0, 4, -1))
+LEARN = {
+    "gamma": 0.95,
+    "num_steps": 16,
+    "num_minibatches": 8,
+    "hidden": (128, 128),
+    "normalize_reward": True,
+}
+STARTS = dict(
+    starting_location_x=(0, 10, 4), starting_location_y=(9, 1, 4), starting_directions=(0, 4, -1)
+)
 
 SPEC = cd.EnvSpec(
     name="tag_continuous",
@@ -394,8 +533,19 @@ SPEC = cd.EnvSpec(
     cases=(
         {"num_taggers": 5, "num_runners": 100},
         {"num_taggers": 1, "num_runners": 4, "num_other_agents_observed": 4, "num_turn_levels": 1},
-        {"num_taggers": 3, "num_runners": 9, "use_full_observation": True, "runner_exits_game_after_tagged": False},
-        dict(num_taggers=2, num_runners=3, num_other_agents_observed=0, num_acceleration_levels=0, num_turn_levels=0),
+        {
+            "num_taggers": 3,
+            "num_runners": 9,
+            "use_full_observation": True,
+            "runner_exits_game_after_tagged": False,
+        },
+        dict(
+            num_taggers=2,
+            num_runners=3,
+            num_other_agents_observed=0,
+            num_acceleration_levels=0,
+            num_turn_levels=0,
+        ),
         {"num_taggers": 2, "num_runners": 70, "num_other_agents_observed": 32, "start": "fixed"},
         {"num_taggers": 1, "num_runners": 2, "num_other_agents_observed": 2, **STARTS},
         {"num_taggers": 9, "num_runners": 251},  # more than 256 agents are looked for in cells
@@ -411,7 +561,8 @@ SPEC = cd.EnvSpec(
             "rivals": ("runner",),
             "num_envs": 4096,
             "steps": 100_000_000,
-            # Nothing is discounted: all tags count, soon or late. With the full rate from the start some seeds stay at 5.
+            # Nothing is discounted: all tags count, soon or late. With the full rate from the start
+            # some seeds stay at 5.
             "ppo": LEARN
             | {
                 "learning_rate": ((0, 1e-4), (3e6, 3e-3), (1e8, 1.5e-4)),

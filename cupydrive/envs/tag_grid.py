@@ -1,16 +1,20 @@
 """Tag on a grid: taggers chase one runner until one stands on its cell.
 
-Source: the rules of WarpDrive's TagGridWorld (Lan, Srinivasa, Wang & Zheng, JMLR 2022), with these differences:
+Source: the rules of WarpDrive's TagGridWorld (Lan, Srinivasa, Wang & Zheng, JMLR 2022), with these
+differences:
 
-* every episode starts from a fresh random layout drawn on the device; ``start="fixed"`` gives WarpDrive's, all taggers
-  in the middle and the runner in a corner; ``starting_location_x`` and ``_y`` are those that the user gives;
-* the type code is 1 for a tagger and 0 for the runner, as in continuous Tag (WarpDrive has it the other way round here);
-* the default sizes and rewards are those of WarpDrive's run configuration, not of its class; the default observation is the
-  nearest opponent's, while WarpDrive's is everybody's (``use_full_observation``), there as in its class;
+* every episode starts from a fresh random layout drawn on the device; ``start="fixed"`` gives
+  WarpDrive's, all taggers in the middle and the runner in a corner; ``starting_location_x`` and
+  ``_y`` are those that the user gives;
+* the type code is 1 for a tagger and 0 for the runner, as in continuous Tag (WarpDrive has it the
+  other way round here);
+* the default sizes and rewards are those of WarpDrive's run configuration, not of its class; the
+  default observation is the nearest opponent's, while WarpDrive's is everybody's
+  (``use_full_observation``), there as in its class;
 * not offered: WarpDrive's pool of five starts.
 
-The board has (grid_length + 1)^2 cells. In the step in which the runner is caught it gets the penalty and not the
-reward of a step survived, also in the last step.
+The board has (grid_length + 1)^2 cells. In the step in which the runner is caught it gets the
+penalty and not the reward of a step survived, also in the last step.
 """
 
 from dataclasses import dataclass
@@ -41,14 +45,29 @@ class Params:
     grid_length: int = cd.param(100, "Largest coordinate.", unit="cells", low=1, high=1_000_000)
     use_full_observation: bool = cd.param(False, "See all A agents: 4 A + 1 numbers.")
     num_other_agents_observed: int = cd.param(
-        0, "See the k nearest agents: 3 k + 4 numbers; 0: the nearest opponent alone, 6.", low=0, high=32
+        0,
+        "See the k nearest agents: 3 k + 4 numbers; 0: the nearest opponent alone, 6.",
+        low=0,
+        high=32,
     )
-    start: str = cd.param("random", "Layout that an episode starts from, by default.", choices=("random", "fixed"))
-    starting_location_x: tuple = cd.param((), "x of all, taggers first.", of=int, unit="cells", low=0, high=1_000_000)
-    starting_location_y: tuple = cd.param((), "y of all.", of=int, unit="cells", low=0, high=1_000_000)
-    wall_hit_penalty: float = cd.param(0.1, "Taken from an agent that runs into a wall.", low=0.0, high=1e6)
-    tag_reward_for_tagger: float = cd.param(10.0, "Given to every tagger when the runner is caught.", low=0.0, high=1e6)
-    tag_penalty_for_runner: float = cd.param(5.0, "Taken from the runner when it is caught.", low=0.0, high=1e6)
+    start: str = cd.param(
+        "random", "Layout that an episode starts from, by default.", choices=("random", "fixed")
+    )
+    starting_location_x: tuple = cd.param(
+        (), "x of all, taggers first.", of=int, unit="cells", low=0, high=1_000_000
+    )
+    starting_location_y: tuple = cd.param(
+        (), "y of all.", of=int, unit="cells", low=0, high=1_000_000
+    )
+    wall_hit_penalty: float = cd.param(
+        0.1, "Taken from an agent that runs into a wall.", low=0.0, high=1e6
+    )
+    tag_reward_for_tagger: float = cd.param(
+        10.0, "Given to every tagger when the runner is caught.", low=0.0, high=1e6
+    )
+    tag_penalty_for_runner: float = cd.param(
+        5.0, "Taken from the runner when it is caught.", low=0.0, high=1e6
+    )
     step_cost_for_tagger: float = cd.param(
         0.01, "Taken from taggers, given to the runner, in other steps.", low=0.0, high=1e6
     )
@@ -56,13 +75,15 @@ class Params:
 
 
 def check(p: Params) -> None:
-    """Refuse more neighbours than there are agents, and starts that are not one for each agent, on the board."""
+    """Refuse more neighbours than there are agents, and starts that are not one for each agent, on
+    the board.
+    """
     places = "starting_location_x", "starting_location_y"
     cd.check_each("tag_grid", p, places, p.num_taggers + 1, 0, p.grid_length, "cells")
     if not p.use_full_observation and p.num_other_agents_observed > p.num_taggers:
         raise ParameterError(
-            f"tag_grid: num_other_agents_observed = {p.num_other_agents_observed}, but an agent has {p.num_taggers} others; "
-            f"pass num_other_agents_observed={p.num_taggers} or less"
+            f"tag_grid: num_other_agents_observed = {p.num_other_agents_observed}, but an agent "
+            f"has {p.num_taggers} others; pass num_other_agents_observed={p.num_taggers} or less"
         )
 
 
@@ -77,7 +98,13 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
     k = p.num_other_agents_observed
     obs_dim = 4 * (p.num_taggers + 1) + 1 if p.use_full_observation else 3 * k + 4 if k else 6
     scale = max(1.0, p.tag_reward_for_tagger, p.tag_penalty_for_runner)
-    common = dict(obs_dim=obs_dim, action_space=spaces.Discrete(5), reward_scale=scale, obs_low=0.0, obs_high=1.0)
+    common = dict(
+        obs_dim=obs_dim,
+        action_space=spaces.Discrete(5),
+        reward_scale=scale,
+        obs_low=0.0,
+        obs_high=1.0,
+    )
     return (cd.Group("tagger", p.num_taggers, **common), cd.Group("runner", 1, **common))
 
 
@@ -103,7 +130,9 @@ def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray
     return states
 
 
-def step(p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream) -> cd.StepResult:
+def step(
+    p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
+) -> cd.StepResult:
     """Step (N,) states; action["tagger"] is (N, num_taggers), action["runner"] (N, 1)."""
     moves = MOVES[np.concatenate([action["tagger"], action["runner"]], axis=1)]  # (N, A, 2)
     wanted = np.stack([states["x"], states["y"]], axis=-1) + moves
@@ -112,10 +141,12 @@ def step(p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray,
     on_runner = np.all(place[:, :-1] == place[:, -1:], axis=-1)  # (N, num_taggers)
     caught = on_runner.any(axis=1)
     tagger = (
-        np.where(caught, p.tag_reward_for_tagger, -p.step_cost_for_tagger)[:, None] - p.wall_hit_penalty * hit[:, :-1]
+        np.where(caught, p.tag_reward_for_tagger, -p.step_cost_for_tagger)[:, None]
+        - p.wall_hit_penalty * hit[:, :-1]
     )
     runner = (
-        np.where(caught, -p.tag_penalty_for_runner, p.step_cost_for_tagger)[:, None] - p.wall_hit_penalty * hit[:, -1:]
+        np.where(caught, -p.tag_penalty_for_runner, p.step_cost_for_tagger)[:, None]
+        - p.wall_hit_penalty * hit[:, -1:]
     )
     last = elapsed >= p.max_episode_steps
     return cd.StepResult(
@@ -146,7 +177,13 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observatio
         return np.broadcast_to(row, (n, agents, row.shape[-1]))
 
     if p.use_full_observation:
-        parts = [to_all(x[:, None, :]), to_all(y[:, None, :]), to_all(kind), to_all(np.eye(agents)), time]
+        parts = [
+            to_all(x[:, None, :]),
+            to_all(y[:, None, :]),
+            to_all(kind),
+            to_all(np.eye(agents)),
+            time,
+        ]
         obs = np.concatenate(parts, axis=-1)
     elif p.num_other_agents_observed:
         seen = nearest_agents(states, p.num_other_agents_observed)  # (N, A, k)
@@ -160,7 +197,10 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observatio
         other = np.full((n, agents), agents - 1)
         other[:, -1] = chaser
         of_other = [np.take_along_axis(c, other, axis=1) for c in (x, y)]
-        obs = np.concatenate([np.stack([x, y, *of_other, np.broadcast_to(kind, (n, agents))], axis=-1), time], axis=-1)
+        obs = np.concatenate(
+            [np.stack([x, y, *of_other, np.broadcast_to(kind, (n, agents))], axis=-1), time],
+            axis=-1,
+        )
     return cd.Observation({"tagger": obs[:, :-1], "runner": obs[:, -1:]})
 
 
@@ -174,7 +214,9 @@ def nearest_agents(states: np.ndarray, k: int) -> np.ndarray:
 
 
 def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
-    """Draw layouts that are often crowded around the runner or a wall, where the rules do something."""
+    """Draw layouts that are often crowded around the runner or a wall, where the rules do
+    something.
+    """
     agents, top = p.num_taggers + 1, p.grid_length
     states = np.empty(n, [(f.name, f.dtype, f.shape) for f in state(p)])
     middle = {axis: rng.integers(0, top + 1, (n, 1)) for axis in "xy"}
@@ -187,7 +229,9 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def to_opponent(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
-    """Return (own x, own y, dx, dy), each (N, C): to the nearest opponent that the observation shows, 0 if none."""
+    """Return (own x, own y, dx, dy), each (N, C): to the nearest opponent that the observation
+    shows, 0 if none.
+    """
     if not p.use_full_observation and not p.num_other_agents_observed:
         return obs[..., 0], obs[..., 1], obs[..., 2] - obs[..., 0], obs[..., 3] - obs[..., 1]
     if p.use_full_observation:
@@ -203,12 +247,15 @@ def to_opponent(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tens
         distance = dx * dx + dy * dy
         opponent = (obs[..., k + 2 * count] > 0.5) == (group == "runner")
         nearer = (opponent & (distance < best)) * 1.0
-        to_x, to_y, best = (nearer * a + (1 - nearer) * b for a, b in ((dx, to_x), (dy, to_y), (distance, best)))
+        to_x, to_y, best = (
+            nearer * a + (1 - nearer) * b for a, b in ((dx, to_x), (dy, to_y), (distance, best))
+        )
     return x, y, to_x, to_y
 
 
 def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
-    """Return actions (N, C) of the one head: chase the nearest, flee the nearest, along the longer axis.
+    """Return actions (N, C) of the one head: chase the nearest, flee the nearest, along the longer
+    axis.
 
     Works on NumPy arrays and torch tensors alike, obs (N, C, D).
     """
@@ -217,17 +264,22 @@ def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor
     apart = (dx != 0) | (dy != 0)
     if group == "tagger":
         return (apart * (along_x * (1 + (dx < 0) * 1) + ~along_x * (3 + (dy < 0) * 1)),)
-    blocked_x = ((dx > 0) & (x <= 0)) | ((dx <= 0) & (x >= 1))  # into a wall is no escape, so along it
+    # into a wall is no escape, so along it
+    blocked_x = ((dx > 0) & (x <= 0)) | ((dx <= 0) & (x >= 1))
     blocked_y = ((dy > 0) & (y <= 0)) | ((dy <= 0) & (y >= 1))
     along_x = (along_x & ~blocked_x) | blocked_y
     return (along_x * (1 + (dx > 0) * 1) + ~along_x * (3 + (dy > 0) * 1),)
 
 
 def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
-    """Draw taggers as squares, the runner as a disc, and where they came from; one unit is a cell."""
+    """Draw taggers as squares, the runner as a disc, and where they came from; one unit is
+    a cell.
+    """
     top = p.grid_length
     side = top + 1
-    canvas.view(-0.5 - 0.02 * side, top + 0.5 + 0.02 * side, -0.5 - 0.02 * side, top=top + 0.5 + 0.02 * side)
+    canvas.view(
+        -0.5 - 0.02 * side, top + 0.5 + 0.02 * side, -0.5 - 0.02 * side, top=top + 0.5 + 0.02 * side
+    )
     canvas.rectangle(-0.5, -0.5, top + 0.5, top + 0.5, canvas.FLOOR)
     if top <= 40 and canvas.width > 12 * side:  # else they would be all there is to see
         lines = canvas.mix(canvas.FLOOR, canvas.GRID, 0.5)
@@ -237,16 +289,22 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
     size = max(0.42, top / 60)
     ways = np.stack([states["x"], states["y"]], axis=-1).astype(float)  # (K, A, 2)
     for i in range(p.num_taggers + 1):
-        canvas.trail(ways[-6:, i].tolist(), 0.5 * size, canvas.ORANGE if i < p.num_taggers else canvas.BLUE)
+        canvas.trail(
+            ways[-6:, i].tolist(), 0.5 * size, canvas.ORANGE if i < p.num_taggers else canvas.BLUE
+        )
     # Only steps catch: an episode may begin with a tagger where the runner is.
     caught = elapsed > 0 and bool((ways[-1, :-1] == ways[-1, -1]).all(axis=-1).any())
     color = canvas.GREY if caught else canvas.BLUE
     canvas.circle(ways[-1, -1], size, color)
     for x, y in ways[-1, :-1]:
-        canvas.rectangle(x - 0.85 * size, y - 0.85 * size, x + 0.85 * size, y + 0.85 * size, canvas.ORANGE)
+        canvas.rectangle(
+            x - 0.85 * size, y - 0.85 * size, x + 0.85 * size, y + 0.85 * size, canvas.ORANGE
+        )
     canvas.circle(ways[-1, -1], 0.5 * size, color)  # the runner shows on top of who has caught it
     canvas.key(
-        (canvas.ORANGE, "taggers", p.num_taggers), (canvas.BLUE, "free", 1 - caught), (canvas.GREY, "caught", caught)
+        (canvas.ORANGE, "taggers", p.num_taggers),
+        (canvas.BLUE, "free", 1 - caught),
+        (canvas.GREY, "caught", caught),
     )
     canvas.agents("tagger", ways[-1, :-1])
     canvas.agents("runner", ways[-1, -1:])
@@ -268,8 +326,14 @@ SPEC = cd.EnvSpec(
         {"num_taggers": 40, "grid_length": 30},
         {"num_taggers": 9, "grid_length": 6, "num_other_agents_observed": 5},
         {"num_taggers": 2, "grid_length": 5, "start": "fixed"},
-        {"num_taggers": 2, "grid_length": 5, "starting_location_x": (0, 5, 2), "starting_location_y": (5, 0, 3)},
-        {"num_taggers": 40, "grid_length": 20_000},  # squared distances and ids need more than 32 bits
+        {
+            "num_taggers": 2,
+            "grid_length": 5,
+            "starting_location_x": (0, 5, 2),
+            "starting_location_y": (5, 0, 3),
+        },
+        # squared distances and ids need more than 32 bits
+        {"num_taggers": 40, "grid_length": 20_000},
     ),
     heuristic=heuristic,
     display=cd.Display(
@@ -283,13 +347,19 @@ SPEC = cd.EnvSpec(
             "still": 0.9,  # the runner is nearly caught
             "num_envs": 2048,
             "steps": 20_000_000,
-            "ppo": {"learning_rate": ((0, 2.5e-3), (20_000_000, 1.25e-4)), "ent_coef": ((0, 0.01), (20_000_000, 0.0))},
+            "ppo": {
+                "learning_rate": ((0, 2.5e-3), (20_000_000, 1.25e-4)),
+                "ent_coef": ((0, 0.01), (20_000_000, 0.0)),
+            },
         },
     ),
     training={
         "num_envs": 1024,
         "steps": 10_000_000,
-        "ppo": {"learning_rate": ((0, 2.5e-3), (10_000_000, 1.25e-4)), "ent_coef": ((0, 0.01), (10_000_000, 0.0))},
+        "ppo": {
+            "learning_rate": ((0, 2.5e-3), (10_000_000, 1.25e-4)),
+            "ent_coef": ((0, 0.01), (10_000_000, 0.0)),
+        },
     },
     summary="Taggers chase one runner on a grid (WarpDrive's TagGridWorld).",
 )

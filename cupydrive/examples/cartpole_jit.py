@@ -1,7 +1,8 @@
-"""CartPole with kernels of ``cupyx.jit``: Python functions compiled for the GPU, one thread for each environment.
+"""CartPole with kernels of ``cupyx.jit``: Python functions compiled for the GPU, one thread for
+each environment.
 
-Rules, parameters and reference are those of ``cupydrive.envs.cartpole``; bits may differ, since this compiler fuses
-multiplications with additions. Importing it needs CuPy, running it a GPU.
+Rules, parameters and reference are those of ``cupydrive.envs.cartpole``; bits may differ, since
+this compiler fuses multiplications with additions. Importing it needs CuPy, running it a GPU.
 """
 
 from collections.abc import Callable
@@ -44,7 +45,9 @@ def step_kernel(  # type: ignore[no-untyped-def]
         sine = cupy.sin(theta[e])
         cosine = cupy.cos(theta[e])
         push = (force + pole_moment * theta_dot[e] * theta_dot[e] * sine) / mass
-        slope = half_length * (np.float32(4.0) / np.float32(3.0) - mass_pole * cosine * cosine / mass)
+        slope = half_length * (
+            np.float32(4.0) / np.float32(3.0) - mass_pole * cosine * cosine / mass
+        )
         theta_acc = (gravity * sine - cosine * push) / slope
         x_acc = push - pole_moment * theta_acc * cosine / mass
         x[e] += tau * x_dot[e]
@@ -82,7 +85,16 @@ def reset(env: Arrays) -> None:
 def step(env: Arrays) -> None:
     """Step all environments."""
     p = env.params
-    names = ("gravity", "mass_cart", "mass_pole", "half_length", "force_mag", "tau", "x_limit", "theta_limit")
+    names = (
+        "gravity",
+        "mass_cart",
+        "mass_pole",
+        "half_length",
+        "force_mag",
+        "tau",
+        "x_limit",
+        "theta_limit",
+    )
     constants = [np.float32(getattr(p, name)) for name in names]
     launch(step_kernel, env, env.action["cart"], env.reward["cart"], env.terminated, *constants)
 

@@ -1,7 +1,7 @@
 """CartPole with kernels made of torch operations: on the CPU and on a GPU, in one source.
 
-Rules, parameters and reference are those of ``cupydrive.envs.cartpole``; bits may differ, since torch rounds in its own
-order.
+Rules, parameters and reference are those of ``cupydrive.envs.cartpole``; bits may differ, since
+torch rounds in its own order.
 """
 
 from dataclasses import replace
@@ -35,7 +35,9 @@ def step(env: Arrays) -> None:
     force = (2 * env.action["cart"][:, 0].float() - 1) * p.force_mag
     sine, cosine = theta.sin(), theta.cos()
     push = (force + pole_moment * theta_dot * theta_dot * sine) / mass
-    theta_acc = (p.gravity * sine - cosine * push) / (p.half_length * (4 / 3 - p.mass_pole * cosine * cosine / mass))
+    theta_acc = (p.gravity * sine - cosine * push) / (
+        p.half_length * (4 / 3 - p.mass_pole * cosine * cosine / mass)
+    )
     x_acc = push - pole_moment * theta_acc * cosine / mass
     x += p.tau * x_dot
     x_dot += p.tau * x_acc

@@ -1,4 +1,5 @@
-"""Where kernels run: the CPU or a CUDA GPU. What an executor offers is ``protocols.Executor``; ``executor(name)`` returns one.
+"""Where kernels run: the CPU or a CUDA GPU. What an executor offers is ``protocols.Executor``;
+``executor(name)`` returns one.
 
 Also what they share with kernels written in Python, and what a device has been measured to do.
 """
@@ -29,7 +30,10 @@ def cuda_problem() -> str | None:
             ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
         except OSError:
             return "there is no NVIDIA driver"
-        return 'CuPy is not installed: pip install "cupy-cuda13x[ctk]>=14.1", or cupy-cuda12x for a driver of CUDA 12'
+        return (
+            'CuPy is not installed: pip install "cupy-cuda13x[ctk]>=14.1", or cupy-cuda12x for a '
+            "driver of CUDA 12"
+        )
     except Exception as error:  # a broken installation must not hide the CPU
         return f"CuPy does not load: {error}"
     try:
@@ -42,7 +46,8 @@ def cuda_problem() -> str | None:
 
 
 def checked_device(device: "str | torch.device", where: str = "cupydrive") -> str:
-    """Return ``device`` if it is one of ``DEVICES``, whether or not it can be used here; else raise ``DeviceError``.
+    """Return ``device`` if it is one of ``DEVICES``, whether or not it can be used here; else raise
+    ``DeviceError``.
 
     A ``torch.device`` is what its text is; ``where`` is who asks, for the message.
     """
@@ -51,8 +56,9 @@ def checked_device(device: "str | torch.device", where: str = "cupydrive") -> st
         device = "cpu" if device.type == "cpu" else str(device)
     if isinstance(device, str) and device.startswith("cuda:"):  # torch's name of one GPU
         raise DeviceError(
-            f"{where}: device = {device!r}; it must be 'auto', 'cuda' or 'cpu'. 'cuda' is torch's current GPU: choose it by "
-            "torch.cuda.set_device, or by CUDA_VISIBLE_DEVICES on the command line"
+            f"{where}: device = {device!r}; it must be 'auto', 'cuda' or 'cpu'. 'cuda' is torch's "
+            "current GPU: choose it by torch.cuda.set_device, or by CUDA_VISIBLE_DEVICES on the "
+            "command line"
         )
     with errors_as(DeviceError):
         return checked_choice(where, "device", device, DEVICES)

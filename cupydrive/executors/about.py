@@ -1,4 +1,6 @@
-"""What this machine offers to cupydrive: versions, GPUs, compiler, cache, and the device that ``"auto"`` picks."""
+"""What this machine offers to cupydrive: versions, GPUs, compiler, cache, and the device that
+``"auto"`` picks.
+"""
 
 import platform
 from contextlib import suppress
@@ -43,7 +45,9 @@ class Info:
     parts: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
-        return "\n".join(f"{name:<10} {value}" for name, value in (*self.versions.items(), *self.parts))
+        return "\n".join(
+            f"{name:<10} {value}" for name, value in (*self.versions.items(), *self.parts)
+        )
 
     __repr__ = __str__
 
@@ -51,7 +55,11 @@ class Info:
     def line(self) -> str:
         """Versions and device in one line, for the head of a notebook or a log."""
         named = ("cupydrive", "Python", "torch", "CuPy")
-        versions = [f"{name} {self.versions[name]}" for name in named if self.versions[name] != "not installed"]
+        versions = [
+            f"{name} {self.versions[name]}"
+            for name in named
+            if self.versions[name] != "not installed"
+        ]
         where = "" if self.gpus else f" ({self.processor}, {usable_cores()} cores)"
         return f"{', '.join(versions)}; {self.device}{where}"
 
@@ -87,8 +95,13 @@ def _gpus() -> list[tuple[str, str]]:
     cuda = runtime.driverGetVersion()
     for number in range(runtime.getDeviceCount()):
         about = runtime.getDeviceProperties(number)
-        size = f"{about['totalGlobalMem'] / 2**30:.0f} GiB, compute capability {about['major']}.{about['minor']}"
-        found.append((about["name"].decode(), f"{size}, driver for CUDA {cuda // 1000}.{cuda % 1000 // 10}"))
+        size = (
+            f"{about['totalGlobalMem'] / 2**30:.0f} GiB, compute capability "
+            f"{about['major']}.{about['minor']}"
+        )
+        found.append(
+            (about["name"].decode(), f"{size}, driver for CUDA {cuda // 1000}.{cuda % 1000 // 10}")
+        )
     return found
 
 

@@ -7,7 +7,8 @@ from cupydrive.codegen.source import Unit
 from cupydrive.protocols import Executor
 
 WORKERS = 16  # at most: a compiler takes up to 300 MB
-# What this process has begun to build: later it is in the cache, or its error comes to whoever builds it.
+# What this process has begun to build: later it is in the cache, or its error comes to whoever
+# builds it.
 _begun: set[tuple[str, str]] = set()
 
 
@@ -24,7 +25,8 @@ def compilers() -> int:
 def build_ahead(work: list[tuple[Executor, Unit]]) -> None:
     """Begin to build pairs ``(executor, unit)`` side by side, and return at once.
 
-    Whoever builds one of them later waits for it and finds it in the cache. What cannot be built is an error only then.
+    Whoever builds one of them later waits for it and finds it in the cache. What cannot be built is
+    an error only then.
     """
     asked = {(executor.name, unit.text): (executor, unit) for executor, unit in work}
     new = [asked[key] for key in asked.keys() - _begun]

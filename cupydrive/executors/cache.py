@@ -1,8 +1,10 @@
-"""The cache folder: compiled kernels, loaded only if they are whole, and what was measured on this device.
+"""The cache folder: compiled kernels, loaded only if they are whole, and what was measured on this
+device.
 
-A library runs in this process, so it must be what the compiler wrote. Its file name ends with a SHA-256 over its key (kernel
-text, compiler, flags, CPU) and its content. A truncated, damaged, renamed or foreign file has another digest and is compiled
-anew. That protects against damage. Against people it is the folder that only its user may write.
+A library runs in this process, so it must be what the compiler wrote. Its file name ends with a
+SHA-256 over its key (kernel text, compiler, flags, CPU) and its content. A truncated, damaged,
+renamed or foreign file has another digest and is compiled anew. That protects against damage.
+Against people it is the folder that only its user may write.
 """
 
 import atexit
@@ -26,7 +28,8 @@ from cupydrive.inputs.locks import lock
 
 
 def cache_folder() -> Path:
-    """Return $CUPYDRIVE_CACHE, otherwise the user's cache folder; a temporary folder if that cannot be written.
+    """Return $CUPYDRIVE_CACHE, otherwise the user's cache folder; a temporary folder if that cannot
+    be written.
 
     Raises:
         DeviceError: If other users can write there, or the folder is another user's.
@@ -44,29 +47,33 @@ def _cache_folder(named: str) -> Path:
         temporary = Path(tempfile.mkdtemp(prefix="cupydrive-"))
         atexit.register(rmtree, temporary, ignore_errors=True)
         warnings.warn(
-            f"the cache folder cannot be written ({error}); this process keeps its kernels in {temporary}. Set "
-            "CUPYDRIVE_CACHE to a folder that can be written",
+            f"the cache folder cannot be written ({error}); this process keeps its kernels in "
+            f"{temporary}. Set CUPYDRIVE_CACHE to a folder that can be written",
             CupydriveWarning,
             stacklevel=4,
         )
         return temporary
     about = folder.stat()
-    if hasattr(os, "geteuid") and (about.st_uid != os.geteuid() or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
+    if hasattr(os, "geteuid") and (
+        about.st_uid != os.geteuid() or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    ):
         raise DeviceError(
-            f"the cache folder {folder} can be written by other users: got owner {about.st_uid} and mode "
-            f"{stat.S_IMODE(about.st_mode):03o}, expected owner {os.geteuid()} and no write permission of others. "
-            "Use chmod go-w, or set CUPYDRIVE_CACHE to another folder"
+            f"the cache folder {folder} can be written by other users: got owner {about.st_uid} "
+            f"and mode {stat.S_IMODE(about.st_mode):03o}, expected owner {os.geteuid()} and no "
+            "write permission of others. Use chmod go-w, or set CUPYDRIVE_CACHE to another folder"
         )
     return folder
 
 
-# ---- libraries ---------------------------------------------------------------------------------------------------------
+# ---- libraries -----------------------------------------------------------------------------------
 
 
 def cached_library(name: str, key: str, build: Callable[[Path], None]) -> Path:
-    """Return the path of the whole library of a key: the one in the cache folder, or the one that ``build(path)`` writes.
+    """Return the path of the whole library of a key: the one in the cache folder, or the one that
+    ``build(path)`` writes.
 
-    Threads and processes that ask for the same key at the same time build it once. Damaged libraries are removed.
+    Threads and processes that ask for the same key at the same time build it once. Damaged
+    libraries are removed.
 
     Args:
         name: Name of the unit.
@@ -92,8 +99,8 @@ def cached_library(name: str, key: str, build: Callable[[Path], None]) -> Path:
                 return path
         except OSError as error:  # a full disk
             raise DeviceError(
-                f"the cache folder {folder} cannot be written: {error.strerror}. Make room, or set CUPYDRIVE_CACHE to "
-                "another folder"
+                f"the cache folder {folder} cannot be written: {error.strerror}. Make room, or "
+                "set CUPYDRIVE_CACHE to another folder"
             ) from None
 
 
@@ -105,28 +112,35 @@ def _digest(key: str, path: Path) -> str:
 def lock_of(folder: Path, key: str) -> Iterator[None]:
     """Hold the lock of ``key`` in ``folder``: one thread of one process at a time.
 
-    The system frees the lock of a process that dies. At most 256 lock files are made, and they stay. On a file system without
-    locks, as NFS may be, two may compile the same program: the second library replaces the first one, which is equal.
+    The system frees the lock of a process that dies. At most 256 lock files are made, and they
+    stay. On a file system without locks, as NFS may be, two may compile the same program: the
+    second library replaces the first one, which is equal.
     """
     with ExitStack() as held:
         with suppress(OSError):
             (folder / "locks").mkdir(exist_ok=True)
-            file = held.enter_context(open(folder / "locks" / hashlib.sha256(key.encode()).hexdigest()[:2], "wb"))
+            file = held.enter_context(
+                open(folder / "locks" / hashlib.sha256(key.encode()).hexdigest()[:2], "wb")
+            )
             lock(file.fileno(), wait=True)
         yield
 
 
-# ---- measurements ------------------------------------------------------------------------------------------------------
+# ---- measurements --------------------------------------------------------------------------------
 
 
 def measurement_path(kind: str, device: str, text: str, size: int) -> Path:
-    """Return the file of a measurement. It changes with the device, the kernel's text and the size."""
+    """Return the file of a measurement. It changes with the device, the kernel's text and
+    the size.
+    """
     digest = hashlib.sha256("\0".join([device, text, str(size)]).encode()).hexdigest()[:32]
     return cache_folder() / f"{kind}-{digest}.json"
 
 
 def read_measurement(path: Path) -> dict:
-    """Return what ``keep_measurement`` wrote; an empty dictionary if there is none, or the file is damaged."""
+    """Return what ``keep_measurement`` wrote; an empty dictionary if there is none, or the file is
+    damaged.
+    """
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):

@@ -23,7 +23,8 @@ HANDLED = ("-fsanitize=bounds", "-fsanitize=integer-divide-by-zero")
 
 
 def compiler() -> tuple[tuple[str, ...], str]:
-    """Return the C++ compiler as a command and what it says its version is: $CXX, or the first that is found.
+    """Return the C++ compiler as a command and what it says its version is: $CXX, or the first that
+    is found.
 
     Raises:
         DeviceError: If there is none, or $CXX names none.
@@ -81,7 +82,9 @@ def compile_unit(unit: Unit, command: Sequence[str], flags: Sequence[str], libra
         CompileError: If the kernel has mistakes.
         DeviceError: If the compiler fails for another reason, or is none.
     """
-    native = () if platform.machine() not in ("x86_64", "AMD64", "aarch64") else _native_flag(command)
+    native = (
+        () if platform.machine() not in ("x86_64", "AMD64", "aarch64") else _native_flag(command)
+    )
     strict = _strict_bounds(command) if "-fsanitize=bounds" in flags else ()
     text, objects = library.with_suffix(".cpp"), library.with_suffix(".o")
     text.write_text(unit.text, encoding="utf-8")
@@ -96,16 +99,23 @@ def compile_unit(unit: Unit, command: Sequence[str], flags: Sequence[str], libra
     if done.returncode != 0 or not library.is_file():
         said = log.strip()[-2000:] or "it said nothing"
         raise DeviceError(
-            f"{shlex.join(command)!r} ended with exit code {done.returncode} and made no library, with no error in a kernel: "
-            f"{said}\nIs it a C++ compiler for this machine? {FIX[0].upper()}{FIX[1:]}"
+            f"{shlex.join(command)!r} ended with exit code {done.returncode} and made no library, "
+            f"with no error in a kernel: {said}\nIs it a C++ compiler for this machine? "
+            f"{FIX[0].upper()}{FIX[1:]}"
         )
 
 
 def _native_flag(command: Sequence[str]) -> tuple[str, ...]:
-    return ("-mcpu=native",) if "ziglang" in command and platform.machine() == "aarch64" else ("-march=native",)
+    return (
+        ("-mcpu=native",)
+        if "ziglang" in command and platform.machine() == "aarch64"
+        else ("-march=native",)
+    )
 
 
 def _strict_bounds(command: Sequence[str]) -> tuple[str, ...]:
-    """Return the flag by which an array that is the last member of its struct is checked, too: by default it may be longer."""
+    """Return the flag by which an array that is the last member of its struct is checked, too: by
+    default it may be longer.
+    """
     is_clang = "clang" in _version(command).lower() or "ziglang" in command
     return ("-fstrict-flex-arrays=3",) if is_clang else ("-fsanitize=bounds-strict",)

@@ -1,4 +1,6 @@
-"""Arrays that kernels only read: one copy on each device, however many environments and batches share it."""
+"""Arrays that kernels only read: one copy on each device, however many environments and batches
+share it.
+"""
 
 from collections.abc import Hashable
 from weakref import WeakValueDictionary
@@ -12,7 +14,8 @@ _copies: WeakValueDictionary = WeakValueDictionary()  # by device and hash
 
 
 def device_copy(executor: Executor, array: np.ndarray, key: Hashable) -> Array:
-    """Return the copy of a NumPy array on the device of ``executor``: the one that there is, or a new one.
+    """Return the copy of a NumPy array on the device of ``executor``: the one that there is, or a
+    new one.
 
     Args:
         executor: Whose memory it is in.

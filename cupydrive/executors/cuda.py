@@ -28,7 +28,8 @@ from cupydrive.spec import EnvSpec
 if not os.access(os.path.expanduser("~"), os.W_OK):
     os.environ.setdefault("CUPY_CACHE_DIR", str(cache_folder() / "cupy"))
 STATIC_BYTES = 48 * 1024  # shared memory of a block that needs no permission
-# Of a block's shared memory, for what layouts keep there: what sm_86, 89 and 120 have, and two blocks of sm_80 to 100.
+# Of a block's shared memory, for what layouts keep there: what sm_86, 89 and 120 have, and two
+# blocks of sm_80 to 100.
 LAYOUT_BYTES = 99 * 1024
 BLOCK_BYTES = 1024  # that CUDA keeps of the shared memory for each block
 PROCESSOR_REGISTERS = 65_536
@@ -43,7 +44,8 @@ SIDE_BYTES = 768  # of one environment's observations: more would leave a proces
 def torch_device() -> cupy.cuda.Device:
     """Return torch's current device as CuPy's, and make it CuPy's current one.
 
-    Processes of one machine choose their GPU by ``torch.cuda.set_device``, and the two libraries must work on the same one.
+    Processes of one machine choose their GPU by ``torch.cuda.set_device``, and the two libraries
+    must work on the same one.
     """
     if cupy.cuda.runtime.getDeviceCount() > 1:
         import torch
@@ -56,7 +58,8 @@ class CudaExecutor:
     """The current CUDA device of torch.
 
     Args:
-        share: How many programs will run at once: the sizes of launches are chosen for a part of the processors.
+        share: How many programs will run at once: the sizes of launches are chosen for a part of
+            the processors.
     """
 
     name = "cuda"
@@ -77,13 +80,19 @@ class CudaExecutor:
     def layout(self, spec: EnvSpec, params: EnvParams, num_envs: int = 1_000_000) -> Layout:
         """Return the layout measured to be fast for this number of agents and environments."""
         groups = spec.groups(params)
-        agents, obs_bytes = sum(g.count for g in groups), sum(4 * g.count * g.obs_dim for g in groups)
-        layout = default_layout(agents, obs_bytes, num_envs, self.processors).fit(spec, params, self.layout_bytes)
+        agents, obs_bytes = (
+            sum(g.count for g in groups),
+            sum(4 * g.count * g.obs_dim for g in groups),
+        )
+        layout = default_layout(agents, obs_bytes, num_envs, self.processors).fit(
+            spec, params, self.layout_bytes
+        )
         if layout.team <= 32:
             return layout
         if layout.observations is Observations.STAGED:  # rows leave in pieces, by way of registers
             layout = replace(layout, team=min(layout.team, 256))
-        # Members wait for each other, so that threads of other blocks count more than rows in shared memory.
+        # Members wait for each other, so that threads of other blocks count more than rows in
+        # shared memory.
         blocks = self.processor_shared_bytes // (layout.near_bytes(spec, params) + BLOCK_BYTES)
         return layout if blocks * layout.team >= BUSY_THREADS else replace(layout, rows_near=False)
 
@@ -99,7 +108,8 @@ class CudaExecutor:
             program = CudaProgram(self, assemble(spec, params, layout))
             if program.block_bytes <= self.shared_bytes:
                 return program
-            if layout.observations is Observations.WARP_COPY:  # half of its block may be no whole warp
+            # half of its block may be no whole warp
+            if layout.observations is Observations.WARP_COPY:
                 layout = replace(layout, observations=Observations.SHARED)
             elif layout.envs_per_block > 1:
                 layout = replace(layout, envs_per_block=layout.envs_per_block // 2)
@@ -107,8 +117,8 @@ class CudaExecutor:
                 layout = layout.fit(spec, params, layout.near_bytes(spec, params) - 1)
             else:
                 raise DeviceError(
-                    f"{spec.name}: struct Shared makes a block ask for {program.block_bytes} bytes of shared memory; "
-                    f"this GPU has {self.shared_bytes}. Make it smaller"
+                    f"{spec.name}: struct Shared makes a block ask for {program.block_bytes} "
+                    f"bytes of shared memory; this GPU has {self.shared_bytes}. Make it smaller"
                 )
 
     def build(self, unit: Unit) -> CudaProgram:
@@ -116,13 +126,16 @@ class CudaExecutor:
         return CudaProgram(self, unit)
 
     def resident_teams(self, program: CudaProgram, kernel: str) -> int:
-        """Return how many blocks of a kernel find registers and shared memory at once; programs of one team a block alone."""
+        """Return how many blocks of a kernel find registers and shared memory at once; programs of
+        one team a block alone.
+        """
         registers = program.threads * program.kernels[kernel].num_regs
         near = self.processor_shared_bytes // (program.shared_bytes + BLOCK_BYTES)
         return self.processors * max(1, min(near, PROCESSOR_REGISTERS // registers))
 
     def allocate(self, shape: tuple[int, ...], dtype: DTypeLike) -> cupy.ndarray:
-        """Return zeros of ``shape`` on the device; CuPy knows no structs, so those are bytes (*shape, itemsize).
+        """Return zeros of ``shape`` on the device; CuPy knows no structs, so those are bytes
+        (*shape, itemsize).
 
         The memory is torch's: only then can a tensor of it be sent to another process.
         """
@@ -134,13 +147,17 @@ class CudaExecutor:
         size = math.prod(shape) * dtype.itemsize
         with torch.inference_mode(False):  # it outlives the caller's mode
             owner = torch.zeros(
-                -(-max(1, size) // ALIGNED) * ALIGNED, dtype=torch.uint8, device=f"cuda:{self.device.id}"
+                -(-max(1, size) // ALIGNED) * ALIGNED,
+                dtype=torch.uint8,
+                device=f"cuda:{self.device.id}",
             )
         memory = cupy.cuda.UnownedMemory(owner.data_ptr(), owner.numel(), owner, self.device.id)
         return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
 
     def constant(self, array: np.ndarray, digest: str) -> cupy.ndarray:
-        """Return the one copy on this device of a read-only NumPy array, known by its hash, while somebody holds it."""
+        """Return the one copy on this device of a read-only NumPy array, known by its hash, while
+        somebody holds it.
+        """
         return device_copy(self, array, (self.device.id, digest))  # type: ignore[arg-type]
 
     def pointer(self, array: cupy.ndarray) -> int:
@@ -149,7 +166,8 @@ class CudaExecutor:
 
     def put(self, array: cupy.ndarray, values: ArrayLike) -> None:
         """Write ``values`` (NumPy) into ``array``."""
-        values = np.asarray(values, order="C")  # np.ascontiguousarray would give a number a dimension
+        # np.ascontiguousarray would give a number a dimension
+        values = np.asarray(values, order="C")
         if values.dtype.names:
             values = values.view(np.uint8).reshape(array.shape)
         array.set(values.astype(array.dtype, copy=False))
@@ -168,7 +186,9 @@ class CudaExecutor:
         return cupy.cuda.get_current_stream().is_capturing()
 
     def free_bytes(self) -> int:
-        """Return the bytes of device memory that are free, CuPy's and torch's idle pools counted."""
+        """Return the bytes of device memory that are free, CuPy's and torch's idle pools
+        counted.
+        """
         import torch
 
         idle = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
@@ -179,11 +199,14 @@ class CudaExecutor:
         return cupy.cuda.runtime.getDeviceProperties(self.device.id)["name"].decode()
 
 
-_loaded: dict[tuple[int, str], cupy.RawModule] = {}  # by device and text: thousands of runs have the same programs
+# by device and text: thousands of runs have the same programs
+_loaded: dict[tuple[int, str], cupy.RawModule] = {}
 
 
 def loaded(unit: Unit, device: cupy.cuda.Device) -> cupy.RawModule:
-    """Return the compiled module of ``unit`` on ``device``: from this process, from the cache, or from NVRTC."""
+    """Return the compiled module of ``unit`` on ``device``: from this process, from the cache, or
+    from NVRTC.
+    """
     key = device.id, unit.text
     if key not in _loaded:
         _loaded[key] = nvrtc.load_module(unit, device.compute_capability)
@@ -194,24 +217,37 @@ class CudaProgram:
     """One compiled unit."""
 
     def __init__(self, executor: CudaExecutor, unit: Unit) -> None:
-        self.executor, self.unit, self.layout, self.prints = executor, unit, unit.layout, unit.prints
+        self.executor, self.unit, self.layout, self.prints = (
+            executor,
+            unit,
+            unit.layout,
+            unit.prints,
+        )
         self.device = executor.device
         try:
             self.module = loaded(unit, self.device)
             self.kernels = {name: self.module.get_function(name) for name in unit.kernels}
         except cupy.cuda.compiler.CompileException as error:
             raise (
-                explain_compile_error(unit, str(error)) or DeviceError(f"NVRTC failed on {unit.name}: {error}")
+                explain_compile_error(unit, str(error))
+                or DeviceError(f"NVRTC failed on {unit.name}: {error}")
             ) from None
-        self.shared_bytes, self.cache_bytes = self._constant("block_bytes"), self._constant("cache_bytes")
+        self.shared_bytes, self.cache_bytes = (
+            self._constant("block_bytes"),
+            self._constant("cache_bytes"),
+        )
         self.threads = self.layout.threads
         # What the kernels' own shared arrays take besides counts, too.
-        self.block_bytes = self.shared_bytes + max(kernel.shared_size_bytes for kernel in self.kernels.values())
+        self.block_bytes = self.shared_bytes + max(
+            kernel.shared_size_bytes for kernel in self.kernels.values()
+        )
         if STATIC_BYTES < self.block_bytes <= executor.shared_bytes:
             for kernel in self.kernels.values():
                 kernel.max_dynamic_shared_size_bytes = self.shared_bytes
         self.functions = (
-            {name: kernel.kernel.ptr for name, kernel in self.kernels.items()} if executor.overlaps else None
+            {name: kernel.kernel.ptr for name, kernel in self.kernels.items()}
+            if executor.overlaps
+            else None
         )
 
     def _constant(self, name: str) -> int:
@@ -224,11 +260,15 @@ class CudaProgram:
             self._queue(kernel, call, count, 1)
 
     def joined_unit(self) -> Unit:
-        """Return the ``Unit`` of what ``join`` launches, whose kernels read their arguments from the device's memory."""
+        """Return the ``Unit`` of what ``join`` launches, whose kernels read their arguments from
+        the device's memory.
+        """
         return self.unit.of_members()
 
     def join(self, kernel: str, calls: np.ndarray, count: int, work: int = 0) -> Callable[[], None]:
-        """Return a function that queues ``kernel`` for [0, ``count``) on each of ``calls`` (M,), a row of blocks for each."""
+        """Return a function that queues ``kernel`` for [0, ``count``) on each of ``calls`` (M,), a
+        row of blocks for each.
+        """
         program = CudaProgram(self.executor, self.joined_unit())
         kept = cupy.asarray(packed(kernel, calls, program._constant(f"{kernel}_bytes")))
         address = np.array(kept.data.ptr, np.uint64)
@@ -243,29 +283,39 @@ class CudaProgram:
         try:
             if self.functions is not None:
                 function = self.functions[kernel]
-                overlap.launch_overlapping(self.device, function, blocks, self.threads, self.shared_bytes, argument)
+                overlap.launch_overlapping(
+                    self.device, function, blocks, self.threads, self.shared_bytes, argument
+                )
                 return
-            # As bytes without fields: CuPy would describe the fields anew at each launch, 20 of 26 microseconds.
+            # As bytes without fields: CuPy would describe the fields anew at each launch, 20 of 26
+            # microseconds.
             given = argument.view(np.void) if argument.dtype.names else argument[()]
             self.kernels[kernel](blocks, (self.threads,), (given,), shared_mem=self.shared_bytes)
         except cupy.cuda.driver.CUDADriverError as error:
             if error.status != OUT_OF_MEMORY:
                 raise
             raise MemoryLimitError(
-                f"{self.unit.name}: {kernel} keeps {self.kernels[kernel].local_size_bytes:,} bytes of each thread outside its "
-                f"registers, and {self.device.mem_info[0]:,} are free for all threads. Make arrays of the kernel's functions "
-                "smaller, or end what else uses this GPU"
+                f"{self.unit.name}: {kernel} keeps {self.kernels[kernel].local_size_bytes:,} "
+                f"bytes of each thread outside its registers, and {self.device.mem_info[0]:,} are "
+                "free for all threads. Make arrays of the kernel's functions smaller, or end what "
+                "else uses this GPU"
             ) from None
 
 
 def default_layout(agents: int, obs_bytes: int, num_envs: int, processors: int) -> Layout:
-    """Return the layout for a number of agents and environments on a GPU of ``processors`` multiprocessors.
+    """Return the layout for a number of agents and environments on a GPU of ``processors``
+    multiprocessors.
 
-    Measured on an H200: see ``cupydrive bench``. One thread steps few agents fastest, with all they need in registers:
-    few environments are bound by the latency of one step, many by memory, to which a warp writes its environments' rows
-    together by way of shared memory. ``obs_bytes``: of all agents of one environment.
+    Measured on an H200: see ``cupydrive bench``. One thread steps few agents fastest, with all they
+    need in registers: few environments are bound by the latency of one step, many by memory, to
+    which a warp writes its environments' rows together by way of shared memory. ``obs_bytes``: of
+    all agents of one environment.
     """
-    sizes = (256, 128, 64) if agents == 1 else (size for size in (256, 128, 64) if size * obs_bytes <= LAYOUT_BYTES)
+    sizes = (
+        (256, 128, 64)
+        if agents == 1
+        else (size for size in (256, 128, 64) if size * obs_bytes <= LAYOUT_BYTES)
+    )
     blocks = (size for size in sizes if num_envs >= 4 * size * processors)
     if agents == 1:
         return Layout(team=1, envs_per_block=next(blocks, 32))

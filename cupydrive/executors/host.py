@@ -1,4 +1,6 @@
-"""Runs kernels on the CPU: compiled by the machine's C++ compiler, loaded by ctypes, environments shared among threads."""
+"""Runs kernels on the CPU: compiled by the machine's C++ compiler, loaded by ctypes, environments
+shared among threads.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,12 @@ from cupydrive.inputs.arguments import checked_choice, checked_int, errors_as
 
 
 def frame_bytes() -> int:
-    """Return how much struct Shared and the arrays of functions may take of a thread's stack, which has 8 MiB as a rule."""
+    """Return how much struct Shared and the arrays of functions may take of a thread's stack, which
+    has 8 MiB as a rule.
+    """
     limit = 2**20 if resource is None else resource.getrlimit(resource.RLIMIT_STACK)[0]
-    return min(8 * 2**20, limit if limit > 0 else 2 * 2**20) * 3 // 4  # without a limit a new thread has 2 MiB
+    # without a limit a new thread has 2 MiB
+    return min(8 * 2**20, limit if limit > 0 else 2 * 2**20) * 3 // 4
 
 
 FRAME_BYTES = frame_bytes()
@@ -59,11 +64,15 @@ FLAGS = (
     f"-Wframe-larger-than={FRAME_BYTES}",
 )
 DIVISIONS = ("-fsanitize=integer-divide-by-zero", "-fno-sanitize-recover=integer-divide-by-zero")
-UNEVEN, FAULTY = 1, 2  # bits of what a kernel returns: ``Ended`` of ``kernels/drive/backend/cpu_launch.cuh``
+# bits of what a kernel returns: ``Ended`` of ``kernels/drive/backend/cpu_launch.cuh``
+UNEVEN, FAULTY = 1, 2
 TEAM_BYTES = 96 * 1024  # of what kernels of the learner keep in one thread's cache
-STACK_BYTES = 256 * 1024  # of one thread, for what layouts keep there; more stays in the batch's own memory
-OBS_BYTES = 64 * 1024  # of it, for observations: larger ones are stored sooner where they stay than twice
-SMALL_LAUNCH = 20_000  # elements of work below which waking a second thread costs more than it saves
+# of one thread, for what layouts keep there; more stays in the batch's own memory
+STACK_BYTES = 256 * 1024
+# of it, for observations: larger ones are stored sooner where they stay than twice
+OBS_BYTES = 64 * 1024
+# elements of work below which waking a second thread costs more than it saves
+SMALL_LAUNCH = 20_000
 MOST_THREADS = 1024  # that CUPYDRIVE_THREADS may ask for
 LEVELS = ("0", "1", "2", "3")  # of optimisation, that CUPYDRIVE_OPTIMIZE may ask for
 _loaded: dict[str, ctypes.CDLL] = {}  # by all that a library depends on
@@ -73,13 +82,18 @@ class HostExecutor:
     """The CPU.
 
     Args:
-        threads: Threads that share the environments; by default what CUPYDRIVE_THREADS says, or one per usable core.
-        debug: Build with bounds-checked agents, observations, actions and arrays; about half as fast.
-        count: Build so that float operations are counted; ``HostProgram.operations`` says how many there were.
-        team_threads: Run each team as this many real threads, one environment after the other, and watch that no two of them
-            write the same entry between two syncs; for tests of team code.
+        threads: Threads that share the environments; by default what CUPYDRIVE_THREADS says, or one
+            per usable core.
+        debug: Build with bounds-checked agents, observations, actions and arrays; about half as
+            fast.
+        count: Build so that float operations are counted; ``HostProgram.operations`` says how many
+            there were.
+        team_threads: Run each team as this many real threads, one environment after the other, and
+            watch that no two of them write the same entry between two syncs; for tests of team
+            code.
         flags: Further compiler flags, for sanitizers.
-        share: How many programs will run at once: the sizes of launches are chosen for a part of the threads.
+        share: How many programs will run at once: the sizes of launches are chosen for a part of
+            the threads.
 
     Raises:
         DeviceError: If CUPYDRIVE_THREADS or CUPYDRIVE_OPTIMIZE asks for what there is not.
@@ -101,7 +115,9 @@ class HostExecutor:
     ) -> None:
         self.threads = threads or usual_threads()
         self.debug, self.team_threads = debug, team_threads
-        checks = ("-DDEBUG_BOUNDS", "-fsanitize=bounds", "-fno-sanitize-recover=bounds") if debug else ()
+        checks = (
+            ("-DDEBUG_BOUNDS", "-fsanitize=bounds", "-fno-sanitize-recover=bounds") if debug else ()
+        )
         threading_flags = ("-DTEAM_THREADS", "-pthread") if team_threads else ()
         counting = ("-DCOUNT_OPERATIONS",) if count else ()
         self.max_team = max(1, team_threads)
@@ -113,14 +129,17 @@ class HostExecutor:
             *threading_flags,
             *flags,
         )
-        # Whether a user's new kernel is tried in another process first: one whose loops an alarm ends, which Windows has not.
+        # Whether a user's new kernel is tried in another process first: one whose loops an alarm
+        # ends, which Windows has not.
         self.tries = not (debug or count or team_threads) and hasattr(signal, "setitimer")
         if count or team_threads:
             self.threads = 1
         self.processors = max(1, self.threads // share)
 
     def layout(self, spec: EnvSpec, params: EnvParams, num_envs: int = 1) -> Layout:
-        """Return the layout for this environment: a team of one, state and rows on the stack if they fit."""
+        """Return the layout for this environment: a team of one, state and rows on the stack if
+        they fit.
+        """
         observed = 4 * sum(g.count * g.obs_dim for g in spec.groups(params))
         way = Observations.SHARED if observed <= OBS_BYTES else Observations.DIRECT
         layout = Layout(team=self.max_team, observations=way).fit(spec, params, self.layout_bytes)
@@ -135,11 +154,13 @@ class HostExecutor:
         return self.build(assemble(spec, params, layout or self.layout(spec, params)))
 
     def build(self, unit: Unit) -> HostProgram:
-        """Return the compiled ``HostProgram`` of any ``Unit``; one made for a larger team would do a part of the work."""
+        """Return the compiled ``HostProgram`` of any ``Unit``; one made for a larger team would do
+        a part of the work.
+        """
         if unit.layout.team > self.max_team:
             raise DeviceError(
-                f"{unit.name}: a team on the CPU has {self.max_team} member, the layout says {unit.layout.team}; leave layout "
-                "out"
+                f"{unit.name}: a team on the CPU has {self.max_team} member, the layout says "
+                f"{unit.layout.team}; leave layout out"
             )
         return HostProgram(self, unit)
 
@@ -148,7 +169,9 @@ class HostExecutor:
         return self.processors
 
     def fuses(self) -> bool:
-        """Return whether the CPU multiplies and adds in one instruction; a library's function takes a hundred times as long."""
+        """Return whether the CPU multiplies and adds in one instruction; a library's function takes
+        a hundred times as long.
+        """
         return bool(build(assemble_file("tools/fused"), self.flags).fused())
 
     def allocate(self, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
@@ -160,7 +183,9 @@ class HostExecutor:
         return raw[start : start + size].view(dtype).reshape(shape)
 
     def constant(self, array: np.ndarray, digest: str) -> np.ndarray:
-        """Return the one copy on this device of a read-only NumPy array, known by its hash, while somebody holds it."""
+        """Return the one copy on this device of a read-only NumPy array, known by its hash, while
+        somebody holds it.
+        """
         return device_copy(self, array, digest)
 
     def pointer(self, array: np.ndarray) -> int:
@@ -186,7 +211,9 @@ class HostExecutor:
         """Return the bytes of memory that are free."""
         try:
             with open("/proc/meminfo", encoding="utf-8") as lines:
-                available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+                available = next(
+                    int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")
+                )
         except (OSError, StopIteration):
             available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return available
@@ -211,7 +238,8 @@ def usual_threads() -> int:
 
 
 def usual_level() -> str:
-    """Return how much the compiler optimises: what CUPYDRIVE_OPTIMIZE asks for, or 3. Bits are the same with any.
+    """Return how much the compiler optimises: what CUPYDRIVE_OPTIMIZE asks for, or 3. Bits are the
+    same with any.
 
     Raises:
         DeviceError: If it is set and none of ``LEVELS``.
@@ -222,7 +250,9 @@ def usual_level() -> str:
 
 
 class TeamFault(KernelFault):
-    """The members of a team of threads break a rule of ``docs/dialect.md``: ``rule`` is ``"syncs"`` or ``"races"``."""
+    """The members of a team of threads break a rule of ``docs/dialect.md``: ``rule`` is ``"syncs"``
+    or ``"races"``.
+    """
 
     def __init__(self, words: str, rule: str) -> None:
         super().__init__(words)
@@ -239,7 +269,9 @@ class HostProgram:
         self.functions = {name: getattr(self.library, name) for name in unit.kernels}
 
     def launch(self, kernel: str, call: np.ndarray, count: int, work: int = 0) -> None:
-        """Run ``kernel`` for [0, ``count``) on ``call``; ``work`` (elements) says whether threads pay. Returns when done."""
+        """Run ``kernel`` for [0, ``count``) on ``call``; ``work`` (elements) says whether threads
+        pay. Returns when done.
+        """
         if note(self, kernel, call, count, work):
             return
         function, address = self.functions[kernel], ctypes.c_void_p(call.ctypes.data)
@@ -279,18 +311,21 @@ class HostProgram:
             raise TeamFault(str(fault), "races") if fault.limit == RACE else KernelFault(str(fault))
         if code & UNEVEN:
             raise TeamFault(
-                f"the members of a team of {self.executor.team_threads} call different numbers of team.sync(), any, sum, min "
-                "or before",
+                f"the members of a team of {self.executor.team_threads} call different numbers of "
+                "team.sync(), any, sum, min or before",
                 "syncs",
             )
         if code:
             raise DeviceError(
-                f"{kernel}: this machine makes no {self.executor.team_threads} threads for a team; try fewer"
+                f"{kernel}: this machine makes no {self.executor.team_threads} threads for a "
+                f"team; try fewer"
             )
 
     @property
     def operations(self) -> int:
-        """Float operations so far, of all programs of the same kernel, if the executor counts them."""
+        """Float operations so far, of all programs of the same kernel, if the executor
+        counts them.
+        """
         return ctypes.c_uint64.in_dll(self.library, "operations").value
 
 
@@ -309,19 +344,24 @@ def build(unit: Unit, flags: Sequence[str]) -> ctypes.CDLL:
     flags = (*FLAGS, *flags)
     key = "\0".join([unit.text, *command, identity, *flags, cpu_identity()])
     if key not in _loaded:
-        path = cached_library(unit.name, key, lambda library: compile_unit(unit, command, flags, library))
+        path = cached_library(
+            unit.name, key, lambda library: compile_unit(unit, command, flags, library)
+        )
         try:
             _loaded[key] = ctypes.CDLL(str(path))
         except OSError as error:
             raise DeviceError(
-                f"the library that {shlex.join(command)!r} made of {unit.name} cannot be loaded: {error}"
+                f"the library that {shlex.join(command)!r} made of {unit.name} cannot be loaded: "
+                f"{error}"
             ) from None
     return _loaded[key]
 
 
 @lru_cache(maxsize=1)
 def cpu_identity() -> str:
-    """Return what -march=native depends on: machine code for one CPU may be illegal on another of the same home."""
+    """Return what -march=native depends on: machine code for one CPU may be illegal on another of
+    the same home.
+    """
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
             wanted = ("model name", "flags", "Features", "CPU part")

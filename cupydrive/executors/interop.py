@@ -1,4 +1,6 @@
-"""Bridges between CuPy, NumPy and torch: views of the same memory through DLPack, and one stream for both libraries."""
+"""Bridges between CuPy, NumPy and torch: views of the same memory through DLPack, and one stream
+for both libraries.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,14 @@ if TYPE_CHECKING:
 
 
 def as_torch(array: Array, moved: list | None = None) -> torch.Tensor:
-    """Return a torch tensor that is the memory of ``array`` (NumPy or CuPy): same pointer, nothing copied.
+    """Return a torch tensor that is the memory of ``array`` (NumPy or CuPy): same pointer, nothing
+    copied.
 
     Args:
         array: The array.
-        moved: On a CPU, True is appended once torch has let go of the memory: it gives a tensor's storage other memory in
-            ``share_memory_()`` and where a tensor is sent to another process. Views of the tensor go with it.
+        moved: On a CPU, True is appended once torch has let go of the memory: it gives a tensor's
+            storage other memory in ``share_memory_()`` and where a tensor is sent to another
+            process. Views of the tensor go with it.
     """
     if torch.is_inference_mode_enabled():  # the view may outlive the mode
         with torch.inference_mode(False):
@@ -40,7 +44,10 @@ def as_torch(array: Array, moved: list | None = None) -> torch.Tensor:
             weakref.finalize(array, moved.append, True).atexit = False
     elif isinstance(owner := getattr(array.data.mem, "_owner", None), torch.Tensor):
         size = array.itemsize
-        begin, strides = array.data.ptr - owner.data_ptr(), [stride // size for stride in array.strides]
+        begin, strides = (
+            array.data.ptr - owner.data_ptr(),
+            [stride // size for stride in array.strides],
+        )
         return owner.view(torch_dtype(array.dtype)).as_strided(array.shape, strides, begin // size)
     return torch.from_dlpack(array)
 
@@ -52,19 +59,29 @@ def torch_dtype(dtype: np.dtype) -> torch.dtype:
 
 
 def as_numpy(where: str, name: str, value: ArrayLike | torch.Tensor) -> np.ndarray:
-    """Return an argument as a NumPy array of bools, ints or floats: a tensor on any device, or what ``checked_array`` takes.
+    """Return an argument as a NumPy array of bools, ints or floats: a tensor on any device, or what
+    ``checked_array`` takes.
 
     Raises:
         ParameterError: If it is none; ``where`` and ``name`` are for the message.
     """
-    if isinstance(value, torch.Tensor) and value.device.type != "meta" and value.layout == torch.strided:
+    if (
+        isinstance(value, torch.Tensor)
+        and value.device.type != "meta"
+        and value.layout == torch.strided
+    ):
         tensor = value.detach().cpu()
-        value = (tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor).numpy()
+        value = (
+            tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
+        ).numpy()
     return checked_array(where, name, value)
 
 
-def heuristic_heads(heuristic: Callable, params: EnvParams, obs: torch.Tensor, group: Group) -> list[torch.Tensor]:
-    """Return the action numbers of all heads, (...) each, that a heuristic returns for observations (..., D).
+def heuristic_heads(
+    heuristic: Callable, params: EnvParams, obs: torch.Tensor, group: Group
+) -> list[torch.Tensor]:
+    """Return the action numbers of all heads, (...) each, that a heuristic returns for observations
+    (..., D).
 
     Raises:
         SpecError: If they are no tuple of H arrays of numbers, or have another shape or device.
@@ -78,20 +95,23 @@ def heuristic_heads(heuristic: Callable, params: EnvParams, obs: torch.Tensor, g
             heads[k] = torch.from_numpy(np.array(x, kinds[x.dtype.kind], order="C"))
     wanted = obs.shape[:-1], obs.device, torch.strided
     good = [isinstance(x, torch.Tensor) and (x.shape, x.device, x.layout) == wanted for x in heads]
-    if good != [True] * group.heads or any(x.is_complex() or x.is_floating_point() > floats for x in heads):
+    if good != [True] * group.heads or any(
+        x.is_complex() or x.is_floating_point() > floats for x in heads
+    ):
         raise SpecError(
             f"the heuristic of group {group.name!r}: got {shown(found)}, expected a tuple with "
-            f"{'floats' if floats else 'integers'} {tuple(obs.shape[:-1])} on {obs.device} for each of {group.heads} action "
-            "heads. Compute them from the observations"
+            f"{'floats' if floats else 'integers'} {tuple(obs.shape[:-1])} on {obs.device} for "
+            f"each of {group.heads} action heads. Compute them from the observations"
         )
     return [x.to(torch.float32 if floats else torch.int32) for x in heads]
 
 
 class Views(dict):
-    """Views of memory by name, as a dictionary that stays as it is: what is written goes into the views.
+    """Views of memory by name, as a dictionary that stays as it is: what is written goes into the
+    views.
 
-    To put another array in a view's place would change nothing that a kernel reads. It raises ``ParameterError``. A copy is a
-    plain dictionary.
+    To put another array in a view's place would change nothing that a kernel reads. It raises
+    ``ParameterError``. A copy is a plain dictionary.
 
     Args:
         called: What messages call the dictionary.
@@ -109,7 +129,9 @@ class Views(dict):
             self._refuse()
 
     def _refuse(self, *_: object, **__: object) -> None:
-        raise ParameterError(f"{self.called} keeps its views: write into them, as in {self.called}[NAME][:] = ...")
+        raise ParameterError(
+            f"{self.called} keeps its views: write into them, as in {self.called}[NAME][:] = ..."
+        )
 
     __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
 
@@ -121,7 +143,8 @@ def member(records: Array, dtype: np.dtype, name: str) -> Array:
     """Return a strided view of one member of an array of structs.
 
     Args:
-        records: (N,) structs in NumPy, or their bytes (N, itemsize) in CuPy, which knows no structs.
+        records: (N,) structs in NumPy, or their bytes (N, itemsize) in CuPy, which knows no
+            structs.
         dtype: The struct's NumPy dtype.
         name: The member.
 
@@ -134,11 +157,18 @@ def member(records: Array, dtype: np.dtype, name: str) -> Array:
 
     inner, offset = dtype[name], dtype.fields[name][1]  # type: ignore[index]
     base, shape = inner.subdtype if inner.subdtype else (inner, ())
-    strides = [dtype.itemsize, *(base.itemsize * int(np.prod(shape[k + 1 :])) for k in range(len(shape)))]
-    return cupy.ndarray((records.shape[0], *shape), base, records.data + offset, strides=tuple(strides))
+    strides = [
+        dtype.itemsize,
+        *(base.itemsize * int(np.prod(shape[k + 1 :])) for k in range(len(shape))),
+    ]
+    return cupy.ndarray(
+        (records.shape[0], *shape), base, records.data + offset, strides=tuple(strides)
+    )
 
 
-def zeros(device: torch.device | str, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def zeros(
+    device: torch.device | str, *shape: int, dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
     """Return zeros on a device, whatever torch's default device and dtype are."""
     return torch.zeros(shape, dtype=dtype, device=device)
 
@@ -152,22 +182,32 @@ def make_call(
 ) -> np.ndarray:
     """Return a kernel's argument, a structured scalar.
 
-    First come other structured scalars, then int32, float32, int64 and pointers (None: null), each in order.
+    First come other structured scalars, then int32, float32, int64 and pointers (None: null), each
+    in order.
     """
     kinds = (("i4", ints), ("f4", floats or {}), ("i8", longs or {}), ("u8", tensors))
-    dtype: list[tuple[str, np.dtype | str]] = [(name, struct.dtype) for name, struct in (structs or {}).items()]
+    dtype: list[tuple[str, np.dtype | str]] = [
+        (name, struct.dtype) for name, struct in (structs or {}).items()
+    ]
     dtype += [(name, kind) for kind, members in kinds for name in members]
     numbers = [value for _, members in kinds[:3] for value in members.values()]
-    values = [*(structs or {}).values(), *numbers, *(0 if t is None else t.data_ptr() for t in tensors.values())]
+    values = [
+        *(structs or {}).values(),
+        *numbers,
+        *(0 if t is None else t.data_ptr() for t in tensors.values()),
+    ]
     return np.array(tuple(values), np.dtype(dtype, align=True))
 
 
-def capture(call: Callable[[], object], restore: Callable[[], object], warm_up: int = 2) -> torch.cuda.CUDAGraph:
+def capture(
+    call: Callable[[], object], restore: Callable[[], object], warm_up: int = 2
+) -> torch.cuda.CUDAGraph:
     """Return a CUDA graph of ``call()``: kernels of torch and CuPy, replayed without the host.
 
     Args:
         call: Queues work on torch's current stream; allocates by torch only, reads nothing back.
-        restore: Called after the warm-up calls, which have run ``call`` for real, to put everything back.
+        restore: Called after the warm-up calls, which have run ``call`` for real, to put everything
+            back.
         warm_up: Calls before the capture: libraries set themselves up in them.
     """
     import cupy
@@ -182,7 +222,8 @@ def capture(call: Callable[[], object], restore: Callable[[], object], warm_up: 
         restore()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        # Of this thread only: others may still load kernels that were built ahead, which would end a capture of all threads.
+        # Of this thread only: others may still load kernels that were built ahead, which would end
+        # a capture of all threads.
         captured = torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local")
         with captured, cupy.cuda.Stream.from_external(stream):
             call()
@@ -193,7 +234,9 @@ _streams: dict[tuple[int, int], cupy.cuda.Stream] = {}
 
 
 def torch_stream() -> cupy.cuda.Stream:
-    """Return torch's current CUDA stream as a CuPy stream, so that kernels and torch operations keep their order."""
+    """Return torch's current CUDA stream as a CuPy stream, so that kernels and torch operations
+    keep their order.
+    """
     import cupy
 
     stream = torch.cuda.current_stream()
@@ -207,7 +250,8 @@ _sides = threading.local()  # a stream that another thread captures takes no lau
 
 
 def side_by_side(calls: Sequence[Callable[[], object]]) -> None:
-    """Call each of ``calls`` with a CUDA stream of its own for launches of torch and CuPy: the GPU may run them at once.
+    """Call each of ``calls`` with a CUDA stream of its own for launches of torch and CuPy: the GPU
+    may run them at once.
 
     All begin after what is in torch's current stream, which then waits for all of them.
     """
@@ -224,7 +268,7 @@ def side_by_side(calls: Sequence[Callable[[], object]]) -> None:
         current.wait_stream(side)
 
 
-# ---- memory at an address --------------------------------------------------------------------------------------------
+# ---- memory at an address ------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=4096)

@@ -1,8 +1,9 @@
 """Launches of several runs as one launch each.
 
-A run that iterates inside of ``recorded()`` runs nothing: its launches are noted with their arguments, addresses and sizes
-that all later iterations share. Where several runs have noted the same kernels in the same order, a ``Joined`` launches each
-of these once for all of them. A member computes what it would compute alone, and launches do not grow with members.
+A run that iterates inside of ``recorded()`` runs nothing: its launches are noted with their
+arguments, addresses and sizes that all later iterations share. Where several runs have noted the
+same kernels in the same order, a ``Joined`` launches each of these once for all of them. A member
+computes what it would compute alone, and launches do not grow with members.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from cupydrive.executors.interop import side_by_side, torch_stream
 from cupydrive.executors.noted import Launch, MemberProgram, written_down
 from cupydrive.protocols import Executor
 
-# What of torch only looks at memory, an attribute (__get__) say, or decides whether gradients are followed.
+# What of torch only looks at memory, an attribute (__get__) say, or decides whether gradients are
+# followed.
 VIEWS = {
-    "__get__", "__getitem__", "__len__", "data_ptr", "detach", "element_size", "numel", "size", "stride", "view",
+    "__get__", "__getitem__", "__len__", "data_ptr", "detach", "element_size", "numel", "size",
+    "stride", "view",
     "_set_grad_enabled",
 }  # fmt: skip
 
@@ -48,7 +51,8 @@ def recorded() -> Iterator[list]:
     """Give a list that launches are written into, instead of being run, until this context ends.
 
     Raises:
-        NotJoinedError: If torch computes anything meanwhile, which would happen at once and once only.
+        NotJoinedError: If torch computes anything meanwhile, which would happen at once and once
+            only.
     """
     noted: list = []
     with written_down(noted), OnlyViews():
@@ -56,7 +60,9 @@ def recorded() -> Iterator[list]:
 
 
 def launch_kinds(noted: list) -> tuple:
-    """Return what the recordings of several runs must have in common to be joined; it can be a key of a dictionary."""
+    """Return what the recordings of several runs must have in common to be joined; it can be a key
+    of a dictionary.
+    """
     return tuple(
         (each.program.unit.text, each.kernel, each.count)
         if isinstance(each, Launch)
@@ -69,13 +75,19 @@ def _programs(noted: list) -> list:
     """Return the programs of a recording, each once."""
     found: dict[str, MemberProgram] = {}
     for each in noted:
-        inner = [each.program] if isinstance(each, Launch) else [p for own in each.lists for p in _programs(own)]
+        inner = (
+            [each.program]
+            if isinstance(each, Launch)
+            else [p for own in each.lists for p in _programs(own)]
+        )
         found |= {program.unit.text: program for program in inner}
     return list(found.values())
 
 
 def join(recordings: list[list]) -> list[Callable]:
-    """Return functions that launch, one after the other, what runs have noted whose ``launch_kinds`` are equal."""
+    """Return functions that launch, one after the other, what runs have noted whose
+    ``launch_kinds`` are equal.
+    """
     steps = []
     for first, *others in zip(*recordings, strict=True):
         members = [first, *others]

@@ -1,4 +1,5 @@
-"""Torch views of the memory that the call of a kernel, ``struct Batch``, points to. For kernels written in Python.
+"""Torch views of the memory that the call of a kernel, ``struct Batch``, points to. For kernels
+written in Python.
 
 Letters: N environments, C agents of a group, D observation entries, H action heads.
 """
@@ -43,8 +44,15 @@ class LaunchViews:
 
     def __init__(self, call: np.ndarray, program: PythonProgram) -> None:
         self.call, self.device, self.groups = call, program.executor.name, program.groups
-        self.num_envs, self.steps, n = int(call["num_envs"]), int(call["steps"]), int(call["num_envs"])
-        self.first_env, self.max_episode_steps = int(call["first_env"]), int(call["max_episode_steps"])
+        self.num_envs, self.steps, n = (
+            int(call["num_envs"]),
+            int(call["steps"]),
+            int(call["num_envs"]),
+        )
+        self.first_env, self.max_episode_steps = (
+            int(call["first_env"]),
+            int(call["max_episode_steps"]),
+        )
         self.seed = self.at(call["seed"], (1,), np.uint64)
         self.clock = self.at(call["clock"], (n, 3), np.int32)
         self.state = members_at(self.device, int(call["state"]), n, program.state_dtype)
@@ -52,24 +60,39 @@ class LaunchViews:
         self.metrics = {name: metrics[name] for name in program.spec.metrics}
         self.words = self.at(call["metrics"], (n, program.metrics_dtype.itemsize // 4), np.int32)
         self.mask = self.at(call["mask"], (n,), np.bool_) if call["mask"] else None
-        self.table = {t.name: self.at(call["table"][t.name], t.shape, np.dtype(t.dtype)) for t in program.tables}
-        self.returns = {g.name: self.at(call[g.name]["returns"], (n, g.count), np.float32) for g in self.groups}
+        self.table = {
+            t.name: self.at(call["table"][t.name], t.shape, np.dtype(t.dtype))
+            for t in program.tables
+        }
+        self.returns = {
+            g.name: self.at(call[g.name]["returns"], (n, g.count), np.float32) for g in self.groups
+        }
 
-    def at(self, address: np.ndarray, shape: tuple[int, ...], dtype: DTypeLike, row: int = 0) -> torch.Tensor:
+    def at(
+        self, address: np.ndarray, shape: tuple[int, ...], dtype: DTypeLike, row: int = 0
+    ) -> torch.Tensor:
         """Return the view of one row (-1: the row before) of the rows at an address."""
         bytes_of_row = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        return torch_at(self.device, int(address) + row * bytes_of_row, tuple(shape), np.dtype(dtype))
+        return torch_at(
+            self.device, int(address) + row * bytes_of_row, tuple(shape), np.dtype(dtype)
+        )
 
     def action(self, g: Group, t: int) -> torch.Tensor:
         """Return the actions of a group in step t, (N, C, H)."""
-        return self.at(self.call[g.name]["action"], (self.num_envs, g.count, g.heads), g.action_dtype, t)
+        return self.at(
+            self.call[g.name]["action"], (self.num_envs, g.count, g.heads), g.action_dtype, t
+        )
 
     def obs(self, g: Group, t: int, name: str = "obs") -> torch.Tensor:
-        """Return the observations of a group in row t, (N, C, D); -1 is the row before the first step."""
+        """Return the observations of a group in row t, (N, C, D); -1 is the row before the first
+        step.
+        """
         return self.at(self.call[g.name][name], (self.num_envs, g.count, g.obs_dim), np.float32, t)
 
     def action_mask(self, g: Group, t: int) -> torch.Tensor | None:
-        """Return what a group may do in row t, (N, C, choices), or None if it may do anything; -1: before the first step."""
+        """Return what a group may do in row t, (N, C, choices), or None if it may do anything; -1:
+        before the first step.
+        """
         shape = (self.num_envs, g.count, g.choices)
         return self.at(self.call[g.name]["action_mask"], shape, np.bool_, t) if g.mask else None
 
@@ -77,13 +100,19 @@ class LaunchViews:
         """Return all that step t writes, by name: tensors (N, ...), or by group (N, C, ...)."""
         n, call = self.num_envs, self.call
 
-        def of_groups(name: str, dtype: DTypeLike, groups: Sequence[Group] = self.groups) -> dict[str, torch.Tensor]:
+        def of_groups(
+            name: str, dtype: DTypeLike, groups: Sequence[Group] = self.groups
+        ) -> dict[str, torch.Tensor]:
             return {g.name: self.at(call[g.name][name], (n, g.count), dtype, t) for g in groups}
 
         leaving = [g for g in self.groups if g.leaves]
         rows: dict = {
             "obs": {g.name: self.obs(g, t) for g in self.groups},
-            "final_obs": {g.name: self.obs(g, t, "final_obs") for g in self.groups if call[g.name]["final_obs"]}
+            "final_obs": {
+                g.name: self.obs(g, t, "final_obs")
+                for g in self.groups
+                if call[g.name]["final_obs"]
+            }
             or None,
             "action_mask": {g.name: self.action_mask(g, t) for g in self.groups if g.mask},
             "reward": of_groups("reward", np.float32),
@@ -93,10 +122,18 @@ class LaunchViews:
         if [g.count for g in self.groups] == [1]:  # side by side, as kernels/drive/groups.cuh says
             (g,) = self.groups
             record = self.at(call[g.name]["episode_return"], (n, 2), np.int32, t)
-            rows |= {"episode_return": {g.name: record[:, :1].view(torch.float32)}, "episode_length": record[:, 1]}
+            rows |= {
+                "episode_return": {g.name: record[:, :1].view(torch.float32)},
+                "episode_length": record[:, 1],
+            }
         else:
             length = self.at(call["episode_length"], (n,), np.int32, t)
-            rows |= {"episode_return": of_groups("episode_return", np.float32), "episode_length": length}
+            rows |= {
+                "episode_return": of_groups("episode_return", np.float32),
+                "episode_length": length,
+            }
         for name in ("terminated", "truncated"):
             rows[name] = self.at(call[name], (n,), np.bool_, t)
-        return rows | {"episode_metrics": self.at(call["episode_metrics"], self.words.shape, np.int32, t)}
+        return rows | {
+            "episode_metrics": self.at(call["episode_metrics"], self.words.shape, np.int32, t)
+        }

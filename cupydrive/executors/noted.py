@@ -1,4 +1,5 @@
-"""Launches that are written down instead of run: what ``joined.py`` makes launches of several runs from.
+"""Launches that are written down instead of run: what ``joined.py`` makes launches of several runs
+from.
 
 Programs ask ``note`` before they launch, as a CUDA stream asks whether it is captured.
 """
@@ -82,12 +83,15 @@ def note_side_by_side(calls: list[Callable]) -> None:
 
 
 def packed(kernel: str, calls: np.ndarray, size: int) -> np.ndarray:
-    """Return the arguments of several members as C reads them, (M, size) bytes: what Python has behind them is left out.
+    """Return the arguments of several members as C reads them, (M, size) bytes: what Python has
+    behind them is left out.
 
     Args:
         kernel: Name, for the message.
         calls: (M,) arguments.
         size: Bytes of the kernel's argument in C.
     """
-    assert size <= calls.dtype.itemsize, f"{kernel}: Python gives {calls.dtype.itemsize} bytes and C reads {size}"
+    assert size <= calls.dtype.itemsize, (
+        f"{kernel}: Python gives {calls.dtype.itemsize} bytes and C reads {size}"
+    )
     return np.ascontiguousarray(calls.view(np.uint8).reshape(len(calls), -1)[:, :size])

@@ -1,4 +1,6 @@
-"""NVRTC, the compiler of CUDA: machine code for a GPU, kept in the cache folder; it needs neither a GPU nor a driver."""
+"""NVRTC, the compiler of CUDA: machine code for a GPU, kept in the cache folder; it needs neither a
+GPU nor a driver.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ OPTIONS = (
 
 
 def load_module(unit: Unit, capability: str) -> cupy.RawModule:
-    """Return ``unit`` for GPUs of a compute capability, such as ``"90"``, from the cache or compiled.
+    """Return ``unit`` for GPUs of a compute capability, such as ``"90"``, from the cache or
+    compiled.
 
     Raises:
         CompileException: CuPy's, with the log of NVRTC.
@@ -30,7 +33,8 @@ def load_module(unit: Unit, capability: str) -> cupy.RawModule:
     import cupy
     from cupy.cuda import nvrtc
 
-    # The letter allows instructions that one architecture has alone, as sm_90a has those of warp groups.
+    # The letter allows instructions that one architecture has alone, as sm_90a has those of warp
+    # groups.
     options = (*OPTIONS, f"-arch=sm_{capability}{'a' * unit.architecture_specific}")
 
     def compile_to(library: Path) -> None:
@@ -40,7 +44,9 @@ def load_module(unit: Unit, capability: str) -> cupy.RawModule:
             library.write_bytes(nvrtc.getCUBIN(program))
         except nvrtc.NVRTCError:
             log = nvrtc.getProgramLog(program)
-            raise cupy.cuda.compiler.CompileException(log, unit.text, unit.name, options, "nvrtc") from None
+            raise cupy.cuda.compiler.CompileException(
+                log, unit.text, unit.name, options, "nvrtc"
+            ) from None
         finally:
             nvrtc.destroyProgram(program)
 
@@ -49,7 +55,8 @@ def load_module(unit: Unit, capability: str) -> cupy.RawModule:
 
 
 def compile_for_gpu(unit: Unit) -> bool:
-    """Compile ``unit`` without CuPy and drop the result; return False where cuda.bindings has no NVRTC that works.
+    """Compile ``unit`` without CuPy and drop the result; return False where cuda.bindings has no
+    NVRTC that works.
 
     Raises:
         CompileError: If the kernel has mistakes.
@@ -67,4 +74,5 @@ def compile_for_gpu(unit: Unit) -> bool:
         return False
     if int(code) and (error := explain_compile_error(unit, log.decode(errors="replace"))):
         raise error
-    return not int(code)  # with a log that names no line, NVRTC itself has failed: a library of its own is missing, say
+    # with a log that names no line, NVRTC itself has failed: a library of its own is missing, say
+    return not int(code)

@@ -1,8 +1,10 @@
-"""Launches that travel to the GPU while the kernel before them still runs: CUDA's programmatic dependent launch.
+"""Launches that travel to the GPU while the kernel before them still runs: CUDA's programmatic
+dependent launch.
 
-CuPy's launches carry no attributes, so this is the driver's ``cuLaunchKernelEx`` with the structures of CUDA 12's
-``cuda.h``. The work itself does not overlap: a kernel waits on the GPU for all that came before it in its stream
-(``await_previous`` of ``kernels/drive/backend/cuda_team.cuh``), so it must be made by ``KERNEL`` or one of its kind.
+CuPy's launches carry no attributes, so this is the driver's ``cuLaunchKernelEx`` with the
+structures of CUDA 12's ``cuda.h``. The work itself does not overlap: a kernel waits on the GPU for
+all that came before it in its stream (``await_previous`` of
+``kernels/drive/backend/cuda_team.cuh``), so it must be made by ``KERNEL`` or one of its kind.
 """
 
 from __future__ import annotations
@@ -44,13 +46,17 @@ OVERLAP_ATTRIBUTE = Attribute(STREAM_SERIALIZATION, 0, (1,))
 
 def available(device: cupy.cuda.Device) -> bool:
     """Return whether launches on ``device`` may overlap."""
-    return device.compute_capability == CAPABILITY and cupy.cuda.runtime.driverGetVersion() >= DRIVER
+    return (
+        device.compute_capability == CAPABILITY and cupy.cuda.runtime.driverGetVersion() >= DRIVER
+    )
 
 
 @cache
 def driver_launch() -> Callable:
     """Return the driver's ``cuLaunchKernelEx``."""
-    function = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1").cuLaunchKernelEx
+    function = ctypes.CDLL(
+        "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    ).cuLaunchKernelEx
     function.argtypes = (
         ctypes.POINTER(LaunchConfig),
         ctypes.c_void_p,
@@ -61,9 +67,15 @@ def driver_launch() -> Callable:
 
 
 def launch_overlapping(
-    device: cupy.cuda.Device, kernel: int, blocks: tuple[int, int], threads: int, shared_bytes: int, call: np.ndarray
+    device: cupy.cuda.Device,
+    kernel: int,
+    blocks: tuple[int, int],
+    threads: int,
+    shared_bytes: int,
+    call: np.ndarray,
 ) -> None:
-    """Queue a kernel in CuPy's current stream; it travels to the GPU while what was queued before it still runs.
+    """Queue a kernel in CuPy's current stream; it travels to the GPU while what was queued before
+    it still runs.
 
     Args:
         device: ``cupy.cuda.Device`` of the kernel.
@@ -74,7 +86,9 @@ def launch_overlapping(
         call: Its one argument, an array of no dimensions; copied before this returns.
     """
     stream = cupy.cuda.get_current_stream().ptr
-    config = LaunchConfig(*blocks, 1, threads, 1, 1, shared_bytes, stream, ctypes.addressof(OVERLAP_ATTRIBUTE), 1)
+    config = LaunchConfig(
+        *blocks, 1, threads, 1, 1, shared_bytes, stream, ctypes.addressof(OVERLAP_ATTRIBUTE), 1
+    )
     arguments = (ctypes.c_void_p * 1)(call.ctypes.data)
     code = driver_launch()(config, kernel, arguments, None)
     if code == INVALID_CONTEXT:

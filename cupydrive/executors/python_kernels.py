@@ -1,9 +1,10 @@
 """Kernels written in Python: three callables that update an environment's arrays in place.
 
-An ``EnvSpec`` with ``kernel=PythonKernels(reset, step, observe)`` needs no .cu file. The callables may launch kernels of
-``cupyx.jit``, ``numba.cuda`` or Triton, or be plain torch operations; they must not wait for the device. What all
-environments share is done here, by torch operations in the phases of ``kernels/drive/step.cuh``: time limit, autoreset,
-``final_obs``, statistics, random actions. Letters: N environments, C agents of a group, D observation entries, H heads.
+An ``EnvSpec`` with ``kernel=PythonKernels(reset, step, observe)`` needs no .cu file. The callables
+may launch kernels of ``cupyx.jit``, ``numba.cuda`` or Triton, or be plain torch operations; they
+must not wait for the device. What all environments share is done here, by torch operations in the
+phases of ``kernels/drive/step.cuh``: time limit, autoreset, ``final_obs``, statistics, random
+actions. Letters: N environments, C agents of a group, D observation entries, H heads.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Arrays:
     Args:
         params: The environment's parameters.
         state: By member of ``State``: (N, *shape), strided.
-        action: By group: (N, C) int32 for one discrete head, else (N, C, H); within the space, a Box's NaN read as 0.
+        action: By group: (N, C) int32 for one discrete head, else (N, C, H); within the space, a
+            Box's NaN read as 0.
         obs: By group: (N, C, D) float32, for ``observe`` to write.
         action_mask: By group that has one: (N, C, choices) bool, for ``observe`` to write.
         reward: By group: (N, C) float32, 0 when ``step`` begins.
@@ -44,7 +46,8 @@ class Arrays:
         metrics: By metric: (N,) counts since the episode began, for ``step`` to add to.
         elapsed: (N,) int32 steps since the episode began; in ``step`` this one included.
         mask: (N,) bool: where ``reset`` must write a fresh state; elsewhere nothing may change.
-        bits: (N, agents, draws, 4) uint32 words of this environment, episode and step; None without draws.
+        bits: (N, agents, draws, 4) uint32 words of this environment, episode and step; None without
+            draws.
         uniform: The same words as float32 in [0, 1).
         table: By name: the tables, of the shapes declared, to be read only.
     """
@@ -74,7 +77,8 @@ class PythonKernels:
         reset: Writes a fresh state where ``arrays.mask``.
         step: One step: state, reward, terminated.
         observe: Writes ``obs`` from the state and ``elapsed`` alone.
-        arrays: Their library: ``"torch"`` (any device), ``"cupy"`` (a GPU) or ``"numpy"`` (the CPU).
+        arrays: Their library: ``"torch"`` (any device), ``"cupy"`` (a GPU) or ``"numpy"`` (the
+            CPU).
         reset_draws: Times four random words that each agent's ``reset`` gets.
         step_draws: Likewise ``step``.
     """
@@ -88,7 +92,10 @@ class PythonKernels:
 
     def __post_init__(self) -> None:
         if self.arrays not in LIBRARY_DEVICES:
-            raise SpecError(f"arrays = {self.arrays!r}; it must be one of {', '.join(map(repr, LIBRARY_DEVICES))}")
+            raise SpecError(
+                f"arrays = {self.arrays!r}; it must be one of "
+                f"{', '.join(map(repr, LIBRARY_DEVICES))}"
+            )
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -96,21 +103,27 @@ class PythonKernels:
         return LIBRARY_DEVICES[self.arrays]
 
     def program(self, executor: Executor, spec: EnvSpec, params: EnvParams) -> PythonProgram:
-        """Return the ``PythonProgram`` of one environment; raise ``DeviceError`` where its arrays cannot be."""
+        """Return the ``PythonProgram`` of one environment; raise ``DeviceError`` where its arrays
+        cannot be.
+        """
         if executor.name not in self.devices:
             raise DeviceError(
-                f"{spec.name}: its Python kernels take {self.arrays} arrays, which are not on {executor.name!r}; use device="
-                f"{self.devices[0]!r}"
+                f"{spec.name}: its Python kernels take {self.arrays} arrays, which are not on "
+                f"{executor.name!r}; use device={self.devices[0]!r}"
             )
         return PythonProgram(self, executor, spec, params)
 
 
 class PythonProgram:
-    """A program as executors make them: ``launch`` runs the callables on what ``call`` points to."""
+    """A program as executors make them: ``launch`` runs the callables on what ``call``
+    points to.
+    """
 
     prints, cache_bytes = False, 0  # Python prints by itself
 
-    def __init__(self, kernels: PythonKernels, executor: Executor, spec: EnvSpec, params: EnvParams) -> None:
+    def __init__(
+        self, kernels: PythonKernels, executor: Executor, spec: EnvSpec, params: EnvParams
+    ) -> None:
         self.kernels, self.executor, self.spec, self.params = kernels, executor, spec, params
         self.groups, self.state_dtype, self.metrics_dtype = (
             spec.groups(params),
@@ -119,17 +132,27 @@ class PythonProgram:
         )
         self.agents, self.tables = sum(g.count for g in self.groups), spec.declared_tables(params)
         self.draws = executor.build(assemble_file("tools/draws"))
-        self.last = {g.name: torch.tensor(g.sizes, device=executor.name) - 1 for g in self.groups if not g.continuous}
+        self.last = {
+            g.name: torch.tensor(g.sizes, device=executor.name) - 1
+            for g in self.groups
+            if not g.continuous
+        }
         self._scratch: dict[tuple, torch.Tensor] = {}
 
     def launch(self, kernel: str, call: np.ndarray, count: int, work: int = 0) -> None:
-        """Run ``env_reset``, ``env_step`` or ``env_rollout`` on the arrays that ``call`` points to."""
+        """Run ``env_reset``, ``env_step`` or ``env_rollout`` on the arrays that ``call``
+        points to.
+        """
         del count, work
         views = LaunchViews(call, self)
         if kernel == "env_reset":
             arrays = self._arrays(views, views.rows(0))
             if views.steps:
-                self._begin(views, arrays, torch.ones_like(arrays.terminated) if views.mask is None else views.mask)
+                self._begin(
+                    views,
+                    arrays,
+                    torch.ones_like(arrays.terminated) if views.mask is None else views.mask,
+                )
             self._run(self.kernels.observe, arrays)
             return
         if kernel == "env_rollout":
@@ -141,7 +164,9 @@ class PythonProgram:
     # ---- one step ----
 
     def _take_step(self, views: LaunchViews, t: int, random: bool) -> None:
-        """Take step t of all environments, with actions that are given or ``random``: the phases of kernels/drive/step.cuh."""
+        """Take step t of all environments, with actions that are given or ``random``: the phases of
+        kernels/drive/step.cuh.
+        """
         row = views.rows(t)
         arrays = self._arrays(views, row)
         # fetch_actions
@@ -184,7 +209,9 @@ class PythonProgram:
         views.words.masked_fill_(mask[:, None], 0)
         for returns in views.returns.values():
             returns.masked_fill_(mask[:, None], 0)
-        arrays = self._with_draws(views, replace(arrays, mask=mask), RESET, self.kernels.reset_draws)
+        arrays = self._with_draws(
+            views, replace(arrays, mask=mask), RESET, self.kernels.reset_draws
+        )
         self._run(self.kernels.reset, arrays)
         views.clock[:, 0] += mask
 
@@ -194,14 +221,28 @@ class PythonProgram:
         action = {}
         for g in self.groups:
             dtype = torch.float32 if g.continuous else torch.int32
-            action[g.name] = self._buffer(("action", g.name), (views.num_envs, *g.action_shape), dtype)
-        rows = {name: row[name] for name in ("obs", "action_mask", "reward", "terminated", "active", "left")}
-        kept = {"state": views.state, "metrics": views.metrics, "elapsed": views.clock[:, 1], "table": views.table}
-        return Arrays(params=self.params, action=action, **rows, **kept, mask=None, bits=None, uniform=None)
+            action[g.name] = self._buffer(
+                ("action", g.name), (views.num_envs, *g.action_shape), dtype
+            )
+        rows = {
+            name: row[name]
+            for name in ("obs", "action_mask", "reward", "terminated", "active", "left")
+        }
+        kept = {
+            "state": views.state,
+            "metrics": views.metrics,
+            "elapsed": views.clock[:, 1],
+            "table": views.table,
+        }
+        return Arrays(
+            params=self.params, action=action, **rows, **kept, mask=None, bits=None, uniform=None
+        )
 
     def _run(self, function: Callable, arrays: Arrays) -> None:
         """Call one of the three with arrays of its library; they were made in torch."""
-        native: dict[str, Any] = {name: self._native(name, value) for name, value in vars(arrays).items()}
+        native: dict[str, Any] = {
+            name: self._native(name, value) for name, value in vars(arrays).items()
+        }
         function(Arrays(**native))
 
     def _native(self, name: str, value: T) -> T | Views | Array:
@@ -219,19 +260,31 @@ class PythonProgram:
         bits, uniform = self._draw(views, purpose, draws) if draws else (None, None)
         return replace(arrays, bits=bits, uniform=uniform)
 
-    def _draw(self, views: LaunchViews, purpose: int, draws: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return (N, agents, draws, 4) random words of this step, as uint32 and as float32 in [0, 1)."""
+    def _draw(
+        self, views: LaunchViews, purpose: int, draws: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return (N, agents, draws, 4) random words of this step, as uint32 and as float32 in [0,
+        1).
+        """
         shape = (views.num_envs, self.agents, draws, 4)
         bits = self._buffer(("bits", purpose), shape, torch.int32).view(torch.uint32)
         uniform = self._buffer(("uniform", purpose), shape, torch.float32)
         size = views.num_envs * self.agents * draws
-        ints = {"size": size, "agents": self.agents, "draws": draws, "first_env": views.first_env, "purpose": purpose}
+        ints = {
+            "size": size,
+            "agents": self.agents,
+            "draws": draws,
+            "first_env": views.first_env,
+            "purpose": purpose,
+        }
         pointers = {"seed": views.seed, "clock": views.clock, "bits": bits, "uniform": uniform}
         self.draws.launch("draw_words", make_call(ints, pointers), size, size)
         return bits, uniform
 
     def _choose(self, views: LaunchViews, t: int) -> None:
-        """Write uniformly random actions into row t: ``take_actions`` of kernels/drive/groups.cuh."""
+        """Write uniformly random actions into row t: ``take_actions`` of
+        kernels/drive/groups.cuh.
+        """
         bits, _ = self._draw(views, ACTION, max(g.heads for g in self.groups))
         words = bits.view(torch.int32).long() & 0xFFFFFFFF
         which = (views.clock[:, 2].long() % 4).view(-1, 1, 1, 1).expand(*words.shape[:3], 1)
@@ -244,7 +297,9 @@ class PythonProgram:
             first += g.count
 
     def _read(self, given: torch.Tensor, g: Group, into: torch.Tensor) -> None:
-        """Write the actions ``given`` (N, C, H) into ``into`` as kernels read them: within the space, NaN as 0."""
+        """Write the actions ``given`` (N, C, H) into ``into`` as kernels read them: within the
+        space, NaN as 0.
+        """
         into = into.view(given.shape)
         if g.continuous:
             torch.nan_to_num(given, nan=0.0, posinf=float("inf"), neginf=-float("inf"), out=into)
@@ -259,7 +314,9 @@ class PythonProgram:
         return self._scratch[key]
 
 
-def sample(group: Group, words: torch.Tensor, head: int, mask: torch.Tensor | None = None) -> torch.Tensor:
+def sample(
+    group: Group, words: torch.Tensor, head: int, mask: torch.Tensor | None = None
+) -> torch.Tensor:
     """Return random actions of one head: ``source.sample_action`` in torch.
 
     Args:

@@ -1,7 +1,8 @@
-"""Processes that train one run together, called ranks as in ``torch.distributed``; and the environments of each.
+"""Processes that train one run together, called ranks as in ``torch.distributed``; and the
+environments of each.
 
-Without ``torch.distributed`` there is one rank, which has all environments and exchanges nothing. Several ranks exchange
-through the default process group: NCCL or gloo.
+Without ``torch.distributed`` there is one rank, which has all environments and exchanges nothing.
+Several ranks exchange through the default process group: NCCL or gloo.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import torch
 
 from cupydrive.errors import LostProcessError, ParameterError
 
-BLOCKS = 128  # that environments are shared among: a rank has some of them whole, and learns from them block by block
+# that environments are shared among: a rank has some of them whole, and learns from them block by
+# block
+BLOCKS = 128
 LOST_WORDS = (
     "connection",
     "peer",
@@ -44,11 +47,14 @@ class Ranks:
     alone: bool = True
 
     def captures(self, device: str) -> bool:
-        """Return whether iterations on a device, ``"cuda"`` or ``"cpu"``, can be replayed as a CUDA graph."""
+        """Return whether iterations on a device, ``"cuda"`` or ``"cpu"``, can be replayed as a CUDA
+        graph.
+        """
         return device == "cuda"
 
     def join(self, tensor: torch.Tensor, shares: Sequence[range], dim: int = 0) -> None:
-        """Fill a tensor of which each rank has written a range of its own along ``dim``; all have the same bits then.
+        """Fill a tensor of which each rank has written a range of its own along ``dim``; all have
+        the same bits then.
 
         Args:
             tensor: Contiguous, of 4 or 8 bytes an entry; changed in place.
@@ -57,7 +63,9 @@ class Ranks:
         """
 
     def add(self, tensor: torch.Tensor) -> None:
-        """Replace a tensor by the sum over all ranks, in an order that the library chooses; all have the same bits then."""
+        """Replace a tensor by the sum over all ranks, in an order that the library chooses; all
+        have the same bits then.
+        """
 
     def gather(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return (W, ...): the tensors of all ranks, which have equal shapes."""
@@ -87,7 +95,9 @@ class DistributedRanks(Ranks):
         return device == exchange_device() == "cuda"
 
     def join(self, tensor: torch.Tensor, shares: Sequence[range], dim: int = 0) -> None:
-        """See ``Ranks``. The other ranges are set to 0 and bits are summed as integers: nothing is rounded, and -0 stays."""
+        """See ``Ranks``. The other ranges are set to 0 and bits are summed as integers: nothing is
+        rounded, and -0 stays.
+        """
         own = shares[self.rank]
         tensor.narrow(dim, 0, own.start).zero_()
         tensor.narrow(dim, own.stop, tensor.shape[dim] - own.stop).zero_()
@@ -123,10 +133,16 @@ class DistributedRanks(Ranks):
 
 
 def current_ranks() -> Ranks:
-    """Return the ``Ranks`` of this process: ``DistributedRanks`` inside a process group of ``torch.distributed``."""
+    """Return the ``Ranks`` of this process: ``DistributedRanks`` inside a process group of
+    ``torch.distributed``.
+    """
     from torch import distributed
 
-    several = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+    several = (
+        distributed.is_available()
+        and distributed.is_initialized()
+        and distributed.get_world_size() > 1
+    )
     return DistributedRanks() if several else Ranks()
 
 
@@ -147,14 +163,16 @@ def lost_ranks() -> Iterator[None]:
             raise
         words = str(error).splitlines()[0][:200]
         raise LostProcessError(
-            f"another process of this run has ended or does not answer, and the run ends with it: {words}. The last checkpoint "
-            "is kept; go on with resume=True, on as many processes as you like"
+            f"another process of this run has ended or does not answer, and the run ends with it: "
+            f"{words}. The last checkpoint is kept; go on with resume=True, on as many processes "
+            f"as you like"
         ) from None
 
 
 @dataclass(frozen=True)
 class Shard:
-    """The environments of one rank: neighbouring blocks of them, as even shares as whole blocks allow.
+    """The environments of one rank: neighbouring blocks of them, as even shares as whole blocks
+    allow.
 
     Args:
         all_envs: N of all ranks.
@@ -176,8 +194,9 @@ class Shard:
     def __post_init__(self) -> None:
         if self.all_blocks < self.ranks.size:
             raise ParameterError(
-                f"num_envs = {self.all_envs} environments fall into {self.all_blocks} blocks, which cannot be shared out among "
-                f"{self.ranks.size} processes; take as many environments, or fewer processes, {BLOCKS} at most"
+                f"num_envs = {self.all_envs} environments fall into {self.all_blocks} blocks, "
+                f"which cannot be shared out among {self.ranks.size} processes; take as many "
+                f"environments, or fewer processes, {BLOCKS} at most"
             )
 
     @property

@@ -1,9 +1,10 @@
-"""Runs launches in a process of their own, so that a kernel that crashes or never ends takes no notebook with it.
+"""Runs launches in a process of their own, so that a kernel that crashes or never ends takes no
+notebook with it.
 
-``RecordingExecutor`` writes launches down instead of running them: the bytes of their arguments, and which of them point into
-which array. The other process (``trial_process.py``) loads the same library, makes the arrays, and runs the launches. It needs
-only Python's standard library and starts in some hundredths of a second. No fork: the threads of torch and CUDA would be
-missing there.
+``RecordingExecutor`` writes launches down instead of running them: the bytes of their arguments,
+and which of them point into which array. The other process (``trial_process.py``) loads the same
+library, makes the arrays, and runs the launches. It needs only Python's standard library and starts
+in some hundredths of a second. No fork: the threads of torch and CUDA would be missing there.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ CPU_SECONDS = 10  # that one launch may compute: at most eight steps
 WALL_SECONDS = 600  # a machine that is very busy
 INDEX = "an index that can leave its array"
 LOOK_FOR = {  # by signal
-    "SIGSEGV": f"{INDEX}, a recursion without end, and large arrays of functions that call each other",
+    "SIGSEGV": f"{INDEX}, a recursion without end, and large arrays of functions that call each "
+    f"other",
     "SIGBUS": INDEX,
     "SIGFPE": "an integer `/` or `%` of -2147483648 by -1, which no int can hold",
     "SIGILL": f"{INDEX}, and a function that ends without `return`",
@@ -57,10 +59,16 @@ class RecordingExecutor(HostExecutor):
         self.arrays: list[np.ndarray] = []
         self.acts: list[dict] = []
 
-    def load(self, spec: EnvSpec, params: EnvParams, layout: Layout | None = None) -> RecordingExecutor:
+    def load(
+        self, spec: EnvSpec, params: EnvParams, layout: Layout | None = None
+    ) -> RecordingExecutor:
         """Return the program, whose launches will be written down."""
         program = self.build(assemble(spec, params, layout or self.layout(spec, params)))
-        self.library, self.prints, self.cache_bytes = program.library._name, program.prints, program.cache_bytes
+        self.library, self.prints, self.cache_bytes = (
+            program.library._name,
+            program.prints,
+            program.cache_bytes,
+        )
         return self
 
     def allocate(self, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
@@ -87,7 +95,9 @@ class RecordingExecutor(HostExecutor):
             address = int.from_bytes(call.tobytes()[offset : offset + 8], sys.byteorder)
             if address:
                 pointers.append((offset, *self._place(address)))
-        self.acts.append({"kernel": kernel, "count": count, "call": call.tobytes().hex(), "pointers": pointers})
+        self.acts.append(
+            {"kernel": kernel, "count": count, "call": call.tobytes().hex(), "pointers": pointers}
+        )
 
     def _place(self, address: int) -> tuple[int, int]:
         """Return the number of the array in which ``address`` lies, and where in it."""
@@ -98,7 +108,8 @@ class RecordingExecutor(HostExecutor):
         raise ValueError(f"no array of this trial has the address {address:#x}")
 
     def run(self, seconds: float = math.inf) -> str:
-        """Run what was written down in another process; return what went wrong in words, an empty string if nothing did.
+        """Run what was written down in another process; return what went wrong in words, an empty
+        string if nothing did.
 
         Args:
             seconds: That one launch may compute; at most ``CPU_SECONDS``.
@@ -128,13 +139,15 @@ class RecordingExecutor(HostExecutor):
             return ""
         if "ready" not in said:
             return self._untried(f"exit code {done.returncode}, {done.stderr.strip()[-500:]}")
-        self.said = f"\nThe process said: {done.stderr.strip()[-2000:]}" if done.stderr.strip() else ""
+        self.said = (
+            f"\nThe process said: {done.stderr.strip()[-2000:]}" if done.stderr.strip() else ""
+        )
         return _describe(done.returncode, said)
 
     def _untried(self, reason: str) -> str:
         warnings.warn(
-            f"the kernel in {self.library} could not be tried in a process of its own by {sys.executable!r} ({reason}); it "
-            "runs in this one untried",
+            f"the kernel in {self.library} could not be tried in a process of its own by "
+            f"{sys.executable!r} ({reason}); it runs in this one untried",
             CupydriveWarning,
             stacklevel=2,
         )
@@ -142,14 +155,18 @@ class RecordingExecutor(HostExecutor):
 
 
 def _describe(code: int, said: list[str]) -> str:
-    """Return where a fault was caught, or how the kernel ends its process, from the exit code and what the process said."""
+    """Return where a fault was caught, or how the kernel ends its process, from the exit code and
+    what the process said.
+    """
     faults, launched, inside = (
         [line.removeprefix(f"{kind} ") for line in said if line.startswith(f"{kind} ")]
         for kind in ("fault", "launch", "inside")
     )
     if faults:
         return faults[0]
-    where = KERNEL_FUNCTIONS.get(launched[-1], f"`{launched[-1]}`") if launched else "an unknown place"
+    where = (
+        KERNEL_FUNCTIONS.get(launched[-1], f"`{launched[-1]}`") if launched else "an unknown place"
+    )
     if inside and len(found := inside[-1].split()) == 2:
         where = f"`{found[0]}`, in environment {found[1]}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"

@@ -1,8 +1,10 @@
-"""The other process of a trial: runs the launches that it reads from its standard input. Standard library alone.
+"""The other process of a trial: runs the launches that it reads from its standard input. Standard
+library alone.
 
-It says ``ready`` when the kernels are loaded, ``launch KERNEL`` before each launch, ``inside FUNCTION ENVIRONMENT`` when a
-debug build gets a signal, ``fault WORDS`` for what a build has caught itself, such as a division by 0, and ``done``. JSON is
-all that it reads; the library is one that the caller has just compiled.
+It says ``ready`` when the kernels are loaded, ``launch KERNEL`` before each launch, ``inside
+FUNCTION ENVIRONMENT`` when a debug build gets a signal, ``fault WORDS`` for what a build has caught
+itself, such as a division by 0, and ``done``. JSON is all that it reads; the library is one that
+the caller has just compiled.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ import json
 import signal
 import sys
 
-DIVISION, RACE, ELSEWHERE = -2, -3, -4  # limits of faults that are no index: ``kernels/drive/backend/cpu_faults.cuh``
+# limits of faults that are no index: ``kernels/drive/backend/cpu_faults.cuh``
+DIVISION, RACE, ELSEWHERE = -2, -3, -4
 
 
 class Fault(ctypes.Structure):
@@ -32,13 +35,15 @@ class Fault(ctypes.Structure):
         place = f"{file}:{self.line}"
         if self.limit == DIVISION:
             return (
-                f"{place}: an integer is divided by 0, in environment {self.env}. Ask before, as in `n == 0 ? 0 : a / n`, for "
-                "`%` too; a float divided by 0 is infinite or NaN, and no fault"
+                f"{place}: an integer is divided by 0, in environment {self.env}. Ask before, as "
+                "in `n == 0 ? 0 : a / n`, for `%` too; a float divided by 0 is infinite or NaN, "
+                "and no fault"
             )
         if self.limit == RACE:
             return (
                 f"`{file}`: two members of a team write `{what}` between two calls of "
-                f"team.sync(), in environment {self.env}; on a GPU they write at once, and one of two additions is lost"
+                f"team.sync(), in environment {self.env}; on a GPU they write at once, and one of "
+                f"two additions is lost"
             )
         if self.limit == ELSEWHERE:
             return f"{place}: {what}, in environment {self.env}"
@@ -62,7 +67,8 @@ def _main() -> int:
     import resource
 
     plan = json.load(sys.stdin)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is expected here and leaves no file behind
+    # a crash is expected here and leaves no file behind
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     library = ctypes.CDLL(plan["library"])
     if hasattr(library, "report_signals"):
         library.report_signals()

@@ -1,4 +1,6 @@
-"""Train one run, or the members of a population: those of equal shapes side by side, the others in turn."""
+"""Train one run, or the members of a population: those of equal shapes side by side, the others in
+turn.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from typing import TYPE_CHECKING
 from cupydrive.algorithms.schedule import schedules
 from cupydrive.errors import NotFiniteError, ParameterError
 from cupydrive.executors.joined import NotJoinedError
-from cupydrive.experiments.population import Member, Population, check_population_folder, naming_member, write_members
+from cupydrive.experiments.population import (
+    Member,
+    Population,
+    check_population_folder,
+    naming_member,
+    write_members,
+)
 from cupydrive.spec import constant_params
 from cupydrive.terminal.progress import Silent, follow
 from cupydrive.training.begin import begin, replaced
@@ -33,7 +41,10 @@ MOST_FOLDERS = 128  # of them where each keeps files open in a folder of its own
 
 
 def train_alone(run: Run, config: TrainConfig) -> None:
-    """Train one run up to ``config.steps`` env-steps. Of several processes the first writes, prints and calls back."""
+    """Train one run up to ``config.steps`` env-steps.
+
+    Of several processes the first writes, prints and calls back.
+    """
     first, goal = run.shard.ranks.rank == 0, config.steps
     iterations = math.ceil((goal - run.step) / run.steps_per_iteration)
     total, progress = iterations * run.steps_per_iteration, config.progress and first
@@ -58,7 +69,9 @@ def kept(out: Path | None) -> str:
 
 
 def check_cuda_graph(cuda_graph: bool | None, captures: bool) -> None:
-    """Raise ``ParameterError`` if iterations are to be captured where there are no graphs, as ``Ranks.captures`` has it."""
+    """Raise ``ParameterError`` if iterations are to be captured where there are no graphs, as
+    ``Ranks.captures`` has it.
+    """
     if cuda_graph and not captures:
         raise ParameterError("cuda_graph=True needs device='cuda', and NCCL for several processes")
 
@@ -66,8 +79,8 @@ def check_cuda_graph(cuda_graph: bool | None, captures: bool) -> None:
 class Training:
     """Runs of the members of a population, and their training.
 
-    All runs are made here: errors that only a ``Run`` finds, such as those of a network of one's own or of memory, are raised
-    before anything is trained or written.
+    All runs are made here: errors that only a ``Run`` finds, such as those of a network of one's
+    own or of memory, are raised before anything is trained or written.
 
     Args:
         members: Members to train.
@@ -192,7 +205,8 @@ class Part:
 
 
 def train_members(members: Sequence[Member], out: Path | None) -> Population:
-    """Train runs and return their ``Population``: those whose training was begun, if an interrupt comes.
+    """Train runs and return their ``Population``: those whose training was begun, if an interrupt
+    comes.
 
     A run in which a number is not finite ends, and the others continue.
 
@@ -232,7 +246,9 @@ def train_members(members: Sequence[Member], out: Path | None) -> Population:
 
 
 def by_shape(members: Sequence[Member]) -> list[list[int]]:
-    """Return lists of numbers of members whose runs have equal shapes, so that their launches may be joined."""
+    """Return lists of numbers of members whose runs have equal shapes, so that their launches may
+    be joined.
+    """
     found: dict[str, list[int]] = {}
     for number, member in enumerate(members):
         new = member.config
@@ -244,7 +260,9 @@ def by_shape(members: Sequence[Member]) -> list[list[int]]:
 
 
 def launch_shape(settings: PolicySettings) -> PolicySettings | list[tuple[str, object]]:
-    """Return what of a policy's settings decides what is compiled and launched: all but what schedules may change."""
+    """Return what of a policy's settings decides what is compiled and launched: all but what
+    schedules may change.
+    """
     if not is_dataclass(settings):
         return settings
     scheduled = schedules(type(settings))

@@ -1,7 +1,9 @@
-"""Population: several runs of one environment that differ in seeds or settings, their statistics and their folder.
+"""Population: several runs of one environment that differ in seeds or settings, their statistics
+and their folder.
 
-A claim should rest on several seeds: on medians, quartiles, and the interquartile mean with its bootstrap interval (Agarwal et
-al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice", 2021).
+A claim should rest on several seeds: on medians, quartiles, and the interquartile mean with its
+bootstrap interval (Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical
+Precipice", 2021).
 """
 
 from __future__ import annotations
@@ -32,7 +34,14 @@ from cupydrive.inputs.arguments import (
     shown,
 )
 from cupydrive.inputs.files import file_errors, read_file, write_atomically
-from cupydrive.inputs.formats import FORMAT, MOST_JSON, POPULATION, FormatError, explained, read_json
+from cupydrive.inputs.formats import (
+    FORMAT,
+    MOST_JSON,
+    POPULATION,
+    FormatError,
+    explained,
+    read_json,
+)
 from cupydrive.protocols import LearnerSettings, PolicySettings
 from cupydrive.spec import EnvSpec
 from cupydrive.training.config import TrainConfig, check_players, resolve
@@ -86,10 +95,12 @@ def resolve_members(
     out: str | PathLike | None = None,
     **options: object,
 ) -> list[Member]:
-    """Return the members of a population; arguments as in ``train``, with ``params`` of the environment in one dictionary.
+    """Return the members of a population; arguments as in ``train``, with ``params`` of the
+    environment in one dictionary.
 
     Raises:
-        CupydriveError: If one of them cannot be trained. The message names it. Nothing has been written.
+        CupydriveError: If one of them cannot be trained. The message names it. Nothing has been
+            written.
     """
     spec = envs.get(env)
     changes = [{}] if members is None else checked_sequence("train", "members", members)
@@ -143,7 +154,8 @@ def changed(spec: EnvSpec, given: Arguments, change: Arguments, where: str) -> A
     Args:
         spec: Environment.
         given: Arguments of all members.
-        change: Fields of ``TrainConfig``, settings of the algorithms and parameters that this member changes.
+        change: Fields of ``TrainConfig``, settings of the algorithms and parameters that this
+            member changes.
         where: Name of the member, for messages.
     """
     own, parameters = dict(given), {field.name for field in fields(spec.params)}
@@ -152,7 +164,9 @@ def changed(spec: EnvSpec, given: Arguments, change: Arguments, where: str) -> A
         own |= {"algorithm": change.get("algorithm"), "policies": change.get("policies")}
     own["params"] = given["params"] | {name: change[name] for name in change if name in parameters}
     groups = [g.name for g in spec.groups(spec.make_params(**own["params"]))]
-    policies = learning_settings(own["algorithm"], own["policies"], groups, partial(suggested_algorithm, spec))
+    policies = learning_settings(
+        own["algorithm"], own["policies"], groups, partial(suggested_algorithm, spec)
+    )
     learners = [each for each in policies.values() if isinstance(each, LearnerSettings)]
     known = {name for each in learners for name in setting_names(each)}
     for name in change:
@@ -169,19 +183,25 @@ def changed(spec: EnvSpec, given: Arguments, change: Arguments, where: str) -> A
 
 
 def setting_names(settings: LearnerSettings) -> set[str]:
-    """Return the names of an algorithm's settings; of a ``OpponentPool``, also those of the policy in it."""
+    """Return the names of an algorithm's settings; of a ``OpponentPool``, also those of the policy
+    in it.
+    """
     both: list[Any] = [settings, unpooled(settings)]
     return {field.name for each in both if is_dataclass(each) for field in fields(each)}
 
 
 def interquartile_mean(values: Sequence[float], *, seed: int = 0) -> tuple[float, float, float]:
-    """Return the mean of the middle half of some values, and its 95 % bootstrap interval: (mean, low, high).
+    """Return the mean of the middle half of some values, and its 95 % bootstrap interval: (mean,
+    low, high).
 
     Args:
-        values: (M,) numbers, one for each run. A quarter of them, rounded down, is left out at either end.
+        values: (M,) numbers, one for each run. A quarter of them, rounded down, is left out at
+            either end.
         seed: Random seed of the bootstrap's 2,000 resamples.
     """
-    numbers = checked_list("interquartile_mean", "values", values, checked_float, -LARGEST_SCORE, LARGEST_SCORE)
+    numbers = checked_list(
+        "interquartile_mean", "values", values, checked_float, -LARGEST_SCORE, LARGEST_SCORE
+    )
     each = np.array(numbers, np.float64)
     if not numbers:
         raise ParameterError("interquartile_mean: values is empty; pass one number for each run")
@@ -198,7 +218,8 @@ class Population:
     Args:
         runs: ``Run``s of one environment.
         settings: What each changes, as text. Those of equal texts differ in their seeds.
-        failures: By number of a run, the error that ended its training early: a number was not finite.
+        failures: By number of a run, the error that ended its training early: a number was not
+            finite.
         interrupted: Whether Ctrl-C ended the training of all.
     """
 
@@ -226,13 +247,15 @@ class Population:
         return found
 
     def scores(self, key: str | None = None) -> np.ndarray:
-        """Return the last value of a metric in each run, (M,) float64, NaN where there is none yet or the run has failed.
+        """Return the last value of a metric in each run, (M,) float64, NaN where there is none yet
+        or the run has failed.
 
         Args:
             key: Name of a metric. Defaults to the episodic return of the only group that learns.
 
         Raises:
-            ParameterError: If no run has such a metric, or several groups learn and ``key`` is None.
+            ParameterError: If no run has such a metric, or several groups learn and ``key`` is
+                None.
         """
         key = self._key(key)
         last = np.full(len(self), np.nan)
@@ -242,7 +265,9 @@ class Population:
         return last
 
     def best(self, key: str | None = None) -> Run:
-        """Return the ``Run`` whose last value of a metric is the highest; ``key`` as of ``scores``."""
+        """Return the ``Run`` whose last value of a metric is the highest; ``key`` as of
+        ``scores``.
+        """
         key, scores = self._key(key), self.scores(key)
         if np.isnan(scores).all():
             raise ParameterError(f"key = {key!r}: no run has a value of it yet; train longer")
@@ -253,7 +278,8 @@ class Population:
         return [run.evaluate(episodes, **options) for run in self.runs]
 
     def plot(self, *keys: str, levels: Mapping[str, Mapping[str, float]] | None = None) -> Curves:
-        """Return learning curves as a Matplotlib figure: medians over runs, with quartiles where there are several.
+        """Return learning curves as a Matplotlib figure: medians over runs, with quartiles where
+        there are several.
 
         Args:
             *keys: Names of metrics. Defaults to the episodic return of every group.
@@ -268,9 +294,11 @@ class Population:
         return curves(rows, keys or None, levels, title)
 
     def table(self, key: str | None = None) -> str:
-        """Return a table as text: each run with its env-steps, training seconds in this process and last value, by setting.
+        """Return a table as text: each run with its env-steps, training seconds in this process and
+        last value, by setting.
 
-        The median of each setting with the quartiles, and the ``interquartile_mean``, stand below its runs.
+        The median of each setting with the quartiles, and the ``interquartile_mean``, stand below
+        its runs.
         """
         key, scores = self._key(key), self.scores(key)
         lines = [f"{'':<20}{'env-steps':>15}{'seconds':>10}  {key}"]
@@ -305,7 +333,10 @@ class Population:
         return checked_choice("population", "key", key, known)
 
     def __repr__(self) -> str:
-        head = f"<Population {self.runs[0].spec.name}: {len(self)} runs of {self.runs[0].num_envs:,} environments"
+        head = (
+            f"<Population {self.runs[0].spec.name}: {len(self)} runs of {self.runs[0].num_envs:,} "
+            f"environments"
+        )
         return "\n".join([head, *map(self.table, self._returns())]) + ">"
 
     def _repr_html_(self) -> str:
@@ -315,7 +346,7 @@ class Population:
         return preformatted(repr(self)) + curves
 
 
-# ---- folders -----------------------------------------------------------------------------------------------------------
+# ---- folders -------------------------------------------------------------------------------------
 
 
 def member_folder(out: str | PathLike, number: int) -> Path:
@@ -323,8 +354,12 @@ def member_folder(out: str | PathLike, number: int) -> Path:
     return Path(out) / f"{number:03d}"
 
 
-def check_population_folder(out: Path, planned: Sequence[Member], resume: bool, overwrite: bool) -> None:
-    """Raise ``TrainingError`` if a folder holds a single run, or a population that is neither these members nor replaced."""
+def check_population_folder(
+    out: Path, planned: Sequence[Member], resume: bool, overwrite: bool
+) -> None:
+    """Raise ``TrainingError`` if a folder holds a single run, or a population that is neither these
+    members nor replaced.
+    """
     if (out / "config.json").exists():
         raise TrainingError(f"{out} holds a single run; pass another folder for a population")
     if overwrite or not (out / POPULATION_FILE).exists():
@@ -365,9 +400,11 @@ def load(
     policies: Mapping[str, PolicySettings] | None = None,
     env: str | PathLike | EnvSpec | None = None,
 ) -> Run | Population:
-    """Return the ``Run`` of a folder at its last checkpoint, to go on with; or the ``Population``, if it holds one.
+    """Return the ``Run`` of a folder at its last checkpoint, to go on with; or the ``Population``,
+    if it holds one.
 
-    Arguments and errors are those of ``Run.load``. Of a population the members that were begun are loaded.
+    Arguments and errors are those of ``Run.load``. Of a population the members that were begun are
+    loaded.
     """
     path = checked_path("load", "folder", folder)
     if not (path / POPULATION_FILE).exists():

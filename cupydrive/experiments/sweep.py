@@ -56,11 +56,12 @@ class Sweep:
     Attributes:
         env: Name of the environment.
         study: Optuna's study, for its own analyses, such as ``optuna.visualization``.
-        trials: Optuna's trials that are complete, the best first, then those that were pruned: ``number``, ``params``,
-            ``value`` and ``state`` of each.
+        trials: Optuna's trials that are complete, the best first, then those that were pruned:
+            ``number``, ``params``, ``value`` and ``state`` of each.
         settings: The algorithm's settings, which trials change.
         common: Further arguments of ``train`` that all trials share.
-        mark: Return to reach. If None, the return at the end is the value of a trial; otherwise the env-steps to the mark are.
+        mark: Return to reach. If None, the return at the end is the value of a trial; otherwise the
+            env-steps to the mark are.
         interrupted: Whether Ctrl-C ended the sweep.
     """
 
@@ -86,7 +87,9 @@ class Sweep:
 
     @property
     def best_config(self) -> dict[str, Any]:
-        """Arguments that train the best trial again: ``cupydrive.train(env, **found.best_config)``."""
+        """Arguments that train the best trial again: ``cupydrive.train(env,
+        **found.best_config)``.
+        """
         from cupydrive.experiments.trials import split
 
         settings, params = split(self.settings, self.best.params)
@@ -132,37 +135,46 @@ def sweep(
 ) -> Sweep:
     """Search for settings with Optuna's tree-structured Parzen estimator, and return a ``Sweep``.
 
-    The trials of a batch train side by side, as members of a population. The folder keeps all trials in Optuna's journal file.
-    After an interrupt (Ctrl-C) the same call continues the sweep. Several processes or machines may make the same call at once
-    on a shared folder. Each of them may then exceed ``trials`` by one batch.
+    The trials of a batch train side by side, as members of a population. The folder keeps all
+    trials in Optuna's journal file. After an interrupt (Ctrl-C) the same call continues the sweep.
+    Several processes or machines may make the same call at once on a shared folder. Each of them
+    may then exceed ``trials`` by one batch.
 
-    A trial that does not fit into memory, or in which a number is not finite, fails with a warning, and the sweep continues.
+    A trial that does not fit into memory, or in which a number is not finite, fails with a warning,
+    and the sweep continues.
 
     Args:
         env: Name of an environment, path of its Python file, or ``EnvSpec``.
-        algorithm: ``PPO(...)`` or other settings, which trials change; or an algorithm's name. Defaults to what the environment
-            suggests.
-        trials: Number of finished trials in the folder at which the sweep ends. Pruned trials count.
+        algorithm: ``PPO(...)`` or other settings, which trials change; or an algorithm's name.
+            Defaults to what the environment suggests.
+        trials: Number of finished trials in the folder at which the sweep ends. Pruned trials
+            count.
         out: Folder of the journal file, ``sweep.jsonl``.
-        space: Search space by name of a setting or of an environment parameter: ``(low, high)``, ``(low, high, "log")`` or
-            a list of choices. Two ints give ints. A name that is both means the setting. Combinations that do not fit, such as
-            minibatches that do not divide the rows, are drawn anew. Defaults to ``cupydrive.experiments.sweep.SPACE``.
-        mark: Return to reach. The sweep then minimizes the env-steps until the logged return reaches it. If None, it maximizes
-            the return at the end.
-        key: Name of the metric that is the return. Defaults to the episodic return; if there are several groups, name one.
-        prune: Judge trials after 1/8, 1/4 and 1/2 of their env-steps. Those whose return is below the median of the complete
-            trials end there (Optuna's ``MedianPruner``), and so do those that have reached the mark.
+        space: Search space by name of a setting or of an environment parameter: ``(low, high)``,
+            ``(low, high, "log")`` or a list of choices. Two ints give ints. A name that is both
+            means the setting. Combinations that do not fit, such as minibatches that do not divide
+            the rows, are drawn anew. Defaults to ``cupydrive.experiments.sweep.SPACE``.
+        mark: Return to reach. The sweep then minimizes the env-steps until the logged return
+            reaches it. If None, it maximizes the return at the end.
+        key: Name of the metric that is the return. Defaults to the episodic return; if there are
+            several groups, name one.
+        prune: Judge trials after 1/8, 1/4 and 1/2 of their env-steps. Those whose return is below
+            the median of the complete trials end there (Optuna's ``MedianPruner``), and so do those
+            that have reached the mark.
         batch: Number of trials that are drawn and trained together.
-        steps: Env-steps of each trial, rounded up to whole iterations. Defaults to the suggested number.
+        steps: Env-steps of each trial, rounded up to whole iterations. Defaults to the suggested
+            number.
         num_envs: Number of environments of each trial. Defaults to the suggested number.
-        seed: Random seed of the draws and of each trial's training. One process repeats a sweep with the same seed exactly.
+        seed: Random seed of the draws and of each trial's training. One process repeats a sweep
+            with the same seed exactly.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
         progress: Show how many batches are done.
         **params: Parameters of the environment.
 
     Raises:
         ParameterError: If a name, range or setting is wrong. Nothing is written then.
-        TrainingError: If Optuna is missing, ``out`` holds another sweep or a damaged file, or all trials failed.
+        TrainingError: If Optuna is missing, ``out`` holds another sweep or a damaged file, or all
+            trials failed.
     """
     if find_spec("optuna") is None:
         raise TrainingError("sweep needs Optuna: pip install optuna, or the extra `sweep`")
@@ -220,7 +232,8 @@ def checked_space(
     """Return the search space, by default that part of ``SPACE`` which the algorithm has.
 
     Raises:
-        ParameterError: If a name is unknown, a range is none, or an end or a choice is out of the setting's range.
+        ParameterError: If a name is unknown, a range is none, or an end or a choice is out of the
+            setting's range.
     """
     known = setting_names(settings)
     if space is None:
@@ -240,7 +253,11 @@ def checked_space(
 
 def ends_or_choices(name: str, choices: list | tuple) -> list:
     """Return the ends of a range, or all choices of a list."""
-    if isinstance(choices, list) and choices and all(isinstance(each, bool | int | float | str) for each in choices):
+    if (
+        isinstance(choices, list)
+        and choices
+        and all(isinstance(each, bool | int | float | str) for each in choices)
+    ):
         return choices
     if isinstance(choices, tuple) and len(choices) in (2, 3) and choices[2:] in ((), ("log",)):
         low, high = (checked_float("sweep", f"space[{name!r}]", end) for end in choices[:2])

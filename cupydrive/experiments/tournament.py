@@ -1,4 +1,6 @@
-"""tournament(): play policies against each other in an environment of two groups, from the same initial states."""
+"""tournament(): play policies against each other in an environment of two groups, from the same
+initial states.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -44,7 +46,10 @@ class Tournament:
     seed: int
 
     def table(self) -> str:
-        """Return the means as text. The last column and row are means over the other side's policies."""
+        """Return the means as text.
+
+        The last column and row are means over the other side's policies.
+        """
         titles = [f"{self.groups[0]} \\ {self.groups[1]}", *self.policies, "mean"]
         rows = []
         for name, means, halves in zip(self.policies, self.mean, self.half, strict=True):
@@ -58,7 +63,8 @@ class Tournament:
     def __repr__(self) -> str:
         what = self.key if self.key not in self.groups else f"return of {self.key}"
         return (
-            f"<Tournament of {self.env}: {what}, {self.episodes:,} episodes a pair, seed {self.seed}\n{self.table()}>"
+            f"<Tournament of {self.env}: {what}, {self.episodes:,} episodes a pair, seed "
+            f"{self.seed}\n{self.table()}>"
         )
 
     def _repr_html_(self) -> str:
@@ -79,9 +85,11 @@ def tournament(
     """Play each policy as the first group of an environment against each one as the second group.
 
     Args:
-        policies: By name: ``Run``s, ``HeuristicPolicy()``, ``RandomPolicy()`` or ``FrozenPolicy(...)``, each of which can play
-            both groups. A run plays by its present policies and takes the most likely actions.
-        env: Name of an environment, path of its Python file, or ``EnvSpec``. Runs bring their own, which must be the same.
+        policies: By name: ``Run``s, ``HeuristicPolicy()``, ``RandomPolicy()`` or
+            ``FrozenPolicy(...)``, each of which can play both groups. A run plays by its present
+            policies and takes the most likely actions.
+        env: Name of an environment, path of its Python file, or ``EnvSpec``. Runs bring their own,
+            which must be the same.
         key: A group's return, ``"length"`` or a metric. Defaults to the return of the first group.
         episodes: Number of episodes of each pair.
         seed: Random seed of initial states and actions.
@@ -90,7 +98,8 @@ def tournament(
         **params: Parameters of the environment. Runs bring their own.
 
     Raises:
-        ParameterError: If the environment does not have two groups, runs have different environments, or an argument is wrong.
+        ParameterError: If the environment does not have two groups, runs have different
+            environments, or an argument is wrong.
     """
     policies = checked_mapping("tournament", "policies", policies)
     progress = checked_bool("tournament", "progress", progress)
@@ -103,7 +112,9 @@ def tournament(
     config: EvalConfig = resolve_eval(tournament, base, None, params, device=device, **options)
     groups = tuple(config.policies)
     if len(groups) != 2:
-        raise ParameterError(f"tournament: {config.spec.name} has the groups {', '.join(groups)}; it must have two")
+        raise ParameterError(
+            f"tournament: {config.spec.name} has the groups {', '.join(groups)}; it must have two"
+        )
     metrics = (*groups, "length", *config.spec.metrics)
     key = groups[0] if key is None else checked_choice("tournament", "key", key, metrics)
     mean, half = np.zeros((2, len(policies), len(policies)))
@@ -122,15 +133,22 @@ def common_environment(runs: Sequence[Policies], env: Environment | None) -> Env
     """Return the environment of all runs, as the first of them, or ``env`` if there are none.
 
     Raises:
-        ParameterError: If runs have different environments or parameters, ``env`` is another one, or there is none.
+        ParameterError: If runs have different environments or parameters, ``env`` is another one,
+            or there is none.
     """
     if not runs:
         if env is None:
-            raise ParameterError("tournament: env is missing; without a run among the policies name the environment")
+            raise ParameterError(
+                "tournament: env is missing; without a run among the policies name the environment"
+            )
         return env
     base = runs[0]
     if env is not None and envs.get(env).name != base.spec.name:
-        raise ParameterError(f"tournament: env = {shown(env)}, but a run is of {base.spec.name}; leave env out")
+        raise ParameterError(
+            f"tournament: env = {shown(env)}, but a run is of {base.spec.name}; leave env out"
+        )
     if any(run.spec.name != base.spec.name or run.params != base.params for run in runs):
-        raise ParameterError("tournament: runs differ in their environment or its parameters; they must be the same")
+        raise ParameterError(
+            "tournament: runs differ in their environment or its parameters; they must be the same"
+        )
     return base

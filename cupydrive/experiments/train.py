@@ -1,4 +1,6 @@
-"""train(): policies learn in thousands of environments; on a GPU whole iterations replay as one CUDA graph."""
+"""train(): policies learn in thousands of environments; on a GPU whole iterations replay as one
+CUDA graph.
+"""
 
 from __future__ import annotations
 
@@ -52,67 +54,82 @@ def train(
     backend: str | None = None,
     **params: ParamValue,
 ) -> Run | Population:
-    """Train policies and return the ``Run``, or a ``Population`` of runs; an interrupt (Ctrl-C) keeps the result so far.
+    """Train policies and return the ``Run``, or a ``Population`` of runs; an interrupt (Ctrl-C)
+    keeps the result so far.
 
     Args:
-        env: Name of an environment, path of its Python file, ``EnvSpec``; or a ``Run`` that is to go on, which brings all
-            that it was made of.
-        algorithm: ``PPO(...)``, ``A2C(...)``, their names, or None: what the environment suggests. Each group gets a policy
-            of its own.
-        policies: Settings by group name instead, such as ``{"tagger": PPO(), "runner": HeuristicPolicy()}``; groups joined by
-            ``+``, such as ``"tagger+runner"``, share one policy. Where nobody learns a warning says so.
-        steps: Env-steps in all, rounded up to whole iterations; None: as many as the environment suggests for the algorithm.
-            For a ``Run``: more of them, default up to its total.
+        env: Name of an environment, path of its Python file, ``EnvSpec``; or a ``Run`` that is to
+            go on, which brings all that it was made of.
+        algorithm: ``PPO(...)``, ``A2C(...)``, their names, or None: what the environment suggests.
+            Each group gets a policy of its own.
+        policies: Settings by group name instead, such as ``{"tagger": PPO(), "runner":
+            HeuristicPolicy()}``; groups joined by ``+``, such as ``"tagger+runner"``, share one
+            policy. Where nobody learns a warning says so.
+        steps: Env-steps in all, rounded up to whole iterations; None: as many as the environment
+            suggests for the algorithm. For a ``Run``: more of them, default up to its total.
         num_envs: N; None: as many as the environment suggests for the algorithm.
         seed: Of everything random; None: 0.
-        seeds: A number of runs that differ in their seeds, ``seed``, ``seed + 1``, ...; or a list or range of seeds, without
-            ``seed``. The result is a ``Population``, and ``num_envs`` and ``steps`` are of each run. Runs of equal shapes that
-            learn by kernels share their launches.
-        members: A list of runs that differ in settings or parameters, as dictionaries of what each changes, such as
-            ``[{"learning_rate": 1e-3}, {"gamma": 0.9}]``; with ``seeds``, each with all of them. What does not fit
-            one of them is an error that names it, before any is trained or a folder is made.
+        seeds: A number of runs that differ in their seeds, ``seed``, ``seed + 1``, ...; or a list
+            or range of seeds, without ``seed``. The result is a ``Population``, and ``num_envs``
+            and ``steps`` are of each run. Runs of equal shapes that learn by kernels share their
+            launches.
+        members: A list of runs that differ in settings or parameters, as dictionaries of what each
+            changes, such as ``[{"learning_rate": 1e-3}, {"gamma": 0.9}]``; with ``seeds``, each
+            with all of them. What does not fit one of them is an error that names it, before any is
+            trained or a folder is made.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
-        out: Folder for configuration, metrics and checkpoints; of a population, for a folder ``000``, ``001``, ... of each run.
-            None: nothing is written.
-        resume: Go on with the run in ``out`` up to ``steps`` in all, or begin it where there is none: a script may run again
-            and again. A run that is done is returned as it is. What is given here must be what that run was made of.
+        out: Folder for configuration, metrics and checkpoints; of a population, for a folder
+            ``000``, ``001``, ... of each run. None: nothing is written.
+        resume: Go on with the run in ``out`` up to ``steps`` in all, or begin it where there is
+            none: a script may run again and again. A run that is done is returned as it is. What is
+            given here must be what that run was made of.
         overwrite: Replace a run in ``out``; other files there stay.
         progress: Show one progress line.
-        cuda_graph: Replay iterations as a CUDA graph. None: on a GPU, unless several processes exchange through gloo. False
-            runs the same code with the same numbers.
-        callback: ``callback(step, metrics)`` after each logged interval. If it returns True, training ends within the next
-            iterations, and the result is kept as after Ctrl-C: early stopping. If it raises, the exception goes on to the
-            caller, and the run up to then is written to ``out``; without ``out`` the exception's attribute ``run`` is the
-            ``Run``. In a population ``metrics`` also has the number of the run, ``"member"``.
-        checkpoint_minutes: Time between checkpoints, if ``out`` is given; one is always written at the end.
+        cuda_graph: Replay iterations as a CUDA graph. None: on a GPU, unless several processes
+            exchange through gloo. False runs the same code with the same numbers.
+        callback: ``callback(step, metrics)`` after each logged interval. If it returns True,
+            training ends within the next iterations, and the result is kept as after Ctrl-C: early
+            stopping. If it raises, the exception goes on to the caller, and the run up to then is
+            written to ``out``; without ``out`` the exception's attribute ``run`` is the ``Run``. In
+            a population ``metrics`` also has the number of the run, ``"member"``.
+        checkpoint_minutes: Time between checkpoints, if ``out`` is given; one is always written at
+            the end.
         keep: Checkpoints to keep, at least 1.
-        backend: What PPO and A2C compute with. ``"kernels"``: compiled for the network, for the default one with tanh or
-            ReLU. ``"torch"``: torch's operations, for every network. ``"auto"``, which is meant by None: kernels where they
-            apply. ``Run.backends`` says what each policy got, and why.
-        **params: Parameters of the environment. One whose name is a setting of the algorithm, too, as pendulum's and DDPG's
-            ``tau``, is the environment's all the same; a warning says so unless ``algorithm`` or ``policies`` are settings.
+        backend: What PPO and A2C compute with. ``"kernels"``: compiled for the network, for the
+            default one with tanh or ReLU. ``"torch"``: torch's operations, for every network.
+            ``"auto"``, which is meant by None: kernels where they apply. ``Run.backends`` says what
+            each policy got, and why.
+        **params: Parameters of the environment. One whose name is a setting of the algorithm, too,
+            as pendulum's and DDPG's ``tau``, is the environment's all the same; a warning says so
+            unless ``algorithm`` or ``policies`` are settings.
 
-    On a CPU torch computes on as many of its threads as the networks are worth, small ones on one, while this runs. Threads
-    change the order of sums in its large matrix products, and with it the last bits of a run; kernels' bits stay.
+    On a CPU torch computes on as many of its threads as the networks are worth, small ones on one,
+    while this runs. Threads change the order of sums in its large matrix products, and with it the
+    last bits of a run; kernels' bits stay.
 
-    Results do not depend on autocast, inference mode, disabled gradients, or torch's default device and dtype. While this runs,
-    the default dtype is float32 in the whole process. Several threads may train at once.
+    Results do not depend on autocast, inference mode, disabled gradients, or torch's default device
+    and dtype. While this runs, the default dtype is float32 in the whole process. Several threads
+    may train at once.
 
-    Inside a process group of ``torch.distributed`` all processes call this with the same arguments and train one run together:
-    each steps a share of the environments, and gradients are added. The first one writes, prints and calls back. Exact kernels
-    give the same weights with any number of processes.
+    Inside a process group of ``torch.distributed`` all processes call this with the same arguments
+    and train one run together: each steps a share of the environments, and gradients are added. The
+    first one writes, prints and calls back. Exact kernels give the same weights with any number of
+    processes.
 
     Raises:
-        ParameterError: If settings do not fit each other or the environment, an argument would be ignored, or processes that
-            train together were given different ones.
-        NotFiniteError: If a loss, reward or observation is not finite. Its words say what came first; ``explain()`` of its
-            attribute ``run`` tells more, and with ``out`` so does ``explanation.txt`` there.
+        ParameterError: If settings do not fit each other or the environment, an argument would be
+            ignored, or processes that train together were given different ones.
+        NotFiniteError: If a loss, reward or observation is not finite. Its words say what came
+            first; ``explain()`` of its attribute ``run`` tells more, and with ``out`` so does
+            ``explanation.txt`` there.
         TrainingError: If a folder cannot be used.
         MemoryLimitError: If it does not fit into memory.
     """
     options: dict[str, Any] = {
-        "steps": steps, "num_envs": num_envs, "seed": seed, "backend": backend, "resume": resume, "overwrite": overwrite,
-        "progress": progress, "cuda_graph": cuda_graph, "callback": callback, "checkpoint_minutes": checkpoint_minutes,
+        "steps": steps, "num_envs": num_envs, "seed": seed, "backend": backend, "resume": resume,
+        "overwrite": overwrite,
+        "progress": progress, "cuda_graph": cuda_graph, "callback": callback,
+        "checkpoint_minutes": checkpoint_minutes,
         "keep": keep, "device": device,
     }  # fmt: skip
     ranks, population = current_ranks(), seeds is not None or members is not None
@@ -121,7 +138,8 @@ def train(
     if population:
         if isinstance(env, Run) or not ranks.alone:
             raise ParameterError(
-                "train: seeds= and members= begin several runs in one process; name the environment, and start one process"
+                "train: seeds= and members= begin several runs in one process; name the "
+                "environment, and start one process"
             )
         planned = resolve_members(*asked, seeds=seeds, members=members, **options)
         config = planned[0].config

@@ -1,4 +1,6 @@
-"""Trials of a sweep: Optuna draws them, a batch of them is trained side by side, and a journal file keeps them."""
+"""Trials of a sweep: Optuna draws them, a batch of them is trained side by side, and a journal file
+keeps them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from cupydrive.algorithms.pool import with_settings
-from cupydrive.errors import CupydriveError, CupydriveWarning, MemoryLimitError, ParameterError, TrainingError
+from cupydrive.errors import (
+    CupydriveError,
+    CupydriveWarning,
+    MemoryLimitError,
+    ParameterError,
+    TrainingError,
+)
 from cupydrive.executors.modes import EXCLUSIVE
 from cupydrive.experiments.members import Training
 from cupydrive.experiments.population import Member, resolve_members, setting_names
@@ -32,11 +40,12 @@ if TYPE_CHECKING:
     from cupydrive.training.config import TrainConfig
     from cupydrive.training.run import Run
 
-STUDY, CONFIG_ATTRIBUTE = "sweep", "cupydrive"  # names of the study and of the attribute that describes it
+# names of the study and of the attribute that describes it
+STUDY, CONFIG_ATTRIBUTE = "sweep", "cupydrive"
 MOST_DRAWS = 100  # in a row whose values do not fit together
 
 
-# ---- the journal -----------------------------------------------------------------------------------------------------
+# ---- the journal ---------------------------------------------------------------------------------
 
 
 class Journal(JournalFileBackend):
@@ -65,7 +74,8 @@ def open_study(path: Path, config: dict[str, object], prune: bool) -> optuna.Stu
 
     Args:
         path: Journal file, which several processes and machines may use at once.
-        config: What makes two sweeps comparable, as JSON can hold it. Its ``"mark"`` decides the direction.
+        config: What makes two sweeps comparable, as JSON can hold it. Its ``"mark"`` decides the
+            direction.
         prune: Whether trials that fall behind end early.
 
     Raises:
@@ -98,14 +108,14 @@ def finished_trials(study: optuna.Study) -> list[FrozenTrial]:
     return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
 
 
-# ---- drawing ---------------------------------------------------------------------------------------------------------
+# ---- drawing -------------------------------------------------------------------------------------
 
 
 def sampler_of(seed: int, number: int) -> optuna.samplers.TPESampler:
     """Return the sampler of one trial.
 
-    Each trial has random numbers of its own. A resumed sweep and another process on the same study therefore do not repeat
-    what was drawn before.
+    Each trial has random numbers of its own. A resumed sweep and another process on the same study
+    therefore do not repeat what was drawn before.
     """
     own = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
     # Univariate, so that ask() draws nothing.
@@ -123,13 +133,15 @@ def suggest(trial: Trial, name: str, choices: list | tuple) -> bool | int | floa
 
 
 def split(settings: LearnerSettings, values: dict) -> tuple[LearnerSettings, dict]:
-    """Return the algorithm with those values that are its settings, and the others: parameters of the environment."""
+    """Return the algorithm with those values that are its settings, and the others: parameters of
+    the environment.
+    """
     own = setting_names(settings)
     params = {name: values[name] for name in values if name not in own}
     return with_settings(settings, values), params
 
 
-# ---- training --------------------------------------------------------------------------------------------------------
+# ---- training ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -155,7 +167,9 @@ class Trials:
     mark: float | None
 
     def members(self, drawn: Sequence[dict[str, Any]]) -> list[Member]:
-        """Return what trains the drawn values; of values that are wrong or do not fit together, raise the error."""
+        """Return what trains the drawn values; of values that are wrong or do not fit together,
+        raise the error.
+        """
         config = self.config
         how: dict[str, Any] = {"steps": self.rungs[-1], "num_envs": config.num_envs}
         how |= {"device": config.device, "progress": False}
@@ -165,7 +179,8 @@ class Trials:
         return resolve_members(config.spec, members=changes, **how)
 
     def ask(self, study: optuna.Study) -> Trial:
-        """Return a new trial whose values fit together. Draws that do not fit are recorded as failed.
+        """Return a new trial whose values fit together. Draws that do not fit are recorded as
+        failed.
 
         Raises:
             ParameterError: If nothing that fits is drawn.
@@ -184,7 +199,10 @@ class Trials:
         raise ParameterError(f"sweep: {tried}: {misfit}")
 
     def run_batch(self, study: optuna.Study, size: int) -> bool:
-        """Draw and train trials; return whether an interrupt came. Those that have not ended then are recorded as failed."""
+        """Draw and train trials; return whether an interrupt came.
+
+        Those that have not ended then are recorded as failed.
+        """
         asked: list[Trial] = []
         gc.collect()  # torch's learners of the last batch are cyclic, and hold memory of the device
         try:
@@ -198,7 +216,9 @@ class Trials:
                 study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
 
     def _train(self, study: optuna.Study, trials: list[Trial]) -> bool:
-        """Train a batch, or its trials in turn if it does not fit into memory; return whether an interrupt ended it."""
+        """Train a batch, or its trials in turn if it does not fit into memory; return whether an
+        interrupt ended it.
+        """
         try:
             return self._train_together(study, trials)
         except MemoryLimitError as error:
@@ -215,7 +235,9 @@ class Trials:
         return any(self._train(study, [trial]) for trial in left)
 
     def _train_together(self, study: optuna.Study, trials: list[Trial]) -> bool:
-        """Train a batch from rung to rung and report its results; return whether an interrupt ended it."""
+        """Train a batch from rung to rung and report its results; return whether an interrupt ended
+        it.
+        """
         training = Training(self.members([trial.params for trial in trials]), explains=False)
         left = dict(enumerate(trials))
         for rung in self.rungs:
@@ -235,7 +257,8 @@ class Trials:
     def _judge(self, study: optuna.Study, trial: Trial, run: Run, rung: int) -> bool:
         """Report what a run has reached at a rung; return whether its trial has ended.
 
-        A complete trial without a return, or that does not reach the mark, has the infinity that is worst.
+        A complete trial without a return, or that does not reach the mark, has the infinity that is
+        worst.
         """
         rows = [row for row in run.metrics if math.isfinite(row.get(self.key, math.nan))]
         latest = rows[-1][self.key] if rows else -math.inf
@@ -246,7 +269,8 @@ class Trials:
             study.tell(trial, value)
             return True
         if rows:
-            trial.report(latest if self.mark is None else -latest, rung)  # with a mark the study minimizes
+            # with a mark the study minimizes
+            trial.report(latest if self.mark is None else -latest, rung)
         if trial.should_prune():
             study.tell(trial, state=TrialState.PRUNED)
             return True
@@ -261,7 +285,8 @@ def fail(study: optuna.Study, trial: Trial, reason: str) -> None:
 
 
 def batch_sizes(study: optuna.Study, count: int, batch: int) -> Iterator[int]:
-    """Yield sizes of batches until the study has ``count`` finished trials, those of other processes included.
+    """Yield sizes of batches until the study has ``count`` finished trials, those of other
+    processes included.
 
     Failed trials count in this call only, so that it ends.
     """

@@ -1,7 +1,8 @@
-"""gallery(): plays and trains every environment, and writes videos, curves and the pages that show them.
+"""gallery(): plays and trains every environment, and writes videos, curves and the pages that show
+them.
 
-Each clip is kept as a recording, seed and actions, and each learning curve as points, so that all of them can be drawn again
-without a GPU.
+Each clip is kept as a recording, seed and actions, and each learning curve as points, so that all
+of them can be drawn again without a GPU.
 """
 
 import datetime
@@ -16,7 +17,14 @@ from cupydrive.executors import choose, executor
 from cupydrive.executors.about import info
 from cupydrive.experiments.train import train
 from cupydrive.gallery.clips import SEED, all_alike, draw_clip, median_start
-from cupydrive.gallery.curves import chart, curve_keys, of_runs, read_checked, read_curves, write_curves
+from cupydrive.gallery.curves import (
+    chart,
+    curve_keys,
+    of_runs,
+    read_checked,
+    read_curves,
+    write_curves,
+)
 from cupydrive.gallery.page import write_pages
 from cupydrive.inputs.files import file_errors, write_atomically
 from cupydrive.inputs.sources import sources
@@ -45,8 +53,9 @@ def gallery(
 
     Args:
         names: Environments. Defaults to those that draw and whose data is here.
-        out: Folder. It gets ``gallery.json``, ``index.html`` and ``README.md``; for each clip ``NAME-KIND.mp4``, ``.webp``
-            (a still), ``.gif`` and ``.npz``; ``NAME-curve.svg``, and ``curves.json``, its points.
+        out: Folder. It gets ``gallery.json``, ``index.html`` and ``README.md``; for each clip
+            ``NAME-KIND.mp4``, ``.webp`` (a still), ``.gif`` and ``.npz``; ``NAME-curve.svg``, and
+            ``curves.json``, its points.
         runs: Folder of the runs. One that has reached its steps is not trained again.
         device: Where to play and train.
         seed: Of the training.
@@ -62,7 +71,10 @@ def gallery(
     specs = [envs.get(name) for name in names] if names else envs.with_data(print, drawn)
     for spec in specs:
         if spec.display.draw is None:
-            raise RenderError(f"{spec.name} has no drawing, so it cannot be in the gallery; give it Display(draw=...)")
+            raise RenderError(
+                f"{spec.name} has no drawing, so it cannot be in the gallery; give it "
+                f"Display(draw=...)"
+            )
     with file_errors(RenderError, f"the gallery cannot be written to {out}"):
         out.mkdir(parents=True, exist_ok=True)
     for spec in specs:  # written after each one: an interrupt keeps those that are done
@@ -79,14 +91,25 @@ def read_entries(out: Path) -> dict:
 def write_entries(out: Path, entries: dict) -> None:
     """Write ``gallery.json`` and the pages."""
     with file_errors(RenderError, f"the gallery cannot be written to {out}"):
-        write_atomically(out / "gallery.json", json.dumps(dict(sorted(entries.items())), indent=1).encode() + b"\n")
+        write_atomically(
+            out / "gallery.json",
+            json.dumps(dict(sorted(entries.items())), indent=1).encode() + b"\n",
+        )
         write_pages(out, entries, read_curves(out))
 
 
-def make_entry(spec: EnvSpec, out: Path, folder: Path, device: str, seed: int, steps: int | None) -> dict[str, Any]:
+def make_entry(
+    spec: EnvSpec, out: Path, folder: Path, device: str, seed: int, steps: int | None
+) -> dict[str, Any]:
     """Play, train and draw one environment; return what ``gallery.json`` says of it."""
     policies, params, goal, num_envs = planned(spec, steps)
-    options: dict[str, Any] = {"policies": policies, "num_envs": num_envs, "seed": seed, "device": device, **params}
+    options: dict[str, Any] = {
+        "policies": policies,
+        "num_envs": num_envs,
+        "seed": seed,
+        "device": device,
+        **params,
+    }
     run: Any = train(spec, steps=goal, out=folder, resume=True, **options)
     print(f"{spec.name}: trained for {run.step:,} env-steps", flush=True)
 
@@ -100,7 +123,14 @@ def make_entry(spec: EnvSpec, out: Path, folder: Path, device: str, seed: int, s
         kinds["heuristic"] = (spec, dict.fromkeys(policies, HeuristicPolicy()))
     kinds["trained"] = (run, None)
     played = {
-        kind: evaluate(what, players, episodes=EPISODES, seed=SEED, device=device, **({} if what is run else params))
+        kind: evaluate(
+            what,
+            players,
+            episodes=EPISODES,
+            seed=SEED,
+            device=device,
+            **({} if what is run else params),
+        )
         for kind, (what, players) in kinds.items()
     }
     *others, last = played
@@ -140,7 +170,11 @@ def make_entry(spec: EnvSpec, out: Path, folder: Path, device: str, seed: int, s
 
 def about(spec: EnvSpec) -> dict:
     """Return what an environment is, and what its figures are called."""
-    shown = {key: spec.display.showcase[key] for key in ("figures", "readable") if key in spec.display.showcase}
+    shown = {
+        key: spec.display.showcase[key]
+        for key in ("figures", "readable")
+        if key in spec.display.showcase
+    }
     return {"summary": spec.summary, **shown}
 
 
@@ -150,7 +184,9 @@ def planned(spec: EnvSpec, steps: int | None = None) -> tuple[dict, dict, int, i
     suggested, params = suggestion(spec, wanted.get("algorithm")), wanted.get("params", {})
     learner = suggested_algorithm(spec, suggested.algorithm, **wanted.get(suggested.algorithm, {}))
     groups = [group.name for group in spec.groups(spec.make_params(**params))]
-    policies = {name: HeuristicPolicy() if name in wanted.get("rivals", ()) else learner for name in groups}
+    policies = {
+        name: HeuristicPolicy() if name in wanted.get("rivals", ()) else learner for name in groups
+    }
     goal = wanted.get("steps", suggested.steps) if steps is None else int(steps)
     return policies, params, goal, wanted.get("num_envs", suggested.num_envs)
 
@@ -162,7 +198,9 @@ def keep_curves(name: str, runs: list[Run], out: Path) -> None:
 
 
 def draw_curve(name: str, entry: dict, out: Path) -> None:
-    """Draw the learning curve of an entry from points that are kept, beside the means of untrained players."""
+    """Draw the learning curve of an entry from points that are kept, beside the means of untrained
+    players.
+    """
     kept = read_curves(out).get(name)
     if kept is not None:
         with file_errors(RenderError, f"the gallery cannot be written to {out}"):
@@ -172,12 +210,18 @@ def draw_curve(name: str, entry: dict, out: Path) -> None:
 def levels(clips: list[dict]) -> dict[str, dict[str, float]]:
     """Return the means of untrained players by the names of metrics: ``{player: {metric: value}}``.
 
-    Only of clips with the rivals that learning had. Against others a return says nothing about the learner.
+    Only of clips with the rivals that learning had. Against others a return says nothing about the
+    learner.
     """
-    learnt: dict[str, str] = next((clip["players"] for clip in clips if clip["kind"] == "trained"), {})
+    learnt: dict[str, str] = next(
+        (clip["players"] for clip in clips if clip["kind"] == "trained"), {}
+    )
     rivals = {group: player for group, player in learnt.items() if player in UNTRAINED}
     return {
-        clip["kind"]: {f"charts/episodic_{key.replace(' ', '/')}": mean for key, (mean, _) in clip["means"].items()}
+        clip["kind"]: {
+            f"charts/episodic_{key.replace(' ', '/')}": mean
+            for key, (mean, _) in clip["means"].items()
+        }
         for clip in clips
         if clip["kind"] in UNTRAINED and rivals.items() <= clip["players"].items()
     }

@@ -28,11 +28,15 @@ def median_start(found: Evaluation, group: str) -> int:
 
 def all_alike(found: Evaluation) -> bool:
     """Return whether all episodes are one: starts and steps are not random."""
-    return all(bool((values == values[0]).all()) for values in (*found.returns.values(), found.length))
+    return all(
+        bool((values == values[0]).all()) for values in (*found.returns.values(), found.length)
+    )
 
 
 def draw_clip(found: Evaluation, recording: Recording, kind: str, out: Path) -> dict:
-    """Write the video, the still, the animation and the recording of a clip; return what ``gallery.json`` says of it."""
+    """Write the video, the still, the animation and the recording of a clip; return what
+    ``gallery.json`` says of it.
+    """
     name = f"{recording.spec.name}-{kind}"
     recording.save(out / f"{name}.npz")
     return {
@@ -55,35 +59,53 @@ def draw_clip(found: Evaluation, recording: Recording, kind: str, out: Path) -> 
 
 
 def own_numbers(recording: Recording, names: Iterable[str]) -> dict:
-    """Return ``{"here": {name: number}}``, what the only episode of a clip has of the means ``names``; of several {}."""
+    """Return ``{"here": {name: number}}``, what the only episode of a clip has of the means
+    ``names``; of several {}.
+    """
     if recording.num_envs > 1:
         return {}
     *_, last = recording.moments()
     alone = len(last.returns) == 1
-    found = {"return" if alone else f"return {name}": values.mean() for name, values in last.returns.items()}
+    found = {
+        "return" if alone else f"return {name}": values.mean()
+        for name, values in last.returns.items()
+    }
     found |= {name: values[0] for name, values in last.metrics.items()}
     return {"here": {name: round(float(found[name]), 4) for name in names if name in found}}
 
 
 def draw_files(recording: Recording, kind: str, out: Path) -> list[int]:
-    """Write the video, the still and the small animation of a recording; return the video's size in pixels."""
+    """Write the video, the still and the small animation of a recording; return the video's size in
+    pixels.
+    """
     width, height = recording.spec.display.size
     every = -(-recording.spec.display.fps // PREVIEW_FPS)
-    size, fps = (PREVIEW_WIDTH, round(PREVIEW_WIDTH * height / width) // 2 * 2), recording.spec.display.fps // every
+    size, fps = (
+        (PREVIEW_WIDTH, round(PREVIEW_WIDTH * height / width) // 2 * 2),
+        recording.spec.display.fps // every,
+    )
     preview = Video(recording, size, fps, every=every, seconds=PREVIEW_SECONDS)
     return write_video(Video(recording), preview, out / f"{recording.spec.name}-{kind}")
 
 
 def write_video(video: Video, preview: Video, path: Path) -> list[int]:
-    """Write ``PATH.mp4``, its still ``PATH.webp`` and the small animation ``PATH.gif``; return the video's size in pixels."""
+    """Write ``PATH.mp4``, its still ``PATH.webp`` and the small animation ``PATH.gif``; return the
+    video's size in pixels.
+    """
     video.save(path.with_suffix(".mp4"))
-    still, flat = io.BytesIO(), Image.fromarray(video.still()).quantize(256, dither=Image.Dither.NONE)
-    # Of flat colours a palette without loss is a fifth to a half smaller than WebP with loss, and letters stay sharp.
+    still, flat = (
+        io.BytesIO(),
+        Image.fromarray(video.still()).quantize(256, dither=Image.Dither.NONE),
+    )
+    # Of flat colours a palette without loss is a fifth to a half smaller than WebP with loss, and
+    # letters stay sharp.
     flat.save(still, "WEBP", lossless=True, quality=100, method=6)
     frames = list(preview.frames())
     held = len(frames) - preview.drawn + 1
     end_first = frames[-held:] + frames[:-held]  # one that does not play shows what came of it
     with file_errors(RenderError, f"the gallery cannot be written to {path.parent}"):
         write_atomically(path.with_suffix(".webp"), still.getvalue())
-        write_atomically(path.with_suffix(".gif"), animation(end_first, preview.fps, ".gif", colours=frames[0]))
+        write_atomically(
+            path.with_suffix(".gif"), animation(end_first, preview.fps, ".gif", colours=frames[0])
+        )
     return [video.width, video.height]

@@ -1,7 +1,9 @@
-"""Learning curves of the gallery: many seeds of what an entry shows, kept as points, drawn as medians with bands.
+"""Learning curves of the gallery: many seeds of what an entry shows, kept as points, drawn as
+medians with bands.
 
-``curves.json`` holds, for each environment, how many seeds were trained where, and of each metric the points of each seed:
-pairs (env-steps, value). A chart is drawn from it alone, so none has to be trained to be drawn otherwise.
+``curves.json`` holds, for each environment, how many seeds were trained where, and of each metric
+the points of each seed: pairs (env-steps, value). A chart is drawn from it alone, so none has to be
+trained to be drawn otherwise.
 """
 
 import datetime
@@ -53,8 +55,13 @@ def write_curves(out: Path, curves: dict) -> None:
 
 
 def curve_keys(run: Run) -> list[str]:
-    """Return the metrics of a learning curve that are known yet: returns of the groups that learn, and lengths."""
-    learners, alone = [name for key in run.learners for name in key.split("+")], len(run.batch.groups) == 1
+    """Return the metrics of a learning curve that are known yet: returns of the groups that learn,
+    and lengths.
+    """
+    learners, alone = (
+        [name for key in run.learners for name in key.split("+")],
+        len(run.batch.groups) == 1,
+    )
     returns = [f"{RETURNS}{'' if alone else '/' + name}" for name in learners]
     known = {key for row in run.metrics for key in row}
     return [key for key in (*returns, "charts/episodic_length") if key in known]
@@ -75,30 +82,47 @@ def of_runs(runs: list[Run], keys: list[str]) -> dict:
 
 
 def points_of(metrics: list[list[dict]], keys: list[str]) -> dict[str, list]:
-    """Return the points (env-steps, value) of each run by metric, values with five significant digits."""
+    """Return the points (env-steps, value) of each run by metric, values with five significant
+    digits.
+    """
     return {
-        key: [[[int(step), float(f"{value:.5g}")] for step, value in pooled(rows, key)] for rows in metrics]
+        key: [
+            [[int(step), float(f"{value:.5g}")] for step, value in pooled(rows, key)]
+            for rows in metrics
+        ]
         for key in keys
     }
 
 
 @rc_context(DARK)
 def chart(about: dict[str, Any], levels: dict[str, dict[str, float]]) -> bytes:
-    """Return the learning curves of one environment as bytes of an SVG file: medians over seeds, with their quartiles.
+    """Return the learning curves of one environment as bytes of an SVG file: medians over seeds,
+    with their quartiles.
 
     Args:
         about: Content of ``curves.json`` for the environment.
-        levels: Means to compare with: ``{player: {metric: value}}``. Those far from the curves are left out.
+        levels: Means to compare with: ``{player: {metric: value}}``. Those far from the curves are
+            left out.
     """
     keys = [key for key in about["points"] if key.startswith(RETURNS)] or [RETURNS]
     figure = Curves(figsize=(WIDTH, PANEL * len(keys)), layout="constrained")
-    label = "trained, one seed" if about["seeds"] == 1 else f"{about['seeds']} seeds, median and quartiles"
+    label = (
+        "trained, one seed"
+        if about["seeds"] == 1
+        else f"{about['seeds']} seeds, median and quartiles"
+    )
     for number, key in enumerate(keys):
         axes, seeds = figure.add_subplot(len(keys), 1, number + 1), about["points"].get(key, [])
-        near = {player: means[key] for player, means in levels.items() if key in means and not far(means[key], seeds)}
+        near = {
+            player: means[key]
+            for player, means in levels.items()
+            if key in means and not far(means[key], seeds)
+        }
         panel(axes, {label: seeds}, near, Palette.CURVES)
         group = key.removeprefix(RETURNS).removeprefix("/")
-        engineered(axes, "env-steps", f"return of {f'a {group}' if group else 'an episode'}, points")
+        engineered(
+            axes, "env-steps", f"return of {f'a {group}' if group else 'an episode'}, points"
+        )
         if number == 0:
             where = f"{about['device']}, {about['date']}, {about['num_envs']:,} environments"
             axes.set_title(textwrap.fill(where, LINE_LETTERS), fontsize=10, loc="left")

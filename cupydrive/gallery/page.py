@@ -1,4 +1,6 @@
-"""The pages of a gallery: ``index.html``, and ``README.md`` for code hosts, from its JSON files and texts."""
+"""The pages of a gallery: ``index.html``, and ``README.md`` for code hosts, from its JSON files and
+texts.
+"""
 
 import math
 import re
@@ -35,8 +37,9 @@ KINDS = {  # of clips, in their order, and what a clip without a title is called
 def write_pages(out: Path, entries: dict, curves: dict) -> None:
     """Write ``index.html`` and ``README.md`` into a gallery's folder.
 
-    A file ``texts/NAME.toml`` in it may have a line ``reading``, how to read an entry's figures. ``texts/charts.toml`` lists
-    charts: ``file``, ``title``, ``words``, and ``long`` for one of two columns. Those whose file is in the folder are shown.
+    A file ``texts/NAME.toml`` in it may have a line ``reading``, how to read an entry's figures.
+    ``texts/charts.toml`` lists charts: ``file``, ``title``, ``words``, and ``long`` for one of two
+    columns. Those whose file is in the folder are shown.
 
     Args:
         out: Folder.
@@ -45,25 +48,38 @@ def write_pages(out: Path, entries: dict, curves: dict) -> None:
     """
     found = {}
     for name, entry in entries.items():
-        several = [about for key, about in curves.items() if re.fullmatch(rf"{re.escape(name)}_\d+", key)]
+        several = [
+            about for key, about in curves.items() if re.fullmatch(rf"{re.escape(name)}_\d+", key)
+        ]
         runs = [curves[name]] if name in curves else several
         clips = sorted(entry["clips"], key=lambda clip: list(KINDS).index(clip["kind"]))
         found[name] = entry | read_text(out, name) | {"curves": runs, "clips": clips}
-    counts = [(name, clip["episodes_of_means"]) for name, entry in entries.items() for clip in entry["clips"]]
+    counts = [
+        (name, clip["episodes_of_means"])
+        for name, entry in entries.items()
+        for clip in entry["clips"]
+    ]
     usual = Counter(count for _, count in counts).most_common(1)
     episodes = usual[0][0] if usual else 0
     content = {
         "chapters": in_chapters(found),
         "about": CHAPTERS,
-        "charts": [chart for chart in read_text(out, "charts").get("chart", ()) if (out / chart["file"]).is_file()],
+        "charts": [
+            chart
+            for chart in read_text(out, "charts").get("chart", ())
+            if (out / chart["file"]).is_file()
+        ],
         "count": len(entries),
         "episodes": episodes,
         "fewer": dict(sorted({(name, count) for name, count in counts if count != episodes})),
         "example": EXAMPLE,
-        "home": "../" if out.resolve().parent == CHECKOUT and (CHECKOUT / "pyproject.toml").is_file() else None,
+        "home": "../"
+        if out.resolve().parent == CHECKOUT and (CHECKOUT / "pyproject.toml").is_file()
+        else None,
     }
     page = environment(autoescape=True).get_template("index.html.jinja").render(content)
-    page = re.sub(r"(?<=[ >])(\d{4}-\d\d-\d\d)(?=[.,])", r"<time>\1</time>", page)  # which no line breaks
+    # which no line breaks
+    page = re.sub(r"(?<=[ >])(\d{4}-\d\d-\d\d)(?=[.,])", r"<time>\1</time>", page)
     readme = environment(autoescape=False).get_template("README.md.jinja").render(content)
     write_atomically(out / "index.html", page.encode())
     write_atomically(out / "README.md", readme.encode())
@@ -76,13 +92,22 @@ def read_text(out: Path, name: str) -> dict:
 
 
 def in_chapters(entries: dict) -> dict[str, dict]:
-    """Return the entries by chapter, in the order of the page: those with a clip of several runs first, then by name."""
+    """Return the entries by chapter, in the order of the page: those with a clip of several runs
+    first, then by name.
+    """
     found = {}
     for chapter in CHAPTERS:
         names = [name for name, entry in entries.items() if entry["chapter"] == chapter]
-        wide = {name for name in names if any(clip["kind"] == "beside" for clip in entries[name]["clips"])}
+        wide = {
+            name
+            for name in names
+            if any(clip["kind"] == "beside" for clip in entries[name]["clips"])
+        }
         if names:
-            found[chapter] = {name: entries[name] for name in sorted(names, key=lambda name: (name not in wide, name))}
+            found[chapter] = {
+                name: entries[name]
+                for name in sorted(names, key=lambda name: (name not in wide, name))
+            }
     return found
 
 
@@ -108,7 +133,8 @@ def environment(autoescape: bool) -> Environment:
 
 
 def means(entry: dict, clip: dict) -> list[tuple[str, str, str]]:
-    """Return what a clip's figures are called, their means with intervals, and the value of the clip's own episode.
+    """Return what a clip's figures are called, their means with intervals, and the value of the
+    clip's own episode.
 
     The last is empty for several episodes, and where all episodes have the same value.
     """
@@ -121,15 +147,18 @@ def means(entry: dict, clip: dict) -> list[tuple[str, str, str]]:
 
 
 def with_interval(mean: float, half: float, here: float | None = None) -> tuple[str, str]:
-    """Return a mean with the half width of its interval, and one episode's number, with equal decimals.
+    """Return a mean with the half width of its interval, and one episode's number, with equal
+    decimals.
 
-    The half width has two significant digits or more: -1244.7 and 23.1 are ``"-1,245 ± 23"``. Where all values are equal, or
-    the interval is unknown, ``here`` is left out.
+    The half width has two significant digits or more: -1244.7 and 23.1 are ``"-1,245 ± 23"``. Where
+    all values are equal, or the interval is unknown, ``here`` is left out.
     """
     if not (math.isfinite(half) and half > 0):
         return f"{exact(mean, 2)} ± {half:g}", ""
     decimals = max(0, 1 - math.floor(math.log10(half)))
-    return f"{mean:,.{decimals}f} ± {half:,.{decimals}f}", "" if here is None else exact(here, decimals)
+    return f"{mean:,.{decimals}f} ± {half:,.{decimals}f}", "" if here is None else exact(
+        here, decimals
+    )
 
 
 def exact(number: float, decimals: int) -> str:
@@ -139,13 +168,18 @@ def exact(number: float, decimals: int) -> str:
 
 
 def code_block(lines: str) -> str:
-    """Return lines as a code block of Markdown, in a fence that is longer than any row of backticks in them."""
+    """Return lines as a code block of Markdown, in a fence that is longer than any row of backticks
+    in them.
+    """
     fence = "`" * max([3, *(len(row) + 1 for row in re.findall("`+", lines))])
     return f"{fence}\n{lines}{fence}\n"
 
 
 def inline(text: str) -> str:
-    """Return text as Markdown that shows just this text: no mark-up, HTML, link, table cell, list or heading begins in it."""
+    """Return text as Markdown that shows just this text: no mark-up, HTML, link, table cell, list
+    or heading begins in it.
+    """
     text = re.sub(r"[\\`*\[\]<>|&~$]", r"\\\g<0>", " ".join(text.split()))
-    text = re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # within words, as in mountain_car, it marks nothing
+    # within words, as in mountain_car, it marks nothing
+    text = re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)
     return re.sub(r"^(\d*)([-+=#.)])(?!\d)", r"\1\\\2", text)

@@ -1,7 +1,8 @@
-"""Zip archives of arrays or tensors: recordings and snapshots (.npz of NumPy), checkpoints (.pt of torch).
+"""Zip archives of arrays or tensors: recordings and snapshots (.npz of NumPy), checkpoints (.pt of
+torch).
 
-The CRC-32 of every entry is compared before NumPy or torch reads one. It detects accidental damage, and no change on purpose:
-whoever reads an array must check it.
+The CRC-32 of every entry is compared before NumPy or torch reads one. It detects accidental damage,
+and no change on purpose: whoever reads an array must check it.
 """
 
 import io
@@ -21,31 +22,44 @@ MOST_HEADER = 2**16  # characters that state the type and shape of an array
 
 
 def check_archive(file: BinaryIO, most: int) -> None:
-    """Raise ``FormatError`` unless the entries of a zip archive have the content that their CRC-32 states.
+    """Raise ``FormatError`` unless the entries of a zip archive have the content that their CRC-32
+    states.
 
     Args:
         file: The open file. It is positioned at its beginning afterwards.
-        most: Bytes that all entries may have together, unpacked. Declared sizes are compared before anything is unpacked.
+        most: Bytes that all entries may have together, unpacked. Declared sizes are compared before
+            anything is unpacked.
     """
     try:
         with zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
-            size, names = sum(entry.file_size for entry in entries), {entry.filename for entry in entries}
+            size, names = (
+                sum(entry.file_size for entry in entries),
+                {entry.filename for entry in entries},
+            )
             damaged = archive.testzip() if size <= most else None
     except Exception as error:  # a damaged file fails in many ways, which zipfile does not list
         raise FormatError(f"it is no zip file that can be unpacked ({brief(error)})") from None
     if size > most:
         raise FormatError(f"it declares {size:,} bytes unpacked; at most {most:,} can be read here")
-    # Damage to the directory, which has no CRC-32, may rename entries, hide some in a comment, or mark them as folders.
-    if len(names) < len(entries) or any(entry.comment or entry.external_attr & FOLDER_ATTRIBUTE for entry in entries):
+    # Damage to the directory, which has no CRC-32, may rename entries, hide some in a comment, or
+    # mark them as folders.
+    if len(names) < len(entries) or any(
+        entry.comment or entry.external_attr & FOLDER_ATTRIBUTE for entry in entries
+    ):
         raise FormatError("its directory is damaged, or names an entry twice")
     if damaged is not None:
-        raise FormatError(f"the content of its entry {shown(damaged)} is not what its CRC-32 states")
+        raise FormatError(
+            f"the content of its entry {shown(damaged)} is not what its CRC-32 states"
+        )
     file.seek(0)
 
 
-def read_npz(path: str | os.PathLike, kind: TypeAdapter[Any], most: int) -> tuple[dict, dict[str, np.ndarray]]:
-    """Return what ``about`` holds and the other arrays of a .npz by name. Nothing in the file is executed.
+def read_npz(
+    path: str | os.PathLike, kind: TypeAdapter[Any], most: int
+) -> tuple[dict, dict[str, np.ndarray]]:
+    """Return what ``about`` holds and the other arrays of a .npz by name. Nothing in the file is
+    executed.
 
     Args:
         path: The file.
@@ -54,7 +68,8 @@ def read_npz(path: str | os.PathLike, kind: TypeAdapter[Any], most: int) -> tupl
 
     Raises:
         OSError: If the file cannot be opened.
-        FormatError: If it is damaged, or holds anything but arrays of numbers and an ``about`` of that kind.
+        FormatError: If it is damaged, or holds anything but arrays of numbers and an ``about`` of
+            that kind.
     """
     with open(path, "rb") as file:
         check_archive(file, most)
@@ -74,7 +89,8 @@ def read_npz(path: str | os.PathLike, kind: TypeAdapter[Any], most: int) -> tupl
 def pack_npz(about: dict, arrays: dict[str, np.ndarray]) -> bytes:
     """Return the content of a compressed .npz for ``read_npz``."""
     content = io.BytesIO()
-    np.savez_compressed(content, **{"about": np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays})  # type: ignore[arg-type]
+    entries = {"about": np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays}
+    np.savez_compressed(content, **entries)  # type: ignore[arg-type]
     return content.getvalue()
 
 

@@ -1,7 +1,9 @@
-"""Checks of single arguments: each function returns the value as it is used, or says what is wrong with it.
+"""Checks of single arguments: each function returns the value as it is used, or says what is wrong
+with it.
 
-Public functions call these where an argument enters, before anything is changed. Messages name the function or environment,
-the argument, its value and what it must be. NumPy's scalars count as the Python numbers they stand for.
+Public functions call these where an argument enters, before anything is changed. Messages name the
+function or environment, the argument, its value and what it must be. NumPy's scalars count as the
+Python numbers they stand for.
 """
 
 import contextlib
@@ -25,25 +27,31 @@ T = TypeVar("T")
 INT32 = 2**31 - 1
 FLOAT32 = 3.4028234663852886e38  # the largest float32
 MOST_LETTERS = 100  # of a name
-MOST_NUMBERS = 65_536  # of an argument that lists them: one for each agent of the largest environments
+# of an argument that lists them: one for each agent of the largest environments
+MOST_NUMBERS = 65_536
 MOST_SIDE = 16_382  # pixels of a picture: WebP's widest, H.264 takes 2 more
 # Names of devices that people write, and what they mean here.
 MEANT = {"gpu": "cuda", "CUDA": "cuda", "CPU": "cpu", "host": "cpu"}
 
 
-# Words of C++ (2017 and 2020, and its other spellings of operators) that can name nothing in a kernel.
+# Words of C++ (2017 and 2020, and its other spellings of operators) that can name nothing in a
+# kernel.
 WORDS_OF_CPP = """
-    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t class co_await
-    co_return co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete do double
-    dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept
-    not not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires return short signed sizeof
-    static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename union
-    unsigned using virtual void volatile wchar_t while xor xor_eq
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t
+    char8_t class co_await co_return co_yield compl concept const const_cast consteval constexpr
+    constinit continue decltype default delete do double dynamic_cast else enum explicit export
+    extern false float for friend goto if inline int long mutable namespace new noexcept not
+    not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires
+    return short signed sizeof static static_assert static_cast struct switch template this
+    thread_local throw true try typedef typeid typename union unsigned using virtual void volatile
+    wchar_t while xor xor_eq
 """
 
 
 class _Short(reprlib.Repr):
-    """One short line for any value: long texts are cut, deep ones too, and a ``repr`` that fails is replaced."""
+    """One short line for any value: long texts are cut, deep ones too, and a ``repr`` that fails is
+    replaced.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,11 +85,15 @@ def kind_of(value: Any) -> str:
 
 def wrong_type(where: str, name: str, value: object, words: str) -> ParameterError:
     """Return the error for a value of a wrong type; ``words`` state what it must be."""
-    return ParameterError(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be {words}")
+    return ParameterError(
+        f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be {words}"
+    )
 
 
 def is_number(value: Any, kinds: type | UnionType) -> bool:
-    """Return whether ``value`` is one of ``kinds`` of numbers; bools and NumPy's time spans only look as if they were."""
+    """Return whether ``value`` is one of ``kinds`` of numbers; bools and NumPy's time spans only
+    look as if they were.
+    """
     return isinstance(value, kinds) and not isinstance(value, bool | np.timedelta64)
 
 
@@ -118,12 +130,17 @@ def checked_int(
         raise wrong_type(where, name, value, f"an int{such}")
     number = int(value)
     if not low <= number <= high:
-        raise ParameterError(f"{where}: {name} = {shown(value)} is out of range; it must be {_within(low, high, unit)}")
+        raise ParameterError(
+            f"{where}: {name} = {shown(value)} is out of range; it must be "
+            f"{_within(low, high, unit)}"
+        )
     return number
 
 
 def checked_count(where: str, name: str, value: Any, low: float = 1, high: float = 2**53) -> int:
-    """Return a number of env-steps as an int; they are many, so that a whole float such as 2e6 is welcome too."""
+    """Return a number of env-steps as an int; they are many, so that a whole float such as 2e6 is
+    welcome too.
+    """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return checked_int(where, name, value, low, high)
@@ -142,7 +159,10 @@ def checked_float(
         raise wrong_type(where, name, value, "a number")
     number = float(value)
     if not math.isfinite(number) or not low <= number <= high:
-        raise ParameterError(f"{where}: {name} = {shown(value)} is out of range; it must be {_within(low, high, unit)}")
+        raise ParameterError(
+            f"{where}: {name} = {shown(value)} is out of range; it must be "
+            f"{_within(low, high, unit)}"
+        )
     return number
 
 
@@ -186,28 +206,39 @@ def require_folder(name: str, path: Path) -> None:
     """Raise an error unless there is a folder for the file ``path``, a ``Path``."""
     folder = path.absolute().parent
     if not os.path.isdir(folder):
-        raise ParameterError(f"{name} = {shown(str(path))} cannot be written: there is no folder {shown(str(folder))}")
+        raise ParameterError(
+            f"{name} = {shown(str(path))} cannot be written: there is no folder "
+            f"{shown(str(folder))}"
+        )
 
 
 def checked_target(name: str, path: Path) -> Path:
-    """Return ``path``, a ``Path`` that shall be written, if that looks possible: before minutes of work, not after them."""
+    """Return ``path``, a ``Path`` that shall be written, if that looks possible: before minutes of
+    work, not after them.
+    """
     folder = path.absolute().parent
     require_folder(name, path)
     if os.path.lexists(path) and not os.path.isfile(path):
         raise ParameterError(
-            f"{name} = {shown(str(path))} cannot be written: it is a folder, a device or a link to nothing"
+            f"{name} = {shown(str(path))} cannot be written: it is a folder, a device or a link "
+            f"to nothing"
         )
     try:
         with tempfile.TemporaryFile(dir=folder):
             return path
     except OSError as reason:
         raise ParameterError(
-            f"{name} = {shown(str(path))} cannot be written: {reason.strerror}; name a file in a folder that can be written"
+            f"{name} = {shown(str(path))} cannot be written: {reason.strerror}; name a file in a "
+            f"folder that can be written"
         ) from None
 
 
-def checked_callable(where: str, name: str, value: Any, takes: Sequence[str] = ()) -> Callable[..., Any]:
-    """Return ``value`` if it can be called, as far as its signature is known with arguments like those named ``takes``."""
+def checked_callable(
+    where: str, name: str, value: Any, takes: Sequence[str] = ()
+) -> Callable[..., Any]:
+    """Return ``value`` if it can be called, as far as its signature is known with arguments like
+    those named ``takes``.
+    """
     if not callable(value):
         raise wrong_type(where, name, value, "a function")
     signature = None
@@ -248,26 +279,33 @@ def checked_list(
     high: float,
     unit: str = "",
 ) -> tuple[Any, ...]:
-    """Return numbers as a tuple of Python's own: from a sequence, an array, or a tensor on any device.
+    """Return numbers as a tuple of Python's own: from a sequence, an array, or a tensor on any
+    device.
 
     Args:
         where: The function or environment, for the message.
         name: The argument.
         value: What the caller gave; None: no numbers.
-        check: ``checked_float`` or ``checked_int``, for each number, which a message calls ``NAME[k]``.
+        check: ``checked_float`` or ``checked_int``, for each number, which a message calls
+            ``NAME[k]``.
         low: Smallest value allowed.
         high: Largest value allowed.
         unit: Of the limits, for the message.
     """
     numbers: Any = () if value is None else value
-    with contextlib.suppress(Exception):  # what has no values, such as a tensor of no device, is refused below
+    # what has no values, such as a tensor of no device, is refused below
+    with contextlib.suppress(Exception):
         numbers = numbers.tolist()
     if not isinstance(numbers, Sequence) or isinstance(numbers, str | bytes | bytearray):
         raise wrong_type(where, name, value, "numbers, such as [0, 1, 2]")
     if len(numbers) > MOST_NUMBERS:
-        raise ParameterError(f"{where}: {name} has {len(numbers):,} numbers; at most {MOST_NUMBERS:,} fit")
+        raise ParameterError(
+            f"{where}: {name} has {len(numbers):,} numbers; at most {MOST_NUMBERS:,} fit"
+        )
     # Equal tuples must be equal bits, since results are kept by them: -0.0 becomes 0.0.
-    return tuple(check(where, f"{name}[{k}]", x, low, high, unit) + 0 for k, x in enumerate(numbers))
+    return tuple(
+        check(where, f"{name}[{k}]", x, low, high, unit) + 0 for k, x in enumerate(numbers)
+    )
 
 
 def check_each(
@@ -280,7 +318,8 @@ def check_each(
     unit: str = "",
     of_what: str = "agents",
 ) -> None:
-    """Raise ``ParameterError`` unless each of some arrays is left out, or has ``count`` numbers from low to high.
+    """Raise ``ParameterError`` unless each of some arrays is left out, or has ``count`` numbers
+    from low to high.
 
     Args:
         where: The environment, for the message.
@@ -296,13 +335,16 @@ def check_each(
         numbers = getattr(params, name)
         if numbers and len(numbers) != count:
             raise ParameterError(
-                f"{where}: {name} has {len(numbers)} numbers, but there are {count} {of_what}; pass one for each, or none"
+                f"{where}: {name} has {len(numbers)} numbers, but there are {count} {of_what}; "
+                f"pass one for each, or none"
             )
         for k, number in enumerate(numbers):
             checked_float(where, f"{name}[{k}]", number, low, high, unit=unit)
 
 
-def checked_instance(where: str, name: str, value: Any, kind: type[T] | tuple[type[T], ...], words: str) -> T:
+def checked_instance(
+    where: str, name: str, value: Any, kind: type[T] | tuple[type[T], ...], words: str
+) -> T:
     """Return ``value`` if it is a ``kind``; ``words`` say what it must be."""
     if not isinstance(value, kind):
         raise wrong_type(where, name, value, words)
@@ -311,29 +353,39 @@ def checked_instance(where: str, name: str, value: Any, kind: type[T] | tuple[ty
 
 def checked_name(where: str, name: str, value: Any) -> str:
     """Return ``value`` if it can name something in Python and in C++ alike."""
-    if not isinstance(value, str) or not value.isidentifier() or not value.isascii() or len(value) > MOST_LETTERS:
+    if (
+        not isinstance(value, str)
+        or not value.isidentifier()
+        or not value.isascii()
+        or len(value) > MOST_LETTERS
+    ):
         raise ParameterError(
-            f"{where}: {name} = {shown(value)}; it must be an identifier of ASCII letters, digits and _, such as 'my_name'"
+            f"{where}: {name} = {shown(value)}; it must be an identifier of ASCII letters, digits "
+            f"and _, such as 'my_name'"
         )
     return str(value)
 
 
 def checked_member(where: str, name: str, value: Any) -> str:
-    """Return ``value`` if it can name a member of a kernel's struct, whether the kernel is C++ or Python."""
+    """Return ``value`` if it can name a member of a kernel's struct, whether the kernel is C++ or
+    Python.
+    """
     checked_name(where, name, value)
     reserved = value.startswith("__") or (
         value[0] == "_" and value[1:2].isupper()
     )  # compilers keep these to themselves
     if reserved or value in WORDS_OF_CPP.split() or keyword.iskeyword(value):
         raise ParameterError(
-            f"{where}: {name} = {value!r} is a word of C++ or Python, or reserved for compilers, and cannot name a member of a "
-            "kernel's struct; choose another, such as 'my_name'"
+            f"{where}: {name} = {value!r} is a word of C++ or Python, or reserved for compilers, "
+            "and cannot name a member of a kernel's struct; choose another, such as 'my_name'"
         )
     return str(value)
 
 
 def checked_array(where: str, name: str, value: Any) -> np.ndarray:
-    """Return ``value``, an array, a number, or numbers in lists and tuples, as a NumPy array of bools, ints or floats."""
+    """Return ``value``, an array, a number, or numbers in lists and tuples, as a NumPy array of
+    bools, ints or floats.
+    """
     array = np.array(None)
     if isinstance(value, np.ndarray | np.number | np.bool_ | int | float | list | tuple):
         # Lists may be ragged, too deep, or hold what is no number.
@@ -341,7 +393,8 @@ def checked_array(where: str, name: str, value: Any) -> np.ndarray:
             array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise wrong_type(where, name, value, "an array of numbers")
-    native = np.dtype(array.dtype.str[1:])  # of this machine's byte order, and by a name that torch knows
+    # of this machine's byte order, and by a name that torch knows
+    native = np.dtype(array.dtype.str[1:])
     return array.astype(native, copy=False).view(native)
 
 
@@ -353,21 +406,34 @@ def checked_numbers(
     low: float = -math.inf,
     high: float = math.inf,
 ) -> np.ndarray:
-    """Return ``value``, a number or an array of ``shape``, as float64; its entries lie in [low, high] and are not NaN."""
+    """Return ``value``, a number or an array of ``shape``, as float64; its entries lie in [low,
+    high] and are not NaN.
+    """
     numbers = checked_array(where, name, value)
     if numbers.dtype.kind == "b" or numbers.shape not in ((), shape):
-        raise ParameterError(f"{where}: {name} = {shown(value)}; it must be a number, or numbers of shape {shape}")
+        raise ParameterError(
+            f"{where}: {name} = {shown(value)}; it must be a number, or numbers of shape {shape}"
+        )
     numbers = numbers.astype(np.float64)
     if not ((numbers >= low) & (numbers <= high)).all():
-        raise ParameterError(f"{where}: {name} = {shown(value)} is out of range; it must be {_within(low, high, '')}")
+        raise ParameterError(
+            f"{where}: {name} = {shown(value)} is out of range; it must be {_within(low, high, '')}"
+        )
     return numbers
 
 
 def checked_size(where: str, name: str, value: Any) -> tuple[int, int]:
-    """Return ``value`` as (width, height) of a picture in pixels: even, since codecs halve the colour's resolution."""
-    if not isinstance(value, tuple | list | np.ndarray) or not np.iterable(value) or len(value) != 2:
+    """Return ``value`` as (width, height) of a picture in pixels: even, since codecs halve the
+    colour's resolution.
+    """
+    if (
+        not isinstance(value, tuple | list | np.ndarray)
+        or not np.iterable(value)
+        or len(value) != 2
+    ):
         raise ParameterError(
-            f"{where}: {name} = {shown(value)}; it must be (width, height) in pixels, such as (960, 640)"
+            f"{where}: {name} = {shown(value)}; it must be (width, height) in pixels, such as "
+            f"(960, 640)"
         )
     width, height = (checked_int(where, name, side, 2, MOST_SIDE) for side in value)
     if width % 2 or height % 2:

@@ -1,4 +1,6 @@
-"""Files of published data sets: found on this machine, or fetched once by pooch; always checked by their SHA-256."""
+"""Files of published data sets: found on this machine, or fetched once by pooch; always checked by
+their SHA-256.
+"""
 
 import os
 import re
@@ -15,9 +17,11 @@ MOST_REASON = 300  # characters of an error of the network
 
 
 def files(name: str, progress: bool = True) -> dict[str, Path]:
-    """Return the files of a data set. Files that are not on this machine are fetched into the user's cache folder.
+    """Return the files of a data set. Files that are not on this machine are fetched into the
+    user's cache folder.
 
-    The folder that the variable CUPYDRIVE_DATA names is searched first, then the cache. Several processes may fetch at once.
+    The folder that the variable CUPYDRIVE_DATA names is searched first, then the cache. Several
+    processes may fetch at once.
 
     Args:
         name: Data set: "catalysis", "rice_n" or "covid_economy".
@@ -44,7 +48,8 @@ def files(name: str, progress: bool = True) -> dict[str, Path]:
 
 
 def here(wanted: Source) -> tuple[dict[str, Path], list[Path]]:
-    """Return what this machine has of a data set: paths of whole files by name, and damaged files in the cache.
+    """Return what this machine has of a data set: paths of whole files by name, and damaged files
+    in the cache.
 
     Raises:
         DataError: If a file cannot be read, or CUPYDRIVE_DATA is no folder or holds a damaged file.
@@ -61,7 +66,9 @@ def here(wanted: Source) -> tuple[dict[str, Path], list[Path]]:
 
 
 def own_files(wanted: Source) -> dict[str, Path]:
-    """Return the files of a data set that lie in CUPYDRIVE_DATA or in a folder below it, by name."""
+    """Return the files of a data set that lie in CUPYDRIVE_DATA or in a folder below it, by
+    name.
+    """
     named = os.environ.get("CUPYDRIVE_DATA")
     if not named:
         return {}
@@ -69,7 +76,9 @@ def own_files(wanted: Source) -> dict[str, Path]:
         folder = as_path(named)
         is_folder, paths = folder.is_dir(), sorted(folder.rglob("*"))
     if not is_folder:
-        raise DataError(f"CUPYDRIVE_DATA = {named} is no folder; name the folder with the files, or unset it")
+        raise DataError(
+            f"CUPYDRIVE_DATA = {named} is no folder; name the folder with the files, or unset it"
+        )
     found: dict[str, Path] = {}
     for file, sha256 in wanted.files.items():
         here = [path for path in paths if path.name == file and path.is_file()]
@@ -78,8 +87,8 @@ def own_files(wanted: Source) -> dict[str, Path]:
             found[file] = whole
         elif here:
             raise DataError(
-                f"CUPYDRIVE_DATA = {named}: {here[0]} is damaged or another file: its SHA-256 is not {sha256}. "
-                f"Get it again from {wanted.page}, or remove it to have it fetched"
+                f"CUPYDRIVE_DATA = {named}: {here[0]} is damaged or another file: its SHA-256 is "
+                f"not {sha256}. Get it again from {wanted.page}, or remove it to have it fetched"
             )
     return found
 
@@ -87,8 +96,8 @@ def own_files(wanted: Source) -> dict[str, Path]:
 def fetch_files(wanted: Source, missing: Iterable[str], progress: bool) -> dict[str, Path]:
     """Fetch files of a data set into the cache and return their paths by name.
 
-    pooch writes a file under a temporary name, compares its SHA-256 and renames it. An interrupted or failed fetch
-    therefore leaves no damaged file, and files that came before it stay.
+    pooch writes a file under a temporary name, compares its SHA-256 and renames it. An interrupted
+    or failed fetch therefore leaves no damaged file, and files that came before it stay.
     """
     import pooch  # here, since importing it takes a while
     from requests import RequestException
@@ -96,25 +105,32 @@ def fetch_files(wanted: Source, missing: Iterable[str], progress: bool) -> dict[
 
     pooch.get_logger().setLevel("WARNING")
     cache = pooch.create(wanted.cached_in, wanted.url, registry=wanted.files)
-    downloader = pooch.HTTPDownloader(timeout=TIMEOUT, stream=False)  # of a stream it would not close the connection
+    # of a stream it would not close the connection
+    downloader = pooch.HTTPDownloader(timeout=TIMEOUT, stream=False)
     url = without_password(wanted.url)
     label = f"fetching {wanted.name} from {url.split('/')[2]}"
-    by_hand = f"get the files from {wanted.page}, put them into a folder DIR, and set CUPYDRIVE_DATA=DIR"
+    by_hand = (
+        f"get the files from {wanted.page}, put them into a folder DIR, and set CUPYDRIVE_DATA=DIR"
+    )
     words = (
-        f"{wanted.name} cannot be written to {wanted.cached_in} (set CUPYDRIVE_CACHE to another folder, or {by_hand})"
+        f"{wanted.name} cannot be written to {wanted.cached_in} (set CUPYDRIVE_CACHE to another "
+        f"folder, or {by_hand})"
     )
     found = {}
     with file_errors(MissingDataError, words):
-        data_folder().parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # compiled kernels lie there, too
-        wanted.cached_in.mkdir(parents=True, exist_ok=True)  # pooch's own mkdir fails if another process is faster
+        # compiled kernels lie there, too
+        data_folder().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # pooch's own mkdir fails if another process is faster
+        wanted.cached_in.mkdir(parents=True, exist_ok=True)
         for file in tqdm(missing, label, unit="file", disable=None if progress else True):
             try:
                 found[file] = Path(cache.fetch(file, downloader=downloader))
             except (RequestException, ValueError) as error:  # of the network; another SHA-256
                 reason = " ".join(without_password(str(error)).split())[:MOST_REASON]
                 raise MissingDataError(
-                    f"{wanted.name} needs {file}, and fetching {url}{file} into {wanted.cached_in} failed: "
-                    f"{reason}. With a network: cupydrive data --fetch --name {wanted.name}. Without one: {by_hand}"
+                    f"{wanted.name} needs {file}, and fetching {url}{file} into "
+                    f"{wanted.cached_in} failed: {reason}. With a network: cupydrive data --fetch "
+                    f"--name {wanted.name}. Without one: {by_hand}"
                 ) from None
     return found
 

@@ -1,7 +1,8 @@
-"""Checks of an environment's description: of ``param``, ``Field``, ``Group``, ``Display`` and ``EnvSpec``.
+"""Checks of an environment's description: of ``param``, ``Field``, ``Group``, ``Display`` and
+``EnvSpec``.
 
-They run when a description is made, so that the error points at it and not at generated code. Callers turn
-``ParameterError`` into ``SpecError`` by ``errors_as``.
+They run when a description is made, so that the error points at it and not at generated code.
+Callers turn ``ParameterError`` into ``SpecError`` by ``errors_as``.
 """
 
 import inspect
@@ -60,8 +61,10 @@ DTYPES = ("f4", "i4", "u4")
 PARAM_TYPES = (bool, int, float, str, tuple)
 # Members of struct Env and of struct Batch (kernels/drive), beside which a group's name stands.
 TAKEN = {
-    "team", "state", "shared", "cache", "params", "random", "elapsed", "max_episode_steps", "horizon", "last_step", "metrics",
-    "printed", "print", "time", "table", "fixed_random", "rows", "num_envs", "first_env", "steps", "inverse_horizon", "seed",
+    "team", "state", "shared", "cache", "params", "random", "elapsed", "max_episode_steps",
+    "horizon", "last_step", "metrics",
+    "printed", "print", "time", "table", "fixed_random", "rows", "num_envs", "first_env", "steps",
+    "inverse_horizon", "seed",
     "clock", "mask", "terminated", "truncated", "episode_length", "episode_metrics",
 }  # fmt: skip
 
@@ -75,23 +78,35 @@ def check_param(default: ParamValue, about: Mapping[str, Any]) -> None:
     for name in ("low", "high"):
         checked_numbers(where, name, about[name], ())
     if isinstance(default, str) and about["choices"] is None:
-        raise SpecError(f"{where}: default = {shown(default)} is a str; it needs choices, itself among them")
-    for choice in () if about["choices"] is None else checked_sequence(where, "choices", about["choices"]):
+        raise SpecError(
+            f"{where}: default = {shown(default)} is a str; it needs choices, itself among them"
+        )
+    for choice in (
+        () if about["choices"] is None else checked_sequence(where, "choices", about["choices"])
+    ):
         checked_str(where, "choices", choice)
     of = about["of"]
-    if not (default == () and (of is float or of is int) if isinstance(default, tuple) else of is None):
-        raise SpecError(f"{where}: of = {shown(of)}; an array has default=() and of=float or of=int")
+    if not (
+        default == () and (of is float or of is int) if isinstance(default, tuple) else of is None
+    ):
+        raise SpecError(
+            f"{where}: of = {shown(of)}; an array has default=() and of=float or of=int"
+        )
     checked_value(where, "default", default, about, default)
     if about["vary"] is not None:
         ends = checked_list(where, "vary", about["vary"], checked_float, -FLOAT32, FLOAT32)
         if len(ends) != 2 or ends[0] > ends[1]:
-            raise SpecError(f"{where}: vary = {shown(about['vary'])}; it must be (low, high), low first")
+            raise SpecError(
+                f"{where}: vary = {shown(about['vary'])}; it must be (low, high), low first"
+            )
 
 
 def checked_value(
     where: str, name: str, default: Any, about: Mapping[str, Any], value: object
 ) -> bool | int | float | str | tuple[float, ...]:
-    """Return a parameter's value as the type of its default, in the range that ``param`` was given."""
+    """Return a parameter's value as the type of its default, in the range that ``param``
+    was given.
+    """
     kind = type(default)
     if kind is str:
         return checked_choice(where, name, value, about["choices"])
@@ -117,23 +132,32 @@ def check_shape(where: str, given: Sequence[int]) -> tuple[int, ...]:
     """Return the shape of an array of 4-byte numbers as a tuple of ints."""
     shape = tuple(checked_int(where, "shape", n) for n in checked_sequence(where, "shape", given))
     if 4 * math.prod(shape) > INT32:
-        raise SpecError(f"{where}: shape = {shown(given)} has {4 * math.prod(shape):,} bytes; at most {INT32:,} fit")
+        raise SpecError(
+            f"{where}: shape = {shown(given)} has {4 * math.prod(shape):,} bytes; at most "
+            f"{INT32:,} fit"
+        )
     return shape
 
 
 @errors_as(SpecError)
 def check_members(where: str, function: str, given: Sequence, kind: type) -> None:
-    """Raise an error unless ``given``, which ``function(params)`` has returned, are ``kind``s of different names."""
+    """Raise an error unless ``given``, which ``function(params)`` has returned, are ``kind``s of
+    different names.
+    """
     what = f"{function}(params)"
     members = checked_sequence(where, what, given)
     for k, one in enumerate(members):
         checked_instance(where, f"{what}[{k}]", one, kind, f"a cupydrive.{kind.__name__}")
     names = [one.name for one in members]
     if not names and function != "table_fields":
-        raise SpecError(f"{where}: {what} = () is empty; it must have one cupydrive.{kind.__name__} at least")
+        raise SpecError(
+            f"{where}: {what} = () is empty; it must have one cupydrive.{kind.__name__} at least"
+        )
     for name in names:
         if names.count(name) > 1:
-            raise SpecError(f"{where}: {what} has the name {name!r} twice; each needs a name of its own")
+            raise SpecError(
+                f"{where}: {what} has the name {name!r} twice; each needs a name of its own"
+            )
 
 
 def check_group(g: "Group") -> None:
@@ -146,31 +170,40 @@ def check_group(g: "Group") -> None:
     check_space(where, g.action_space)
     if g.heads > MAX_HEADS or g.choices > INT32 // count:
         raise SpecError(
-            f"{where}: action_space = {g.action_space} is too large; at most {MAX_HEADS:,} heads and {INT32 // count:,} "
-            "choices fit"
+            f"{where}: action_space = {g.action_space} is too large; at most {MAX_HEADS:,} heads "
+            f"and {INT32 // count:,} choices fit"
         )
     checked_numbers(where, "obs_scale", g.obs_scale, (dim,), SMALLEST, FLOAT32)
     checked_float(where, "reward_scale", g.reward_scale, SMALLEST, FLOAT32)
     checked_bool(where, "leaves", g.leaves)
     if checked_bool(where, "mask", g.mask) and g.continuous:
         raise SpecError(f"{where}: mask = True, but a Box has no choices to mask; leave mask out")
-    low, high = (checked_numbers(where, name, getattr(g, name), (dim,)) for name in ("obs_low", "obs_high"))
+    low, high = (
+        checked_numbers(where, name, getattr(g, name), (dim,)) for name in ("obs_low", "obs_high")
+    )
     if (low > high).any():
-        raise SpecError(f"{where}: obs_low = {shown(g.obs_low)} is above obs_high = {shown(g.obs_high)}")
+        raise SpecError(
+            f"{where}: obs_low = {shown(g.obs_low)} is above obs_high = {shown(g.obs_high)}"
+        )
 
 
 def check_space(where: str, space: spaces.Space) -> None:
     """Raise an error if kernels know no such action space."""
     if isinstance(space, spaces.Box):
-        fits = space.dtype == np.float32 and len(space.shape) == 1 and space.shape[0] > 0 and space.is_bounded()
+        fits = (
+            space.dtype == np.float32
+            and len(space.shape) == 1
+            and space.shape[0] > 0
+            and space.is_bounded()
+        )
     elif isinstance(space, spaces.MultiDiscrete):
         fits = space.nvec.ndim == 1 and not np.any(space.start)
     else:
         fits = isinstance(space, spaces.Discrete) and space.start == 0
     if not fits:
         raise SpecError(
-            f"{where}: action_space = {shown(space)}; it must be Discrete or MultiDiscrete from 0, or a bounded float32 Box, "
-            "of one dimension"
+            f"{where}: action_space = {shown(space)}; it must be Discrete or MultiDiscrete from "
+            "0, or a bounded float32 Box, of one dimension"
         )
 
 
@@ -187,14 +220,17 @@ def check_display(display: "Display") -> None:
 
 
 def check_spec(spec: "EnvSpec") -> None:
-    """Raise an error if an ``EnvSpec``'s own fields are wrong; those that depend on parameters are checked later."""
+    """Raise an error if an ``EnvSpec``'s own fields are wrong; those that depend on parameters are
+    checked later.
+    """
     where = checked_name("EnvSpec", "name", spec.name)
     check_params(where, spec.params)
     checked_choice(where, "time_limit", spec.time_limit, ("terminates", "truncates"))
     check_functions(where, spec)
     if spec.table_fields is not None and spec.tables is None:
         raise SpecError(
-            f"{where}: table_fields declares tables; tables(params), which returns their arrays, is missing"
+            f"{where}: table_fields declares tables; tables(params), which returns their arrays, "
+            f"is missing"
         )
     for metric, kind in checked_mapping(where, "metrics", spec.metrics).items():
         checked_member(where, "metrics", metric)
@@ -202,16 +238,25 @@ def check_spec(spec: "EnvSpec") -> None:
     for metric in spec.display.showcase.get("figures", {}):
         checked_choice(where, "showcase['figures']", metric, tuple(spec.metrics))
     if not checked_sequence(where, "cases", spec.cases):
-        raise SpecError(f"{where}: cases = (); the checker needs one at least, such as {{}}: default parameters")
-    is_text = isinstance(spec.kernel, str) and "\n" in checked_str(where, "kernel", spec.kernel)
-    if not is_text and not isinstance(spec.kernel, os.PathLike | None) and not hasattr(spec.kernel, "program"):
         raise SpecError(
-            f"{where}: kernel = {shown(spec.kernel)}; it must be a kernel's text, the Path of its file or PythonKernels(...)"
+            f"{where}: cases = (); the checker needs one at least, such as {{}}: default parameters"
+        )
+    is_text = isinstance(spec.kernel, str) and "\n" in checked_str(where, "kernel", spec.kernel)
+    if (
+        not is_text
+        and not isinstance(spec.kernel, os.PathLike | None)
+        and not hasattr(spec.kernel, "program")
+    ):
+        raise SpecError(
+            f"{where}: kernel = {shown(spec.kernel)}; it must be a kernel's text, the Path of its "
+            f"file or PythonKernels(...)"
         )
 
 
 def check_functions(where: str, part: "EnvSpec | Reference | Display") -> None:
-    """Raise an error if a member of a description that is a function cannot be called with its arguments."""
+    """Raise an error if a member of a description that is a function cannot be called with its
+    arguments.
+    """
     for name in (f.name for f in fields(part)):
         function = getattr(part, name)
         if name in FUNCTIONS and (function is not None or name in REQUIRED_FUNCTIONS):
@@ -230,21 +275,31 @@ def reads_table(function: Callable) -> bool:
 
 def check_params(where: str, params: type) -> None:
     """Raise an error unless ``params`` is a frozen dataclass of fields made by ``param``."""
-    if not isinstance(params, type) or not is_dataclass(params) or not vars(params)["__dataclass_params__"].frozen:
+    if (
+        not isinstance(params, type)
+        or not is_dataclass(params)
+        or not vars(params)["__dataclass_params__"].frozen
+    ):
         raise SpecError(
-            f"{where}: params = {shown(params)}; it must be a class, decorated with @dataclass(frozen=True)"
+            f"{where}: params = {shown(params)}; it must be a class, decorated with "
+            f"@dataclass(frozen=True)"
         )
     if "max_episode_steps" not in [f.name for f in fields(params)]:
-        raise SpecError(f"{where}: params = {params.__name__} needs max_episode_steps: int = param(..., low=1)")
+        raise SpecError(
+            f"{where}: params = {params.__name__} needs max_episode_steps: int = param(..., low=1)"
+        )
     names = [kind.__name__ for kind in PARAM_TYPES]
     for f in fields(params):
         if "help" not in f.metadata:
-            raise SpecError(f"{where}: params: {params.__name__}.{f.name} must be made by param(default, help, ...)")
+            raise SpecError(
+                f"{where}: params: {params.__name__}.{f.name} must be made by param(default, "
+                f"help, ...)"
+            )
         annotated = f.type if isinstance(f.type, str) else getattr(f.type, "__name__", "")
         if annotated in names and annotated != type(f.default).__name__:
             raise SpecError(
-                f"{where}: params: {params.__name__}.{f.name} is annotated as {annotated}, and its default is "
-                f"{shown(f.default)}"
+                f"{where}: params: {params.__name__}.{f.name} is annotated as {annotated}, and "
+                f"its default is {shown(f.default)}"
             )
         # Others are upper-case constants.
         if type(f.default) in (float, tuple):

@@ -1,6 +1,7 @@
 """Files: written whole or not at all, and read up to a size.
 
-All functions raise ``OSError`` alone, also for paths that no file can have; callers turn it into an error of their own.
+All functions raise ``OSError`` alone, also for paths that no file can have; callers turn it into an
+error of their own.
 """
 
 import errno
@@ -27,7 +28,9 @@ def as_path(path: str | os.PathLike) -> Path:
 
 
 def from_home(path: str | os.PathLike) -> str:
-    """Return a path as text, from the home folder on where it lies there: shorter, and shown elsewhere it names nobody."""
+    """Return a path as text, from the home folder on where it lies there: shorter, and shown
+    elsewhere it names nobody.
+    """
     try:
         return f"~/{Path(path).relative_to(Path.home())}"
     except (ValueError, RuntimeError):  # it lies elsewhere; there is no home folder
@@ -36,7 +39,9 @@ def from_home(path: str | os.PathLike) -> str:
 
 @contextmanager
 def file_errors(kind: type[Exception], words: str) -> Iterator[None]:
-    """Turn ``OSError`` into ``kind``, an error of this package, with ``words`` and what the operating system says."""
+    """Turn ``OSError`` into ``kind``, an error of this package, with ``words`` and what the
+    operating system says.
+    """
     try:
         yield
     except OSError as error:
@@ -44,14 +49,15 @@ def file_errors(kind: type[Exception], words: str) -> Iterator[None]:
 
 
 def write_atomically(path: str | os.PathLike, content: bytes) -> None:
-    """Write bytes under a temporary name, sync and rename: readers see the old file or the whole new one.
+    """Write bytes under a temporary name, sync and rename: readers see the old file or the whole
+    new one.
 
     Raises:
         OSError: If it cannot be written; what was there stays, and nothing is left beside it.
     """
     path = as_path(path)
-    # Two threads or processes that write the same file each have a temporary file of their own. Its name is short, since that
-    # of the file may be as long as names can be.
+    # Two threads or processes that write the same file each have a temporary file of their own. Its
+    # name is short, since that of the file may be as long as names can be.
     if not path.name:
         raise OSError(errno.EISDIR, "it is a folder")
     part = path.with_name(f".{os.getpid()}-{threading.get_ident()}.part")
@@ -63,7 +69,8 @@ def write_atomically(path: str | os.PathLike, content: bytes) -> None:
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
-    if os.name == "nt":  # whose folders cannot be opened, and whose renames are written by themselves
+    # whose folders cannot be opened, and whose renames are written by themselves
+    if os.name == "nt":
         return
     folder = os.open(path.parent, os.O_RDONLY)
     try:

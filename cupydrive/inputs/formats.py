@@ -1,8 +1,9 @@
 """Formats of data files: which names, types and ranges their JSON may have.
 
-``CONFIG`` is ``config.json`` of a run folder, ``METRICS`` a line of its ``metrics.jsonl``, ``CHECKPOINT`` the numbers of a
-checkpoint. ``RECORDING`` and ``SNAPSHOT`` are the JSON in their archives. ``POPULATION`` is ``population.json`` of a folder of
-runs. ``GALLERY`` are ``gallery.json`` and ``curves.json`` beside it: an object for each environment.
+``CONFIG`` is ``config.json`` of a run folder, ``METRICS`` a line of its ``metrics.jsonl``,
+``CHECKPOINT`` the numbers of a checkpoint. ``RECORDING`` and ``SNAPSHOT`` are the JSON in their
+archives. ``POPULATION`` is ``population.json`` of a folder of runs. ``GALLERY`` are
+``gallery.json`` and ``curves.json`` beside it: an object for each environment.
 """
 
 import json
@@ -20,7 +21,10 @@ MOST_JSON = 2**23  # bytes of a file of JSON
 
 
 class FormatError(CupydriveError):
-    """The content of a file is not what its format states. Readers of files turn it into an error that names the file."""
+    """The content of a file is not what its format states.
+
+    Readers of files turn it into an error that names the file.
+    """
 
 
 def explained(path: str | os.PathLike, what: str, error: Exception, fix: str) -> str:
@@ -35,7 +39,7 @@ def explained(path: str | os.PathLike, what: str, error: Exception, fix: str) ->
     return f"{path} is no {what}, or damaged: {error}. {fix}"
 
 
-# ---- the formats -------------------------------------------------------------------------------------------------------
+# ---- the formats ---------------------------------------------------------------------------------
 
 JsonNumber = int | float  # NaN in the metrics of a training that failed
 Finite = int | FiniteFloat
@@ -53,7 +57,9 @@ class Entries(BaseModel):
 
 
 class Origin(TypedDict):
-    """Files that a user's environment came from: absolute paths, or None where it was text, and SHA-256 of what they hold."""
+    """Files that a user's environment came from: absolute paths, or None where it was text, and
+    SHA-256 of what they hold.
+    """
 
     python: str | None
     python_sha256: str | None
@@ -124,13 +130,17 @@ class RecordingFile(MadeWith):
 
 
 STRICT = ConfigDict(strict=True, defer_build=True)
-CONFIG, CHECKPOINT, POPULATION = TypeAdapter(ConfigFile), TypeAdapter(CheckpointFile), TypeAdapter(PopulationFile)
+CONFIG, CHECKPOINT, POPULATION = (
+    TypeAdapter(ConfigFile),
+    TypeAdapter(CheckpointFile),
+    TypeAdapter(PopulationFile),
+)
 SNAPSHOT, RECORDING = TypeAdapter(SnapshotFile), TypeAdapter(RecordingFile)
 METRICS = TypeAdapter(dict[str, JsonNumber], config=STRICT)
 GALLERY = TypeAdapter(dict[str, dict[str, Any]], config=STRICT)
 
 
-# ---- reading -----------------------------------------------------------------------------------------------------------
+# ---- reading -------------------------------------------------------------------------------------
 
 
 def read_json(content: bytes, kind: TypeAdapter[Any]) -> Any:
@@ -155,10 +165,14 @@ def check_json(value: object, kind: TypeAdapter[Any]) -> None:
     """Raise ``FormatError`` unless a value of JSON is of a kind."""
     version = value.get("format") if isinstance(value, dict) else FORMAT
     if type(version) is int and version != FORMAT:
-        raise FormatError(f"its format is {version}, of another version. This version reads format {FORMAT}")
+        raise FormatError(
+            f"its format is {version}, of another version. This version reads format {FORMAT}"
+        )
     try:
         kind.validate_python(value)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "it"
-        raise FormatError(f"{where} is {shown(first['input'])}; {first['msg'][0].lower()}{first['msg'][1:]}") from None
+        raise FormatError(
+            f"{where} is {shown(first['input'])}; {first['msg'][0].lower()}{first['msg'][1:]}"
+        ) from None

@@ -1,4 +1,6 @@
-"""The files of one kernel: its .cu, and the headers of its author's own that it includes from beside it."""
+"""The files of one kernel: its .cu, and the headers of its author's own that it includes from
+beside it.
+"""
 
 import os
 import re
@@ -26,12 +28,15 @@ def read_kernel(path: Path) -> dict[Path, bytes]:
 
 def beside(path: Path, name: str) -> Path:
     """Return the path of the file that ``path`` includes as ``name``."""
-    return Path(os.path.normpath(path.parent / os.fsdecode(name.encode())))  # whatever encoding the locale has
+    # whatever encoding the locale has
+    return Path(os.path.normpath(path.parent / os.fsdecode(name.encode())))
 
 
 def printable(path: Path | str) -> str:
     """Return a path as text that can be printed and saved, whatever its bytes are."""
-    return "".join(c if c.isprintable() else "?" for c in os.fsencode(path).decode(errors="replace"))
+    return "".join(
+        c if c.isprintable() else "?" for c in os.fsencode(path).decode(errors="replace")
+    )
 
 
 def as_text(path: Path, content: bytes) -> str:
@@ -45,5 +50,6 @@ def as_text(path: Path, content: bytes) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise SpecError(
-            f"{printable(path)}:{line} is not UTF-8: got byte {content[error.start]:#04x}. Save the file in the encoding UTF-8"
+            f"{printable(path)}:{line} is not UTF-8: got byte {content[error.start]:#04x}. Save "
+            f"the file in the encoding UTF-8"
         ) from None

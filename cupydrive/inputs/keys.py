@@ -19,7 +19,8 @@ ARROWS = {"ArrowLeft": "\u2190", "ArrowRight": "\u2192", "ArrowUp": "\u2191", "A
 NONE = ""  # no key is pressed
 PAUSE, RESTART, QUIT = " ", "r", "q"  # of every game
 ALLOWED = (
-    f'an arrow ({", ".join(ARROWS)}), a letter from a to z but {QUIT} and {RESTART}, a digit, or "", which is no key'
+    f"an arrow ({', '.join(ARROWS)}), a letter from a to z but {QUIT} and {RESTART}, a digit, or "
+    f'"", which is no key'
 )
 
 
@@ -34,18 +35,24 @@ def check_keys(where: str, groups: Sequence["Group"], keys: object) -> None:
     """
     by_name = {g.name: g for g in groups}
     for name, actions in checked_mapping(where, "keys", keys).items():
-        group, here = by_name[checked_choice(where, "a group of keys", name, by_name)], f"keys[{name!r}]"
+        group, here = (
+            by_name[checked_choice(where, "a group of keys", name, by_name)],
+            f"keys[{name!r}]",
+        )
         for key, action in checked_mapping(where, here, actions).items():
             if key != NONE and key not in ARROWS and not re.fullmatch("[0-9a-ps-z]", key):
                 raise SpecError(f"{where}: {here} has a key {shown(key)}; it must be {ALLOWED}")
             action_by_head(f"{where}: {here}", key, action, group)
         if NONE not in actions:
             raise SpecError(
-                f'{where}: {here} = {shown(actions)}; it needs a key "": the action while no key is pressed'
+                f'{where}: {here} = {shown(actions)}; it needs a key "": the action while no key '
+                f"is pressed"
             )
 
 
-def action_by_head(where: str, key: str, action: object, group: "Group") -> tuple[float | None, ...]:
+def action_by_head(
+    where: str, key: str, action: object, group: "Group"
+) -> tuple[float | None, ...]:
     """Return the action of a key as a tuple of H numbers; None keeps the head's previous choice.
 
     Args:
@@ -60,10 +67,18 @@ def action_by_head(where: str, key: str, action: object, group: "Group") -> tupl
     heads: tuple = tuple(action) if isinstance(action, tuple | list) else (action,) * group.heads
     if group.continuous:
         limits = zip(heads, group.action_space.low, group.action_space.high, strict=False)
-        fits = [x is None or (isinstance(x, int | float) and low <= np.float32(x) <= high) for x, low, high in limits]
+        fits = [
+            x is None or (isinstance(x, int | float) and low <= np.float32(x) <= high)
+            for x, low, high in limits
+        ]
     else:
         fits = [x is None or x in range(size) for x, size in zip(heads, group.sizes, strict=False)]
     if len(heads) != group.heads or not all(fits):
-        such = "a number or None" if group.heads == 1 else f"a tuple of {group.heads} numbers or Nones"
-        raise SpecError(f"{where}[{key!r}] = {shown(action)}; it must be an action of {group.action_space}: {such}")
+        such = (
+            "a number or None" if group.heads == 1 else f"a tuple of {group.heads} numbers or Nones"
+        )
+        raise SpecError(
+            f"{where}[{key!r}] = {shown(action)}; it must be an action of {group.action_space}: "
+            f"{such}"
+        )
     return heads

@@ -1,11 +1,15 @@
-"""Locks on open files, on Windows too; the system frees those of a process that dies, however it does."""
+"""Locks on open files, on Windows too; the system frees those of a process that dies, however it
+does.
+"""
 
 import os
 import time
 
 LOCKED_BYTE = (
     2**40
-)  # byte that is locked on Windows, where nobody else may read what is locked: far behind the file's content
+    # byte that is locked on Windows, where nobody else may read what is locked: far behind the
+    # file's content
+)
 LOCK_POLL = 0.05  # seconds between tries on Windows, which does not wait as long as it takes
 
 

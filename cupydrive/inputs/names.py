@@ -9,7 +9,11 @@ from cupydrive.inputs.arguments import shown
 
 
 def unknown_parameter(
-    env: str, name: Hashable, known: Sequence[str], call: Callable[..., object] | None = None, hint: str = ""
+    env: str,
+    name: Hashable,
+    known: Sequence[str],
+    call: Callable[..., object] | None = None,
+    hint: str = "",
 ) -> str:
     """Return the error message for a name in ``**params`` that is no parameter.
 
@@ -17,7 +21,8 @@ def unknown_parameter(
         env: Name of the environment.
         name: What was given.
         known: Names of its parameters.
-        call: The function whose ``**params`` they are; one of its own arguments may have been meant.
+        call: The function whose ``**params`` they are; one of its own arguments may have been
+            meant.
         hint: What the caller knows of that name, instead of a guess.
     """
     own = inspect.signature(call).parameters if call else {}
@@ -27,12 +32,15 @@ def unknown_parameter(
 
 
 class NotCopied:
-    """Base class of objects that own memory which kernels write: ``copy`` and ``pickle`` raise ``ParameterError``."""
+    """Base class of objects that own memory which kernels write: ``copy`` and ``pickle`` raise
+    ``ParameterError``.
+    """
 
     instead = (  # why, and what to do
-        "it owns memory that kernels write. Keep a state with env.snapshot() (of an adapter: env.unwrapped.env.snapshot()) and "
-        "call restore(snapshot) on this environment or on another from cupydrive.make(...). Keep a run with run.save(folder) "
-        "and cupydrive.load(folder)"
+        "it owns memory that kernels write. Keep a state with env.snapshot() (of an adapter: "
+        "env.unwrapped.env.snapshot()) and call restore(snapshot) on this environment or on "
+        "another from cupydrive.make(...). Keep a run with run.save(folder) and "
+        "cupydrive.load(folder)"
     )
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:

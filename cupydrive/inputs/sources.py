@@ -45,7 +45,9 @@ class Source:
 
     @property
     def url(self) -> str:
-        """Base URL of the files, on GitHub or on the mirror that the variable CUPYDRIVE_DATA_URL names."""
+        """Base URL of the files, on GitHub or on the mirror that the variable CUPYDRIVE_DATA_URL
+        names.
+        """
         base = os.environ.get("CUPYDRIVE_DATA_URL") or UPSTREAM
         return f"{base.rstrip('/')}/{self.repository}/{self.commit}/{self.folder}/"
 
@@ -72,7 +74,8 @@ def source(name: str) -> Source:
 
 
 def data_folder() -> Path:
-    """Return the folder of all fetched files: in $CUPYDRIVE_CACHE, otherwise in the user's cache folder.
+    """Return the folder of all fetched files: in $CUPYDRIVE_CACHE, otherwise in the user's cache
+    folder.
 
     A user without a home folder gets one in the machine's temporary folder.
     """
@@ -80,4 +83,6 @@ def data_folder() -> Path:
         folder = Path(os.environ.get("CUPYDRIVE_CACHE") or user_cache_dir("cupydrive"))
         return folder.expanduser().absolute() / "data"
     except RuntimeError:  # no home folder
-        return Path(tempfile.gettempdir(), f"cupydrive-{getattr(os, 'geteuid', os.getpid)()}", "data")
+        return Path(
+            tempfile.gettempdir(), f"cupydrive-{getattr(os, 'geteuid', os.getpid)()}", "data"
+        )

@@ -1,4 +1,6 @@
-"""Tables, the read-only arrays that an environment's kernel reads: declared, checked, made up, identified by hash."""
+"""Tables, the read-only arrays that an environment's kernel reads: declared, checked, made up,
+identified by hash.
+"""
 
 import hashlib
 import math
@@ -35,7 +37,8 @@ RANGES = {"f4": (-FLOAT32, FLOAT32), "i4": (-INT32 - 1, INT32)}  # finite values
 
 @dataclass(frozen=True)
 class Table:
-    """One read-only array that all environments share; a kernel reads ``env.table.NAME[i]`` or ``env.table.NAME(i, j)``.
+    """One read-only array that all environments share; a kernel reads ``env.table.NAME[i]`` or
+    ``env.table.NAME(i, j)``.
 
     Args:
         name: The member's name.
@@ -67,8 +70,11 @@ class Table:
 
 
 @errors_as(SpecError)
-def checked_tables(where: str, declared: Sequence[Table], given: Mapping[str, ArrayLike]) -> TableArrays:
-    """Return the arrays of ``declared`` tables, a dictionary by name in their order: C-contiguous copies, read-only.
+def checked_tables(
+    where: str, declared: Sequence[Table], given: Mapping[str, ArrayLike]
+) -> TableArrays:
+    """Return the arrays of ``declared`` tables, a dictionary by name in their order: C-contiguous
+    copies, read-only.
 
     Args:
         where: The environment's name, for messages.
@@ -76,14 +82,18 @@ def checked_tables(where: str, declared: Sequence[Table], given: Mapping[str, Ar
         given: What ``tables(params)`` has returned: arrays by name.
 
     Raises:
-        SpecError: If a table is missing or not declared, or its shape, type or values are not those declared.
+        SpecError: If a table is missing or not declared, or its shape, type or values are not those
+            declared.
     """
     arrays, names = checked_mapping(where, "tables", given), [t.name for t in declared]
     if set(arrays) != set(names):
         raise SpecError(
-            f"{where}: tables returns {shown(sorted(arrays))}, and table_fields declares {', '.join(names)}; they must be equal"
+            f"{where}: tables returns {shown(sorted(arrays))}, and table_fields declares "
+            f"{', '.join(names)}; they must be equal"
         )
-    return {t.name: checked_table(f"{where}: table {t.name!r}", t, arrays[t.name]) for t in declared}
+    return {
+        t.name: checked_table(f"{where}: table {t.name!r}", t, arrays[t.name]) for t in declared
+    }
 
 
 def checked_table(where: str, t: Table, value: ArrayLike) -> np.ndarray:
@@ -92,7 +102,8 @@ def checked_table(where: str, t: Table, value: ArrayLike) -> np.ndarray:
     kinds = "biuf" if t.dtype == "f4" else "biu"
     if array.shape != t.shape or array.dtype.kind not in kinds:
         raise SpecError(
-            f"{where} is of {array.dtype} and shape {array.shape}, and table_fields declares {t.dtype!r} and {t.shape}"
+            f"{where} is of {array.dtype} and shape {array.shape}, and table_fields declares "
+            f"{t.dtype!r} and {t.shape}"
         )
     with np.errstate(over="ignore"):
         kept = np.array(array, t.dtype, order="C")
@@ -100,8 +111,9 @@ def checked_table(where: str, t: Table, value: ArrayLike) -> np.ndarray:
     if wild.any():
         at = np.unravel_index(int(np.argmax(wild)), wild.shape)
         raise SpecError(
-            f"{where} holds {array[at]} at {list(map(int, at))}, one of {int(wild.sum())} values that are no finite "
-            f"{kept.dtype}; correct them{', or declare Table(..., finite=False)' * (t.dtype == 'f4')}"
+            f"{where} holds {array[at]} at {list(map(int, at))}, one of {int(wild.sum())} values "
+            f"that are no finite {kept.dtype}; correct "
+            f"them{', or declare Table(..., finite=False)' * (t.dtype == 'f4')}"
         )
     if t.dtype == "f4":
         kept[np.abs(kept) < np.float32(SMALLEST)] = 0  # as kernels read such numbers
@@ -116,13 +128,18 @@ def derived_tables(where: str, given: Mapping[str, ArrayLike]) -> tuple[Table, .
     for name, value in checked_mapping(where, "tables", given).items():
         array = checked_array(f"{where}: table {name!r}", "tables", value)
         dtype, finite = "f4" if array.dtype.kind == "f" else "i4", array[np.isfinite(array)]
-        low, high = np.clip([finite.min(), finite.max()], *RANGES[dtype]).tolist() if finite.size else (0.0, 1.0)
+        low, high = (
+            np.clip([finite.min(), finite.max()], *RANGES[dtype]).tolist()
+            if finite.size
+            else (0.0, 1.0)
+        )
         declared.append(Table(name, array.shape, dtype, low, high))
     return tuple(declared)
 
 
 def made_up_tables(declared: Sequence[Table], seed: int = 0) -> TableArrays:
-    """Return arrays by name for ``declared`` tables, uniform from ``low`` to ``high``: for tests without data.
+    """Return arrays by name for ``declared`` tables, uniform from ``low`` to ``high``: for tests
+    without data.
 
     They depend on seed, name and shape alone, and are the same in all versions of NumPy.
     """
@@ -145,9 +162,11 @@ def table_digest(name: str, array: np.ndarray) -> str:
 
 
 class WithTable:
-    """A function whose author gave it a last argument ``table``, called like that of an environment without tables.
+    """A function whose author gave it a last argument ``table``, called like that of an environment
+    without tables.
 
-    ``table.NAME`` are the read-only arrays that the kernel has; tensors on the same device where an argument is a tensor.
+    ``table.NAME`` are the read-only arrays that the kernel has; tensors on the same device where an
+    argument is a tensor.
 
     Args:
         function: The author's.
@@ -156,7 +175,10 @@ class WithTable:
     """
 
     def __init__(
-        self, function: Callable[..., Any], arrays: Callable[[Any], Mapping[str, np.ndarray]], place: int
+        self,
+        function: Callable[..., Any],
+        arrays: Callable[[Any], Mapping[str, np.ndarray]],
+        place: int,
     ) -> None:
         self.of_author, self.arrays, self.place = function, arrays, place
         self.__module__, self.__doc__ = function.__module__, function.__doc__
@@ -170,13 +192,16 @@ class WithTable:
         return self.of_author(*given, SimpleNamespace(**table))
 
     def _beside(self, like: "torch.Tensor", params: Hashable) -> dict[str, "torch.Tensor"]:
-        """Return tensors on the device of the tensor ``like``: the same at each call, since CUDA graphs keep addresses."""
+        """Return tensors on the device of the tensor ``like``: the same at each call, since CUDA
+        graphs keep addresses.
+        """
         key = params, str(like.device)
         if key not in self._tensors:
             import torch  # which `like` has brought
 
             with torch.inference_mode(False):  # they outlive the caller's mode
                 self._tensors[key] = {
-                    name: torch.tensor(array, device=like.device) for name, array in self.arrays(params).items()
+                    name: torch.tensor(array, device=like.device)
+                    for name, array in self.arrays(params).items()
                 }
         return self._tensors[key]

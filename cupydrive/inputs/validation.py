@@ -18,11 +18,13 @@ Count = Annotated[int, Ge(1), Le(INT32)]
 def validated(where: str, kind: type, values: dict[str, object]) -> dict[str, object]:
     """Return values of fields of a dataclass as it holds them.
 
-    Types are strict: a string, a bool or 4096.0 is no integer. NumPy's scalars count as the Python numbers that they stand for.
+    Types are strict: a string, a bool or 4096.0 is no integer. NumPy's scalars count as the Python
+    numbers that they stand for.
 
     Args:
         where: Function or class that was called, for the message.
-        kind: Dataclass. Annotations such as ``Annotated[int, Field(ge=1)]`` are what pydantic understands.
+        kind: Dataclass. Annotations such as ``Annotated[int, Field(ge=1)]`` are what pydantic
+            understands.
         values: Values by name of a field. Fields may be left out.
 
     Raises:
@@ -47,7 +49,9 @@ def model(kind: type) -> type[BaseModel]:
     """Return pydantic's model of a dataclass, in which no field is required."""
     hints = get_type_hints(kind, include_extras=True)
     config = ConfigDict(strict=True, arbitrary_types_allowed=True)
-    return create_model(kind.__name__, __config__=config, **{f.name: (hints[f.name], None) for f in fields(kind)})  # type: ignore[call-overload]
+    return create_model(
+        kind.__name__, __config__=config, **{f.name: (hints[f.name], None) for f in fields(kind)}
+    )  # type: ignore[call-overload]
 
 
 def describe(where: str, error: ValidationError) -> str:
@@ -61,5 +65,11 @@ def describe(where: str, error: ValidationError) -> str:
             continue
         name = "".join(f"[{part}]" if isinstance(part, int) else "" for part in each["loc"][1:])
         message = str(cause) if cause is not None else each["msg"][0].lower() + each["msg"][1:]
-        values.setdefault(f"{each['loc'][0]}{name} = {shown(each['input'])}", []).append(message)  # of a union, several
-    return "\n".join([*lines, *(f"{where}: {value}; {' or '.join(messages)}" for value, messages in values.items())])
+        # of a union, several
+        values.setdefault(f"{each['loc'][0]}{name} = {shown(each['input'])}", []).append(message)
+    return "\n".join(
+        [
+            *lines,
+            *(f"{where}: {value}; {' or '.join(messages)}" for value, messages in values.items()),
+        ]
+    )

@@ -1,4 +1,7 @@
-"""EvalConfig: which episodes are played, by which policies, and where. It is complete and validated."""
+"""EvalConfig: which episodes are played, by which policies, and where.
+
+It is complete and validated.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -66,8 +69,10 @@ def resolve_eval(
 
     Args:
         call: That function.
-        env: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (a new one like it) or ``Run``.
-        policies: ``"random"``, ``"heuristic"``, or settings by group. Other groups play as in the run, or by the heuristic.
+        env: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (a new one
+            like it) or ``Run``.
+        policies: ``"random"``, ``"heuristic"``, or settings by group. Other groups play as in the
+            run, or by the heuristic.
         params: Parameters of the environment. A run has its own.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``. A run has its own.
         kind: Class of the configuration.
@@ -86,11 +91,14 @@ def resolve_eval(
         spec, made = run.spec, run.params
         spec.require_known(given, call)
         if given:
-            raise ParameterError(f"{where}: a run brings its own parameters; leave out {', '.join(given)}")
+            raise ParameterError(
+                f"{where}: a run brings its own parameters; leave out {', '.join(given)}"
+            )
         if device not in ("auto", run.device):
             raise DeviceError(
-                f"{where}: device = {device!r}, but the run is on {run.device!r}; leave device out, or load the run's folder "
-                f"on the other: cupydrive.load(folder, device={device!r})"
+                f"{where}: device = {device!r}, but the run is on {run.device!r}; leave device "
+                f"out, or load the run's folder on the other: cupydrive.load(folder, "
+                f"device={device!r})"
             )
         chosen = run.device
     else:
@@ -109,13 +117,22 @@ def resolve_eval(
             settings[name] = RandomPolicy() if spec.heuristic is None else HeuristicPolicy()
         else:
             raise ParameterError(
-                f"{where}: {spec.name} has no heuristic, and {name!r} has no policy; pass policies='random' (--policies "
-                "random), settings by group, or a run instead of an environment"
+                f"{where}: {spec.name} has no heuristic, and {name!r} has no policy; pass "
+                "policies='random' (--policies random), settings by group, or a run instead of an "
+                "environment"
             )
-    return kind(spec=spec, params=made, policies={g.name: settings[g.name] for g in groups}, device=chosen, **fields)
+    return kind(
+        spec=spec,
+        params=made,
+        policies={g.name: settings[g.name] for g in groups},
+        device=chosen,
+        **fields,
+    )
 
 
-def policies_by_group(where: str, groups: tuple[Group, ...], policies: PoliciesByGroup) -> dict[str, PlayerSettings]:
+def policies_by_group(
+    where: str, groups: tuple[Group, ...], policies: PoliciesByGroup
+) -> dict[str, PlayerSettings]:
     """Return the argument ``policies`` of ``where`` as settings by group.
 
     Raises:
@@ -123,7 +140,9 @@ def policies_by_group(where: str, groups: tuple[Group, ...], policies: PoliciesB
     """
     names = [g.name for g in groups]
     if isinstance(policies, str):
-        made: PlayerSettings = OF_ALL_GROUPS[checked_choice(where, "policies", policies, OF_ALL_GROUPS)]()
+        made: PlayerSettings = OF_ALL_GROUPS[
+            checked_choice(where, "policies", policies, OF_ALL_GROUPS)
+        ]()
         return dict.fromkeys(names, made)
     found = checked_policies(where, {} if policies is None else policies)
     for name in found:
@@ -148,7 +167,8 @@ def checked_policies(where: str, policies: object, learning: bool = False) -> di
     for name, settings in found.items():
         if isinstance(settings, type) or not isinstance(settings, kind):
             raise ParameterError(
-                f"{where}: policies[{name!r}] = {shown(settings)}; it must be {listed}cd.HeuristicPolicy(), cd.RandomPolicy(), "
-                "cd.FrozenPolicy(FOLDER) or run.frozen(GROUP)"
+                f"{where}: policies[{name!r}] = {shown(settings)}; it must be "
+                f"{listed}cd.HeuristicPolicy(), cd.RandomPolicy(), cd.FrozenPolicy(FOLDER) or "
+                f"run.frozen(GROUP)"
             )
     return found

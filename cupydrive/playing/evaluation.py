@@ -1,4 +1,6 @@
-"""evaluate(): play one whole episode from each of many initial states, the same ones for all policies."""
+"""evaluate(): play one whole episode from each of many initial states, the same ones for all
+policies.
+"""
 
 import math
 from dataclasses import dataclass, field
@@ -40,8 +42,8 @@ class Evaluation:
         length: (episodes,) number of steps.
         metrics: By name: (episodes,) metric of the environment.
         recording: ``Recording`` of the first episodes, as many as fit into 64 MiB of actions.
-        yardsticks: Reference values of the environment, such as the exact optimum: by their name, numbers by the names of
-            ``summary``.
+        yardsticks: Reference values of the environment, such as the exact optimum: by their name,
+            numbers by the names of ``summary``.
     """
 
     env: str
@@ -54,7 +56,8 @@ class Evaluation:
     yardsticks: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def mean(self, name: str) -> tuple[float, float]:
-        """Return (mean, half of its 95 % confidence interval) of a group's return, ``"length"`` or a metric.
+        """Return (mean, half of its 95 % confidence interval) of a group's return, ``"length"`` or
+        a metric.
 
         If there is only one group, ``"return"`` is its return.
         """
@@ -72,8 +75,12 @@ class Evaluation:
         return known[checked_choice(self.env, "name", name, known)]
 
     def summary(self) -> dict[str, tuple[float, float]]:
-        """Return (mean, half of its 95 % confidence interval) by name: returns by group, length, metrics."""
-        names = {f"return {name}" if len(self.returns) > 1 else "return": name for name in self.returns}
+        """Return (mean, half of its 95 % confidence interval) by name: returns by group, length,
+        metrics.
+        """
+        names = {
+            f"return {name}" if len(self.returns) > 1 else "return": name for name in self.returns
+        }
         names |= {"length": "length", **{name: name for name in self.metrics}}
         return {shown: self.mean(name) for shown, name in names.items()}
 
@@ -81,16 +88,25 @@ class Evaluation:
         who = ", ".join(f"{group}: {player}" for group, player in self.players.items())
         lines = [f"{self.env}, {len(self.length):,} episodes (seed {self.seed}), {who}"]
         for name, (mean, half) in self.summary().items():
-            beside = [f"{of} {numbers[name]:.6g}" for of, numbers in self.yardsticks.items() if name in numbers]
+            beside = [
+                f"{of} {numbers[name]:.6g}"
+                for of, numbers in self.yardsticks.items()
+                if name in numbers
+            ]
             digits = 6 if beside else 4
-            lines.append(f"  {name:<20} {mean:12.{digits}g} +- {half:.2g}" + "".join(f"   {text}" for text in beside))
+            lines.append(
+                f"  {name:<20} {mean:12.{digits}g} +- {half:.2g}"
+                + "".join(f"   {text}" for text in beside)
+            )
         return "\n".join(lines)
 
     __repr__ = __str__
 
 
 def mean_and_half(values: torch.Tensor) -> tuple[float, float]:
-    """Return the mean of numbers and half of its 95 % confidence interval, NaN for a single number."""
+    """Return the mean of numbers and half of its 95 % confidence interval, NaN for a single
+    number.
+    """
     spread = values.std().item() if len(values) > 1 else math.nan
     return values.mean().item(), 1.96 * spread / math.sqrt(len(values))
 
@@ -115,12 +131,14 @@ class Difference(NamedTuple):
 
 
 def difference(one: Evaluation, other: Evaluation, name: str) -> Difference:
-    """Return the ``Difference`` of ``one`` minus ``other``, with episodes paired by their initial state.
+    """Return the ``Difference`` of ``one`` minus ``other``, with episodes paired by their initial
+    state.
 
     Args:
         one: ``Evaluation``.
         other: ``Evaluation`` of as many episodes with the same seed.
-        name: A group, ``"length"`` or a metric. If there is only one group, ``"return"`` is its return.
+        name: A group, ``"length"`` or a metric. If there is only one group, ``"return"`` is its
+            return.
 
     Raises:
         ParameterError: If the two have different initial states, or the name is unknown.
@@ -131,7 +149,8 @@ def difference(one: Evaluation, other: Evaluation, name: str) -> Difference:
     a, b = one.numbers(name).double(), other.numbers(name).double()
     if one.seed != other.seed or len(one.length) != len(other.length) or one.env != other.env:
         raise ParameterError(
-            "the two evaluations have different starts; evaluate both with one seed and number of episodes"
+            "the two evaluations have different starts; evaluate both with one seed and number of "
+            "episodes"
         )
     return Difference(*mean_and_half(a - b))
 
@@ -149,10 +168,11 @@ def evaluate(
     """Play one episode from each of ``episodes`` initial states and return an ``Evaluation``.
 
     Args:
-        env: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (a new one like it), or a ``Run``,
-            whose own policies play then.
-        policies: By group: ``HeuristicPolicy()``, ``RandomPolicy()`` or ``FrozenPolicy(...)``. Other groups play as in the
-            run, or by the heuristic. ``"random"`` and ``"heuristic"`` apply to all groups.
+        env: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (a new one
+            like it), or a ``Run``, whose own policies play then.
+        policies: By group: ``HeuristicPolicy()``, ``RandomPolicy()`` or ``FrozenPolicy(...)``.
+            Other groups play as in the run, or by the heuristic. ``"random"`` and ``"heuristic"``
+            apply to all groups.
         episodes: Number of initial states.
         seed: Random seed of initial states and actions.
         greedy: Whether a run's policies take the most likely action.
@@ -165,7 +185,9 @@ def evaluate(
         MemoryLimitError: If the episodes do not fit into memory.
     """
     options: dict[str, Any] = {"episodes": episodes, "seed": seed, "greedy": greedy}
-    return play_episodes(resolve_eval(evaluate, env, policies, params, device=device, random=False, **options))
+    return play_episodes(
+        resolve_eval(evaluate, env, policies, params, device=device, random=False, **options)
+    )
 
 
 def play_episodes(config: EvalConfig) -> Evaluation:
@@ -181,7 +203,9 @@ def play_episodes(config: EvalConfig) -> Evaluation:
         batch.reset(config.seed)
         rollout = Rollout(batch, playing, min(CHUNK, params.max_episode_steps), final_obs=False)
     except MemoryLimitError as error:
-        raise MemoryLimitError(f"evaluate: episodes = {config.episodes:,} do not fit into memory: {error}") from None
+        raise MemoryLimitError(
+            f"evaluate: episodes = {config.episodes:,} do not fit into memory: {error}"
+        ) from None
     recorder = Recorder(rollout)
     with ordinary_modes(config.device, tf32=False), acting_threads(rollout):
         found = first_episodes(rollout, recorder)
@@ -189,7 +213,9 @@ def play_episodes(config: EvalConfig) -> Evaluation:
     brief = {group: getattr(config.policies[group], "brief", name) for group, name in names.items()}
     recording = recorder.recording(config.seed, brief, found["length"])
     yardsticks = {} if spec.yardsticks is None else spec.yardsticks(params)
-    evaluation = Evaluation(spec.name, names, config.seed, **found, recording=recording, yardsticks=yardsticks)
+    evaluation = Evaluation(
+        spec.name, names, config.seed, **found, recording=recording, yardsticks=yardsticks
+    )
     for of, name in ((of, name) for of, numbers in yardsticks.items() for name in numbers):
         with errors_as(SpecError):
             checked_choice(spec.name, f"yardsticks[{of!r}]", name, tuple(evaluation.summary()))
@@ -212,7 +238,9 @@ class Recorder:
             action = self.rollout.action[name][:, : self.envs]
             parts.append(action.cpu().numpy().astype(self.dtypes[name]))
 
-    def recording(self, seed: int, players: dict[str, str], length: torch.Tensor) -> Recording | None:
+    def recording(
+        self, seed: int, players: dict[str, str], length: torch.Tensor
+    ) -> Recording | None:
         """Return the ``Recording``, or None if not even one episode fits."""
         if not self.envs:
             return None
@@ -226,11 +254,16 @@ class Recorder:
 
 
 def first_episodes(rollout: Rollout, recorder: Recorder) -> dict[str, Any]:
-    """Return ``returns``, ``length`` and ``metrics`` of each environment's first episode, and record it."""
+    """Return ``returns``, ``length`` and ``metrics`` of each environment's first episode, and
+    record it.
+    """
     most, n, device = rollout.batch.params.max_episode_steps, rollout.batch.num_envs, rollout.device
     columns = {"returns": rollout.episode_return, "metrics": rollout.metrics}
     columns["length"] = {"": rollout.episode_length}
-    kept = {kind: {name: zeros(device, n, dtype=torch.float64) for name in of} for kind, of in columns.items()}
+    kept = {
+        kind: {name: zeros(device, n, dtype=torch.float64) for name in of}
+        for kind, of in columns.items()
+    }
     ended = zeros(device, n, dtype=torch.int64)
     for _ in range(-(-most // rollout.steps)):
         rollout.collect()

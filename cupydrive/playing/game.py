@@ -1,4 +1,6 @@
-"""A game: one environment in which a person plays one agent by keys, in real time, episode after episode."""
+"""A game: one environment in which a person plays one agent by keys, in real time, episode after
+episode.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,22 +41,31 @@ class KeyboardPlayer:
         action: (H,) action that the agent takes next.
     """
 
-    def __init__(self, group: Group, agent: int, keys: dict[str, Any], others: Player | None) -> None:
+    def __init__(
+        self, group: Group, agent: int, keys: dict[str, Any], others: Player | None
+    ) -> None:
         self.group, self.agent, self.others = group, agent, others
-        self.actions = {key: action_by_head("keys", key, action, group) for key, action in keys.items()}
+        self.actions = {
+            key: action_by_head("keys", key, action, group) for key, action in keys.items()
+        }
         self.reset()
 
     def reset(self) -> None:
         """Forget the action of the step before, as an episode begins."""
         space = self.group.action_space
-        first = np.clip(0, space.low, space.high) if self.group.continuous else np.zeros(self.group.heads)
+        first = (
+            np.clip(0, space.low, space.high)
+            if self.group.continuous
+            else np.zeros(self.group.heads)
+        )
         self.action = first.astype(self.group.action_dtype)
 
     def choose(self, down: Sequence[str]) -> None:
         """Set the next action to that of the keys that are down.
 
         Args:
-            down: In the order of pressing. The last one decides about a head. Unknown keys have no effect.
+            down: In the order of pressing. The last one decides about a head. Unknown keys have no
+                effect.
         """
         for key in (NONE, *(key for key in down if key in self.actions)):
             for head, value in enumerate(self.actions[key]):
@@ -67,7 +78,10 @@ class KeyboardPlayer:
             self.others.begin(rollout, group)
 
     def act(self, rollout: Rollout, t: int) -> None:
-        """Write the actions of row t. Where a mask forbids the person's choice, take the first one that it allows."""
+        """Write the actions of row t.
+
+        Where a mask forbids the person's choice, take the first one that it allows.
+        """
         if self.others is not None:
             self.others.act(rollout, t)
         action, mask = rollout.action[self.group.name][t], rollout.mask(self.group, t)
@@ -84,7 +98,10 @@ class KeyboardPlayer:
 
     def __str__(self) -> str:
         """Return what the keys do, in one line."""
-        keys = [f"{ARROWS.get(key, key) or 'no key'} {action_text(action)}" for key, action in self.actions.items()]
+        keys = [
+            f"{ARROWS.get(key, key) or 'no key'} {action_text(action)}"
+            for key, action in self.actions.items()
+        ]
         return f"actions: {', '.join(keys)}"
 
 
@@ -94,13 +111,16 @@ def action_text(action: tuple[float | None, ...]) -> str:
     return heads[0] if len(heads) == 1 else f"({', '.join(heads)})"
 
 
-def find_agent(spec: EnvSpec, params: EnvParams, agent: str | None) -> tuple[str, int, dict[str, Any]]:
+def find_agent(
+    spec: EnvSpec, params: EnvParams, agent: str | None
+) -> tuple[str, int, dict[str, Any]]:
     """Return (group, index, keys) of the agent that a person plays.
 
     Args:
         spec: ``EnvSpec``.
         params: Its parameters.
-        agent: ``"runner"``, the first one of the group, or ``"tagger 2"``. None is the first group with keys.
+        agent: ``"runner"``, the first one of the group, or ``"tagger 2"``. None is the first group
+            with keys.
 
     Raises:
         ParameterError: If there is no such agent, or no keys for it.
@@ -109,13 +129,16 @@ def find_agent(spec: EnvSpec, params: EnvParams, agent: str | None) -> tuple[str
     groups = {g.name: g for g in spec.groups(params) if len(keys.get(g.name, ())) > 1}
     if not groups:
         raise ParameterError(
-            f"play: {spec.name} has no keys for a person to play by; give its EnvSpec display=Display(keys=...)"
+            f"play: {spec.name} has no keys for a person to play by; give its EnvSpec "
+            f"display=Display(keys=...)"
         )
     agent = next(iter(groups)) if agent is None else checked_str("play", "agent", agent)
     name = checked_choice("play", "agent", agent.partition(" ")[0], groups)
     agents = [f"{name} {k}" for k in range(groups[name].count)]
     if agent not in (name, *agents):
-        raise ParameterError(f"play: agent = {shown(agent)}; it must be {name!r}, or {agents[0]!r} to {agents[-1]!r}")
+        raise ParameterError(
+            f"play: agent = {shown(agent)}; it must be {name!r}, or {agents[0]!r} to {agents[-1]!r}"
+        )
     return name, 0 if agent == name else agents.index(agent), dict(keys[name])
 
 
@@ -128,7 +151,8 @@ class GameConfig(EvalConfig):
     """What a person plays; its other arguments are those of ``EvalConfig``.
 
     Args:
-        agent: The person's agent, such as ``"runner"`` or ``"tagger 2"``. None: the first agent with keys.
+        agent: The person's agent, such as ``"runner"`` or ``"tagger 2"``. None: the first agent
+            with keys.
         fps: Steps per second. None: the environment's ``Display.fps``, within 10 to 30.
         episodes: Number of episodes. None: as many as the person plays.
     """
@@ -139,10 +163,11 @@ class GameConfig(EvalConfig):
 
 
 class Game:
-    """One environment in which a person plays one agent. Episode k starts as environment 0 does after ``reset(seed + k)``.
+    """One environment in which a person plays one agent. Episode k starts as environment 0 does
+    after ``reset(seed + k)``.
 
-    The game starts with a pause. A front end calls ``press`` for each key and ``tick`` when ``wait`` says so, and shows
-    ``moment`` and ``text``.
+    The game starts with a pause. A front end calls ``press`` for each key and ``tick`` when
+    ``wait`` says so, and shows ``moment`` and ``text``.
 
     Args:
         config: ``GameConfig``.
@@ -210,7 +235,8 @@ class Game:
                 self.running, self._due = True, now
 
     def tick(self, now: float, down: Sequence[str]) -> bool:
-        """Take a step or begin the next episode if it is due, and return whether there is a new moment.
+        """Take a step or begin the next episode if it is due, and return whether there is a new
+        moment.
 
         Args:
             now: Time in seconds, of the clock of ``press``.
@@ -230,7 +256,9 @@ class Game:
         return True
 
     def wait(self, now: float) -> float | None:
-        """Return the seconds until ``tick`` is due, or None while the game is paused or has ended."""
+        """Return the seconds until ``tick`` is due, or None while the game is paused or has
+        ended.
+        """
         return max(0.0, self._due - now) if self.running else None
 
     # ---- the simulation ----
@@ -248,7 +276,10 @@ class Game:
         self.moment = Moment(0, states, np.array([0]), over, returns)
 
     def step(self, down: Sequence[str] = ()) -> Moment:
-        """Take one step while these keys are down, and return the ``Moment`` after it. The episode must not be over."""
+        """Take one step while these keys are down, and return the ``Moment`` after it.
+
+        The episode must not be over.
+        """
         rollout, batch = self._rollout, self._batch
         self.player.choose(down)
         modes = ordinary_modes(rollout.device.type, tf32=False)
@@ -272,28 +303,40 @@ class Game:
 
     @property
     def recording(self) -> Recording | None:
-        """``Recording`` of the last finished episode, or of the first one so far. None before the first step."""
+        """``Recording`` of the last finished episode, or of the first one so far.
+
+        None before the first step.
+        """
         return self._record() if self._finished is None and self.moment.step else self._finished
 
     def _record(self) -> Recording:
         action = {}
         for g in self._batch.groups:
-            action[g.name] = np.stack([taken[g.name] for taken in self._actions]).astype(action_dtype(g))
+            action[g.name] = np.stack([taken[g.name] for taken in self._actions]).astype(
+                action_dtype(g)
+            )
         length, seed = np.array([self.moment.step], np.int32), self.config.seed + self.episode - 1
         return record(self._batch, seed, self.players, length, action)
 
     @property
     def text(self) -> str:
-        """Four lines for the person: the score, the last action, the keys of the environment and those of the game."""
+        """Four lines for the person: the score, the last action, the keys of the environment and
+        those of the game.
+        """
         moment, status = self.moment, "" if self.running else "paused: press any key"
         if self.ended or moment.over[0]:
             status = "ended" if self.ended else "over"
-        last = "you play " + (self.group if self.players[self.group] == "you" else f"{self.group} {self.agent}")
+        last = "you play " + (
+            self.group if self.players[self.group] == "you" else f"{self.group} {self.agent}"
+        )
         if moment.step:
             heads = ", ".join(f"{x:.4g}" for x in moment.action[self.group][0, self.agent].tolist())
             last += f", action {heads}, reward {moment.reward[self.group][0, self.agent]:.4g}"
         first = f"episode {self.episode}, step {moment.step}, {score(moment, 0)}   {status}"
-        return f"{first}\n{last}\n{self.player}\nspace pauses, {RESTART} starts a new episode, {QUIT} quits"
+        return (
+            f"{first}\n{last}\n{self.player}\nspace pauses, {RESTART} starts a new episode, "
+            f"{QUIT} quits"
+        )
 
     def __repr__(self) -> str:
         scores = [f"episode {k + 1}: {score}" for k, score in enumerate(self.scores)]

@@ -1,8 +1,9 @@
-"""Trained policies outside of training: from raw observations to actions, with no kernel, so that torch can export them.
+"""Trained policies outside of training: from raw observations to actions, with no kernel, so that
+torch can export them.
 
-``Run.act``, ``Run.policy`` and ``Run.export`` are made of what stands here. Letters: D observation entries, H action numbers
-of one agent, K choices of all its heads together, M entries of a hidden state; "..." are any leading dimensions, such as (N,)
-or (N, C).
+``Run.act``, ``Run.policy`` and ``Run.export`` are made of what stands here. Letters: D observation
+entries, H action numbers of one agent, K choices of all its heads together, M entries of a hidden
+state; "..." are any leading dimensions, such as (N,) or (N, C).
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ Acted: TypeAlias = (
 Module: TypeAlias = "PolicyModule | HeuristicModule"
 M = TypeVar("M", bound=nn.Module)
 
-# The kernel compares exp(logit - largest logit) in float32. Differences smaller than this give exactly 1, so such choices count
-# as equally likely, and the first of them is taken.
+# The kernel compares exp(logit - largest logit) in float32. Differences smaller than this give
+# exactly 1, so such choices count as equally likely, and the first of them is taken.
 AS_LIKELY = 2.0**-25
 
 Generator: TypeAlias = torch.Generator | None  # of random actions; None: torch's own
@@ -66,15 +67,19 @@ class Moments(Protocol):
 
 
 def without(logits: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-    """Return logits with minus infinity where a choice is not allowed; where none is, they stay as they are."""
+    """Return logits with minus infinity where a choice is not allowed; where none is, they stay as
+    they are.
+    """
     return logits.masked_fill(~(allowed | ~allowed.any(-1, keepdim=True)), -torch.inf)
 
 
 class PolicyModule(nn.Module):
-    """Raw observations (..., D) to the actions of one group, as ``env.step`` takes them; greedy when called.
+    """Raw observations (..., D) to the actions of one group, as ``env.step`` takes them; greedy
+    when called.
 
     Args:
-        network: Module, (B, D) -> (parameters, value), or with hidden state as of ``cupydrive.playing.policy.with_state``.
+        network: Module, (B, D) -> (parameters, value), or with hidden state as of
+            ``cupydrive.playing.policy.with_state``.
         group: The ``Group``.
         obs_rms: ``RunningMeanStd`` of observations, or None.
     """
@@ -97,11 +102,14 @@ class PolicyModule(nn.Module):
     def parameters_of(
         self, obs: torch.Tensor, state: torch.Tensor | None, mask: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the network's first output for observations (..., D), (B, size), without autocast, and the next state."""
+        """Return the network's first output for observations (..., D), (B, size), without autocast,
+        and the next state.
+        """
         if mask is not None and mask.shape[-1:] != (self.choices,):
             raise ParameterError(
                 f"the policy of {self.group!r}: got mask of shape {tuple(mask.shape)}, expected "
-                f"{f'(..., {self.choices})' if self.choices else 'None'}. Pass a hidden state by name: state=..."
+                f"{f'(..., {self.choices})' if self.choices else 'None'}. Pass a hidden state by "
+                f"name: state=..."
             )
         if torch.is_autocast_enabled(obs.device.type):
             with torch.autocast(obs.device.type, enabled=False, cache_enabled=False):
@@ -116,7 +124,9 @@ class PolicyModule(nn.Module):
         parameters, _, state = self.network(rows, state.reshape(-1, self.state_size), None)
         return parameters.float(), state.reshape(lead)
 
-    def forward(self, obs: torch.Tensor, mask: torch.Tensor | None = None, state: torch.Tensor | None = None) -> Acted:
+    def forward(
+        self, obs: torch.Tensor, mask: torch.Tensor | None = None, state: torch.Tensor | None = None
+    ) -> Acted:
         """Return the likeliest actions; for a network with hidden state ``(actions, next state)``.
 
         Args:
@@ -153,8 +163,9 @@ class DiscretePolicy(PolicyModule):
         if mask is None:
             if self.masked:
                 raise ParameterError(
-                    f"the policy of {self.group!r} got no action mask, expected one: choices can be forbidden in this group. "
-                    "Pass mask=info['action_mask'], or ones to allow everything"
+                    f"the policy of {self.group!r} got no action mask, expected one: choices can "
+                    "be forbidden in this group. Pass mask=info['action_mask'], or ones to allow "
+                    "everything"
                 )
             return parameters.split(self.sizes, dim=1)
         masks = mask.reshape(-1, self.choices).bool().split(self.sizes, 1)
@@ -166,14 +177,20 @@ class DiscretePolicy(PolicyModule):
         lead = obs.shape[:-1] if len(heads) == 1 else (*obs.shape[:-1], self.heads)
         return one.to(torch.int32).reshape(lead)
 
-    def likeliest(self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    def likeliest(
+        self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None
+    ) -> torch.Tensor:
         """Return the likeliest choices, of equally likely ones the first."""
         logits = self.logits(parameters, mask)
         likely = [(x.amax(1, keepdim=True) - x) <= AS_LIKELY for x in logits]
         return self.shaped([each.to(torch.int32).argmax(1) for each in likely], obs)
 
     def drawn(
-        self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None, generator: Generator
+        self,
+        parameters: torch.Tensor,
+        obs: torch.Tensor,
+        mask: torch.Tensor | None,
+        generator: Generator,
     ) -> torch.Tensor:
         """Return random choices."""
         chances = [torch.softmax(x, dim=1) for x in self.logits(parameters, mask)]
@@ -188,14 +205,19 @@ class BoxPolicy(PolicyModule):
         network: As of ``PolicyModule``.
         group: Likewise.
         obs_rms: Likewise.
-        squashed: Actions are tanh of what the network says, mapped to the bounds; else they are clipped.
+        squashed: Actions are tanh of what the network says, mapped to the bounds; else they are
+            clipped.
     """
 
-    def __init__(self, network: nn.Module, group: Group, obs_rms: Moments | None, squashed: bool) -> None:
+    def __init__(
+        self, network: nn.Module, group: Group, obs_rms: Moments | None, squashed: bool
+    ) -> None:
         super().__init__(network, group, obs_rms)
         self.squashed = squashed
         for name in ("low", "high"):
-            self.register_buffer(name, torch.as_tensor(getattr(group.action_space, name), device=self.device))
+            self.register_buffer(
+                name, torch.as_tensor(getattr(group.action_space, name), device=self.device)
+            )
 
     def bounded(self, raw: torch.Tensor, obs: torch.Tensor) -> torch.Tensor:
         """Return (B, H) numbers as actions within the bounds."""
@@ -203,16 +225,24 @@ class BoxPolicy(PolicyModule):
             raw = self.low + 0.5 * (self.high - self.low) * (torch.tanh(raw) + 1.0)
         return torch.clamp(raw, self.low, self.high).reshape(*obs.shape[:-1], self.heads)
 
-    def likeliest(self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    def likeliest(
+        self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None
+    ) -> torch.Tensor:
         """Return the means."""
         return self.bounded(parameters[:, : self.heads], obs)
 
     def drawn(
-        self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None, generator: Generator
+        self,
+        parameters: torch.Tensor,
+        obs: torch.Tensor,
+        mask: torch.Tensor | None,
+        generator: Generator,
     ) -> torch.Tensor:
         """Return random actions."""
         mean, log_deviation = parameters.split(self.heads, dim=1)
-        normal = torch.randn(mean.shape, generator=generator, dtype=torch.float32, device=mean.device)
+        normal = torch.randn(
+            mean.shape, generator=generator, dtype=torch.float32, device=mean.device
+        )
         return self.bounded(mean + log_deviation.exp() * normal, obs)
 
 
@@ -222,12 +252,18 @@ class DeterministicPolicy(BoxPolicy):
     def __init__(self, network: nn.Module, group: Group, obs_rms: Moments | None) -> None:
         super().__init__(network, group, obs_rms, squashed=False)
 
-    def likeliest(self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    def likeliest(
+        self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None
+    ) -> torch.Tensor:
         """Return the actions."""
         return self.bounded(self.low + 0.5 * (self.high - self.low) * (parameters + 1.0), obs)
 
     def drawn(
-        self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None, generator: Generator
+        self,
+        parameters: torch.Tensor,
+        obs: torch.Tensor,
+        mask: torch.Tensor | None,
+        generator: Generator,
     ) -> torch.Tensor:
         """Return the same actions: exploration noise belongs to training."""
         return self.likeliest(parameters, obs, mask)
@@ -252,7 +288,9 @@ class HeuristicModule(nn.Module):
         self.lone = not group.continuous and group.heads == 1
         self.eval()
 
-    def forward(self, obs: torch.Tensor, mask: torch.Tensor | None = None, state: torch.Tensor | None = None) -> Acted:
+    def forward(
+        self, obs: torch.Tensor, mask: torch.Tensor | None = None, state: torch.Tensor | None = None
+    ) -> Acted:
         """Return the actions."""
         heads = heuristic_heads(self.heuristic, self.params, obs, self.group)
         return heads[0] if self.lone else torch.stack(heads, dim=-1)
@@ -283,7 +321,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
                 part.training = False
 
 
-# ---- Run.act, Run.policy, Run.export ---------------------------------------------------------------------------------
+# ---- Run.act, Run.policy, Run.export -------------------------------------------------------------
 
 
 def act(
@@ -309,7 +347,8 @@ def act(
     checked_instance("act", "generator", generator, (torch.Generator, type(None)), words)
     if not isinstance(obs, dict) and len(modules) > 1:
         raise ParameterError(
-            f"act: obs is {kind_of(obs)}; of several groups it must be a dict with {', '.join(modules)}"
+            f"act: obs is {kind_of(obs)}; of several groups it must be a dict with "
+            f"{', '.join(modules)}"
         )
     given: dict[str, dict[str, Rows]] = {}
     for argument, value in (("obs", obs), ("mask", mask), ("state", state)):
@@ -339,33 +378,50 @@ def act_of(
     generator: Generator,
     state: Rows | None,
 ) -> tuple[Rows, Rows | None]:
-    """Return the actions of one group, and its next hidden state or None, in the library and on the device of ``obs``."""
+    """Return the actions of one group, and its next hidden state or None, in the library and on the
+    device of ``obs``.
+    """
     rows = checked_rows(f"act: the observation of {name!r}", obs, module.obs_dim)
     device = module.device or rows.device
     rows = rows.to(device, torch.float32)
     given: dict[str, torch.Tensor | None] = {"mask": None, "state": None}
     if mask is not None and isinstance(module, PolicyModule):
         if not isinstance(module, DiscretePolicy):
-            raise ParameterError(f"act: mask of {name!r}: a Box has no choices to mask; leave it out")
-        if isinstance(mask, tuple) and mask and all(isinstance(head, np.ndarray) for head in mask):  # by head
+            raise ParameterError(
+                f"act: mask of {name!r}: a Box has no choices to mask; leave it out"
+            )
+        # by head
+        if isinstance(mask, tuple) and mask and all(isinstance(head, np.ndarray) for head in mask):
             mask = np.concatenate(mask, axis=-1)
-        allowed = checked_rows(f"act: mask of {name!r}", mask, module.choices, bools=True).to(device)
+        allowed = checked_rows(f"act: mask of {name!r}", mask, module.choices, bools=True).to(
+            device
+        )
         # One with the axis of agents, which observations of one agent lack.
-        given["mask"] = allowed.squeeze(-2) if allowed.shape[:-1] == (*rows.shape[:-1], 1) else allowed
+        given["mask"] = (
+            allowed.squeeze(-2) if allowed.shape[:-1] == (*rows.shape[:-1], 1) else allowed
+        )
     if state is not None:
         if not module.state_size:
-            raise ParameterError(f"act: got a state of {name!r}, whose policy has no hidden state; leave it out")
-        given["state"] = checked_rows(f"act: state of {name!r}", state, module.state_size).to(device, torch.float32)
+            raise ParameterError(
+                f"act: got a state of {name!r}, whose policy has no hidden state; leave it out"
+            )
+        given["state"] = checked_rows(f"act: state of {name!r}", state, module.state_size).to(
+            device, torch.float32
+        )
     for argument, value in given.items():
         if value is not None and value.shape[:-1] != rows.shape[:-1]:
             raise ParameterError(
-                f"act: {argument} of {name!r} has shape {tuple(value.shape)}; for these observations it must be "
-                f"{(*rows.shape[:-1], value.shape[-1])}"
+                f"act: {argument} of {name!r} has shape {tuple(value.shape)}; for these "
+                f"observations it must be {(*rows.shape[:-1], value.shape[-1])}"
             )
     if generator is not None and generator.device.type != device.type:
-        raise ParameterError(f"act: generator is of {generator.device}; the run's policies are on {device}")
+        raise ParameterError(
+            f"act: generator is of {generator.device}; the run's policies are on {device}"
+        )
     with torch.no_grad(), evaluating(module):
-        found = module(rows, **given) if greedy else module.sample(rows, generator=generator, **given)
+        found = (
+            module(rows, **given) if greedy else module.sample(rows, generator=generator, **given)
+        )
     action, left = found if isinstance(found, tuple) else (found, None)
     if isinstance(obs, np.ndarray):
         return action.cpu().numpy(), None if left is None else left.cpu().numpy()
@@ -389,20 +445,29 @@ def checked_rows(where: str, values: object, width: int, bools: bool = False) ->
         or values.is_complex()
         or (values.is_floating_point() if bools else values.dtype == torch.bool)
     ):
-        raise ParameterError(f"{where} is {kind_of(values)}; it must be a torch tensor or NumPy array of {words}")
+        raise ParameterError(
+            f"{where} is {kind_of(values)}; it must be a torch tensor or NumPy array of {words}"
+        )
     if values.dim() < 1 or values.shape[-1] != width:
-        raise ParameterError(f"{where} has shape {tuple(values.shape)}; its last axis must be {width}: (..., {width})")
+        raise ParameterError(
+            f"{where} has shape {tuple(values.shape)}; its last axis must be {width}: (..., "
+            f"{width})"
+        )
     return values
 
 
 def standalone(module: M) -> M:
-    """Return a copy of a module in evaluation mode, without gradients, which training on does not change."""
+    """Return a copy of a module in evaluation mode, without gradients, which training on does not
+    change.
+    """
     return copy.deepcopy(module).eval().requires_grad_(False)
 
 
 @contextmanager
 def quiet_exporter() -> Iterator[None]:
-    """Hide what torch's exporter says of packages that nobody needs, and of its own use of what is deprecated."""
+    """Hide what torch's exporter says of packages that nobody needs, and of its own use of what is
+    deprecated.
+    """
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -417,9 +482,9 @@ def quiet_exporter() -> Iterator[None]:
 def export_onnx(module: Module, path: str | PathLike[str]) -> Path:
     """Write a ``PolicyModule`` as an ONNX file and return its path.
 
-    Its input is ``obs``, (batch, D) float32, and ``mask``, (batch, K) bool, where the group's choices may be forbidden; its
-    output is ``action``, as the module returns it. Of a policy with hidden state ``state``, (batch, M), is an input, too, and
-    ``next_state`` an output.
+    Its input is ``obs``, (batch, D) float32, and ``mask``, (batch, K) bool, where the group's
+    choices may be forbidden; its output is ``action``, as the module returns it. Of a policy with
+    hidden state ``state``, (batch, M), is an input, too, and ``next_state`` an output.
 
     Raises:
         ParameterError: If the path does not end in .onnx.
@@ -452,13 +517,17 @@ def export_onnx(module: Module, path: str | PathLike[str]) -> Path:
             )
         except torch.onnx.OnnxExporterError as error:
             raise TrainingError(
-                "torch cannot export this policy's network to ONNX; torch.export.export(run.policy(...), ...) shows why: "
+                "torch cannot export this policy's network to ONNX; "
+                f"torch.export.export(run.policy(...), ...) shows why: "
                 f"{str(error).partition(chr(10))[0]}"
             ) from error
-    if not all(given.type.tensor_type.shape.dim[0].dim_param for given in program.model_proto.graph.input):
+    if not all(
+        given.type.tensor_type.shape.dim[0].dim_param for given in program.model_proto.graph.input
+    ):
         raise TrainingError(
-            "export: this policy's network fixes the batch: got 2 rows, expected any number. Write obs.shape[0] in its "
-            "forward in place of len(obs), and no other Python number that depends on the batch"
+            "export: this policy's network fixes the batch: got 2 rows, expected any number. "
+            "Write obs.shape[0] in its forward in place of len(obs), and no other Python number "
+            "that depends on the batch"
         )
     try:
         write_atomically(target, program.model_proto.SerializeToString())

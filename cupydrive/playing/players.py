@@ -42,7 +42,9 @@ class HeuristicPolicy:
         if heuristic is None:
             fix = f"play {group.name!r} at random (cd.RandomPolicy()) or by a trained policy"
             raise ParameterError(f"{spec.name} has no heuristic; {fix}")
-        return ModulePlayer(lambda rollout, g, _: HeuristicModule(heuristic, rollout.batch.params, g))
+        return ModulePlayer(
+            lambda rollout, g, _: HeuristicModule(heuristic, rollout.batch.params, g)
+        )
 
     def __str__(self) -> str:
         return "heuristic"
@@ -64,7 +66,10 @@ class Trained(NotCopied):
     words: str = "trained"
     brief: str = "trained"
 
-    instead = "it plays with a run's policy in memory. Keep the run with run.save(folder) and cupydrive.load(folder)"
+    instead = (
+        "it plays with a run's policy in memory. Keep the run with run.save(folder) and "
+        "cupydrive.load(folder)"
+    )
 
     def player(self, spec: EnvSpec, group: Group) -> Player:
         """Return the player of one group."""
@@ -75,7 +80,9 @@ class Trained(NotCopied):
 
 
 class RandomPlayer:
-    """Plays uniformly random actions: a categorical policy with equal logits, or uniform within the bounds of a Box."""
+    """Plays uniformly random actions: a categorical policy with equal logits, or uniform within the
+    bounds of a Box.
+    """
 
     def begin(self, rollout: Rollout, group: Group) -> None:
         """Prepare to play ``group``."""
@@ -96,7 +103,8 @@ class RandomPlayer:
     def act(self, rollout: Rollout, t: int) -> None:
         """Write the actions of row t."""
         action = rollout.action[self.group.name][t]
-        if self.group.continuous:  # the normal distribution's cumulative function makes its numbers uniform
+        # the normal distribution's cumulative function makes its numbers uniform
+        if self.group.continuous:
             self.sampler(self.parameters, action, raw=self.raw)
             action.copy_(self.low + self.span * torch.special.ndtr(self.raw))
         else:
@@ -105,7 +113,8 @@ class RandomPlayer:
     def module(self, rollout: Rollout, group: Group) -> NoReturn:
         """Raise ``ParameterError``: random actions are no function of observations."""
         raise ParameterError(
-            f"group {group.name!r} plays at random in this run; leave it out, or sample its action space"
+            f"group {group.name!r} plays at random in this run; leave it out, or sample its "
+            f"action space"
         )
 
 
@@ -113,12 +122,14 @@ class ModulePlayer:
     """Plays with a module of each group: a heuristic, or a deterministic policy.
 
     Args:
-        make: Returns the module of a ``Group`` in a ``Rollout``: observations (..., D) to actions. Its last argument is the
-            ``RunningMeanStd`` of observations that it applies, or None.
+        make: Returns the module of a ``Group`` in a ``Rollout``: observations (..., D) to actions.
+            Its last argument is the ``RunningMeanStd`` of observations that it applies, or None.
         obs_rms: ``RunningMeanStd`` of observations, or None.
     """
 
-    def __init__(self, make: Callable[..., torch.nn.Module], obs_rms: Moments | None = None) -> None:
+    def __init__(
+        self, make: Callable[..., torch.nn.Module], obs_rms: Moments | None = None
+    ) -> None:
         self.make, self.obs_rms = make, obs_rms
         self.modules: dict[str, torch.nn.Module] = {}
 

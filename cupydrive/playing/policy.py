@@ -1,7 +1,8 @@
 """Policies and their distributions: ordinary torch modules, and the launches that sample from them.
 
-A policy is any ``torch.nn.Module`` whose call ``policy(obs)`` takes (B, D) float32 and returns ``(parameters, value)``:
-(B, distribution.size) and (B,). What plays and learns calls it by way of ``with_state``.
+A policy is any ``torch.nn.Module`` whose call ``policy(obs)`` takes (B, D) float32 and returns
+``(parameters, value)``: (B, distribution.size) and (B,). What plays and learns calls it by way of
+``with_state``.
 
 Letters: B rows, N environments, C agents of a group, H action heads, D observation entries.
 """
@@ -38,9 +39,11 @@ PADDING = 8  # entries of 2 bytes that matrix products read at once
 
 
 class PaddedLinear(nn.Linear):
-    """``torch.nn.Linear`` that adds zeros up to multiples of 8 inputs and outputs where autocast halves its precision.
+    """``torch.nn.Linear`` that adds zeros up to multiples of 8 inputs and outputs where autocast
+    halves its precision.
 
-    Matrix products of other widths take two to three times as long; the first and last layers of small policies have them.
+    Matrix products of other widths take two to three times as long; the first and last layers of
+    small policies have them.
     """
 
     def reset_parameters(self) -> None:
@@ -80,7 +83,8 @@ def mlp(
         layers.append(PaddedLinear(inner, outer, dtype=torch.float32, device="cpu"))
         weight, bias = layers[-1].parameters()
         if initial:
-            for drawn in (weight, bias):  # as torch.nn.Linear does, so that seeds keep their weights
+            # as torch.nn.Linear does, so that seeds keep their weights
+            for drawn in (weight, bias):
                 nn.init.uniform_(drawn, generator=generator)
             nn.init.orthogonal_(weight, last_gain if last else math.sqrt(2), generator=generator)
             nn.init.zeros_(bias)
@@ -133,7 +137,9 @@ class ActorCritic(nn.Module):
 
 
 class Stateless:
-    """Gives a module without memory the call of one with memory, at no cost: the memory is None, and stays so."""
+    """Gives a module without memory the call of one with memory, at no cost: the memory is None,
+    and stays so.
+    """
 
     state_size = 0
 
@@ -141,9 +147,14 @@ class Stateless:
         self.module = module
 
     def __call__(
-        self, obs: torch.Tensor, memory: torch.Tensor | None = None, start: torch.Tensor | None = None
+        self,
+        obs: torch.Tensor,
+        memory: torch.Tensor | None = None,
+        start: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Return ``(parameters, value, memory)`` of observations (B, D); the memory is handed on as it came."""
+        """Return ``(parameters, value, memory)`` of observations (B, D); the memory is handed on as
+        it came.
+        """
         parameters, value = self.module(obs)
         return parameters, value, memory
 
@@ -151,16 +162,21 @@ class Stateless:
 def with_state(module: nn.Module) -> Any:
     """Return ``policy(obs, memory, start) -> (parameters, value, memory)`` for any module.
 
-    A module with a memory has ``state_size`` = M > 0, and is called itself, with L steps of b agents one after the other:
-    observations (L * b, D), time first; the memory (b, M) before the first of them; and ``start`` (L * b,) bool, where the
-    memory is forgotten (set to 0) before the step, or None: nowhere. It returns parameters (L * b, size), values (L * b,), and
-    the memory (b, M) after the last step. L is 1 while it plays and T while it learns.
+    A module with a memory has ``state_size`` = M > 0, and is called itself, with L steps of b
+    agents one after the other: observations (L * b, D), time first; the memory (b, M) before the
+    first of them; and ``start`` (L * b,) bool, where the memory is forgotten (set to 0) before the
+    step, or None: nowhere. It returns parameters (L * b, size), values (L * b,), and the memory (b,
+    M) after the last step. L is 1 while it plays and T while it learns.
     """
     return module if getattr(module, "state_size", 0) else Stateless(module)
 
 
-def first_state(policy: nn.Module, rows: int, agents: int, device: torch.device) -> torch.Tensor | None:
-    """Return zeros (rows, agents, M) for the memory of a ``with_state`` policy, or None if it has none."""
+def first_state(
+    policy: nn.Module, rows: int, agents: int, device: torch.device
+) -> torch.Tensor | None:
+    """Return zeros (rows, agents, M) for the memory of a ``with_state`` policy, or None if it has
+    none.
+    """
     return zeros(device, rows, agents, policy.state_size) if policy.state_size else None
 
 
@@ -169,7 +185,8 @@ def make_distribution(group: Group, kind: str = "auto") -> Categorical | Gaussia
 
     Args:
         group: ``Group`` of a spec.
-        kind: ``"categorical"``, ``"gaussian"``, ``"squashed"``, or ``"auto"``: categorical for discrete actions, else Gaussian.
+        kind: ``"categorical"``, ``"gaussian"``, ``"squashed"``, or ``"auto"``: categorical for
+            discrete actions, else Gaussian.
 
     Raises:
         ParameterError: If the kind does not fit the action space.
@@ -179,8 +196,8 @@ def make_distribution(group: Group, kind: str = "auto") -> Categorical | Gaussia
         kind = fitting[0]
     if kind not in fitting:
         raise ParameterError(
-            f"group {group.name!r} has actions {group.action_space}: its distribution can be {' or '.join(fitting)}, "
-            f"not {kind!r}"
+            f"group {group.name!r} has actions {group.action_space}: its distribution can be "
+            f"{' or '.join(fitting)}, not {kind!r}"
         )
     return Gaussian(group, kind == "squashed") if group.continuous else Categorical(group)
 
@@ -238,7 +255,8 @@ class Categorical(Sampled):
         Args:
             parameters: (B, sum of sizes) logits.
             action: (B, H) int.
-            mask: (B, sum of sizes) bool, allowed choices, or None. A head that allows nothing is not masked.
+            mask: (B, sum of sizes) bool, allowed choices, or None. A head that allows nothing is
+                not masked.
         """
         action = action.long()
         if len(set(self.sizes)) == 1:  # all heads at once
@@ -261,12 +279,16 @@ class Categorical(Sampled):
         return log_prob, entropy
 
     def module(self, network: nn.Module, group: Group, obs_rms: Moments | None) -> PolicyModule:
-        """Return a network that gives these parameters as a module from raw observations to actions."""
+        """Return a network that gives these parameters as a module from raw observations to
+        actions.
+        """
         return DiscretePolicy(network, group, obs_rms)
 
 
 class Gaussian(Sampled):
-    """A Gaussian per head, its logarithmic deviation the second half of the parameters; ``squashed``: tanh into the bounds."""
+    """A Gaussian per head, its logarithmic deviation the second half of the parameters;
+    ``squashed``: tanh into the bounds.
+    """
 
     action_dtype = torch.float32
     file = "gaussian"
@@ -288,8 +310,8 @@ class Gaussian(Sampled):
             raw: (B, H) float, actions before squashing.
             mask: None; a Box has no choices to mask.
 
-        The entropy of a squashed Gaussian has no closed form: it is that of the Gaussian, plus the one-sample estimate of
-        what squashing adds, at ``raw``.
+        The entropy of a squashed Gaussian has no closed form: it is that of the Gaussian, plus the
+        one-sample estimate of what squashing adds, at ``raw``.
         """
         mean, log_deviation = parameters.split(self.heads, dim=1)
         scaled = (raw - mean) * torch.exp(-log_deviation)
@@ -302,12 +324,16 @@ class Gaussian(Sampled):
         return log_prob.sum(1), entropy.sum(1)
 
     def module(self, network: nn.Module, group: Group, obs_rms: Moments | None) -> PolicyModule:
-        """Return a network that gives these parameters as a module from raw observations to actions."""
+        """Return a network that gives these parameters as a module from raw observations to
+        actions.
+        """
         return BoxPolicy(network, group, obs_rms, self.squashed)
 
 
 def first_agent(batch: Batch, group: Group) -> int:
-    """Return the number of a group's first agent among those of all groups, which keys its random numbers."""
+    """Return the number of a group's first agent among those of all groups, which keys its random
+    numbers.
+    """
     names = [g.name for g in batch.groups]
     return sum(g.count for g in batch.groups[: names.index(group.name)])
 
@@ -323,7 +349,11 @@ class Sampler:
     """
 
     def __init__(
-        self, distribution: Categorical | Gaussian, batch: Batch, group: Group, envs: range | None = None
+        self,
+        distribution: Categorical | Gaussian,
+        batch: Batch,
+        group: Group,
+        envs: range | None = None,
     ) -> None:
         self.distribution, self.batch, self.group = distribution, batch, group
         self.envs = range(batch.num_envs) if envs is None else envs
@@ -342,19 +372,22 @@ class Sampler:
         value_row: torch.Tensor | None = None,
         **named: Any,
     ) -> None:
-        """Queue the launch that fills ``action`` (N, C, H) and, if given, ``log_prob`` (N, C) and the others.
+        """Queue the launch that fills ``action`` (N, C, H) and, if given, ``log_prob`` (N, C) and
+        the others.
 
         Args:
-            parameters: (N * C, distribution.size) float32 tensor with contiguous rows; it must live until the launch is done.
+            parameters: (N * C, distribution.size) float32 tensor with contiguous rows; it must live
+                until the launch is done.
             *filled: As of ``describe``.
             **named: Likewise.
-            value: (N * C,) float32 tensor of any stride, copied to ``value_row`` in the same launch, or None.
+            value: (N * C,) float32 tensor of any stride, copied to ``value_row`` in the same
+                launch, or None.
             value_row: (N, C) float32 tensor.
         """
         if parameters.dtype != torch.float32 or parameters.stride(1) != 1:
             raise ParameterError(
-                f"the policy of {self.group.name!r} returned {parameters.dtype} parameters with strides {parameters.stride()}; "
-                "they must be float32 with contiguous rows"
+                f"the policy of {self.group.name!r} returned {parameters.dtype} parameters with "
+                f"strides {parameters.stride()}; they must be float32 with contiguous rows"
             )
         call = self.describe(*filled, **named)
         call["parameters"], call["stride"] = parameters.data_ptr(), parameters.stride(0)
@@ -366,7 +399,9 @@ class Sampler:
 
     @cached_property
     def program(self) -> Program:
-        """What launches the kernel; a learner that draws in the same launch as its forward pass needs none."""
+        """What launches the kernel; a learner that draws in the same launch as its forward pass
+        needs none.
+        """
         return self.batch.executor.build(self.distribution.unit())
 
     def describe(

@@ -1,8 +1,8 @@
 """Recordings: episodes that can be shown again exactly.
 
-A recording holds the seed of the initial states and the actions: a few bytes a step. States are recomputed from them, bit for
-bit, on any device. The policy is not needed. Its outputs depend in the last bits on batch size and device, so that it could
-play another episode.
+A recording holds the seed of the initial states and the actions: a few bytes a step. States are
+recomputed from them, bit for bit, on any device. The policy is not needed. Its outputs depend in
+the last bits on batch size and device, so that it could play another episode.
 """
 
 import zlib
@@ -40,7 +40,8 @@ class Moment:
         returns: By group: (N, C) float32, sum of rewards so far.
         action: By group: (N, C, H) latest action. Empty at the start.
         reward: By group: (N, C) float32 latest reward. Empty at the start.
-        present: By group whose agents leave: (N, C) bool, agents that had not left before the step. Empty at the start.
+        present: By group whose agents leave: (N, C) bool, agents that had not left before the step.
+            Empty at the start.
         metrics: By name: (N,) metric of the environment in the episode so far.
     """
 
@@ -68,7 +69,8 @@ class Recording:
         action: By group: (T, N, C, H), 0 after an episode's end. T is the longest length.
         first_env: Global id of the first environment.
         checksum: Checksum of the last states, with which recomputed states must agree, or None.
-        origin: Files of an environment of the user's own when the episodes were played, with their SHA-256.
+        origin: Files of an environment of the user's own when the episodes were played, with their
+            SHA-256.
         tables: SHA-256 of the environment's tables by name, or None if it has none.
     """
 
@@ -97,16 +99,22 @@ class Recording:
         """Return the recording of one episode, or of a range of them."""
         if not isinstance(which, slice) and is_number(which, int | np.integer):
             if not -self.num_envs <= which < self.num_envs:
-                raise UnknownEpisodeError(f"recording[{shown(which)}]: it has {self.num_envs} episodes")
+                raise UnknownEpisodeError(
+                    f"recording[{shown(which)}]: it has {self.num_envs} episodes"
+                )
             which = slice(which, which + 1 or None)
         start, stop, step = which.indices(self.num_envs) if isinstance(which, slice) else (0, 0, 1)
         if stop <= start or step != 1:
-            words = "must be the number of an episode, or episodes side by side, such as recording[0:4]"
+            words = (
+                "must be the number of an episode, or episodes side by side, such as recording[0:4]"
+            )
             raise ParameterError(f"recording[{shown(which)}] {words}")
         part = slice(start, stop)
         length = self.length[part]
         action = {name: array[: int(length.max()), part] for name, array in self.action.items()}
-        return replace(self, length=length, action=action, first_env=self.first_env + start, checksum=None)
+        return replace(
+            self, length=length, action=action, first_env=self.first_env + start, checksum=None
+        )
 
     def moments(self, device: str = "cpu") -> Iterator[Moment]:
         """Recompute the episodes, and yield a ``Moment`` for the start and after each step.
@@ -117,7 +125,9 @@ class Recording:
         n, where = self.num_envs, executor(choose(device)[0])
         batch = Batch(self.spec, n, self.params, where, first_env=self.first_env)
         if any(self.action[g.name].shape[2:] != (g.count, g.heads) for g in batch.groups):
-            raise RenderError(f"the recording does not fit {self.spec.name}: agents or actions differ")
+            raise RenderError(
+                f"the recording does not fit {self.spec.name}: agents or actions differ"
+            )
         batch.reset(self.seed)
         buffers = [where.allocate((n, g.count, g.heads), g.action_dtype) for g in batch.groups]
         pointers = [batch.executor.pointer(b) for b in buffers]
@@ -144,7 +154,9 @@ class Recording:
             now = {"action": action, **outcome(batch, written)}
             for name, rewards in now["reward"].items():
                 returns[name] += np.where(over[:, None], np.float32(0), rewards)
-            last = {kind: kept_where(over, last.get(kind, {}), arrays) for kind, arrays in now.items()}
+            last = {
+                kind: kept_where(over, last.get(kind, {}), arrays) for kind, arrays in now.items()
+            }
         if self.checksum not in (None, zlib.crc32(states.tobytes())):
             words = "its kernel or its parameters have changed since"
             raise RenderError(f"the recording was made with another {self.spec.name}: {words}")
@@ -176,26 +188,33 @@ class Recording:
             write_atomically(path, content)
 
     @classmethod
-    def load(cls, path: str | PathLike, env: "str | PathLike | EnvSpec | None" = None) -> "Recording":
+    def load(
+        cls, path: str | PathLike, env: "str | PathLike | EnvSpec | None" = None
+    ) -> "Recording":
         """Return the recording of a file. No code in it is executed.
 
         Args:
             path: File that ``save`` wrote.
-            env: Path of the Python file or ``EnvSpec`` of an environment of your own that is not registered.
+            env: Path of the Python file or ``EnvSpec`` of an environment of your own that is not
+                registered.
 
         Warns:
             CupydriveWarning: If the environment's files have changed since.
 
         Raises:
-            UnregisteredEnvironmentError: If ``env`` is needed. The message contains the call that works.
-            RenderError: If the file is not a recording, is damaged, or does not fit the environment.
+            UnregisteredEnvironmentError: If ``env`` is needed. The message contains the call that
+                works.
+            RenderError: If the file is not a recording, is damaged, or does not fit the
+                environment.
         """
         path = checked_path("load", "path", path)
         with file_errors(RenderError, f"path = {str(path)!r} cannot be read"):
             try:
                 about, arrays = read_npz(path, RECORDING, executor("cpu").free_bytes())
             except FormatError as error:
-                raise RenderError(explained(path, "recording", error, "Record the episodes again")) from None
+                raise RenderError(
+                    explained(path, "recording", error, "Record the episodes again")
+                ) from None
         call = f"cupydrive.Recording.load({str(path)!r}, env={{}})"
         spec = envs.of_data(str(path), call, about["env"], about.get("origin"), env)
         try:
@@ -205,7 +224,8 @@ class Recording:
             spec.require_tables("it", params, about.get("tables"))
         except (FormatError, ParameterError) as error:
             raise RenderError(
-                f"{path} does not fit {spec.name!r} as it is now: {error}. Record the episodes again"
+                f"{path} does not fit {spec.name!r} as it is now: {error}. Record the episodes "
+                f"again"
             ) from None
         keys = ("seed", "players", "first_env", "checksum", "origin", "tables")
         kept: dict[str, Any] = {key: about.get(key) for key in keys}
@@ -215,12 +235,14 @@ class Recording:
         who = ", ".join(f"{group}: {player}" for group, player in self.players.items())
         size = sum(array.nbytes for array in self.action.values())
         return (
-            f"<Recording {self.spec.name}: {self.num_envs} episodes of up to {self.steps} steps (seed {self.seed}), {who}; "
-            f"{size:,} bytes of actions>"
+            f"<Recording {self.spec.name}: {self.num_envs} episodes of up to {self.steps} steps "
+            f"(seed {self.seed}), {who}; {size:,} bytes of actions>"
         )
 
 
-def record(batch: Batch, seed: int, players: dict[str, str], length: np.ndarray, action: ArraysByName) -> Recording:
+def record(
+    batch: Batch, seed: int, players: dict[str, str], length: np.ndarray, action: ArraysByName
+) -> Recording:
     """Return the ``Recording`` of episodes that a ``Batch`` has played; arguments as of that."""
     kept: Any = {"tables": batch.spec.about_tables(batch.params).get("tables")}
     kept["origin"] = envs.origin(batch.spec)
@@ -228,14 +250,18 @@ def record(batch: Batch, seed: int, players: dict[str, str], length: np.ndarray,
 
 
 def outcome(batch: Batch, written: Buffers) -> dict[str, dict[str, np.ndarray]]:
-    """Return ``reward`` and ``present`` of a ``Moment``, by group, from the ``Buffers`` that a step has written."""
+    """Return ``reward`` and ``present`` of a ``Moment``, by group, from the ``Buffers`` that a step
+    has written.
+    """
     get = batch.executor.get
     arrays = {"reward": written.reward, "present": written.active}
     return {kind: {name: get(array) for name, array in of.items()} for kind, of in arrays.items()}
 
 
 def kept_where(over: np.ndarray, before: ArraysByName, now: ArraysByName) -> ArraysByName:
-    """Return the arrays ``now`` by name, with the rows of ``before``, unless it is empty, where episodes are over."""
+    """Return the arrays ``now`` by name, with the rows of ``before``, unless it is empty, where
+    episodes are over.
+    """
     found = dict(now)
     for name, array in before.items():
         found[name] = np.where(over.reshape(-1, *[1] * (array.ndim - 1)), array, now[name])
@@ -262,18 +288,23 @@ def checked_arrays(spec: EnvSpec, params: EnvParams, arrays: ArraysByName) -> Ar
     """
     groups = {f"action.{g.name}": g for g in spec.groups(params)}
     if set(arrays) != {"length", *groups}:
-        raise FormatError(f"it holds {', '.join(sorted(arrays))}; it must hold length, {', '.join(groups)}")
+        raise FormatError(
+            f"it holds {', '.join(sorted(arrays))}; it must hold length, {', '.join(groups)}"
+        )
     length = arrays["length"]
     if length.dtype != np.int32 or length.ndim != 1 or not len(length):
         raise FormatError(f"length is {length.dtype} {length.shape}; it must be int32 (N,)")
     if length.min() < 1 or length.max() > params.max_episode_steps:
         raise FormatError(
-            f"episodes of {length.min()} to {length.max()} steps; they must have 1 to {params.max_episode_steps}"
+            f"episodes of {length.min()} to {length.max()} steps; they must have 1 to "
+            f"{params.max_episode_steps}"
         )
     for name, g in groups.items():
         array, shape = arrays[name], (int(length.max()), len(length), g.count, g.heads)
         if array.dtype != action_dtype(g) or array.shape != shape:
-            raise FormatError(f"{name} is {array.dtype} {array.shape}; it must be {action_dtype(g)} {shape}")
+            raise FormatError(
+                f"{name} is {array.dtype} {array.shape}; it must be {action_dtype(g)} {shape}"
+            )
         if not g.continuous and (array >= np.array(g.sizes)).any():
             raise FormatError(f"{name} holds a choice of {array.max()}; the heads have {g.sizes}")
     return {g.name: arrays[name] for name, g in groups.items()}

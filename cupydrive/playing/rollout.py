@@ -17,7 +17,14 @@ import torch
 
 from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import ParameterError
-from cupydrive.executors.interop import as_torch, make_call, member, side_by_side, torch_stream, zeros
+from cupydrive.executors.interop import (
+    as_torch,
+    make_call,
+    member,
+    side_by_side,
+    torch_stream,
+    zeros,
+)
 from cupydrive.executors.modes import ordinary_modes
 from cupydrive.executors.noted import note_side_by_side, noting
 from cupydrive.executors.ranks import Shard
@@ -30,7 +37,16 @@ if TYPE_CHECKING:
     from cupydrive.spec import Group
 
 
-COLLECTED = ["obs", "action_mask", "final_obs", "action", "reward", "active", "left", "episode_return"]
+COLLECTED = [
+    "obs",
+    "action_mask",
+    "final_obs",
+    "action",
+    "reward",
+    "active",
+    "left",
+    "episode_return",
+]
 NONE_FOUND = 2**63 - 1
 EPISODE_ENVS = 32  # environments of one team of kernels/train/episodes.cu
 EPISODE_THREADS = 256  # of it on a GPU
@@ -66,20 +82,24 @@ class Collector(Protocol):
 
 
 class Rollout:
-    """Buffers of T steps and the loop that fills them; each group's actions come from its ``Player``.
+    """Buffers of T steps and the loop that fills them; each group's actions come from its
+    ``Player``.
 
     Args:
         batch: The ``Batch`` to step.
         players: Player by group name; one player may play several groups.
         steps: T.
-        final_obs: Keep the observations before an autoreset; by default where episodes are truncated.
+        final_obs: Keep the observations before an autoreset; by default where episodes are
+            truncated.
         shard: ``Shard`` that the environments of ``batch`` are; None: all there are.
 
     Attributes:
-        play: What takes all steps in one launch instead of players step by step, or None; its ``collect()`` also carries row
-            0 over.
-        on_step: Called after each step with its row t, or None. Where ``play`` is set, there are no single steps.
-        side_by_side: Whether a GPU may run what players queue at the same time: they share nothing, and take no memory.
+        play: What takes all steps in one launch instead of players step by step, or None; its
+            ``collect()`` also carries row 0 over.
+        on_step: Called after each step with its row t, or None. Where ``play`` is set, there are no
+            single steps.
+        side_by_side: Whether a GPU may run what players queue at the same time: they share nothing,
+            and take no memory.
     """
 
     obs: dict[str, torch.Tensor]
@@ -105,7 +125,8 @@ class Rollout:
     ) -> None:
         self.batch, self.steps, self.shard = batch, steps, shard or Shard(batch.num_envs)
         self.player_of = dict(players)
-        self.generator = torch.Generator().manual_seed(int(batch.executor.get(batch.seed)[0]))  # of weights
+        # of weights
+        self.generator = torch.Generator().manual_seed(int(batch.executor.get(batch.seed)[0]))
         self.players = list({id(p): p for p in players.values()}.values())
         final_obs = batch.spec.time_limit == "truncates" if final_obs is None else final_obs
         self.device = torch.device(batch.executor.name)
@@ -140,7 +161,9 @@ class Rollout:
         self._watched = [("obs", name, tensor) for name, tensor in self.obs.items()]
         self._watched += [("reward", name, tensor) for name, tensor in self.reward.items()]
         count = len(self._watched)
-        self._finite = self.batch.executor.build(assemble_file("train/finite", (("ARRAYS", count),)))
+        self._finite = self.batch.executor.build(
+            assemble_file("train/finite", (("ARRAYS", count),))
+        )
         self.nonfinite = zeros(self.device, count, dtype=torch.int64).fill_(NONE_FOUND)
         sizes = [tensor.numel() for _, _, tensor in self._watched]
         pointers = {f"values.{k}": tensor for k, (_, _, tensor) in enumerate(self._watched)}
@@ -168,11 +191,14 @@ class Rollout:
                 mask[-1].copy_(as_torch(self.batch.current_mask[name]))
 
     def mask(self, group: Group, t: int) -> torch.Tensor | None:
-        """Return what an agent of ``group`` may take in row t, (N, C, choices) bool, or None if it may take anything."""
+        """Return what an agent of ``group`` may take in row t, (N, C, choices) bool, or None if it
+        may take anything.
+        """
         return self.action_mask[group.name][t] if group.mask else None
 
     def starts(self, t: int) -> torch.Tensor:
-        """Return (N,) bool: where row t is the first of an episode, since the step before it ended one.
+        """Return (N,) bool: where row t is the first of an episode, since the step before it ended
+        one.
 
         For t = 0 that is the last step of the rollout before.
         """
@@ -218,12 +244,13 @@ class Rollout:
         """Take step t with the actions of that row.
 
         Raises:
-            ParameterError: If a player has let torch move the rollout's memory: kernels and players would part.
+            ParameterError: If a player has let torch move the rollout's memory: kernels and players
+                would part.
         """
         if self._moved:
             raise ParameterError(
-                "torch has moved tensors of the rollout to other memory, as share_memory_() does, and sending them to another "
-                "process; send a copy: tensor.clone()"
+                "torch has moved tensors of the rollout to other memory, as share_memory_() does, "
+                "and sending them to another process; send a copy: tensor.clone()"
             )
         self.batch.step_row(self._calls[t])
 
@@ -257,11 +284,16 @@ class Rollout:
         place = min(places, key=lambda place: (place.step, place.env, place.kind != "reward"))
         entry = "" if place.entry is None else f", entry {place.entry}"
         where = f"environment {envs[place.env]}, agent {place.agent}{entry}"
-        return f"the {place.kind} of {place.name!r} in {where}, after step {place.step} of this environment"
+        return (
+            f"the {place.kind} of {place.name!r} in {where}, after step {place.step} of this "
+            f"environment"
+        )
 
 
 def begins(sizes: Sequence[int], each: int) -> dict[str, int]:
-    """Return where arrays of these sizes begin, and the last one ends, in elements of ``each`` that a launch has."""
+    """Return where arrays of these sizes begin, and the last one ends, in elements of ``each`` that
+    a launch has.
+    """
     counts = accumulate((-(-size // each) for size in sizes), initial=0)
     return {f"begin.{k}": count for k, count in enumerate(counts)}
 
@@ -269,21 +301,25 @@ def begins(sizes: Sequence[int], each: int) -> dict[str, int]:
 def episodes_unit(batch: Batch) -> Unit:
     """Return the ``Unit`` of ``kernels/train/episodes.cu`` for a ``Batch``."""
     constants = ("AGENT_GROUPS", len(batch.groups)), ("COLUMNS", 1 + len(batch.spec.metrics))
-    return assemble_file("train/episodes", constants, team=min(batch.executor.max_team, EPISODE_THREADS))
+    return assemble_file(
+        "train/episodes", constants, team=min(batch.executor.max_team, EPISODE_THREADS)
+    )
 
 
 class LatestEpisodes:
     """Each environment's latest episode, kept on the device: its length, returns and metrics.
 
-    A mean over the episodes that end within some interval counts short episodes too often as long as environments run in step:
-    at first none but short ones end, then all the long ones at once. A mean over environments counts each of them once.
+    A mean over the episodes that end within some interval counts short episodes too often as long
+    as environments run in step: at first none but short ones end, then all the long ones at once. A
+    mean over environments counts each of them once.
 
     Args:
         rollout: The ``Rollout``.
 
     Attributes:
         names: Of the numbers kept, ``"length"`` first.
-        values: (len(names), N) float32; a length of 0 where no episode has ended since the run began.
+        values: (len(names), N) float32; a length of 0 where no episode has ended since the run
+            began.
         count: () float64, episodes that have ended since they were reported.
         summed: Names of tensors of which a run that several processes train has the sum.
     """

@@ -1,4 +1,6 @@
-"""Use: how many blocks of a kernel a GPU's multiprocessor holds at once, and what allows no more."""
+"""Use: how many blocks of a kernel a GPU's multiprocessor holds at once, and what allows no
+more.
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,7 +20,8 @@ class Use:
 
     Args:
         registers: Registers of a thread.
-        local_bytes: Local memory of a thread: spilled registers, and arrays with an index that the compiler does not know.
+        local_bytes: Local memory of a thread: spilled registers, and arrays with an index that the
+            compiler does not know.
         shared_bytes: Shared memory of a block.
         threads: Threads of a block.
         blocks: Blocks of the launch.
@@ -40,7 +43,9 @@ class Use:
 
     @property
     def occupancy(self) -> float:
-        """Fraction of a multiprocessor's threads that it holds of this kernel, if there are enough blocks."""
+        """Fraction of a multiprocessor's threads that it holds of this kernel, if there are enough
+        blocks.
+        """
         return self.resident * self.threads / self.most_threads
 
     @property
@@ -53,7 +58,11 @@ def use_of(program: "CudaProgram", kernel: str, blocks: int) -> Use:
     """Return the ``Use`` of a kernel that is launched with so many blocks."""
     import cupy
 
-    function, device, allowed = program.kernels[kernel], program.device.attributes, allowed_blocks(program, kernel)
+    function, device, allowed = (
+        program.kernels[kernel],
+        program.device.attributes,
+        allowed_blocks(program, kernel),
+    )
     return Use(
         registers=function.num_regs,
         local_bytes=function.local_size_bytes,

@@ -1,7 +1,7 @@
 """profile(): measure what an environment's kernel costs on this device, and what limits it.
 
-Random rollouts are timed: whether a launch fills the device, and how near writes and arithmetic are to what the device reaches
-in the same process.
+Random rollouts are timed: whether a launch fills the device, and how near writes and arithmetic are
+to what the device reaches in the same process.
 """
 
 import statistics
@@ -40,22 +40,27 @@ def profile(
     device: str = "auto",
     **params: ParamValue,
 ) -> Profile:
-    """Return the ``Profile`` of an environment's random rollouts: what they cost, what limits them, and one thing to try.
+    """Return the ``Profile`` of an environment's random rollouts: what they cost, what limits them,
+    and one thing to try.
 
-    Launches of a GPU are timed as replays of a CUDA graph, without the time of the host. Profiling takes about two seconds if
-    the kernel is compiled already. Otherwise it also compiles a second build, which counts operations on the CPU.
+    Launches of a GPU are timed as replays of a CUDA graph, without the time of the host. Profiling
+    takes about two seconds if the kernel is compiled already. Otherwise it also compiles a second
+    build, which counts operations on the CPU.
 
     Args:
-        env: Name of an environment, path of its Python file, ``EnvSpec``; or a ``VectorEnv``, whose parameters, size, device
-            and layout are used. It is not changed.
+        env: Name of an environment, path of its Python file, ``EnvSpec``; or a ``VectorEnv``, whose
+            parameters, size, device and layout are used. It is not changed.
         num_envs: Number of environments. Defaults to 10,000, or to the ``VectorEnv``'s.
-        steps: Number of steps of a launch. Defaults to 32, or to as many as fit into the device's memory.
+        steps: Number of steps of a launch. Defaults to 32, or to as many as fit into the device's
+            memory.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
         **params: Parameters of the environment.
 
     Raises:
-        ParameterError: If an argument is wrong, or ``num_envs``, ``device`` or parameters are passed with a ``VectorEnv``.
-        UnknownEnvironmentError, UnknownParameterError, CompileError, DeviceError, MemoryLimitError: As ``make`` does.
+        ParameterError: If an argument is wrong, or ``num_envs``, ``device`` or parameters are
+            passed with a ``VectorEnv``.
+        UnknownEnvironmentError, UnknownParameterError, CompileError, DeviceError, MemoryLimitError:
+            As ``make`` does.
     """
     if steps is not None:
         checked_int("profile", "steps", steps)
@@ -63,7 +68,9 @@ def profile(
         given = {"num_envs": num_envs, "device": None if device == "auto" else device} | params
         for name, value in given.items():
             if value is not None:
-                raise ParameterError(f"profile: {name} is that of the environment as it was made; leave it out")
+                raise ParameterError(
+                    f"profile: {name} is that of the environment as it was made; leave it out"
+                )
         return measured(like(env.batch, env.batch.num_envs), steps)
     spec = envs.get(env)
     spec.require_known(params, profile)
@@ -100,7 +107,9 @@ def measured(batch: Batch, steps: int | None = None) -> Profile:
     usual = kept_params(spec.make_params())
     return Profile(
         env=spec.name,
-        params={name: value for name, value in kept_params(params).items() if value != usual.get(name)},
+        params={
+            name: value for name, value in kept_params(params).items() if value != usual.get(name)
+        },
         num_envs=batch.num_envs,
         agents=sum(g.count for g in batch.groups),
         steps=steps,
@@ -117,7 +126,9 @@ def measured(batch: Batch, steps: int | None = None) -> Profile:
 
 
 def several(call: Callable[[], object], batch: Batch) -> tuple[Callable[[], object], int]:
-    """Return a function that makes several calls, and their number: a CUDA graph, since launches take the host longer."""
+    """Return a function that makes several calls, and their number: a CUDA graph, since launches
+    take the host longer.
+    """
     if batch.executor.name == "cpu" or batch.spec.own_program is not None:
         return call, 1
 

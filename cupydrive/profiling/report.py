@@ -8,14 +8,24 @@ from cupydrive.bench.timing import short
 from cupydrive.profiling.occupancy import Use
 from cupydrive.terminal.progress import preformatted
 
-# Fractions from which a resource is the limit. Kernels that only write their rows reach 0.6 to 0.9 of the limit.
+# Fractions from which a resource is the limit. Kernels that only write their rows reach 0.6 to 0.9
+# of the limit.
 LATENCY, LAUNCHES, WRITES, ARITHMETIC = 0.75, 0.25, 0.6, 0.5
 BINDS = {  # by limit: an explanation, and what to try
     "latency": ("the environments do not fill the device", "more environments"),
     "launches": ("beginning and ending a launch takes as long as its steps", "more steps a launch"),
-    "writes": ("results leave nearly as fast as this device writes", 'smaller observations, or obs_dtype="bfloat16"'),
-    "arithmetic": ("float operations run nearly as fast as this device can", "fewer operations, such as math::Divisor"),
-    "instructions": ("neither writes nor arithmetic are near their limit", "selections instead of branches"),
+    "writes": (
+        "results leave nearly as fast as this device writes",
+        'smaller observations, or obs_dtype="bfloat16"',
+    ),
+    "arithmetic": (
+        "float operations run nearly as fast as this device can",
+        "fewer operations, such as math::Divisor",
+    ),
+    "instructions": (
+        "neither writes nor arithmetic are near their limit",
+        "selections instead of branches",
+    ),
 }
 
 
@@ -73,7 +83,9 @@ class Profile:
 
     @property
     def half_share(self) -> float:
-        """Time of half of the environments over that of all: 0.5 on a full device, 1 if environments cost nothing."""
+        """Time of half of the environments over that of all: 0.5 on a full device, 1 if
+        environments cost nothing.
+        """
         return self.half_seconds / self.seconds
 
     @property
@@ -98,19 +110,22 @@ class Profile:
         operations = "not counted: that takes a C++ compiler, and a kernel in C++"
         if self.operations_per_step is not None:
             operations = (
-                f"{self.operations_per_step:,.4g} float operations a step: {self.arithmetic_share:.0%} of the "
-                f"{short(self.ceilings.arithmetic)}FLOP/s that this device makes"
+                f"{self.operations_per_step:,.4g} float operations a step: "
+                f"{self.arithmetic_share:.0%} of the {short(self.ceilings.arithmetic)}FLOP/s that "
+                f"this device makes"
             )
         explanation, hint = BINDS[self.binds]
         lines = [
-            f"{self.env}{given}: {self.num_envs:,} environments{agents} x {self.steps} steps in one launch, {self.machine}",
-            f"  time         {short(self.rate)} env-steps/s; a launch takes {1e3 * self.seconds:.3g} ms",
+            f"{self.env}{given}: {self.num_envs:,} environments{agents} x {self.steps} steps in "
+            f"one launch, {self.machine}",
+            f"  time         {short(self.rate)} env-steps/s; a launch takes "
+            f"{1e3 * self.seconds:.3g} ms",
             *self._of_a_gpu(),
             f"  writes       {self.bytes_per_step:,} bytes a step: {self.write_share:.0%} of the "
             f"{short(self.ceilings.write)}B/s that this device writes",
             f"  arithmetic   {operations}",
-            f"  parts        beginning and ending a launch {self.launch_share:.0%} of the time; half of the environments take "
-            f"{self.half_share:.0%}",
+            f"  parts        beginning and ending a launch {self.launch_share:.0%} of the time; "
+            f"half of the environments take {self.half_share:.0%}",
             f"  what binds   {self.binds}: {explanation}",
             f"  to try       {hint}",
         ]
@@ -125,10 +140,10 @@ class Profile:
             return []
         local = f"{u.local_bytes} bytes of local memory (spills)" if u.local_bytes else "no spills"
         return [
-            f"  kernel       {u.registers} registers and {local} a thread, {u.shared_bytes:,} bytes of shared memory a "
-            f"block of {u.threads} threads",
-            f"  occupancy    {u.occupancy:.0%} of a processor's {u.most_threads:,} threads, bound by {u.bound}; this launch "
-            f"fills {u.filled:.0%}",
+            f"  kernel       {u.registers} registers and {local} a thread, {u.shared_bytes:,} "
+            f"bytes of shared memory a block of {u.threads} threads",
+            f"  occupancy    {u.occupancy:.0%} of a processor's {u.most_threads:,} threads, bound "
+            f"by {u.bound}; this launch fills {u.filled:.0%}",
         ]
 
     def _repr_html_(self) -> str:
@@ -138,4 +153,8 @@ class Profile:
         """Return all measurements and the fractions above, as JSON can hold them."""
         shares = ("rate", "write_share", "half_share", "launch_share", "binds")
         arithmetic = None if self.operations_per_step is None else self.arithmetic_share
-        return asdict(self) | {name: getattr(self, name) for name in shares} | {"arithmetic_share": arithmetic}
+        return (
+            asdict(self)
+            | {name: getattr(self, name) for name in shares}
+            | {"arithmetic_share": arithmetic}
+        )

@@ -1,6 +1,8 @@
-"""The fastest layout of threads, and the number of environments that trains fastest, by measurement.
+"""The fastest layout of threads, and the number of environments that trains fastest, by
+measurement.
 
-What was measured is kept in the cache folder, by device, kernel and size. Results have the same bits with every layout.
+What was measured is kept in the cache folder, by device, kernel and size. Results have the same
+bits with every layout.
 """
 
 import statistics
@@ -33,7 +35,8 @@ from cupydrive.training.begin import make_run
 TUNED_RUNS, TUNED_SECONDS = 5, 0.01  # of each layout
 SIZES = tuple(4**k for k in range(3, 11))  # 64 to 1,048,576: numbers of environments that are tried
 ITERATIONS = 5  # of training that are timed
-NO_GAIN = 1.02  # a number of environments that trains less than this much faster, twice in a row, ends the search
+# a number of environments that trains less than this much faster, twice in a row, ends the search
+NO_GAIN = 1.02
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,11 @@ class Tuned:
     __repr__ = __str__
 
 
-def tune(env: str | PathLike[str] | EnvSpec, num_envs: int, *, device: str = "auto", **params: ParamValue) -> Tuned:
-    """Return the fastest layout of threads for random rollouts. ``make(..., layout="tuned")`` uses it.
+def tune(
+    env: str | PathLike[str] | EnvSpec, num_envs: int, *, device: str = "auto", **params: ParamValue
+) -> Tuned:
+    """Return the fastest layout of threads for random rollouts. ``make(..., layout="tuned")`` uses
+    it.
 
     Args:
         env: Name of an environment, path of its Python file, or ``EnvSpec``.
@@ -93,8 +99,13 @@ def tune(env: str | PathLike[str] | EnvSpec, num_envs: int, *, device: str = "au
 
 def layout_text(layout: Layout) -> str:
     """Return a layout as text."""
-    kept = " ".join(name for name in ("state", "rows") if getattr(layout, f"{name}_near")) or "nothing"
-    return f"team {layout.team}, {layout.envs_per_block} a block, on chip: {kept}, observations: {layout.observations}"
+    kept = (
+        " ".join(name for name in ("state", "rows") if getattr(layout, f"{name}_near")) or "nothing"
+    )
+    return (
+        f"team {layout.team}, {layout.envs_per_block} a block, on chip: {kept}, observations: "
+        f"{layout.observations}"
+    )
 
 
 def candidates(spec: EnvSpec, params: EnvParams, num_envs: int, where: Executor) -> list[Layout]:
@@ -103,7 +114,11 @@ def candidates(spec: EnvSpec, params: EnvParams, num_envs: int, where: Executor)
     if where.name == "cpu":
         return [first]
     agents = sum(g.count for g in spec.groups(params))
-    found = [Layout(1, block) for block in (4, 8, 16, 32, 64, 128, 256, 512, 1024)] if agents <= 8 else []
+    found = (
+        [Layout(1, block) for block in (4, 8, 16, 32, 64, 128, 256, 512, 1024)]
+        if agents <= 8
+        else []
+    )
     largest = min(1024, 1 << (agents - 1).bit_length())
     for team in (2**k for k in range(1, 11) if max(2, largest // 8) <= 2**k <= largest):
         if team <= 32:
@@ -111,7 +126,9 @@ def candidates(spec: EnvSpec, params: EnvParams, num_envs: int, where: Executor)
         else:
             found += [Layout(team), Layout(team, rows_near=False)]
     device: Any = where
-    return list(dict.fromkeys([first, *(layout.fit(spec, params, device.layout_bytes) for layout in found)]))
+    return list(
+        dict.fromkeys([first, *(layout.fit(spec, params, device.layout_bytes) for layout in found)])
+    )
 
 
 def rate(spec: EnvSpec, params: EnvParams, num_envs: int, where: Executor, layout: Layout) -> float:
@@ -133,22 +150,29 @@ def measured_once(
     names: Collection[str],
     measure: Callable[[], dict[str, float]],
 ) -> dict[str, float]:
-    """Return rates by name: those in the cache folder, or what ``measure`` returns, which is written there."""
+    """Return rates by name: those in the cache folder, or what ``measure`` returns, which is
+    written there.
+    """
     layout = where.layout(spec, params, num_envs)
     text = assemble(spec, params, layout).text if spec.own_program is None else spec.name
     path = measurement_path(kind, where.describe(), text, num_envs.bit_length())
     rates = read_measurement(path)
-    if not rates or not all(name in names and isinstance(rate, float) for name, rate in rates.items()):
+    if not rates or not all(
+        name in names and isinstance(rate, float) for name, rate in rates.items()
+    ):
         rates = measure()
         keep_measurement(path, rates)
     return rates
 
 
-def best_num_envs(env: str | PathLike[str] | EnvSpec, *, device: str = "auto", **params: ParamValue) -> int:
-    """Return the number of environments that trains the most env-steps per second. ``make(num_envs="auto")`` uses it.
+def best_num_envs(
+    env: str | PathLike[str] | EnvSpec, *, device: str = "auto", **params: ParamValue
+) -> int:
+    """Return the number of environments that trains the most env-steps per second.
+    ``make(num_envs="auto")`` uses it.
 
-    Powers of four are tried with what the environment suggests to train it, until memory ends or nothing is gained. Each is
-    printed to the standard error.
+    Powers of four are tried with what the environment suggests to train it, until memory ends or
+    nothing is gained. Each is printed to the standard error.
 
     Args:
         env: Name of an environment, path of its Python file, or ``EnvSpec``.
@@ -172,8 +196,14 @@ def best_num_envs(env: str | PathLike[str] | EnvSpec, *, device: str = "auto", *
                 if not rates:
                     raise
                 break
-            print(f"cupydrive: {n:,} environments train {value / 1e6:,.2f} M env-steps/s", file=sys.stderr, flush=True)
-            without_gain = 0 if value > NO_GAIN * max(rates.values(), default=0) else without_gain + 1
+            print(
+                f"cupydrive: {n:,} environments train {value / 1e6:,.2f} M env-steps/s",
+                file=sys.stderr,
+                flush=True,
+            )
+            without_gain = (
+                0 if value > NO_GAIN * max(rates.values(), default=0) else without_gain + 1
+            )
             rates[str(n)] = value
             if without_gain == 2:
                 break

@@ -1,1 +1,3 @@
-"""Episodes as videos, as a viewer in a notebook, and as games that a person plays in a notebook or a terminal."""
+"""Episodes as videos, as a viewer in a notebook, and as games that a person plays in a notebook or
+a terminal.
+"""

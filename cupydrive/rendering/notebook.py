@@ -1,4 +1,7 @@
-"""A game in a notebook: the page sends keys, and shows the picture and text of the answer. Needs anywidget."""
+"""A game in a notebook: the page sends keys, and shows the picture and text of the answer.
+
+Needs anywidget.
+"""
 
 import io
 import time
@@ -14,7 +17,8 @@ from cupydrive.playing.game import Game
 
 
 class NotebookScreen(anywidget.AnyWidget):
-    """A widget that shows a game and takes its keys. Each step is a message of the page, so nothing runs while nobody plays.
+    """A widget that shows a game and takes its keys. Each step is a message of the page, so nothing
+    runs while nobody plays.
 
     Args:
         game: ``Game``.
@@ -33,8 +37,11 @@ class NotebookScreen(anywidget.AnyWidget):
         self.stage = Stage(spec, game.params, canvas)
         self.on_msg(self._answer)
 
-    def _answer(self, _: anywidget.AnyWidget, message: dict[str, list[str]], __: list[bytes]) -> None:
-        """Handle the keys of a message, take a step if it is due, and send the moment and the time of the next message.
+    def _answer(
+        self, _: anywidget.AnyWidget, message: dict[str, list[str]], __: list[bytes]
+    ) -> None:
+        """Handle the keys of a message, take a step if it is due, and send the moment and the time
+        of the next message.
 
         An error ends the game, and the page shows it.
         """
@@ -48,4 +55,6 @@ class NotebookScreen(anywidget.AnyWidget):
             game.ended, game.running = True, False
             self.send({"text": f"The game ended: {type(error).__name__}: {error}"})
             raise
-        self.send({"text": game.text, "wait": game.wait(time.monotonic())}, buffers=[file.getvalue()])
+        self.send(
+            {"text": game.text, "wait": game.wait(time.monotonic())}, buffers=[file.getvalue()]
+        )

@@ -25,35 +25,50 @@ def play(
 ) -> Game:
     """Play one agent by keys, against policies or beside them.
 
-    In a notebook (extra ``notebook``), the call shows a picture that takes keys after a click, and returns. In a terminal, it
-    returns when the game has ended. The result has ``recording``, the ``Recording`` of the last finished episode (of the first
-    one so far, and None before its first step), and ``scores``, a text for each finished episode.
+    In a notebook (extra ``notebook``), the call shows a picture that takes keys after a click, and
+    returns. In a terminal, it returns when the game has ended. The result has ``recording``, the
+    ``Recording`` of the last finished episode (of the first one so far, and None before its first
+    step), and ``scores``, a text for each finished episode.
 
     Args:
-        what: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (a new one like it), or ``Run``.
-        policies: Policies of all other agents: ``"heuristic"``, ``"random"``, or settings by group as for ``evaluate``.
-            Defaults to a run's own policies, to the heuristic, or to random actions if there is none.
-        agent: The person's agent: ``"runner"`` (the first of its group) or ``"tagger 2"``. Defaults to the first agent with
-            keys.
+        what: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (a new one
+            like it), or ``Run``.
+        policies: Policies of all other agents: ``"heuristic"``, ``"random"``, or settings by group
+            as for ``evaluate``. Defaults to a run's own policies, to the heuristic, or to random
+            actions if there is none.
+        agent: The person's agent: ``"runner"`` (the first of its group) or ``"tagger 2"``. Defaults
+            to the first agent with keys.
         seed: Random seed of the first episode. Each further episode has the next one.
         greedy: Whether a run's policies take the most likely action.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``. A run is played on its own device.
-        fps: Steps per second, 1 to 60. Defaults to the environment's ``Display.fps``, within 10 to 30.
+        fps: Steps per second, 1 to 60. Defaults to the environment's ``Display.fps``, within 10 to
+            30.
         episodes: Number of episodes. Defaults to as many as the person plays.
         **params: Parameters of the environment. A run has its own.
 
     Raises:
         ParameterError: If an argument is wrong, or the environment has no keys.
-        RenderError: If the environment draws nothing, or there is neither a terminal nor a notebook with anywidget.
+        RenderError: If the environment draws nothing, or there is neither a terminal nor a notebook
+            with anywidget.
     """
-    options: dict[str, Any] = {"agent": agent, "seed": seed, "greedy": greedy, "fps": fps, "episodes": episodes}
-    game = Game(resolve_eval(play, what, policies, params, device=device, kind=GameConfig, **options))
+    options: dict[str, Any] = {
+        "agent": agent,
+        "seed": seed,
+        "greedy": greedy,
+        "fps": fps,
+        "episodes": episodes,
+    }
+    game = Game(
+        resolve_eval(play, what, policies, params, device=device, kind=GameConfig, **options)
+    )
     check_drawable(game.spec)
     if in_notebook():
         try:
             from cupydrive.rendering.notebook import NotebookScreen
         except ImportError:
-            raise RenderError("play: a notebook needs the package anywidget: pip install anywidget") from None
+            raise RenderError(
+                "play: a notebook needs the package anywidget: pip install anywidget"
+            ) from None
         from IPython.display import display
 
         display(NotebookScreen(game))

@@ -1,4 +1,7 @@
-"""A game in a terminal: pictures of half blocks, two pixels per character, in 256 colours. Keys come from curses."""
+"""A game in a terminal: pictures of half blocks, two pixels per character, in 256 colours.
+
+Keys come from curses.
+"""
 
 import shutil
 import sys
@@ -18,16 +21,28 @@ try:
 except ImportError:  # Windows
     curses = None  # type: ignore[assignment]
 
-HOLD = 0.1  # seconds that a key counts as down: terminals report no release, and repeat a held key faster than that
-GLANCE = 0.25  # seconds between looks at the terminal's size: curses misses a change that comes just before it waits
+# seconds that a key counts as down: terminals report no release, and repeat a held key faster than
+# that
+HOLD = 0.1
+# seconds between looks at the terminal's size: curses misses a change that comes just before it
+# waits
+GLANCE = 0.25
 TEXT_LINES = 4  # of text below the picture
 SMALLEST_PICTURE = 24  # pixels of the picture's shorter side
-UPPER = "\u2580"  # upper half block: the foreground is the upper pixel, the background the lower one
+# upper half block: the foreground is the upper pixel, the background the lower one
+UPPER = "\u2580"
 MOST_PAIRS = 32_767  # colour pairs that curses can number
 CUBE = 16  # number of the first colour of the palette, after 16 that users may redefine
 PALETTE = Image.new("P", (1, 1))
 PALETTE.putpalette(
-    [*np.ravel([*product((0, 95, 135, 175, 215, 255), repeat=3), *((8 + 10 * k,) * 3 for k in range(24))])]
+    [
+        *np.ravel(
+            [
+                *product((0, 95, 135, 175, 215, 255), repeat=3),
+                *((8 + 10 * k,) * 3 for k in range(24)),
+            ]
+        )
+    ]
 )
 
 
@@ -38,11 +53,15 @@ def play_in_terminal(game: Game) -> None:
         RenderError: If the terminal is too small or has too few colours, or Python has no curses.
     """
     if curses is None:
-        raise RenderError("play: this Python has no module curses, which draws in terminals; play in a notebook")
+        raise RenderError(
+            "play: this Python has no module curses, which draws in terminals; play in a notebook"
+        )
     try:
         curses.wrapper(lambda screen: Screen(game, screen).run())
     except curses.error as error:
-        raise RenderError(f"play: the terminal cannot show the game ({error}); try another one") from None
+        raise RenderError(
+            f"play: the terminal cannot show the game ({error}); try another one"
+        ) from None
     except KeyboardInterrupt:
         game.ended = True
     except RenderError as error:  # the terminal became too small
@@ -63,7 +82,8 @@ class Screen:
     def __init__(self, game: Game, screen: "curses.window") -> None:
         if curses.COLORS < 256:
             raise RenderError(
-                f"play: the terminal has {curses.COLORS} colours, 256 are needed; try TERM=xterm-256color"
+                f"play: the terminal has {curses.COLORS} colours, 256 are needed; try "
+                f"TERM=xterm-256color"
             )
         self.game, self.screen = game, screen
         arrows = {"LEFT": "ArrowLeft", "RIGHT": "ArrowRight", "UP": "ArrowUp", "DOWN": "ArrowDown"}
@@ -134,6 +154,8 @@ class Screen:
 
 
 def nearest_colours(frame: np.ndarray) -> np.ndarray:
-    """Return the nearest of a terminal's 256 colours, (H, W), for each pixel of a frame, (H, W, 3) uint8."""
+    """Return the nearest of a terminal's 256 colours, (H, W), for each pixel of a frame, (H, W, 3)
+    uint8.
+    """
     image = Image.fromarray(frame).quantize(palette=PALETTE, dither=Image.Dither.NONE)
     return np.asarray(image) + CUBE

@@ -35,11 +35,16 @@ from cupydrive.protocols import ParamValue
 from cupydrive.terminal.progress import counted
 
 SUFFIXES = (".mp4", ".gif", ".webp")
-MIDDLE = 0.5  # share of a video after which its still is taken, at most that of several episodes: those that are over are dim
+# share of a video after which its still is taken, at most that of several episodes: those that are
+# over are dim
+MIDDLE = 0.5
 FEW = 4096  # colours, which are counted soonest
-FLAT = 4  # pixels of one colour among a quarter of a frame's: fewer are the smooth edge of something
+# pixels of one colour among a quarter of a frame's: fewer are the smooth edge of something
+FLAT = 4
 VISIBLE_CHANGE = 24  # of 255, in one of red, green and blue: a difference that shows
-QUALITY = "26"  # x264's constant rate factor: of flat colours the eye sees no difference to its 23, in files a quarter smaller
+# x264's constant rate factor: of flat colours the eye sees no difference to its 23, in files a
+# quarter smaller
+QUALITY = "26"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,16 +73,19 @@ def render(
     """Play episodes and return a ``Video``. The same arguments give the same video.
 
     Args:
-        what: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (a new one like it), or ``Run``; or a
-            ``Recording`` or an ``Evaluation``, whose first episodes are shown again.
+        what: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (a new one
+            like it), or ``Run``; or a ``Recording`` or an ``Evaluation``, whose first episodes are
+            shown again.
         path: File to write: ``.mp4``, ``.gif`` or ``.webp``.
-        policies: ``"random"``, ``"heuristic"``, or settings by group as for ``evaluate``. Defaults to a run's own policies, to
-            the heuristic, or to random actions if there is none.
+        policies: ``"random"``, ``"heuristic"``, or settings by group as for ``evaluate``. Defaults
+            to a run's own policies, to the heuristic, or to random actions if there is none.
         episodes: Number of episodes, 1 to 64. Several are shown side by side.
-        seed: Random seed of initial states and actions. The episodes are the first ones of ``evaluate`` with this seed.
+        seed: Random seed of initial states and actions. The episodes are the first ones of
+            ``evaluate`` with this seed.
         greedy: Whether a run's policies take the most likely action.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``. A run is played on its own device.
-        size: (width, height) in pixels, even. A notebook shows half of it. Defaults to the environment's.
+        size: (width, height) in pixels, even. A notebook shows half of it. Defaults to the
+            environment's.
         fps: Frames per second. One frame is one step. Defaults to the environment's.
         hold: Seconds for which the last frame stays.
         title: Description of the players in the frame. Defaults to their names.
@@ -86,7 +94,8 @@ def render(
 
     Raises:
         ParameterError: If an argument is wrong.
-        RenderError: If the environment draws nothing, or the file cannot be written. Nothing is played then.
+        RenderError: If the environment draws nothing, or the file cannot be written. Nothing is
+            played then.
     """
     if path is not None:
         path = check_path(path)
@@ -95,11 +104,15 @@ def render(
     if isinstance(found, Recording):
         if policies is not None or params:
             names = [*["policies"] * (policies is not None), *params]
-            raise ParameterError(f"render: a recording brings its own; leave out {', '.join(names)}")
+            raise ParameterError(
+                f"render: a recording brings its own; leave out {', '.join(names)}"
+            )
         recording = found
     else:
         options: dict[str, Any] = {"episodes": episodes, "seed": seed, "greedy": greedy}
-        config = resolve_eval(render, found, policies, params, device=device, kind=ClipConfig, **options)
+        config = resolve_eval(
+            render, found, policies, params, device=device, kind=ClipConfig, **options
+        )
         recording = record_clip(config)
     video = Video(recording, *look)
     if path is not None:
@@ -113,8 +126,8 @@ def record_clip(config: ClipConfig) -> Recording:
     recording = play_episodes(config).recording
     if recording is None or recording.num_envs < config.episodes:
         raise ParameterError(
-            f"render: {config.episodes} episodes of {config.spec.name} are too long to keep; lower episodes or "
-            "max_episode_steps"
+            f"render: {config.episodes} episodes of {config.spec.name} are too long to keep; "
+            "lower episodes or max_episode_steps"
         )
     return recording
 
@@ -155,7 +168,13 @@ class Video:
         every: int = 1,
         seconds: float | None = None,
     ) -> None:
-        checked_instance("Video", "recording", recording, Recording, "a Recording, such as evaluate(...).recording")
+        checked_instance(
+            "Video",
+            "recording",
+            recording,
+            Recording,
+            "a Recording, such as evaluate(...).recording",
+        )
         size, fps, hold, self.title, self.progress = checked_look(size, fps, hold, title, progress)
         check_drawable(recording.spec)
         self.recording, self.fps = recording, recording.spec.display.fps if fps is None else fps
@@ -169,7 +188,9 @@ class Video:
             seconds = checked_float("render", "seconds", seconds, 0, 86_400)
             self.drawn = min(self.drawn, max(1, round(seconds * self.fps)))
         share = recording.spec.display.showcase.get("still", MIDDLE)
-        self.telling = round((self.drawn - 1) * (share if recording.num_envs == 1 else min(share, MIDDLE)))
+        self.telling = round(
+            (self.drawn - 1) * (share if recording.num_envs == 1 else min(share, MIDDLE))
+        )
         self._mp4: bytes | None = None
         self._still: np.ndarray | None = None
 
@@ -191,10 +212,13 @@ class Video:
         """Write ``.mp4``, ``.gif`` or ``.webp`` atomically, and return the path.
 
         Raises:
-            RenderError: If the format is unknown, the codec is missing, or the file cannot be written.
+            RenderError: If the format is unknown, the codec is missing, or the file cannot be
+                written.
         """
         path = check_path(path)
-        content = self.mp4() if path.suffix == ".mp4" else animation(self._drawn(), self.fps, path.suffix)
+        content = (
+            self.mp4() if path.suffix == ".mp4" else animation(self._drawn(), self.fps, path.suffix)
+        )
         try:
             write_atomically(path, content)
         except OSError as error:
@@ -229,7 +253,9 @@ class Video:
         return self._mp4
 
     def still(self) -> np.ndarray:
-        """Return the frame that stands for the video, (height, width, 3) uint8: the middle one, or ``showcase["still"]``."""
+        """Return the frame that stands for the video, (height, width, 3) uint8: the middle one, or
+        ``showcase["still"]``.
+        """
         if self._still is None:
             self._still = next(islice(self.frames(), self.telling, None))
         return self._still
@@ -237,22 +263,26 @@ class Video:
     def png(self) -> bytes:
         """Return the still as bytes of a PNG file, in at most 256 colours."""
         content = io.BytesIO()
-        Image.fromarray(self.still()).quantize(dither=Image.Dither.NONE).save(content, "png", optimize=True)
+        Image.fromarray(self.still()).quantize(dither=Image.Dither.NONE).save(
+            content, "png", optimize=True
+        )
         return content.getvalue()
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
         return self.png(), {"width": self.width // 2, "height": self.height // 2}
 
     def _repr_html_(self) -> str:
-        # The video lies upon its still. Git hosts take videos out of a notebook's HTML, and styles: the still is left.
+        # The video lies upon its still. Git hosts take videos out of a notebook's HTML, and styles:
+        # the still is left.
         mp4, still = (base64.b64encode(content).decode() for content in (self.mp4(), self.png()))
         label, width = html.escape(repr(self)), self.width // 2
         return (
             f'<div style="position:relative;max-width:{width}px">'
-            f'<img alt="A frame of {label}" width="{width}" style="display:block;margin:0;width:100%" '
-            f'src="data:image/png;base64,{still}">'
+            f'<img alt="A frame of {label}" width="{width}" '
+            f'style="display:block;margin:0;width:100%" src="data:image/png;base64,{still}">'
             f'<video controls autoplay loop muted playsinline aria-label="{label}" width="{width}" '
-            f'style="position:absolute;left:0;top:0;width:100%;height:100%" src="data:video/mp4;base64,{mp4}"></video></div>'
+            f'style="position:absolute;left:0;top:0;width:100%;height:100%" '
+            f'src="data:video/mp4;base64,{mp4}"></video></div>'
         )
 
     def words(self) -> str:
@@ -262,12 +292,15 @@ class Video:
     def __repr__(self) -> str:
         count = self.recording.num_envs
         return (
-            f"<Video {self.recording.spec.name}, {self.words()}: {count} episode{'s' * (count > 1)}, {len(self)} frames of "
-            f"{self.width} x {self.height} at {self.fps} a second>"
+            f"<Video {self.recording.spec.name}, {self.words()}: {count} "
+            f"episode{'s' * (count > 1)}, {len(self)} frames of {self.width} x {self.height} at "
+            f"{self.fps} a second>"
         )
 
 
-def animation(frames: Iterable[np.ndarray], fps: int, suffix: str, colours: np.ndarray | None = None) -> bytes:
+def animation(
+    frames: Iterable[np.ndarray], fps: int, suffix: str, colours: np.ndarray | None = None
+) -> bytes:
     """Return frames as bytes of a ``.gif`` or ``.webp`` file.
 
     Args:
@@ -289,18 +322,29 @@ def animation(frames: Iterable[np.ndarray], fps: int, suffix: str, colours: np.n
 
 
 def one_palette(images: Iterable[Image.Image], colours: np.ndarray | None) -> Iterator[Image.Image]:
-    """Yield images in a palette of one frame. Colours that come later replace those that are used least."""
+    """Yield images in a palette of one frame.
+
+    Colours that come later replace those that are used least.
+    """
     palette, known = None if colours is None else quantized(Image.fromarray(colours)), set()
     for image in images:
         palette = palette or quantized(image)
         part = image.resize((-(-image.width // 2), -(-image.height // 2)), Image.Resampling.NEAREST)
         counted = part.getcolors(FEW) or part.getcolors(image.width * image.height)
         table = np.resize(palette.getpalette(), (256, 3))  # what repeats is not used
-        flat = [colour for count, colour in sorted(counted, reverse=True) if count >= FLAT and colour not in known]
+        flat = [
+            colour
+            for count, colour in sorted(counted, reverse=True)
+            if count >= FLAT and colour not in known
+        ]
         known |= set(flat)
-        if late := [colour for colour in flat if abs(table - colour).max(axis=1).min() > VISIBLE_CHANGE]:
+        if late := [
+            colour for colour in flat if abs(table - colour).max(axis=1).min() > VISIBLE_CHANGE
+        ]:
             counts = np.array(image.quantize(palette=palette, dither=Image.Dither.NONE).histogram())
-            few = np.argsort(counts, kind="stable")[: max(np.count_nonzero(counts == 0), len(counts) // 4)][: len(late)]
+            few = np.argsort(counts, kind="stable")[
+                : max(np.count_nonzero(counts == 0), len(counts) // 4)
+            ][: len(late)]
             table[few] = late[: len(few)]
             palette, known = palette.copy(), set()
             palette.putpalette(table.ravel().tolist())
@@ -317,6 +361,7 @@ def check_path(path: str | PathLike) -> Path:
     file = checked_path("render", "path", path)
     if file.suffix not in SUFFIXES:
         raise RenderError(
-            f"path = {shown(str(file))} ends in {shown(file.suffix)}; it must end in {', '.join(SUFFIXES)}"
+            f"path = {shown(str(file))} ends in {shown(file.suffix)}; it must end in "
+            f"{', '.join(SUFFIXES)}"
         )
     return checked_target("path", file)

@@ -1,4 +1,6 @@
-"""view(): episodes in a notebook, step by step, as HTML with a slider: pictures, actions, rewards and states."""
+"""view(): episodes in a notebook, step by step, as HTML with a slider: pictures, actions, rewards
+and states.
+"""
 
 import base64
 import html
@@ -24,8 +26,10 @@ VIEWED_STEPS = 500
 LISTED = 24  # numbers of a line: of more, the first and the last three are shown
 NARROWEST = 340  # pixels, so that a line of the table fits
 HINT = "click the picture, then: arrow keys, Page Up, Page Down, Home, End"
-STILL = "run the cell, or trust the notebook, to move the slider"  # scripts of untrusted notebooks do not run
-# While an element with data-lm-suppress-shortcuts has the focus, keys are no commands of JupyterLab or Notebook 7.
+# scripts of untrusted notebooks do not run
+STILL = "run the cell, or trust the notebook, to move the slider"
+# While an element with data-lm-suppress-shortcuts has the focus, keys are no commands of JupyterLab
+# or Notebook 7.
 PAGE = Path(__file__).with_suffix(".html")
 
 
@@ -45,7 +49,9 @@ class Viewer:
     def pictures(self) -> list[str]:
         """Return one data URI per step."""
         found, video = [], self.video
-        drawn = frames(video.recording, video.width, video.height, title=video.title, chosen=self.env)
+        drawn = frames(
+            video.recording, video.width, video.height, title=video.title, chosen=self.env
+        )
         for frame in islice(drawn, self.last + 1):
             file = io.BytesIO()
             Image.fromarray(frame).save(file, "WEBP", quality=60)
@@ -57,13 +63,19 @@ class Viewer:
         recording, e = self.video.recording, self.env
         groups = recording.spec.groups(recording.params)
         return [
-            f"environment {e}, step {m.elapsed[e]}{', over' * bool(m.over[e])}\n{moment_text(m, e, groups)}"
+            f"environment {e}, step "
+            f"{m.elapsed[e]}{', over' * bool(m.over[e])}\n{moment_text(m, e, groups)}"
             for m in islice(recording.moments(), self.last + 1)
         ]
 
     def _repr_html_(self) -> str:
         pictures, texts = self.pictures(), self.words()
-        data = {"pictures": pictures, "words": texts, "period": round(1000 / self.video.fps), "hint": HINT}
+        data = {
+            "pictures": pictures,
+            "words": texts,
+            "period": round(1000 / self.video.fps),
+            "hint": HINT,
+        }
         return (
             PAGE.read_text(encoding="utf-8")
             .rstrip()
@@ -101,7 +113,8 @@ def view(
         policies: As for ``render``.
         episodes: Number of episodes, 1 to 64.
         steps: Maximum number of steps, 1 to 500.
-        env: Index of the episode that is marked, whose agents are named and whose state is shown as text.
+        env: Index of the episode that is marked, whose agents are named and whose state is shown as
+            text.
         **options: Of ``render``.
 
     Raises:
@@ -116,7 +129,9 @@ def view(
 
 
 def moment_text(moment: Moment, e: int, groups: Sequence[Group]) -> str:
-    """Return the latest actions, rewards and returns of episode ``e`` and the fields of its state, one line each."""
+    """Return the latest actions, rewards and returns of episode ``e`` and the fields of its state,
+    one line each.
+    """
     rows = {}
     for name in [g.name for g in groups]:
         for kind in ("action", "reward", "present"):
@@ -125,6 +140,14 @@ def moment_text(moment: Moment, e: int, groups: Sequence[Group]) -> str:
         rows[f"{name} return"] = moment.returns[name][e]
     rows |= {name: moment.states[e][name] for name in moment.states.dtype.names or ()}
     width = max(map(len, rows))
-    look: dict[str, Any] = {"precision": 4, "suppress_small": True, "threshold": LISTED, "max_line_width": 10**6}
-    texts = {name: np.array2string(np.squeeze(values), **look).replace("\n", "") for name, values in rows.items()}
+    look: dict[str, Any] = {
+        "precision": 4,
+        "suppress_small": True,
+        "threshold": LISTED,
+        "max_line_width": 10**6,
+    }
+    texts = {
+        name: np.array2string(np.squeeze(values), **look).replace("\n", "")
+        for name, values in rows.items()
+    }
     return "\n".join(f"{name:<{width}}  {text}" for name, text in texts.items())

@@ -1,4 +1,5 @@
-"""Reads a user's actions: tensors of the right shape, dtype and device, and on request of the right values.
+"""Reads a user's actions: tensors of the right shape, dtype and device, and on request of the right
+values.
 
 Letters: N environments, C agents of a group, H action heads.
 """
@@ -19,8 +20,8 @@ from cupydrive.spec import Group
 if TYPE_CHECKING:
     from cupydrive.simulation.batch import Batch
 
-# Bytes that kernels read at once from the actions of one environment: on a GPU, reading 16 bytes at an address that is no
-# multiple of 16 ends the process's use of the device.
+# Bytes that kernels read at once from the actions of one environment: on a GPU, reading 16 bytes at
+# an address that is no multiple of 16 ends the process's use of the device.
 ALIGNMENT = 16
 
 
@@ -43,12 +44,16 @@ class ActionReader:
         self.check_masks = True  # False: a choice that its mask forbids passes
 
     def __call__(self, action: Tensors, validate: bool) -> list[torch.Tensor]:
-        """Return one tensor per group; raise ``ActionError`` for what is wrong, values too if ``validate``."""
+        """Return one tensor per group; raise ``ActionError`` for what is wrong, values too if
+        ``validate``.
+        """
         if self.single:
             action = {self.groups[0].name: action}
         if not isinstance(action, dict) or action.keys() != self.dtypes.keys():
             given = list(action) if isinstance(action, dict) else kind_of(action)
-            raise ActionError(f"the action: got {given}, expected a dict with {', '.join(self.dtypes)}")
+            raise ActionError(
+                f"the action: got {given}, expected a dict with {', '.join(self.dtypes)}"
+            )
         tensors = [self._checked(g, action[g.name], validate) for g in self.groups]
         if validate:
             for g, tensor in zip(self.groups, tensors, strict=True):
@@ -61,8 +66,8 @@ class ActionReader:
             action = torch.from_numpy(np.ascontiguousarray(action, action.dtype.newbyteorder("=")))
         if not isinstance(action, torch.Tensor) or not self._fits(g, action):
             raise ActionError(
-                f"the action of {g.name!r}: got {_described(action)}, expected a torch tensor {shape} of {dtype} on "
-                f"{self.device}"
+                f"the action of {g.name!r}: got {_described(action)}, expected a torch tensor "
+                f"{shape} of {dtype} on {self.device}"
             )
         if action.dtype == dtype and action.is_contiguous() and action.data_ptr() % ALIGNMENT == 0:
             return action
@@ -74,7 +79,9 @@ class ActionReader:
         return self._converted[g.name].copy_(action)
 
     def _fits(self, g: Group, action: torch.Tensor) -> bool:
-        """Return whether a tensor has the shape, device and kind of numbers of a group's actions."""
+        """Return whether a tensor has the shape, device and kind of numbers of a group's
+        actions.
+        """
         here = action.device.type == self.device and action.layout == torch.strided
         if not here or action.shape != self.shapes[g.name]:
             return False
@@ -86,7 +93,10 @@ class ActionReader:
     def _check_values(self, g: Group, tensor: torch.Tensor) -> None:
         """Raise ``ActionError`` for the first action outside of the space; waits for the device."""
         if g.continuous:
-            low, high = (torch.from_numpy(x).to(tensor.device) for x in (g.action_space.low, g.action_space.high))
+            low, high = (
+                torch.from_numpy(x).to(tensor.device)
+                for x in (g.action_space.low, g.action_space.high)
+            )
         else:
             low, high = 0, torch.tensor(g.sizes, device=tensor.device) - 1
         values = tensor.reshape(self.num_envs, g.count, g.heads)
@@ -116,10 +126,12 @@ class ActionReader:
             good = allowed.gather(-1, values[..., head : head + 1].long())[..., 0]
             if not bool(good.all()):
                 env, agent = (~good).nonzero()[0].tolist()
-                choices = ", ".join(str(k) for k in allowed[env, agent].nonzero().flatten().tolist())
+                choices = ", ".join(
+                    str(k) for k in allowed[env, agent].nonzero().flatten().tolist()
+                )
                 raise ActionError(
-                    f"{_place(g, env, agent, head)} is {values[env, agent, head].item()}, which its mask forbids; "
-                    f"allowed: {choices}"
+                    f"{_place(g, env, agent, head)} is {values[env, agent, head].item()}, which "
+                    f"its mask forbids; allowed: {choices}"
                 )
 
 
@@ -130,6 +142,8 @@ def _described(action: torch.Tensor | np.ndarray) -> str:
 
 
 def _place(g: Group, env: int, agent: int, head: int) -> str:
-    """Return in words which action of a group is meant; agent and entry are told where there are several."""
+    """Return in words which action of a group is meant; agent and entry are told where there are
+    several.
+    """
     of_agent, of_head = f", agent {agent}" * (g.count > 1), f", entry {head}" * (g.heads > 1)
     return f"the action of {g.name!r} in environment {env}{of_agent}{of_head}"

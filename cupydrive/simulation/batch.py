@@ -1,4 +1,5 @@
-"""N copies of one environment: their memory and launches, on any executor. NumPy or CuPy arrays; no torch.
+"""N copies of one environment: their memory and launches, on any executor. NumPy or CuPy arrays; no
+torch.
 
 Letters: T steps, N environments, C agents of a group, H action heads.
 """
@@ -23,7 +24,8 @@ from cupydrive.simulation.buffers import SHARED, Buffers, row_bytes
 from cupydrive.simulation.first_steps import try_kernel
 from cupydrive.spec import EnvSpec
 
-CLOCK = np.dtype([("episode", "u4"), ("elapsed", "i4"), ("time", "u4")])  # struct Clock of random.cuh
+# struct Clock of random.cuh
+CLOCK = np.dtype([("episode", "u4"), ("elapsed", "i4"), ("time", "u4")])
 OBS_DTYPES = {"float32": "f4", "bfloat16": "u2"}  # NumPy knows no bfloat16: its bits
 KEEP_FREE = 0.95  # share of the free memory that buffers may take
 
@@ -42,7 +44,8 @@ class BatchState(TypedDict):
 
 
 class RolloutCall:
-    """What launches of T steps have in common: made once, since a launch of a small batch takes less time than this.
+    """What launches of T steps have in common: made once, since a launch of a small batch takes
+    less time than this.
 
     Args:
         batch: The ``Batch``.
@@ -65,7 +68,10 @@ def set_params(call: np.ndarray, spec: EnvSpec, params: EnvParams) -> None:
 def constant_tables(spec: EnvSpec, params: EnvParams, executor: Executor) -> dict[str, Array]:
     """Return the device's copy of each table of an environment, by name."""
     digests = spec.table_digests(params)
-    return {name: executor.constant(array, digests[name]) for name, array in spec.table_arrays(params).items()}
+    return {
+        name: executor.constant(array, digests[name])
+        for name, array in spec.table_arrays(params).items()
+    }
 
 
 class Batch:
@@ -99,25 +105,39 @@ class Batch:
         self.obs_dtype = np.dtype(OBS_DTYPES[obs_dtype])
         half = obs_dtype == "bfloat16"
         if half and spec.own_program is not None:
-            raise ParameterError(f"{spec.name}: kernels written in Python observe in float32; leave obs_dtype out")
+            raise ParameterError(
+                f"{spec.name}: kernels written in Python observe in float32; leave obs_dtype out"
+            )
         self.num_envs = checked_int(spec.name, "num_envs", num_envs)
-        self.first_env = checked_int(spec.name, "first_env", first_env, 0, 2**31 - self.num_envs)  # ids are int32
+        # ids are int32
+        self.first_env = checked_int(spec.name, "first_env", first_env, 0, 2**31 - self.num_envs)
         if layout is not None:
-            checked_instance(spec.name, "layout", layout, Layout, "a cupydrive.codegen.layout.Layout, 'tuned' or None")
+            checked_instance(
+                spec.name,
+                "layout",
+                layout,
+                Layout,
+                "a cupydrive.codegen.layout.Layout, 'tuned' or None",
+            )
         self.spec, self.params = spec, params if params is not None else spec.make_params()
         self.executor = make_executor(executor) if isinstance(executor, str) else executor
         self.groups = spec.groups(self.params)
         self.state_dtype, self.metrics_dtype = spec.state_dtype(self.params), spec.metrics_dtype()
         self.tables = constant_tables(spec, self.params, self.executor)
-        self.require_memory(self.num_envs * self.env_bytes(), self.env_bytes(), "num_envs", self.num_envs)
-        self.layout = replace(layout or self.executor.layout(spec, self.params, self.num_envs), half_obs=half)
+        self.require_memory(
+            self.num_envs * self.env_bytes(), self.env_bytes(), "num_envs", self.num_envs
+        )
+        self.layout = replace(
+            layout or self.executor.layout(spec, self.params, self.num_envs), half_obs=half
+        )
         self.program = self._load(spec, self.params)
         allocate, n = self.executor.allocate, self.num_envs
         self.seed = allocate((1,), np.uint64)
         self.state = allocate((n,), self.state_dtype)
         self.clock = allocate((n,), CLOCK)
         self.metrics = allocate((n,), self.metrics_dtype)
-        self.cache = allocate((n, self.program.cache_bytes), np.uint8)  # for speed alone, never kept
+        # for speed alone, never kept
+        self.cache = allocate((n, self.program.cache_bytes), np.uint8)
         self.mask = allocate((n,), np.bool_)
         self.returns = {g.name: allocate((n, g.count), np.float32) for g in self.groups}
         first = Buffers(self, actions=False)
@@ -125,7 +145,8 @@ class Batch:
         self.now = 0  # which of the two step buffers was written last
         self.current_obs = self.step_buffers[0].obs  # or the last row of a rollout
         self.current_mask = self.step_buffers[0].action_mask
-        # Work of one step of one environment, in steps of CartPole: it decides how many threads a CPU uses.
+        # Work of one step of one environment, in steps of CartPole: it decides how many threads a
+        # CPU uses.
         self._step_work = max(1, sum(g.count * g.obs_dim for g in self.groups) // 4)
         self._rollouts: dict[tuple[int, bool], RolloutCall] = {}
         self._template = self._describe(self.first_env)
@@ -135,7 +156,9 @@ class Batch:
         self._reset_calls = [call.copy() for call in self._calls]
 
     def _load(self, spec: EnvSpec, params: EnvParams) -> Program:
-        """Return the program of ``spec``; a kernel that is not the package's own runs in another process first."""
+        """Return the program of ``spec``; a kernel that is not the package's own runs in another
+        process first.
+        """
         program = self.executor.load(spec, params, self.layout)
         if (
             isinstance(self.executor, HostExecutor)
@@ -147,16 +170,29 @@ class Batch:
         return program
 
     def exchange(self, spec: EnvSpec, params: EnvParams) -> bool:
-        """Run the kernels of ``spec`` on these buffers from now on; return False, and change nothing, if they do not fit."""
+        """Run the kernels of ``spec`` on these buffers from now on; return False, and change
+        nothing, if they do not fit.
+        """
 
         def layout(spec: EnvSpec, params: EnvParams) -> tuple:
-            groups = [(g.name, g.count, g.obs_dim, g.action_space, g.mask, g.leaves) for g in spec.groups(params)]
+            groups = [
+                (g.name, g.count, g.obs_dim, g.action_space, g.mask, g.leaves)
+                for g in spec.groups(params)
+            ]
             return spec.state_dtype(params), spec.metrics_dtype(), batch_dtype(spec, params), groups
 
         program, tables = self._load(spec, params), constant_tables(spec, params, self.executor)
-        if (program.cache_bytes, *layout(spec, params)) != (self.program.cache_bytes, *layout(self.spec, self.params)):
+        if (program.cache_bytes, *layout(spec, params)) != (
+            self.program.cache_bytes,
+            *layout(self.spec, self.params),
+        ):
             return False
-        self.program, self.spec, self.params, self.groups = program, spec, params, spec.groups(params)
+        self.program, self.spec, self.params, self.groups = (
+            program,
+            spec,
+            params,
+            spec.groups(params),
+        )
         self.tables = tables
         rollouts = [kept.call for kept in self._rollouts.values()]
         calls = [self._template, *self._calls, *self._reset_calls, *rollouts]
@@ -182,12 +218,15 @@ class Batch:
         return row_bytes(self.spec, self.params, entry=entry) + obs + returns + state
 
     def require_memory(self, needed: int, each: int, name: str, value: int) -> None:
-        """Raise ``MemoryLimitError`` if ``needed`` bytes are not free; ``each`` is what one more of ``name`` costs."""
+        """Raise ``MemoryLimitError`` if ``needed`` bytes are not free; ``each`` is what one more of
+        ``name`` costs.
+        """
         free = int(self.executor.free_bytes() * KEEP_FREE)
         if needed > free:
             raise MemoryLimitError(
-                f"{self.spec.name}: {name} = {value} needs {needed:,} bytes, and {free:,} are free on {self.executor.name}; "
-                f"the largest {name} that fits is {max(0, free // each):,}"
+                f"{self.spec.name}: {name} = {value} needs {needed:,} bytes, and {free:,} are "
+                f"free on {self.executor.name}; the largest {name} that fits is "
+                f"{max(0, free // each):,}"
             )
 
     # ---- struct Batch ----
@@ -210,7 +249,9 @@ class Batch:
             call["table"][name] = self.executor.pointer(array)
 
     def describe(self, buffers: Buffers) -> np.ndarray:
-        """Return one ``struct Batch`` for launches that write all steps of ``buffers``, and read or write their actions."""
+        """Return one ``struct Batch`` for launches that write all steps of ``buffers``, and read or
+        write their actions.
+        """
         pointer, call = self.executor.pointer, self._template.copy()
         call["steps"] = buffers.steps or 1
         for name in SHARED:
@@ -227,12 +268,15 @@ class Batch:
     # ---- launches ----
 
     def _launch(self, kernel: str, call: np.ndarray) -> None:
-        self.program.launch(kernel, call, self.num_envs, self.num_envs * int(call["steps"]) * self._step_work)
+        self.program.launch(
+            kernel, call, self.num_envs, self.num_envs * int(call["steps"]) * self._step_work
+        )
         if self.printer is not None:
             self.printer.show()
 
     def reset(self, seed: int | None = None, mask: Array | None = None) -> Buffers:
-        """Begin new episodes: all, or those of ``mask`` (N,) bool; a seed restarts all random streams.
+        """Begin new episodes: all, or those of ``mask`` (N,) bool; a seed restarts all random
+        streams.
 
         Returns:
             The current ``Buffers``; only ``obs`` is meaningful.
@@ -250,14 +294,18 @@ class Batch:
         return self._show()
 
     def observe(self) -> Buffers:
-        """Observe the state as it is, after a change from outside; return the current ``Buffers``."""
+        """Observe the state as it is, after a change from outside; return the current
+        ``Buffers``.
+        """
         call = self._reset_calls[self.now]
         call["mask"], call["steps"] = 0, 0
         self._launch("env_reset", call)
         return self._show()
 
     def _keep_observations(self) -> None:
-        """Bring the current observations, a rollout's last row perhaps, into the current step buffers."""
+        """Bring the current observations, a rollout's last row perhaps, into the current step
+        buffers.
+        """
         buffers = self.step_buffers[self.now]
         if self.current_obs is not buffers.obs:
             for name, array in buffers.obs.items():
@@ -272,7 +320,8 @@ class Batch:
         return buffers
 
     def step(self, action_pointers: Sequence[int], autoreset: bool = True) -> Buffers:
-        """Step once; ``action_pointers`` are addresses of (N, C, H) arrays in the order of the groups.
+        """Step once; ``action_pointers`` are addresses of (N, C, H) arrays in the order of the
+        groups.
 
         Without ``autoreset`` an environment that ends keeps its last state; step it no further.
 
@@ -290,7 +339,9 @@ class Batch:
         return self._show()
 
     def row_calls(self, buffers: Buffers) -> list[np.ndarray]:
-        """Return one ``struct Batch`` per step of ``buffers``: launches of one step that read and write that row."""
+        """Return one ``struct Batch`` per step of ``buffers``: launches of one step that read and
+        write that row.
+        """
         whole, calls = self.describe(buffers), []
         for t in range(buffers.steps or 0):
             call = whole.copy()
@@ -304,20 +355,26 @@ class Batch:
         return calls
 
     def step_row(self, call: np.ndarray) -> None:
-        """Step once, reading and writing one row of buffers: ``call`` is an element of ``row_calls``."""
+        """Step once, reading and writing one row of buffers: ``call`` is an element of
+        ``row_calls``.
+        """
         self._launch("env_step", call)
 
     def rollout(self, steps: int, final_obs: bool = True) -> Buffers:
         """Take ``steps`` uniformly random steps in one launch.
 
         Returns:
-            ``Buffers`` with T = steps; ``obs`` has T + 1 rows, row 0 the observation before the first step. They are
-            written again by the next rollout of as many steps.
+            ``Buffers`` with T = steps; ``obs`` has T + 1 rows, row 0 the observation before the
+            first step. They are written again by the next rollout of as many steps.
         """
         key = (steps, final_obs)
         if key not in self._rollouts:
-            self._rollouts.clear()  # one set at a time; current_obs keeps the last one alive until the next launch
-            each = row_bytes(self.spec, self.params, final_obs, self.obs_dtype.itemsize) * self.num_envs
+            # one set at a time; current_obs keeps the last one alive until the next launch
+            self._rollouts.clear()
+            each = (
+                row_bytes(self.spec, self.params, final_obs, self.obs_dtype.itemsize)
+                * self.num_envs
+            )
             self.require_memory(each * steps, each, "steps", steps)
             self._rollouts[key] = RolloutCall(self, Buffers(self, steps, final_obs=final_obs))
         kept = self._rollouts[key]
@@ -339,7 +396,9 @@ class Batch:
         return array if array.dtype == dtype else np.ascontiguousarray(array).view(dtype)[..., 0]
 
     def get_state(self) -> BatchState:
-        """Return NumPy copies of what the future depends on: ``seed``, ``state``, ``clock``, ``metrics``, ``returns``."""
+        """Return NumPy copies of what the future depends on: ``seed``, ``state``, ``clock``,
+        ``metrics``, ``returns``.
+        """
         get = self.executor.get
         return {
             "seed": get(self.seed),
@@ -353,7 +412,10 @@ class Batch:
         """Return NumPy copies of the first environments' ``states`` and ``elapsed`` steps."""
         get = self.executor.get
         clock = self.as_records(get(self.clock[:count]), CLOCK)
-        return {"states": self.as_records(get(self.state[:count]), self.state_dtype), "elapsed": clock["elapsed"]}
+        return {
+            "states": self.as_records(get(self.state[:count]), self.state_dtype),
+            "elapsed": clock["elapsed"],
+        }
 
     def set_state(self, kept: BatchState) -> None:
         """Put back what ``get_state`` returned; observations stay."""

@@ -1,4 +1,5 @@
-"""What kernels write: rows of observations, rewards, flags and episode statistics, as arrays of an executor; no torch.
+"""What kernels write: rows of observations, rewards, flags and episode statistics, as arrays of an
+executor; no torch.
 
 Letters: T steps, N environments, C agents of a group, D observation entries, H action heads.
 """
@@ -19,28 +20,47 @@ if TYPE_CHECKING:
     from cupydrive.simulation.batch import Batch
 
 SHARED = ("terminated", "truncated", "episode_length", "episode_metrics")  # arrays of all groups
-BY_GROUP = ("obs", "action_mask", "final_obs", "reward", "episode_return", "action", "active", "left")
+BY_GROUP = (
+    "obs",
+    "action_mask",
+    "final_obs",
+    "reward",
+    "episode_return",
+    "action",
+    "active",
+    "left",
+)
 
 
 class Buffers:
     """What T steps write: rows of observations, actions, rewards, flags and episode statistics.
 
-    Groups are dictionaries by name. Arrays of ``final_obs`` and ``episode`` hold values only in rows where an episode
-    ended; other rows are unspecified.
+    Groups are dictionaries by name. Arrays of ``final_obs`` and ``episode`` hold values only in
+    rows where an episode ended; other rows are unspecified.
     """
 
-    def __init__(self, batch: Batch, steps: int | None = None, actions: bool = True, final_obs: bool = True) -> None:
+    def __init__(
+        self, batch: Batch, steps: int | None = None, actions: bool = True, final_obs: bool = True
+    ) -> None:
         lead = () if steps is None else (steps,)
         self.steps = steps
         n, allocate = batch.num_envs, batch.executor.allocate
         obs_lead = (n,) if steps is None else (steps + 1, n)
 
-        def rows(shape: Callable[[Group], tuple[int, ...]], dtype: Callable[[Group], DTypeLike]) -> dict[str, Array]:
+        def rows(
+            shape: Callable[[Group], tuple[int, ...]], dtype: Callable[[Group], DTypeLike]
+        ) -> dict[str, Array]:
             return {g.name: allocate((*lead, n, *shape(g)), dtype(g)) for g in batch.groups}
 
-        self.obs = {g.name: allocate((*obs_lead, g.count, g.obs_dim), batch.obs_dtype) for g in batch.groups}
-        self.final_obs = rows(lambda g: (g.count, g.obs_dim), lambda g: batch.obs_dtype) if final_obs else None
-        self.action = rows(lambda g: (g.count, g.heads), lambda g: g.action_dtype) if actions else None
+        self.obs = {
+            g.name: allocate((*obs_lead, g.count, g.obs_dim), batch.obs_dtype) for g in batch.groups
+        }
+        self.final_obs = (
+            rows(lambda g: (g.count, g.obs_dim), lambda g: batch.obs_dtype) if final_obs else None
+        )
+        self.action = (
+            rows(lambda g: (g.count, g.heads), lambda g: g.action_dtype) if actions else None
+        )
         self.reward = rows(lambda g: (g.count,), lambda g: np.float32)
         self.terminated = allocate((*lead, n), np.bool_)
         self.truncated = allocate((*lead, n), np.bool_)
@@ -52,7 +72,11 @@ class Buffers:
             self.episode_return = rows(lambda g: (g.count,), lambda g: np.float32)
             self.episode_length = allocate((*lead, n), np.int32)
         self.episode_metrics = allocate((*lead, n), batch.metrics_dtype)
-        self.action_mask = {g.name: allocate((*obs_lead, g.count, g.choices), np.bool_) for g in batch.groups if g.mask}
+        self.action_mask = {
+            g.name: allocate((*obs_lead, g.count, g.choices), np.bool_)
+            for g in batch.groups
+            if g.mask
+        }
         leaving = [g for g in batch.groups if g.leaves]
         self.active = {g.name: allocate((*lead, n, g.count), np.bool_) for g in leaving}
         self.left = {g.name: allocate((*lead, n, g.count), np.bool_) for g in leaving}
@@ -63,18 +87,30 @@ class Buffers:
         return {name: found[group] for name, found in arrays.items() if group in found}
 
     def with_other_obs(self, batch: Batch) -> Buffers:
-        """Return buffers with observations and masks of their own, all else shared: the other half of a double buffer."""
+        """Return buffers with observations and masks of their own, all else shared: the other half
+        of a double buffer.
+        """
         allocate, other = batch.executor.allocate, copy(self)
-        other.obs = {name: allocate(array.shape, batch.obs_dtype) for name, array in self.obs.items()}
-        other.action_mask = {name: allocate(array.shape, np.bool_) for name, array in self.action_mask.items()}
+        other.obs = {
+            name: allocate(array.shape, batch.obs_dtype) for name, array in self.obs.items()
+        }
+        other.action_mask = {
+            name: allocate(array.shape, np.bool_) for name, array in self.action_mask.items()
+        }
         return other
 
 
 def row_bytes(spec: EnvSpec, params: EnvParams, final_obs: bool = True, entry: int = 4) -> int:
-    """Return the bytes that one step of one environment takes in ``Buffers``; ``entry``: of one observation entry."""
+    """Return the bytes that one step of one environment takes in ``Buffers``; ``entry``: of one
+    observation entry.
+    """
     size = 2 + 4 + spec.metrics_dtype().itemsize
     for g in spec.groups(params):
         size += g.count * (
-            entry * g.obs_dim * (2 if final_obs else 1) + 4 * g.heads + 8 + 2 * g.leaves + g.choices * g.mask
+            entry * g.obs_dim * (2 if final_obs else 1)
+            + 4 * g.heads
+            + 8
+            + 2 * g.leaves
+            + g.choices * g.mask
         )
     return size

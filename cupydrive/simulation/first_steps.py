@@ -1,4 +1,6 @@
-"""The first hundred steps of a kernel that is not the package's own: taken in a process of their own, in case they crash."""
+"""The first hundred steps of a kernel that is not the package's own: taken in a process of their
+own, in case they crash.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 
 NO_END = "does not end"
 ENDS = ("ends ", NO_END)  # how a RecordingExecutor says what a kernel does to its process
-PLACE_SECONDS = 2  # of the debug build, which says only where the loop is that the fast one has not ended
+# of the debug build, which says only where the loop is that the fast one has not ended
+PLACE_SECONDS = 2
 LATER_STEPS = 100  # of an episode, for what goes wrong late
 NOTHING_LOST = "It ran in a process of its own, so nothing else is lost"
 
@@ -35,9 +38,11 @@ def try_kernel(
     layout: Layout,
     states: np.ndarray | None = None,
 ) -> None:
-    """Raise ``KernelFault`` if a kernel ends its process or does not end itself: it runs in a process of its own.
+    """Raise ``KernelFault`` if a kernel ends its process or does not end itself: it runs in a
+    process of its own.
 
-    A kernel that has passed leaves a mark beside its library in the cache folder, and is not tried again.
+    A kernel that has passed leaves a mark beside its library in the cache folder, and is not tried
+    again.
 
     Args:
         make_batch: ``Batch``; its own module imports this one.
@@ -45,7 +50,8 @@ def try_kernel(
         params: Its parameters.
         host: The ``HostExecutor`` that the kernel is built by.
         layout: The ``Layout`` that it is built for.
-        states: States to step from; they are tried each time. By default those that ``reset`` makes.
+        states: States to step from; they are tried each time. By default those that ``reset``
+            makes.
     """
     mark = Path(host.build(assemble(spec, params, layout)).library._name).with_suffix(".tried")
     if states is None and mark.exists():
@@ -64,7 +70,9 @@ def try_kernel(
     if not wrong.startswith(ENDS):  # a fault, whose place is known
         raise KernelFault(wrong)
     # The debug build finds the line of a wild index, or at least the function.
-    exact, _ = run(HostExecutor(threads=1, debug=True), PLACE_SECONDS if wrong.startswith(NO_END) else math.inf)
+    exact, _ = run(
+        HostExecutor(threads=1, debug=True), PLACE_SECONDS if wrong.startswith(NO_END) else math.inf
+    )
     if exact and not exact.startswith(ENDS):
         raise KernelFault(f"{exact}\nUnnoticed, the kernel {wrong}{said}")
     raise KernelFault(f"the kernel of {spec.name!r} {exact or wrong}\n{NOTHING_LOST}{said}")
@@ -78,13 +86,18 @@ def play_steps(
     layout: Layout,
     states: np.ndarray | None,
 ) -> None:
-    """Launch resets, steps with extreme actions and random ones: in episodes of three steps, then as they are."""
+    """Launch resets, steps with extreme actions and random ones: in episodes of three steps, then
+    as they are.
+    """
     obs_dtype = "bfloat16" if layout.half_obs else "float32"
     number = 2 if states is None else len(states)
     for limit, steps in ((3, 4), (params.max_episode_steps, LATER_STEPS)):
         few = replace(params, max_episode_steps=min(params.max_episode_steps, limit))
         batch = make_batch(spec, number, few, executor, layout=layout, obs_dtype=obs_dtype)
-        actions = {g.name: executor.allocate((number, g.count, g.heads), g.action_dtype) for g in batch.groups}
+        actions = {
+            g.name: executor.allocate((number, g.count, g.heads), g.action_dtype)
+            for g in batch.groups
+        }
         batch.reset(0)
         if states is not None:
             executor.put(batch.state, states)

@@ -38,25 +38,32 @@ def make(
 
     Args:
         env: Name, path of a Python file that defines ``SPEC``, or ``EnvSpec``.
-        num_envs: N; ``"auto"``: ``best_num_envs``, the number that trains fastest here, measured once, then known.
-        device: ``"cuda"``, ``"cpu"``, or ``"auto"``: CUDA where a GPU is usable; says what it picked and why.
-        validate: Look at the values of actions before each step (waits for the device); otherwise a discrete action out
-            of range is read as the nearest valid one, and NaN in a Box as 0.
+        num_envs: N; ``"auto"``: ``best_num_envs``, the number that trains fastest here, measured
+            once, then known.
+        device: ``"cuda"``, ``"cpu"``, or ``"auto"``: CUDA where a GPU is usable; says what it
+            picked and why.
+        validate: Look at the values of actions before each step (waits for the device); otherwise a
+            discrete action out of range is read as the nearest valid one, and NaN in a Box as 0.
         debug: Build for the CPU with bounds-checked agents, observations, actions and arrays.
         threads: Threads on the CPU, by default one per core.
         first_env: Global id of environment 0; random streams are keyed by it.
-        layout: ``cupydrive.codegen.layout.Layout`` of the GPU's threads, or ``"tuned"``: the fastest here, measured once, then
-            known. Every layout gives the same numbers.
-        obs_dtype: ``"float32"``, or ``"bfloat16"``: half the memory, the same numbers rounded to the nearest.
+        layout: ``cupydrive.codegen.layout.Layout`` of the GPU's threads, or ``"tuned"``: the
+            fastest here, measured once, then known. Every layout gives the same numbers.
+        obs_dtype: ``"float32"``, or ``"bfloat16"``: half the memory, the same numbers rounded to
+            the nearest.
         **params: Parameters of the environment.
 
     Raises:
-        UnknownEnvironmentError, ParameterError, DeviceError, CompileError, MemoryLimitError: See their texts.
+        UnknownEnvironmentError, ParameterError, DeviceError, CompileError, MemoryLimitError: See
+            their texts.
     """
     spec = envs.get(env)
     spec.require_known(params, make, {"seed": "it is given to reset, env.reset(seed=...)"})
     made = spec.make_params(**params)
-    validate, debug = checked_bool("make", "validate", validate), checked_bool("make", "debug", debug)
+    validate, debug = (
+        checked_bool("make", "validate", validate),
+        checked_bool("make", "debug", debug),
+    )
     threads = None if threads is None else checked_int("make", "threads", threads, 1, MOST_THREADS)
     device = checked_device(device)
     if debug and device == "cuda":

@@ -1,4 +1,6 @@
-"""Snapshots: everything that the future of a ``VectorEnv`` depends on, as NumPy arrays that any device takes back."""
+"""Snapshots: everything that the future of a ``VectorEnv`` depends on, as NumPy arrays that any
+device takes back.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ class Snapshot:
 
     Args:
         env: Name of the environment.
-        params: Its parameters by name; arrays are lists, and those that were not given are left out.
+        params: Its parameters by name; arrays are lists, and those that were not given are left
+            out.
         num_envs: N.
         first_env: Global id of environment 0, which random streams are keyed by.
         seed: What the environment was seeded with.
@@ -91,45 +94,67 @@ class Snapshot:
             CupydriveWarning: If the files of an environment of the user's own have changed since.
 
         Raises:
-            ParameterError: If ``batch`` is another environment, or differs in a parameter, a table or size, or an
-                environment's time is up; nothing has changed then.
+            ParameterError: If ``batch`` is another environment, or differs in a parameter, a table
+                or size, or an environment's time is up; nothing has changed then.
         """
         now = Snapshot.of(batch)
         own, kept = now.fixed(), self.fixed()
         for name in {**own, **kept}:
             if own.get(name) != kept.get(name):
                 raise ParameterError(
-                    f"the snapshot has {name} = {shown(kept.get(name))}, this environment {shown(own.get(name))}; they must be "
-                    "equal"
+                    f"the snapshot has {name} = {shown(kept.get(name))}, this environment "
+                    f"{shown(own.get(name))}; they must be equal"
                 )
         batch.spec.require_tables("the snapshot", batch.params, self.tables)
         elapsed, limit = self.clock["elapsed"], batch.params.max_episode_steps
         if elapsed.min() < 0 or elapsed.max() >= limit:
             raise ParameterError(
-                f"the snapshot's environments have done {elapsed.min()} to {elapsed.max()} steps; it must be 0 to {limit - 1}"
+                f"the snapshot's environments have done {elapsed.min()} to {elapsed.max()} steps; "
+                f"it must be 0 to {limit - 1}"
             )
         envs.compare_origin("the snapshot", batch.spec, self.origin)
         seed = np.array([self.seed], np.uint64)
         batch.set_state(
-            {"seed": seed, "state": self.state, "clock": self.clock, "metrics": self.metrics, "returns": self.returns}
+            {
+                "seed": seed,
+                "state": self.state,
+                "clock": self.clock,
+                "metrics": self.metrics,
+                "returns": self.returns,
+            }
         )
         batch.set_observations(self.obs, self.action_mask)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all arrays by name, those of groups as ``NAME.GROUP``."""
         flat = {name: getattr(self, name) for name in ("state", "clock", "metrics")}
-        return flat | {f"{name}.{key}": array for name in SAVED_BY_GROUP for key, array in getattr(self, name).items()}
+        return flat | {
+            f"{name}.{key}": array
+            for name in SAVED_BY_GROUP
+            for key, array in getattr(self, name).items()
+        }
 
     def fixed(self) -> dict[str, object]:
-        """Return what must be equal where this is restored: parameters, sizes, and type and shape of each array."""
+        """Return what must be equal where this is restored: parameters, sizes, and type and shape
+        of each array.
+        """
         shapes = {name: f"{array.dtype} {array.shape}" for name, array in self.arrays().items()}
-        return {"env": self.env, "num_envs": self.num_envs, "first_env": self.first_env, **self.params, **shapes}
+        return {
+            "env": self.env,
+            "num_envs": self.num_envs,
+            "first_env": self.first_env,
+            **self.params,
+            **shapes,
+        }
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the snapshot as a NumPy archive (.npz)."""
         path = checked_path("save", "path", path)
         require_folder("path", path)
-        about = {key: getattr(self, key) for key in ("env", "origin", "params", "num_envs", "first_env", "seed")}
+        about = {
+            key: getattr(self, key)
+            for key in ("env", "origin", "params", "num_envs", "first_env", "seed")
+        }
         about |= {"tables": self.tables} if self.tables else {}
         content = pack_npz({"format": FORMAT, **about}, self.arrays())
         with file_errors(SnapshotError, f"the snapshot cannot be written to path = {str(path)!r}"):
@@ -137,7 +162,8 @@ class Snapshot:
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Snapshot:
-        """Return the snapshot of a file; nothing in it can run, and its environment is not looked up before ``restore``.
+        """Return the snapshot of a file; nothing in it can run, and its environment is not looked
+        up before ``restore``.
 
         Raises:
             SnapshotError: If it is none, or is damaged.
@@ -158,11 +184,16 @@ class Snapshot:
                         found[name] = array
                 return cls(**found)
             except (FormatError, KeyError, TypeError) as error:
-                raise SnapshotError(explained(path, "snapshot", error, "Take the snapshot again")) from None
+                raise SnapshotError(
+                    explained(path, "snapshot", error, "Take the snapshot again")
+                ) from None
 
     def __repr__(self) -> str:
         size = sum(array.nbytes for array in self.arrays().values())
-        return f"<Snapshot {self.env}: {self.num_envs:,} environments (seed {self.seed}); {size:,} bytes>"
+        return (
+            f"<Snapshot {self.env}: {self.num_envs:,} environments (seed {self.seed}); {size:,} "
+            f"bytes>"
+        )
 
 
 class StateViews(Views):
@@ -188,21 +219,28 @@ class StateViews(Views):
 
 def unknown_field(env: str, name: str, known: Iterable[str]) -> UnknownFieldError:
     """Return the error of a name that is none of the ``known`` fields of the state of ``env``."""
-    return UnknownFieldError(f"{env} has no state {shown(name)}.{did_you_mean(name, known)} It has: {', '.join(known)}")
+    return UnknownFieldError(
+        f"{env} has no state {shown(name)}.{did_you_mean(name, known)} It has: {', '.join(known)}"
+    )
 
 
 def checked_values(
-    env: VectorEnv, elapsed: ArrayLike | torch.Tensor | None = None, **fields: ArrayLike | torch.Tensor
+    env: VectorEnv,
+    elapsed: ArrayLike | torch.Tensor | None = None,
+    **fields: ArrayLike | torch.Tensor,
 ) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
-    """Return the arguments of ``set_state`` as NumPy arrays: members of ``struct State`` by name, and ``elapsed``.
+    """Return the arguments of ``set_state`` as NumPy arrays: members of ``struct State`` by name,
+    and ``elapsed``.
 
     Args:
         env: ``VectorEnv``.
         elapsed: (N,) ints or one, from 0 to ``max_episode_steps`` - 1, or None.
-        **fields: By member: what NumPy takes, of shape (N, *shape of the member) or broadcast to it.
+        **fields: By member: what NumPy takes, of shape (N, *shape of the member) or broadcast to
+            it.
 
     Raises:
-        ParameterError: If a name is unknown, the shape or type is another, or a number is not finite or does not fit.
+        ParameterError: If a name is unknown, the shape or type is another, or a number is not
+            finite or does not fit.
     """
     known, checked = {f.name: f for f in env.spec.state(env.params)}, {}
     for name, value in fields.items():
@@ -215,17 +253,25 @@ def checked_values(
         try:
             given = np.broadcast_to(given, shape)
         except ValueError:
-            raise ParameterError(f"state {name!r} has shape {given.shape}; it must be {shape}") from None
+            raise ParameterError(
+                f"state {name!r} has shape {given.shape}; it must be {shape}"
+            ) from None
         with np.errstate(over="ignore"):
             checked[name] = given.astype(dtype)
         fits = np.isfinite(checked[name]) if dtype.kind == "f" else checked[name] == given
         if not fits.all():
-            raise ParameterError(f"state {name!r} holds {given[~fits].flat[0]}, which is no finite {dtype.name}")
+            raise ParameterError(
+                f"state {name!r} holds {given[~fits].flat[0]}, which is no finite {dtype.name}"
+            )
     if elapsed is None:
         return checked, None
     given, last = as_numpy(env.spec.name, "elapsed", elapsed), env.params.max_episode_steps - 1
     if given.dtype.kind not in "iu" or given.shape not in ((), (env.num_envs,)):
-        raise ParameterError(f"elapsed is {given.dtype} {given.shape}; it must be ints ({env.num_envs},)")
+        raise ParameterError(
+            f"elapsed is {given.dtype} {given.shape}; it must be ints ({env.num_envs},)"
+        )
     if given.min() < 0 or given.max() > last:
-        raise ParameterError(f"elapsed is {given.min()} to {given.max()}; it must be from 0 to {last}")
+        raise ParameterError(
+            f"elapsed is {given.min()} to {given.max()}; it must be from 0 to {last}"
+        )
     return checked, given

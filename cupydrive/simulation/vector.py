@@ -1,7 +1,8 @@
 """VectorEnv: N copies of one environment, seen as torch tensors that are the kernel's own memory.
 
-Letters: N environments, C agents of a group, D observation entries, H action heads, T steps. Environments with one group
-give tensors, several groups give dictionaries by group name; a single agent has no agent axis.
+Letters: N environments, C agents of a group, D observation entries, H action heads, T steps.
+Environments with one group give tensors, several groups give dictionaries by group name; a single
+agent has no agent axis.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ if TYPE_CHECKING:
 class VectorEnv(NotCopied):
     """N copies of one environment with Gymnasium's names and autoreset in the same step.
 
-    All tensors are views, made once, of the memory that kernels write: they change with the next call. ``obs`` alone is
-    double-buffered: the observation before and after a step exist side by side. Copy what you keep.
+    All tensors are views, made once, of the memory that kernels write: they change with the next
+    call. ``obs`` alone is double-buffered: the observation before and after a step exist side by
+    side. Copy what you keep.
     """
 
     autoreset_mode = AutoresetMode.SAME_STEP
@@ -64,7 +66,8 @@ class VectorEnv(NotCopied):
 
     @property
     def print_env(self) -> int | None:
-        """The environment, from 0, whose ``env.print(...)`` lines in the kernel are shown after each call; None: none.
+        """The environment, from 0, whose ``env.print(...)`` lines in the kernel are shown after
+        each call; None: none.
 
         On a GPU each call then waits for the device. Kernels that do not print cost nothing.
         """
@@ -85,20 +88,29 @@ class VectorEnv(NotCopied):
         return as_torch(array, self._moved)
 
     def _make_views(self) -> None:
-        """Make all views. Where torch has moved the memory of one, it would show what was there before."""
+        """Make all views.
+
+        Where torch has moved the memory of one, it would show what was there before.
+        """
         self._moved: list[bool] = []  # no longer empty once torch has moved the memory of a view
         self._results = [self._views(buffers) for buffers in self.batch.step_buffers]
         self._trajectory: tuple[Buffers, Trajectory] | None = None
         dtype, state = self.batch.state_dtype, self.batch.state
         self._elapsed = self._view(member(self.batch.clock, CLOCK, "elapsed"))
-        self._state.renew({name: self._view(member(state, dtype, name)) for name in dtype.names or ()})
+        self._state.renew(
+            {name: self._view(member(state, dtype, name)) for name in dtype.names or ()}
+        )
 
     def _renew_moved(self) -> None:
         if self._moved:
             self._make_views()
 
-    def _by_group(self, arrays: Mapping[str, Array] | None, axis: int, action: bool = False) -> Tensors:
-        """Return torch views of arrays by group: a tensor for one group, without the agent axis for one agent."""
+    def _by_group(
+        self, arrays: Mapping[str, Array] | None, axis: int, action: bool = False
+    ) -> Tensors:
+        """Return torch views of arrays by group: a tensor for one group, without the agent axis for
+        one agent.
+        """
         views = {}
         for g in self.groups:
             if arrays and g.name in arrays:
@@ -106,12 +118,16 @@ class VectorEnv(NotCopied):
                 view = view.view(torch.bfloat16) if view.dtype == torch.uint16 else view
                 if action and g.heads == 1 and not g.continuous:
                     view = view.squeeze(-1)
-                # Detached, it does not keep the tensor that it is a view of, and `_moved` hears of obs.data = ..., too.
+                # Detached, it does not keep the tensor that it is a view of, and `_moved` hears of
+                # obs.data = ..., too.
                 views[g.name] = (view.squeeze(axis) if self._squeeze else view).detach()
         return views[self.groups[0].name] if self._single else views
 
     def _episode(self, buffers: Buffers, axis: int) -> dict[str, Tensors]:
-        record = {"return": self._by_group(buffers.episode_return, axis), "length": self._view(buffers.episode_length)}
+        record = {
+            "return": self._by_group(buffers.episode_return, axis),
+            "length": self._view(buffers.episode_length),
+        }
         for name in self.spec.metrics:
             lead = buffers.episode_length.shape
             flat = buffers.episode_metrics.reshape(-1, *buffers.episode_metrics.shape[len(lead) :])
@@ -121,7 +137,10 @@ class VectorEnv(NotCopied):
 
     def _views(self, buffers: Buffers) -> StepResults:
         """Return the results of one step as a tuple made once."""
-        info = {"final_obs": self._by_group(buffers.final_obs, 1), "episode": self._episode(buffers, 1)}
+        info = {
+            "final_obs": self._by_group(buffers.final_obs, 1),
+            "episode": self._episode(buffers, 1),
+        }
         for name in ("action_mask", "active", "left"):
             if arrays := getattr(buffers, name):
                 info[name] = {key: self._view(array) for key, array in arrays.items()}
@@ -135,9 +154,11 @@ class VectorEnv(NotCopied):
 
     @property
     def state(self) -> StateViews:
-        """Writable views of ``struct State`` by member, (N, *shape of the member); another name is a ``KeyError``.
+        """Writable views of ``struct State`` by member, (N, *shape of the member); another name is
+        a ``KeyError``.
 
-        ``env.state["x"][:] = 0`` writes, and the next step sees it; ``set_state`` also checks what is written, and observes.
+        ``env.state["x"][:] = 0`` writes, and the next step sees it; ``set_state`` also checks what
+        is written, and observes.
         """
         self._check_open("state")
         self._renew_moved()
@@ -154,8 +175,8 @@ class VectorEnv(NotCopied):
     def elapsed(self, values: torch.Tensor) -> None:
         if values is not self.elapsed:  # `env.elapsed += 1` puts back what it has written into
             raise ParameterError(
-                f"{self.spec.name}: env.elapsed = ... would change no environment. Write into it: env.elapsed[:] = ...; or "
-                "call env.set_state(elapsed=...), which also observes"
+                f"{self.spec.name}: env.elapsed = ... would change no environment. Write into it: "
+                "env.elapsed[:] = ...; or call env.set_state(elapsed=...), which also observes"
             )
 
     # ---- spaces ----
@@ -201,12 +222,14 @@ class VectorEnv(NotCopied):
         if not self._ready:
             raise OrderError(f"{call} before reset(); call reset(seed=...) first")
 
-    def reset(self, seed: int | None = None, mask: ArrayLike | torch.Tensor | None = None) -> tuple[Tensors, dict]:
+    def reset(
+        self, seed: int | None = None, mask: ArrayLike | torch.Tensor | None = None
+    ) -> tuple[Tensors, dict]:
         """Begin new episodes and return ``(obs, info)``.
 
         Args:
-            seed: Int in [0, 2**64); restarts all random streams. The first reset without one draws it and keeps it as
-                ``env.seed``.
+            seed: Int in [0, 2**64); restarts all random streams. The first reset without one draws
+                it and keeps it as ``env.seed``.
             mask: (N,) bool, the environments to reset; the others go on.
 
         Raises:
@@ -215,9 +238,14 @@ class VectorEnv(NotCopied):
         self._check_open("reset()")
         if mask is not None:
             if seed is not None:
-                raise ParameterError("reset(seed, mask): a seed restarts the streams of all; pass one of the two")
+                raise ParameterError(
+                    "reset(seed, mask): a seed restarts the streams of all; pass one of the two"
+                )
             if not self._ready:
-                raise OrderError("reset(mask=...) before the first reset(); call reset() once for all environments")
+                raise OrderError(
+                    "reset(mask=...) before the first reset(); call reset() once for all "
+                    "environments"
+                )
             mask = self._checked_mask(mask)
         elif seed is None and self.seed is None:
             seed = int.from_bytes(os.urandom(8), "little")
@@ -232,8 +260,15 @@ class VectorEnv(NotCopied):
         if not isinstance(mask, torch.Tensor) or mask.device.type != self.device:
             array = as_numpy(self.spec.name, "mask", mask)
             mask = torch.from_numpy(array.copy())
-        if mask.dtype != torch.bool or mask.shape != (self.num_envs,) or mask.layout != torch.strided:
-            raise ParameterError(f"mask is {mask.dtype} {tuple(mask.shape)}; it must be torch.bool ({self.num_envs},)")
+        if (
+            mask.dtype != torch.bool
+            or mask.shape != (self.num_envs,)
+            or mask.layout != torch.strided
+        ):
+            raise ParameterError(
+                f"mask is {mask.dtype} {tuple(mask.shape)}; it must be torch.bool "
+                f"({self.num_envs},)"
+            )
         if self.device == "cpu":
             return mask.numpy()
         return self.batch.executor.xp.from_dlpack(mask.cuda().contiguous())
@@ -242,18 +277,22 @@ class VectorEnv(NotCopied):
         """Step all environments; return ``(obs, reward, terminated, truncated, info)``.
 
         Args:
-            action: int32 (Discrete, MultiDiscrete) or float32 (Box) on the environment's device, by group if there are
-                several: (N, C) for one discrete head, else (N, C, H). Such tensors are read in place if they begin at a
-                multiple of 16 bytes, as new ones do; others of the same kind are copied into a buffer kept for them.
-            autoreset: Begin a new episode where one ends. Without it, ``obs`` is the last of the episode; then call
-                ``reset(mask=...)`` before the next step.
+            action: int32 (Discrete, MultiDiscrete) or float32 (Box) on the environment's device, by
+                group if there are several: (N, C) for one discrete head, else (N, C, H). Such
+                tensors are read in place if they begin at a multiple of 16 bytes, as new ones do;
+                others of the same kind are copied into a buffer kept for them.
+            autoreset: Begin a new episode where one ends. Without it, ``obs`` is the last of the
+                episode; then call ``reset(mask=...)`` before the next step.
 
         Raises:
-            ActionError: If shape, dtype, device, group or (``validate=True``) value is wrong; nothing has changed then.
+            ActionError: If shape, dtype, device, group or (``validate=True``) value is wrong;
+                nothing has changed then.
             OrderError: Before the first reset, or after ``close``.
         """
         self._check_ready("step()")
-        autoreset = autoreset if autoreset is True else checked_bool(self.spec.name, "autoreset", autoreset)
+        autoreset = (
+            autoreset if autoreset is True else checked_bool(self.spec.name, "autoreset", autoreset)
+        )
         tensors = self._read(action, self.validate)
         self._held = tensors  # the launch reads them after this call has returned
         with self._stream():
@@ -293,19 +332,28 @@ class VectorEnv(NotCopied):
     # ---- snapshots and states ----
 
     def snapshot(self) -> Snapshot:
-        """Return a ``Snapshot``: ``restore`` goes on from it bit for bit, on this device or another."""
+        """Return a ``Snapshot``: ``restore`` goes on from it bit for bit, on this device or
+        another.
+        """
         self._check_ready("snapshot()")
         with self._stream():
             return Snapshot.of(self.batch)
 
     def restore(self, snapshot: Snapshot) -> tuple[Tensors, dict]:
-        """Go back to a ``Snapshot`` of an environment with the same parameters and size; return ``(obs, info)``.
+        """Go back to a ``Snapshot`` of an environment with the same parameters and size; return
+        ``(obs, info)``.
 
         Raises:
             ParameterError: If it does not fit; nothing has changed then.
         """
         self._check_open("restore()")
-        checked_instance(self.spec.name, "snapshot", snapshot, Snapshot, "a Snapshot, as env.snapshot() returns it")
+        checked_instance(
+            self.spec.name,
+            "snapshot",
+            snapshot,
+            Snapshot,
+            "a Snapshot, as env.snapshot() returns it",
+        )
         with self._stream():
             snapshot.restore(self.batch)
         self.seed, self._ready = snapshot.seed, True
@@ -314,7 +362,8 @@ class VectorEnv(NotCopied):
     def set_state(
         self, *, elapsed: ArrayLike | torch.Tensor | None = None, **fields: ArrayLike | torch.Tensor
     ) -> tuple[Tensors, dict]:
-        """Write members of ``struct State`` and observe; return ``(obs, info)``. For tests and teaching.
+        """Write members of ``struct State`` and observe; return ``(obs, info)``. For tests and
+        teaching.
 
         Episodes, their returns and the random streams go on.
 
@@ -349,10 +398,11 @@ class VectorEnv(NotCopied):
     # ---- looking and editing ----
 
     def reload(self) -> bool:
-        """Compile the environment's changed file, cell or text again; return whether episodes go on.
+        """Compile the environment's changed file, cell or text again; return whether episodes go
+        on.
 
-        Tensors and state stay as they are if ``State``, groups and parameters have the layout they had. Otherwise new
-        memory is taken, and ``reset`` must be called.
+        Tensors and state stay as they are if ``State``, groups and parameters have the layout they
+        had. Otherwise new memory is taken, and ``reset`` must be called.
 
         Raises:
             CompileError: If it does not compile; the environment goes on as it was.
@@ -360,14 +410,18 @@ class VectorEnv(NotCopied):
         self._check_open("reload()")
         spec = envs.reload(self.spec)
         known = {f.name for f in fields(spec.params)}
-        params = spec.make_params(**{key: value for key, value in asdict(self.params).items() if key in known})
+        params = spec.make_params(
+            **{key: value for key, value in asdict(self.params).items() if key in known}
+        )
         if self.batch.exchange(spec, params):
             self.spec, self.params = spec, params
             self.print_env = self._print_env
             return True
         old = self.batch
         self.close()
-        made = Batch(spec, old.num_envs, params, old.executor, old.first_env, obs_dtype=self.obs_dtype)
+        made = Batch(
+            spec, old.num_envs, params, old.executor, old.first_env, obs_dtype=self.obs_dtype
+        )
         VectorEnv.__init__(self, made, self.validate)
         return False
 
@@ -378,7 +432,8 @@ class VectorEnv(NotCopied):
         seed: int | None = None,
         **options: Any,
     ) -> Viewer:
-        """Return a viewer for a notebook: episodes of new environments like these, step by step, with a slider.
+        """Return a viewer for a notebook: episodes of new environments like these, step by step,
+        with a slider.
 
         Args:
             policies: As for ``view``.
@@ -419,6 +474,9 @@ class VectorEnv(NotCopied):
         where = f"{self.device}{', closed' * self._closed}"
         lines = [f"<VectorEnv {self.spec.name}: {self.num_envs:,} environments on {where}"]
         for g in self.groups:
-            lines.append(f"  {g.name}: {g.count} x obs ({g.obs_dim},) {self.obs_dtype}, action {g.action_space}")
+            lines.append(
+                f"  {g.name}: {g.count} x obs ({g.obs_dim},) {self.obs_dtype}, action "
+                f"{g.action_space}"
+            )
         end = "ends the task" if self.spec.time_limit == "terminates" else "truncates"
         return "\n".join([*lines, f"  {self.params.max_episode_steps} steps at most, which {end}>"])

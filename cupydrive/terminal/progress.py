@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 LOG_SECONDS = 10.0  # between the lines of a log
 DRAW_SECONDS = 1.0  # between two drawings of a live curve, at least
 DRAW_SHARE = 20  # drawing takes at most one part in this many of the time
-LINE = "{l_bar}{bar}| {remaining} left, {rate_fmt}{postfix}"  # as tqdm writes it; two returns fit into 80 columns
+# as tqdm writes it; two returns fit into 80 columns
+LINE = "{l_bar}{bar}| {remaining} left, {rate_fmt}{postfix}"
 
 
 def in_notebook() -> bool:
@@ -73,7 +74,11 @@ def counted_in_notebook(items: Iterable, words: str, total: int) -> Iterator:
 def summary(row: dict[str, float]) -> dict[str, str]:
     """Return the returns and losses of a row of metrics, by short name."""
     names = [key for key in row if "episodic_return" in key]
-    names += [key for key in row if key.startswith("losses/") and key.endswith(("value_loss", "entropy", "qf_loss"))]
+    names += [
+        key
+        for key in row
+        if key.startswith("losses/") and key.endswith(("value_loss", "entropy", "qf_loss"))
+    ]
     return {name.split("/", 1)[1]: f"{row[name]:.3g}" for name in names}
 
 
@@ -96,7 +101,9 @@ class Terminal(Silent):
 
     def update(self, done: int, row: dict[str, float]) -> None:
         """Rewrite the line."""
-        returns = {name.split("/")[-1]: value for name, value in summary(row).items() if "return" in name}
+        returns = {
+            name.split("/")[-1]: value for name, value in summary(row).items() if "return" in name
+        }
         self.bar.set_postfix(returns, refresh=False)
         self.bar.update(done - self.bar.n)
 
@@ -121,7 +128,14 @@ class Log(Silent):
         seconds = time.perf_counter() - self.start
         about = ", ".join(f"{key}={value}" for key, value in summary(self.row).items())
         return tqdm.format_meter(
-            self.done, self.total, seconds, prefix=self.words, unit="step", unit_scale=True, ncols=0, postfix=about
+            self.done,
+            self.total,
+            seconds,
+            prefix=self.words,
+            unit="step",
+            unit_scale=True,
+            ncols=0,
+            postfix=about,
         )
 
     def update(self, done: int, row: dict[str, float]) -> None:
@@ -146,7 +160,8 @@ class Log(Silent):
 class Notebook(Log):
     """A line of text and the learning curve below it, both redrawn in place.
 
-    They are two outputs, plain text and a picture, since git hosts change the HTML of saved notebooks.
+    They are two outputs, plain text and a picture, since git hosts change the HTML of saved
+    notebooks.
     """
 
     def __init__(self, total: int, words: str) -> None:
@@ -191,14 +206,19 @@ class Notebook(Log):
 
 
 def since_its_begin(rows: list[dict[str, float]]) -> list[dict[str, float]]:
-    """Return the metrics of the last run, if several train in turn: the last rows whose env-steps grow."""
+    """Return the metrics of the last run, if several train in turn: the last rows whose env-steps
+    grow.
+    """
     steps = [row["charts/global_step"] for row in rows]
     begun = [k for k in range(1, len(steps)) if steps[k] < steps[k - 1]]
     return rows[begun[-1] if begun else 0 :]
 
 
 def preformatted(text: str) -> str:
-    """Return lines of text as HTML that keeps their columns. Without a style, a notebook's ``pre`` has another font."""
+    """Return lines of text as HTML that keeps their columns.
+
+    Without a style, a notebook's ``pre`` has another font.
+    """
     return f'<pre style="font-family:monospace;line-height:1.3">{html.escape(text)}</pre>'
 
 

@@ -46,7 +46,8 @@ def begin(config: TrainConfig, share: int = 1) -> Run:
 
 
 def goal_of(run: Run, steps: int | None = None) -> int:
-    """Return up to how many env-steps a run is to be trained that goes on: ``steps`` more, by default up to its total.
+    """Return up to how many env-steps a run is to be trained that goes on: ``steps`` more, by
+    default up to its total.
 
     Raises:
         ParameterError: If it has done them.
@@ -67,17 +68,23 @@ def replaced(run: Run, out: Path) -> Iterator[None]:
         yield
 
 
-def make_run(env: str | PathLike[str] | EnvSpec, algorithm: LearnerSettings | str | None = None, **given: Any) -> Run:
+def make_run(
+    env: str | PathLike[str] | EnvSpec, algorithm: LearnerSettings | str | None = None, **given: Any
+) -> Run:
     """Return the ``Run`` that ``train`` would train, before its first step; arguments as there."""
     options = {
-        f.name: given.pop(f.name) for f in fields(TrainConfig) if f.name in given and f.name not in ("spec", "params")
+        f.name: given.pop(f.name)
+        for f in fields(TrainConfig)
+        if f.name in given and f.name not in ("spec", "params")
     }
     config = resolve(env, algorithm, options.pop("policies", None), given, **options)
     check_players(config)
     return begin(config)
 
 
-def refuse_for_run(run: Run, refused: dict, params: dict, device: str, where: str = "train") -> None:
+def refuse_for_run(
+    run: Run, refused: dict, params: dict, device: str, where: str = "train"
+) -> None:
     """Raise ``ParameterError`` for arguments of ``train(run)`` that a run brings itself.
 
     Args:
@@ -90,11 +97,11 @@ def refuse_for_run(run: Run, refused: dict, params: dict, device: str, where: st
     for name, value in (*refused.items(), *params.items()):
         if name in params or (value is not None and value is not False):
             raise ParameterError(
-                f"{where}(run, {name}={shown(value)}): a run brings its environment, policies, sizes and seed; leave {name} "
-                "out, or begin a new run with the environment's name"
+                f"{where}(run, {name}={shown(value)}): a run brings its environment, policies, "
+                f"sizes and seed; leave {name} out, or begin a new run with the environment's name"
             )
     if checked_device(device, "train") not in ("auto", run.device):
         raise ParameterError(
-            f"train(run, device={shown(device)}): the run is on {run.device}; save it and load it there: "
-            "cupydrive.load(folder, device=...)"
+            f"train(run, device={shown(device)}): the run is on {run.device}; save it and load it "
+            "there: cupydrive.load(folder, device=...)"
         )

@@ -96,12 +96,15 @@ class TrainConfig:
             raise ParameterError(f"train: {name}=True needs out=, the folder of the run")
         if self.resume and self.overwrite:
             raise ParameterError(
-                "train: resume=True goes on with the run in out, overwrite=True replaces it; pass one of them"
+                "train: resume=True goes on with the run in out, overwrite=True replaces it; pass "
+                "one of them"
             )
 
     def made_of(self) -> "TrainConfig":
         """Return what the run is made of, without what concerns a single call of ``train``."""
-        return replace(self, out=None, resume=False, overwrite=False, cuda_graph=None, callback=None)
+        return replace(
+            self, out=None, resume=False, overwrite=False, cuda_graph=None, callback=None
+        )
 
     def as_json(self) -> dict:
         """Return what the run is made of, as JSON can hold it."""
@@ -112,7 +115,9 @@ class TrainConfig:
             **self.spec.about_tables(self.params),
             "params": kept_params(self.params),
             **{name: getattr(self, name) for name in ALWAYS},
-            "policies": {name: settings_as_json(settings) for name, settings in self.policies.items()},
+            "policies": {
+                name: settings_as_json(settings) for name, settings in self.policies.items()
+            },
         }
 
 
@@ -135,15 +140,18 @@ def resolve(
         params: Parameters of the environment that were given.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
         call: Function that was called, for messages. Defaults to ``train``.
-        **options: Other fields of ``TrainConfig``. Number of environments, env-steps, seed and backend may be None: those of
-            the run that is continued, or what the environment suggests for the algorithm.
+        **options: Other fields of ``TrainConfig``. Number of environments, env-steps, seed and
+            backend may be None: those of the run that is continued, or what the environment
+            suggests for the algorithm.
 
     Raises:
         ParameterError: If anything is wrong.
         TrainingError: If the run in ``out`` has other settings.
     """
     spec, given = envs.get(env), dict(params or {})
-    found: dict[str, Any] = validated(call.__name__ if call else "train", TrainConfig, drop_none(options))
+    found: dict[str, Any] = validated(
+        call.__name__ if call else "train", TrainConfig, drop_none(options)
+    )
     spec.require_known(given, call, setting_hints(env, given, algorithm))
     made = spec.make_params(**given)
     groups = [g.name for g in spec.groups(made)]
@@ -158,22 +166,29 @@ def resolve(
 
 
 def drop_none(given: dict[str, object]) -> dict[str, object]:
-    """Return the arguments without those for which None stands for what the run or the environment has."""
+    """Return the arguments without those for which None stands for what the run or the environment
+    has.
+    """
     return {name: value for name, value in given.items() if value is not None or name not in FILLED}
 
 
 def check_players(config: TrainConfig) -> None:
-    """Raise ``ParameterError`` unless all policies can play and learn together; this takes no memory on the device."""
+    """Raise ``ParameterError`` unless all policies can play and learn together; this takes no
+    memory on the device.
+    """
     with drawing_from(torch.Generator()), warnings.catch_warnings():
         warnings.simplefilter("ignore", CupydriveWarning)  # about files: the run says the same
         make_players(config, executor(config.device))
 
 
-# ---- of a run folder ---------------------------------------------------------------------------------------------------
+# ---- of a run folder -----------------------------------------------------------------------------
 
 
 def read_train_config(
-    folder: Path, spec: EnvSpec, device: Device, policies: Mapping[str, PolicySettings] | None = None
+    folder: Path,
+    spec: EnvSpec,
+    device: Device,
+    policies: Mapping[str, PolicySettings] | None = None,
 ) -> TrainConfig:
     """Return the configuration of a run folder.
 
@@ -181,7 +196,8 @@ def read_train_config(
         folder: Run folder.
         spec: Its environment.
         device: ``"cuda"`` or ``"cpu"``.
-        policies: Settings that stand for those of the folder, by policy name. Modules of one's own are in no file.
+        policies: Settings that stand for those of the folder, by policy name. Modules of one's own
+            are in no file.
 
     Raises:
         TrainingError: If it does not fit the environment as it is now.
@@ -190,17 +206,25 @@ def read_train_config(
     try:
         params = spec.make_params(**saved["params"])
         spec.require_tables("it", params, saved.get("tables"))
-        settings = {name: rebuild(name, about, policies) for name, about in saved["policies"].items()}
+        settings = {
+            name: rebuild(name, about, policies) for name, about in saved["policies"].items()
+        }
     except ParameterError as error:
-        raise TrainingError(f"{folder / 'config.json'} does not fit {spec.name!r} as it is now: {error}") from None
+        raise TrainingError(
+            f"{folder / 'config.json'} does not fit {spec.name!r} as it is now: {error}"
+        ) from None
     except TrainingError as error:
         raise TrainingError(f"{folder}: {error}") from None
     steps = saved["total"] or suggested_sizes(spec, settings).steps
     same = {name: saved[name] for name in ("num_envs", "seed", "backend")}
-    return TrainConfig(spec=spec, params=params, policies=settings, steps=steps, device=device, **same)
+    return TrainConfig(
+        spec=spec, params=params, policies=settings, steps=steps, device=device, **same
+    )
 
 
-def continued(found: dict, spec: EnvSpec, params: dict, policies: dict | None, device: Device) -> TrainConfig:
+def continued(
+    found: dict, spec: EnvSpec, params: dict, policies: dict | None, device: Device
+) -> TrainConfig:
     """Return the configuration of the run in a folder, which must be what was asked for.
 
     Args:
@@ -217,19 +241,27 @@ def continued(found: dict, spec: EnvSpec, params: dict, policies: dict | None, d
     saved = read_config(out)
     require_same(out, {"the environment": spec.name}, {"the environment": saved["env"]})
     if policies is not None and set(policies) == set(saved["policies"]):
-        policies = {name: policies[name] for name in saved["policies"]}  # learners draw their weights in this order
+        # learners draw their weights in this order
+        policies = {name: policies[name] for name in saved["policies"]}
     envs.compare_origin(str(out), spec, saved.get("origin"))
     given = policies or {}
     theirs = read_train_config(
         out, spec, device, {name: each for name, each in given.items() if name in saved["policies"]}
     )
     mine = replace(
-        theirs, params=spec.make_params(**saved["params"] | params), policies=policies or theirs.policies, **found
+        theirs,
+        params=spec.make_params(**saved["params"] | params),
+        policies=policies or theirs.policies,
+        **found,
     )
     known, asked = settings_of(mine.as_json()), {*found, *params}
     if policies is not None:
         asked |= known.keys() - {*ALWAYS, *kept_params(mine.params)}
-    require_same(out, {name: known.get(name) for name in [*known, *params] if name in asked}, settings_of(saved))
+    require_same(
+        out,
+        {name: known.get(name) for name in [*known, *params] if name in asked},
+        settings_of(saved),
+    )
     return mine
 
 
@@ -238,7 +270,9 @@ def settings_of(config: dict) -> dict[str, object]:
     policies = config["policies"].items()
     found = {name: config[name] for name in ALWAYS} | config["params"]
     found["the policies' groups"] = ", ".join(config["policies"])
-    found |= {f"{key} of policy {name!r}": value for name, each in policies for key, value in each.items()}
+    found |= {
+        f"{key} of policy {name!r}": value for name, each in policies for key, value in each.items()
+    }
     return json.loads(json.dumps(found))
 
 
@@ -251,6 +285,7 @@ def require_same(out: Path, mine: dict[str, object], theirs: dict[str, object]) 
     ]
     if differ:
         raise TrainingError(
-            f"out = {str(out)!r} holds a run whose settings differ: {'; '.join(differ)}. Leave them out to go on with the "
-            "run's, or pass overwrite=True (--overwrite) or another folder"
+            f"out = {str(out)!r} holds a run whose settings differ: {'; '.join(differ)}. Leave "
+            "them out to go on with the run's, or pass overwrite=True (--overwrite) or another "
+            "folder"
         )

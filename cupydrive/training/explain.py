@@ -1,8 +1,9 @@
 """Explain a non-finite number in training, by replay.
 
-Training resumes bit for bit, so a run that failed can be repeated from its last checkpoint. The first replay finds the
-iteration that fails: it runs at full speed up to the last logged interval, whose numbers were finite, and checks each iteration
-from there. The second replay stops one iteration earlier and records the steps of the environment.
+Training resumes bit for bit, so a run that failed can be repeated from its last checkpoint. The
+first replay finds the iteration that fails: it runs at full speed up to the last logged interval,
+whose numbers were finite, and checks each iteration from there. The second replay stops one
+iteration earlier and records the steps of the environment.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ SHOWN_STEPS = 8  # of an environment, and logged intervals of learning
 SHOWN_NUMBERS = 8  # of an array; of a longer one, the agent's row
 MESSAGE_START = "First non-finite number:"
 NOT_REPEATED = (
-    "A replay met no non-finite number: the failure depends on more than the settings and the seed of the run"
+    "A replay met no non-finite number: the failure depends on more than the settings and the "
+    "seed of the run"
 )
 EXPLANATION_FILE = "explanation.txt"  # beside the checkpoints of a run folder
 REPLAY_SECONDS = 60.0  # seconds of training that are replayed without a checkpoint
@@ -59,22 +61,25 @@ class Failure:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
-    """Why training failed. ``print`` shows all of it. Attributes that do not apply are None or empty.
+    """Why training failed. ``print`` shows all of it. Attributes that do not apply are None or
+    empty.
 
     Args:
         line: The first non-finite number and its place, in one line.
         text: All lines.
         env_steps: Env-steps of the run when the iteration began that met the number.
-        field: ``"state.NAME"`` of a member of ``struct State``; ``"reward.GROUP"``, ``"obs.GROUP"``, ``"final_obs.GROUP"``,
-            ``"action.GROUP"``, ``"value.GROUP"``, ``"log_prob.GROUP"``, ``"advantage.GROUP"``, ``"returns.GROUP"``;
-            ``"weight.NAME"`` of a network's tensor; ``"loss"`` of a loss or gradient. None: the replay met no such number.
+        field: ``"state.NAME"`` of a member of ``struct State``; ``"reward.GROUP"``,
+            ``"obs.GROUP"``, ``"final_obs.GROUP"``, ``"action.GROUP"``, ``"value.GROUP"``,
+            ``"log_prob.GROUP"``, ``"advantage.GROUP"``, ``"returns.GROUP"``; ``"weight.NAME"`` of a
+            network's tensor; ``"loss"`` of a loss or gradient. None: the replay met no such number.
         value: The number; None if a learner reports only that there was one.
         environment: Index of the environment among all.
         agent: Index of the agent in its group, except for members of ``State``.
         index: Indices of a member of ``State``; of a group, agent and entry.
         step: Steps of the environment since the run began, after which the number was there.
         policy: Name of the policy that learnt.
-        reference: Number that the NumPy reference computes from the same state and actions. None if there is none.
+        reference: Number that the NumPy reference computes from the same state and actions. None if
+            there is none.
         trace: ``Step``s of the environment up to there, from the iteration before on.
     """
 
@@ -105,20 +110,28 @@ def explain(run: Run, progress: bool = True) -> Explanation:
         progress: Show a progress line.
 
     Raises:
-        TrainingError: If the run has not failed, several processes train it, or a replay from its start would take more than
-            a minute.
+        TrainingError: If the run has not failed, several processes train it, or a replay from its
+            start would take more than a minute.
     """
     failure = run.failed
     if failure is None:
-        why = f"its numbers have been finite; {EXPLANATION_FILE} in its folder is of an earlier failure"
+        why = (
+            f"its numbers have been finite; {EXPLANATION_FILE} in its folder is of an earlier "
+            f"failure"
+        )
         raise TrainingError(f"nothing to explain in this run: {why}")
     if not run.shard.ranks.alone:
-        raise TrainingError("explain() is for one process: load the run's folder in one process and train there")
+        raise TrainingError(
+            "explain() is for one process: load the run's folder in one process and train there"
+        )
     saved = None
     if run.folder is not None and checkpoints(run.folder):
         saved = read_checkpoint(run.folder, run.spec.name)
     elif failure.seconds > REPLAY_SECONDS:
-        limit = f"about {failure.seconds:.0f} s, and the limit without a checkpoint is {REPLAY_SECONDS:.0f} s"
+        limit = (
+            f"about {failure.seconds:.0f} s, and the limit without a checkpoint is "
+            f"{REPLAY_SECONDS:.0f} s"
+        )
         raise TrainingError(f"the replay from the start takes {limit}. Train with out=DIR")
     begin = 0 if saved is None else saved["step"]
     line = follow(2 * (failure.step - begin), f"explain {run.spec.name}", progress)
@@ -156,7 +169,8 @@ class Replay:
             self.iterate = self.trained.prepare([MetricReport(run)], captured)
 
     def find(self, rows: list[dict], end: int) -> tuple[int, tuple[int, int] | None] | None:
-        """Return the arguments of ``record`` for the first non-finite number, or None if there is none.
+        """Return the arguments of ``record`` for the first non-finite number, or None if there is
+        none.
 
         Args:
             rows: Metrics of the failed run, whose numbers were finite.
@@ -188,7 +202,8 @@ class Replay:
         self.line.update(self.shown, {})
 
     def record(self, rows: list[dict], begin: int, place: tuple[int, int] | None) -> Explanation:
-        """Record the iteration after ``begin`` env-steps and the one before, and return the explanation.
+        """Record the iteration after ``begin`` env-steps and the one before, and return the
+        explanation.
 
         Args:
             rows: Metrics of the failed run.
@@ -238,7 +253,9 @@ class Replay:
         return min(found, default=None)
 
     def nonfinite_row(self, name: str) -> tuple[str, float, Place] | None:
-        """Return field, value and place of the first of a policy's rows that is not finite, or None."""
+        """Return field, value and place of the first of a policy's rows that is not finite, or
+        None.
+        """
         learner = self.run.learners[name]
         for group, stored in getattr(getattr(learner, "inner", learner), "stored", {}).items():
             for kind in LEARNER_ROWS:
@@ -248,14 +265,20 @@ class Replay:
         return None
 
     def nonfinite_weight(self, name: str) -> tuple[str, float, None] | None:
-        """Return field and value of a policy's first weight that is not finite, or None; wait for the device."""
+        """Return field and value of a policy's first weight that is not finite, or None; wait for
+        the device.
+        """
         for key, tensor in self.run.learners[name].tensors().items():
             if isinstance(tensor, torch.nn.Parameter) and not bool(torch.isfinite(tensor).all()):
-                return f"weight.{key.removeprefix('policy.')}", float(tensor.detach().abs().max()), None
+                return (
+                    f"weight.{key.removeprefix('policy.')}",
+                    float(tensor.detach().abs().max()),
+                    None,
+                )
         return None
 
 
-# ---- text --------------------------------------------------------------------------------------------------------------
+# ---- text ----------------------------------------------------------------------------------------
 
 
 def environment_explanation(run: Run, env_steps: int, trace: Trace) -> Explanation:
@@ -271,7 +294,10 @@ def environment_explanation(run: Run, env_steps: int, trace: Trace) -> Explanati
     reference, reason = trace.reference(first)
     environment, step = run.batch.first_env + trace.env, trace.begun + first.row
     field, index = f"{first.kind}.{first.name}", "".join(f"[{i}]" for i in first.index)
-    line = f"{MESSAGE_START} {field}{index} = {first.value:.6g} in environment {environment} after step {step:,}"
+    line = (
+        f"{MESSAGE_START} {field}{index} = {first.value:.6g} in environment {environment} after "
+        f"step {step:,}"
+    )
     compared = f"No NumPy reference: {reason}"
     if reference is not None:
         compared = f"The NumPy reference gives {reference:.6g}"
@@ -283,7 +309,12 @@ def environment_explanation(run: Run, env_steps: int, trace: Trace) -> Explanati
 
 
 def learning_explanation(
-    run: Run, rows: Sequence[dict[str, float]], policy: str, field: str, value: float | None, place: Place | None = None
+    run: Run,
+    rows: Sequence[dict[str, float]],
+    policy: str,
+    field: str,
+    value: float | None,
+    place: Place | None = None,
 ) -> Explanation:
     """Explain a number that learning computed, or a policy.
 
@@ -293,7 +324,8 @@ def learning_explanation(
         policy: Name of the policy.
         field: Field of ``Explanation``.
         value: The number.
-        place: Place of a row that the policy computed; its step counts from the beginning of the iteration.
+        place: Place of a row that the policy computed; its step counts from the beginning of the
+            iteration.
     """
     label = field if value is None else f"{field} = {value:.6g}"
     line = f"{MESSAGE_START} {label} of policy {policy!r} in "
@@ -312,7 +344,9 @@ def loss_lines(rows: Sequence[dict[str, float]]) -> list[str]:
     """Return lines about the losses of the last logged intervals."""
     lines = ["Losses before it:"] * bool(rows)
     for row in rows:
-        losses = ", ".join(f"{key[7:]} = {value:.4g}" for key, value in row.items() if key.startswith("losses/"))
+        losses = ", ".join(
+            f"{key[7:]} = {value:.4g}" for key, value in row.items() if key.startswith("losses/")
+        )
         lines.append(f"  env-step {row['charts/global_step']:,}: {losses}")
     return lines
 
@@ -323,14 +357,18 @@ def no_explanation(run: Run, env_steps: int) -> Explanation:
 
 
 def text_of(run: Run, line: str, details: Sequence[str]) -> str:
-    """Return all lines: the first non-finite number, what led there, and the environment's parameters."""
+    """Return all lines: the first non-finite number, what led there, and the environment's
+    parameters.
+    """
     own = kept_params(run.params)
     params = ", ".join(f"{name} = {shown(own[name])}" for name in own)
     return "\n".join([f"{run.spec.name}: {line}.", *details, f"Parameters: {params}."])
 
 
 def step_lines(trace: Trace, first: Number) -> list[str]:
-    """Return lines about the last steps of an environment up to a number; of long arrays, the agent's row."""
+    """Return lines about the last steps of an environment up to a number; of long arrays, the
+    agent's row.
+    """
     steps = trace.steps[: first.row]
     if not steps:
         return []
@@ -353,7 +391,9 @@ def step_lines(trace: Trace, first: Number) -> list[str]:
 
 
 def numbers(values: np.ndarray, row: int | None = None) -> str:
-    """Return `` = ...``, the numbers of an array; of a long one, those of one row, or the outer ones."""
+    """Return `` = ...``, the numbers of an array; of a long one, those of one row, or the outer
+    ones.
+    """
     values, place = np.asarray(values), ""
     if values.size > SHOWN_NUMBERS and row is not None and row < len(values):
         values, place = values[row], f"[{row}]"

@@ -1,4 +1,6 @@
-"""Policies as files know them: settings as JSON can hold them, and the policy of a run folder played as it is."""
+"""Policies as files know them: settings as JSON can hold them, and the policy of a run folder
+played as it is.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,8 @@ class FrozenPolicy:
         path: The run folder.
         policy: Name of its policy; None: the one that plays the same group there.
         greedy: The likeliest action instead of a random one.
-        env: The run's environment, if it is one of your own and not registered: path of its Python file, or ``EnvSpec``.
-            It is registered, so that the name is known from then on.
+        env: The run's environment, if it is one of your own and not registered: path of its Python
+            file, or ``EnvSpec``. It is registered, so that the name is known from then on.
     """
 
     path: str
@@ -65,7 +67,9 @@ class FrozenPolicy:
         folder = Path(self.path)
         config = read_config(folder)
         if config["env"] != spec.name:
-            raise TrainingError(f"{self.path} belongs to environment {config['env']!r}, not {spec.name!r}")
+            raise TrainingError(
+                f"{self.path} belongs to environment {config['env']!r}, not {spec.name!r}"
+            )
         envs.compare_origin(self.path, spec, config.get("origin"))
         plays = {part: name for name in config["policies"] for part in name.split("+")}
         name = self.policy or plays.get(group.name, group.name)
@@ -77,7 +81,9 @@ class FrozenPolicy:
         except (ParameterError, TrainingError) as error:
             raise TrainingError(f"{self.path}: {error}") from None
         if isinstance(settings, FrozenPolicy):
-            raise TrainingError(f"{self.path}: its policy {name!r} is that of {settings.path}; pass that folder")
+            raise TrainingError(
+                f"{self.path}: its policy {name!r} is that of {settings.path}; pass that folder"
+            )
         if not isinstance(settings, LearnerSettings):
             return settings.player(spec, group)
         saved, start = read_checkpoint(folder, spec.name)["tensors"], f"{name}/"
@@ -89,7 +95,9 @@ class FrozenPolicy:
 class FrozenPlayer:
     """Plays what a checkpoint holds."""
 
-    def __init__(self, learner: Learner, tensors: dict[str, torch.Tensor], settings: FrozenPolicy) -> None:
+    def __init__(
+        self, learner: Learner, tensors: dict[str, torch.Tensor], settings: FrozenPolicy
+    ) -> None:
         self.learner, self.tensors, self.settings = learner, tensors, settings
         self.acting: Player | None = None  # made by the first ``begin``
 
@@ -101,10 +109,13 @@ class FrozenPlayer:
                 if name.startswith(("policy.", "obs_moments.")):
                     saved = self.tensors.get(name)
                     if saved is None or saved.shape != tensor.shape or saved.dtype != tensor.dtype:
-                        found = "missing" if saved is None else f"{saved.dtype} {tuple(saved.shape)}"
+                        found = (
+                            "missing" if saved is None else f"{saved.dtype} {tuple(saved.shape)}"
+                        )
                         raise TrainingError(
-                            f"{self.settings.path}: its {name} is {found}, here {tensor.dtype} {tuple(tensor.shape)} is "
-                            "needed; the environment's parameters or the policy's settings differ"
+                            f"{self.settings.path}: its {name} is {found}, here {tensor.dtype} "
+                            f"{tuple(tensor.shape)} is needed; the environment's parameters or "
+                            f"the policy's settings differ"
                         )
                     with torch.no_grad():
                         tensor.copy_(saved)
@@ -122,7 +133,12 @@ class FrozenPlayer:
 
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-FIXED = {"heuristic": HeuristicPolicy, "random": RandomPolicy, "frozen": FrozenPolicy, "pool": OpponentPool}
+FIXED = {
+    "heuristic": HeuristicPolicy,
+    "random": RandomPolicy,
+    "frozen": FrozenPolicy,
+    "pool": OpponentPool,
+}
 
 
 def settings_as_json(settings: Any) -> dict[str, Json]:
@@ -149,24 +165,29 @@ def plain_value(value: Any) -> Json:
 
 
 def check_kept(policies: Mapping[str, PolicySettings]) -> None:
-    """Raise ``ParameterError`` if a setting cannot be saved, since a file would not hold it or could not be read."""
+    """Raise ``ParameterError`` if a setting cannot be saved, since a file would not hold it or
+    could not be read.
+    """
     for name, settings in policies.items():
         if isinstance(settings, Trained) or not is_dataclass(settings):
             raise ParameterError(
-                f"policy {name!r}: {shown(settings)} cannot be saved; leave out= (--out) out, or save its run and pass "
-                "cd.FrozenPolicy(FOLDER)"
+                f"policy {name!r}: {shown(settings)} cannot be saved; leave out= (--out) out, or "
+                "save its run and pass cd.FrozenPolicy(FOLDER)"
             )
         for key, value in settings_as_json(settings).items():
             try:
                 json.dumps(value, allow_nan=False)
             except (TypeError, ValueError, RecursionError) as error:
                 raise ParameterError(
-                    f"policy {name!r}: {type(settings).__name__}.{key} = {shown(value)} cannot be saved: "
-                    f"{str(error)[:200]}. Make it of numbers, texts, bools and None, in tuples and dicts with names"
+                    f"policy {name!r}: {type(settings).__name__}.{key} = {shown(value)} cannot be "
+                    f"saved: {str(error)[:200]}. Make it of numbers, texts, bools and None, in "
+                    f"tuples and dicts with names"
                 ) from None
 
 
-def rebuild(name: str, about: Mapping[str, Any], given: Mapping[str, PolicySettings] | None) -> PolicySettings:
+def rebuild(
+    name: str, about: Mapping[str, Any], given: Mapping[str, PolicySettings] | None
+) -> PolicySettings:
     """Return settings from ``describe``'s dictionary.
 
     Args:
@@ -175,7 +196,8 @@ def rebuild(name: str, about: Mapping[str, Any], given: Mapping[str, PolicySetti
         given: Settings by policy name that stand instead.
 
     Raises:
-        TrainingError: If the kind or a setting is unknown, or the policy is a module of the user's own.
+        TrainingError: If the kind or a setting is unknown, or the policy is a module of the user's
+            own.
         ParameterError: If a value is wrong.
     """
     if given and name in given:
@@ -184,9 +206,13 @@ def rebuild(name: str, about: Mapping[str, Any], given: Mapping[str, PolicySetti
     kind = about.pop("kind", None)
     makers = {**ALGORITHMS, **FIXED}
     if type(kind) is not str or kind not in makers:
-        raise TrainingError(f"policy {name!r} is of an unknown kind {kind!r}; the run may be from a newer version")
+        raise TrainingError(
+            f"policy {name!r} is of an unknown kind {kind!r}; the run may be from a newer version"
+        )
     if kind in ALGORITHMS and about.get("policy") is not None:
-        raise TrainingError(f"policy {name!r} is a module of your own; pass policies={{{name!r}: ...}} with it")
+        raise TrainingError(
+            f"policy {name!r} is a module of your own; pass policies={{{name!r}: ...}} with it"
+        )
     known = {f.name for f in fields(makers[kind])} - ({"env"} if kind == "frozen" else set())
     if unknown := ", ".join(key for key in about if key not in known):
         words = f"{kind} has no setting {unknown!r}; the run may be from a newer version"

@@ -1,7 +1,8 @@
-"""Logbook: what is kept of one run while it trains: rows of metrics, checkpoints, and TensorBoard's events.
+"""Logbook: what is kept of one run while it trains: rows of metrics, checkpoints, and TensorBoard's
+events.
 
-Records are appended whole or not at all, by the thread that trains. TensorBoard's own writer has a thread of its own, whose
-errors on a full disk reach nobody but the terminal.
+Records are appended whole or not at all, by the thread that trains. TensorBoard's own writer has a
+thread of its own, whose errors on a full disk reach nobody but the terminal.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class Events(Appended):
     def __init__(self, folder: Path, step: int) -> None:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
-        name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_numbers)}"
+        unique = f"{socket.gethostname()}.{os.getpid()}.{next(_numbers)}"
+        name = f"events.out.tfevents.{int(time.time()):010d}.{unique}"
         super().__init__(folder / name)
         self._event = Event
         try:
@@ -116,7 +118,8 @@ def episode_metrics(groups: Sequence[Group], spec: EnvSpec) -> list[str]:
 
 
 class Logbook:
-    """Rows and checkpoints of one run, from its present step on; of several ranks the first writes them.
+    """Rows and checkpoints of one run, from its present step on; of several ranks the first writes
+    them.
 
     Args:
         run: ``Run``.
@@ -134,9 +137,11 @@ class Logbook:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Hold the folder's lock and open the run's metrics for appending; rows after the current step are dropped first.
+        """Hold the folder's lock and open the run's metrics for appending; rows after the current
+        step are dropped first.
 
-        Where not even a first checkpoint could be written, the files that were not there before are removed again.
+        Where not even a first checkpoint could be written, the files that were not there before are
+        removed again.
         """
         if self.out is None:
             yield
@@ -150,7 +155,8 @@ class Logbook:
             try:
                 with ExitStack() as opened:
                     with self._writing():
-                        (self.out / EXPLANATION_FILE).unlink(missing_ok=True)  # of an earlier failure
+                        # of an earlier failure
+                        (self.out / EXPLANATION_FILE).unlink(missing_ok=True)
                         write_atomically(path, pack_metrics(self.run.metrics))
                         self.file = Appended(path)
                         opened.callback(self.file.close)
@@ -174,7 +180,9 @@ class Logbook:
             self.run.save(self.folder, self.keep)
 
     def save_first(self) -> None:
-        """Write a checkpoint where there is none: a kill in the first minutes leaves something to load."""
+        """Write a checkpoint where there is none: a kill in the first minutes leaves something to
+        load.
+        """
         if self.folder is None:
             return
         there = self.run.shard.ranks.gather_bytes(b"there" if checkpoints(self.folder) else b"")
@@ -190,11 +198,14 @@ class Logbook:
             path = self.folder / EXPLANATION_FILE
             with self._writing():
                 write_atomically(path, f"{found}\n".encode())
-        except Exception as error:  # the replay calls functions of the user, which must not hide the failure
+        # the replay calls functions of the user, which must not hide the failure
+        except Exception as error:
             return f"It is not explained: {error}"
         return f"{found.line}; more: {path}"
 
-    def add(self, step: int, seconds: float, numbers: torch.Tensor, rates: MetricsRow) -> MetricsRow:
+    def add(
+        self, step: int, seconds: float, numbers: torch.Tensor, rates: MetricsRow
+    ) -> MetricsRow:
         """Keep the row of an interval and return it.
 
         Args:
@@ -210,8 +221,9 @@ class Logbook:
         row, nonfinite = self._row(step, seconds, numbers, rates)
         if nonfinite is not None:
             raise NotFiniteError(
-                f"{self.run.spec.name}: {nonfinite} is not finite, by env-step {step:,}. Training has stopped; the weights are "
-                f"those before it{', the last checkpoint is kept' if self.folder is not None else ''}"
+                f"{self.run.spec.name}: {nonfinite} is not finite, by env-step {step:,}. Training "
+                f"has stopped; the weights are those before "
+                f"it{', the last checkpoint is kept' if self.folder is not None else ''}"
             )
         self.run.metrics.append(row)
         if self.file is not None:
@@ -226,8 +238,9 @@ class Logbook:
     ) -> tuple[MetricsRow, str | None]:
         """Return the metrics of an interval, with CleanRL's names, and what was not finite or None.
 
-        ``charts/episodes`` counts the episodes that ended in the interval. What is said of episodes is the mean over
-        environments of each one's latest episode; it is left out until each has ended one, since the first are the short ones.
+        ``charts/episodes`` counts the episodes that ended in the interval. What is said of episodes
+        is the mean over environments of each one's latest episode; it is left out until each has
+        ended one, since the first are the short ones.
         """
         run = self.run
         found = self.report.read(numbers)

@@ -1,7 +1,9 @@
-"""The host's side of training: it writes schedules, launches iterations, reads their numbers, and saves.
+"""The host's side of training: it writes schedules, launches iterations, reads their numbers, and
+saves.
 
-It reads numbers that are one interval old, and never waits for the iteration that it has just launched. Several processes that
-train one run tell each other with an interval's numbers what they wish, and do it when all of them have read it.
+It reads numbers that are one interval old, and never waits for the iteration that it has just
+launched. Several processes that train one run tell each other with an interval's numbers what they
+wish, and do it when all of them have read it.
 """
 
 from __future__ import annotations
@@ -61,14 +63,18 @@ class Loop:
 
     Args:
         trained: ``Alone`` or ``Together``.
-        configs: ``TrainConfig`` of each run. They differ in what runs side by side may differ in, and in their folders.
-        line: Progress line, whose ``update`` takes env-steps of one run since now and a row of metrics.
-        callback: ``callback(step, metrics, number of the run)``, or None; training ends where it returns True.
+        configs: ``TrainConfig`` of each run. They differ in what runs side by side may differ in,
+            and in their folders.
+        line: Progress line, whose ``update`` takes env-steps of one run since now and a row of
+            metrics.
+        callback: ``callback(step, metrics, number of the run)``, or None; training ends where it
+            returns True.
         explains: Explain non-finite numbers, by a replay.
 
     Attributes:
         failures: By number of a run, the ``NotFiniteError`` that ended it.
-        interrupted: Whether Ctrl-C or the callback ended training, or Ctrl-C the explanation of a failure.
+        interrupted: Whether Ctrl-C or the callback ended training, or Ctrl-C the explanation of a
+            failure.
     """
 
     def __init__(
@@ -137,7 +143,9 @@ class Loop:
             try:
                 line = self.books[number].explain(self.progress)
             except KeyboardInterrupt:
-                line = "It is not explained: interrupted. explain() of the error's `run` begins again"
+                line = (
+                    "It is not explained: interrupted. explain() of the error's `run` begins again"
+                )
                 self.interrupted = True
             error = NotFiniteError(f"{self.failures[number]}. {line}")
             error.run, self.failures[number] = self.trained.runs[number], error
@@ -148,8 +156,11 @@ class Loop:
 
     def prepare(self) -> None:
         """Get ready to iterate: with ``cuda_graph``, iterate for a trial and go back."""
-        with memory_errors(), EXCLUSIVE, SETTINGS_LOCK, self.trained.runs[0].computing():  # which graphs keep
-            self.iterate = self.trained.prepare([book.report for book in self.books], self.cuda_graph)
+        # which graphs keep
+        with memory_errors(), EXCLUSIVE, SETTINGS_LOCK, self.trained.runs[0].computing():
+            self.iterate = self.trained.prepare(
+                [book.report for book in self.books], self.cuda_graph
+            )
         self.started = self.saved = time.perf_counter()
 
     def return_weights(self) -> None:
@@ -158,12 +169,15 @@ class Loop:
             run.return_weights()
 
     def advance(self, interrupted: Callable[[], bool]) -> bool:
-        """Iterate once, log what has arrived, save if it is time to; return whether training ends before the goal.
+        """Iterate once, log what has arrived, save if it is time to; return whether training ends
+        before the goal.
 
         Args:
-            interrupted: Says whether Ctrl-C was pressed; of several processes all end when any of them heard it.
+            interrupted: Says whether Ctrl-C was pressed; of several processes all end when any of
+                them heard it.
         """
-        # A callback or another thread may have moved weights between two intervals. The check takes 10 us for each run.
+        # A callback or another thread may have moved weights between two intervals. The check takes
+        # 10 us for each run.
         if self.since == 0 and (len(self.books) == 1 or self.callback is not None):
             self.return_weights()
         self.trained.schedule(self.step)
@@ -182,7 +196,9 @@ class Loop:
         return stop
 
     def flush(self) -> None:
-        """Wait, and log all that has been trained, also where an interval has only begun; all processes do."""
+        """Wait, and log all that has been trained, also where an interval has only begun; all
+        processes do.
+        """
         if self.since:
             self._send(Wishes())
         self._receive(0)
@@ -212,7 +228,9 @@ class Loop:
         """Return what this process wants to be done."""
         now = time.perf_counter()
         each = (now - self.started) / max(1, self.iterations)
-        return Wishes(interrupted() or self.enough, now - self.saved > self.checkpoint_seconds, each)
+        return Wishes(
+            interrupted() or self.enough, now - self.saved > self.checkpoint_seconds, each
+        )
 
     def _count(self) -> None:
         """Count the iteration."""
@@ -233,7 +251,9 @@ class Loop:
         with torch.no_grad():
             numbers, ready = self.trained.tell(wishes), None
             if numbers.is_cuda:
-                copy = torch.empty(numbers.shape, dtype=numbers.dtype, device="cpu", pin_memory=True)
+                copy = torch.empty(
+                    numbers.shape, dtype=numbers.dtype, device="cpu", pin_memory=True
+                )
                 copy.copy_(numbers, non_blocking=True)
                 ready = torch.cuda.Event()
                 ready.record()
@@ -243,7 +263,8 @@ class Loop:
         self.waiting.append(Interval(self.step, copy, ready, time.perf_counter(), rates))
 
     def _receive(self, allowed: int) -> None:
-        """Log intervals that have arrived; wait for the oldest while more than ``allowed`` are on their way.
+        """Log intervals that have arrived; wait for the oldest while more than ``allowed`` are on
+        their way.
 
         Several processes log when they must, so that all of them have read the same.
         """
@@ -265,7 +286,9 @@ class Loop:
                 continue
             numbers, rates = interval.numbers[number], interval.rates[number]
             try:
-                rows[number] = book.add(interval.step, interval.seconds - self.started, numbers, rates)
+                rows[number] = book.add(
+                    interval.step, interval.seconds - self.started, numbers, rates
+                )
             except NotFiniteError as error:
                 self._note_failure(number, error, interval.step)
         if not rows:
@@ -284,16 +307,19 @@ class Loop:
             run.failed = Failure(step, seconds, self.cuda_graph)
 
     def _agree(self, wishes: Wishes) -> None:
-        """Keep what all wish until it is done, and have intervals end as often as they must be heard."""
+        """Keep what all wish until it is done, and have intervals end as often as they must be
+        heard.
+        """
         self.agreed = Wishes(self.agreed.stop or wishes.stop, self.agreed.save or wishes.save)
         if wishes.seconds > 0:
             self.every = max(1, min(self.most, int(INTERVAL_SECONDS / wishes.seconds)))
 
     def _call_back(self, step: int, row: dict[str, float], number: int) -> None:
-        """Call the user's function; if it raises, first log what has been trained, and keep the run.
+        """Call the user's function; if it raises, first log what has been trained, and keep the
+        run.
 
-        Into a folder the run is saved; without one, the exception that goes on carries it as its attribute ``run``, since
-        ``train`` returns nothing then.
+        Into a folder the run is saved; without one, the exception that goes on carries it as its
+        attribute ``run``, since ``train`` returns nothing then.
         """
         callback: Any = self.callback
         self.callback = None
@@ -310,17 +336,21 @@ class Loop:
             run, book = self.trained.runs[number], self.books[number]
             if book.out is None:
                 error.run = run  # type: ignore[attr-defined]
-                error.add_note(f"the run up to env-step {run.step:,} is kept as this exception's `run`")
+                error.add_note(
+                    f"the run up to env-step {run.step:,} is kept as this exception's `run`"
+                )
             raise
         self.callback = callback
 
 
 @contextmanager
 def noted_interrupts() -> Iterator[Callable[[], bool]]:
-    """Give a function that says whether Ctrl-C was pressed: an iteration is finished before training ends.
+    """Give a function that says whether Ctrl-C was pressed: an iteration is finished before
+    training ends.
 
-    The first press is answered on the standard error: an iteration may take seconds. Ctrl-C pressed twice interrupts at once,
-    and nothing more is written. Threads other than the main one cannot hear it, nor can one whose host program does.
+    The first press is answered on the standard error: an iteration may take seconds. Ctrl-C pressed
+    twice interrupts at once, and nothing more is written. Threads other than the main one cannot
+    hear it, nor can one whose host program does.
     """
     pressed: list[int] = []
 

@@ -1,6 +1,8 @@
-"""What several processes that train one run together agree on, and what each keeps of it: settings, snapshots, weights.
+"""What several processes that train one run together agree on, and what each keeps of it: settings,
+snapshots, weights.
 
-They are called ranks, as in ``torch.distributed``; what carries tensors from one to another is ``executors/ranks.py``.
+They are called ranks, as in ``torch.distributed``; what carries tensors from one to another is
+``executors/ranks.py``.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ LEARNERS_ROWS = ("discounted.", "held.", "memory.")  # tensors with a row for ea
 
 
 def shared_out(run: Run) -> dict[str, int]:
-    """Return by name, of what ``Run.snapshot`` returns, the dimension along which environments lie; others have none."""
+    """Return by name, of what ``Run.snapshot`` returns, the dimension along which environments lie;
+    others have none.
+    """
     names = ["env/state", "env/clock", "env/metrics"]
     names += [f"env/returns.{g.name}" for g in run.batch.groups]
     names += [f"obs.{name}" for name in run.rollout.obs]
@@ -40,12 +44,15 @@ def shared_out(run: Run) -> dict[str, int]:
     return dict.fromkeys(names, 0) | run.episodes.shared_out()
 
 
-def of_all_ranks(kept: NamedTensors, along: dict[str, int], summed: Sequence[str], shard: Shard) -> NamedTensors:
+def of_all_ranks(
+    kept: NamedTensors, along: dict[str, int], summed: Sequence[str], shard: Shard
+) -> NamedTensors:
     """Return tensors of all environments, from those of each rank's own; all ranks must call it.
 
     Args:
         kept: Tensors on the CPU, by name.
-        along: By name the dimension along which environments lie, of those that have one; others are equal on all ranks.
+        along: By name the dimension along which environments lie, of those that have one; others
+            are equal on all ranks.
         summed: Names of those that are added instead.
         shard: ``Shard`` of this rank.
     """
@@ -68,8 +75,11 @@ def of_all_ranks(kept: NamedTensors, along: dict[str, int], summed: Sequence[str
     return kept | {name: tensor.movedim(0, along.get(name, 0)) for name, tensor in joined.items()}
 
 
-def part(kept: NamedTensors, along: dict[str, int], summed: Sequence[str], shard: Shard) -> NamedTensors:
-    """Return of the tensors of all environments those of one rank: views; what does not fit stays as it is.
+def part(
+    kept: NamedTensors, along: dict[str, int], summed: Sequence[str], shard: Shard
+) -> NamedTensors:
+    """Return of the tensors of all environments those of one rank: views; what does not fit stays
+    as it is.
 
     Args:
         kept: What ``whole`` has returned, or a file's content.
@@ -82,7 +92,11 @@ def part(kept: NamedTensors, along: dict[str, int], summed: Sequence[str], shard
     found = dict(kept)
     for name, dim in along.items():
         tensor = kept.get(name)
-        if isinstance(tensor, torch.Tensor) and tensor.dim() > dim and tensor.shape[dim] % shard.all_envs == 0:
+        if (
+            isinstance(tensor, torch.Tensor)
+            and tensor.dim() > dim
+            and tensor.shape[dim] % shard.all_envs == 0
+        ):
             each = tensor.shape[dim] // shard.all_envs
             found[name] = tensor.narrow(dim, shard.envs.start * each, shard.num_envs * each)
     if shard.ranks.rank > 0:
@@ -114,7 +128,8 @@ def require_equal(run: Run, config: TrainConfig) -> None:
     here["backends"] = run.backends
     if others := different(run.shard.ranks, config_hash(run.as_json() | options | here).encode()):
         raise ParameterError(
-            f"processes that train one run need the same arguments and versions; they differ on rank {others} from rank 0"
+            f"processes that train one run need the same arguments and versions; they differ on "
+            f"rank {others} from rank 0"
         )
 
 
@@ -138,8 +153,9 @@ def require_equal_weights(ranks: Ranks, policies: Mapping[str, nn.Module], step:
             digest.update(bytes_of(tensor.cpu()))
     if others := different(ranks, digest.digest()):
         raise TrainingError(
-            f"after {step:,} env-steps the weights on rank {others} are not those of rank 0, as they must be: a "
-            "device or its driver computes wrongly. Training has stopped; go on from the last checkpoint with resume=True"
+            f"after {step:,} env-steps the weights on rank {others} are not those of rank 0, as "
+            "they must be: a device or its driver computes wrongly. Training has stopped; go on "
+            "from the last checkpoint with resume=True"
         )
 
 
@@ -162,12 +178,16 @@ class Wishes:
 
     @classmethod
     def of_all(cls, told: torch.Tensor) -> Wishes:
-        """Return what all do together, of each rank's wishes, (W, 3) float64: any may stop, the first decides else."""
+        """Return what all do together, of each rank's wishes, (W, 3) float64: any may stop, the
+        first decides else.
+        """
         first = told[0].tolist()
         return cls(bool(told[:, 0].any()), bool(first[1]), first[2])
 
     def tell(self, ranks: Ranks, numbers: torch.Tensor) -> torch.Tensor:
-        """Return (W, L + 3) float64 on the device of ``numbers`` (L,): those of each rank, and its wishes behind them."""
+        """Return (W, L + 3) float64 on the device of ``numbers`` (L,): those of each rank, and its
+        wishes behind them.
+        """
         wanted = torch.tensor(astuple(self), dtype=torch.float64, device="cpu")
         return ranks.gather(torch.cat([numbers, wanted.to(numbers.device)]))
 

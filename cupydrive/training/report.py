@@ -47,8 +47,9 @@ class MetricReport:
         run: ``Run``.
 
     Attributes:
-        size: L, of the numbers: episodes, least length, means of latest episodes; for each learner its ``metric_sums`` and
-            ``bad``; then bits of int64: where the first numbers are that are not finite.
+        size: L, of the numbers: episodes, least length, means of latest episodes; for each learner
+            its ``metric_sums`` and ``bad``; then bits of int64: where the first numbers are that
+            are not finite.
     """
 
     def __init__(self, run: Run) -> None:
@@ -72,7 +73,9 @@ class MetricReport:
         ints |= {f"size.{k}": end - begin for k, (begin, end) in enumerate(spans)}
         ints |= {f"first.{k}": begin for k, (begin, _) in enumerate(spans)}
         pointers = {"latest": run.episodes.values, "count": run.episodes.count}
-        learners = [(each.metric_sums, each.bad) for each in run.learners.values()] or [(None, None)]
+        learners = [(each.metric_sums, each.bad) for each in run.learners.values()] or [
+            (None, None)
+        ]
         pointers |= {f"metric_sums.{k}": sums for k, (sums, _) in enumerate(learners)}
         pointers |= {f"bad.{k}": bad for k, (_, bad) in enumerate(learners)}
         pointers |= {"nonfinite": run.rollout.nonfinite, "numbers": numbers}
@@ -92,4 +95,6 @@ class MetricReport:
         sums = [rows[0, begin:end].tolist() for begin, end in self.spans]
         bad = [bool(rows[:, end].any()) for _, end in self.spans]
         episodes, least = int(rows[:, 0].sum()), float(rows[:, 1].min())
-        return Reading(episodes, least, means.tolist(), sums, bad, found[first].tolist(), envs[first])
+        return Reading(
+            episodes, least, means.tolist(), sums, bad, found[first].tolist(), envs[first]
+        )

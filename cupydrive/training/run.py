@@ -1,7 +1,7 @@
 """Run: an environment, the policies that learn in it, and everything that their future depends on.
 
-A ``Run`` in memory is what a run folder (``runfolder.py``) keeps on disk. What draws is imported where it is used: to
-train, nobody needs Matplotlib or a video codec.
+A ``Run`` in memory is what a run folder (``runfolder.py``) keeps on disk. What draws is imported
+where it is used: to train, nobody needs Matplotlib or a video codec.
 """
 
 from __future__ import annotations
@@ -52,29 +52,33 @@ if TYPE_CHECKING:
 
 
 WARM_STEPS = 128  # of a rollout in which nobody learns
-BATCH_STATE = ("seed", "state", "clock", "metrics")  # of a batch's state, besides the returns of groups
+# of a batch's state, besides the returns of groups
+BATCH_STATE = ("seed", "state", "clock", "metrics")
 
 
 class Run(NotCopied):
     """Policies learning in N environments; made by ``cupydrive.train``.
 
-    Where several processes train one run together (``torch.distributed``), each has a ``Run`` of its own, with equal weights
-    and a share of the environments.
+    Where several processes train one run together (``torch.distributed``), each has a ``Run`` of
+    its own, with equal weights and a share of the environments.
 
     Args:
         config: What it is made of.
-        share: Number of runs that will share the device: sizes of launches are chosen for a part of it.
+        share: Number of runs that will share the device: sizes of launches are chosen for a part of
+            it.
 
     Attributes:
         shard: ``Shard``: which of the environments this process has.
         step: Env-steps done.
-        backends: By name of a learning policy, one line about the backend that it got and why. Under ``all rollouts``, whether
-            a rollout is one launch, and why.
+        backends: By name of a learning policy, one line about the backend that it got and why.
+            Under ``all rollouts``, whether a rollout is one launch, and why.
         seconds: Spent training in this process, after set-up and capture.
-        interrupted: Whether Ctrl-C, or what its callback returned, ended the training that came last.
+        interrupted: Whether Ctrl-C, or what its callback returned, ended the training that came
+            last.
         metrics: One dictionary per logged interval.
         policies: Torch module by policy name, of those that learn.
-        failed: ``Failure`` if the training that came last met a non-finite number, until that is explained.
+        failed: ``Failure`` if the training that came last met a non-finite number, until that is
+            explained.
     """
 
     def __init__(self, config: TrainConfig, share: int = 1) -> None:
@@ -93,11 +97,16 @@ class Run(NotCopied):
         self.explanation: Explanation | None = None
         self.shard = Shard(self.num_envs, current_ranks())
         where = executor(self.device, share=share)
-        with drawing_from(torch.Generator().manual_seed(self.seed)):  # what a learner of the caller's own draws
+        # what a learner of the caller's own draws
+        with drawing_from(torch.Generator().manual_seed(self.seed)):
             self.learners, self.backends, players = make_players(self.config, where)
-            self.batch = Batch(self.spec, self.shard.num_envs, self.params, where, self.shard.envs.start)
+            self.batch = Batch(
+                self.spec, self.shard.num_envs, self.params, where, self.shard.envs.start
+            )
             self.batch.reset(self.seed)
-            learning = (kept for kept in self.settings.values() if isinstance(kept, LearnerSettings))
+            learning = (
+                kept for kept in self.settings.values() if isinstance(kept, LearnerSettings)
+            )
             steps = next((kept.num_steps for kept in learning), WARM_STEPS)
             build_ahead([(where, episodes_unit(self.batch))])
             begin_play(self.batch, players)
@@ -112,8 +121,9 @@ class Run(NotCopied):
     def policies(self) -> dict[str, nn.Module]:
         """Torch module by policy name, of those that learn.
 
-        They are the networks alone: they take observations as ``normalize_obs`` leaves them and return parameters of a
-        distribution and a value. ``act`` and ``policy`` take raw observations and return actions.
+        They are the networks alone: they take observations as ``normalize_obs`` leaves them and
+        return parameters of a distribution and a value. ``act`` and ``policy`` take raw
+        observations and return actions.
         """
         return {name: learner.policy for name, learner in self.learners.items()}
 
@@ -121,7 +131,9 @@ class Run(NotCopied):
         """Return settings that play ``group`` as this run does now, without learning."""
         group, greedy = self._group(group), checked_bool("frozen", "greedy", greedy)
         settings: Any
-        key, settings = next((key, kept) for key, kept in self.settings.items() if group in key.split("+"))
+        key, settings = next(
+            (key, kept) for key, kept in self.settings.items() if group in key.split("+")
+        )
         if key not in self.learners:
             return settings
         words = f"{settings.name} after {self.step:,} env-steps{', greedy' * greedy}"
@@ -141,36 +153,45 @@ class Run(NotCopied):
     ) -> RowsByGroup | tuple[RowsByGroup, RowsByGroup]:
         """Return the actions that this run's policies take now, as ``env.step`` takes them.
 
-        Observations are those of the environment, not normalised; on a run in training it is the policy of this moment.
-        For a policy with hidden state the result is ``(actions, state)``: pass that state with the next observations.
+        Observations are those of the environment, not normalised; on a run in training it is the
+        policy of this moment. For a policy with hidden state the result is ``(actions, state)``:
+        pass that state with the next observations.
 
         Args:
-            obs: (..., D) torch tensor or NumPy array, any leading dimensions, (N, D) or (N, C, D) say; a dict by group
-                if there are several groups, in which groups may be left out.
-            state: (..., M) hidden state, by group if there are several. Set rows to 0 where an episode begins. None: zeros.
+            obs: (..., D) torch tensor or NumPy array, any leading dimensions, (N, D) or (N, C, D)
+                say; a dict by group if there are several groups, in which groups may be left out.
+            state: (..., M) hidden state, by group if there are several. Set rows to 0 where an
+                episode begins. None: zeros.
             greedy: The likeliest actions, those of ``evaluate``, instead of random ones.
-            mask: (..., K) bool or int8, the allowed choices of all heads, as ``info`` has them. Groups with masks need it.
-            generator: ``torch.Generator`` on the run's device for random actions; None: torch's own.
+            mask: (..., K) bool or int8, the allowed choices of all heads, as ``info`` has them.
+                Groups with masks need it.
+            generator: ``torch.Generator`` on the run's device for random actions; None: torch's
+                own.
 
         Returns:
-            By group if ``obs`` is, in its library and on its device: int32 (...,) for one discrete head, else (..., H);
-            float32 (..., H) within the bounds for a Box.
+            By group if ``obs`` is, in its library and on its device: int32 (...,) for one discrete
+            head, else (..., H); float32 (..., H) within the bounds for a Box.
 
         Raises:
-            ParameterError: If an input has another shape or type, a mask is missing, or a group plays at random.
+            ParameterError: If an input has another shape or type, a mask is missing, or a group
+                plays at random.
         """
         names = obs if isinstance(obs, dict) else self.rollout.player_of
-        modules: dict[str, Any] = {g.name: self._module(g.name) for g in self.batch.groups if g.name in names}
+        modules: dict[str, Any] = {
+            g.name: self._module(g.name) for g in self.batch.groups if g.name in names
+        }
         known: dict[str, Any] = modules or dict.fromkeys(self.rollout.player_of)
         return inference.act(known, obs, greedy, mask, generator, state)
 
     @ordinary_modes()
     def policy(self, group: str | None = None) -> nn.Module:
-        """Return a group's policy as a ``torch.nn.Module`` from raw observations (..., D) to greedy actions, as of ``act``.
+        """Return a group's policy as a ``torch.nn.Module`` from raw observations (..., D) to greedy
+        actions, as of ``act``.
 
-        It is a copy in evaluation mode, with the normalisation inside: it can be moved to another device, and training on
-        does not change it. ``torch.export.export`` and ``torch.jit.trace`` accept it. Its second input is the mask of allowed
-        choices, for groups with masks. With hidden state, ``policy(obs, state=state)`` returns ``(actions, state)``.
+        It is a copy in evaluation mode, with the normalisation inside: it can be moved to another
+        device, and training on does not change it. ``torch.export.export`` and ``torch.jit.trace``
+        accept it. Its second input is the mask of allowed choices, for groups with masks. With
+        hidden state, ``policy(obs, state=state)`` returns ``(actions, state)``.
 
         Args:
             group: Name; None: the only group.
@@ -178,15 +199,18 @@ class Run(NotCopied):
         return inference.standalone(self._module(self._group(group)))
 
     def export(self, path: str | PathLike[str], *, group: str | None = None) -> Path:
-        """Write a group's policy as an ONNX file and return its path; needs the packages ``onnx`` and ``onnxscript``.
+        """Write a group's policy as an ONNX file and return its path; needs the packages ``onnx``
+        and ``onnxscript``.
 
         Args:
-            path: File that ends in ``.onnx``. Its input is ``obs`` (batch, D) float32, and ``mask`` (batch, K) bool where
-                choices may be forbidden; its output ``action`` is what ``policy(group)`` returns.
+            path: File that ends in ``.onnx``. Its input is ``obs`` (batch, D) float32, and ``mask``
+                (batch, K) bool where choices may be forbidden; its output ``action`` is what
+                ``policy(group)`` returns.
             group: Name; None: the only group.
 
         Raises:
-            TrainingError: If a package is missing, the network cannot be exported, or the file cannot be written.
+            TrainingError: If a package is missing, the network cannot be exported, or the file
+                cannot be written.
         """
         return inference.export_onnx(self.policy(group), path)
 
@@ -203,7 +227,9 @@ class Run(NotCopied):
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Compute as training does: products are not rounded to TF32; a CPU takes as many threads as the networks are worth."""
+        """Compute as training does: products are not rounded to TF32; a CPU takes as many threads
+        as the networks are worth.
+        """
         most = 0
         for learner in self.learners.values():
             most = max(most, learner.rows_at_once(self.rollout) * weights(learner.policy))
@@ -225,17 +251,22 @@ class Run(NotCopied):
                 learner.return_weights()
 
     def evaluate(self, episodes: int = 1000, **options: Any) -> Evaluation:
-        """Return the ``Evaluation`` of this run's policies; ``options`` as in ``cupydrive.evaluate``."""
+        """Return the ``Evaluation`` of this run's policies; ``options`` as in
+        ``cupydrive.evaluate``.
+        """
         return evaluate(self, episodes=episodes, **options)
 
     def render(self, path: str | PathLike[str] | None = None, **options: Any) -> Video:
-        """Return a ``Video`` of this run's policies, written to ``path`` if given; options are ``cupydrive.render``'s."""
+        """Return a ``Video`` of this run's policies, written to ``path`` if given; options are
+        ``cupydrive.render``'s.
+        """
         from cupydrive.rendering.video import render
 
         return render(self, path, **options)
 
     def explain(self, progress: bool = True) -> Explanation:
-        """Explain why training failed: repeat the run from its last checkpoint, or from its start, up to the failure.
+        """Explain why training failed: repeat the run from its last checkpoint, or from its start,
+        up to the failure.
 
         This takes at most twice the training time since then.
 
@@ -246,8 +277,8 @@ class Run(NotCopied):
             ``Explanation``: the first non-finite number, its place, and what led there.
 
         Raises:
-            TrainingError: If training has not failed since this run was made or loaded, several processes train it, or a
-                replay from its start would take more than a minute.
+            TrainingError: If training has not failed since this run was made or loaded, several
+                processes train it, or a replay from its start would take more than a minute.
         """
         if self.explanation is None:
             from cupydrive.training.explain import explain
@@ -257,10 +288,12 @@ class Run(NotCopied):
         return self.explanation
 
     def plot(self, *keys: str, levels: dict[str, dict[str, float]] | None = None) -> Curves:
-        """Return learning curves as a Matplotlib figure, which a notebook shows and ``.savefig(path)`` writes.
+        """Return learning curves as a Matplotlib figure, which a notebook shows and
+        ``.savefig(path)`` writes.
 
         Args:
-            *keys: Names of metrics, such as ``"losses/entropy"``; none: the episodic return of every group.
+            *keys: Names of metrics, such as ``"losses/entropy"``; none: the episodic return of
+                every group.
             levels: Horizontal lines to compare with, ``{label: {key: value}}``.
         """
         from cupydrive.drawing.curves import curves
@@ -271,7 +304,9 @@ class Run(NotCopied):
     # ---- what the future depends on ----
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return every torch tensor that the future depends on, by name; the tensors themselves, not copies."""
+        """Return every torch tensor that the future depends on, by name; the tensors themselves,
+        not copies.
+        """
         kept = {**self.episodes.tensors(), "iteration": self.rollout.iteration}
         kept |= {f"obs.{name}": obs[-1] for name, obs in self.rollout.obs.items()}
         kept |= {f"action_mask.{name}": mask[-1] for name, mask in self.rollout.action_mask.items()}
@@ -280,12 +315,15 @@ class Run(NotCopied):
         return kept
 
     def snapshot(self) -> dict[str, torch.Tensor]:
-        """Return copies on the CPU of everything that the future depends on, of all processes that train this run.
+        """Return copies on the CPU of everything that the future depends on, of all processes that
+        train this run.
 
         All of them must call it, and get equal copies.
         """
         arrays = arrays_of(self.batch).items()
-        flat = {name: np.ascontiguousarray(array).reshape(-1).view(np.uint8) for name, array in arrays}
+        flat = {
+            name: np.ascontiguousarray(array).reshape(-1).view(np.uint8) for name, array in arrays
+        }
         kept = {f"env/{name}": torch.from_numpy(array.copy()) for name, array in flat.items()}
         kept |= {name: tensor.detach().cpu().clone() for name, tensor in self.tensors().items()}
         return of_all_ranks(kept, shared_out(self), self.episodes.summed, self.shard)
@@ -294,7 +332,8 @@ class Run(NotCopied):
         """Write what ``snapshot`` returned back, in place: of environments, those of this process.
 
         Raises:
-            TrainingError: If a name, shape, type or range does not fit this run; nothing has changed then.
+            TrainingError: If a name, shape, type or range does not fit this run; nothing has
+                changed then.
         """
         own, arrays = self.tensors(), arrays_of(self.batch)
         kept = part(kept, shared_out(self), self.episodes.summed, self.shard)
@@ -309,7 +348,9 @@ class Run(NotCopied):
         self.failed = self.explanation = None
 
     def forget_nonfinite(self) -> None:
-        """Count all numbers so far as finite: the run is at another moment now than when one was not."""
+        """Count all numbers so far as finite: the run is at another moment now than when one was
+        not.
+        """
         self.rollout.nonfinite.fill_(NONE_FOUND)
         for learner in self.learners.values():
             learner.bad.zero_()
@@ -321,14 +362,16 @@ class Run(NotCopied):
         return self.config.as_json() | {"origin": self.origin, "total": self.total}
 
     def save(self, folder: str | PathLike[str], keep: int = 3) -> None:
-        """Write the configuration and a checkpoint of this moment; keep the last ``keep`` checkpoints.
+        """Write the configuration and a checkpoint of this moment; keep the last ``keep``
+        checkpoints.
 
         Of several processes that train this run all must call it, and the first writes.
 
         Raises:
-            TrainingError: If another run writes into the folder, has written into it since this one was loaded, or it cannot
-                be written; files that were there stay.
-            ParameterError: If ``keep`` is less than 1 or a setting cannot be saved; nothing is written then.
+            TrainingError: If another run writes into the folder, has written into it since this one
+                was loaded, or it cannot be written; files that were there stay.
+            ParameterError: If ``keep`` is less than 1 or a setting cannot be saved; nothing is
+                written then.
         """
         keep, target = checked_int("save", "keep", keep), checked_path("save", "folder", folder)
         check_kept(self.settings)
@@ -343,7 +386,8 @@ class Run(NotCopied):
             content = runfolder.pack_checkpoint(self.spec.name, self.step, tensors)
             write_atomically(target / "config.json", runfolder.pack_config(self.as_json()))
             write_atomically(target / "checkpoints" / f"{self.step:015d}.pt", content.getvalue())
-            # Besides checkpoints that are too old, files that a killed process was writing: nobody else writes now.
+            # Besides checkpoints that are too old, files that a killed process was writing: nobody
+            # else writes now.
             old = runfolder.checkpoints(target)[:-keep]
             for path in (*old, *(target / "checkpoints").glob(".*.part")):
                 path.unlink(missing_ok=True)
@@ -363,8 +407,9 @@ class Run(NotCopied):
             folder: Run folder.
             device: Where to go on: ``"cuda"``, ``"cpu"`` or ``"auto"``.
             policies: Settings by policy name, needed where a policy is a module of one's own.
-            env: The environment if it is one of your own and not registered: path of its Python file, or ``EnvSpec``.
-                The folder says which file that was, but only you can have it loaded.
+            env: The environment if it is one of your own and not registered: path of its Python
+                file, or ``EnvSpec``. The folder says which file that was, but only you can have it
+                loaded.
 
         Warns:
             CupydriveWarning: If the environment's files have changed since.
@@ -389,16 +434,20 @@ class Run(NotCopied):
         """Return the run of a folder at its last checkpoint; errors are those of ``load``."""
         saved = runfolder.read_checkpoint(folder, config.spec.name)
         clock = saved["tensors"].get("env/clock")
-        if clock is None or clock.numel() != config.num_envs * CLOCK.itemsize:  # before memory is taken for them
+        # before memory is taken for them
+        if clock is None or clock.numel() != config.num_envs * CLOCK.itemsize:
             raise TrainingError(
-                f"the checkpoint of {folder} is not of the {config.num_envs} environments of its config.json"
+                f"the checkpoint of {folder} is not of the {config.num_envs} environments of its "
+                f"config.json"
             )
         try:
             run = cls(config, share)
             run.restore(saved["tensors"])
         except ParameterError as error:
             name = config.spec.name
-            raise TrainingError(f"{folder / 'config.json'} does not fit {name!r} as it is now: {error}") from None
+            raise TrainingError(
+                f"{folder / 'config.json'} does not fit {name!r} as it is now: {error}"
+            ) from None
         except TrainingError as error:
             raise TrainingError(f"{folder}: {error}") from None
         run.total, run.step, run.folder = config.steps, saved["step"], folder
@@ -407,11 +456,16 @@ class Run(NotCopied):
         return run
 
     def __repr__(self) -> str:
-        lines = [f"<Run {self.spec.name}: {self.step:,} env-steps of {self.num_envs:,} environments on {self.device}"]
+        lines = [
+            f"<Run {self.spec.name}: {self.step:,} env-steps of {self.num_envs:,} environments on "
+            f"{self.device}"
+        ]
         lines += [f"  {name}: {settings}" for name, settings in self.settings.items()]
         lines += [f"  {line}" for line in self.backends.values()]
         last = self.metrics[-1] if self.metrics else {}
-        lines += [f"  {key}: {value:.4g}" for key, value in last.items() if "episodic_return" in key]
+        lines += [
+            f"  {key}: {value:.4g}" for key, value in last.items() if "episodic_return" in key
+        ]
         return "\n".join(lines) + ">"
 
     def _repr_html_(self) -> str:

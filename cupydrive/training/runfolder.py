@@ -1,8 +1,9 @@
 """The files of a run folder: ``config.json``, ``metrics.jsonl`` and ``checkpoints/STEP.pt``.
 
-Files are written under a temporary name, synced and renamed, so that a kill at any moment leaves the last complete one.
-``config.json`` carries the SHA-256 of its content. Checkpoints hold tensors, numbers and strings only. Their CRC-32 is checked
-before torch reads them with ``weights_only=True``, so that loading runs no code. A writer holds the folder's lock.
+Files are written under a temporary name, synced and renamed, so that a kill at any moment leaves
+the last complete one. ``config.json`` carries the SHA-256 of its content. Checkpoints hold tensors,
+numbers and strings only. Their CRC-32 is checked before torch reads them with
+``weights_only=True``, so that loading runs no code. A writer holds the folder's lock.
 """
 
 import hashlib
@@ -55,19 +56,24 @@ def checkpoints(folder: Path) -> list[Path]:
         return sorted((p for p in found if p.stem.isdecimal()), key=lambda p: int(p.stem))
 
 
-# ---- what may be written -----------------------------------------------------------------------------------------------
+# ---- what may be written -------------------------------------------------------------------------
 
 
 def check_folder(out: Path, written: bool = True) -> None:
-    """Raise ``TrainingError`` if ``out`` cannot be a folder, or if it is to be ``written`` and the disk refuses that."""
-    with file_errors(TrainingError, f"out = {str(out)!r}: nothing can be written there; pass another folder"):
+    """Raise ``TrainingError`` if ``out`` cannot be a folder, or if it is to be ``written`` and the
+    disk refuses that.
+    """
+    with file_errors(
+        TrainingError, f"out = {str(out)!r}: nothing can be written there; pass another folder"
+    ):
         near = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
         if written or not near.is_dir():
             tempfile.TemporaryFile(dir=near).close()
 
 
 def check_free(own: Path | None, out: Path, overwrite: bool) -> None:
-    """Raise ``TrainingError`` if ``out`` holds files of something else, or of another run that is not to be replaced.
+    """Raise ``TrainingError`` if ``out`` holds files of something else, or of another run that is
+    not to be replaced.
 
     Args:
         own: Folder of the run that will write there, if it has one.
@@ -82,36 +88,50 @@ def check_free(own: Path | None, out: Path, overwrite: bool) -> None:
     rows = [] if files else read_metrics(out)
     if overwrite or not (files or rows):
         return
-    what = f"a run of {int(files[-1].stem):,} env-steps" if files else "the metrics of a run and no checkpoint"
+    what = (
+        f"a run of {int(files[-1].stem):,} env-steps"
+        if files
+        else "the metrics of a run and no checkpoint"
+    )
     raise TrainingError(
-        f"out = {str(out)!r} holds {what}. Continue it by resume=True (--resume), replace it by overwrite=True (--overwrite), "
-        "or pass another folder"
+        f"out = {str(out)!r} holds {what}. Continue it by resume=True (--resume), replace it by "
+        "overwrite=True (--overwrite), or pass another folder"
     )
 
 
 def clear(out: Path) -> None:
-    """Remove the checkpoints and event files of a run. The rest of them is written anew, and other files stay."""
+    """Remove the checkpoints and event files of a run.
+
+    The rest of them is written anew, and other files stay.
+    """
     with file_errors(TrainingError, f"the run in {out} cannot be replaced"):
         for path in (*checkpoints(out), *out.glob("events.out.tfevents.*")):
             path.unlink(missing_ok=True)
 
 
 def check_newest(folder: Path, step: int) -> None:
-    """Raise ``TrainingError`` if ``folder`` holds a checkpoint of a run that has done more than ``step`` env-steps."""
+    """Raise ``TrainingError`` if ``folder`` holds a checkpoint of a run that has done more than
+    ``step`` env-steps.
+    """
     files = checkpoints(folder)
     if files and int(files[-1].stem) > step:
         raise TrainingError(
-            f"{folder} holds a checkpoint of env-step {int(files[-1].stem):,}, and this run has done {step:,}: another run has "
-            f"written there. Go on with that one, cupydrive.load({str(folder)!r}), or pass another folder"
+            f"{folder} holds a checkpoint of env-step {int(files[-1].stem):,}, and this run has "
+            f"done {step:,}: another run has written there. Go on with that one, "
+            f"cupydrive.load({str(folder)!r}), or pass another folder"
         )
 
 
 def not_written(folder: Path) -> str:
-    """Return the beginning of an error of the disk: that a run cannot be written, and what is kept if something is."""
-    return f"the run cannot be written to {folder}" + " (earlier checkpoints are kept)" * bool(checkpoints(folder))
+    """Return the beginning of an error of the disk: that a run cannot be written, and what is kept
+    if something is.
+    """
+    return f"the run cannot be written to {folder}" + " (earlier checkpoints are kept)" * bool(
+        checkpoints(folder)
+    )
 
 
-# ---- configuration -----------------------------------------------------------------------------------------------------
+# ---- configuration -------------------------------------------------------------------------------
 
 
 def read_config(folder: Path) -> dict:
@@ -124,11 +144,13 @@ def read_config(folder: Path) -> dict:
         path = as_path(folder) / "config.json"
         if (as_path(folder) / POPULATION_FILE).is_file():
             raise TrainingError(
-                f"{folder} holds a population; cupydrive.load reads it, and {as_path(folder) / '000'} is its first run"
+                f"{folder} holds a population; cupydrive.load reads it, and "
+                f"{as_path(folder) / '000'} is its first run"
             )
         if not path.exists():
             raise TrainingError(
-                f"{folder} is no run folder: there is no {path}. Pass a folder that cupydrive.train(NAME, out=FOLDER) wrote"
+                f"{folder} is no run folder: there is no {path}. Pass a folder that "
+                f"cupydrive.train(NAME, out=FOLDER) wrote"
             )
         content = read_file(path, MOST_JSON)
     fix = "Put the file back as it was, pass another folder"
@@ -154,7 +176,7 @@ def config_hash(config: dict) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
-# ---- checkpoints -------------------------------------------------------------------------------------------------------
+# ---- checkpoints ---------------------------------------------------------------------------------
 
 
 class Checkpoint(TypedDict):
@@ -166,7 +188,8 @@ class Checkpoint(TypedDict):
 
 
 def read_checkpoint(folder: Path, env: str) -> Checkpoint:
-    """Return the content of the last checkpoint of a run of the environment ``env``; tensors are on the CPU.
+    """Return the content of the last checkpoint of a run of the environment ``env``; tensors are on
+    the CPU.
 
     Raises:
         TrainingError: If there is none, it cannot be read, or it belongs to another environment.
@@ -221,7 +244,8 @@ def unpack_checkpoint(file: BinaryIO, size: int) -> Checkpoint:
     try:
         saved = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a hostile pickle fails in many ways
-        words = "it holds something else than tensors, numbers and strings, or is damaged"  # torch advises to trust it
+        # torch advises to trust it
+        words = "it holds something else than tensors, numbers and strings, or is damaged"
         said = words if isinstance(error, pickle.UnpicklingError) else brief(error)
         raise FormatError(f"torch cannot read it ({said})") from None
     check_json(saved, CHECKPOINT)
@@ -234,16 +258,26 @@ def unpack_checkpoint(file: BinaryIO, size: int) -> Checkpoint:
 def is_plain(tensor: Any) -> bool:
     """Return whether a value is a dense tensor on the CPU."""
     is_tensor = type(tensor) in (torch.Tensor, torch.nn.Parameter)
-    return is_tensor and tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+    return (
+        is_tensor
+        and tensor.layout == torch.strided
+        and tensor.device.type == "cpu"
+        and not tensor.is_quantized
+    )
 
 
 def fitting_arrays(
-    kept: dict[str, torch.Tensor], own: dict[str, torch.Tensor], arrays: dict[str, np.ndarray], limit: int
+    kept: dict[str, torch.Tensor],
+    own: dict[str, torch.Tensor],
+    arrays: dict[str, np.ndarray],
+    limit: int,
 ) -> dict[str, np.ndarray]:
-    """Return the environments' arrays of a checkpoint, once all of it is known to fit a run; nothing is written.
+    """Return the environments' arrays of a checkpoint, once all of it is known to fit a run;
+    nothing is written.
 
     Args:
-        kept: Tensors of the checkpoint by name; those of the environments are their bytes, ``env/NAME``.
+        kept: Tensors of the checkpoint by name; those of the environments are their bytes,
+            ``env/NAME``.
         own: The run's tensors by name.
         arrays: The arrays of its environments by name.
         limit: Steps of an episode at most.
@@ -254,20 +288,31 @@ def fitting_arrays(
     Raises:
         TrainingError: If a name, shape, type or range is another.
     """
-    if not isinstance(kept, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in kept.values()):
-        raise TrainingError(f"kept = {shown(kept)}; it must be tensors by name, as Run.snapshot() returns them")
+    if not isinstance(kept, dict) or not all(
+        isinstance(tensor, torch.Tensor) for tensor in kept.values()
+    ):
+        raise TrainingError(
+            f"kept = {shown(kept)}; it must be tensors by name, as Run.snapshot() returns them"
+        )
     expected = {name: f"{tensor.dtype} {tuple(tensor.shape)}" for name, tensor in own.items()}
-    expected |= {f"env/{name}": f"{torch.uint8} {(array.nbytes,)}" for name, array in arrays.items()}
+    expected |= {
+        f"env/{name}": f"{torch.uint8} {(array.nbytes,)}" for name, array in arrays.items()
+    }
     found = {name: f"{tensor.dtype} {tuple(tensor.shape)}" for name, tensor in kept.items()}
     for name in {**expected, **found}:
         if found.get(name) != expected.get(name):
             raise TrainingError(
-                f"the checkpoint does not fit this run: its {name} is {found.get(name)}, expected {expected.get(name)}. The "
-                "environment or the settings have changed since"
+                f"the checkpoint does not fit this run: its {name} is {found.get(name)}, expected "
+                f"{expected.get(name)}. The environment or the settings have changed since"
             )
     for name in own:
-        if name.rpartition("/")[2] in COUNTERS and not 0 <= int(kept[name].min()) <= int(kept[name].max()) < 2**62:
-            raise TrainingError(f"the checkpoint's {name} is {kept[name].tolist()}; it must count from 0")
+        if (
+            name.rpartition("/")[2] in COUNTERS
+            and not 0 <= int(kept[name].min()) <= int(kept[name].max()) < 2**62
+        ):
+            raise TrainingError(
+                f"the checkpoint's {name} is {kept[name].tolist()}; it must count from 0"
+            )
     new = {
         name: kept[f"env/{name}"].contiguous().numpy().view(array.dtype).reshape(array.shape)
         for name, array in arrays.items()
@@ -275,16 +320,18 @@ def fitting_arrays(
     elapsed = new["clock"]["elapsed"]
     if elapsed.min() < 0 or elapsed.max() >= limit:
         raise TrainingError(
-            f"the checkpoint's environments have done {elapsed.min()} to {elapsed.max()} steps; it must be 0 to {limit - 1}"
+            f"the checkpoint's environments have done {elapsed.min()} to {elapsed.max()} steps; "
+            f"it must be 0 to {limit - 1}"
         )
     return new
 
 
-# ---- metrics -----------------------------------------------------------------------------------------------------------
+# ---- metrics -------------------------------------------------------------------------------------
 
 
 def read_metrics(folder: Path) -> list[dict]:
-    """Return the rows of a run folder's metrics, [] without any; a last line cut short by a kill is left out.
+    """Return the rows of a run folder's metrics, [] without any; a last line cut short by a kill is
+    left out.
 
     Raises:
         TrainingError: If the file cannot be read, or a line is not what ``formats.METRICS`` says.
@@ -320,10 +367,18 @@ def unpack_metrics(content: bytes) -> list[dict]:
         try:
             row = read_json(line, METRICS)
             step = row.get("charts/global_step")
-            if type(step) is not int or step < 0 or (rows and step < rows[-1]["charts/global_step"]):
-                raise FormatError(f"charts/global_step is {shown(step)}; it must be an int that never falls")
+            if (
+                type(step) is not int
+                or step < 0
+                or (rows and step < rows[-1]["charts/global_step"])
+            ):
+                raise FormatError(
+                    f"charts/global_step is {shown(step)}; it must be an int that never falls"
+                )
         except FormatError as error:
-            if number == len(lines) and (rows or FIRST_OF_ROW.startswith(line[: len(FIRST_OF_ROW)])):
+            if number == len(lines) and (
+                rows or FIRST_OF_ROW.startswith(line[: len(FIRST_OF_ROW)])
+            ):
                 break
             raise FormatError(f"line {number} is damaged: {error}") from None
         rows.append(row)
@@ -333,7 +388,8 @@ def unpack_metrics(content: bytes) -> list[dict]:
 class FolderLock:
     """Whether a run writes into its folder: one writer at a time, over all threads and processes.
 
-    The lock is the operating system's on the file ``.lock``, and is released when the process dies, however it does.
+    The lock is the operating system's on the file ``.lock``, and is released when the process dies,
+    however it does.
     """
 
     def __init__(self) -> None:
@@ -352,15 +408,19 @@ class FolderLock:
             return
         before = self._held
         with ExitStack() as opened:
-            with file_errors(TrainingError, f"{folder} cannot be locked for writing; pass a folder of a local disk"):
+            with file_errors(
+                TrainingError,
+                f"{folder} cannot be locked for writing; pass a folder of a local disk",
+            ):
                 file = opened.enter_context(open(folder / ".lock", "a+b", buffering=0))
                 try:
                     lock(file.fileno(), wait=False)
                 except BlockingIOError:
                     file.seek(0)
                     raise TrainingError(
-                        f"{folder} is being written by another run (process {file.read(20).decode(errors='replace').strip()}); "
-                        "wait for it, stop it, or pass another folder"
+                        f"{folder} is being written by another run (process "
+                        f"{file.read(20).decode(errors='replace').strip()}); wait for it, stop "
+                        f"it, or pass another folder"
                     ) from None
                 file.truncate(0)
                 file.write(f"{os.getpid()}\n".encode())  # for the message above

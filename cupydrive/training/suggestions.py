@@ -1,4 +1,6 @@
-"""Suggestions of an environment for its training: the algorithm, its settings, the number of environments and env-steps."""
+"""Suggestions of an environment for its training: the algorithm, its settings, the number of
+environments and env-steps.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,11 @@ class Suggestion:
 
 
 def suggestion(env: EnvLike, name: str | None = None) -> Suggestion:
-    """Return the ``Suggestion`` of an environment for the algorithm called ``name``, by default the one that it suggests.
+    """Return the ``Suggestion`` of an environment for the algorithm called ``name``, by default the
+    one that it suggests.
 
-    An algorithm that the environment does not name gets the sizes that hold for all, and no settings.
+    An algorithm that the environment does not name gets the sizes that hold for all, and no
+    settings.
     """
     about = {**DEFAULT_SETTINGS, **envs.get(env).training}
     name = about["algorithm"] if name is None else name
@@ -48,27 +52,35 @@ def suggestion(env: EnvLike, name: str | None = None) -> Suggestion:
 
 
 def all_suggestions(env: EnvLike) -> list[Suggestion]:
-    """Return the ``Suggestion`` for each algorithm that the environment names, that of its own choice first."""
+    """Return the ``Suggestion`` for each algorithm that the environment names, that of its own
+    choice first.
+    """
     first = suggestion(env)
     named = [name for name, own in envs.get(env).training.items() if isinstance(own, dict)]
     return [first, *(suggestion(env, name) for name in named if name != first.algorithm)]
 
 
-def suggested_algorithm(env: EnvLike, name: str | None = None, /, **changed: Any) -> LearnerSettings:
-    """Return the settings that an environment suggests, to train with all of them but those that you change.
+def suggested_algorithm(
+    env: EnvLike, name: str | None = None, /, **changed: Any
+) -> LearnerSettings:
+    """Return the settings that an environment suggests, to train with all of them but those that
+    you change.
 
-    ``cd.PPO(gamma=0.9)`` takes nothing from the environment: what it does not name are the algorithm's own defaults.
+    ``cd.PPO(gamma=0.9)`` takes nothing from the environment: what it does not name are the
+    algorithm's own defaults.
 
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.
-        name: ``"ppo"``, ``"a2c"`` or ``"ddpg"``. Defaults to the algorithm that the environment suggests.
+        name: ``"ppo"``, ``"a2c"`` or ``"ddpg"``. Defaults to the algorithm that the environment
+            suggests.
         **changed: Settings that differ.
 
     Returns:
         ``PPO``, ``A2C`` or ``DDPG``.
 
     Raises:
-        ParameterError: If there is no such environment, algorithm or setting, or a value does not fit.
+        ParameterError: If there is no such environment, algorithm or setting, or a value does not
+            fit.
     """
     from cupydrive.algorithms import ALGORITHMS  # imports torch
 
@@ -79,24 +91,27 @@ def suggested_algorithm(env: EnvLike, name: str | None = None, /, **changed: Any
 
 
 def suggested_sizes(env: EnvLike, policies: Mapping[str, PolicySettings]) -> Suggestion:
-    """Return the ``Suggestion`` whose sizes are meant for policies that learn together: the one with most env-steps.
+    """Return the ``Suggestion`` whose sizes are meant for policies that learn together: the one
+    with most env-steps.
 
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.
-        policies: Settings by policy name. If none of them learns, what the environment suggests counts.
+        policies: Settings by policy name. If none of them learns, what the environment suggests
+            counts.
     """
     learning = [each.name for each in policies.values() if isinstance(each, LearnerSettings)]
     found = [suggestion(env, name) for name in learning] or [suggestion(env)]
     return max(found, key=lambda each: each.steps)
 
 
-# ---- settings that were passed as parameters of the environment --------------------------------------------------------
+# ---- settings that were passed as parameters of the environment ----------------------------------
 
 
 def setting_hints(
     env: EnvLike, names: Collection[str], algorithm: LearnerSettings | str | None = None
 ) -> dict[str, str]:
-    """Return a hint for each name that is a setting of an algorithm, of the one that was asked for first.
+    """Return a hint for each name that is a setting of an algorithm, of the one that was asked for
+    first.
 
     Args:
         env: Environment, as ``train`` got it.
@@ -122,12 +137,16 @@ def warn_of_two_meanings(
     algorithm: LearnerSettings | str | None = None,
     policies: Mapping[str, PolicySettings] | None = None,
 ) -> None:
-    """Warn if a parameter of the environment has the name of a setting of the algorithm, which has no settings of its own."""
+    """Warn if a parameter of the environment has the name of a setting of the algorithm, which has
+    no settings of its own.
+    """
     if policies is not None or not (algorithm is None or isinstance(algorithm, str)):
         return
     settings, spec = suggested_algorithm(env, algorithm), envs.get(env)
     for name, hint in setting_hints(env, params, algorithm).items():
         if hasattr(settings, name):
             warnings.warn(
-                f"{name} is set as a parameter of {spec.name}, but {hint} to change it", CupydriveWarning, stacklevel=3
+                f"{name} is set as a parameter of {spec.name}, but {hint} to change it",
+                CupydriveWarning,
+                stacklevel=3,
             )

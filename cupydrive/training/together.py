@@ -1,7 +1,8 @@
 """One run, or several side by side, as the loop trains them: schedules, iterations and reports.
 
-Runs side by side share their launches: ``cupydrive/executors/joined.py``. Each of them computes what it would compute alone,
-and the number of launches of an iteration does not depend on the number of runs.
+Runs side by side share their launches: ``cupydrive/executors/joined.py``. Each of them computes
+what it would compute alone, and the number of launches of an iteration does not depend on the
+number of runs.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class Alone:
         self.runs, self.ranks = [run], run.shard.ranks
 
     def prepare(self, reports: Sequence[MetricReport], captured: bool) -> Callable[[], None]:
-        """Return a function that runs one iteration: the run's own method, or the replay of its CUDA graph."""
+        """Return a function that runs one iteration: the run's own method, or the replay of its
+        CUDA graph.
+        """
         (run,), (self.report,) = self.runs, reports
         self.numbers = zeros(run.device, 1, self.report.size, dtype=torch.float64)
         if not captured:
@@ -58,11 +61,15 @@ class Alone:
             learner.schedule(step)
 
     def rates(self, step: int) -> list[dict[str, float]]:
-        """Return the learning rates of each run by policy, those of the iteration that began after ``step`` env-steps."""
+        """Return the learning rates of each run by policy, those of the iteration that began after
+        ``step`` env-steps.
+        """
         return [{name: learner.learning_rate for name, learner in self.runs[0].learners.items()}]
 
     def tell(self, wishes: Wishes) -> torch.Tensor:
-        """Queue the report and return it, (1, L) float64 on the device; of several ranks (1, W, L + 3), with ``Wishes``."""
+        """Queue the report and return it, (1, L) float64 on the device; of several ranks (1, W, L +
+        3), with ``Wishes``.
+        """
         self.report.make(self.numbers[0])
         return self.numbers if self.ranks.alone else wishes.tell(self.ranks, self.numbers[0])[None]
 
@@ -84,7 +91,9 @@ class Together:
             raise NotJoinedError("their iterations differ in shapes")
 
     def prepare(self, reports: Sequence[MetricReport], captured: bool) -> Callable[[], None]:
-        """Return a function that runs one iteration of all runs: their joint launches, or the replay of these as a graph."""
+        """Return a function that runs one iteration of all runs: their joint launches, or the
+        replay of these as a graph.
+        """
         members = len(self.runs)
         self.numbers = zeros(self.device, members, reports[0].size, dtype=torch.float64)
         told = []
@@ -110,7 +119,9 @@ class Together:
         self.schedules.write(step)
 
     def rates(self, step: int) -> list[dict[str, float]]:
-        """Return the learning rates of each run by policy, those of the iteration that began after ``step`` env-steps."""
+        """Return the learning rates of each run by policy, those of the iteration that began after
+        ``step`` env-steps.
+        """
         found = []
         for run in self.runs:
             rates = {name: own.schedules["learning_rate"] for name, own in scheduled(run).items()}
@@ -189,7 +200,9 @@ class Schedules:
             self.program.launch("write_schedules", call, len(self.to), len(self.to))
 
     def _ahead(self, step: int) -> torch.Tensor:
-        """Return (AHEAD, F) float32 on the device: the numbers of this iteration and of those after it."""
+        """Return (AHEAD, F) float32 on the device: the numbers of this iteration and of those after
+        it.
+        """
         steps = step + self.step * np.arange(AHEAD)
         known = {each: np.interp(steps, *np.array(each).T) for each in set(self.schedules)}
         numbers = np.stack([known[each] for each in self.schedules], 1)

@@ -106,16 +106,18 @@ class Trace:
         self.steps.append(Step(*before, action, self.now[0], reward, obs, final_obs, over))
 
     def up_to(self, step: int) -> Trace:
-        """Drop the steps after ``step`` steps of the environment since the run began, and return the trace."""
+        """Drop the steps after ``step`` steps of the environment since the run began, and return
+        the trace.
+        """
         del self.steps[step - self.begun :]
         return self
 
     def first(self) -> Number | None:
         """Return the non-finite number that was computed first, or None.
 
-        Members of ``State`` may hold infinity on purpose. Of those that are not finite at the end, the moment counts from which
-        on they were not. One that was not finite when an episode or the trace began counts only if an observation was not
-        either, or if nothing else is found.
+        Members of ``State`` may hold infinity on purpose. Of those that are not finite at the end,
+        the moment counts from which on they were not. One that was not finite when an episode or
+        the trace began counts only if an observation was not either, or if nothing else is found.
         """
         found: list[Number] = []
         for name, obs in self.obs.items():
@@ -132,8 +134,13 @@ class Trace:
         return found[0] if found else None
 
     def _state_numbers(self) -> Iterator[Number]:
-        """Yield for each member of the state that is not finite at the end the moment from which on it was not."""
-        states, names = [self.state, *(step.after for step in self.steps)], self.state.dtype.names or ()
+        """Yield for each member of the state that is not finite at the end the moment from which on
+        it was not.
+        """
+        states, names = (
+            [self.state, *(step.after for step in self.steps)],
+            self.state.dtype.names or (),
+        )
         sound = all(is_finite(states[-1][name]) for name in names)
         if sound and self.steps and self.steps[-1].over:
             states.pop()  # of the next episode
@@ -145,7 +152,9 @@ class Trace:
                 yield from nonfinite("state", name, row, states[row][name][0])
 
     def reference(self, number: Number) -> tuple[float | None, str | None]:
-        """Return what the NumPy reference computes for a number, or None and the reason why there is nothing."""
+        """Return what the NumPy reference computes for a number, or None and the reason why there
+        is nothing.
+        """
         if number.kind == "action":
             return None, "the environment does not compute it"
         batch = self.run.batch
@@ -158,7 +167,9 @@ class Trace:
             taken = after_reset(seed, env, self.state, self.clock)
         else:
             return None, "it was there before the replay"
-        return reference_number(self.run.spec, self.run.params, taken, number.kind, number.name, number.index)
+        return reference_number(
+            self.run.spec, self.run.params, taken, number.kind, number.name, number.index
+        )
 
 
 def is_finite(values: np.ndarray) -> bool:

@@ -1,4 +1,5 @@
-"""Trains a run with Lightning in as many processes as are asked for; each writes what it found as JSON. No tests of its own.
+"""Trains a run with Lightning in as many processes as are asked for; each writes what it found as
+JSON. No tests of its own.
 
 python tests/adapters/lightning_ranks.py DEVICES FOLDER
 """
@@ -23,17 +24,29 @@ QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": 
 
 
 def main(devices, folder):
-    """Train half of a run, save, and go on in a new module; a run that was made before the processes met is refused."""
+    """Train half of a run, save, and go on in a new module; a run that was made before the
+    processes met is refused.
+    """
     rank, said = int(os.environ.get("LOCAL_RANK", 0)), {}
     alone = cd.train("cartpole", SETTINGS, num_envs=20, steps=160, device="cpu", progress=False)
-    options = {"accelerator": "cpu", "devices": devices, "strategy": "ddp", "default_root_dir": folder, **QUIET}
+    options = {
+        "accelerator": "cpu",
+        "devices": devices,
+        "strategy": "ddp",
+        "default_root_dir": folder,
+        **QUIET,
+    }
     saving = ModelCheckpoint(dirpath=folder, filename="half")
     half = RLModule("cartpole", SETTINGS, num_envs=20, steps=STEPS)
     Trainer(max_epochs=1, limit_train_batches=3, callbacks=saving, **options).fit(half)
     whole = RLModule("cartpole", SETTINGS, num_envs=20, steps=STEPS)
     trainer = Trainer(max_epochs=-1, enable_checkpointing=False, **options)
     trainer.fit(whole, ckpt_path=Path(folder) / "half.ckpt")
-    said |= {"envs": whole.run.shard.num_envs, "weights": digest(whole.run), "iterations": trainer.global_step}
+    said |= {
+        "envs": whole.run.shard.num_envs,
+        "weights": digest(whole.run),
+        "iterations": trainer.global_step,
+    }
     said |= {"rows": rows(whole.run)}
     try:
         Trainer(max_epochs=1, enable_checkpointing=False, **options).fit(RLModule(alone, steps=160))

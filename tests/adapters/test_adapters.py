@@ -1,4 +1,6 @@
-"""Gymnasium's own checks, wrappers and vector environments say whether the adapter to Gymnasium is right."""
+"""Gymnasium's own checks, wrappers and vector environments say whether the adapter to Gymnasium is
+right.
+"""
 
 import copy
 import pickle
@@ -73,7 +75,12 @@ def test_the_vector_form_is_gymnasiums_own(name, mode):
     ours = gymnasium.make_vec(OURS[name], num_envs=n, max_episode_steps=limit, device="cpu", **more)
     assert isinstance(ours, gymnasium.vector.VectorEnv)
     assert ours.metadata["autoreset_mode"] == theirs.metadata["autoreset_mode"]
-    for space in ("single_observation_space", "single_action_space", "observation_space", "action_space"):
+    for space in (
+        "single_observation_space",
+        "single_action_space",
+        "observation_space",
+        "action_space",
+    ):
         assert getattr(ours, space) == getattr(theirs, space)
     results = ours.reset(seed=0), theirs.reset(seed=0)
     assert results[0][0].dtype == results[1][0].dtype and results[0][0].shape == results[1][0].shape
@@ -102,7 +109,11 @@ def test_the_vector_form_is_gymnasiums_own(name, mode):
         over = terminated | truncated
         ends += over.sum()
         for mine, other in zip((obs, reward, terminated, truncated), want[:4], strict=True):
-            assert type(mine) is type(other) and mine.dtype == other.dtype and mine.shape == other.shape
+            assert (
+                type(mine) is type(other)
+                and mine.dtype == other.dtype
+                and mine.shape == other.shape
+            )
         unlike = over if mode == AutoresetMode.SAME_STEP else begun  # starts differ
         tolerance = {"rtol": 0, "atol": 2e-5 * np.max(ours.env.groups[0].obs_scale)}
         np.testing.assert_allclose(obs[~unlike], want[0][~unlike], **tolerance)
@@ -127,7 +138,8 @@ def test_the_vector_form_is_gymnasiums_own(name, mode):
 @pytest.mark.parametrize("device", DEVICES)
 def test_torch_arrays_are_the_numpy_ones(device):
     kinds = [
-        VectorEnv("cartpole", 9, device=device, arrays=arrays, max_episode_steps=12) for arrays in ("numpy", "torch")
+        VectorEnv("cartpole", 9, device=device, arrays=arrays, max_episode_steps=12)
+        for arrays in ("numpy", "torch")
     ]
     seen = [env.reset(seed=5)[0] for env in kinds]
     kept, copies = seen[1], seen[1].clone()
@@ -140,7 +152,9 @@ def test_torch_arrays_are_the_numpy_ones(device):
         ended = tensors[4]["_final_obs"].cpu().numpy()
         assert np.array_equal(ended, numpy[4].get("_final_obs", np.zeros(9, bool)))
         for i in np.nonzero(ended)[0]:
-            assert np.array_equal(numpy[4]["final_obs"][i], tensors[4]["final_obs"][i].cpu().numpy())
+            assert np.array_equal(
+                numpy[4]["final_obs"][i], tensors[4]["final_obs"][i].cpu().numpy()
+            )
         seen = [numpy[0], tensors[0]]
     assert torch.equal(kept, copies)  # copy=True: later steps did not write into it
 
@@ -154,7 +168,12 @@ def test_an_array_that_is_not_copied_is_the_kernels_memory():
 @pytest.mark.full
 def test_metrics_come_with_the_episodes_end():
     env = VectorEnv(
-        cd.register(masked.PYTHON, masked.KERNEL), 3, device="cpu", validate=False, walkers=1, max_episode_steps=2
+        cd.register(masked.PYTHON, masked.KERNEL),
+        3,
+        device="cpu",
+        validate=False,
+        walkers=1,
+        max_episode_steps=2,
     )
     _, info = env.reset(seed=0)
     assert info["action_mask"].shape == (3, 5) and info["action_mask"].dtype == np.int8
@@ -164,18 +183,23 @@ def test_metrics_come_with_the_episodes_end():
     assert info["final_info"]["forbidden"].shape == (3,) and info["_final_info"].all()
 
 
-# ---- wrappers --------------------------------------------------------------------------------------------------------
+# ---- wrappers ------------------------------------------------------------------------------------
 
 
 @pytest.mark.full
-@pytest.mark.skipif(OLD_GYMNASIUM, reason="the wrappers of Gymnasium before 1.4 count a same-step episode one short")
+@pytest.mark.skipif(
+    OLD_GYMNASIUM, reason="the wrappers of Gymnasium before 1.4 count a same-step episode one short"
+)
 @pytest.mark.filterwarnings("ignore:.*autoreset mode is same-step.*:UserWarning")
 def test_vector_wrappers_run(tmp_path):
     optional("moviepy")
     env = VectorEnv("cartpole", 4, device="cpu", render_mode="rgb_array", max_episode_steps=30)
     env = vector_wrappers.RecordEpisodeStatistics(env)
     env = vector_wrappers.RecordVideo(
-        env, str(tmp_path / "videos"), episode_trigger=lambda episode: episode == 0, disable_logger=True
+        env,
+        str(tmp_path / "videos"),
+        episode_trigger=lambda episode: episode == 0,
+        disable_logger=True,
     )
     env = vector_wrappers.NormalizeReward(env)
     env.reset(seed=0)
@@ -195,7 +219,9 @@ def test_vector_wrappers_run(tmp_path):
 
 
 def test_a_wrapper_for_autoreset_in_the_next_step_runs():
-    raw, env = (VectorEnv("cartpole", 64, device="cpu", autoreset_mode="next_step") for _ in range(2))
+    raw, env = (
+        VectorEnv("cartpole", 64, device="cpu", autoreset_mode="next_step") for _ in range(2)
+    )
     env = vector_wrappers.NormalizeObservation(env)
     seen = [raw.reset(seed=0)[0]]
     env.reset(seed=0)
@@ -213,9 +239,14 @@ def test_single_wrappers_run(tmp_path):
     wrappers = gymnasium.wrappers
     env = gymnasium.make(OURS["pendulum"], render_mode="rgb_array")
     env = wrappers.RecordVideo(
-        env, str(tmp_path / "videos"), episode_trigger=lambda episode: episode == 0, disable_logger=True
+        env,
+        str(tmp_path / "videos"),
+        episode_trigger=lambda episode: episode == 0,
+        disable_logger=True,
     )
-    env = wrappers.NormalizeReward(wrappers.RescaleAction(wrappers.RecordEpisodeStatistics(env), -1, 1))
+    env = wrappers.NormalizeReward(
+        wrappers.RescaleAction(wrappers.RecordEpisodeStatistics(env), -1, 1)
+    )
     env.reset(seed=0)
     for _ in range(200):
         *_, truncated, info = env.step(env.action_space.sample())
@@ -224,7 +255,7 @@ def test_single_wrappers_run(tmp_path):
     assert [p.suffix for p in (tmp_path / "videos").iterdir()] == [".mp4"]
 
 
-# ---- registry --------------------------------------------------------------------------------------------------------
+# ---- registry ------------------------------------------------------------------------------------
 
 
 @pytest.mark.full
@@ -256,7 +287,7 @@ def test_an_environment_of_ones_own_is_registered():
     assert env.unwrapped.env.params.strength == 0.5
 
 
-# ---- time limits -----------------------------------------------------------------------------------------------------
+# ---- time limits ---------------------------------------------------------------------------------
 
 
 def ending(env):
@@ -290,7 +321,10 @@ class Holder(gymnasium.Env):
 
 
 REGISTERED = {
-    "Lambda-v0": {"entry_point": lambda **options: Env("pendulum", **options), "max_episode_steps": 300},
+    "Lambda-v0": {
+        "entry_point": lambda **options: Env("pendulum", **options),
+        "max_episode_steps": 300,
+    },
     "Method-v0": {"entry_point": Factory().build, "max_episode_steps": 300},
     "Subclass-v0": {"entry_point": Mine, "max_episode_steps": 300},
     "Deep-v0": {"entry_point": lambda **options: deep(6, **options), "max_episode_steps": 300},
@@ -309,9 +343,20 @@ def registered(monkeypatch):
 @pytest.mark.parametrize("asked", [None, 400, 30])
 def test_gymnasiums_time_limit_is_the_kernels(asked):
     more = {} if asked is None else {"max_episode_steps": asked}
-    for env in (gymnasium.make(OURS["pendulum"], **more), gymnasium.make(gymnasium.spec(OURS["pendulum"]), **more)):
-        assert ending(env) == ending(gymnasium.make(IDS["pendulum"], **more)) == (asked or 200, False, True)
-        assert env.spec.max_episode_steps == env.unwrapped.env.params.max_episode_steps == (asked or 200)
+    for env in (
+        gymnasium.make(OURS["pendulum"], **more),
+        gymnasium.make(gymnasium.spec(OURS["pendulum"]), **more),
+    ):
+        assert (
+            ending(env)
+            == ending(gymnasium.make(IDS["pendulum"], **more))
+            == (asked or 200, False, True)
+        )
+        assert (
+            env.spec.max_episode_steps
+            == env.unwrapped.env.params.max_episode_steps
+            == (asked or 200)
+        )
         assert gymnasium.make(env.spec).unwrapped.env.params.max_episode_steps == (asked or 200)
     vec = gymnasium.make_vec(OURS["pendulum"], 2, device="cpu", **more)
     assert vec.env.params.max_episode_steps == (asked or 200)
@@ -322,7 +367,12 @@ def test_gymnasiums_time_limit_is_the_kernels(asked):
 
 
 def test_no_time_limit_is_none_in_the_kernel():
-    assert gymnasium.make(OURS["pendulum"], max_episode_steps=-1).unwrapped.env.params.max_episode_steps == 2**31 - 1
+    assert (
+        gymnasium.make(
+            OURS["pendulum"], max_episode_steps=-1
+        ).unwrapped.env.params.max_episode_steps
+        == 2**31 - 1
+    )
 
 
 @pytest.mark.parametrize("name", ["Lambda-v0", "Method-v0", "Subclass-v0", "Deep-v0", "Kwargs-v0"])
@@ -332,7 +382,12 @@ def test_time_limits_of_a_users_own_registrations_are_the_kernels(registered, na
 
 
 def test_the_time_limit_of_another_environment_is_not_that_of_its_part(registered):
-    assert gymnasium.make("Holder-v0", disable_env_checker=True).unwrapped.part.env.params.max_episode_steps == 200
+    assert (
+        gymnasium.make(
+            "Holder-v0", disable_env_checker=True
+        ).unwrapped.part.env.params.max_episode_steps
+        == 200
+    )
 
 
 @pytest.mark.full
@@ -348,7 +403,7 @@ def test_a_task_ends_by_itself_and_metrics_come_with_a_shorter_limit():
     assert terminated and "forbidden" in info
 
 
-# ---- masks -----------------------------------------------------------------------------------------------------------
+# ---- masks ---------------------------------------------------------------------------------------
 
 
 def test_masks_reach_gymnasiums_users():
@@ -370,19 +425,27 @@ def test_masks_reach_gymnasiums_users():
         with pytest.raises(CupydriveError, match="before reset"):
             vec.action_masks()
         _, info = vec.reset(seed=0)
-        assert (vec.action_masks() == info["action_mask"]).all() and vec.action_masks().shape == (3, 5)
+        assert (vec.action_masks() == info["action_mask"]).all() and vec.action_masks().shape == (
+            3,
+            5,
+        )
         assert [row.tolist() for row in vec.call("action_masks")] == vec.action_masks().tolist()
-    assert not hasattr(Env("cartpole"), "action_masks") and not hasattr(VectorEnv("cartpole"), "action_masks")
+    assert not hasattr(Env("cartpole"), "action_masks") and not hasattr(
+        VectorEnv("cartpole"), "action_masks"
+    )
 
 
-# ---- attributes and copies ---------------------------------------------------------------------------------------------
+# ---- attributes and copies -----------------------------------------------------------------------
 
 
 def test_attributes_of_gymnasiums_vectors():
     theirs = gymnasium.make_vec("CartPole-v1", 2, "sync")
     for mode in ("same_step", "next_step", "disabled"):
         env = VectorEnv("cartpole", 2, device="cpu", autoreset_mode=mode)
-        assert env.autoreset_mode is env.metadata["autoreset_mode"] and env.autoreset_mode.name.lower() == mode
+        assert (
+            env.autoreset_mode is env.metadata["autoreset_mode"]
+            and env.autoreset_mode.name.lower() == mode
+        )
     own = {"env_fns", "envs", "observation_mode"}  # of vectors that are made of single environments
     assert not {name for name in dir(theirs) if name[0] != "_"} - set(dir(env)) - own
     assert cd.make("cartpole", 2, device="cpu").autoreset_mode == AutoresetMode.SAME_STEP
@@ -401,10 +464,20 @@ def test_attributes_of_gymnasiums_vectors():
 def test_what_owns_a_kernels_memory_says_how_to_copy_it(call):
     core = cd.make("cartpole", 2, device="cpu")
     core.reset(seed=0)
-    run = cd.train("cartpole", cd.PPO(num_steps=8), num_envs=4, steps=32, device="cpu", progress=False)
+    run = cd.train(
+        "cartpole", cd.PPO(num_steps=8), num_envs=4, steps=32, device="cpu", progress=False
+    )
     words = r"env\.snapshot\(\).*restore\(snapshot\).*cupydrive\.make.*run\.save"
-    for owner in (core, Env("cartpole"), VectorEnv("cartpole", 2, device="cpu"), run, frozen := run.frozen("cart")):
-        with pytest.raises(CupydriveError, match="Trained .*a run's policy.*run.save" if owner is frozen else words):
+    for owner in (
+        core,
+        Env("cartpole"),
+        VectorEnv("cartpole", 2, device="cpu"),
+        run,
+        frozen := run.frozen("cart"),
+    ):
+        with pytest.raises(
+            CupydriveError, match="Trained .*a run's policy.*run.save" if owner is frozen else words
+        ):
             call(owner)
         if call is not copy.copy:  # also inside of something else
             with pytest.raises(CupydriveError, match="cannot be copied"):
@@ -420,7 +493,7 @@ def test_several_agents_are_shown_the_other_door():
     assert not [name for name in gymnasium.registry if name.startswith("cupydrive/Tag")]
 
 
-# ---- resets and mistakes ---------------------------------------------------------------------------------------------
+# ---- resets and mistakes -------------------------------------------------------------------------
 
 
 def test_a_mask_resets_some_and_a_state_starts_from_it():
@@ -430,7 +503,9 @@ def test_a_mask_resets_some_and_a_state_starts_from_it():
     obs, _ = env.reset(options={"reset_mask": np.array([False, True, False])})
     assert np.array_equal(obs[[0, 2]], before[[0, 2]]) and not np.array_equal(obs[1], before[1])
     obs, _ = env.reset(seed=1, options={"state": {"x": 1.0, "theta": [0.0, 0.1, 0.2]}})
-    assert obs[:, 0].tolist() == [1, 1, 1] and obs[:, 2].tolist() == np.float32([0, 0.1, 0.2]).tolist()
+    assert (
+        obs[:, 0].tolist() == [1, 1, 1] and obs[:, 2].tolist() == np.float32([0, 0.1, 0.2]).tolist()
+    )
     assert Env("cartpole").reset(seed=1, options={"state": {"x": 2}})[0][0] == 2
 
 
@@ -438,7 +513,12 @@ def test_wrong_resets_and_actions_are_gymnasiums_errors():
     for env in (Env("cartpole"), VectorEnv("cartpole", 3, device="cpu")):
         env.reset(seed=0)
         masks = [{"reset_mask": mask} for mask in (np.ones(3), np.ones(2, bool))]
-        for options in ({"lo": 0.1}, {"state": 3}, *masks, {"reset_mask": np.ones(3, bool), "state": {"x": 0}}):
+        for options in (
+            {"lo": 0.1},
+            {"state": 3},
+            *masks,
+            {"reset_mask": np.ones(3, bool), "state": {"x": 0}},
+        ):
             with pytest.raises(error.Error):
                 env.reset(options=options)
         with pytest.raises(error.Error):
@@ -479,5 +559,7 @@ def test_frames_are_those_of_the_environment():
     width, height = env.env.spec.display.size
     assert left.shape == (height, width, 3) and left.dtype == np.uint8
     blue = np.array(tuple(bytes.fromhex(Canvas.BLUE[1:])))
-    cart = [np.nonzero((abs(frame.astype(int) - blue) < 9).all(-1))[1].mean() for frame in (left, right)]
+    cart = [
+        np.nonzero((abs(frame.astype(int) - blue) < 9).all(-1))[1].mean() for frame in (left, right)
+    ]
     assert cart[1] - cart[0] > width / 5  # the second cart stands further right

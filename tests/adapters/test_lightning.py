@@ -1,4 +1,6 @@
-"""Lightning's Trainer trains a run with the bits of ``cd.train``; its checkpoints go on, its loggers and callbacks hear."""
+"""Lightning's Trainer trains a run with the bits of ``cd.train``; its checkpoints go on, its
+loggers and callbacks hear.
+"""
 
 import csv
 import json
@@ -30,7 +32,11 @@ STEPS = ENVS * SETTINGS.num_steps * ITERATIONS
 KINDS = {
     "kernels": ("cartpole", SETTINGS, {"backend": "kernels"}),
     "torch": ("cartpole", SETTINGS, {"backend": "torch"}),
-    "two policies": ("tag_grid", cd.A2C(num_steps=8, hidden=(16,), normalize_obs=True), {"grid_length": 5}),
+    "two policies": (
+        "tag_grid",
+        cd.A2C(num_steps=8, hidden=(16,), normalize_obs=True),
+        {"grid_length": 5},
+    ),
 }
 
 
@@ -38,7 +44,10 @@ KINDS = {
 def pl():
     """Lightning and its adapter; they take seconds to import, so not while tests are collected."""
     names = SimpleNamespace(**vars(optional("lightning.pytorch")))
-    names.loggers, names.callbacks = optional("lightning.pytorch.loggers"), optional("lightning.pytorch.callbacks")
+    names.loggers, names.callbacks = (
+        optional("lightning.pytorch.loggers"),
+        optional("lightning.pytorch.callbacks"),
+    )
     from cupydrive.lightning import RLModule
 
     names.RLModule, names.Misconfigured = (
@@ -56,7 +65,13 @@ def trainer(pl, tmp_path, monkeypatch):
 
     def make(callbacks=(), **options):
         saves = any(isinstance(callback, pl.callbacks.Checkpoint) for callback in callbacks)
-        given = {"accelerator": "cpu", "default_root_dir": tmp_path, "enable_checkpointing": saves, **quiet, **options}
+        given = {
+            "accelerator": "cpu",
+            "default_root_dir": tmp_path,
+            "enable_checkpointing": saves,
+            **quiet,
+            **options,
+        }
         return pl.Trainer(callbacks=list(callbacks), **given)
 
     return make
@@ -64,12 +79,16 @@ def trainer(pl, tmp_path, monkeypatch):
 
 def module(pl, kind="kernels", **options):
     env, settings, more = KINDS[kind]
-    return pl.RLModule(env, settings, **{"num_envs": ENVS, "steps": STEPS, "seed": 3, **more, **options})
+    return pl.RLModule(
+        env, settings, **{"num_envs": ENVS, "steps": STEPS, "seed": 3, **more, **options}
+    )
 
 
 def trained(kind="kernels", steps=STEPS, device="cpu"):
     env, settings, more = KINDS[kind]
-    return cd.train(env, settings, num_envs=ENVS, steps=steps, seed=3, device=device, progress=False, **more)
+    return cd.train(
+        env, settings, num_envs=ENVS, steps=steps, seed=3, device=device, progress=False, **more
+    )
 
 
 def require_same(one, other):
@@ -77,7 +96,7 @@ def require_same(one, other):
     assert (one.step, rows(one)) == (other.step, rows(other))
 
 
-# ---- training --------------------------------------------------------------------------------------------------------
+# ---- training ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -87,7 +106,9 @@ def test_a_step_is_an_iteration_of_train(kind, pl, trainer):
     require_same(made.run, trained(kind))
     assert (fitting.global_step, fitting.current_epoch) == (ITERATIONS, 1)
     seen = {name: value.item() for name, value in fitting.callback_metrics.items()}
-    assert seen == made.run.metrics[-1] | {"charts/SPS": pytest.approx(made.run.metrics[-1]["charts/SPS"])}
+    assert seen == made.run.metrics[-1] | {
+        "charts/SPS": pytest.approx(made.run.metrics[-1]["charts/SPS"])
+    }
 
 
 @pytest.mark.full
@@ -118,17 +139,22 @@ def test_the_trainer_says_when_to_stop_and_either_goes_on(pl, trainer):
 @pytest.mark.full
 def test_an_interval_that_the_trainer_cuts_short_is_logged(pl, trainer):
     """Of a run so long that a row is of several iterations."""
-    made = pl.RLModule("cartpole", cd.PPO(num_steps=1, num_minibatches=1, hidden=(4,)), num_envs=2, steps=2 * 5000)
+    made = pl.RLModule(
+        "cartpole", cd.PPO(num_steps=1, num_minibatches=1, hidden=(4,)), num_envs=2, steps=2 * 5000
+    )
     trainer(max_steps=13).fit(made)
     assert [row["charts/global_step"] for row in made.run.metrics] == [10, 20, 26]
 
 
-# ---- loggers and callbacks -------------------------------------------------------------------------------------------
+# ---- loggers and callbacks -----------------------------------------------------------------------
 
 
 def test_loggers_get_rows_and_what_the_run_is_made_of(pl, trainer, tmp_path):
     optional("tensorboard")
-    loggers = [pl.loggers.CSVLogger(tmp_path / "csv"), pl.loggers.TensorBoardLogger(tmp_path / "board")]
+    loggers = [
+        pl.loggers.CSVLogger(tmp_path / "csv"),
+        pl.loggers.TensorBoardLogger(tmp_path / "board"),
+    ]
     made = module(pl)
     trainer(max_epochs=1, logger=loggers, log_every_n_steps=1).fit(made)
     with open(Path(loggers[0].log_dir) / "metrics.csv") as file:
@@ -142,16 +168,24 @@ def test_loggers_get_rows_and_what_the_run_is_made_of(pl, trainer, tmp_path):
 
 
 def test_callbacks_look_after_each_epoch(pl, trainer, tmp_path):
-    best = pl.callbacks.ModelCheckpoint(tmp_path, monitor="losses/entropy", mode="min", save_top_k=1)
+    best = pl.callbacks.ModelCheckpoint(
+        tmp_path, monitor="losses/entropy", mode="min", save_top_k=1
+    )
     enough = pl.callbacks.EarlyStopping("losses/entropy", stopping_threshold=2.0, mode="min")
-    made, fitting = module(pl), trainer(limit_train_batches=2, max_epochs=-1, callbacks=[best, enough])
+    made, fitting = (
+        module(pl),
+        trainer(limit_train_batches=2, max_epochs=-1, callbacks=[best, enough]),
+    )
     fitting.fit(made)
     assert fitting.global_step == 2 and enough.stopped_epoch == 0
     assert best.best_model_score.item() == made.run.metrics[-1]["losses/entropy"]
     patient = pl.callbacks.EarlyStopping("charts/episodic_return", strict=False, patience=100)
     made = module(pl)
     trainer(limit_train_batches=3, max_epochs=-1, callbacks=[patient]).fit(made)
-    assert made.run.step == STEPS and patient.best_score.item() <= made.run.metrics[-1]["charts/episodic_return"]
+    assert (
+        made.run.step == STEPS
+        and patient.best_score.item() <= made.run.metrics[-1]["charts/episodic_return"]
+    )
 
 
 def test_an_interrupt_ends_the_iteration_and_keeps_the_run(pl, trainer, tmp_path):
@@ -176,7 +210,7 @@ def test_an_interrupt_ends_the_iteration_and_keeps_the_run(pl, trainer, tmp_path
     require_same(again.run, trained())
 
 
-# ---- checkpoints -----------------------------------------------------------------------------------------------------
+# ---- checkpoints ---------------------------------------------------------------------------------
 
 
 # It warns that what it saves is of after the step, as it should be.
@@ -218,7 +252,11 @@ def test_a_checkpoint_of_something_else_changes_nothing(pl, trainer, tmp_path):
     cases = [
         (module(pl), {**mine, "tensors": {}}, "does not fit this run"),
         (module(pl, seed=4), mine, "seed of the checkpoint is 3, and 4 here"),
-        (module(pl, "two policies"), mine, "env of the checkpoint is 'cartpole', and 'tag_grid' here"),
+        (
+            module(pl, "two policies"),
+            mine,
+            "env of the checkpoint is 'cartpole', and 'tag_grid' here",
+        ),
     ]
     for made, kept, words in cases:
         trainer(max_steps=1).fit(made)
@@ -230,7 +268,7 @@ def test_a_checkpoint_of_something_else_changes_nothing(pl, trainer, tmp_path):
         assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
 
 
-# ---- what cannot be --------------------------------------------------------------------------------------------------
+# ---- what cannot be ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -240,7 +278,10 @@ def test_a_checkpoint_of_something_else_changes_nothing(pl, trainer, tmp_path):
         ({"accumulate_grad_batches": 4}, "accumulate_grad_batches=4"),
         ({"precision": "bf16-mixed"}, "precision='bf16-mixed'.*leave it out"),
         ({"precision": "64-true"}, "precision='64-true'"),
-        ({"strategy": "ddp_spawn", "devices": 2}, "cannot be copied or pickled|pass strategy='auto', or 'ddp'"),
+        (
+            {"strategy": "ddp_spawn", "devices": 2},
+            "cannot be copied or pickled|pass strategy='auto', or 'ddp'",
+        ),
     ],
 )
 def test_a_trainer_that_would_be_ignored_is_refused(options, words, pl, trainer):
@@ -280,7 +321,9 @@ def test_a_number_that_is_not_finite_ends_the_fit(pl, trainer):
 
 
 def test_without_lightning_the_error_names_the_extra(monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("cupydrive.") and "lightning" in name]:
+    for name in [
+        name for name in sys.modules if name.startswith("cupydrive.") and "lightning" in name
+    ]:
         monkeypatch.delitem(sys.modules, name)
     for name in ("lightning", "lightning.pytorch"):
         monkeypatch.setitem(sys.modules, name, None)
@@ -290,17 +333,21 @@ def test_without_lightning_the_error_names_the_extra(monkeypatch):
 
 def test_the_adapter_alone_imports_lightning():
     files = [
-        path for path in (ROOT / "cupydrive").rglob("*.py") if re.search(r"\b(from|import) lightning", path.read_text())
+        path
+        for path in (ROOT / "cupydrive").rglob("*.py")
+        if re.search(r"\b(from|import) lightning", path.read_text())
     ]
     assert files == [ROOT / "cupydrive" / "adapters" / "lightning.py"]
 
 
-# ---- several processes -----------------------------------------------------------------------------------------------
+# ---- several processes ---------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_two_processes_have_the_weights_of_one(tmp_path):
-    """Lightning's own DDP, and a checkpoint in the middle; the second process is started by Lightning."""
+    """Lightning's own DDP, and a checkpoint in the middle; the second process is started by
+    Lightning.
+    """
     optional("lightning")
     program, own = (
         ROOT / "tests" / "adapters" / "lightning_ranks.py",
@@ -313,6 +360,10 @@ def test_two_processes_have_the_weights_of_one(tmp_path):
 
     whole = cd.train("cartpole", SETTINGS, num_envs=ENVS, steps=STEPS, device="cpu", progress=False)
     for one in said:
-        assert one["weights"] == digest(whole) and one["envs"] == ENVS // 2 and one["iterations"] == ITERATIONS
+        assert (
+            one["weights"] == digest(whole)
+            and one["envs"] == ENVS // 2
+            and one["iterations"] == ITERATIONS
+        )
         assert one["rows"] == said[0]["rows"] and len(one["rows"]) == ITERATIONS
         assert "devices=2" in one["refused"] and "RLModule('cartpole', ...)" in one["refused"]

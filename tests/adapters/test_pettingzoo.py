@@ -13,8 +13,19 @@ from cupydrive.errors import ActionError, OrderError, ParameterError, RenderErro
 zoo_tests = optional("pettingzoo.test")
 from cupydrive.pettingzoo import ParallelEnv  # noqa: E402, which imports PettingZoo
 
-TAG = {"num_taggers": 3, "num_runners": 5, "num_other_agents_observed": 3, "max_episode_steps": 60, "grid_length": 5.0}
-CASES = {"cartpole": {}, "pendulum": {}, "tag_grid": {"max_episode_steps": 50}, "tag_continuous": TAG}
+TAG = {
+    "num_taggers": 3,
+    "num_runners": 5,
+    "num_other_agents_observed": 3,
+    "max_episode_steps": 60,
+    "grid_length": 5.0,
+}
+CASES = {
+    "cartpole": {},
+    "pendulum": {},
+    "tag_grid": {"max_episode_steps": 50},
+    "tag_continuous": TAG,
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -26,10 +37,17 @@ def test_pettingzoos_tests_pass(name, capsys):
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("name", ["tag_grid", "tag_continuous"])
 def test_an_episode_is_the_environments_own(name, device):
-    zoo, env = ParallelEnv(name, device=device, **CASES[name]), cd.make(name, 1, device="cpu", **CASES[name])
+    zoo, env = (
+        ParallelEnv(name, device=device, **CASES[name]),
+        cd.make(name, 1, device="cpu", **CASES[name]),
+    )
     obs, infos = zoo.reset(seed=3)
     want, _ = env.reset(seed=3)
-    assert zoo.agents == zoo.possible_agents == [f"{g.name}_{i}" for g in env.groups for i in range(g.count)]
+    assert (
+        zoo.agents
+        == zoo.possible_agents
+        == [f"{g.name}_{i}" for g in env.groups for i in range(g.count)]
+    )
     total, gone = dict.fromkeys(zoo.possible_agents, 0.0), set()
     for seed in range(10_000):
         for agent in zoo.agents:
@@ -43,13 +61,17 @@ def test_an_episode_is_the_environments_own(name, device):
             g, i = agent.rsplit("_", 1)
             given[g][0, int(i)] = action
         obs, rewards, terminated, truncated, infos = zoo.step(actions)
-        want, reward, ended, cut, info = env.step({g: torch.from_numpy(a) for g, a in given.items()}, autoreset=False)
+        want, reward, ended, cut, info = env.step(
+            {g: torch.from_numpy(a) for g, a in given.items()}, autoreset=False
+        )
         for agent in live:
             g, i = agent.rsplit("_", 1)
             total[agent] += rewards[agent]
             assert rewards[agent] == reward[g][0, int(i)].item()
             left = g in info.get("left", {}) and bool(info["left"][g][0, int(i)])
-            assert terminated[agent] == (left or bool(ended[0])) and truncated[agent] == (bool(cut[0]) and not left)
+            assert terminated[agent] == (left or bool(ended[0])) and truncated[agent] == (
+                bool(cut[0]) and not left
+            )
             if terminated[agent] or truncated[agent]:
                 gone.add(agent)
         assert set(zoo.agents) == set(zoo.possible_agents) - gone
@@ -83,7 +105,10 @@ def test_options_start_from_a_state_or_are_refused():
     for wrong in ({"nonsense": 1}, {"state": {"y": 1.0}}, {"state": 3}, "state"):
         with pytest.raises(ParameterError, match=r"options|no state"):
             zoo.reset(seed=1, options=wrong)
-    assert all(array.tobytes() == before[name].tobytes() for name, array in zoo.env.snapshot().arrays().items())
+    assert all(
+        array.tobytes() == before[name].tobytes()
+        for name, array in zoo.env.snapshot().arrays().items()
+    )
 
 
 @pytest.mark.full
@@ -102,7 +127,11 @@ def test_frames_and_state():
     first = zoo.render()
     zoo.step({agent: zoo.action_space(agent).sample() for agent in zoo.agents})
     width, height = zoo.env.spec.display.size
-    assert first.shape == (height, width, 3) and first.dtype == np.uint8 and not np.array_equal(first, zoo.render())
+    assert (
+        first.shape == (height, width, 3)
+        and first.dtype == np.uint8
+        and not np.array_equal(first, zoo.render())
+    )
     zoo = ParallelEnv("tag_grid")
     zoo.reset(seed=0)
     assert zoo.state().shape == (10,) and zoo.state().dtype == np.float32

@@ -22,7 +22,10 @@ def test_results_have_the_form_of_sb3s_own_vectors():
 
     ours = VecEnv("cartpole", 4, device="cpu", max_episode_steps=15)
     theirs = DummyVecEnv([lambda: adapters.Env("cartpole", max_episode_steps=15)] * 4)
-    assert (ours.observation_space, ours.action_space) == (theirs.observation_space, theirs.action_space)
+    assert (ours.observation_space, ours.action_space) == (
+        theirs.observation_space,
+        theirs.action_space,
+    )
     ours.seed(3)
     seen = ours.reset(), theirs.reset()
     assert seen[0].shape == seen[1].shape and seen[0].dtype == seen[1].dtype
@@ -42,8 +45,12 @@ def test_results_have_the_form_of_sb3s_own_vectors():
             assert infos[i]["TimeLimit.truncated"] == (steps[i] == 15)
             total[i] = steps[i] = 0
         assert all(not info for info, over in zip(infos, done, strict=True) if not over)
-        theirs_ended = [info for info in results[1][3] if info.get("terminal_observation") is not None]
-        assert all(set(info) - {"episode"} == set(ended[0]) - {"episode"} for info in theirs_ended if ended)
+        theirs_ended = [
+            info for info in results[1][3] if info.get("terminal_observation") is not None
+        ]
+        assert all(
+            set(info) - {"episode"} == set(ended[0]) - {"episode"} for info in theirs_ended if ended
+        )
     assert len(ended) > 4
 
 
@@ -53,7 +60,16 @@ def test_ppo_learns():
     from stable_baselines3.common.evaluation import evaluate_policy
 
     env = VecEnv("cartpole", 64, device="cpu")
-    model = PPO("MlpPolicy", env, n_steps=32, batch_size=256, n_epochs=10, learning_rate=1e-3, seed=1, device="cpu")
+    model = PPO(
+        "MlpPolicy",
+        env,
+        n_steps=32,
+        batch_size=256,
+        n_epochs=10,
+        learning_rate=1e-3,
+        seed=1,
+        device="cpu",
+    )
     before, _ = evaluate_policy(model, env, 64, warn=False)
     model.learn(40_000)
     after, _ = evaluate_policy(model, env, 64, warn=False)
@@ -78,11 +94,16 @@ def test_reset_options_reach_their_environments():
     env = VecEnv("cartpole", 4, device="cpu")
     env.seed(1)
     free = env.reset()
-    for state, want in (({"x": 2, "elapsed": 7}, [2, 2, 2, 2]), ({"x": [0.0, 1.0, 2.0, 3.0]}, [0, 1, 2, 3])):
+    for state, want in (
+        ({"x": 2, "elapsed": 7}, [2, 2, 2, 2]),
+        ({"x": [0.0, 1.0, 2.0, 3.0]}, [0, 1, 2, 3]),
+    ):
         env.seed(1)
         env.set_options({"state": state})
         obs = env.reset()
-        assert obs[:, 0].tolist() == np.float32(want).tolist() and np.array_equal(obs[:, 1:], free[:, 1:])
+        assert obs[:, 0].tolist() == np.float32(want).tolist() and np.array_equal(
+            obs[:, 1:], free[:, 1:]
+        )
     env.seed(1)
     assert np.array_equal(env.reset(), free)  # options are of one reset
     before = env.env.env.snapshot().arrays()
@@ -91,7 +112,10 @@ def test_reset_options_reach_their_environments():
         with pytest.raises(CupydriveError, match=r"options|no state 'y'"):
             env.reset()
         assert env._options == [{}] * 4  # the next reset goes on without them
-    assert all(array.tobytes() == before[name].tobytes() for name, array in env.env.env.snapshot().arrays().items())
+    assert all(
+        array.tobytes() == before[name].tobytes()
+        for name, array in env.env.env.snapshot().arrays().items()
+    )
 
 
 def test_options_that_sb3_cannot_use_are_refused():
@@ -105,10 +129,15 @@ def test_maskable_ppo_trains():
     contrib = optional("sb3_contrib")
     from stable_baselines3.common.vec_env import VecMonitor
 
-    env = VecEnv(cd.register(masked.PYTHON, masked.KERNEL), 8, device="cpu", walkers=1)  # refuses forbidden choices
-    model = contrib.MaskablePPO("MlpPolicy", VecMonitor(env), n_steps=16, batch_size=64, n_epochs=2, device="cpu")
+    # refuses forbidden choices
+    env = VecEnv(cd.register(masked.PYTHON, masked.KERNEL), 8, device="cpu", walkers=1)
+    model = contrib.MaskablePPO(
+        "MlpPolicy", VecMonitor(env), n_steps=16, batch_size=64, n_epochs=2, device="cpu"
+    )
     model.learn(512)
     env.reset()
-    assert [info["action_mask"].tolist() for info in env.reset_infos] == env.env.action_masks().tolist()
+    assert [
+        info["action_mask"].tolist() for info in env.reset_infos
+    ] == env.env.action_masks().tolist()
     assert len(env.env_method("action_masks", indices=[1, 3])) == 2
     assert not VecEnv("cartpole", 2, device="cpu").has_attr("action_masks")

@@ -1,4 +1,6 @@
-"""Training on a GPU: captured equals eager, iterations do not wait for the host, resuming gives the same bits."""
+"""Training on a GPU: captured equals eager, iterations do not wait for the host, resuming gives the
+same bits.
+"""
 
 import math
 import warnings
@@ -27,7 +29,15 @@ def point():
 def train(kind, iterations, **options):
     name, settings = KINDS[kind]
     settings = settings()
-    return cd.train(name, settings, num_envs=64, steps=iterations * 64 * settings.num_steps, seed=5, **QUIET, **options)
+    return cd.train(
+        name,
+        settings,
+        num_envs=64,
+        steps=iterations * 64 * settings.num_steps,
+        seed=5,
+        **QUIET,
+        **options,
+    )
 
 
 @pytest.mark.quick(2)
@@ -49,7 +59,11 @@ def weights(seed):
         ("tag_grid", cd.PPO(num_steps=8), {}),
     ):
         run = cd.train(env, settings, num_envs=64, steps=64 * 8 * 6, seed=seed, **QUIET, **options)
-        found += [p.detach().cpu().clone() for policy in run.policies.values() for p in policy.parameters()]
+        found += [
+            p.detach().cpu().clone()
+            for policy in run.policies.values()
+            for p in policy.parameters()
+        ]
     return found
 
 
@@ -62,7 +76,9 @@ def test_threads_that_capture_give_the_weights_of_one():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("mode", [lambda: torch.autocast("cuda", torch.bfloat16), torch.inference_mode])
+@pytest.mark.parametrize(
+    "mode", [lambda: torch.autocast("cuda", torch.bfloat16), torch.inference_mode]
+)
 def test_what_is_captured_does_not_depend_on_torchs_modes(mode):
     alone, before = weights(2), torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
@@ -96,15 +112,27 @@ def test_resuming_gives_the_bits_of_a_run_that_was_never_stopped(kind, tmp_path)
     ],
 )
 def test_pools_are_captured_and_exact_ones_have_the_bits_of_a_cpu(backend, precision, hidden):
-    settings = cd.PPO(num_steps=8, hidden=hidden, precision=precision, normalize_obs=True, normalize_reward=True)
+    settings = cd.PPO(
+        num_steps=8, hidden=hidden, precision=precision, normalize_obs=True, normalize_reward=True
+    )
     options = {"num_envs": 64, "steps": 12 * 64 * 8, "backend": backend, "progress": False}
     options |= {"grid_length": 6, "num_taggers": 2, "max_episode_steps": 20}
     pool = cd.OpponentPool(settings, size=2, every=2, share=0.3)
-    captured, eager = (cd.train("tag_grid", pool, device="cuda", cuda_graph=how, **options) for how in (True, False))
+    captured, eager = (
+        cd.train("tag_grid", pool, device="cuda", cuda_graph=how, **options)
+        for how in (True, False)
+    )
     assert same(captured, eager) and int(captured.learners["tagger"].taken) > 2
     if (backend, precision) == ("kernels", "float32"):
-        own, host = captured.snapshot(), cd.train("tag_grid", pool, device="cpu", **options).snapshot()
-        assert all(torch.equal(own[name], host[name]) for name in own if "policy." in name or "plays" in name)
+        own, host = (
+            captured.snapshot(),
+            cd.train("tag_grid", pool, device="cpu", **options).snapshot(),
+        )
+        assert all(
+            torch.equal(own[name], host[name])
+            for name in own
+            if "policy." in name or "plays" in name
+        )
 
 
 @pytest.mark.full
@@ -113,7 +141,8 @@ def test_policies_side_by_side_have_the_bits_of_one_after_the_other(hidden):
     found = []
     for side_by_side in (True, False):
         settings = cd.A2C(hidden=hidden, num_steps=8)
-        run = make_run("tag_continuous", settings, num_envs=512, seed=2, device="cuda", num_taggers=2, num_runners=3,
+        run = make_run("tag_continuous", settings, num_envs=512, seed=2, device="cuda",
+        num_taggers=2, num_runners=3,
                        num_other_agents_observed=4)  # fmt: skip
         assert run.rollout.side_by_side
         run.rollout.side_by_side = side_by_side
@@ -138,7 +167,11 @@ def waits(run):
     names = [event.name.lower() for event in trace.events()]
     assert any("env_step" in name or "env_play" in name for name in names)
     return sum(
-        "streamsynchronize" in n or "eventsynchronize" in n or "dtoh" in n or "htod" in n or "cudamalloc" in n
+        "streamsynchronize" in n
+        or "eventsynchronize" in n
+        or "dtoh" in n
+        or "htod" in n
+        or "cudamalloc" in n
         for n in names
     )
 
@@ -175,8 +208,20 @@ def test_cpu_and_gpu_curves_agree_statistically():
         areas[device] = []
         for seed in range(5):
             settings = cd.PPO(learning_rate=2.5e-3, hidden=(32,))
-            run = cd.train("cartpole", settings, num_envs=64, steps=80_000, seed=seed, device=device, progress=False)
-            returns = [row["charts/episodic_return"] for row in run.metrics if "charts/episodic_return" in row]
+            run = cd.train(
+                "cartpole",
+                settings,
+                num_envs=64,
+                steps=80_000,
+                seed=seed,
+                device=device,
+                progress=False,
+            )
+            returns = [
+                row["charts/episodic_return"]
+                for row in run.metrics
+                if "charts/episodic_return" in row
+            ]
             areas[device].append(sum(returns) / len(returns))
     cpu, cuda = (torch.tensor(areas[device]).double() for device in ("cpu", "cuda"))
     error = math.sqrt(((cpu.var() + cuda.var()) / 5).item())

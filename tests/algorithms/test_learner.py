@@ -1,4 +1,6 @@
-"""Runs whose learner is kernels: which policies get it, equal bits with any number of threads, checkpoints."""
+"""Runs whose learner is kernels: which policies get it, equal bits with any number of threads,
+checkpoints.
+"""
 
 import platform
 import re
@@ -31,7 +33,9 @@ from cupydrive.training.suggestions import suggested_algorithm
 
 # What is asked of a GPU: of an A100 with 163 KiB in a block, and of an sm_86 with 99.
 GPUS = [
-    SimpleNamespace(name="cuda", device=SimpleNamespace(compute_capability=version), team_bytes=kib * 1024)
+    SimpleNamespace(
+        name="cuda", device=SimpleNamespace(compute_capability=version), team_bytes=kib * 1024
+    )
     for version, kib in (("80", 163), ("86", 99))
 ]
 
@@ -44,7 +48,11 @@ def train(env, settings, steps=2000, **options):
 @pytest.mark.optimised
 # Of the recorded runs two are compiled by `make test`, the others by `make test-all`.
 @pytest.mark.parametrize(
-    "name", [name if k in (0, 2) else pytest.param(name, marks=pytest.mark.slow) for k, name in enumerate(WEIGHTS)]
+    "name",
+    [
+        name if k in (0, 2) else pytest.param(name, marks=pytest.mark.slow)
+        for k, name in enumerate(WEIGHTS)
+    ],
 )
 def test_any_number_of_threads_gives_the_recorded_weights(name, monkeypatch):
     env, settings, options = WEIGHTS[name]
@@ -52,14 +60,17 @@ def test_any_number_of_threads_gives_the_recorded_weights(name, monkeypatch):
         monkeypatch.setenv("CUPYDRIVE_THREADS", str(threads))
         run = cd.train(env, settings, **options, device="cpu", **QUIET)
         assert all(isinstance(learner, KernelLearner) for learner in run.learners.values())
-        assert run.batch.executor.threads == threads and "-O3" in run.batch.executor.flags  # what users get
+        # what users get
+        assert run.batch.executor.threads == threads and "-O3" in run.batch.executor.flags
         assert digest(run) == recorded()[name]
 
 
 def test_threads_are_a_whole_number(monkeypatch):
     for wrong in ("0", "-1", "two", "1.5", " 2", "1025", "9" * 5000):
         monkeypatch.setenv("CUPYDRIVE_THREADS", wrong)
-        with pytest.raises(DeviceError, match=r"CUPYDRIVE_THREADS = .{,100}; it must be (an int|from 1 to 1024)"):
+        with pytest.raises(
+            DeviceError, match=r"CUPYDRIVE_THREADS = .{,100}; it must be (an int|from 1 to 1024)"
+        ):
             HostExecutor()
     monkeypatch.setenv("CUPYDRIVE_THREADS", "1024")
     assert HostExecutor().threads == 1024
@@ -69,7 +80,9 @@ def test_threads_are_a_whole_number(monkeypatch):
 def test_levels_of_optimisation_are_the_compilers(monkeypatch):
     for wrong in ("4", "-1", "fast", " 1", "-O2"):
         monkeypatch.setenv("CUPYDRIVE_OPTIMIZE", wrong)
-        with pytest.raises(DeviceError, match=f"CUPYDRIVE_OPTIMIZE = '{wrong}'; it must be '0', '1', '2' or '3'"):
+        with pytest.raises(
+            DeviceError, match=f"CUPYDRIVE_OPTIMIZE = '{wrong}'; it must be '0', '1', '2' or '3'"
+        ):
             HostExecutor()
     for unset in (
         lambda: monkeypatch.setenv("CUPYDRIVE_OPTIMIZE", ""),
@@ -88,18 +101,26 @@ def test_what_environments_suggest_learns_by_kernels(name):
             assert why_not(settings, group, HostExecutor()) is None
             size = make_distribution(group, settings.distribution).size
             for gpu in GPUS:
-                assert tensor_arithmetic(NetworkLayout.of(settings, group.obs_dim, size), gpu)[0] is not None
+                assert (
+                    tensor_arithmetic(NetworkLayout.of(settings, group.obs_dim, size), gpu)[0]
+                    is not None
+                )
 
 
 @pytest.mark.parametrize(
-    ("hidden", "way"), [((64, 64), TENSOR), ((256, 256), WIDE), ((256, 256, 256), WIDE), ((8192,), None)]
+    ("hidden", "way"),
+    [((64, 64), TENSOR), ((256, 256), WIDE), ((256, 256, 256), WIDE), ((8192,), None)],
 )
 def test_matrix_units_take_networks_by_their_size(hidden, way):
     layout = NetworkLayout.of(cd.PPO(hidden=hidden), 76, 22)
     found, reason = tensor_arithmetic(layout, GPUS[0])
-    assert found is way and (way is not None or re.search(r"16 rows of its layers .* need [\d,]+ bytes", reason))
+    assert found is way and (
+        way is not None or re.search(r"16 rows of its layers .* need [\d,]+ bytes", reason)
+    )
     assert (
-        tensor_arithmetic(layout, SimpleNamespace(name="cuda", device=SimpleNamespace(compute_capability="75")))[0]
+        tensor_arithmetic(
+            layout, SimpleNamespace(name="cuda", device=SimpleNamespace(compute_capability="75"))
+        )[0]
         is None
     )
 
@@ -109,9 +130,17 @@ def test_wide_networks_go_on_from_restored_weights(monkeypatch):
     """What kernels read of the weights follows whoever writes them."""
     monkeypatch.setattr(choice, "EXACT", WIDE)  # a CPU has these kernels for tests alone
     run = make_run(
-        "cartpole", cd.PPO(num_steps=8, hidden=(24, 16)), num_envs=6, seed=1, device="cpu", backend="kernels"
+        "cartpole",
+        cd.PPO(num_steps=8, hidden=(24, 16)),
+        num_envs=6,
+        seed=1,
+        device="cpu",
+        backend="kernels",
     )
-    assert all(learner.arithmetic is WIDE for learner in run.learners.values()) and run.rollout.play is None
+    assert (
+        all(learner.arithmetic is WIDE for learner in run.learners.values())
+        and run.rollout.play is None
+    )
     kept = run.snapshot()
     found = []
     for _ in range(2):
@@ -140,19 +169,27 @@ def test_what_kernels_cannot_do_learns_by_torch_and_says_why(reason):
     group = cd.make(env, num_envs=1, device="cpu").batch.groups[0]
     learner, why = make_learner("cart", settings, group, HostExecutor())
     assert (
-        not isinstance(learner, KernelLearner) and reason in why and why.startswith("policy 'cart' learns by torch: ")
+        not isinstance(learner, KernelLearner)
+        and reason in why
+        and why.startswith("policy 'cart' learns by torch: ")
     )
-    with pytest.raises(ParameterError, match=f"backend='kernels', but kernels do not apply: .*{reason}"):
+    with pytest.raises(
+        ParameterError, match=f"backend='kernels', but kernels do not apply: .*{reason}"
+    ):
         make_learner("cart", settings, group, HostExecutor(), "kernels")
 
 
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="every other processor has it")
+@pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64"), reason="every other processor has it"
+)
 def test_a_processor_without_fused_multiply_add_learns_by_torch():
     group = cd.make("cartpole", num_envs=1, device="cpu").batch.groups[0]
     slow = HostExecutor(flags=("-mno-fma", "-mno-avx512f"))
     assert why_not(cd.PPO(), group, slow) == "this processor has no fused multiply-add"
     assert why_not(cd.PPO(), group, HostExecutor()) is None
-    with pytest.raises(ParameterError, match="backend='kernels', but kernels do not apply: this processor"):
+    with pytest.raises(
+        ParameterError, match="backend='kernels', but kernels do not apply: this processor"
+    ):
         make_learner("cart", cd.PPO(), group, slow, "kernels")
 
 
@@ -169,14 +206,20 @@ def test_checkpoints_go_from_one_learner_to_the_other(tmp_path):
         before = [p.clone() for p in run.policies["cart"].parameters()]
         run.iterate()
         next_run.iterate()
-        pairs = zip(before, run.policies["cart"].parameters(), next_run.policies["cart"].parameters(), strict=True)
+        pairs = zip(
+            before,
+            run.policies["cart"].parameters(),
+            next_run.policies["cart"].parameters(),
+            strict=True,
+        )
         for was, mine, theirs in pairs:
             moved = (mine - was).abs().max()
             assert moved > 0
             assert (mine - theirs).abs().max() <= 1e-3 * moved
 
 
-# Three steps on all rows: a minibatch of some would be of other rows, and after the first step ratios and values are clipped.
+# Three steps on all rows: a minibatch of some would be of other rows, and after the first step
+# ratios and values are clipped.
 WHOLE = dict(num_steps=8, num_minibatches=1, update_epochs=3, learning_rate=0.02)
 SCALED = dict(normalize_obs=True, normalize_reward=True)
 TAG = dict(env="tag_grid", grid_length=6, num_taggers=2, max_episode_steps=20)
@@ -185,35 +228,54 @@ COMPARED = {
     "values clipped": (cd.PPO(**WHOLE, clip_vloss=True), TAG),
     "scaled, agents leave": (cd.PPO(**WHOLE, **SCALED, clip_vloss=True), dict(env="everything")),
     "A2C": (cd.A2C(num_steps=8, learning_rate=0.02), dict(env="pendulum")),
-    "A2C, scaled, agents leave": (cd.A2C(num_steps=8, norm_adv=True, **SCALED), dict(env="everything")),
+    "A2C, scaled, agents leave": (
+        cd.A2C(num_steps=8, norm_adv=True, **SCALED),
+        dict(env="everything"),
+    ),
 }
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", COMPARED)
 def test_both_learners_report_the_same_losses(name):
-    """Of the same minibatches from the same weights: of the first ones, and after two iterations of the kernels."""
+    """Of the same minibatches from the same weights: of the first ones, and after two iterations of
+    the kernels.
+    """
     settings, about = COMPARED[name]
     env, params = about["env"], {key: value for key, value in about.items() if key != "env"}
     if env == "everything":
         env = envs.register(everything.PYTHON.replace("TIME_LIMIT", "truncates"), everything.KERNEL)
-    runs = [make_run(env, settings, num_envs=32, device="cpu", backend=how, **params) for how in ("kernels", "torch")]
+    runs = [
+        make_run(env, settings, num_envs=32, device="cpu", backend=how, **params)
+        for how in ("kernels", "torch")
+    ]
     for iterations in (0, 2):
         for _ in range(iterations):
             runs[0].iterate()
         kept = runs[0].snapshot()
-        kept |= {key: torch.zeros_like(sums) for key, sums in kept.items() if key.endswith("metric_sums")}
+        kept |= {
+            key: torch.zeros_like(sums) for key, sums in kept.items() if key.endswith("metric_sums")
+        }
         for run in runs:
             run.restore(kept)
             cd.train(run, steps=run.steps_per_iteration, progress=False)
-        mine, theirs = ({k: v for k, v in run.metrics[-1].items() if k.startswith("losses/")} for run in runs)
-        assert set(mine) == set(theirs) and len(mine) == sum(len(one.reported) for one in runs[0].learners.values())
+        mine, theirs = (
+            {k: v for k, v in run.metrics[-1].items() if k.startswith("losses/")} for run in runs
+        )
+        assert set(mine) == set(theirs) and len(mine) == sum(
+            len(one.reported) for one in runs[0].learners.values()
+        )
         for key, value in mine.items():
             assert value == pytest.approx(theirs[key], rel=2e-5, abs=2e-6), key
 
 
 def test_an_iteration_is_these_launches_and_nothing_of_torchs(monkeypatch):
-    run = make_run("cartpole", cd.PPO(num_steps=4, update_epochs=3, num_minibatches=2), num_envs=8, device="cpu")
+    run = make_run(
+        "cartpole",
+        cd.PPO(num_steps=4, update_epochs=3, num_minibatches=2),
+        num_envs=8,
+        device="cpu",
+    )
     launched, real = Counter(), HostProgram.launch
 
     def launch(self, name, *about):
@@ -223,11 +285,24 @@ def test_an_iteration_is_these_launches_and_nothing_of_torchs(monkeypatch):
     monkeypatch.setattr(HostProgram, "launch", launch)
     with OnlyViews():
         run.iterate()
-    collecting = {"carry": 1, "lay_out": 1, "forward_rows": 4, "env_step": 4, "look_for_nonfinite": 1}
-    estimating = {"truncations": 1, "forward_rows": 2, "advantages": 1}  # of the last row, and of the final ones
+    collecting = {
+        "carry": 1,
+        "lay_out": 1,
+        "forward_rows": 4,
+        "env_step": 4,
+        "look_for_nonfinite": 1,
+    }
+    # of the last row, and of the final ones
+    estimating = {"truncations": 1, "forward_rows": 2, "advantages": 1}
     drawing = dict.fromkeys(("arrange", "mean", "spread", "deviation"), 1)
     learning = dict.fromkeys(("gradient", "reduce", "update"), 3 * 2)
-    parts = (collecting, estimating, drawing, learning, {"take_in_episodes": 1, "count_iteration": 1})
+    parts = (
+        collecting,
+        estimating,
+        drawing,
+        learning,
+        {"take_in_episodes": 1, "count_iteration": 1},
+    )
     assert launched == sum(map(Counter, parts), Counter())
 
 
@@ -244,7 +319,7 @@ def test_a_run_folder_says_which_learner_it_is_of(tmp_path):
     assert again.backend == "torch" and not isinstance(again.learners["cart"], KernelLearner)
 
 
-# ---- initial weights -------------------------------------------------------------------------------------------------
+# ---- initial weights -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -267,7 +342,9 @@ def test_initial_weights_are_orthogonal_with_the_gains_of_torchs(shared):
 
 
 def test_one_vector_is_the_normal_numbers_of_its_agent_layer_and_part():
-    """By Box and Muller from NumPy's Philox, in float64; the counter's first word counts fours of them."""
+    """By Box and Muller from NumPy's Philox, in float64; the counter's first word counts fours of
+    them.
+    """
     program, weights_purpose = HostExecutor().build(assemble_file("learn/initial")), 5
     agent, layer, part = 3, 2, 1
     found = orthogonal(program, (1, 6), 0.5, 7, (agent, layer, part))[0].numpy()
@@ -278,7 +355,7 @@ def test_one_vector_is_the_normal_numbers_of_its_agent_layer_and_part():
     assert np.allclose(found, 0.5 * normal / np.linalg.norm(normal), rtol=1e-6, atol=1e-7)
 
 
-# ---- weights that must not change ------------------------------------------------------------------------------------
+# ---- weights that must not change ----------------------------------------------------------------
 
 
 @pytest.mark.quick(5)
@@ -303,5 +380,7 @@ def test_nothing_of_torchs_optimisers_or_compiler_is_loaded():
 
 def test_more_rows_than_kernels_can_number_are_refused(monkeypatch):
     monkeypatch.setattr("cupydrive.algorithms.kernels.learner.MOST_ROWS", 127)
-    with pytest.raises(ParameterError, match=r"num_envs = 16 and num_steps = 8 give 128 rows .* at most 127"):
+    with pytest.raises(
+        ParameterError, match=r"num_envs = 16 and num_steps = 8 give 128 rows .* at most 127"
+    ):
         train("cartpole", cd.PPO(num_steps=8), num_envs=16)

@@ -1,4 +1,6 @@
-"""Losses and gradients against closed forms: both sides of the clip, values, entropy, inactive agents, DDPG's targets."""
+"""Losses and gradients against closed forms: both sides of the clip, values, entropy, inactive
+agents, DDPG's targets.
+"""
 
 import math
 
@@ -85,16 +87,26 @@ def test_the_clip_has_two_sides(ratio, advantage, used, flows):
     ("clip", "value", "error"), [(False, 3.0, 1.0), (True, 3.0, 4.0 - 1.2), (True, 1.1, 4.0 - 1.1)]
 )
 def test_the_value_loss_with_and_without_clipping(clip, value, error):
-    """Returns 4, old value 1: a clipped value may be at most 1.2, and the worse of the two errors counts."""
+    """Returns 4, old value 1: a clipped value may be at most 1.2, and the worse of the two errors
+    counts.
+    """
     one, _ = learner(
-        cd.PPO(policy=table([0.0, 0.0], value), clip_vloss=clip, vf_coef=1.0, ent_coef=0.0, norm_adv=False)
+        cd.PPO(
+            policy=table([0.0, 0.0], value),
+            clip_vloss=clip,
+            vf_coef=1.0,
+            ent_coef=0.0,
+            norm_adv=False,
+        )
     )
     losses = one._loss(rows([0], [0.0], [math.log(0.5)], returns=4.0, value=1.0))
     assert losses["value_loss"].item() == pytest.approx(0.5 * error**2, rel=1e-5)
 
 
 def test_entropy_and_the_whole_loss():
-    one, _ = learner(cd.PPO(policy=table([0.0, math.log(3.0)], 2.0), ent_coef=0.1, vf_coef=0.25, norm_adv=False))
+    one, _ = learner(
+        cd.PPO(policy=table([0.0, math.log(3.0)], 2.0), ent_coef=0.1, vf_coef=0.25, norm_adv=False)
+    )
     losses = one._loss(rows([1], [1.0], [math.log(0.75)], returns=1.0, value=2.0))
     entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
     assert losses["entropy"].item() == pytest.approx(entropy, rel=1e-5)
@@ -104,7 +116,9 @@ def test_entropy_and_the_whole_loss():
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("settings", [cd.PPO, cd.A2C])
 def test_agents_that_are_out_give_no_loss(settings):
-    one, other = (learner(settings(policy=table([0.3, -0.2], 0.5), norm_adv=True))[0] for _ in range(2))
+    one, other = (
+        learner(settings(policy=table([0.3, -0.2], 0.5), norm_adv=True))[0] for _ in range(2)
+    )
     inside = rows([0, 1, 1], [1.0, -2.0, 0.5], [-0.6, -0.7, -0.8], returns=1.0)
     losses = one.learn(inside)
     for name, column in inside.items():
@@ -122,16 +136,29 @@ def test_advantages_are_normalised_per_minibatch():
         found = []
         for given, norm_adv in ((advantage, True), (10 * advantage + 7, True), (normal, False)):
             one, _ = learner(settings(policy=table([0.0, 0.3]), norm_adv=norm_adv))
-            found.append(one.learn(rows([0, 1, 0, 1], list(given), [-0.7] * 4))["policy_loss"].item())
+            found.append(
+                one.learn(rows([0, 1, 0, 1], list(given), [-0.7] * 4))["policy_loss"].item()
+            )
         assert found[0] != 0.0 and found == pytest.approx([found[0]] * 3, rel=1e-5)
 
 
 def test_ppos_first_step_is_a2cs_and_its_second_is_not():
-    """While the policy is the one that played, the ratio is 1 and the gradients are equal; after one step they are not."""
-    common = dict(policy=table([0.1, 0.4], 0.2), norm_adv=False, gae_lambda=0.95, num_steps=16, learning_rate=0.5)
+    """While the policy is the one that played, the ratio is 1 and the gradients are equal; after
+    one step they are not.
+    """
+    common = dict(
+        policy=table([0.1, 0.4], 0.2),
+        norm_adv=False,
+        gae_lambda=0.95,
+        num_steps=16,
+        learning_rate=0.5,
+    )
     both = [
         learner(s, n=8)
-        for s in (cd.PPO(num_minibatches=1, update_epochs=1, clip_coef=0.01, **common), cd.A2C(**common))
+        for s in (
+            cd.PPO(num_minibatches=1, update_epochs=1, clip_coef=0.01, **common),
+            cd.A2C(**common),
+        )
     ]
     gradients = []
     for one, rollout in both:
@@ -143,7 +170,8 @@ def test_ppos_first_step_is_a2cs_and_its_second_is_not():
             found.append(torch.autograd.grad(loss, list(one.policy.parameters())))
         gradients.append(found[0])
     after = [one.policy.logits.detach() for one, _ in both]
-    torch.testing.assert_close(after[0], after[1], rtol=1e-5, atol=1e-6)  # one equal step from equal weights
+    # one equal step from equal weights
+    torch.testing.assert_close(after[0], after[1], rtol=1e-5, atol=1e-6)
     assert not torch.allclose(gradients[0][0], gradients[1][0], rtol=0.1)
 
 
@@ -167,11 +195,15 @@ def test_gradients_are_clipped_to_the_norm():
         one.update(rollout)
         norm = torch.nn.utils.get_total_norm([p.grad for p in one.policy.parameters()]).item()
         reported = one.losses(one.metric_sums.tolist())["grad_norm"]
-        assert norm == pytest.approx(reported if wanted is None else min(wanted, reported), rel=1e-4)
+        assert norm == pytest.approx(
+            reported if wanted is None else min(wanted, reported), rel=1e-4
+        )
 
 
 def test_truncation_bootstraps_from_the_final_observation():
-    """With value 1 everywhere and gamma 0.5: an episode cut by the limit is worth 1 after its last step, a fallen pole 0."""
+    """With value 1 everywhere and gamma 0.5: an episode cut by the limit is worth 1 after its last
+    step, a fallen pole 0.
+    """
     settings = cd.A2C(policy=table([0.0, 0.0], 1.0), gamma=0.5, gae_lambda=0.0, num_steps=40)
     one, rollout = learner(settings, n=50, max_episode_steps=15)
     rollout.collect()
@@ -182,13 +214,16 @@ def test_truncation_bootstraps_from_the_final_observation():
     torch.testing.assert_close(advantage, torch.where(rollout.terminated, 0.0, 0.5))
 
 
-# ---- DDPG ------------------------------------------------------------------------------------------------------------
+# ---- DDPG ----------------------------------------------------------------------------------------
 
 
 def ddpg(**settings):
     cd.register(PYTHON, KERNEL)
     return learner(
-        cd.DDPG(hidden=(8,), batch_size=64, learning_starts=1, **settings), "point", n=8, max_episode_steps=6
+        cd.DDPG(hidden=(8,), batch_size=64, learning_starts=1, **settings),
+        "point",
+        n=8,
+        max_episode_steps=6,
     )
 
 
@@ -211,14 +246,17 @@ def test_ddpgs_targets_and_losses():
 
 
 def test_the_actors_loss_leaves_the_critics_gradients_alone():
-    one, rollout = ddpg(updates=1, learning_rate=((0, 0.0), (1_000_000, 1e-3)))  # 0 at the first step
+    # 0 at the first step
+    one, rollout = ddpg(updates=1, learning_rate=((0, 0.0), (1_000_000, 1e-3)))
     before = [p.clone() for p in one.critic.parameters()]
     rollout.collect()
     one.update(rollout)
     rows = one.replay.sample(rollout, 64, one.iteration, 0)
     wanted = torch.autograd.grad(one.critic_loss(rows)[0], list(one.critic.parameters()))
     one.learn(one.replay.sample(rollout, 64, one.iteration, 0))  # the same draw again
-    scale = min(1.0, one.config.max_grad_norm / (torch.nn.utils.get_total_norm(wanted).item() + 1e-6))
+    scale = min(
+        1.0, one.config.max_grad_norm / (torch.nn.utils.get_total_norm(wanted).item() + 1e-6)
+    )
     for p, gradient, old in zip(one.critic.parameters(), wanted, before, strict=True):
         assert torch.equal(p, old)
         torch.testing.assert_close(p.grad, scale * gradient)
@@ -236,7 +274,10 @@ def test_targets_follow_slowly():
     one, rollout = ddpg(updates=1, tau=1.0)
     rollout.collect()
     one.update(rollout)
-    assert all(torch.equal(a, b) for a, b in zip(one.target_policy.parameters(), one.policy.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(one.target_policy.parameters(), one.policy.parameters(), strict=True)
+    )
 
 
 def test_the_replay_buffer_is_a_ring_of_true_transitions():
@@ -245,7 +286,9 @@ def test_the_replay_buffer_is_a_ring_of_true_transitions():
     for _ in range(4):  # 16 rows into a ring of 10
         rollout.collect()
         before, after = rollout.obs["point"][:-1, :, 0], rollout.obs["point"][1:, :, 0]
-        final = torch.where(rollout.truncated[..., None], rollout.final_obs["point"][:, :, 0], after)
+        final = torch.where(
+            rollout.truncated[..., None], rollout.final_obs["point"][:, :, 0], after
+        )
         columns = (before, final, rollout.action["point"][:, :, 0], rollout.reward["point"][..., 0])
         kept += list(zip(*(column.clone() for column in columns), strict=True))
         with torch.no_grad():
@@ -260,9 +303,13 @@ def test_the_replay_buffer_is_a_ring_of_true_transitions():
 @pytest.mark.quick(2)
 @pytest.mark.parametrize(("damping", "persistence"), [(1.0, 0.0), (0.15, 0.85)])
 def test_exploration_noise(damping, persistence):
-    """Noise has the stated deviation, and Ornstein-Uhlenbeck noise the stated memory; it begins anew with the episode."""
+    """Noise has the stated deviation, and Ornstein-Uhlenbeck noise the stated memory; it begins
+    anew with the episode.
+    """
     cd.register(PYTHON, KERNEL)
-    settings = cd.DDPG(hidden=(8,), learning_starts=1, noise_damping=damping, exploration_noise=0.05, num_steps=30)
+    settings = cd.DDPG(
+        hidden=(8,), learning_starts=1, noise_damping=damping, exploration_noise=0.05, num_steps=30
+    )
     one, rollout = learner(settings, "point", n=4000, max_episode_steps=15)
     one.started.fill_(1.0)
     with torch.no_grad():
@@ -272,6 +319,8 @@ def test_exploration_noise(damping, persistence):
     noise = rollout.action["point"][:15, :, 0, 0].double()
     first, last, before = noise[0], noise[14], noise[13]
     assert first.std().item() == pytest.approx(0.05, rel=0.05)
-    assert ((last * before).mean() / (before**2).mean()).item() == pytest.approx(persistence, abs=0.05)
+    assert ((last * before).mean() / (before**2).mean()).item() == pytest.approx(
+        persistence, abs=0.05
+    )
     again = rollout.action["point"][15, :, 0, 0].double()  # the next episode's first
     assert abs(torch.corrcoef(torch.stack([again, last]))[0, 1].item()) < 0.08

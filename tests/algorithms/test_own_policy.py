@@ -1,4 +1,6 @@
-"""Policies of one's own: a module, its class or a function, tried on a first batch before anything learns from it."""
+"""Policies of one's own: a module, its class or a function, tried on a first batch before anything
+learns from it.
+"""
 
 import math
 import re
@@ -24,7 +26,11 @@ class Net(nn.Module):
 
     def __init__(self, obs_dim=4, size=2, change=lambda parameters, value: (parameters, value)):
         super().__init__()
-        self.actor, self.critic, self.change = nn.Linear(obs_dim, size), nn.Linear(obs_dim, 1), change
+        self.actor, self.critic, self.change = (
+            nn.Linear(obs_dim, size),
+            nn.Linear(obs_dim, 1),
+            change,
+        )
 
     def forward(self, obs):
         return self.change(self.actor(obs), self.critic(obs)[:, 0])
@@ -43,13 +49,20 @@ def test_a_module_its_class_and_a_function_all_learn_the_same(kind):
     def function(obs_dim, size):
         return Net(obs_dim, size)
 
-    torch.manual_seed(0)  # a module brings its weights; class and function draw them from the run's seed
+    # a module brings its weights; class and function draw them from the run's seed
+    torch.manual_seed(0)
     module = Net()
     before = weights(module)
     first, again = (short(kind(num_steps=8, policy=module)).policies["cart"] for _ in range(2))
-    assert all(torch.equal(a, b) for a, b in zip(weights(module), before, strict=True)), "the user's module has changed"
-    assert not all(torch.equal(a, b) for a, b in zip(weights(first), before, strict=True)), "nothing was learnt"
-    made, written = (short(kind(num_steps=8, policy=policy)).policies["cart"] for policy in (Net, function))
+    assert all(torch.equal(a, b) for a, b in zip(weights(module), before, strict=True)), (
+        "the user's module has changed"
+    )
+    assert not all(torch.equal(a, b) for a, b in zip(weights(first), before, strict=True)), (
+        "nothing was learnt"
+    )
+    made, written = (
+        short(kind(num_steps=8, policy=policy)).policies["cart"] for policy in (Net, function)
+    )
     for one, other in ((first, again), (made, written)):
         assert all(torch.equal(a, b) for a, b in zip(weights(one), weights(other), strict=True))
 
@@ -83,7 +96,12 @@ def test_trying_a_policy_out_draws_no_random_numbers_of_the_next_ones_weights():
             return super().forward(obs)
 
     made = [
-        make_run("tag_grid", policies={"tagger": cd.PPO(policy=kind), "runner": cd.PPO()}, num_envs=8, device="cpu")
+        make_run(
+            "tag_grid",
+            policies={"tagger": cd.PPO(policy=kind), "runner": cd.PPO()},
+            num_envs=8,
+            device="cpu",
+        )
         for kind in (Net, Drawing)
     ]
     for one, other in zip(*(weights(run.policies["runner"]) for run in made), strict=True):
@@ -132,20 +150,41 @@ def without_gradients(parameters, value):
     [
         (Net(change=lambda p, v: (p, v[:, None])), r"Net, returned shape \(3, 1\).*must be \(3,\)"),
         (Net(size=4), r"returned shape \(3, 4\) .* it must be \(3, 2\) .*logits of 2 choices"),
-        (Net(change=lambda p, v: p), r"returned a Tensor; it must return 2 tensors: logits of 2 choices"),
-        (Net(change=lambda p, v: (p, v.double())), r"torch.float64 .*torch.float32: the value of each row"),
+        (
+            Net(change=lambda p, v: p),
+            r"returned a Tensor; it must return 2 tensors: logits of 2 choices",
+        ),
+        (
+            Net(change=lambda p, v: (p, v.double())),
+            r"torch.float64 .*torch.float32: the value of each row",
+        ),
         (Net(change=lambda p, v: (p / 0, v)), r"non-finite numbers for logits"),
         (Net(change=without_gradients), r"logits of 2 choices, \(B, 2\) without gradients"),
-        (Net(change=lambda p, v: (p, v.detach())), r"no gradient reaches: critic.weight, critic.bias; use them"),
-        (Net(obs_dim=5), r"'cart', Net, failed on observations of shape \(3, 4\).*RuntimeError.*called with \(B, 4\)"),
+        (
+            Net(change=lambda p, v: (p, v.detach())),
+            r"no gradient reaches: critic.weight, critic.bias; use them",
+        ),
+        (
+            Net(obs_dim=5),
+            r"'cart', Net, failed on observations of shape \(3, 4\).*RuntimeError.*called with \(B, 4\)",
+        ),
         (Net().requires_grad_(False), r"has no parameters that learn"),
-        (nn.ParameterList([torch.zeros(2)]), r"ParameterList, failed on observations.*should not be called"),
-        (lambda d, s: Halting(d, s, lambda m: m[:, :3]), r"shape \(3, 3\).*must be \(3, 8\).*the next hidden state"),
+        (
+            nn.ParameterList([torch.zeros(2)]),
+            r"ParameterList, failed on observations.*should not be called",
+        ),
+        (
+            lambda d, s: Halting(d, s, lambda m: m[:, :3]),
+            r"shape \(3, 3\).*must be \(3, 8\).*the next hidden state",
+        ),
         (lambda d, s: Halting(d, s), r"returned a tuple; it must return 3 tensors.*hidden state"),
         (lambda: Net(), r"failed \(TypeError: .*takes 0 positional arguments"),
         (lambda obs_dim, size: "net", r"returned 'net'; it must return a torch.nn.Module"),
         (lambda d, s: nn.LazyLinear(s), r"no numbers yet: got weight, lazy"),
-        (lambda d, s: Net(d, s).to("meta"), r"no numbers yet: got actor.weight, on the meta device"),
+        (
+            lambda d, s: Net(d, s).to("meta"),
+            r"no numbers yet: got actor.weight, on the meta device",
+        ),
     ],
 )
 def test_a_policy_that_does_not_fit_is_refused_before_it_learns(policy, words):
@@ -192,7 +231,10 @@ class Running(nn.Module):
 
 
 MIXING = {
-    "a view of 3 agents": ({"mix": of_neighbours(3)}, r"failed on observations of shape \(64, 4\).*each row by itself"),
+    "a view of 3 agents": (
+        {"mix": of_neighbours(3)},
+        r"failed on observations of shape \(64, 4\).*each row by itself",
+    ),
     "of 2, where it fits": (
         {"mix": of_neighbours(2, True)},
         r"another order of rows: got a difference of .*view or statistic",
@@ -203,10 +245,19 @@ MIXING = {
         {"mix": lambda obs, value: (obs - obs.mean(0) if len(obs) > TRIED else obs, value)},
         r"among 256 rows: got a difference of",
     ),
-    "running statistics": ({"layer": Running(4)}, r"after other rows: got a difference of .*LayerNorm works"),
-    "hidden by zeros": ({"mix": of_neighbours(2, True), "first": 0.0}, r"another order of rows: got a difference of"),
+    "running statistics": (
+        {"layer": Running(4)},
+        r"after other rows: got a difference of .*LayerNorm works",
+    ),
+    "hidden by zeros": (
+        {"mix": of_neighbours(2, True), "first": 0.0},
+        r"another order of rows: got a difference of",
+    ),
     "a mean over rows": ({"mix": lambda obs, value: (obs - obs.mean(0), value)}, r"among 60 rows"),
-    "BatchNorm": ({"layer": nn.BatchNorm1d(4)}, r"among 60 rows: got a difference of .*LayerNorm works"),
+    "BatchNorm": (
+        {"layer": nn.BatchNorm1d(4)},
+        r"among 60 rows: got a difference of .*LayerNorm works",
+    ),
     "Dropout": ({"layer": nn.Dropout(0.25)}, r"when it is called again: .* as dropout does"),
     "noise": (
         {"mix": lambda obs, value: (obs + torch.rand_like(obs), value)},
@@ -219,19 +270,30 @@ MIXING = {
 def test_a_policy_that_mixes_rows_is_refused(how):
     options, words = MIXING[how]
     with pytest.raises(ParameterError, match=f"the policy of 'cart', .*{words}"):
-        make_run("cartpole", cd.PPO(num_steps=8, policy=lambda d, s: Mixing(d, s, **options)), num_envs=8, device="cpu")
+        make_run(
+            "cartpole",
+            cd.PPO(num_steps=8, policy=lambda d, s: Mixing(d, s, **options)),
+            num_envs=8,
+            device="cpu",
+        )
 
 
 @pytest.mark.parametrize(
     "mix",
     [
-        lambda memory, start: memory.mean(0).expand_as(memory),  # seen where the hidden state is not 0
+        # seen where the hidden state is not 0
+        lambda memory, start: memory.mean(0).expand_as(memory),
         lambda memory, start: memory if start is None else memory * (1.0 - start.float().mean()),
     ],
 )
 def test_a_policy_that_mixes_hidden_states_of_agents_is_refused(mix):
     with pytest.raises(ParameterError, match=r"returns something else for the same row"):
-        make_run("cartpole", cd.PPO(num_steps=8, policy=lambda d, s: Recurrent(d, s, mix)), num_envs=8, device="cpu")
+        make_run(
+            "cartpole",
+            cd.PPO(num_steps=8, policy=lambda d, s: Recurrent(d, s, mix)),
+            num_envs=8,
+            device="cpu",
+        )
 
 
 class Attention(Net):
@@ -257,7 +319,11 @@ class Attention(Net):
         lambda d, s: Mixing(d, s, layer=nn.BatchNorm1d(d)).eval(),
         lambda d, s: Mixing(d, s, layer=nn.utils.parametrizations.spectral_norm(nn.Linear(d, d))),
         lambda d, s: Mixing(
-            d, s, layer=nn.Sequential(nn.Unflatten(1, (1, d)), nn.Conv1d(1, 1, 3, padding=1), nn.Flatten())
+            d,
+            s,
+            layer=nn.Sequential(
+                nn.Unflatten(1, (1, d)), nn.Conv1d(1, 1, 3, padding=1), nn.Flatten()
+            ),
         ),
     ],
 )
@@ -266,31 +332,42 @@ def test_a_policy_that_computes_each_row_by_itself_is_taken(policy):
 
 
 def test_layers_that_were_frozen_stay_so_after_inference():
-    run = short(cd.PPO(num_steps=8, policy=lambda d, s: Mixing(d, s, layer=nn.BatchNorm1d(d).eval())))
+    run = short(
+        cd.PPO(num_steps=8, policy=lambda d, s: Mixing(d, s, layer=nn.BatchNorm1d(d).eval()))
+    )
     modes = [part.training for part in run.policies["cart"].modules()]
     run.act(torch.zeros(3, 4))
     run.evaluate(episodes=2)
-    assert [part.training for part in run.policies["cart"].modules()] == modes and set(modes) == {False, True}
+    assert [part.training for part in run.policies["cart"].modules()] == modes and set(modes) == {
+        False,
+        True,
+    }
 
 
 def test_a_box_needs_means_and_deviations():
     with pytest.raises(
-        ParameterError, match=r"\(4, 1\).*must be \(4, 2\).*: means and logarithms of deviations of 1 actions"
+        ParameterError,
+        match=r"\(4, 1\).*must be \(4, 2\).*: means and logarithms of deviations of 1 actions",
     ):
         short(cd.PPO(num_steps=8, policy=Net(3, 1)), "pendulum")
 
 
 def test_one_module_for_two_policies_points_to_a_shared_policy():
     settings = cd.PPO(num_steps=8, policy=Net())
-    with pytest.raises(ParameterError, match=r"'tagger' and 'runner' have one and the same.*'tagger\+runner'"):
+    with pytest.raises(
+        ParameterError, match=r"'tagger' and 'runner' have one and the same.*'tagger\+runner'"
+    ):
         short(settings, "tag_grid", num_envs=8)
     run = cd.train(
-        "tag_grid", policies={"tagger+runner": cd.PPO(num_steps=8, policy=lambda d, s: Net(d, s))}, steps=64, **QUIET
+        "tag_grid",
+        policies={"tagger+runner": cd.PPO(num_steps=8, policy=lambda d, s: Net(d, s))},
+        steps=64,
+        **QUIET,
     )
     assert list(run.policies) == ["tagger+runner"]
 
 
-# ---- settings --------------------------------------------------------------------------------------------------------
+# ---- settings ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -303,10 +380,22 @@ def test_one_module_for_two_policies_points_to_a_shared_policy():
         ),
         (cd.PPO, {"clip_range": 0.1}, r"Did you mean 'clip_coef'"),
         (cd.A2C, {"clip_coef": 0.1}, r"A2C has no setting 'clip_coef'\."),
-        (cd.PPO, {"learning_rate": -1.0}, r"PPO: learning_rate = -1.0; it must be finite and at least 0"),
-        (cd.PPO, {"learning_rate": ((5, 1.0), (5, 2.0))}, r"env-steps of a schedule must be from 0 on and ascend"),
+        (
+            cd.PPO,
+            {"learning_rate": -1.0},
+            r"PPO: learning_rate = -1.0; it must be finite and at least 0",
+        ),
+        (
+            cd.PPO,
+            {"learning_rate": ((5, 1.0), (5, 2.0))},
+            r"env-steps of a schedule must be from 0 on and ascend",
+        ),
         (cd.PPO, {"learning_rate": "fast"}, r"a number, or pairs"),
-        (cd.PPO, {"learning_rate": ((0, 1e-3), (1e6, math.inf))}, r"^PPO: learning_rate(\[\d+\])? = "),
+        (
+            cd.PPO,
+            {"learning_rate": ((0, 1e-3), (1e6, math.inf))},
+            r"^PPO: learning_rate(\[\d+\])? = ",
+        ),
         (cd.PPO, {"learning_rate": ()}, r"^PPO: learning_rate = "),
         (cd.PPO, {"hidden": (0,)}, r"^PPO: hidden\[0\] = 0; "),
         (cd.PPO, {"hidden": (64,) * 65}, r"^PPO: hidden = "),
@@ -331,7 +420,9 @@ def test_all_wrong_settings_are_named_together():
 
 
 def test_a_rate_may_decay_to_nothing():
-    assert cd.PPO(learning_rate=[(0, 1e-3), (1e6, 0)], clip_coef=((0, 0.2), (10, 0.0))).learning_rate[-1] == (1e6, 0.0)
+    assert cd.PPO(
+        learning_rate=[(0, 1e-3), (1e6, 0)], clip_coef=((0, 0.2), (10, 0.0))
+    ).learning_rate[-1] == (1e6, 0.0)
     with pytest.raises(ParameterError, match=r"PPO\(0.1\): settings have names"):
         cd.PPO(0.1)
 
@@ -369,14 +460,28 @@ def test_on_policy_is_the_base_of_an_algorithm_of_ones_own():
 
 
 @pytest.mark.full
-def test_networks_and_replay_buffers_that_do_not_fit_are_refused_before_memory_is_taken(monkeypatch):
-    monkeypatch.setattr(HostExecutor, "free_bytes", lambda self: 8 * 2**30)  # on a machine of any size
+def test_networks_and_replay_buffers_that_do_not_fit_are_refused_before_memory_is_taken(
+    monkeypatch,
+):
+    # on a machine of any size
+    monkeypatch.setattr(HostExecutor, "free_bytes", lambda self: 8 * 2**30)
     wide = (65_536,) * 8
-    with pytest.raises(MemoryLimitError, match=r"PPO.hidden = \(65536, .*weights, which need .* bytes .* lower hidden"):
+    with pytest.raises(
+        MemoryLimitError,
+        match=r"PPO.hidden = \(65536, .*weights, which need .* bytes .* lower hidden",
+    ):
         short(cd.PPO(num_steps=8, hidden=wide))
     with pytest.raises(MemoryLimitError, match=r"DDPG.hidden"):
         short(cd.DDPG(num_steps=8, hidden=wide), "pendulum")
-    with pytest.raises(MemoryLimitError, match=r"outputs of 16,777,216 rows.*lower hidden, or the rows"):
-        cd.train("cartpole", cd.A2C(num_steps=2**14, hidden=(65_536,)), device="cpu", progress=False, num_envs=2**10)
+    with pytest.raises(
+        MemoryLimitError, match=r"outputs of 16,777,216 rows.*lower hidden, or the rows"
+    ):
+        cd.train(
+            "cartpole",
+            cd.A2C(num_steps=2**14, hidden=(65_536,)),
+            device="cpu",
+            progress=False,
+            num_envs=2**10,
+        )
     with pytest.raises(MemoryLimitError, match=r"buffer_size = 2000000000 needs .* bytes"):
         short(cd.DDPG(num_steps=8, buffer_size=2_000_000_000), "pendulum")

@@ -1,4 +1,6 @@
-"""Pools: past snapshots play as they were, where and when they should, and nobody learns from what they did."""
+"""Pools: past snapshots play as they were, where and when they should, and nobody learns from what
+they did.
+"""
 
 import copy
 import json
@@ -35,14 +37,20 @@ class Recurrent(nn.Module):
 
     def __init__(self, obs_dim, size):
         super().__init__()
-        self.look, self.act, self.value = nn.Linear(obs_dim + 3, 3), nn.Linear(3, size), nn.Linear(3, 1)
+        self.look, self.act, self.value = (
+            nn.Linear(obs_dim + 3, 3),
+            nn.Linear(3, size),
+            nn.Linear(3, 1),
+        )
         nn.init.normal_(self.look.weight, std=2.0)  # what it remembers matters
 
     def forward(self, obs, memory, start):
         rows = []
         starts = torch.zeros(len(obs), 1) if start is None else start[:, None]
         for seen, begins in zip(obs.split(len(memory)), starts.split(len(memory)), strict=True):
-            memory = torch.tanh(self.look(torch.cat([seen, memory.masked_fill(begins > 0, 0.0)], 1)))
+            memory = torch.tanh(
+                self.look(torch.cat([seen, memory.masked_fill(begins > 0, 0.0)], 1))
+            )
             rows.append(memory)
         rows = torch.cat(rows)
         return 20.0 * self.act(rows), self.value(rows)[:, 0], memory
@@ -50,15 +58,31 @@ class Recurrent(nn.Module):
 
 def pooled(settings=PPO, num_envs=16, tagger=None, backend="auto", params=SMALL, **options):
     """Return a run of Tag whose runners have a pool, before its first iteration."""
-    policies = {"tagger": tagger or settings, "runner": Pool(settings, **{"size": 2, "every": 1, **options})}
-    return begun(make_run("tag_grid", policies=policies, num_envs=num_envs, device="cpu", backend=backend, **params))
+    policies = {
+        "tagger": tagger or settings,
+        "runner": Pool(settings, **{"size": 2, "every": 1, **options}),
+    }
+    return begun(
+        make_run(
+            "tag_grid",
+            policies=policies,
+            num_envs=num_envs,
+            device="cpu",
+            backend=backend,
+            **params,
+        )
+    )
 
 
 def both(settings, env="tag_grid", backend="auto"):
     """Return a run of two groups that both have pools."""
     params = SMALL
-    if env == "everything":  # walkers who may leave and not do everything, and drivers whose actions are a Box
-        env, params = envs.register(everything.PYTHON.replace("TIME_LIMIT", "truncates"), everything.KERNEL), {}
+    # walkers who may leave and not do everything, and drivers whose actions are a Box
+    if env == "everything":
+        env, params = (
+            envs.register(everything.PYTHON.replace("TIME_LIMIT", "truncates"), everything.KERNEL),
+            {},
+        )
     pool = Pool(settings, size=2, every=1, share=0.4)
     return begun(make_run(env, pool, num_envs=20, device="cpu", backend=backend, **params))
 
@@ -90,7 +114,9 @@ def played(run, name="runner"):
 @pytest.mark.parametrize("settings", [PPO, A2C])
 def test_a_pool_in_which_nobody_plays_changes_no_bit(settings, options, backend):
     run = pooled(settings, backend=backend, **options)
-    plain = begun(make_run("tag_grid", settings, num_envs=16, device="cpu", backend=backend, **SMALL))
+    plain = begun(
+        make_run("tag_grid", settings, num_envs=16, device="cpu", backend=backend, **SMALL)
+    )
     for _ in range(4):
         run.iterate()
         plain.iterate()
@@ -98,11 +124,17 @@ def test_a_pool_in_which_nobody_plays_changes_no_bit(settings, options, backend)
 
 
 def test_opponents_change_where_an_episode_begins_and_are_drawn_by_philox():
-    """From the newest three, by what ``random.cuh`` says, and nowhere else; runners' are environments 16 to 31 here."""
+    """From the newest three, by what ``random.cuh`` says, and nowhere else; runners' are
+    environments 16 to 31 here.
+    """
     run, seen = pooled(num_envs=32, size=3, tagger=Pool(PPO)), set()
     pool, ids = run.learners["runner"], np.arange(16, 32)
     for _ in range(12):
-        taken, clock, first = int(pool.taken), run.batch.get_state()["clock"][16:], pool.plays[0].numpy().copy()
+        taken, clock, first = (
+            int(pool.taken),
+            run.batch.get_state()["clock"][16:],
+            pool.plays[0].numpy().copy(),
+        )
         run.iterate()
         over = (run.rollout.terminated | run.rollout.truncated)[:, 16:].numpy()
         rows = np.concatenate([first[None], pool.plays[1:].numpy()])
@@ -132,7 +164,12 @@ def test_snapshots_are_kept_in_a_ring_and_none_is_overwritten_while_it_plays():
     """One is taken as soon as two iterations have passed and nobody plays what it overwrites."""
     run, past = pooled(params=SMALL | {"max_episode_steps": 50}, every=2), []
     pool = run.learners["runner"]
-    weight, kept, late, waits = pool.policy.actor[0].weight, pool.bank["policy.actor.0.weight"], 0, 0
+    weight, kept, late, waits = (
+        pool.policy.actor[0].weight,
+        pool.bank["policy.actor.0.weight"],
+        0,
+        0,
+    )
     for _ in range(40):
         run.iterate()
         waits += 1
@@ -150,7 +187,9 @@ def test_snapshots_are_kept_in_a_ring_and_none_is_overwritten_while_it_plays():
 
 @pytest.mark.full
 @pytest.mark.parametrize("backend", LEARNERS)
-@pytest.mark.parametrize(("env", "settings"), [("tag_grid", replace(A2C, normalize_obs=True)), ("everything", PPO)])
+@pytest.mark.parametrize(
+    ("env", "settings"), [("tag_grid", replace(A2C, normalize_obs=True)), ("everything", PPO)]
+)
 def test_a_snapshot_acts_as_a_frozen_policy_of_its_weights_would(env, settings, backend):
     check_actions(both(settings, env, backend))
 
@@ -161,7 +200,9 @@ def test_a_snapshot_with_a_memory_remembers_its_own_episode():
 
 
 def check_actions(run):
-    """Compare each action of an environment in which a snapshot plays with that of ``PolicyPlayer``, step by step."""
+    """Compare each action of an environment in which a snapshot plays with that of
+    ``PolicyPlayer``, step by step.
+    """
     rollout, frozen, compared = run.rollout, {}, dict.fromkeys(run.learners, 0)
     other = copy.copy(rollout)
     other.action = {name: torch.zeros_like(action) for name, action in rollout.action.items()}
@@ -175,7 +216,9 @@ def check_actions(run):
                 for (name, slot), player in frozen.items():
                     player.act(other, t)
                     rows = played(run, name)[t] == slot
-                    found, wanted = (actions[name][t][rows] for actions in (rollout.action, other.action))
+                    found, wanted = (
+                        actions[name][t][rows] for actions in (rollout.action, other.action)
+                    )
                     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
                     compared[name] += int(rows.sum())
             run.batch.step_row(call)
@@ -192,7 +235,9 @@ def check_actions(run):
 def player_of(pool, slot, distribution):
     """Return a player of the weights and statistics in one slot, which knows nothing of pools."""
     policy, moments = copy.deepcopy(pool.policy), copy.deepcopy(pool.inner.obs_rms)
-    policy.load_state_dict({name: pool.bank[f"policy.{name}"][slot] for name in policy.state_dict()})
+    policy.load_state_dict(
+        {name: pool.bank[f"policy.{name}"][slot] for name in policy.state_dict()}
+    )
     if moments is not None:
         for name, tensor in moments.tensors().items():
             tensor.copy_(pool.bank[f"obs_moments.{name}"][slot])
@@ -202,7 +247,9 @@ def player_of(pool, slot, distribution):
 @pytest.mark.parametrize("backend", LEARNERS)
 @pytest.mark.parametrize(("env", "settings"), [("tag_grid", A2C), ("everything", PPO)])
 def test_nobody_learns_from_what_a_snapshot_did(env, settings, backend):
-    """Rewards and observations of its rows may be anything; those of rows that the policy itself played may not."""
+    """Rewards and observations of its rows may be anything; those of rows that the policy itself
+    played may not.
+    """
     for group in both(settings, env).learners:
         weights = []
         for spoilt in ("nothing", "snapshots", "policy"):
@@ -216,20 +263,30 @@ def test_nobody_learns_from_what_a_snapshot_did(env, settings, backend):
             run.rollout.reward[group][chosen] = 1000.0
             run.rollout.obs[group][:-1][chosen] = -3.0
             run.learners[group].update(run.rollout)
-            weights.append(torch.cat([p.detach().reshape(-1) for p in run.policies[group].parameters()]))
+            weights.append(
+                torch.cat([p.detach().reshape(-1) for p in run.policies[group].parameters()])
+            )
         assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
 
 
 @pytest.mark.parametrize("backend", LEARNERS)
 @pytest.mark.parametrize(
-    "settings", [replace(PPO, normalize_obs=True, normalize_reward=True), replace(A2C, policy=Recurrent)]
+    "settings",
+    [replace(PPO, normalize_obs=True, normalize_reward=True), replace(A2C, policy=Recurrent)],
 )
 def test_a_run_with_pools_goes_on_bit_for_bit(settings, backend, tmp_path):
     if settings.policy is not None and backend == "kernels":
         backend = "auto"
     pool = Pool(settings, size=2, every=2, share=0.25)
     policies = {"tagger": pool, "runner": replace(pool, share=0.5)}
-    given = {"policies": policies, "num_envs": 16, "device": "cpu", "progress": False, "backend": backend, **SMALL}
+    given = {
+        "policies": policies,
+        "num_envs": 16,
+        "device": "cpu",
+        "progress": False,
+        "backend": backend,
+        **SMALL,
+    }
     whole = cd.train("tag_grid", steps=16 * 8 * 12, **given)
     cd.train("tag_grid", steps=16 * 8 * 7, out=tmp_path, **given)
     halved = cd.train("tag_grid", steps=16 * 8 * 12, out=tmp_path, resume=True, **given)
@@ -237,7 +294,11 @@ def test_a_run_with_pools_goes_on_bit_for_bit(settings, backend, tmp_path):
     tagger, runner = (whole.learners[name].envs for name in ("tagger", "runner"))
     assert (tagger, runner) == (range(4), range(4, 12))
     loaded = cd.load(tmp_path, policies=policies if settings.policy else None)
-    assert same(loaded, whole) and loaded.settings["runner"].share == 0.5 and "OpponentPool(settings=" in repr(loaded)
+    assert (
+        same(loaded, whole)
+        and loaded.settings["runner"].share == 0.5
+        and "OpponentPool(settings=" in repr(loaded)
+    )
 
 
 def test_others_see_the_policy_as_it_is(tmp_path):
@@ -246,7 +307,9 @@ def test_others_see_the_policy_as_it_is(tmp_path):
         run.iterate()
     run.save(tmp_path)
     plain = PolicyPlayer(run.policies["runner"], make_distribution(run.batch.groups[1]))
-    assert torch.equal(run.frozen("runner").player(None, None).policy.actor[0].weight, plain.policy.actor[0].weight)
+    assert torch.equal(
+        run.frozen("runner").player(None, None).policy.actor[0].weight, plain.policy.actor[0].weight
+    )
     mine = run.evaluate(32)
     frozen = {name: cd.FrozenPolicy(str(tmp_path), greedy=True) for name in ("tagger", "runner")}
     theirs = cd.evaluate("tag_grid", frozen, episodes=32, device="cpu", **SMALL)
@@ -284,11 +347,16 @@ def test_wrong_settings_are_named(settings, message):
     ("env", "policies", "message"),
     [
         ("cartpole", {"cart": Pool(PPO)}, r"no other policy learns .* Pass PPO\(...\)"),
-        ("tag_grid", {"runner": Pool(PPO), "tagger": cd.RandomPolicy()}, "no other policy learns against"),
-        ("tag_grid", {"runner": Pool(PPO), "tagger": Pool(PPO, share=0.6)}, "0.6 of 'tagger' and 0.5 of .* 1.1 together"),
-        ("tag_grid", {"runner": Pool(PPO, share=0.01), "tagger": PPO}, "share of 0.01 of 16 environments is 0"),
-        ("tag_grid", {"runner": Pool(PPO, share=0.99), "tagger": PPO}, "share of 0.99 of 16 environments is 16"),
-        ("tag_grid", {"runner": Pool(A2C), "tagger": replace(PPO, num_steps=4)}, "one num_steps; got runner 8, tagger 4"),
+        ("tag_grid", {"runner": Pool(PPO), "tagger": cd.RandomPolicy()},
+        "no other policy learns against"),
+        ("tag_grid", {"runner": Pool(PPO), "tagger": Pool(PPO, share=0.6)},
+        "0.6 of 'tagger' and 0.5 of .* 1.1 together"),
+        ("tag_grid", {"runner": Pool(PPO, share=0.01), "tagger": PPO},
+        "share of 0.01 of 16 environments is 0"),
+        ("tag_grid", {"runner": Pool(PPO, share=0.99), "tagger": PPO},
+        "share of 0.99 of 16 environments is 16"),
+        ("tag_grid", {"runner": Pool(A2C), "tagger": replace(PPO, num_steps=4)},
+        "one num_steps; got runner 8, tagger 4"),
     ],
 )  # fmt: skip
 def test_pools_without_opponents_are_refused(env, policies, message):
@@ -298,15 +366,26 @@ def test_pools_without_opponents_are_refused(env, policies, message):
 
 @pytest.mark.parametrize("several", [{}, {"seeds": 1}])
 def test_a_run_that_goes_on_has_the_environments_of_its_folder(several, tmp_path):
-    """Of the 1,024 that are suggested a share of 0.0004 is none; of the folder's 4,096 it is two."""
-    given = {"steps": 4096 * 8, "out": tmp_path, "device": "cpu", "progress": False, **several, **SMALL}
+    """Of the 1,024 that are suggested a share of 0.0004 is none; of the folder's 4,096 it
+    is two.
+    """
+    given = {
+        "steps": 4096 * 8,
+        "out": tmp_path,
+        "device": "cpu",
+        "progress": False,
+        **several,
+        **SMALL,
+    }
     pool = Pool(PPO, share=0.0004)
     with pytest.raises(ParameterError, match=r"share of 0\.0004 of 1024 environments is 0"):
         cd.train("tag_grid", pool, **given)
     cd.train("tag_grid", pool, num_envs=4096, **given)
     done = cd.train("tag_grid", pool, resume=True, **given)
     for run in done if several else [done]:
-        assert (run.num_envs, run.step) == (4096, 4096 * 8) and len(run.learners["tagger"].envs) == 2
+        assert (run.num_envs, run.step) == (4096, 4096 * 8) and len(
+            run.learners["tagger"].envs
+        ) == 2
 
 
 @pytest.mark.parametrize("name", ["settings", "size", "share"])
@@ -325,5 +404,7 @@ def test_pools_of_a_folder_are_compared_as_those_of_a_new_run(tmp_path):
     config = read_config(tmp_path)
     config["policies"]["runner"]["share"] = 0.7
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(TrainingError, match=r"config\.json does not fit .* 0\.4 of 'tagger' and 0\.7 of 'runner'"):
+    with pytest.raises(
+        TrainingError, match=r"config\.json does not fit .* 0\.4 of 'tagger' and 0\.7 of 'runner'"
+    ):
         cd.load(tmp_path)

@@ -1,6 +1,8 @@
-"""A right call of every public function and method, for `test_arguments.py` to spoil one argument of.
+"""A right call of every public function and method, for `test_arguments.py` to spoil one argument
+of.
 
-`ROWS` names each as users do: "make", "VectorEnv.step", "gymnasium.VectorEnv". Calls are as small as they can be.
+`ROWS` names each as users do: "make", "VectorEnv.step", "gymnasium.VectorEnv". Calls are as small
+as they can be.
 """
 
 import hashlib
@@ -58,12 +60,20 @@ class Row:
 
 def game(what: object, policies: object = None, device: object = "auto", **given: object) -> Game:
     """Return the game that ``play`` makes before it asks for a terminal."""
-    options = {name: given.pop(name) for name in ("agent", "seed", "greedy", "fps", "episodes") if name in given}
-    return Game(resolve_eval(cd.play, what, policies, given, device=device, kind=GameConfig, **options))
+    options = {
+        name: given.pop(name)
+        for name in ("agent", "seed", "greedy", "fps", "episodes")
+        if name in given
+    }
+    return Game(
+        resolve_eval(cd.play, what, policies, given, device=device, kind=GameConfig, **options)
+    )
 
 
 def contents(x: object) -> object:
-    """Return what an object of the package does from now on, as numbers, texts, arrays and containers of them."""
+    """Return what an object of the package does from now on, as numbers, texts, arrays and
+    containers of them.
+    """
     if isinstance(getattr(x, "env", None), cd.VectorEnv):
         return contents(x.env)
     if isinstance(x, cd.VectorEnv):
@@ -79,7 +89,11 @@ def contents(x: object) -> object:
     if isinstance(x, cd.EnvSpec):
         return x.name, x.kernel, x.make_params()
     if is_dataclass(x) and not isinstance(x, type):
-        return {f.name: getattr(x, f.name) for f in fields(x) if f.name not in ("spec", "params", "kernel")}
+        return {
+            f.name: getattr(x, f.name)
+            for f in fields(x)
+            if f.name not in ("spec", "params", "kernel")
+        }
     return x
 
 
@@ -108,7 +122,7 @@ def digest(what: object) -> str:
     return found.hexdigest()
 
 
-# ---- environments ----------------------------------------------------------------------------------------------------
+# ---- environments --------------------------------------------------------------------------------
 
 
 def tag(**options: object) -> cd.VectorEnv:
@@ -129,7 +143,12 @@ def pole() -> cd.VectorEnv:
 def played(seed: int) -> object:
     """Return an evaluation of one short episode."""
     return cd.evaluate(
-        "tag_grid", {"tagger": cd.RandomPolicy()}, episodes=1, seed=seed, device="cpu", max_episode_steps=2
+        "tag_grid",
+        {"tagger": cd.RandomPolicy()},
+        episodes=1,
+        seed=seed,
+        device="cpu",
+        max_episode_steps=2,
     )
 
 
@@ -156,7 +175,8 @@ ROWS = {
     "make": Row(
         cd.make,
         {
-            "env": "cartpole", "num_envs": 2, "device": "cpu", "validate": True, "debug": False, "threads": 1, "first_env": 0,
+            "env": "cartpole", "num_envs": 2, "device": "cpu", "validate": True, "debug": False,
+            "threads": 1, "first_env": 0,
             "layout": None, "obs_dtype": "float32", "gravity": 9.8, "max_episode_steps": 7,
         },
     ),
@@ -165,14 +185,16 @@ ROWS = {
     "VectorEnv.step": Row(
         "step",
         lambda it: {
-            "action": {"tagger": torch.ones(3, 4, dtype=torch.int32), "runner": torch.zeros(3, 1, dtype=torch.int32)},
+            "action": {"tagger": torch.ones(3, 4, dtype=torch.int32),
+            "runner": torch.zeros(3, 1, dtype=torch.int32)},
             "autoreset": True,
         },
         tag,
     ),
     "VectorEnv.step of one group": Row("step", {"action": torch.ones(3, dtype=torch.int32)}, pole),
     "VectorEnv.rollout": Row("rollout", {"steps": 3, "final_obs": True}, tag),
-    "VectorEnv.set_state": Row("set_state", {"elapsed": 2, "x": 0.5, "theta": torch.zeros(3)}, pole),
+    "VectorEnv.set_state": Row("set_state", {"elapsed": 2, "x": 0.5, "theta": torch.zeros(3)},
+    pole),
     "VectorEnv.restore": Row("restore", lambda it: {"snapshot": it.snapshot()}, tag),
     "VectorEnv.view": Row("view", {"policies": "random", "episodes": 2, "steps": 3, "seed": 1, "size": (200, 160)}, tag),
     "check": Row(
@@ -189,7 +211,8 @@ ROWS = {
     "evaluate": Row(
         cd.evaluate,
         lambda it: {
-            "env": "tag_grid", "policies": {"tagger": cd.RandomPolicy()}, "episodes": 4, "seed": 3, "greedy": True,
+            "env": "tag_grid", "policies": {"tagger": cd.RandomPolicy()}, "episodes": 4, "seed": 3,
+            "greedy": True,
             "device": "cpu", "max_episode_steps": 5,
         },
     ),
@@ -197,11 +220,13 @@ ROWS = {
         lambda env, name, **settings: cd.suggested_algorithm(env, name, **settings),
         {"env": "cartpole", "name": "ppo", "gamma": 0.9}, words={"name": ("algorithm", "name")},
     ),
-    "difference": Row(cd.difference, lambda it: {"one": played(1), "other": played(1), "name": "runner"}),
+    "difference": Row(cd.difference,
+    lambda it: {"one": played(1), "other": played(1), "name": "runner"}),
     "render": Row(
         cd.render,
         {
-            "what": "tag_grid", "path": "a.gif", "policies": "random", "episodes": 1, "seed": 1, "greedy": True,
+            "what": "tag_grid", "path": "a.gif", "policies": "random", "episodes": 1, "seed": 1,
+            "greedy": True,
             "device": "cpu", **SMALL_VIDEO, "max_episode_steps": 2,
         },
         words={"what": ("what", "env")},
@@ -211,7 +236,8 @@ ROWS = {
     "view": Row(
         cd.view,
         {
-            "what": "tag_grid", "policies": "random", "episodes": 2, "steps": 3, "env": 0, "size": (200, 160), "device": "cpu",
+            "what": "tag_grid", "policies": "random", "episodes": 2, "steps": 3, "env": 0,
+            "size": (200, 160), "device": "cpu",
             "max_episode_steps": 3,
         },
         words={"what": ("what", "env")},
@@ -219,16 +245,19 @@ ROWS = {
     "play": Row(
         game,
         {
-            "what": "tag_grid", "policies": "random", "agent": "tagger 1", "seed": 1, "greedy": True, "device": "cpu",
+            "what": "tag_grid", "policies": "random", "agent": "tagger 1", "seed": 1,
+            "greedy": True, "device": "cpu",
             "fps": 20, "episodes": 2, "max_episode_steps": 3,
         },
         words={"what": ("what", "env")},
     ),
     "EnvSpec": Row(
         cd.EnvSpec, lambda it: {f.name: getattr(TAG, f.name) for f in fields(TAG)},
-        takes={"reward_threshold": ("0", "0.5"), "yardsticks": FUNCTIONS, "table_fields": FUNCTIONS},
+        takes={"reward_threshold": ("0", "0.5"), "yardsticks": FUNCTIONS,
+        "table_fields": FUNCTIONS},
     ),
-    "Reference": Row(cd.Reference, lambda it: {f.name: getattr(TAG.reference, f.name) for f in fields(TAG.reference)}),
+    "Reference": Row(cd.Reference,
+    lambda it: {f.name: getattr(TAG.reference, f.name) for f in fields(TAG.reference)}),
     "Display": Row(cd.Display, lambda it: {f.name: getattr(TAG.display, f.name) for f in fields(TAG.display)}),
     "EnvSpec.make_params": Row(
         "make_params", {"grid_length": 5, "wall_hit_penalty": 0.1, "starting_location_x": [0, 1, 0, 1, 0]}, lambda: TAG,
@@ -240,7 +269,8 @@ ROWS = {
     "Group": Row(
         cd.Group,
         {
-            "name": "cart", "count": 1, "obs_dim": 4, "action_space": spaces.Discrete(2), "obs_scale": 1.0,
+            "name": "cart", "count": 1, "obs_dim": 4, "action_space": spaces.Discrete(2),
+            "obs_scale": 1.0,
             "reward_scale": 1.0, "leaves": False, "mask": False, "obs_low": -1.0, "obs_high": 1.0,
         },
         kinds={"obs_low": "infinite", "obs_high": "infinite"},
@@ -248,13 +278,15 @@ ROWS = {
     "param": Row(
         lambda **given: cd.param(**given).metadata,
         {
-            "default": 1.0, "help": "A number.", "unit": "m", "low": 0.0, "high": 2.0, "vary": (0.5, 1.5), "choices": None,
+            "default": 1.0, "help": "A number.", "unit": "m", "low": 0.0, "high": 2.0,
+            "vary": (0.5, 1.5), "choices": None,
             "of": None,
         },
         kinds={"low": "infinite", "high": "infinite"}, takes={"default": ("True",)},
     ),
     "nearest_decision": Row(
-        lambda distances, axis: cd.nearest_decision(np.ones(3), distances, axis=axis), {"distances": np.zeros(3), "axis": 0},
+        lambda distances, axis: cd.nearest_decision(np.ones(3), distances, axis=axis),
+        {"distances": np.zeros(3), "axis": 0},
         takes={"distances": ("math.nan",)},
     ),
     "new": Row(
@@ -263,6 +295,7 @@ ROWS = {
         words={"folder": ("folder", "cannot be written")},
     ),
     "register": Row(
-        cd.register, lambda it: {"spec": moon(), "kernel": MOON.read_text()}, words={"spec": ("spec", "there is no file")},
+        cd.register, lambda it: {"spec": moon(), "kernel": MOON.read_text()},
+        words={"spec": ("spec", "there is no file")},
     ),
 }  # fmt: skip

@@ -13,7 +13,9 @@ import cupydrive as cd
 import cupydrive.gymnasium
 
 # Libraries that a machine may lack: without one, the calls of its adapter are left out.
-MISSING = [name for name in ("pettingzoo", "stable_baselines3", "lightning") if find_spec(name) is None]
+MISSING = [
+    name for name in ("pettingzoo", "stable_baselines3", "lightning") if find_spec(name) is None
+]
 for name in {"pettingzoo", "stable_baselines3"} - set(MISSING):
     importlib.import_module(f"cupydrive.{name}")
 
@@ -62,7 +64,8 @@ ROWS = {
     "gymnasium.VectorEnv": Row(
         lambda **given: cupydrive.gymnasium.VectorEnv(**given),
         {
-            **BASIC, "num_envs": 2, "arrays": "numpy", "copy": True, "render_mode": "rgb_array", "validate": True,
+            **BASIC, "num_envs": 2, "arrays": "numpy", "copy": True, "render_mode": "rgb_array",
+            "validate": True,
             "autoreset_mode": "same_step", "gravity": 9.8,
         },
     ),
@@ -71,33 +74,40 @@ ROWS = {
         lambda it, mask: it.reset(options={"reset_mask": mask}),
         {"mask": np.array([True, False, True])}, vector,
     ),
-    "gymnasium.VectorEnv.step": Row("step", {"actions": np.ones(3, np.int64)}, vector, words=ACTIONS),
+    "gymnasium.VectorEnv.step": Row("step", {"actions": np.ones(3, np.int64)}, vector,
+    words=ACTIONS),
     "gymnasium.Env": Row(
         lambda **given: cupydrive.gymnasium.Env(**given),
         {**BASIC, "render_mode": "rgb_array", "validate": True, "gravity": 9.8},
     ),
     "gymnasium.Env.reset": Row("reset", STATE, single),
     "gymnasium.Env.step": Row("step", {"action": 1}, single),
-    "gymnasium.register": Row(lambda **given: cupydrive.gymnasium.register(**given), {"env": "cartpole"}),
+    "gymnasium.register": Row(lambda **given: cupydrive.gymnasium.register(**given),
+    {"env": "cartpole"}),
     "pettingzoo.ParallelEnv": Row(
         lambda **given: cupydrive.pettingzoo.ParallelEnv(**given),
         {"env": "tag_grid", "device": "cpu", "render_mode": "rgb_array", "grid_length": 5},
     ),
-    "pettingzoo.ParallelEnv.reset": Row("reset", {"seed": 3, "options": {"state": {"x": 1}}}, parallel),
+    "pettingzoo.ParallelEnv.reset": Row("reset", {"seed": 3, "options": {"state": {"x": 1}}},
+    parallel),
     "pettingzoo.ParallelEnv.step": Row(
         "step", lambda it: {"actions": dict.fromkeys(it.agents, 1)}, parallel, words=ACTIONS,
     ),
-    "pettingzoo.ParallelEnv.observation_space": Row("observation_space", {"agent": "runner_0"}, parallel),
+    "pettingzoo.ParallelEnv.observation_space": Row("observation_space", {"agent": "runner_0"},
+    parallel),
     "pettingzoo.ParallelEnv.action_space": Row("action_space", {"agent": "runner_0"}, parallel),
     "stable_baselines3.VecEnv": Row(
-        lambda **given: cupydrive.stable_baselines3.VecEnv(**given), {**BASIC, "num_envs": 2, "gravity": 9.8},
+        lambda **given: cupydrive.stable_baselines3.VecEnv(**given),
+        {**BASIC, "num_envs": 2, "gravity": 9.8},
     ),
     "stable_baselines3.VecEnv.seed": Row("seed", {"seed": 3}, many),
-    "stable_baselines3.VecEnv.step": Row("step", {"actions": np.ones(3, np.int64)}, many, words=ACTIONS),
+    "stable_baselines3.VecEnv.step": Row("step", {"actions": np.ones(3, np.int64)}, many,
+    words=ACTIONS),
     "lightning.RLModule": Row(
         rl_module,
         {
-            "env": "cartpole", "algorithm": SMALL, "policies": None, "steps": 16, "num_envs": 4, "seed": 1, "backend": "auto",
+            "env": "cartpole", "algorithm": SMALL, "policies": None, "steps": 16, "num_envs": 4,
+            "seed": 1, "backend": "auto",
             "gravity": 9.8,
         },
     ),

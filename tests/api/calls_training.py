@@ -1,4 +1,5 @@
-"""Right calls of training, of runs, of settings and of files, for `test_arguments.py`; see `calls.py`.
+"""Right calls of training, of runs, of settings and of files, for `test_arguments.py`; see
+`calls.py`.
 
 They are as small as they can be: four environments, four steps, networks of four neurons.
 """
@@ -44,8 +45,15 @@ def failed() -> cd.Run:
 
 
 def pair(**players: object) -> cd.Run:
-    """Return a run of Tag; unless told otherwise its taggers learn and its runners play at random."""
-    return cd.train("tag_grid", policies={"tagger": ppo(), "runner": cd.RandomPolicy(), **players}, **SMALL, **PAIR)
+    """Return a run of Tag; unless told otherwise its taggers learn and its runners play at
+    random.
+    """
+    return cd.train(
+        "tag_grid",
+        policies={"tagger": ppo(), "runner": cd.RandomPolicy(), **players},
+        **SMALL,
+        **PAIR,
+    )
 
 
 def folder() -> Path:
@@ -86,7 +94,8 @@ ROWS = {kind.__name__: settings(kind) for kind in (cd.PPO, cd.A2C, cd.DDPG, cd.O
 assert len(ROWS) == len(ALGORITHMS) + 1
 OUT = {"out": ("out", "cannot be locked")}
 TRAINING = {
-    "env": "cartpole", "algorithm": ppo(), "policies": None, "cuda_graph": None, "seed": 0, "resume": False, "overwrite": False,
+    "env": "cartpole", "algorithm": ppo(), "policies": None, "cuda_graph": None, "seed": 0,
+    "resume": False, "overwrite": False,
     "checkpoint_minutes": 5.0, "keep": 3, "backend": "auto", "gravity": 9.8, **SMALL,
 }  # fmt: skip
 PLOT = {"keys": "losses/entropy", "levels": {"before": {"losses/entropy": 0.5}}}
@@ -103,24 +112,28 @@ ROWS |= {
     "train of a pool": Row(pair, {"runner": cd.OpponentPool(ppo(), size=2, every=1)}),
     "train into a folder": Row(
         trained,
-        lambda it: {"out": folder() / "run", "resume": True, "overwrite": False, "keep": 1, "checkpoint_minutes": 0.0},
+        lambda it: {"out": folder() / "run", "resume": True, "overwrite": False, "keep": 1,
+        "checkpoint_minutes": 0.0},
         words=OUT,
     ),
     "train of a run": Row(
         lambda run, **given: cd.train(run, **given, progress=False),
         lambda it: {"steps": 16, "device": "cpu", "out": folder() / "run"}, trained, words=OUT,
     ),
-    "train of a population": Row(cd.train, {**TRAINING, "seeds": 2, "members": [{"gamma": 0.9}], "callback": lambda *_: None}),
+    "train of a population": Row(cd.train,
+    {**TRAINING, "seeds": 2, "members": [{"gamma": 0.9}], "callback": lambda *_: None}),
     "OpponentPool": Row(cd.OpponentPool, {"settings": ppo(), "size": 2, "every": 1, "share": 0.5}),
     "Population.scores": Row("scores", {"key": "losses/entropy"}, population),
     "Population.best": Row("best", {"key": "losses/entropy"}, population),
     "Population.table": Row("table", {"key": "losses/entropy"}, population),
-    "Population.evaluate": Row("evaluate", {"episodes": 4, "seed": 3, "greedy": True, "device": "cpu"}, population),
+    "Population.evaluate": Row("evaluate",
+    {"episodes": 4, "seed": 3, "greedy": True, "device": "cpu"}, population),
     "Population.plot": Row(plotted, PLOT, population, words=KEYS),
     "tournament": Row(
         cd.tournament,
         {
-            "policies": {"a": cd.RandomPolicy()}, "env": "tag_grid", "key": "length", "episodes": 4, "seed": 3, "device": "cpu",
+            "policies": {"a": cd.RandomPolicy()}, "env": "tag_grid", "key": "length", "episodes": 4,
+            "seed": 3, "device": "cpu",
             "progress": False, **PAIR,
         },
     ),
@@ -141,26 +154,31 @@ ROWS |= {
     "Run.explain": Row("explain", {"progress": False}, failed),
     "Run.evaluate": Row(
         "evaluate",
-        {"episodes": 4, "policies": {"runner": cd.RandomPolicy()}, "seed": 3, "greedy": True, "device": "cpu"},
+        {"episodes": 4, "policies": {"runner": cd.RandomPolicy()}, "seed": 3, "greedy": True,
+        "device": "cpu"},
         pair,
     ),
     "Run.render": Row("render", {"path": "a.gif", "episodes": 1, "seed": 1, "greedy": True, **SMALL_VIDEO}, pair),
     "Run.plot": Row(plotted, PLOT, trained, words=KEYS),
     "Run.save": Row(
-        "save", lambda it: {"folder": folder() / "run", "keep": 3}, trained, words={"folder": ("folder", "cannot be written")},
+        "save", lambda it: {"folder": folder() / "run", "keep": 3}, trained,
+        words={"folder": ("folder", "cannot be written")},
     ),
-    "Run.restore": Row("restore", lambda it: {"kept": it.snapshot()}, trained, words={"kept": ("kept", "checkpoint")}),
+    "Run.restore": Row("restore", lambda it: {"kept": it.snapshot()}, trained,
+    words={"kept": ("kept", "checkpoint")}),
     "Run.load": Row(cd.Run.load, lambda it: {"folder": run_folder(), "device": "cpu"}),
     "load": Row(
         cd.load, lambda it: {"folder": run_folder(), "device": "cpu", "policies": {"cart": ppo()}, "env": "cartpole"},
     ),
     "FrozenPolicy": Row(
-        lambda **given: cd.evaluate("cartpole", {"cart": cd.FrozenPolicy(**given)}, episodes=2, seed=1, device="cpu").returns,
+        lambda **given: cd.evaluate("cartpole", {"cart": cd.FrozenPolicy(**given)}, episodes=2,
+        seed=1, device="cpu").returns,
         lambda it: {"path": run_folder(), "policy": "cart", "greedy": True},
         words={"path": ("path", "run folder")},
     ),
     "Recording.__getitem__": Row(
-        "__getitem__", {"which": slice(0, 1)}, lambda: played(1).recording, takes={"which": ("0", "slice(0, 3)")},
+        "__getitem__", {"which": slice(0, 1)}, lambda: played(1).recording,
+        takes={"which": ("0", "slice(0, 3)")},
         words={"which": ("which", "recording[")},
     ),
     "Recording.moments": Row(
@@ -179,7 +197,9 @@ if find_spec("optuna"):
     ROWS["sweep"] = Row(
         lambda **given: len(cd.sweep(**given).trials),
         lambda it: {
-            "env": "cartpole", "algorithm": ppo(), "trials": 1, "out": folder() / "sweep", "space": {"gamma": [0.5, 0.9]},
-            "mark": 9.0, "key": "charts/episodic_return", "prune": True, "batch": 1, "seed": 1, **SMALL, "gravity": 9.8,
+            "env": "cartpole", "algorithm": ppo(), "trials": 1, "out": folder() / "sweep",
+            "space": {"gamma": [0.5, 0.9]},
+            "mark": 9.0, "key": "charts/episodic_return", "prune": True, "batch": 1, "seed": 1,
+            **SMALL, "gravity": 9.8,
         },
     )  # fmt: skip

@@ -1,4 +1,6 @@
-"""Wrong values by kind of argument. Each is an expression: `make` evaluates it anew, since some values can be used up."""
+"""Wrong values by kind of argument. Each is an expression: `make` evaluates it anew, since some
+values can be used up.
+"""
 
 import decimal  # noqa: F401 (expressions name it)
 import math  # noqa: F401
@@ -36,10 +38,13 @@ def itself() -> list:
 # Right for no argument, whatever its kind.
 NEVER = (
     "object()", "Hostile()", "...", "1j", "decimal.Decimal('NaN')", "math.nan",
-    "b'cartpole'", "sys", "ValueError('x')", "slice(0, 3)", "(k for k in range(3))", "itself()", "nested()",
-    "np.timedelta64(3, 's')", "np.array([None, 'x'], object)", "np.array(['a', 'b'])", "np.zeros(2, [('a', 'i4')])",
+    "b'cartpole'", "sys", "ValueError('x')", "slice(0, 3)", "(k for k in range(3))", "itself()",
+    "nested()",
+    "np.timedelta64(3, 's')", "np.array([None, 'x'], object)", "np.array(['a', 'b'])",
+    "np.zeros(2, [('a', 'i4')])",
     "np.full(2, np.nan, np.float32)",
-    "torch.zeros(2, dtype=torch.complex64)", "torch.zeros(2).to_sparse()", "torch.zeros(2, 9, device='meta')",
+    "torch.zeros(2, dtype=torch.complex64)", "torch.zeros(2).to_sparse()",
+    "torch.zeros(2, 9, device='meta')",
 )  # fmt: skip
 NO_NUMBER = ("'1'", "''", "True", "[1, 2]", "{'a': 1}", "int", "math.inf", "np.float16(np.nan)")
 NO_TEXT = ("0", "0.5", "True", "[1, 2]", "{'a': 1}", "int", "lambda *_: None", "np.zeros(3)")
@@ -60,12 +65,31 @@ KINDS = {
     "mapping": ("0", "'x'", "True", "(1, 2)", "{None: 1}", "np.zeros(3)", "int"),
     "function": ("0", "0.5", "'x'", "True", "[1, 2]", "{'a': 1}", "np.zeros(3)"),
     "sequence": ("0.5", "'x'", "True", "{'a': 1}", "int", "[None]", "[[1, 2], 3]"),
-    "object": ("0", "0.5", "'x'", "True", "[1, 2]", "{'a': 1}", "int", "lambda *_: None", "np.zeros(3)"),
-    "array": ("'x'", "{'a': 1}", "int", "np.zeros((2, 2, 2, 2))", "np.zeros(0)", "torch.zeros(0)", "[[1, 2], 3]"),
+    "object": (
+        "0",
+        "0.5",
+        "'x'",
+        "True",
+        "[1, 2]",
+        "{'a': 1}",
+        "int",
+        "lambda *_: None",
+        "np.zeros(3)",
+    ),
+    "array": (
+        "'x'",
+        "{'a': 1}",
+        "int",
+        "np.zeros((2, 2, 2, 2))",
+        "np.zeros(0)",
+        "torch.zeros(0)",
+        "[[1, 2], 3]",
+    ),
 }
 # By type of a right value. Arguments whose kind is another are named below, or in their row.
 OF_TYPE = {
-    bool: "flag", int: "integer", float: "number", str: "name", Mapping: "mapping", Callable: "function",
+    bool: "flag", int: "integer", float: "number", str: "name", Mapping: "mapping",
+    Callable: "function",
     tuple | list: "sequence", np.ndarray | torch.Tensor: "array",
 }  # fmt: skip
 NAMES = {
@@ -83,7 +107,11 @@ OF_NAME = {name: kind for kind, names in NAMES.items() for name in names.split()
 def kind_of(argument: str, right: object) -> str:
     """Return the kind of an argument."""
     of_type = (kind for one, kind in OF_TYPE.items() if isinstance(right, one))
-    return next(of_type, "object") if right is None else OF_NAME.get(argument) or next(of_type, "object")
+    return (
+        next(of_type, "object")
+        if right is None
+        else OF_NAME.get(argument) or next(of_type, "object")
+    )
 
 
 def make(expression: str) -> object:

@@ -1,4 +1,5 @@
-"""Every wrong value of every argument of every public function is refused by an error of the project that names the argument.
+"""Every wrong value of every argument of every public function is refused by an error of the
+project that names the argument.
 
 Nothing has changed then: a right call gives the bits of an object that never saw a wrong one.
 """
@@ -80,7 +81,8 @@ def test_every_wrong_value_is_refused_by_the_arguments_name(name, tmp_path, monk
         assert calls.digest([row(it, **row.arguments(it)), it]) == expected
 
 
-# Without a row: what only this package calls or makes, what an environment's author writes, and what takes no arguments.
+# Without a row: what only this package calls or makes, what an environment's author writes, and
+# what takes no arguments.
 MADE_BY_US = {
     "VectorEnv",
     "Population",
@@ -107,21 +109,40 @@ WITHOUT_ARGUMENTS = {"info", "names", "HeuristicPolicy", "RandomPolicy"}
 
 def test_every_public_function_has_a_row():
     public = {name for name in cd.__all__ if callable(getattr(cd, name))}
-    public -= {name for name in public if inspect.isclass(one := getattr(cd, name)) and issubclass(one, BaseException)}
+    public -= {
+        name
+        for name in public
+        if inspect.isclass(one := getattr(cd, name)) and issubclass(one, BaseException)
+    }
     public |= {
         f"{name}.{method}"
         for name in public
         for method, function in vars(getattr(cd, name)).items()
         if (not method.startswith("_") or method == "__getitem__")
         and (inspect.isfunction(function) or isinstance(function, classmethod))
-        and len(inspect.signature(getattr(cd, name).__dict__[method].__get__(None, getattr(cd, name))).parameters)
+        and len(
+            inspect.signature(
+                getattr(cd, name).__dict__[method].__get__(None, getattr(cd, name))
+            ).parameters
+        )
         > inspect.isfunction(function)
     }
-    without = {name for name in public - set(ROWS) - MADE_BY_US - CALLED_BY_US if not name.startswith(OF_AUTHORS)}
-    without -= {name for name in ("Run.export", "sweep") if name not in ROWS}  # without the packages that they need
-    assert without == WITHOUT_ARGUMENTS, "write a row in calls.py or calls_training.py for each of the others"
+    without = {
+        name
+        for name in public - set(ROWS) - MADE_BY_US - CALLED_BY_US
+        if not name.startswith(OF_AUTHORS)
+    }
+    # without the packages that they need
+    without -= {name for name in ("Run.export", "sweep") if name not in ROWS}
+    assert without == WITHOUT_ARGUMENTS, (
+        "write a row in calls.py or calls_training.py for each of the others"
+    )
 
 
 def test_every_error_is_offered():
-    kinds = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, CupydriveError)}
+    kinds = {
+        name
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, CupydriveError)
+    }
     assert all(getattr(cd, name) is getattr(errors, name) for name in kinds)

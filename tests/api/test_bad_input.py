@@ -1,4 +1,6 @@
-"""Every mistake of a caller gives an error that names the value, the limit and the fix; nothing has changed then."""
+"""Every mistake of a caller gives an error that names the value, the limit and the fix; nothing has
+changed then.
+"""
 
 import re
 from dataclasses import make_dataclass, replace
@@ -38,7 +40,10 @@ def grid(**options):
 
 
 def good_action():
-    return {"tagger": torch.zeros(3, 4, dtype=torch.int32), "runner": torch.zeros(3, 1, dtype=torch.int32)}
+    return {
+        "tagger": torch.zeros(3, 4, dtype=torch.int32),
+        "runner": torch.zeros(3, 1, dtype=torch.int32),
+    }
 
 
 @pytest.mark.parametrize(
@@ -46,11 +51,19 @@ def good_action():
     [
         (dict(env="cartpol"), UnknownEnvironmentError, "Did you mean 'cartpole'"),
         (dict(num_envs=0), ParameterError, "num_envs = 0 is out of range; it must be from 1"),
-        (dict(num_envs=1e3), ParameterError, "num_envs = 1000.0 is a float; it must be an int, such as 1000"),
+        (
+            dict(num_envs=1e3),
+            ParameterError,
+            "num_envs = 1000.0 is a float; it must be an int, such as 1000",
+        ),
         (dict(num_envs=2**31 - 1), MemoryLimitError, "the largest num_envs that fits is"),
         (dict(num_envs="many"), ParameterError, "num_envs = 'many'; it must be an int or 'auto'"),
         (dict(gravty=9.8), ParameterError, "no parameter 'gravty'. Did you mean 'gravity'"),
-        (dict(tau=0.0), ParameterError, "tau = 0.0 is out of range; it must be from 1e-06 to 1.0 s"),
+        (
+            dict(tau=0.0),
+            ParameterError,
+            "tau = 0.0 is out of range; it must be from 1e-06 to 1.0 s",
+        ),
         (dict(device="gpu"), DeviceError, "must be 'auto', 'cuda' or 'cpu'"),
         (dict(device="cuda:1"), DeviceError, "choose it by torch.cuda.set_device"),
         (dict(env="tag_grid", start="randm"), ParameterError, "Did you mean 'random'"),
@@ -77,11 +90,17 @@ def test_make_refuses(options, error, words):
             lambda a: a.update(tagger=a["tagger"][:2]),
             "(2, 4) of torch.int32 on cpu, expected a torch tensor (3, 4) of torch.int32 on cpu",
         ),
-        (lambda a: a.update(tagger=a["tagger"].float()), "(3, 4) of torch.float32 on cpu, expected"),
+        (
+            lambda a: a.update(tagger=a["tagger"].float()),
+            "(3, 4) of torch.float32 on cpu, expected",
+        ),
         (lambda a: a.update(tagger=[[0] * 4] * 3), "got a list, expected a torch tensor (3, 4)"),
         (lambda a: a.update(tagger=a["tagger"].to("meta")), "on meta, expected"),
         (lambda a: a["runner"].__setitem__((2, 0), -1), "environment 2 is -1"),
-        (lambda a: a["tagger"].__setitem__((1, 2), 5), "environment 1, agent 2 is 5; it must be 0 to 4"),
+        (
+            lambda a: a["tagger"].__setitem__((1, 2), 5),
+            "environment 1, agent 2 is 5; it must be 0 to 4",
+        ),
         (lambda a: a.update(tagger=a["tagger"].long() + 2**32), "is 4294967296; it must be 0 to 4"),
     ],
 )
@@ -110,13 +129,22 @@ def test_unchecked_wild_actions_are_read_as_the_nearest_valid():
 def test_int64_and_strided_actions_are_converted():
     env, same = grid(), grid()
     env.step({"tagger": torch.ones(4, 3, dtype=torch.int64).T, "runner": np.ones((3, 1), np.int64)})
-    same.step({"tagger": torch.ones(3, 4, dtype=torch.int32), "runner": torch.ones(3, 1, dtype=torch.int32)})
+    same.step(
+        {
+            "tagger": torch.ones(3, 4, dtype=torch.int32),
+            "runner": torch.ones(3, 1, dtype=torch.int32),
+        }
+    )
     assert env.batch.state.tobytes() == same.batch.state.tobytes()
 
 
 def test_step_and_rollout_want_a_reset_first():
     env = make("cartpole", 2, device="cpu")
-    for call in (lambda: env.step(torch.zeros(2, dtype=torch.int32)), lambda: env.rollout(3), env.snapshot):
+    for call in (
+        lambda: env.step(torch.zeros(2, dtype=torch.int32)),
+        lambda: env.rollout(3),
+        env.snapshot,
+    ):
         with pytest.raises(OrderError, match="before reset"):
             call()
 
@@ -134,37 +162,77 @@ def changed(name, old, new):
     ("old", "new", "words"),
     [
         ("driver.obs(d)[1] =", "driver.obs(d)[2] =", "observation entry index 2 is outside [0, 2)"),
-        ("driver.reward(d) =", "driver.reward(d + 1) =", "agent (reward) index 3 is outside [0, 3)"),
+        (
+            "driver.reward(d) =",
+            "driver.reward(d + 1) =",
+            "agent (reward) index 3 is outside [0, 3)",
+        ),
         ("s.place[i] = place;", "s.place[i + 1] = place;", "array element index 2"),
-        ("driver.action(d, 1);", "driver.action(d - 1, 1);", "agent (action) index -1 is outside [0, 3)"),
-        ("driver.obs(d)[0] =", "driver.obs(d + 1)[0] =", "agent (observation) index 3 is outside [0, 3)"),
+        (
+            "driver.action(d, 1);",
+            "driver.action(d - 1, 1);",
+            "agent (action) index -1 is outside [0, 3)",
+        ),
+        (
+            "driver.obs(d)[0] =",
+            "driver.obs(d + 1)[0] =",
+            "agent (observation) index 3 is outside [0, 3)",
+        ),
         ("walker.action(i, 1);", "walker.action(i, 2);", "action head index 2 is outside [0, 2)"),
-        ("walker.mask(i, 2) =", "walker.mask(i + 1, 2) =", "agent (mask) index 2 is outside [0, 2)"),
-        ("walker.mask(i, 1, 1) =", "walker.mask(i, 1, 2) =", "action head (mask) index 2 is outside [0, 2)"),
-        ("walker.mask(i, 0, 1) =", "walker.mask(i, 2, 1) =", "choice (mask) index 2 is outside [0, 2)"),
-        ("walker.active(i) =", "walker.active(i - 1) =", "agent (active) index -1 is outside [0, 2)"),
-        ("walker.left(i) = 0;", "walker.left(i + 1) = 0;", "agent (left) index 2 is outside [0, 2)"),
+        (
+            "walker.mask(i, 2) =",
+            "walker.mask(i + 1, 2) =",
+            "agent (mask) index 2 is outside [0, 2)",
+        ),
+        (
+            "walker.mask(i, 1, 1) =",
+            "walker.mask(i, 1, 2) =",
+            "action head (mask) index 2 is outside [0, 2)",
+        ),
+        (
+            "walker.mask(i, 0, 1) =",
+            "walker.mask(i, 2, 1) =",
+            "choice (mask) index 2 is outside [0, 2)",
+        ),
+        (
+            "walker.active(i) =",
+            "walker.active(i - 1) =",
+            "agent (active) index -1 is outside [0, 2)",
+        ),
+        (
+            "walker.left(i) = 0;",
+            "walker.left(i + 1) = 0;",
+            "agent (left) index 2 is outside [0, 2)",
+        ),
     ],
 )
 def test_a_debug_build_names_every_wild_index_with_its_line(old, new, words):
     assert everything.KERNEL.count(old) == 1
-    spec = envs.register(everything.PYTHON.replace("TIME_LIMIT", "truncates"), everything.KERNEL.replace(old, new))
+    spec = envs.register(
+        everything.PYTHON.replace("TIME_LIMIT", "truncates"), everything.KERNEL.replace(old, new)
+    )
     env = make(spec, 2, debug=True)
     with pytest.raises(KernelFault) as caught:
         env.reset(seed=0)
         env.rollout(1)
     line = next(i for i, text in enumerate(spec.kernel.splitlines(), 1) if new in text)
-    assert words in str(caught.value) and str(caught.value).startswith(f"<kernel of everything>:{line}: ")
+    assert words in str(caught.value) and str(caught.value).startswith(
+        f"<kernel of everything>:{line}: "
+    )
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("path", ["", "a/" * 150], ids=["line", "file"])
 def test_a_fault_without_a_line_or_in_a_file_of_a_long_name_is_one(path):
-    """Line 0 means that there is no fault, so it is said as line 1; a file's name is cut after 255 characters."""
+    """Line 0 means that there is no fault, so it is said as line 1; a file's name is cut after 255
+    characters.
+    """
     spec = changed("tag_grid", "row[5] = time;", f'\n#line 0 "{path}x.cu"\nrow[7] = time;')
     with pytest.raises(KernelFault) as caught:
         make(spec, 2, debug=True).reset(seed=0)
-    assert str(caught.value).startswith(f"{(path + 'x.cu')[:255]}:1: observation entry index 7 is outside [0, 6)")
+    assert str(caught.value).startswith(
+        f"{(path + 'x.cu')[:255]}:1: observation entry index 7 is outside [0, 6)"
+    )
 
 
 def test_neither_gpu_nor_compiler(monkeypatch):
@@ -178,7 +246,8 @@ def test_neither_gpu_nor_compiler(monkeypatch):
 def test_a_file_that_is_not_there_is_looked_for_beside_it(tmp_path):
     (tmp_path / "my_env.py").write_text("SPEC = None\n")
     with pytest.raises(
-        SpecError, match=r"my_emv\.py .*\. Did you mean 'my_env\.py'\? `cupydrive new my_emv` writes one"
+        SpecError,
+        match=r"my_emv\.py .*\. Did you mean 'my_env\.py'\? `cupydrive new my_emv` writes one",
     ):
         envs.register(tmp_path / "my_emv.py")
 
@@ -186,7 +255,10 @@ def test_a_file_that_is_not_there_is_looked_for_beside_it(tmp_path):
 def test_a_name_without_its_ending_leads_to_the_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_env.py").write_text("SPEC = None\n")
-    with pytest.raises(UnknownEnvironmentError, match=r"no environment 'my_env'\. Name its Python file: my_env\.py\."):
+    with pytest.raises(
+        UnknownEnvironmentError,
+        match=r"no environment 'my_env'\. Name its Python file: my_env\.py\.",
+    ):
         make("my_env", device="cpu")
 
 
@@ -207,11 +279,14 @@ def test_a_group_has_no_name_that_kernels_use_for_something_else():
     env += re.findall(r"DEVICE \w+ (\w+)\(", text[text.index("struct Env :") :])
     assert {"state", "team", "metrics", "time", "print"} <= batch | set(env) <= TAKEN
     with pytest.raises(
-        SpecError, match=r"group 'metrics': kernels call something else env\.metrics; choose another name"
+        SpecError,
+        match=r"group 'metrics': kernels call something else env\.metrics; choose another name",
     ):
         Group("metrics", 1, 4, Discrete(2))
     pair = (Group("cart", 1, 4, Discrete(2)), Group("cart", 2, 4, Discrete(2)))
-    with pytest.raises(SpecError, match=r"groups\(params\) has the name 'cart' twice; each needs a name of its own"):
+    with pytest.raises(
+        SpecError, match=r"groups\(params\) has the name 'cart' twice; each needs a name of its own"
+    ):
         replace(spec, groups=lambda p: pair).make_params()
 
 
@@ -224,7 +299,11 @@ def test_a_group_has_no_name_that_kernels_use_for_something_else():
     ],
 )
 def test_words_of_a_language_name_no_member_of_a_struct(name, words):
-    for make_one in (Field, lambda name: Table(name, (2,)), lambda name: Group(name, 1, 4, Discrete(2))):
+    for make_one in (
+        Field,
+        lambda name: Table(name, (2,)),
+        lambda name: Group(name, 1, 4, Discrete(2)),
+    ):
         with pytest.raises(SpecError, match=words):
             make_one(name)
 
@@ -233,6 +312,11 @@ def test_a_word_of_cpp_names_no_float_parameter():
     """An int may be called so: in a kernel it is an upper-case constant."""
     base, spec = envs.get("cartpole").params, envs.get("cartpole")
     with pytest.raises(SpecError, match="cartpole: params = 'register' is a word of"):
-        replace(spec, params=make_dataclass("P", [("register", float, param(1.0, "One."))], bases=(base,), frozen=True))
+        replace(
+            spec,
+            params=make_dataclass(
+                "P", [("register", float, param(1.0, "One."))], bases=(base,), frozen=True
+            ),
+        )
     kept = make_dataclass("P", [("register", int, param(1, "One."))], bases=(base,), frozen=True)
     assert replace(spec, params=kept).params is kept

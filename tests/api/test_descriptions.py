@@ -1,4 +1,6 @@
-"""Mistakes in the description of an environment are told where it is described, in words of its author."""
+"""Mistakes in the description of an environment are told where it is described, in words of its
+author.
+"""
 
 from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
@@ -10,7 +12,8 @@ import cupydrive as cd
 from cupydrive import envs
 from cupydrive.errors import ParameterError, SpecError
 
-# Not registered: whatever is while tests are collected would be an environment of the package to all of them.
+# Not registered: whatever is while tests are collected would be an environment of the package to
+# all of them.
 WRITTEN = {"__name__": "described"}
 exec(compile(point.PYTHON, "described.py", "exec"), WRITTEN)
 SPEC = replace(WRITTEN["SPEC"], name="described", kernel=point.KERNEL)
@@ -24,17 +27,35 @@ class Thawed:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (dict(params=Thawed), r"params = .*Thawed'>; it must be a class, decorated with @dataclass\(frozen=True\)"),
-        (dict(heuristic=lambda p, obs: None), r"heuristic = .* must be a function of \(params, obs, group\): too many"),
+        (
+            dict(params=Thawed),
+            r"params = .*Thawed'>; it must be a class, decorated with @dataclass\(frozen=True\)",
+        ),
+        (
+            dict(heuristic=lambda p, obs: None),
+            r"heuristic = .* must be a function of \(params, obs, group\): too many",
+        ),
         (dict(reference=print), "reference = .* it must be a cupydrive.Reference"),
-        (dict(state=lambda p: ()), r"state\(params\) = \(\) is empty; it must have one cupydrive\.Field at least"),
+        (
+            dict(state=lambda p: ()),
+            r"state\(params\) = \(\) is empty; it must have one cupydrive\.Field at least",
+        ),
         (
             dict(state=lambda p: (cd.Field("x"), cd.Field("x"))),
             r"state\(params\) has the name 'x' twice; each needs a name of its own",
         ),
-        (dict(state=lambda p: ("x",)), r"state\(params\)\[0\] = 'x' is a str; it must be a cupydrive\.Field"),
-        (dict(groups=lambda p: SPEC.groups(p)[0]), r"groups\(params\) = Group.* it must be a tuple"),
-        (dict(kernel="point.cu"), r"kernel = 'point\.cu'; it must be a kernel's text, the Path of its file"),
+        (
+            dict(state=lambda p: ("x",)),
+            r"state\(params\)\[0\] = 'x' is a str; it must be a cupydrive\.Field",
+        ),
+        (
+            dict(groups=lambda p: SPEC.groups(p)[0]),
+            r"groups\(params\) = Group.* it must be a tuple",
+        ),
+        (
+            dict(kernel="point.cu"),
+            r"kernel = 'point\.cu'; it must be a kernel's text, the Path of its file",
+        ),
     ],
 )
 def test_what_is_wrong_in_a_description_is_told(change, words):
@@ -43,14 +64,20 @@ def test_what_is_wrong_in_a_description_is_told(change, words):
 
 
 def test_a_function_of_other_arguments_is_refused():
-    with pytest.raises(SpecError, match=r"Reference: observe = .* a function of \(params, state, elapsed\): too many"):
+    with pytest.raises(
+        SpecError,
+        match=r"Reference: observe = .* a function of \(params, state, elapsed\): too many",
+    ):
         cd.Reference(observe=lambda p, states: None)
-    with pytest.raises(SpecError, match=r"Display: draw = .* of \(canvas, params, states, elapsed\): too many"):
+    with pytest.raises(
+        SpecError, match=r"Display: draw = .* of \(canvas, params, states, elapsed\): too many"
+    ):
         cd.Display(lambda canvas, p: None)
 
 
 @pytest.mark.parametrize(
-    ("annotation", "default"), [(float, 1), ("float", 1), (int, 2.0), ("int", True), (bool, 1), (str, 3)]
+    ("annotation", "default"),
+    [(float, 1), ("float", 1), (int, 2.0), ("int", True), (bool, 1), (str, 3)],
 )
 def test_a_default_is_of_its_annotation(annotation, default):
     price = ("price", annotation, cd.param(default, "Of one."))
@@ -61,7 +88,9 @@ def test_a_default_is_of_its_annotation(annotation, default):
 
 def test_what_time_limit_may_be_is_told_where_it_is_wrong():
     needed = (SPEC.name, SPEC.params, SPEC.state, SPEC.groups)
-    with pytest.raises(SpecError, match=r"^described: time_limit = 40; it must be 'terminates' or 'truncates'"):
+    with pytest.raises(
+        SpecError, match=r"^described: time_limit = 40; it must be 'terminates' or 'truncates'"
+    ):
         cd.EnvSpec(*needed, time_limit=40)
 
 
@@ -87,11 +116,13 @@ def test_a_type_by_another_name_is_refused(given):
 def test_without_a_kernel_every_way_to_give_one_is_told(tmp_path):
     bare = replace(SPEC, kernel=None)
     with pytest.raises(
-        SpecError, match=r"there is no kernel file .* pass kernel= to the EnvSpec; .*%%cuda_env described"
+        SpecError,
+        match=r"there is no kernel file .* pass kernel= to the EnvSpec; .*%%cuda_env described",
     ):
         cd.make(bare, device="cpu")
     with pytest.raises(SpecError, match=r"there is no kernel; pass kernel=, its path or text"):
-        cd.register(replace(bare, reference=cd.Reference()))  # whose reference says nothing of where it was written
+        # whose reference says nothing of where it was written
+        cd.register(replace(bare, reference=cd.Reference()))
     with pytest.raises(SpecError, match=r"there is no kernel file .*none\.cu\. Write it"):
         cd.make(replace(bare, kernel=Path(tmp_path, "none.cu")), device="cpu")
 
@@ -100,7 +131,9 @@ def test_a_kernel_file_is_called_after_the_spec_and_no_spec_as_one_of_the_packag
     file = tmp_path / "mine.py"
     (tmp_path / "mine.cu").write_text(point.KERNEL)
     file.write_text(point.PYTHON.replace('EnvSpec("point"', 'EnvSpec("cartpole"'))
-    with pytest.raises(SpecError, match=r"^'cartpole' is an environment of the package; .* EnvSpec\('my_cartpole'"):
+    with pytest.raises(
+        SpecError, match=r"^'cartpole' is an environment of the package; .* EnvSpec\('my_cartpole'"
+    ):
         envs.get(str(file))
     file.write_text(point.PYTHON.replace('EnvSpec("point"', 'EnvSpec("yours"'))
     with pytest.raises(

@@ -1,4 +1,6 @@
-"""What does not fit together is named while nothing has been trained: of every member of a population, of a sweep's values."""
+"""What does not fit together is named while nothing has been trained: of every member of a
+population, of a sweep's values.
+"""
 
 from dataclasses import replace
 
@@ -27,17 +29,25 @@ class Net(torch.nn.Module):
 
 
 def untrained(*arguments, out, error=ParameterError, match, **given):
-    """Assert that training is refused with an error that says so, and that no folder is made and nothing trained."""
+    """Assert that training is refused with an error that says so, and that no folder is made and
+    nothing trained.
+    """
     with pytest.raises(error, match=match):
         cd.train(*arguments, out=out, callback=lambda *_: pytest.fail("trained"), **SMALL | given)
     assert not out.exists()
 
 
-# ---- members ---------------------------------------------------------------------------------------------------------
+# ---- members -------------------------------------------------------------------------------------
 
 LATER = {
-    "minibatches": ({"num_minibatches": 3}, r"PPO: 64 rows .* 3 minibatches; change num_minibatches"),
-    "actions": ({"algorithm": "ddpg"}, r"DDPG needs a Box of actions; group 'cart' has Discrete\(2\). Use PPO or A2C"),
+    "minibatches": (
+        {"num_minibatches": 3},
+        r"PPO: 64 rows .* 3 minibatches; change num_minibatches",
+    ),
+    "actions": (
+        {"algorithm": "ddpg"},
+        r"DDPG needs a Box of actions; group 'cart' has Discrete\(2\). Use PPO or A2C",
+    ),
     "distribution": ({"distribution": "gaussian"}, "can be categorical, not 'gaussian'"),
     "precision": ({"precision": "tf32"}, "precision = 'tf32'"),
     "nobody plays": ({"policies": {"cart": cd.HeuristicPolicy()}}, "cartpole has no heuristic"),
@@ -54,29 +64,48 @@ LATER = {
 def test_a_later_member_that_does_not_fit_is_named_before_the_first_is_trained(case, tmp_path):
     change, words = LATER[case]
     match = rf"members\[2\].*{words}"
-    untrained("cartpole", GOOD, members=[{}, {"num_steps": 16}, change], out=tmp_path / "new", match=match)
+    untrained(
+        "cartpole", GOOD, members=[{}, {"num_steps": 16}, change], out=tmp_path / "new", match=match
+    )
 
 
 def test_a_later_member_that_does_not_fit_into_memory_is_named(tmp_path):
     members = [{}, {"hidden": (65_536, 65_536, 65_536)}]
     untrained(
-        "cartpole", GOOD, members=members, out=tmp_path / "new", error=MemoryLimitError, match=r"members\[1\]: PPO.hid"
+        "cartpole",
+        GOOD,
+        members=members,
+        out=tmp_path / "new",
+        error=MemoryLimitError,
+        match=r"members\[1\]: PPO.hid",
     )
 
 
 def test_a_buffer_that_is_too_small_and_a_frozen_policy_that_is_not_there_are_named(tmp_path):
     ddpg = cd.DDPG(num_steps=4, hidden=(8,), batch_size=8, learning_starts=8)
     match = r"members\[1\]: buffer_size = 10 holds less than one iteration of 32"
-    untrained("pendulum", ddpg, members=[{}, {"buffer_size": 10}], out=tmp_path / "new", match=match)
+    untrained(
+        "pendulum", ddpg, members=[{}, {"buffer_size": 10}], out=tmp_path / "new", match=match
+    )
     frozen = {"policies": {"tagger": GOOD, "runner": cd.FrozenPolicy(tmp_path / "none")}}
     untrained(
-        "tag_grid", GOOD, members=[{}, frozen], out=tmp_path / "new", error=TrainingError, match=r"members\[1\]: .*none"
+        "tag_grid",
+        GOOD,
+        members=[{}, frozen],
+        out=tmp_path / "new",
+        error=TrainingError,
+        match=r"members\[1\]: .*none",
     )
 
 
 def test_a_capture_without_a_gpu_makes_no_folder(tmp_path):
     untrained(
-        "cartpole", GOOD, seeds=2, cuda_graph=True, out=tmp_path / "new", match="cuda_graph=True needs device='cuda'"
+        "cartpole",
+        GOOD,
+        seeds=2,
+        cuda_graph=True,
+        out=tmp_path / "new",
+        match="cuda_graph=True needs device='cuda'",
     )
 
 
@@ -96,7 +125,10 @@ def test_settings_that_members_override_are_not_judged():
         (GOOD, [{"num_envs": 4}], {"num_envs": 0}),
         (GOOD, [{"tau": 0.02}], {"tau": -1.0}),
     ):
-        assert [run.step >= 64 for run in cd.train("cartpole", algorithm, members=members, **SMALL | given)]
+        assert [
+            run.step >= 64
+            for run in cd.train("cartpole", algorithm, members=members, **SMALL | given)
+        ]
     untrained_base = {"members": [{"num_minibatches": 2}, {}], **SMALL}
     with pytest.raises(ParameterError, match=r"members\[1\]: PPO: 64 rows"):
         cd.train("cartpole", minibatches, **untrained_base)
@@ -105,8 +137,13 @@ def test_settings_that_members_override_are_not_judged():
 
 
 def test_a_run_and_its_plan_ask_the_same(monkeypatch):
-    """A run that is made directly, or from a folder that was changed by hand, is asked what a plan is."""
-    for settings, words in ((replace(GOOD, num_minibatches=3), "3 minibatches"), (cd.DDPG(), "needs a Box")):
+    """A run that is made directly, or from a folder that was changed by hand, is asked what a plan
+    is.
+    """
+    for settings, words in (
+        (replace(GOOD, num_minibatches=3), "3 minibatches"),
+        (cd.DDPG(), "needs a Box"),
+    ):
         with pytest.raises(ParameterError, match=words) as planned:
             check_players(resolve("cartpole", settings, num_envs=8, device="cpu"))
         with pytest.raises(ParameterError, match=words) as made:
@@ -117,11 +154,13 @@ def test_a_run_and_its_plan_ask_the_same(monkeypatch):
 def test_a_plan_leaves_random_numbers_as_they_are(tmp_path):
     cd.train("cartpole", GOOD, **SMALL).save(tmp_path)
     before = torch.get_rng_state()
-    check_players(resolve("cartpole", policies={"cart": cd.FrozenPolicy(tmp_path)}, num_envs=8, device="cpu"))
+    check_players(
+        resolve("cartpole", policies={"cart": cd.FrozenPolicy(tmp_path)}, num_envs=8, device="cpu")
+    )
     assert torch.equal(torch.get_rng_state(), before)
 
 
-# ---- sweeps ----------------------------------------------------------------------------------------------------------
+# ---- sweeps --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -132,19 +171,26 @@ def optuna():
 @pytest.mark.parametrize(
     ("space", "words"),
     [
-        ({"num_minibatches": [3, 5]}, r"none of 100 draws from space can be trained, .*'num_minibatches': .* 64 rows"),
+        (
+            {"num_minibatches": [3, 5]},
+            r"none of 100 draws from space can be trained, .*'num_minibatches': .* 64 rows",
+        ),
         ({"gamma": (0.5, 1.5)}, r"PPO: gamma = 1.5; it must be from 0 to 1"),
         ({"gravity": (5.0, 1e6)}, r"cartpole: gravity = 1000000.0 is out of range"),
     ],
 )
-def test_a_value_that_fits_with_nothing_is_named_before_the_first_trial(space, words, optuna, tmp_path):
+def test_a_value_that_fits_with_nothing_is_named_before_the_first_trial(
+    space, words, optuna, tmp_path
+):
     with pytest.raises(CupydriveError, match=words):
         cd.sweep("cartpole", GOOD, trials=2, space=space, out=tmp_path / "new", **SMALL)
     assert not (tmp_path / "new").exists()
 
 
 def test_values_that_do_not_fit_together_are_drawn_anew(optuna, tmp_path):
-    """Of 8 x 8 rows neither 3 nor 5 minibatches can be made, of 10 x 8 rows 5, and of 12 x 8 rows 3."""
+    """Of 8 x 8 rows neither 3 nor 5 minibatches can be made, of 10 x 8 rows 5, and of 12 x 8 rows
+    3.
+    """
     space = {"num_steps": [8, 10, 12], "num_minibatches": [2, 3, 5]}
     found = cd.sweep("cartpole", GOOD, trials=8, batch=4, space=space, out=tmp_path, **SMALL)
     assert {(t.params["num_steps"], t.params["num_minibatches"]) for t in found.trials} <= {
@@ -156,5 +202,7 @@ def test_values_that_do_not_fit_together_are_drawn_anew(optuna, tmp_path):
 
 def test_settings_that_a_sweep_draws_are_not_judged(optuna, tmp_path):
     wrong = replace(GOOD, num_minibatches=3)
-    found = cd.sweep("cartpole", wrong, trials=1, space={"num_minibatches": [2]}, out=tmp_path, **SMALL)
+    found = cd.sweep(
+        "cartpole", wrong, trials=1, space={"num_minibatches": [2]}, out=tmp_path, **SMALL
+    )
     assert [trial.params for trial in found.trials] == [{"num_minibatches": 2}]

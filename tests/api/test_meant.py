@@ -1,4 +1,6 @@
-"""Unknown names, and players, folders and devices of the wrong kind: the error names what was meant, and that works."""
+"""Unknown names, and players, folders and devices of the wrong kind: the error names what was
+meant, and that works.
+"""
 
 import traceback
 import warnings
@@ -10,7 +12,13 @@ import torch
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.errors import CupydriveError, CupydriveWarning, DeviceError, ParameterError, did_you_mean
+from cupydrive.errors import (
+    CupydriveError,
+    CupydriveWarning,
+    DeviceError,
+    ParameterError,
+    did_you_mean,
+)
 from cupydrive.training.begin import make_run
 
 QUIET = {"device": "cpu", "progress": False}
@@ -29,7 +37,7 @@ def said(call: Callable, *arguments: object, **given: object) -> str:
     return str(caught.value)
 
 
-# ---- names -----------------------------------------------------------------------------------------------------------
+# ---- names ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -52,8 +60,14 @@ def test_an_unknown_name_leads_to_the_nearest(call, name, words):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"algorithm": "DDPG"}, "pass algorithm=cupydrive.suggested_algorithm('pendulum', 'ddpg', gamma=...)"),
-        ({"algorithm": cd.A2C()}, "it is a setting of A2C; pass algorithm=cupydrive.suggested_algorithm("),
+        (
+            {"algorithm": "DDPG"},
+            "pass algorithm=cupydrive.suggested_algorithm('pendulum', 'ddpg', gamma=...)",
+        ),
+        (
+            {"algorithm": cd.A2C()},
+            "it is a setting of A2C; pass algorithm=cupydrive.suggested_algorithm(",
+        ),
     ],
 )
 def test_a_setting_is_named_with_the_algorithm_that_was_asked_for(given, words):
@@ -77,11 +91,15 @@ def test_a_parameter_that_is_a_setting_too_is_told_what_it_is_taken_for(tmp_path
 def test_what_train_is_told_to_pass_trains():
     algorithm = cd.suggested_algorithm("cartpole", learning_rate=1e-3)
     run = make_run("cartpole", algorithm, num_envs=8, device="cpu")
-    assert run.settings["cart"].learning_rate == 1e-3 and run.settings["cart"].gamma == 0.98  # the environment's
+    # the environment's
+    assert run.settings["cart"].learning_rate == 1e-3 and run.settings["cart"].gamma == 0.98
 
 
 def test_a_name_that_the_package_does_not_have_is_told_with_the_nearest():
-    with pytest.raises(AttributeError, match=r"module 'cupydrive' has no attribute 'trian'\. Did you mean 'train'\?"):
+    with pytest.raises(
+        AttributeError,
+        match=r"module 'cupydrive' has no attribute 'trian'\. Did you mean 'train'\?",
+    ):
         _ = cd.trian
     assert not hasattr(cd, "__wrapped__")
 
@@ -95,18 +113,26 @@ def test_nothing_is_suggested_that_is_not_near():
 def test_the_spec_that_was_registered_with_a_kernel_has_it():
     spec, other = envs._load(point.PYTHON).spec, envs._load(point.PYTHON).spec
     registered = envs.register(spec, point.KERNEL)
-    assert envs.get(spec) is registered and envs.get("point") is registered and envs.get(other) is other
+    assert (
+        envs.get(spec) is registered
+        and envs.get("point") is registered
+        and envs.get(other) is other
+    )
 
 
-# ---- players ---------------------------------------------------------------------------------------------------------
+# ---- players -------------------------------------------------------------------------------------
 
 
 @pytest.mark.full
 def test_players_of_all_groups_are_one_word():
     given = {"episodes": 5, "device": "cpu", "grid_length": 6}
     by_word = cd.evaluate("tag_grid", "random", **given)
-    by_group = cd.evaluate("tag_grid", dict.fromkeys(("tagger", "runner"), cd.RandomPolicy()), **given)
-    of_an_env = cd.evaluate(cd.make("tag_grid", 3, device="cpu", grid_length=6), "random", episodes=5)
+    by_group = cd.evaluate(
+        "tag_grid", dict.fromkeys(("tagger", "runner"), cd.RandomPolicy()), **given
+    )
+    of_an_env = cd.evaluate(
+        cd.make("tag_grid", 3, device="cpu", grid_length=6), "random", episodes=5
+    )
     assert by_word.players == by_group.players
     for found in (by_group, of_an_env):
         assert torch.equal(found.returns["tagger"], by_word.returns["tagger"])
@@ -122,7 +148,10 @@ def test_players_of_all_groups_are_one_word():
             "it must be cd.HeuristicPolicy(), cd.RandomPolicy(), cd.FrozenPolicy(FOLDER) or run.frozen(GROUP)",
         ),
         (lambda run: {"car": cd.RandomPolicy()}, "'car'; it must be 'cart'. Did you mean 'cart'?"),
-        (lambda run: None, "cartpole has no heuristic, and 'cart' has no policy; pass policies='random'"),
+        (
+            lambda run: None,
+            "cartpole has no heuristic, and 'cart' has no policy; pass policies='random'",
+        ),
     ],
 )
 def test_a_player_of_the_wrong_kind_is_told_what_to_pass(run, wrong, words):
@@ -130,7 +159,9 @@ def test_a_player_of_the_wrong_kind_is_told_what_to_pass(run, wrong, words):
 
 
 def test_settings_of_the_wrong_kind_are_refused():
-    assert said(cd.train, "cartpole", policies={"cart": 1}, **QUIET).endswith("or run.frozen(GROUP)")
+    assert said(cd.train, "cartpole", policies={"cart": 1}, **QUIET).endswith(
+        "or run.frozen(GROUP)"
+    )
 
 
 @pytest.mark.parametrize("env", ["cartpole", "tag_grid"])
@@ -150,19 +181,25 @@ def test_a_rollout_takes_no_policy():
     assert "is a function; it must be True or False" in text
 
 
-# ---- devices ---------------------------------------------------------------------------------------------------------
+# ---- devices -------------------------------------------------------------------------------------
 
 
 def test_a_run_is_not_played_on_another_device_than_was_asked_for(run):
     assert len(run.evaluate(2, device="cpu").length) == 2
-    with pytest.raises(DeviceError, match=r"device = 'cuda', but the run is on 'cpu'; .*cupydrive\.load\(folder, "):
+    with pytest.raises(
+        DeviceError, match=r"device = 'cuda', but the run is on 'cpu'; .*cupydrive\.load\(folder, "
+    ):
         run.evaluate(2, device="cuda")
 
 
 TAKES_A_DEVICE = {
     "make": lambda device: cd.make("cartpole", device=device).device,
-    "evaluate": lambda device: cd.evaluate("cartpole", "random", episodes=2, device=device).length.device.type,
-    "train": lambda device: cd.train("cartpole", device=device, steps=1, num_envs=4, progress=False).device,
+    "evaluate": lambda device: (
+        cd.evaluate("cartpole", "random", episodes=2, device=device).length.device.type
+    ),
+    "train": lambda device: (
+        cd.train("cartpole", device=device, steps=1, num_envs=4, progress=False).device
+    ),
 }
 
 
@@ -173,7 +210,7 @@ def test_a_device_of_torch_is_the_device_of_its_name(call):
     assert "device = 'cuda:0'; it must be 'auto', 'cuda' or 'cpu'. 'cuda' is torch's" in text
 
 
-# ---- folders ---------------------------------------------------------------------------------------------------------
+# ---- folders -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("call", [cd.render, cd.evaluate])
@@ -208,7 +245,7 @@ def test_a_folder_that_cannot_be_is_told_before_anything_runs(under, tmp_path):
         assert "nothing can be written there" in text and str(file) in text
 
 
-# ---- places ----------------------------------------------------------------------------------------------------------
+# ---- places --------------------------------------------------------------------------------------
 
 
 class Linear(torch.nn.Linear):
@@ -222,7 +259,9 @@ def test_a_slip_is_told_with_its_place_and_a_short_traceback(tmp_path):
             "members[0]: PPO: gamma = 2.0; it must be from 0 to 1",
         ),
         (
-            lambda: cd.sweep("cartpole", space={"learning_rate": (-1.0, 1e-2)}, trials=1, out=tmp_path, **QUIET),
+            lambda: cd.sweep(
+                "cartpole", space={"learning_rate": (-1.0, 1e-2)}, trials=1, out=tmp_path, **QUIET
+            ),
             "PPO: learning_rate = -1.0; it must be finite and at least 0",
         ),
         (

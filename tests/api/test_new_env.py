@@ -1,4 +1,6 @@
-"""Two files, or two strings, are all that a new environment needs: make, check and rollout follow."""
+"""Two files, or two strings, are all that a new environment needs: make, check and rollout
+follow.
+"""
 
 import everything
 import pytest
@@ -19,7 +21,10 @@ def use(name: str) -> None:
     env = cd.make(name, 10, device="cpu")
     env.reset(seed=1)
     batch = env.rollout(30)
-    assert batch.action["driver"].shape == (30, 10, 3, 2) and batch.action["driver"][..., 0].abs().max() <= 1
+    assert (
+        batch.action["driver"].shape == (30, 10, 3, 2)
+        and batch.action["driver"][..., 0].abs().max() <= 1
+    )
     assert batch.obs["walker"].shape == (31, 10, 2, 3) and batch.episode["way"].shape == (30, 10)
     obs, _ = env.reset(seed=1)
     jump = obs["walker"][..., 0] == 0  # which is what masks allow

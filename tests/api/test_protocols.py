@@ -1,4 +1,6 @@
-"""What can be exchanged has what ``protocols.py`` says; an algorithm and a policy with memory are written against it."""
+"""What can be exchanged has what ``protocols.py`` says; an algorithm and a policy with memory are
+written against it.
+"""
 
 import inspect
 import json
@@ -20,7 +22,10 @@ PPO = cd.PPO(num_steps=4, hidden=(4,), num_minibatches=1, update_epochs=1)
 SMALL = {
     "ppo": ("cartpole", PPO),
     "a2c": ("cartpole", cd.A2C(num_steps=4, hidden=(4,))),
-    "ddpg": ("pendulum", cd.DDPG(num_steps=4, hidden=(4,), batch_size=8, buffer_size=64, learning_starts=8)),
+    "ddpg": (
+        "pendulum",
+        cd.DDPG(num_steps=4, hidden=(4,), batch_size=8, buffer_size=64, learning_starts=8),
+    ),
     "reinforce": ("cartpole", Reinforce(num_steps=4)),
 }
 
@@ -34,15 +39,24 @@ def runs():
 
 
 def members(protocol):
-    """Return the data and the methods that a protocol asks for, those of protocols that it extends among them."""
+    """Return the data and the methods that a protocol asks for, those of protocols that it extends
+    among them.
+    """
     kinds = [kind for kind in protocol.__mro__ if kind.__module__ == protocols.__name__]
     data = {name for kind in kinds for name in inspect.get_annotations(kind)}
-    methods = {name: f for kind in kinds for name, f in vars(kind).items() if inspect.isfunction(f) and name[0] != "_"}
+    methods = {
+        name: f
+        for kind in kinds
+        for name, f in vars(kind).items()
+        if inspect.isfunction(f) and name[0] != "_"
+    }
     return data, methods
 
 
 def fits(thing, protocol):
-    """Assert that ``thing`` has all members, and that its methods take the same arguments by the same names."""
+    """Assert that ``thing`` has all members, and that its methods take the same arguments by the
+    same names.
+    """
     data, methods = members(protocol)
     assert isinstance(thing, protocol) and not [name for name in data if not hasattr(thing, name)]
     for name, method in methods.items():
@@ -51,7 +65,10 @@ def fits(thing, protocol):
         assert [p.name for p in taken[: len(asked)]] == [p.name for p in asked], (type(thing), name)
         optional = [p.default is not p.empty for p in taken]
         assert all(optional[len(asked) :]), (type(thing), name)
-        assert all(had or p.default is p.empty for had, p in zip(optional, asked, strict=False)), (type(thing), name)
+        assert all(had or p.default is p.empty for had, p in zip(optional, asked, strict=False)), (
+            type(thing),
+            name,
+        )
 
 
 @pytest.mark.quick(2)
@@ -104,7 +121,9 @@ class Valued(Reinforce):
 NESTED = (1.0, "a", None, True, (2, ()), {"a": (1, {"b": 2})})
 
 
-@pytest.mark.parametrize("value", [(1.0, 0.05, 200_000), (), NESTED, [1, (2.5,)], (1, np.float32(0.5))])
+@pytest.mark.parametrize(
+    "value", [(1.0, 0.05, 200_000), (), NESTED, [1, (2.5,)], (1, np.float32(0.5))]
+)
 def test_settings_of_ones_own_may_be_nested_and_are_read_back(value, tmp_path):
     few = {"num_envs": 4, "device": "cpu", "progress": False, "out": tmp_path}
     cd.train("cartpole", Valued(value=value), steps=32, **few)
@@ -117,13 +136,25 @@ def test_settings_of_ones_own_may_be_nested_and_are_read_back(value, tmp_path):
 @pytest.mark.parametrize("value", [float("nan"), (1, np.ones(2)), {3}, len, b"x", "x" * 20_000])
 def test_settings_that_no_file_holds_are_refused_before_training(value, tmp_path):
     with pytest.raises(
-        ParameterError, match=r"policy 'cart': Valued\.value = .* cannot be saved: .*\. Make it of numbers"
+        ParameterError,
+        match=r"policy 'cart': Valued\.value = .* cannot be saved: .*\. Make it of numbers",
     ):
-        cd.train("cartpole", Valued(value=value), steps=32, num_envs=4, device="cpu", out=tmp_path / "run")
+        cd.train(
+            "cartpole",
+            Valued(value=value),
+            steps=32,
+            num_envs=4,
+            device="cpu",
+            out=tmp_path / "run",
+        )
     assert not (tmp_path / "run").exists()
-    run = cd.train("cartpole", Valued(value=value), steps=32, num_envs=4, device="cpu", progress=False)
+    run = cd.train(
+        "cartpole", Valued(value=value), steps=32, num_envs=4, device="cpu", progress=False
+    )
     for write in (run.save, lambda out: cd.train(run, steps=32, out=out, progress=False)):
-        with pytest.raises(ParameterError, match=r"policy 'cart': Valued\.value = .* cannot be saved"):
+        with pytest.raises(
+            ParameterError, match=r"policy 'cart': Valued\.value = .* cannot be saved"
+        ):
             write(tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -131,7 +162,9 @@ def test_settings_that_no_file_holds_are_refused_before_training(value, tmp_path
 @pytest.mark.full
 def test_reinforce_learns_to_balance():
     """Random actions hold the pole for about 22 steps; the time limit is 500."""
-    run = cd.train("cartpole", Reinforce(), steps=600_000, num_envs=64, seed=1, device="cpu", progress=False)
+    run = cd.train(
+        "cartpole", Reinforce(), steps=600_000, num_envs=64, seed=1, device="cpu", progress=False
+    )
     found = run.evaluate(200)
     assert found.mean("cart")[0] > 150
     assert run.act(torch.zeros(3, 4)).shape == (3,)
@@ -139,13 +172,18 @@ def test_reinforce_learns_to_balance():
 
 
 class Counter(torch.nn.Module):
-    """A policy that knows how many steps its episode has had: that is its memory, its value, and what its choice hangs on."""
+    """A policy that knows how many steps its episode has had: that is its memory, its value, and
+    what its choice hangs on.
+    """
 
     state_size = 1
 
     def __init__(self, obs_dim, size):
         super().__init__()
-        self.slope, self.unit = torch.nn.Parameter(torch.tensor([0.1, -0.1])), torch.nn.Parameter(torch.ones(()))
+        self.slope, self.unit = (
+            torch.nn.Parameter(torch.tensor([0.1, -0.1])),
+            torch.nn.Parameter(torch.ones(())),
+        )
 
     def forward(self, obs, memory, start):
         counts = []
@@ -160,21 +198,33 @@ class Counter(torch.nn.Module):
 
 
 def lengths_so_far(over, before):
-    """Return (T + 1, N): the steps that each episode has had at each row, ``before`` at the first."""
+    """Return (T + 1, N): the steps that each episode has had at each row, ``before`` at the
+    first.
+    """
     rows = [before]
     for ended in over:
         rows.append(torch.where(ended, 0.0, rows[-1] + 1.0))
     return torch.stack(rows)
 
 
-@pytest.mark.parametrize("steps", [18, 20])  # with the end of all episodes in the last row, and without
+# with the end of all episodes in the last row, and without
+@pytest.mark.parametrize("steps", [18, 20])
 @pytest.mark.parametrize("minibatches", [1, 3])
 def test_a_policy_with_state_learns_from_whole_sequences(minibatches, steps):
-    """What it says in learning is what it said in playing: the ratio of probabilities is 1, for any choice of agents."""
+    """What it says in learning is what it said in playing: the ratio of probabilities is 1, for any
+    choice of agents.
+    """
     settings = cd.PPO(
-        policy=Counter, num_steps=steps, num_minibatches=minibatches, update_epochs=1, learning_rate=1e-12, gamma=0.5
+        policy=Counter,
+        num_steps=steps,
+        num_minibatches=minibatches,
+        update_epochs=1,
+        learning_rate=1e-12,
+        gamma=0.5,
     )
-    run = cd.train("cartpole", settings, steps=1, num_envs=6, device="cpu", progress=False, max_episode_steps=9)
+    run = cd.train(
+        "cartpole", settings, steps=1, num_envs=6, device="cpu", progress=False, max_episode_steps=9
+    )
     (learner,) = run.learners.values()
     stored, rollout = learner.stored["cart"], run.rollout
     before = torch.zeros(6)
@@ -198,4 +248,9 @@ def test_a_module_without_memory_is_called_as_it_is():
     asked = with_state(module)
     obs = torch.randn(3, 2)
     parameters, value, memory = asked(obs)
-    assert isinstance(asked, Stateless) and parameters is obs and memory is None and torch.equal(value, obs[:, 0])
+    assert (
+        isinstance(asked, Stateless)
+        and parameters is obs
+        and memory is None
+        and torch.equal(value, obs[:, 0])
+    )

@@ -1,4 +1,6 @@
-"""What a person gets who names nothing: settings, copies and env-steps that the environment suggests for the algorithm."""
+"""What a person gets who names nothing: settings, copies and env-steps that the environment
+suggests for the algorithm.
+"""
 
 from dataclasses import replace
 
@@ -36,7 +38,9 @@ def test_copies_and_env_steps_are_those_of_the_algorithm(spec):
     assert sizes(spec) == sizes(spec, "ppo") == sizes(spec, cd.PPO()) == (4, 64)
     assert sizes(spec, "A2C") == sizes(spec, cd.A2C(gamma=0.5)) == (8, 256)
     assert sizes(spec, policies={"cart": cd.A2C()}) == (8, 256)
-    assert sizes(spec, Reinforce()) == (4, 64), "an algorithm of one's own gets what is said of none"
+    assert sizes(spec, Reinforce()) == (4, 64), (
+        "an algorithm of one's own gets what is said of none"
+    )
     assert sizes(spec, "a2c", num_envs=5) == (5, 256)
     assert suggestion(spec, "a2c").settings == {"num_steps": 16, "hidden": (8,)}
 
@@ -44,10 +48,16 @@ def test_copies_and_env_steps_are_those_of_the_algorithm(spec):
 def test_policies_that_learn_together_get_what_the_slower_one_needs():
     spec = replace(envs.get("tag_grid"), training=SAID)
     a2c, ppo = cd.A2C(num_steps=16), cd.PPO(num_steps=16)
-    for policies in ({"tagger": a2c, "runner": ppo}, {"tagger": ppo, "runner": cd.OpponentPool(a2c)}):
+    for policies in (
+        {"tagger": a2c, "runner": ppo},
+        {"tagger": ppo, "runner": cd.OpponentPool(a2c)},
+    ):
         assert sizes(spec, policies=policies) == (8, 256)
     assert sizes(spec, policies={"tagger": ppo, "runner": cd.HeuristicPolicy()}) == (4, 64)
-    assert sizes(spec, policies={"tagger": cd.RandomPolicy(), "runner": cd.HeuristicPolicy()}) == (4, 64)
+    assert sizes(spec, policies={"tagger": cd.RandomPolicy(), "runner": cd.HeuristicPolicy()}) == (
+        4,
+        64,
+    )
 
 
 def test_a_training_of_which_nothing_is_said_ends_there(spec, tmp_path):
@@ -60,7 +70,10 @@ def test_a_training_of_which_nothing_is_said_ends_there(spec, tmp_path):
 
 
 def test_members_of_other_algorithms_have_their_own(spec, tmp_path):
-    given = {"members": [{"algorithm": "a2c"}, {}, {"algorithm": "a2c", "num_envs": 4}, {"gamma": 0.5}], **QUIET}
+    given = {
+        "members": [{"algorithm": "a2c"}, {}, {"algorithm": "a2c", "num_envs": 4}, {"gamma": 0.5}],
+        **QUIET,
+    }
     population = cd.train(spec, out=tmp_path, **given)
     assert [(run.num_envs, run.step, run.total) for run in population] == [
         (8, 256, 256), (4, 64, 64), (4, 256, 256), (4, 64, 64)
@@ -80,7 +93,9 @@ def test_a_sweep_trains_as_long_as_the_algorithm_needs(spec, tmp_path):
 def test_the_command_line_says_what_is_suggested(capsys):
     assert command("envs cartpole") == 0
     words = capsys.readouterr().out
-    assert "ppo 256 environments, 500,000 env-steps; a2c 64 environments, 4,000,000 env-steps" in words
+    assert (
+        "ppo 256 environments, 500,000 env-steps; a2c 64 environments, 4,000,000 env-steps" in words
+    )
 
 
 @pytest.mark.parametrize("name", envs.names())

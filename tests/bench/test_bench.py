@@ -44,15 +44,20 @@ def test_every_work_exists():
 
 @pytest.mark.parametrize("name", envs.names())
 def test_bytes_are_those_of_the_arrays(name):
-    """Counted from the spec, and summed over what a rollout without final observations fills in every row."""
+    """Counted from the spec, and summed over what a rollout without final observations fills in
+    every row.
+    """
     batch = Batch(envs.get(name), 3)
     batch.reset(0)
     buffers = fetch(batch, batch.rollout(4, final_obs=False))
     every_row = ("action", "reward", "terminated", "truncated", "active", "left")
     arrays = [
-        a for key in every_row for a in (buffers[key].values() if isinstance(buffers[key], dict) else [buffers[key]])
+        a
+        for key in every_row
+        for a in (buffers[key].values() if isinstance(buffers[key], dict) else [buffers[key]])
     ]
-    seen = [*buffers["obs"].values(), *buffers["action_mask"].values()]  # before the first step, too
+    # before the first step, too
+    seen = [*buffers["obs"].values(), *buffers["action_mask"].values()]
     written = sum(a.nbytes for a in arrays) + sum(rows[1:].nbytes for rows in seen)
     assert written_bytes(batch.groups) == written / (3 * 4)
 
@@ -89,14 +94,21 @@ def test_operations_of_learning_are_those_of_the_layers():
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "settings", [PPO(num_steps=4, update_epochs=3, shared_layers=True), A2C(num_steps=4, hidden=(8,))]
+    "settings",
+    [PPO(num_steps=4, update_epochs=3, shared_layers=True), A2C(num_steps=4, hidden=(8,))],
 )
 def test_torch_counts_as_many_operations(settings):
-    """In one iteration of its learner, and one pass more for the values after the last step; these episodes are never cut."""
+    """In one iteration of its learner, and one pass more for the values after the last step; these
+    episodes are never cut.
+    """
     run = make_run("tag_grid", settings, num_envs=8, device="cpu", backend="torch")
     with FlopCounterMode(display=False) as counter:
         run.iterate()
-    rows = [(8 * g.count, learning_operations(towers(own), 0)) for own in run.learners.values() for g in own.groups]
+    rows = [
+        (8 * g.count, learning_operations(towers(own), 0))
+        for own in run.learners.values()
+        for g in own.groups
+    ]
     forward = sum(count * operations for count, operations in rows)
     assert counter.get_total_flops() == 4 * 8 * run_operations(run) + forward
 
@@ -104,7 +116,9 @@ def test_torch_counts_as_many_operations(settings):
 @pytest.mark.full
 def test_rows_of_training_name_their_learner_and_network():
     lessons = (
-        Lesson("cartpole", 8, PPO(num_steps=8, hidden=(16,), shared_layers=True), ("kernels", "torch")),
+        Lesson(
+            "cartpole", 8, PPO(num_steps=8, hidden=(16,), shared_layers=True), ("kernels", "torch")
+        ),
         Lesson("tag_grid", 4, A2C(num_steps=4, hidden=(8,)), ("torch",), {"num_taggers": 2}),
     )
     rows = [row for lesson in lessons for row in measure_lesson(lesson, "cpu", 3)]
@@ -114,16 +128,35 @@ def test_rows_of_training_name_their_learner_and_network():
         "a2c by torch, float32, network 6-8-5 and 6-8-1, 2 policies",
     ]
     for row in rows:
-        assert len(row.seconds) == 3 and row.rate == row.num_envs * row.steps / np.median(row.seconds)
-    assert rows[0].operations_per_step == rows[1].operations_per_step == 13 * 2 * (4 * 16 + 16 * 3) - 4 * 2 * 4 * 16
-    assert rows[2].agents == 3 and rows[2].operations_per_step == 3 * (4 * 2 * (2 * 6 * 8 + 8 * 5 + 8) - 2 * 2 * 6 * 8)
+        assert len(row.seconds) == 3 and row.rate == row.num_envs * row.steps / np.median(
+            row.seconds
+        )
+    assert (
+        rows[0].operations_per_step
+        == rows[1].operations_per_step
+        == 13 * 2 * (4 * 16 + 16 * 3) - 4 * 2 * 4 * 16
+    )
+    assert rows[2].agents == 3 and rows[2].operations_per_step == 3 * (
+        4 * 2 * (2 * 6 * 8 + 8 * 5 + 8) - 2 * 2 * 6 * 8
+    )
 
 
 def test_a_row_is_its_median():
-    row = timing.make_row("rollout", "x", 100, 1, 10, [0.2, 0.1, 0.4], bytes_per_step=26, operations_per_step=3.5)
+    row = timing.make_row(
+        "rollout", "x", 100, 1, 10, [0.2, 0.1, 0.4], bytes_per_step=26, operations_per_step=3.5
+    )
     assert row.rate == 1000 / 0.2 and row.bytes_per_second == 26 * row.rate
-    assert row.operations_per_second == 3.5 * row.rate and row.spread == pytest.approx((0.4 - 0.1) / 2 / 0.2)
-    numbers = {7: "7", 1234: "1.23 k", 999_400: "999 k", 999_900: "1.00 M", 104.2e9: "104 G", 4.551e12: "4.55 T"}
+    assert row.operations_per_second == 3.5 * row.rate and row.spread == pytest.approx(
+        (0.4 - 0.1) / 2 / 0.2
+    )
+    numbers = {
+        7: "7",
+        1234: "1.23 k",
+        999_400: "999 k",
+        999_900: "1.00 M",
+        104.2e9: "104 G",
+        4.551e12: "4.55 T",
+    }
     assert {x: short(x) for x in numbers} == numbers
 
 
@@ -139,11 +172,15 @@ def test_the_command_prints_a_table_and_writes_json(quick, tmp_path, capsys):
     assert command(f"bench --device cpu --runs 2 --json {path}") == 0
     kept, out = json.loads(path.read_text()), capsys.readouterr().out
     assert [(r["case"], r["env"]) for r in kept["rows"]] == [
-        ("rollout", "cartpole"), ("rollout", "tag_grid"), ("stepping", "cartpole"), ("stepping", "tag_grid"),
+        ("rollout", "cartpole"), ("rollout", "tag_grid"), ("stepping", "cartpole"),
+        ("stepping", "tag_grid"),
         ("sampling", "21 choices"), ("sampling", "21 choices"),
     ]  # fmt: skip
     for r in kept["rows"]:
-        assert r["rate"] == r["num_envs"] * r["steps"] / np.median(r["seconds"]) and f"{r['env']:<24}" in out
+        assert (
+            r["rate"] == r["num_envs"] * r["steps"] / np.median(r["seconds"])
+            and f"{r['env']:<24}" in out
+        )
     assert kept["versions"]["cupydrive"] == cupydrive.__version__
     again = Bench.from_dict(kept)
     assert again.to_dict() == kept and str(again).splitlines()[0] in out
@@ -160,7 +197,9 @@ def test_an_interrupt_keeps_what_was_measured(quick, monkeypatch, tmp_path, caps
     path = tmp_path / "bench.json"
     assert command(f"bench rollout stepping --device cpu --runs 2 --json {path}") == 130
     kept = json.loads(path.read_text())
-    assert [(r["case"], r["env"]) for r in kept["rows"]] == [("rollout", "cartpole")] and kept["interrupted"]
+    assert [(r["case"], r["env"]) for r in kept["rows"]] == [("rollout", "cartpole")] and kept[
+        "interrupted"
+    ]
     assert "interrupted" in capsys.readouterr().out
 
 
@@ -169,7 +208,11 @@ def test_sweeps_are_all_combinations(quick):
     works = sweep_works("tag_grid", {"num_envs": [10, 100], "num_taggers": [1, 4, 9], "steps": 8})
     assert len(works) == 6 and works[-1] == Work("tag_grid", 100, 8, {"num_taggers": 9})
     result = bench(
-        ("rollout",), device="cpu", runs=2, work=sweep_works("cartpole", {"num_envs": [16, 32, 64]}), progress=None
+        ("rollout",),
+        device="cpu",
+        runs=2,
+        work=sweep_works("cartpole", {"num_envs": [16, 32, 64]}),
+        progress=None,
     )
     assert [row.num_envs for row in result.rows] == [16, 32, 64]
     for wrong in ({"num_envs": ""}, {"num_envs": "ten"}, {"num_taggers": 0}, {"num_tagers": 1}):
@@ -183,7 +226,10 @@ def test_of_a_named_environment_nothing_else_is_timed(quick, tmp_path, capsys):
     small = f"--device cpu --runs 1 --json {path}"
     assert command(f"bench {small} --env tag_grid --sweep num_envs=8 steps=2") == 0
     kept = json.loads(path.read_text())
-    assert [(r["case"], r["env"]) for r in kept["rows"]] == [("rollout", "tag_grid"), ("stepping", "tag_grid")]
+    assert [(r["case"], r["env"]) for r in kept["rows"]] == [
+        ("rollout", "tag_grid"),
+        ("stepping", "tag_grid"),
+    ]
     capsys.readouterr()
     assert command("bench training --env tag_grid --device cpu") == 2
     out, err = capsys.readouterr()

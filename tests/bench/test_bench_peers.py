@@ -1,4 +1,6 @@
-"""Other libraries beside ours: each program times what it is asked for, and says what it cannot do."""
+"""Other libraries beside ours: each program times what it is asked for, and says what it
+cannot do.
+"""
 
 import importlib
 import json
@@ -26,15 +28,21 @@ def test_peers_that_are_not_there_say_so(monkeypatch, tmp_path):
         "from dataclasses import asdict\nimport json\nfrom cupydrive.bench.timing import make_row\n"
         "print(json.dumps(asdict(make_row('rollout', 'x', 2, 1, 3, [0.5], who='there'))))\n"
     )
-    (tmp_path / "absent.py").write_text("import sys\nprint('not installed: x', file=sys.stderr)\nsys.exit(3)\n")
+    (tmp_path / "absent.py").write_text(
+        "import sys\nprint('not installed: x', file=sys.stderr)\nsys.exit(3)\n"
+    )
     (tmp_path / "broken.py").write_text("raise ValueError('broken')\n")
     monkeypatch.setattr(compare, "FOLDER", tmp_path)
     ours = Row("rollout", "x", "x", 2, 1, 3, [1.0], 6.0)
     file = tmp_path / "bench.json"
-    file.write_text(json.dumps(Bench("cpu", "m", {}, "", "", Ceilings(1.0, 1.0, 1.0), [ours]).to_dict()))
+    file.write_text(
+        json.dumps(Bench("cpu", "m", {}, "", "", Ceilings(1.0, 1.0, 1.0), [ours]).to_dict())
+    )
     compare.compare(file, 2)
     found = Bench.from_dict(json.loads(file.read_text()))
-    assert found.rows[0] == ours and [(row.who, row.rate) for row in found.rows[1:]] == [("there", 12.0)]
+    assert found.rows[0] == ours and [(row.who, row.rate) for row in found.rows[1:]] == [
+        ("there", 12.0)
+    ]
     assert found.skipped == ["absent: not installed: x", "broken failed: ValueError: broken"]
 
 
@@ -45,7 +53,18 @@ def test_peers_time_only_the_environments_that_are_asked_for(monkeypatch, tmp_pa
     monkeypatch.setattr("sys.argv", ["peer", "--device", "cpu", "--envs", "z", "y"])
     assert protocol.arguments("Of steps.", "stepping", {"x": 1, "y": 2, "z": 3}).envs == ["y", "z"]
     monkeypatch.setattr(
-        "sys.argv", ["peer", "--device", "cpu", "--envs", "rice_n", "--cases", "rollout", "stepping", "training"]
+        "sys.argv",
+        [
+            "peer",
+            "--device",
+            "cpu",
+            "--envs",
+            "rice_n",
+            "--cases",
+            "rollout",
+            "stepping",
+            "training",
+        ],
     )
     for program in compare.programs():
         with pytest.raises(SystemExit) as left:  # whatever is installed

@@ -24,7 +24,9 @@ def test_two_processes_train_together(tmp_path):
     assert strong["note"].startswith("2 processes, strong scaling; ppo by kernels")
     assert (weak["num_envs"], strong["num_envs"]) == (2 * lesson.num_envs, lesson.num_envs)
     for row in (weak, strong):
-        assert row["rate"] == pytest.approx(row["num_envs"] * lesson.settings.num_steps / row["seconds"][0])
+        assert row["rate"] == pytest.approx(
+            row["num_envs"] * lesson.settings.num_steps / row["seconds"][0]
+        )
     assert done.stdout.count("weak scaling") == 1  # one process prints
 
 

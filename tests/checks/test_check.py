@@ -1,4 +1,6 @@
-"""Laws of the checker: it passes what is right, and fails what is wrong in any of the ways below."""
+"""Laws of the checker: it passes what is right, and fails what is wrong in any of the ways
+below.
+"""
 
 import json
 import re
@@ -18,7 +20,8 @@ from cupydrive.codegen.source import kernel_text
 STEPS = 20_000
 
 
-# rice_n's takes a minute where nothing is compiled yet; in `make test` the demo's test checks it, with fewer steps.
+# rice_n's takes a minute where nothing is compiled yet; in `make test` the demo's test checks it,
+# with fewer steps.
 @pytest.mark.quick(9)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) if n == "rice_n" else n for n in envs.names()]
@@ -31,7 +34,10 @@ def test_every_environment_passes(name):
     read = json.loads(json.dumps(report.to_dict()))
     assert read["passed"] and read["env"] == name and read["comparisons"]
     assert str(report).splitlines()[0] == report.summary
-    assert report.summary.startswith(f"PASS  {name}: ") and f" {report.agent_steps:,} agent-steps" in report.summary
+    assert (
+        report.summary.startswith(f"PASS  {name}: ")
+        and f" {report.agent_steps:,} agent-steps" in report.summary
+    )
 
 
 WRONG = [
@@ -57,12 +63,18 @@ def test_a_wrong_kernel_fails_with_place_and_values(name, right, wrong):
     text = kernel_text(envs.get(name))[1]
     assert text.count(right) == 1
     cases = envs.get(name).cases
-    # Without a sync only the comparison with a team fails, which comes after the reference's of all cases.
-    spec = replace(envs.get(name), kernel=text.replace(right, wrong), cases=cases[:1] if "sync" in right else cases)
+    # Without a sync only the comparison with a team fails, which comes after the reference's of all
+    # cases.
+    spec = replace(
+        envs.get(name),
+        kernel=text.replace(right, wrong),
+        cases=cases[:1] if "sync" in right else cases,
+    )
     report = check(spec, agent_steps=STEPS, device="cpu", fail_fast=True, progress=False)
     assert not report.passed
     assert re.match(
-        r"[\w.]+: .*environment \d+.*: .+ [-\w.]+, .+ [-\w.]+ \([\d,]+ of [\d,]+ rows\)", report.failures()[0]
+        r"[\w.]+: .*environment \d+.*: .+ [-\w.]+, .+ [-\w.]+ \([\d,]+ of [\d,]+ rows\)",
+        report.failures()[0],
     )
 
 
@@ -93,12 +105,14 @@ def test_fail_fast_leaves_out_what_comes_after_the_first_failure(fail_fast):
 def test_an_event_that_never_happens_fails():
     spec = without_an_event("flies")
     report = check(spec, agent_steps=1000, device="cpu", progress=False)
-    assert {"fell left", "balanced", "pushed right"} < set(report.events)  # which the reference names
+    # which the reference names
+    assert {"fell left", "balanced", "pushed right"} < set(report.events)
     (failure,) = report.failures()
     assert "flies" in failure
 
 
-# What beginners do to the environment of `cupydrive new`: a text to replace, and where the report then points.
+# What beginners do to the environment of `cupydrive new`: a text to replace, and where the report
+# then points.
 MISTAKES = {
     "no leader guard": (
         "if (env.team.leader()) s.ticks += 1;",
@@ -130,16 +144,26 @@ MISTAKES = {
 
 @pytest.fixture(scope="module")
 def written_env(tmp_path_factory):
-    """Return the ``EnvSpec`` of ``cupydrive new`` with a counter in its state, and its kernel's text."""
+    """Return the ``EnvSpec`` of ``cupydrive new`` with a counter in its state, and its kernel's
+    text.
+    """
     python, kernel = new("mine", tmp_path_factory.mktemp("mine"))
     python.write_text(
         python.read_text()
-        .replace('Field("goal_y", scale=1.0, unit="m"),', 'Field("goal_y", scale=1.0, unit="m"), Field("ticks", "i4"),')
-        .replace('"goal_y": states["goal_y"],', '"goal_y": states["goal_y"], "ticks": states["ticks"] + 1,')
+        .replace(
+            'Field("goal_y", scale=1.0, unit="m"),',
+            'Field("goal_y", scale=1.0, unit="m"), Field("ticks", "i4"),',
+        )
+        .replace(
+            '"goal_y": states["goal_y"],',
+            '"goal_y": states["goal_y"], "ticks": states["ticks"] + 1,',
+        )
     )
     text = kernel.read_text().replace("goal_x, goal_y; }", "goal_x, goal_y; int ticks; }")
     text = text.replace("    s.goal_x = 2.0f", "    s.ticks = 0;\n    s.goal_x = 2.0f")
-    text = text.replace("  int arrived = 0;", "  if (env.team.leader()) s.ticks += 1;\n  int arrived = 0;")
+    text = text.replace(
+        "  int arrived = 0;", "  if (env.team.leader()) s.ticks += 1;\n  int arrived = 0;"
+    )
     kernel.write_text(text)
     return replace(envs.get(str(python)), cases=({},)), text
 
@@ -150,10 +174,22 @@ def test_the_first_line_is_the_cause(written_env, mistake):
     spec, text = written_env
     right, wrong, place = MISTAKES[mistake]
     assert text.count(right) == 1
-    report = check(replace(spec, kernel=text.replace(right, wrong)), agent_steps=600, device="cpu", progress=False)
-    assert re.match(f"FAIL  mine: {place}", str(report)) and report.summary == str(report).splitlines()[0], str(report)
+    report = check(
+        replace(spec, kernel=text.replace(right, wrong)),
+        agent_steps=600,
+        device="cpu",
+        progress=False,
+    )
+    assert (
+        re.match(f"FAIL  mine: {place}", str(report))
+        and report.summary == str(report).splitlines()[0]
+    ), str(report)
     failed = {t.part for t in report.tallies.values() if t.failure}
-    assert {line.strip().split("  ")[0] for line in str(report).splitlines() if line.endswith("  FAILED")} == failed
+    assert {
+        line.strip().split("  ")[0]
+        for line in str(report).splitlines()
+        if line.endswith("  FAILED")
+    } == failed
 
 
 @pytest.mark.full
@@ -170,7 +206,10 @@ def test_a_drawing_that_fails_is_reported_with_its_line(tmp_path, sample):
     report = check(spec, agent_steps=600, device="cpu", fail_fast=True, progress=False)
     line = 1 + text[: text.index(right)].count("\n")
     (failure,) = report.failures()
-    assert failure.startswith(f"`draw`: {python}:{line}: AttributeError: ") and f"(`{wrong}`)" in failure
+    assert (
+        failure.startswith(f"`draw`: {python}:{line}: AttributeError: ")
+        and f"(`{wrong}`)" in failure
+    )
 
 
 @pytest.mark.full
@@ -183,7 +222,9 @@ def test_a_drawing_is_tried_on_a_state_alone_and_on_a_trail(written_env):
         seen.append((len(states), elapsed, states.dtype == spec.state_dtype(p)))
 
     display = replace(spec.display, draw=draw, trail=2)
-    assert check(replace(spec, kernel=text, display=display), agent_steps=600, device="cpu", progress=False).passed
+    assert check(
+        replace(spec, kernel=text, display=display), agent_steps=600, device="cpu", progress=False
+    ).passed
     assert seen == [(1, 0, True), (3, 2, True)]
 
 
@@ -194,39 +235,63 @@ def test_results_may_not_depend_on_the_cache(written_env):
     assert text.count(include) == 1 and text.count(begin) == 1
     text = text.replace(include, f"struct Cache {{ float reward; }};\n{include}")
     kept = text.replace(begin, f"  if (env.team.leader()) env.cache.reward = 1.0f;\n{begin}")
-    used = text.replace(begin, f"  if (env.team.leader()) s.ticks += env.cache.reward > 0.0f;\n{begin}")
+    used = text.replace(
+        begin, f"  if (env.team.leader()) s.ticks += env.cache.reward > 0.0f;\n{begin}"
+    )
     assert check(replace(spec, kernel=kept), agent_steps=600, device="cpu", progress=False).passed
     report = check(replace(spec, kernel=used), agent_steps=600, device="cpu", progress=False)
-    assert not report.passed and any(t.failure for t in report.tallies.values() if "bit for bit" in t.part)
+    assert not report.passed and any(
+        t.failure for t in report.tallies.values() if "bit for bit" in t.part
+    )
 
 
 @lru_cache(maxsize=1)
 def compared_of(spec):
     """Return (part, name) of all that a check of ``spec`` compares."""
-    return {(t.part, t.name) for t in check(spec, agent_steps=100, device="cpu", progress=False).tallies.values()}
+    return {
+        (t.part, t.name)
+        for t in check(spec, agent_steps=100, device="cpu", progress=False).tallies.values()
+    }
 
 
 # Pictures compare nothing, and there are fewer without `sample_states`.
-SMALL_TAG = replace(envs.get("tag_grid"), cases=({"num_taggers": 2, "grid_length": 2},), display=cd.Display())
+SMALL_TAG = replace(
+    envs.get("tag_grid"), cases=({"num_taggers": 2, "grid_length": 2},), display=cd.Display()
+)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "missing", [("reset", "step", "observe", "sample_states"), ("reset",), ("step",), ("observe",), ("sample_states",)]
+    "missing",
+    [
+        ("reset", "step", "observe", "sample_states"),
+        ("reset",),
+        ("step",),
+        ("observe",),
+        ("sample_states",),
+    ],
 )
 def test_what_has_no_reference_is_checked_as_far_as_it_goes(missing):
     spec = replace(SMALL_TAG, reference=replace(SMALL_TAG.reference, **dict.fromkeys(missing)))
     report = check(spec, agent_steps=2000, device="cpu", progress=False)
-    assert not report.mismatched and report.events["autoreset"] and report.events["time limit reached"], str(report)
-    assert ("without a reference of `step` (" if "step" in missing else "against the reference (") in str(report)
+    assert (
+        not report.mismatched and report.events["autoreset"] and report.events["time limit reached"]
+    ), str(report)
+    assert (
+        "without a reference of `step` (" if "step" in missing else "against the reference ("
+    ) in str(report)
     said = [text for text in report.skipped if "the environment has no " in text]
-    assert len(said) == len(missing) and all(f"`{m}`" in text for m, text in zip(missing, said, strict=True))
+    assert len(said) == len(missing) and all(
+        f"`{m}`" in text for m, text in zip(missing, said, strict=True)
+    )
     assert all(f"not done: {text}" in str(report) for text in said)
     parts = {t.part for t in report.tallies.values()}
     assert {f"cpu: {STATISTICS}", f"cpu: {RESETS}", f"cpu: {PATHS}", f"cpu: {TEAM_CASE}"} <= parts
     left_out = compared_of(SMALL_TAG) - {(t.part, t.name) for t in report.tallies.values()}
     assert bool(left_out) == (missing != ("sample_states",))
-    assert {part.partition(" ")[2] for part, _ in left_out} <= {REFERENCE, RESETS, STATISTICS}, left_out
+    assert {part.partition(" ")[2] for part, _ in left_out} <= {REFERENCE, RESETS, STATISTICS}, (
+        left_out
+    )
 
 
 @pytest.mark.full
@@ -235,4 +300,6 @@ def test_a_kernel_without_a_reference_still_keeps_the_rules_of_teams():
     text = kernel_text(spec)[1].replace("env.team.sync();  // everybody has moved", "")
     spec = replace(spec, kernel=text, cases=({"num_taggers": 2, "grid_length": 2},))
     report = check(spec, agent_steps=500, device="cpu", progress=False)
-    assert f"cpu: {TEAM_CASE}" in report.summary and f"fix: {ADVICE[TEAM_CASE]}" in str(report), str(report)
+    assert f"cpu: {TEAM_CASE}" in report.summary and f"fix: {ADVICE[TEAM_CASE]}" in str(report), (
+        str(report)
+    )

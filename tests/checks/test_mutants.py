@@ -1,4 +1,6 @@
-"""The checker kills altered kernels: every mutant is caught but those listed here, with the reason why they are equal."""
+"""The checker kills altered kernels: every mutant is caught but those listed here, with the reason
+why they are equal.
+"""
 
 from collections import Counter, defaultdict
 
@@ -12,14 +14,17 @@ from cupydrive.codegen.source import kernel_text
 
 pytestmark = pytest.mark.full
 
-# Mutants of each shared file: 70 files take an hour on two cores. `python tests/tools/mutation.py --shared` runs 40 of each.
+# Mutants of each shared file: 70 files take an hour on two cores. `python tests/tools/mutation.py
+# --shared` runs 40 of each.
 PER_FILE = 12
 # (environment, the line before, the line after): why no check can see the difference.
 LIMITS = "fallen = (math::abs(s.x) > p.x_limit) | (math::abs(s.theta) > p.theta_limit);"
 EXACT = "differs only where a float lands on the limit exactly, which has probability 0"
 ARRIVED = "arrived = s.position >= p.goal_position && s.velocity >= p.goal_velocity;"
 WALL = "s.velocity = (s.position == p.min_position) & (s.velocity < 0.0f) ? 0.0f : s.velocity;  // the wall stops it"
-AT_REST = "a car that the step has left at the wall does not move away from it: its velocity is 0 or less"
+AT_REST = (
+    "a car that the step has left at the wall does not move away from it: its velocity is 0 or less"
+)
 UP = "const bool up = -math::cos(s.theta1) - math::cos(s.theta2 + s.theta1) > p.goal_height;"
 LEFT = "remaining += s.active[i];"
 TAGGED = "if (nearest < radius * radius) {"
@@ -36,7 +41,11 @@ EQUIVALENT = {
     **{(car, WALL, WALL.replace("<", "<=")): AT_REST for car in CARS},
     **{(car, WALL, WALL.replace("< 0.0f", "< (0.0f * 1.5f + 0.25f)")): AT_REST for car in CARS},
     ("acrobot", UP, UP.replace(">", ">=")): EXACT,
-    ("rice_n", DAMAGE, DAMAGE.replace("==", "!=")): "all regions work out the same number, and whoever writes it",
+    (
+        "rice_n",
+        DAMAGE,
+        DAMAGE.replace("==", "!="),
+    ): "all regions work out the same number, and whoever writes it",
     ("tag_continuous", LEFT, LEFT.replace("+", "-")): ZERO,
     ("tag_continuous", LEVEL, LEVEL.replace(": 1)", ": 2)")): ONE_LEVEL,
     ("tag_continuous", LEVEL, LEVEL.replace("> 1", "> 2")): "with two levels both numbers are 1",
@@ -68,7 +77,8 @@ def test_all_mutants_are_killed(name):
     assert not survivors(name, selection)
 
 
-# What draws for another purpose, and what drops a statement, in two files whose judges take a few seconds.
+# What draws for another purpose, and what drops a statement, in two files whose judges take a few
+# seconds.
 PLANTED = {
     "tools/draws.cu": "purpose",
     "train/advantages.cu": "dropped statement",

@@ -1,4 +1,6 @@
-"""Two members of a team that write the same entry between two syncs are found without a GPU, and nobody else is."""
+"""Two members of a team that write the same entry between two syncs are found without a GPU, and
+nobody else is.
+"""
 
 from dataclasses import replace
 
@@ -18,10 +20,13 @@ TAGS = "env.metrics.tags += tags;"
 SEEN = "row[5] = time;"
 # What members do beside the rest of tag_grid's step or observation, by what is said of it.
 RACES = {
-    "`step`: two members of a team write `runner.reward(0)`": (TAGS, "env.runner.reward(0) = LOWEST;"),
-    "`step`: two members of a team write `tagger.reward(2)`": (TAGS, "env.tagger.reward(2) -= 1.0f;"),
+    "`step`: two members of a team write `runner.reward(0)`": (TAGS,
+    "env.runner.reward(0) = LOWEST;"),
+    "`step`: two members of a team write `tagger.reward(2)`": (TAGS,
+    "env.tagger.reward(2) -= 1.0f;"),
     "`step`: two members of a team write `state.x[3]`": (TAGS, "s.x[3] += 1;"),
-    "`step`: two members of a team write `state.x[0]`": (TAGS, "if (env.team.rank < 2) s.x[0] = 7 + env.team.rank;"),
+    "`step`: two members of a team write `state.x[0]`": (TAGS,
+    "if (env.team.rank < 2) s.x[0] = 7 + env.team.rank;"),
     "`step`: two members of a team write `state.y[0]`": (TAGS, "s.y[0] += 1;"),
     "`observe`: two members of a team write `tagger.obs(1)[4]`": (
         SEEN, "env.tagger.obs(1)[4] = (float)(env.elapsed * 10 + env.team.rank);",
@@ -31,10 +36,12 @@ RACES = {
     ),
 }  # fmt: skip
 LOWEST = (
-    "math::from_bits(0x3f800010u + (u32)(env.elapsed * 4 + env.team.rank))"  # members differ in the first byte alone
+    # members differ in the first byte alone
+    "math::from_bits(0x3f800010u + (u32)(env.elapsed * 4 + env.team.rank))"
 )
 ADDED = "env.team.sync(); env.team.add(env.shared.count, 1, 1); env.team.sync();"
-# Likewise in the step of the point environment, of one agent; `count` is an Array<int, 2> in Shared.
+# Likewise in the step of the point environment, of one agent; `count` is an Array<int, 2> in
+# Shared.
 HARMLESS = {
     "added to by all": ADDED,
     "the same by all": "s.v = 0.25f; env.team.sync();",
@@ -49,7 +56,9 @@ HARMLESS = {
 def take_steps(spec, team, params=None, n=5, steps=6, layout=None):
     """Take steps from states drawn wide by a team of threads."""
     params = params or spec.make_params(max_episode_steps=4)
-    states = spec.reference.sample_states(params, np.random.default_rng(2), n).astype(spec.state_dtype(params))
+    states = spec.reference.sample_states(params, np.random.default_rng(2), n).astype(
+        spec.state_dtype(params)
+    )
     device = HostExecutor(team_threads=team) if team > 1 else HostExecutor(threads=1)
     return trajectory(spec, params, device, 9, n, steps, layout, states)
 
@@ -77,7 +86,9 @@ def test_an_entry_that_two_members_write_is_named(words):
     spec = tag(*RACES[words])
     with pytest.raises(KernelFault) as caught:
         take_steps(spec, 4, spec.make_params(num_taggers=5, grid_length=6, max_episode_steps=4))
-    assert str(caught.value).startswith(f"{words} between two calls of team.sync(), in environment 0; on")
+    assert str(caught.value).startswith(
+        f"{words} between two calls of team.sync(), in environment 0; on"
+    )
 
 
 @pytest.mark.full
@@ -87,20 +98,32 @@ def test_what_members_may_write_is_no_race(what):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("team", "entry", "byte"), [(2, "count[0]", 0), (8, "count[1]", 4), (4, "rest[36]", 152)])
+@pytest.mark.parametrize(
+    ("team", "entry", "byte"), [(2, "count[0]", 0), (8, "count[1]", 4), (4, "rest[36]", 152)]
+)
 def test_memory_that_nobody_but_the_team_sees_is_named_by_its_bytes(team, entry, byte):
     text = f"env.team.sync(); env.shared.{entry} = 1 + env.team.rank; env.team.sync();"
-    with pytest.raises(KernelFault, match=f"two members of a team write `shared, from its byte {byte} on` between"):
+    with pytest.raises(
+        KernelFault, match=f"two members of a team write `shared, from its byte {byte} on` between"
+    ):
         take_steps(one_point(text), team)
 
 
 @pytest.mark.full
 def test_a_state_that_is_not_near_is_not_watched_and_may_be_added_to():
-    """It stays in the batch's memory: what is added there is copied nowhere, not into another environment's state."""
+    """It stays in the batch's memory: what is added there is copied nowhere, not into another
+    environment's state.
+    """
     spec = tag(TAGS, "env.team.sync(); env.team.add(s.x, 0, 0); env.team.sync();")
     params = spec.make_params(num_taggers=5, grid_length=6, max_episode_steps=4)
-    got, want = (take_steps(spec, team, params, n=300, layout=Layout(team, state_near=False)) for team in (4, 1))
-    assert all(got[key].tobytes() == array.tobytes() for key, array in want.items()) and "state.x" in want
+    got, want = (
+        take_steps(spec, team, params, n=300, layout=Layout(team, state_near=False))
+        for team in (4, 1)
+    )
+    assert (
+        all(got[key].tobytes() == array.tobytes() for key, array in want.items())
+        and "state.x" in want
+    )
 
 
 @pytest.mark.full
@@ -117,4 +140,7 @@ def test_after_a_race_the_next_launch_begins_anew():
 def test_a_check_reports_a_race_first():
     spec = tag(TAGS, "env.runner.reward(0) -= (float)tags;")
     report = cd.check(spec, agent_steps=2000, device="cpu", progress=False)
-    assert "two members of a team write `runner.reward(0)` between two calls of team.sync()" in report.failures()[0]
+    assert (
+        "two members of a team write `runner.reward(0)` between two calls of team.sync()"
+        in report.failures()[0]
+    )

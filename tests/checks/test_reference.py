@@ -1,4 +1,6 @@
-"""A reference must return the right names, types and shapes, and must not write to its arguments."""
+"""A reference must return the right names, types and shapes, and must not write to its
+arguments.
+"""
 
 import re
 from dataclasses import replace
@@ -22,18 +24,51 @@ def written_env(tmp_path_factory):
     return envs.get(str(python)), kernel.read_text()
 
 
-# What is done to the reference's StepResult or Observation, and the error before anything is compared.
+# What is done to the reference's StepResult or Observation, and the error before anything is
+# compared.
 WRONG_ANSWERS = [
-    ("step", lambda o: o.state.pop("goal_y"), "step's state lacks 'goal_y', expected: x, y, vx, vy, goal_x, goal_y"),
-    ("step", lambda o: o.state.update(goaly=o.state.pop("goal_y")), "unknown name 'goaly', expected: x, y, "),
-    ("step", lambda o: o.state.update(z=o.state["x"]), "step's state has the unknown name 'z', expected: x, y, "),
-    ("step", lambda o: o.state.update(vx=o.state["vx"].astype(int)), "step's state['vx'] is int64, expected float"),
+    (
+        "step",
+        lambda o: o.state.pop("goal_y"),
+        "step's state lacks 'goal_y', expected: x, y, vx, vy, goal_x, goal_y",
+    ),
+    (
+        "step",
+        lambda o: o.state.update(goaly=o.state.pop("goal_y")),
+        "unknown name 'goaly', expected: x, y, ",
+    ),
+    (
+        "step",
+        lambda o: o.state.update(z=o.state["x"]),
+        "step's state has the unknown name 'z', expected: x, y, ",
+    ),
+    (
+        "step",
+        lambda o: o.state.update(vx=o.state["vx"].astype(int)),
+        "step's state['vx'] is int64, expected float",
+    ),
     ("step", lambda o: o.reward.clear(), "step's reward lacks 'point'"),
-    ("step", lambda o: o.reward.update(points=o.reward["point"]), "step's reward has the unknown name 'points'"),
-    ("step", lambda o: o.reward.update(point=o.reward["point"].astype(int)), "step's reward['point'] is int64"),
+    (
+        "step",
+        lambda o: o.reward.update(points=o.reward["point"]),
+        "step's reward has the unknown name 'points'",
+    ),
+    (
+        "step",
+        lambda o: o.reward.update(point=o.reward["point"].astype(int)),
+        "step's reward['point'] is int64",
+    ),
     ("step", lambda o: o.metrics.clear(), "step's metrics lacks 'arrivals'"),
-    ("step", lambda o: setattr(o, "terminated", o.terminated.astype(int)), "['terminated'] is int64, expected bool"),
-    ("step", lambda o: o.margin.update({"reward.pont": np.ones(1)}), "Did you mean 'reward.point'?"),
+    (
+        "step",
+        lambda o: setattr(o, "terminated", o.terminated.astype(int)),
+        "['terminated'] is int64, expected bool",
+    ),
+    (
+        "step",
+        lambda o: o.margin.update({"reward.pont": np.ones(1)}),
+        "Did you mean 'reward.point'?",
+    ),
     ("observe", lambda o: o.margin.update({"obs.point": np.ones(1)}), "Did you mean 'point'?"),
     (
         "observe",
@@ -41,7 +76,11 @@ WRONG_ANSWERS = [
         "observe's mask has the unknown name 'point', expected: none",
     ),
     ("observe", lambda o: o.obs.clear(), "observe's obs lacks 'point'"),
-    ("observe", lambda o: o.obs.update(point=o.obs["point"].astype(int)), "observe's obs['point'] is int64"),
+    (
+        "observe",
+        lambda o: o.obs.update(point=o.obs["point"].astype(int)),
+        "observe's obs['point'] is int64",
+    ),
     (
         "observe",
         lambda o: o.obs.update(point=o.obs["point"][..., :5]),
@@ -62,7 +101,9 @@ WRONG_RESULTS = [
 
 
 def answered_by(written_env, function, change):
-    """Return the environment whose reference's ``function`` returns what ``change`` has made of its result."""
+    """Return the environment whose reference's ``function`` returns what ``change`` has made of its
+    result.
+    """
     spec, text = written_env
     original = getattr(spec.reference, function)
     reference = replace(spec.reference, **{function: lambda *args: change(original(*args))})
@@ -81,7 +122,9 @@ def test_a_reference_that_returns_something_else_is_an_error(written_env, functi
 @pytest.mark.parametrize(("function", "change", "words"), WRONG_RESULTS)
 def test_a_result_of_another_kind_or_number_is_an_error(written_env, function, change, words):
     with pytest.raises(SpecError, match=f"^mine: {re.escape(words)}"):
-        check(answered_by(written_env, function, change), agent_steps=10, device="cpu", progress=False)
+        check(
+            answered_by(written_env, function, change), agent_steps=10, device="cpu", progress=False
+        )
 
 
 @pytest.mark.full
@@ -108,7 +151,10 @@ def test_a_field_that_observe_computes_may_be_left_out(written_env):
     """As ``Observation.state`` says; and all that the reference has no ``observe`` for."""
     spec, _ = written_env
     params = spec.make_params()
-    states, clock = spec.reference.sample_states(params, np.random.default_rng(0), 2), np.zeros(2, CLOCK)
+    states, clock = (
+        spec.reference.sample_states(params, np.random.default_rng(0), 2),
+        np.zeros(2, CLOCK),
+    )
     seen = spec.reference.observe(params, states, clock["elapsed"] + 1)
 
     def step(*given):
@@ -116,7 +162,9 @@ def test_a_field_that_observe_computes_may_be_left_out(written_env):
         del outcome.state["goal_y"]
         return outcome
 
-    reference = CheckedReference(replace(spec, reference=replace(spec.reference, step=step)), params)
+    reference = CheckedReference(
+        replace(spec, reference=replace(spec.reference, step=step)), params
+    )
     given = (0, np.arange(2), clock, states, {"point": np.zeros((2, 3, 1), int)})
     reference.step(*given, replace(seen, state={"goal_y": states["goal_y"]}))
     reference.step(*given, None)
@@ -138,6 +186,11 @@ def test_an_end_for_each_agent_is_an_error(written_env, time_limit, margin):
         )  # fmt: skip
 
     what = r"margin\['terminated'\]" if margin else "terminated"
-    with pytest.raises(SpecError, match=rf"step's {what} has shape \((\d+), 1\), expected \(\1,\): one for each env"):
-        changed = replace(spec, kernel=text, reference=replace(spec.reference, step=step), time_limit=time_limit)
+    with pytest.raises(
+        SpecError,
+        match=rf"step's {what} has shape \((\d+), 1\), expected \(\1,\): one for each env",
+    ):
+        changed = replace(
+            spec, kernel=text, reference=replace(spec.reference, step=step), time_limit=time_limit
+        )
         check(changed, agent_steps=100, device="cpu", progress=False)

@@ -29,7 +29,7 @@ def report_of(env, failure=""):
     return report
 
 
-# ---- start-up --------------------------------------------------------------------------------------------------------
+# ---- start-up ------------------------------------------------------------------------------------
 
 
 def test_import_needs_neither_torch_nor_cupy_and_is_fast():
@@ -65,7 +65,8 @@ def test_help_of_each_command(name, capsys):
     assert end.value.code == 0
     said = capsys.readouterr().out
     assert f"usage: cupydrive {name}" in said
-    # What a value is called says what it is, and no default is a word of Python's; those of flags are.
+    # What a value is called says what it is, and no default is a word of Python's; those of flags
+    # are.
     assert not re.findall(r"\bSTR\b|\bPATH\b|\bNone\b|default: \)", said)
 
 
@@ -80,7 +81,8 @@ def test_module_runs_as_a_program_and_passes_the_exit_code_on():
 @pytest.mark.parametrize(("line", "told"), [
 ("info extra", "extra"), ("evaluate", "RUN|NAME|FILE.py"),
     ("render runs/r", "--out FILE"),
-    ("train cartpole --steps abc", "'abc'"), ("sweep cartpole --trails 3 --out o", "--trials"), ("new one two", "two"),
+    ("train cartpole --steps abc", "'abc'"), ("sweep cartpole --trails 3 --out o", "--trials"),
+    ("new one two", "two"),
     ("train", "train what? Name an environment"), ("train nope --steps 1e4", "'nope'"),
     ("bench nope", "cases = 'nope'; it must be 'rollout'"),
 ])  # fmt: skip
@@ -97,7 +99,9 @@ def test_a_line_without_a_command_shows_what_there_is(capsys):
     for words in (["help"], ["--help"]):
         with pytest.raises(SystemExit) as end:
             main(words)
-        assert not end.value.code and capsys.readouterr().out == without and "subcommands" in without
+        assert (
+            not end.value.code and capsys.readouterr().out == without and "subcommands" in without
+        )
     with pytest.raises(SystemExit):
         command("help train")
     assert capsys.readouterr().out.startswith("usage: cupydrive train ")
@@ -105,14 +109,22 @@ def test_a_line_without_a_command_shows_what_there_is(capsys):
 
 @pytest.mark.parametrize("word", ["--version", "version"])
 def test_the_version_is_told(word, capsys):
-    assert command(f"{word}") == 0 and capsys.readouterr().out == f"cupydrive {cupydrive.__version__}\n"
+    assert (
+        command(f"{word}") == 0
+        and capsys.readouterr().out == f"cupydrive {cupydrive.__version__}\n"
+    )
 
 
 @pytest.mark.parametrize(
     ("missing", "installs"),
-    [(ModuleNotFoundError("No module named 'PIL'", name="PIL.Image"), "pillow"), (ImportError("no", name="av"), "av")],
+    [
+        (ModuleNotFoundError("No module named 'PIL'", name="PIL.Image"), "pillow"),
+        (ImportError("no", name="av"), "av"),
+    ],
 )
-def test_a_package_that_is_missing_is_one_line_with_what_installs_it(missing, installs, monkeypatch, capsys):
+def test_a_package_that_is_missing_is_one_line_with_what_installs_it(
+    missing, installs, monkeypatch, capsys
+):
     def play(*given, **named):
         raise missing
 
@@ -131,7 +143,7 @@ def test_a_name_that_this_package_has_lost_is_a_mistake_of_this_program(monkeypa
         command("evaluate tag_grid --device cpu")
 
 
-# ---- envs, info ------------------------------------------------------------------------------------------------------
+# ---- envs, info ----------------------------------------------------------------------------------
 
 
 def test_envs_lists_all(capsys):
@@ -155,7 +167,18 @@ def test_envs_shows_every_parameter_with_unit_and_range(capsys):
 def test_info_prints_what_is_there(capsys):
     assert command("info") == 0
     out = capsys.readouterr().out
-    for word in ("cupydrive", "Python", "NumPy", "torch", "CuPy", "NVRTC", "gymnasium", "compiler", "cache", "device"):
+    for word in (
+        "cupydrive",
+        "Python",
+        "NumPy",
+        "torch",
+        "CuPy",
+        "NVRTC",
+        "gymnasium",
+        "compiler",
+        "cache",
+        "device",
+    ):
         assert f"\n{word} " in f"\n{out}"
 
 
@@ -173,7 +196,9 @@ def test_info_survives_missing_parts(tmp_path):
         "from cupydrive.executors.about import info; print(info())"
     )
     (tmp_path / "file").write_text("")
-    done = run_python("-c", block, PATH=str(tmp_path), CXX="", CUPYDRIVE_CACHE=str(tmp_path / "file" / "cache"))
+    done = run_python(
+        "-c", block, PATH=str(tmp_path), CXX="", CUPYDRIVE_CACHE=str(tmp_path / "file" / "cache")
+    )
     assert done.returncode == 0, done.stderr
     lines = dict(line.split(None, 1) for line in done.stdout.splitlines())
     assert lines["torch"] == lines["CuPy"] == "not installed"
@@ -195,7 +220,7 @@ def test_info_shows_paths_from_the_home_folder_on(monkeypatch):
     assert dict(info().parts)["cache"].startswith(f"~/{cache_folder().name}: ")
 
 
-# ---- check -----------------------------------------------------------------------------------------------------------
+# ---- check ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.full
@@ -204,9 +229,16 @@ def test_check_writes_its_report_as_json(tmp_path, capsys):
     arguments = f"--agent-steps 3000 --device cpu --seed 3 --json {path}"
     assert command(f"check cartpole {arguments}") == 0
     (report,) = json.loads(path.read_text())
-    assert (report["env"], report["passed"], report["devices"], report["seed"]) == ("cartpole", True, ["cpu"], 3)
+    assert (report["env"], report["passed"], report["devices"], report["seed"]) == (
+        "cartpole",
+        True,
+        ["cpu"],
+        3,
+    )
     assert report["agent_steps"] >= 3000
-    assert {c["part"] for c in report["comparisons"]} >= {"cpu against the NumPy reference, one step"}
+    assert {c["part"] for c in report["comparisons"]} >= {
+        "cpu against the NumPy reference, one step"
+    }
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -219,7 +251,9 @@ def test_check_exits_with_1_if_any_environment_fails(monkeypatch, capsys, tmp_pa
     )
     assert command(f"check all --json {path}") == 1
     assert "FAIL  tag_grid: wrong; part\n" in capsys.readouterr().out
-    assert {r["env"]: r["passed"] for r in json.loads(path.read_text())} == {n: n != "tag_grid" for n in envs.names()}
+    assert {r["env"]: r["passed"] for r in json.loads(path.read_text())} == {
+        n: n != "tag_grid" for n in envs.names()
+    }
     assert command("check cartpole") == 0
 
 
@@ -237,7 +271,7 @@ def test_all_that_are_left_out_are_one_line(monkeypatch):
     assert line.endswith(": rice_n, catalysis") and "`cupydrive data`" in line and len(line) < 160
 
 
-# ---- demo, bench -----------------------------------------------------------------------------------------------------
+# ---- demo, bench ---------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -250,7 +284,9 @@ def test_make_demo_passes_as_it_is(tmp_path):
 @pytest.mark.full
 @pytest.mark.long
 def test_demo_checks_trains_draws_and_measures(tmp_path, monkeypatch, capsys):
-    """Of two environments, with short measurements; it checks and trains these for as long as ever."""
+    """Of two environments, with short measurements; it checks and trains these for as long
+    as ever.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(envs, "names", lambda: ["cartpole", "tag_grid"])
     monkeypatch.setattr("cupydrive.bench.timing.RUN_SECONDS", {"cpu": 0.0})
@@ -262,7 +298,9 @@ def check_demo(printed, folder):
     """Check what the demonstration printed and drew in a folder."""
     names = [spec.name for spec in envs.with_data(print)]
     assert printed.count("PASS  ") == len(names)
-    untrained, balanced, caught = map(float, re.findall(r"^  return (?:tagger)? +(\S+) \+-", printed, re.MULTILINE))
+    untrained, balanced, caught = map(
+        float, re.findall(r"^  return (?:tagger)? +(\S+) \+-", printed, re.MULTILINE)
+    )
     assert balanced > 10 * untrained and caught > 5
     table = printed.split("per second")[1]
     assert all(name in table for name in ("cartpole", "tag_grid", "tag_continuous"))

@@ -66,7 +66,9 @@ def test_new_refuses_bad_names_and_suggests_a_good_one(name, suggestion, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["cartpole.py", "cartpole", "random.py", "2d walk.py"])
-def test_what_a_missing_file_is_told_to_be_called_is_a_name_that_new_takes(name, tmp_path, monkeypatch):
+def test_what_a_missing_file_is_told_to_be_called_is_a_name_that_new_takes(
+    name, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SpecError) as caught:
         envs.register(name)
@@ -120,7 +122,11 @@ def test_a_mistake_in_a_new_environment_fails_its_check(tmp_path, capsys, unregi
 @pytest.mark.parametrize(
     ("right", "wrong", "says"),
     [
-        ("np.linalg.norm(goal", "np.abss(goal", ": AttributeError: module 'numpy' has no attribute 'abss'"),
+        (
+            "np.linalg.norm(goal",
+            "np.abss(goal",
+            ": AttributeError: module 'numpy' has no attribute 'abss'",
+        ),
         ("    wanted = place +", "    wanted = place + )", ": SyntaxError: unmatched ')'"),
         ("SPEC = EnvSpec(", "SPEC = EnvSpeck(", ": NameError: name 'EnvSpeck' is not defined"),
         (
@@ -131,7 +137,9 @@ def test_a_mistake_in_a_new_environment_fails_its_check(tmp_path, capsys, unregi
         ('param(200, "Time', 'param(0, "Time', ": param(0, ...): default = 0 is out of range"),
     ],
 )
-def test_a_mistake_in_a_users_python_is_one_line(right, wrong, says, tmp_path, capsys, unregistered):
+def test_a_mistake_in_a_users_python_is_one_line(
+    right, wrong, says, tmp_path, capsys, unregistered
+):
     python, _ = new("my_env", tmp_path)
     text = python.read_text()
     assert text.count(right) == 1
@@ -139,7 +147,10 @@ def test_a_mistake_in_a_users_python_is_one_line(right, wrong, says, tmp_path, c
     line = text[: text.index(right)].count("\n") + 1
     assert command(f"check {python} --agent-steps 100 --device cpu") == 2
     (error,) = capsys.readouterr().err.splitlines()
-    assert error.startswith(f"cupydrive: {python}:{line}{says}") and wrong.strip() in error.partition("(`")[2]
+    assert (
+        error.startswith(f"cupydrive: {python}:{line}{says}")
+        and wrong.strip() in error.partition("(`")[2]
+    )
 
 
 def test_templates_pass_the_linter(tmp_path):

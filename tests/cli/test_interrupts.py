@@ -1,4 +1,6 @@
-"""Ctrl-C ends the command line also where a kernel never comes back, and nothing else that still answers; SIGTERM saves."""
+"""Ctrl-C ends the command line also where a kernel never comes back, and nothing else that still
+answers; SIGTERM saves.
+"""
 
 import os
 import shutil
@@ -15,9 +17,12 @@ from cupydrive import load
 from cupydrive.cli import interrupts
 from cupydrive.training.logbook import Logbook
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a process on Windows gets no SIGINT from another")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="a process on Windows gets no SIGINT from another"
+)
 
-# A mutex that its own thread locks again never comes back, as little as a kernel's loop without an end.
+# A mutex that its own thread locks again never comes back, as little as a kernel's loop without an
+# end.
 STUCK = """
 import ctypes, signal, sys
 from cupydrive.cli import interrupts, main
@@ -40,7 +45,11 @@ sys.exit(main.main())
 def test_ctrl_c_again_ends_a_process_that_does_not_come_back_from_native_code():
     environment = os.environ | {"PYTHONPATH": python_path()}
     with subprocess.Popen(
-        [sys.executable, "-c", STUCK], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", STUCK],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             assert process.stdout.readline() == "in native code\n"
@@ -55,7 +64,11 @@ def test_ctrl_c_again_ends_a_process_that_does_not_come_back_from_native_code():
             said = process.stderr.read()
         finally:
             process.kill()
-    assert said.count("\n") == 1 and "has not come back for 0.2 s" in said and "saved before is kept" in said
+    assert (
+        said.count("\n") == 1
+        and "has not come back for 0.2 s" in said
+        and "saved before is kept" in said
+    )
 
 
 def test_a_main_thread_that_runs_python_answers():
@@ -136,7 +149,10 @@ assert run.step == 1024 and start_processes(1, ["--version"]) == 0
 
 @pytest.mark.full
 def test_a_program_that_has_python_inside_keeps_its_handlers(tmp_path):
-    library, name = sysconfig.get_config_var("LIBDIR"), f"python{sysconfig.get_config_var('LDVERSION')}"
+    library, name = (
+        sysconfig.get_config_var("LIBDIR"),
+        f"python{sysconfig.get_config_var('LDVERSION')}",
+    )
     if not sysconfig.get_config_var("Py_ENABLE_SHARED") or not shutil.which("gcc"):
         pytest.skip("no gcc, or this Python has no shared library")
     (tmp_path / "host.c").write_text(HOST)
@@ -151,5 +167,10 @@ def test_a_program_that_has_python_inside_keeps_its_handlers(tmp_path):
     ]
     subprocess.run([*built, f"-l{name}"], cwd=tmp_path, check=True)
     environment = os.environ | {"PYTHONPATH": python_path()}
-    done = subprocess.run([tmp_path / "host", sys.executable, IN_HOST], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [tmp_path / "host", sys.executable, IN_HOST],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,6 @@
-"""A kernel that does not compile gets one message with place and advice; the same mistakes are errors on CPU and GPU."""
+"""A kernel that does not compile gets one message with place and advice; the same mistakes are
+errors on CPU and GPU.
+"""
 
 import re
 import sys
@@ -28,12 +30,16 @@ COMPILERS = ["cpu", "nvrtc", pytest.param("zig", marks=pytest.mark.slow)]
 def broken(old, new):
     """Return the point environment with one change to its kernel."""
     assert old in point.KERNEL
-    python = point.PYTHON.replace("    max_episode_steps", "    seats: int = param(3, 'Seats.')\n    max_episode_steps")
+    python = point.PYTHON.replace(
+        "    max_episode_steps", "    seats: int = param(3, 'Seats.')\n    max_episode_steps"
+    )
     return replace(envs._load(python).spec, kernel=point.KERNEL.replace(old, new))
 
 
 def message(spec, where, monkeypatch):
-    """Return what a user reads when ``spec`` is compiled by g++ (or the machine's own), zig's clang, or NVRTC."""
+    """Return what a user reads when ``spec`` is compiled by g++ (or the machine's own), zig's
+    clang, or NVRTC.
+    """
     if where == "zig":
         pytest.importorskip("ziglang")
         monkeypatch.setenv("CXX", f"{sys.executable} -m ziglang c++ -nostdlib++")
@@ -107,11 +113,31 @@ def test_a_wrong_program_is_an_error_of_every_compiler(where, old, new, words, m
         (MOVE, "uint32_t n = 3;", "write int, u8, u32"),
         (MOVE, "static int calls = 0; s.x += (float)calls++;", "state belongs in struct State"),
         (MOVE, "thread_local u32 word{3}; s.x += (float)word;", "state belongs in struct State"),
-        ("DEVICE bool step", "struct Kept { static int calls; };\nDEVICE bool step", "state belongs in struct State"),
-        ("DEVICE bool step", "DEVICE int calls[3];\nDEVICE bool step", "state belongs in struct State"),
-        ("DEVICE bool step", "Array<float, 4> seen{};\nDEVICE bool step", "state belongs in struct State"),
-        ('#include "drive/env.cuh"', '#include <cmath>\n#include "drive/env.cuh"', "a kernel has no library"),
-        ('#include "drive/env.cuh"', '#include "drive/env.cuh"\nstruct Shared { float w; };', "move it up"),
+        (
+            "DEVICE bool step",
+            "struct Kept { static int calls; };\nDEVICE bool step",
+            "state belongs in struct State",
+        ),
+        (
+            "DEVICE bool step",
+            "DEVICE int calls[3];\nDEVICE bool step",
+            "state belongs in struct State",
+        ),
+        (
+            "DEVICE bool step",
+            "Array<float, 4> seen{};\nDEVICE bool step",
+            "state belongs in struct State",
+        ),
+        (
+            '#include "drive/env.cuh"',
+            '#include <cmath>\n#include "drive/env.cuh"',
+            "a kernel has no library",
+        ),
+        (
+            '#include "drive/env.cuh"',
+            '#include "drive/env.cuh"\nstruct Shared { float w; };',
+            "move it up",
+        ),
     ],
 )
 def test_what_compilers_would_judge_differently_is_refused_in_its_line(old, new, words):
@@ -121,7 +147,11 @@ def test_what_compilers_would_judge_differently_is_refused_in_its_line(old, new,
     place = r"^the kernel of 'point' does not compile:\n<kernel of point>:(\d+): `.*` is no part of the dialect\n    (.*)\n  "
     caught.match(place)
     number, line = re.match(place, str(caught.value)).groups()
-    assert spec.kernel.splitlines()[int(number) - 1].strip() == line and line in new and words in str(caught.value)
+    assert (
+        spec.kernel.splitlines()[int(number) - 1].strip() == line
+        and line in new
+        and words in str(caught.value)
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,7 +164,9 @@ def test_what_compilers_would_judge_differently_is_refused_in_its_line(old, new,
 )
 def test_a_kernel_must_have_its_functions(old, new):
     spec = broken(old, new)
-    with pytest.raises(SpecError, match=re.escape(f"<kernel of point>: the kernel must have `{old}Env& env)")):
+    with pytest.raises(
+        SpecError, match=re.escape(f"<kernel of point>: the kernel must have `{old}Env& env)")
+    ):
         assemble(spec, spec.make_params(), Layout())
 
 
@@ -142,7 +174,10 @@ def test_a_kernel_must_have_its_functions(old, new):
 @pytest.mark.parametrize(
     ("old", "right"),
     [
-        (MOVE, "s.x += 2.0f * s.v; // sinf(x) is 2.0 here, no threadIdx, no static int; nor #include <cmath>"),
+        (
+            MOVE,
+            "s.x += 2.0f * s.v; // sinf(x) is 2.0 here, no threadIdx, no static int; nor #include <cmath>",
+        ),
         (MOVE, "s.x += 0x1e5 * s.v; /* printf(3.5) */"),
         (MOVE, "s.x += (float)((double)s.v * 2.5);"),
         (
@@ -150,13 +185,19 @@ def test_a_kernel_must_have_its_functions(old, new):
             "struct Dice { float v; DEVICE float roll(int n) { return v * (float)n; } } dice{1.0f}; s.x += dice.roll(2);",
         ),
         (MOVE, "int newest = 3, random = 2, atomic = 1; s.x += (float)(newest + random + atomic);"),
-        (MOVE, "struct Wave { DEVICE float sin(float x) const { return 2.0f * x; } } w; s.x += w.sin(s.v);"),
+        (
+            MOVE,
+            "struct Wave { DEVICE float sin(float x) const { return 2.0f * x; } } w; s.x += w.sin(s.v);",
+        ),
         (
             MOVE,
             "float best; bool found = false; for (int k = 0; k < i; ++k) if (k % 7 == 3) { best = s.x; found = true; }"
             "if (found) s.x = best;",
         ),
-        (MOVE, "static constexpr float HALF = 0.5f; static const int two[2] = {1, 2}; s.x += HALF * (float)two[0];"),
+        (
+            MOVE,
+            "static constexpr float HALF = 0.5f; static const int two[2] = {1, 2}; s.x += HALF * (float)two[0];",
+        ),
         (
             "DEVICE bool step",
             "struct Way { static constexpr int N = 3; static DEVICE int of(int n = N) { return n; } };\n"
@@ -178,7 +219,9 @@ def test_right_kernels_are_left_alone(old, right):
 @pytest.mark.full
 @pytest.mark.parametrize("layout", [Layout(1, 32), Layout(4, 8)])
 def test_an_element_of_an_array_is_assigned_from_another(layout):
-    moved = "Array<float, 4> a{}; a[0] = s.v; for (int k = 0; k < 3; ++k) a[k + 1] = a[k]; s.x += a[3];"
+    moved = (
+        "Array<float, 4> a{}; a[0] = s.v; for (int k = 0; k < 3; ++k) a[k + 1] = a[k]; s.x += a[3];"
+    )
     spec = broken(MOVE, moved)
     code, log = compiled(assemble(spec, spec.make_params(), layout), 90)
     assert code == 0, log
@@ -199,11 +242,18 @@ def test_what_an_author_says_of_unrolling_is_not_said_again(said):
 
 @pytest.mark.parametrize(("name", "an_error"), [("work", False), ("s", True)])
 def test_a_warning_of_a_name_that_the_kernel_has_not_is_no_error(name, an_error):
-    """A loop past an array's end may look to g++ like a read of the memory around it, which the package calls ``work``."""
+    """A loop past an array's end may look to g++ like a read of the memory around it, which the
+    package calls ``work``.
+    """
     spec = broken(MOVE, f"{MOVE}  // work")
     unit = assemble(spec, spec.make_params(), Layout())
-    for words in (f"'{name}' may be used uninitialized", f"variable '{name}' is uninitialized when used here"):
-        found = explain_compile_error(unit, f"<kernel of point>:17:5: warning: {words} [-Wmaybe-uninitialized]\n")
+    for words in (
+        f"'{name}' may be used uninitialized",
+        f"variable '{name}' is uninitialized when used here",
+    ):
+        found = explain_compile_error(
+            unit, f"<kernel of point>:17:5: warning: {words} [-Wmaybe-uninitialized]\n"
+        )
         assert (found is not None and words in str(found)) == an_error
 
 
@@ -213,7 +263,9 @@ def test_an_error_in_the_package_is_told_at_the_kernels_call():
         "kernels/drive/env.cuh:70:19: error: static assertion failed due to requirement 'point_group::MASKED': masks\n"
         "<kernel of point>:17:15: note: in instantiation of member function 'Group<point_group>::mask' requested here\n"
     )
-    assert "\n<kernel of point>:17: static assertion failed" in str(explain_compile_error(unit, log))
+    assert "\n<kernel of point>:17: static assertion failed" in str(
+        explain_compile_error(unit, log)
+    )
 
 
 def test_the_mathematics_that_advice_names_exists():
@@ -223,15 +275,19 @@ def test_the_mathematics_that_advice_names_exists():
 
 @pytest.mark.full
 def test_one_mistake_is_one_error_and_several_are_counted(monkeypatch):
-    said = message(broken(MOVE, "s.x += wobble; s.v += wobble; env.state.x = wobble;"), "cpu", monkeypatch)
+    said = message(
+        broken(MOVE, "s.x += wobble; s.v += wobble; env.state.x = wobble;"), "cpu", monkeypatch
+    )
     assert said.count("<kernel of point>:") == 1
-    said = message(broken(MOVE, "s.x += a1; s.x += a2; s.x += a3; s.x += a4; s.x += a5;"), "cpu", monkeypatch)
+    said = message(
+        broken(MOVE, "s.x += a1; s.x += a2; s.x += a3; s.x += a4; s.x += a5;"), "cpu", monkeypatch
+    )
     assert said.count("<kernel of point>:") == 3 and said.endswith("(2 more)")
     said = message(broken("  return false;\n}", "  return false;\n"), "cpu", monkeypatch)
     assert "there are 6 opening and 5 closing braces" in said
 
 
-# ---- the compiler itself ---------------------------------------------------------------------------------------------
+# ---- the compiler itself -------------------------------------------------------------------------
 
 
 def script(folder, text):
@@ -256,15 +312,20 @@ def script(folder, text):
 )
 def test_a_useless_compiler_is_named_with_the_fix(named, words, monkeypatch, tmp_path):
     made = named.startswith(("exit", "echo", "while"))
-    monkeypatch.setenv("CXX", script(tmp_path, 'case "$1" in --version) exit 0;; esac\n' + named) if made else named)
+    monkeypatch.setenv(
+        "CXX",
+        script(tmp_path, 'case "$1" in --version) exit 0;; esac\n' + named) if made else named,
+    )
     monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "cache"))
     spec = broken(MOVE, f"{MOVE} s.x += 0.125f;")
     with pytest.raises(DeviceError) as caught:
         HostExecutor().load(spec, spec.make_params())
     assert words in str(caught.value)
-    assert "cannot be loaded" in words or "set it to the command of a C++ compiler, such as CXX=g++" in str(
-        caught.value
-    ).replace("Unset", "unset")
+    assert (
+        "cannot be loaded" in words
+        or "set it to the command of a C++ compiler, such as CXX=g++"
+        in str(caught.value).replace("Unset", "unset")
+    )
 
 
 def test_a_file_that_cannot_run_is_named(monkeypatch, tmp_path):
@@ -277,7 +338,8 @@ def test_a_file_that_cannot_run_is_named(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", [["train", "cartpole"], ["check", "cartpole"], ["render", "cartpole", "--out", "x.gif"]]
+    "command",
+    [["train", "cartpole"], ["check", "cartpole"], ["render", "cartpole", "--out", "x.gif"]],
 )
 @pytest.mark.parametrize("named", [" ", '"g++', "no-such-compiler"])
 def test_commands_end_with_one_line_and_exit_code_2(command, named, monkeypatch, tmp_path, capsys):

@@ -1,4 +1,6 @@
-"""Names and forms that CPU and GPU compilers treat differently are refused before compilation; others are left alone."""
+"""Names and forms that CPU and GPU compilers treat differently are refused before compilation;
+others are left alone.
+"""
 
 import pytest
 
@@ -13,16 +15,20 @@ REFUSED = (
     "DEVICE void f(int a) { switch (a) { case 1 ... 3: break; } }",
     "DEVICE void f() { int a = ({ int b = 1; b; }); }",
     "DEVICE void f() { P p = {.a = 1}; }",
-    "DEVICE void f() { float x = A * sin(y); }", "#define WAVE sin(x)", "DEVICE void f() { g(A * rand()); }",
+    "DEVICE void f() { float x = A * sin(y); }", "#define WAVE sin(x)",
+    "DEVICE void f() { g(A * rand()); }",
 )  # fmt: skip
 RIGHT = (
     "constexpr unsigned k = 3;", "const  static int k = 3;", "constexpr\n static int k = 3;",
     "constexpr inline static int K = 3;",
-    "DEVICE V operator,(V a, V b) { return a; }", "DEVICE bool operator==(V a, V b) { return true; }",
-    "DEVICE void f() { g({1, 2}); int x = a ? b::c : d; }", "DEVICE void f() { float x = a ? -1.0f : ::b; }",
+    "DEVICE V operator,(V a, V b) { return a; }",
+    "DEVICE bool operator==(V a, V b) { return true; }",
+    "DEVICE void f() { g({1, 2}); int x = a ? b::c : d; }",
+    "DEVICE void f() { float x = a ? -1.0f : ::b; }",
     "DEVICE unsigned f(unsigned a) { unsigned b = a; return b; }",
     "DEVICE float rand(int n) { return 3.0f; } DEVICE float f() { return rand(3); }",
-    "typedef u32 uint32_t; DEVICE uint32_t f(uint32_t a) { return a; }", "using int8_t = signed char; DEVICE int8_t f();",
+    "typedef u32 uint32_t; DEVICE uint32_t f(uint32_t a) { return a; }",
+    "using int8_t = signed char; DEVICE int8_t f();",
     "DEVICE void f() { for (int i : env.team.each(3)) { g(i); } }",
 )  # fmt: skip
 

@@ -1,4 +1,6 @@
-"""What a compiler lets through and a run does not forgive is refused in the kernel's line, or found by a debug build."""
+"""What a compiler lets through and a run does not forgive is refused in the kernel's line, or found
+by a debug build.
+"""
 
 import sys
 from dataclasses import replace
@@ -25,7 +27,9 @@ THERE = "Array<float, 4> a{}; Array<int, 4> n{}; int all; u32 word = 3; u8 byte 
 @pytest.mark.parametrize("debug", [False, True])
 def test_a_call_that_a_constant_leaves_out_needs_no_flag(debug):
     """RICE-N has masks in some cases alone."""
-    spec = broken(MOVE, "if constexpr (SEATS == 4) { env.point.mask(0, 0) = 1; env.point.left(0) = 1; }")
+    spec = broken(
+        MOVE, "if constexpr (SEATS == 4) { env.point.mask(0, 0) = 1; env.point.left(0) = 1; }"
+    )
     HostExecutor(debug=debug).load(spec, spec.make_params())
     assert compiled(assemble(spec, spec.make_params(), Layout(1, 32)), 90) == (0, "")
 
@@ -34,7 +38,11 @@ def test_a_call_that_a_constant_leaves_out_needs_no_flag(debug):
 @pytest.mark.parametrize(
     ("function", "text", "words"),
     [
-        ("reset", "env.state.speed[0] = env.driver.action(0);", "an action is read outside of `step`"),
+        (
+            "reset",
+            "env.state.speed[0] = env.driver.action(0);",
+            "an action is read outside of `step`",
+        ),
         ("reset", "env.driver.reward(0) = 1.0f;", "a reward is written outside of `step`"),
         ("observe", "env.driver.reward(0) += 1.0f;", "a reward is written outside of `step`"),
         ("reset", "env.walker.mask(0, 0) = 1;", "a mask is written outside of `observe`"),
@@ -45,7 +53,9 @@ def test_a_call_that_a_constant_leaves_out_needs_no_flag(debug):
     ],
 )
 def test_a_debug_build_says_which_rows_a_function_has_not(function, text, words):
-    begin = next(line for line in everything.KERNEL.splitlines() if f" {function}(Env& env) {{" in line)
+    begin = next(
+        line for line in everything.KERNEL.splitlines() if f" {function}(Env& env) {{" in line
+    )
     kernel = everything.KERNEL.replace(begin, f"{begin} {text}")
     spec = envs.register(everything.PYTHON.replace("TIME_LIMIT", "truncates"), kernel)
     env = cd.make(spec, 2, device="cpu", debug=True)
@@ -71,18 +81,20 @@ def test_a_debug_build_says_which_rows_a_function_has_not(function, text, words)
 def test_floats_are_refused_where_their_fraction_would_be_dropped(where, value, monkeypatch):
     line = f"{THERE} s.x += (float){value};"
     said = message(broken(MOVE, line), where, monkeypatch)
-    assert f"\n    {line}\n  env.team's sum, min, " in said and "<kernel of point>:17: " in said, said
+    assert f"\n    {line}\n  env.team's sum, min, " in said and "<kernel of point>:17: " in said, (
+        said
+    )
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("layout", [Layout(1, 32), Layout(4, 8), Layout(64)])
 def test_integers_of_any_kind_are_summed_and_drawn(layout):
-    wholes = "word) + env.team.sum(byte) + env.team.sum(true) + env.team.sum(n[1]) + env.team.sum((i64)3"
+    wholes = (
+        "word) + env.team.sum(byte) + env.team.sum(true) + env.team.sum(n[1]) + env.team.sum((i64)3"
+    )
     least = "env.team.min(word) + env.team.min(3) + (u32)env.team.min((i64)3) + (u32)env.team.min((u64)3)"
     rest = "env.team.before(n[1], &all) + env.team.before(word, &all) + env.team.add(n, 1, word) + env.team.add(n, 1, n[2])"
-    draws = (
-        "Random::unit(3) + (float)(Random::below(3, 4) + Random::below(word, byte) + Random::below(word, NUM_AGENTS))"
-    )
+    draws = "Random::unit(3) + (float)(Random::below(3, 4) + Random::below(word, byte) + Random::below(word, NUM_AGENTS))"
     text = f"{THERE} s.x += (float)(env.team.sum({wholes})) + (float)({least}) + (float)({rest}) + {draws};"
     spec = broken(MOVE, text)
     HostExecutor().load(spec, spec.make_params())
@@ -102,7 +114,10 @@ def test_integers_of_any_kind_are_summed_and_drawn(layout):
 )
 def test_a_debug_build_finds_random_numbers_of_another_stream(draw, words):
     env = cd.make(
-        broken("env.state.v = 0.0f;", f"env.state.v = (float)env.random.{draw};"), 2, device="cpu", debug=True
+        broken("env.state.v = 0.0f;", f"env.state.v = (float)env.random.{draw};"),
+        2,
+        device="cpu",
+        debug=True,
     )
     with pytest.raises(KernelFault) as caught:
         env.reset(seed=0)
@@ -128,7 +143,9 @@ def test_the_last_random_numbers_of_a_stream_are_in_range():
 def test_a_function_that_calls_itself_is_told_to_be_a_loop(functions, monkeypatch):
     """g++ alone inlines or fails: to clang and NVRTC a function that calls itself is one."""
     monkeypatch.setenv("CXX", "g++")
-    kernel = point.KERNEL.replace("DEVICE bool step", f"{functions}\nDEVICE bool step").replace(MOVE, "s.x += f(s.v);")
+    kernel = point.KERNEL.replace("DEVICE bool step", f"{functions}\nDEVICE bool step").replace(
+        MOVE, "s.x += f(s.v);"
+    )
     said = message(replace(envs._load(point.PYTHON).spec, kernel=kernel), "cpu", monkeypatch)
     assert said.endswith("write a loop") and "DEVICE float f(float x)" in said, said
 
@@ -148,7 +165,9 @@ def test_a_check_compiles_for_a_gpu_where_there_is_none(monkeypatch):
     row = "cuda: the kernel compiles for a GPU, by NVRTC"
     report = cd.check(spec, device="cpu", agent_steps=100, progress=False)
     assert '<kernel of point>:17: identifier "UINT32_MAX" is undefined; s.x' in report.failures()[0]
-    spec = broken(MOVE, "s.x += s.v * (float)(math::popcount(5u) - 1 + math::count_trailing_zeros(1u));")
+    spec = broken(
+        MOVE, "s.x += s.v * (float)(math::popcount(5u) - 1 + math::count_trailing_zeros(1u));"
+    )
     report = cd.check(spec, device="cpu", agent_steps=100, progress=False)
     assert row in str(report) and not any(row in text for text in report.failures())
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)  # not installed, nor is CuPy
@@ -166,18 +185,24 @@ SHARED = "struct Shared { float y[1 << 22]; };\nstruct State"
         lambda text: text.replace("struct State", SHARED).replace(
             MOVE, "env.shared.y[i] = s.v; s.x = env.shared.y[(int)s.x];"
         ),
-        lambda text: text.replace(MOVE, "float y[1 << 22]; for (float& z : y) z = s.x; s.x = y[(int)s.v];"),
+        lambda text: text.replace(
+            MOVE, "float y[1 << 22]; for (float& z : y) z = s.x; s.x = y[(int)s.v];"
+        ),
     ],
 )
 @pytest.mark.parametrize("debug", [False, True])
 def test_more_than_a_thread_has_of_stack_names_size_and_limit(change, debug):
     spec = replace(envs._load(point.PYTHON).spec, kernel=change(point.KERNEL))
-    words = rf"16\d{{6}}\D.*{FRAME_BYTES}.*\n.*\n.*lie on a thread's stack on a CPU: make them smaller"
+    words = (
+        rf"16\d{{6}}\D.*{FRAME_BYTES}.*\n.*\n.*lie on a thread's stack on a CPU: make them smaller"
+    )
     with pytest.raises(CompileError, match=words):
         cd.make(spec, 2, device="cpu", debug=debug)
 
 
-@pytest.mark.parametrize(("limit", "want"), [(2**20, 3 * 2**18), (8 << 20, 6 << 20), (1 << 30, 6 << 20), (-1, 3 << 19)])
+@pytest.mark.parametrize(
+    ("limit", "want"), [(2**20, 3 * 2**18), (8 << 20, 6 << 20), (1 << 30, 6 << 20), (-1, 3 << 19)]
+)
 def test_what_lies_on_a_stack_fits_into_that_of_this_machine(limit, want, monkeypatch):
     resource = pytest.importorskip("resource")
     monkeypatch.setattr(resource, "getrlimit", lambda which: (limit, limit))
@@ -186,8 +211,12 @@ def test_what_lies_on_a_stack_fits_into_that_of_this_machine(limit, want, monkey
 
 @pytest.mark.full
 def test_a_state_may_be_larger_than_a_stack():
-    spec = envs._load(point.PYTHON.replace('Field("v"))', 'Field("v"), Field("y", "f4", (1 << 23,)))')).spec
-    kernel = point.KERNEL.replace("x, v; }", "x, v, y[1 << 23]; }").replace(MOVE, "s.y[(1 << 23) - 1] += 1.0f;")
+    spec = envs._load(
+        point.PYTHON.replace('Field("v"))', 'Field("v"), Field("y", "f4", (1 << 23,)))')
+    ).spec
+    kernel = point.KERNEL.replace("x, v; }", "x, v, y[1 << 23]; }").replace(
+        MOVE, "s.y[(1 << 23) - 1] += 1.0f;"
+    )
     with cd.make(replace(spec, kernel=kernel), 1, device="cpu") as env:
         env.reset(seed=0)
         env.rollout(3)

@@ -1,7 +1,9 @@
-"""Every block of every page of docs/ is run, but those of which the page says that no test does, and why.
+"""Every block of every page of docs/ is run, but those of which the page says that no test does,
+and why.
 
-The text of a block is never altered. The quick test runs pages with less work behind the same calls: ``LESS`` says how much.
-The slow one runs each page in a process of its own and alters nothing.
+The text of a block is never altered. The quick test runs pages with less work behind the same
+calls: ``LESS`` says how much. The slow one runs each page in a process of its own and alters
+nothing.
 """
 
 import re
@@ -20,7 +22,9 @@ from cupydrive.cli.main import choices
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = pages()
-RUN = {name: text for name, text in PAGES.items() if any(block.why is None for block in blocks(text))}
+RUN = {
+    name: text for name, text in PAGES.items() if any(block.why is None for block in blocks(text))
+}
 LANGUAGES = {"python", "bash", "cuda", "text"}
 SECONDS = 1200  # of one page as it is
 # Pages of many calls, which `make test` leaves to `make test-all`.
@@ -40,7 +44,9 @@ ONLY_IF_GIVEN = {"seeds"}
 
 
 def less(function, most):
-    """Return ``function`` with the arguments that ``most`` names no larger than there; those not given are as large."""
+    """Return ``function`` with the arguments that ``most`` names no larger than there; those not
+    given are as large.
+    """
 
     def call(*positional, **named):
         bound = signature(function).bind(*positional, **named)
@@ -54,9 +60,12 @@ def less(function, most):
 
 
 @pytest.mark.full
-@pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # of Lightning's parts and torch, about each other
+# of Lightning's parts and torch, about each other
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")
 @pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`, callbacks")
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in RUN])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in RUN]
+)
 def test_the_blocks_of_a_page_run(name, tmp_path, monkeypatch):
     for place, most in LESS.items():
         module, _, path = place.partition(":")
@@ -87,7 +96,10 @@ def test_blocks_are_of_known_languages_and_code_is_formatted(name, tmp_path):
             assert block.code in quoted, f"neither a file nor a part of one: {block.code}"
         if block.language == "python":
             (tmp_path / f"block{number}.py").write_text(block.code)
-    for command in (["check", "--ignore", "D,E402,F401,F811,F821,F841,B018,I001"], ["format", "--check"]):
+    for command in (
+        ["check", "--ignore", "D,E402,F401,F811,F821,F841,B018,I001"],
+        ["format", "--check"],
+    ):
         config = ["--config", str(ROOT / "pyproject.toml"), str(tmp_path)]
         done = run_python("-m", "ruff", *command, *config)
         assert done.returncode == 0, done.stdout
@@ -108,10 +120,14 @@ def test_paths_on_pages_exist(name):
 
 
 def test_the_pages_of_environments_and_questions_are_whole():
-    names = re.findall(r"^\| \[`(\w+)`\]\(gallery/index\.html#\1\) \|", PAGES["environments.md"], re.M)
+    names = re.findall(
+        r"^\| \[`(\w+)`\]\(gallery/index\.html#\1\) \|", PAGES["environments.md"], re.M
+    )
     assert sorted(names) == sorted(envs.names())
     rows = re.findall(
-        r"^\| \[`(\w+)`\]\(gallery/index\.html#\1\) \|[^|]+\|[^|]+\| ([^|]+) \|", PAGES["environments.md"], re.M
+        r"^\| \[`(\w+)`\]\(gallery/index\.html#\1\) \|[^|]+\|[^|]+\| ([^|]+) \|",
+        PAGES["environments.md"],
+        re.M,
     )
     spaces = {name: envs.get(name).groups(envs.get(name).params()) for name in envs.names()}
     assert {name: told.split(";")[0] for name, told in rows if "[" not in told} == {

@@ -1,11 +1,12 @@
 """Every block of the README is run as it is printed, twice in one folder.
 
-The text of a block is never altered. The quick test runs it with less work behind the same calls: ``train`` takes 2,000
-steps, ``check`` compares 1,000 and ``render`` draws one episode, whatever the block asks for. The slow test runs the blocks as
-scripts and alters nothing at all.
+The text of a block is never altered. The quick test runs it with less work behind the same calls:
+``train`` takes 2,000 steps, ``check`` compares 1,000 and ``render`` draws one episode, whatever the
+block asks for. The slow test runs the blocks as scripts and alters nothing at all.
 
-The lines that the README shows below a block are among those that it prints, in their order: to the digit in the slow test,
-which does the same work, and but for the numbers in the quick one. They are of a CPU, and compared where there is no GPU.
+The lines that the README shows below a block are among those that it prints, in their order: to the
+digit in the slow test, which does the same work, and but for the numbers in the quick one. They are
+of a CPU, and compared where there is no GPU.
 """
 
 import re
@@ -27,22 +28,38 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
 PYTHON = [text for language, text in BLOCKS if language == "python"]
-SHOWN = {code: text for (language, code), (then, text) in pairwise(BLOCKS) if (language, then) == ("python", "text")}
-LINES = [[line.partition("#")[0].strip() for line in text.splitlines()] for language, text in BLOCKS if not language]
+SHOWN = {
+    code: text
+    for (language, code), (then, text) in pairwise(BLOCKS)
+    if (language, then) == ("python", "text")
+}
+LINES = [
+    [line.partition("#")[0].strip() for line in text.splitlines()]
+    for language, text in BLOCKS
+    if not language
+]
 SHELL = [shlex.split(line) for lines in LINES for line in lines]
 NUMBER = r"-?\d[\d,]*(\.\d+)?(e[+-]\d+)?"
 SECONDS = 540  # of one block as a script
 
 
 def without_numbers(text: str) -> str:
-    """Return a text with a mark for each number; the shape of a tensor stays, which is the same with less work."""
-    lines = [line if "torch.Size" in line else re.sub(NUMBER, "#", line) for line in text.splitlines()]
+    """Return a text with a mark for each number; the shape of a tensor stays, which is the same
+    with less work.
+    """
+    lines = [
+        line if "torch.Size" in line else re.sub(NUMBER, "#", line) for line in text.splitlines()
+    ]
     return "\n".join(lines)
 
 
 def prints(printed: str, shown: str, of: Callable[[str], str] = str) -> bool:
-    """Return whether the lines that the README shows are among those printed; ``...`` stands for any."""
-    return choose()[0] == "cuda" or OutputChecker().check_output(f"...{of(shown).strip()}...", of(printed), ALIKE)
+    """Return whether the lines that the README shows are among those printed; ``...`` stands for
+    any.
+    """
+    return choose()[0] == "cuda" or OutputChecker().check_output(
+        f"...{of(shown).strip()}...", of(printed), ALIKE
+    )
 
 
 def less(function, **given):
@@ -64,7 +81,9 @@ def test_python_runs_twice_in_one_folder(text, tmp_path, monkeypatch, capsys):
 
 
 def test_the_check_names_the_mistake_that_the_readme_makes():
-    wrong, right, said = re.search(r"With `([^`]+)` for `([^`]+)` in the kernel it says `([^`]+)`", README).groups()
+    wrong, right, said = re.search(
+        r"With `([^`]+)` for `([^`]+)` in the kernel it says `([^`]+)`", README
+    ).groups()
     (text,) = (text for text in PYTHON if "KERNEL" in text)
     assert text.count(right) == 1
     names = {"__name__": "__main__"}

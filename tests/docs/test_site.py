@@ -1,4 +1,5 @@
-"""The documentation site: it builds without a warning, all names and links are there, and it works in a browser.
+"""The documentation site: it builds without a warning, all names and links are there, and it works
+in a browser.
 
 What its pages' blocks do, tests/docs/test_docs.py runs.
 """
@@ -21,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 NEEDED = ("mkdocs", "material", "mkdocstrings", "nbconvert")
 # Looked at in `make test`; `make test-all` opens every page.
 MAIN = ["index.html", "tutorial/own.html", "dialect.html", "api/settings.html"]
-# Words that a newcomer types, and the title of a page that must be among the first three found: its `tags` see to that.
+# Words that a newcomer types, and the title of a page that must be among the first three found: its
+# `tags` see to that.
 FOUND = {
     "self-play": "Train against opponents",
     "multi-agent": "Use PettingZoo",
@@ -62,11 +64,13 @@ class Links(html.parser.HTMLParser):
         self.names += [found[key] for key in ("href", "src", "poster") if found.get(key)]
 
 
-# ---- what is there ---------------------------------------------------------------------------------------------------
+# ---- what is there -------------------------------------------------------------------------------
 
 
 def test_every_public_name_is_documented_once():
-    named = [name for text in pages().values() for name in re.findall(r"^::: cd\.(\w+)$", text, re.M)]
+    named = [
+        name for text in pages().values() for name in re.findall(r"^::: cd\.(\w+)$", text, re.M)
+    ]
     assert sorted(named) == sorted(set(cd.__all__) - {"__version__"})
 
 
@@ -89,7 +93,8 @@ def test_every_link_leads_somewhere_and_nothing_comes_from_another_host(site):
             if parts.scheme:
                 assert parts.scheme in ("https", "data"), f"{page}: {name}"
                 continue
-            if page.name == "404.html" and parts.path.startswith("/"):  # it is shown for any address
+            # it is shown for any address
+            if page.name == "404.html" and parts.path.startswith("/"):
                 parts = parts._replace(path=parts.path[1:])
             target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
             target = target / "index.html" if target.is_dir() else target
@@ -98,7 +103,7 @@ def test_every_link_leads_somewhere_and_nothing_comes_from_another_host(site):
                 assert unquote(parts.fragment) in found[target].places, f"{page}: {name}"
 
 
-# ---- in a browser ----------------------------------------------------------------------------------------------------
+# ---- in a browser --------------------------------------------------------------------------------
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -122,16 +127,26 @@ def address(site):
 
 @pytest.fixture
 def opened(browser, address):
-    """Return a function that gives an empty page; afterwards nothing has gone wrong, and no other host was asked."""
+    """Return a function that gives an empty page; afterwards nothing has gone wrong, and no other
+    host was asked.
+    """
     wrong, contexts = [], []
 
     def new_page(width=1280, scheme="light"):
-        contexts.append(browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme))
+        contexts.append(
+            browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        )
         shown = contexts[-1].new_page()
-        shown.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
+        shown.on(
+            "console",
+            lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None,
+        )
         shown.on("pageerror", lambda error: wrong.append(str(error)))
         here = (f"{address}/", "data:", "blob:", "file://")
-        shown.on("request", lambda request: None if request.url.startswith(here) else wrong.append(request.url))
+        shown.on(
+            "request",
+            lambda request: None if request.url.startswith(here) else wrong.append(request.url),
+        )
         return shown
 
     yield new_page
@@ -161,7 +176,12 @@ def test_the_main_pages_are_accessible_and_fit_their_window(opened, address, sch
 @pytest.mark.parametrize(("scheme", "width"), MODES)
 def test_all_pages_are_accessible_and_fit_their_window(opened, address, site, scheme, width):
     names = [path.relative_to(site).as_posix() for path in sorted(site.rglob("*.html"))]
-    look_at(opened(width, scheme), address, [name for name in names if not name.startswith("gallery/")], width)
+    look_at(
+        opened(width, scheme),
+        address,
+        [name for name in names if not name.startswith("gallery/")],
+        width,
+    )
 
 
 @pytest.mark.full
@@ -175,7 +195,8 @@ def test_search_finds_a_word(opened, address, site, served):
     shown.wait_for_url("**/api/settings.html**")
     assert "num_minibatches" in shown.locator("article").inner_text()
     for words, title in FOUND.items() if served else list(FOUND.items())[:2]:
-        # The theme searches at each key, and its worker warns of "self-": it reads a hyphen at the end as "not *".
+        # The theme searches at each key, and its worker warns of "self-": it reads a hyphen at the
+        # end as "not *".
         shown.locator(".md-search__input").fill(words[:-1])
         shown.locator(".md-search__input").press(words[-1])
         shown.locator(".md-search-result__item:nth-child(-n+3) h1", has_text=title).first.wait_for()

@@ -72,7 +72,11 @@ def test_the_header_holds_text_and_the_world_lies_below_it():
     canvas.clear()
     canvas.caption("step 1", "random", "return 3")
     first = canvas.frame()
-    assert (first[:20, :100] > 128).any() and (first[:20, 300:] > 128).any() and not drawn(first[40:]).any()
+    assert (
+        (first[:20, :100] > 128).any()
+        and (first[:20, 300:] > 128).any()
+        and not drawn(first[40:]).any()
+    )
     assert drawn(first[24:40, :100]).any() and not drawn(first[24:40, 200:]).any()
     np.testing.assert_array_equal(canvas.frame(), first)
     canvas.caption("step 2", "random", "return 3")
@@ -105,7 +109,9 @@ def test_a_trail_fades_towards_its_oldest_point_and_leaves_out_jumps():
     assert not drawn(canvas.frame())[50, 100] and drawn(canvas.frame())[50, 35]
 
 
-@pytest.mark.parametrize(("share", "want"), [(0, "#102030"), (1, "#FFFFFF"), (0.5, "#889098"), (7, "#FFFFFF")])
+@pytest.mark.parametrize(
+    ("share", "want"), [(0, "#102030"), (1, "#FFFFFF"), (0.5, "#889098"), (7, "#FFFFFF")]
+)
 def test_mix(share, want):
     assert Canvas.mix("#102030", "#FFFFFF", share) == want
 
@@ -123,7 +129,9 @@ def test_text_stands_where_it_should_and_is_left_out_where_it_could_not_be_read(
     canvas.view(0, 20, 0)  # 10 pixels a unit
     canvas.text((15, 5), "MMM", 2, "#0000FF")
     y, x = np.nonzero(covered(canvas.frame()))
-    assert (x.min() + x.max()) / 2 == pytest.approx(150, abs=2) and (y.min() + y.max()) / 2 == pytest.approx(50, abs=3)
+    assert (x.min() + x.max()) / 2 == pytest.approx(150, abs=2) and (
+        y.min() + y.max()
+    ) / 2 == pytest.approx(50, abs=3)
     canvas.clear()
     canvas.view(0, 20, 0)
     canvas.text((15, 5), "MMM", 0.4)
@@ -134,18 +142,25 @@ def test_a_chart_draws_its_curves_in_their_ranges():
     canvas = Canvas(400, 200, header=0)
     canvas.view(0, 400, 0)
     canvas.chart(
-        (0, 0, 400, 200), [([0, 10], [0, 1], "#0000FF"), ([0, 10], [5, 5], "#FF0000")], (0, 10), (0, 2), "both"
+        (0, 0, 400, 200),
+        [([0, 10], [0, 1], "#0000FF"), ([0, 10], [5, 5], "#FF0000")],
+        (0, 10),
+        (0, 2),
+        "both",
     )
     frame = canvas.frame()
     x, y = pixels_of(frame, BLUE)
     rises = -np.polyfit(x, y, 1)[0]
     x_range, y_range = 400 - 3.2 * 22, 200 - 2.1 * 22  # beside the numbers, below the title
     assert rises == pytest.approx(0.5 * y_range / x_range, rel=0.02)
-    assert x.max() > 390 and pixels_of(frame, RED)[1].max() < 1.6 * 22 + 8  # beyond the range: at its edge
+    # beyond the range: at its edge
+    assert x.max() > 390 and pixels_of(frame, RED)[1].max() < 1.6 * 22 + 8
     assert (frame[:20, 75:140] > 128).any() and (frame[20:, :60] > 128).any()  # title, numbers
     canvas.clear()
     canvas.view(0, 400, 0)
-    canvas.chart((0, 0, 400, 200), [([4], [1], "#0000FF"), ([], [], "#FF0000")], (0, 10), (0, 2), ticks=())
+    canvas.chart(
+        (0, 0, 400, 200), [([4], [1], "#0000FF"), ([], [], "#FF0000")], (0, 10), (0, 2), ticks=()
+    )
     x, y = pixels_of(canvas.frame(), BLUE)
     assert x.mean() == pytest.approx(3.2 * 22 + 0.4 * x_range, abs=2) and y.mean() == pytest.approx(
         189 - y_range / 2, abs=2
@@ -169,12 +184,15 @@ def test_a_chart_of_powers_has_a_legend_and_the_ends_of_x():
     canvas = Canvas(400, 300, header=0)
     canvas.view(0, 100, 0)
     looks = dict(legend={"rich": "#0000FF"}, powers=True, ends=True)
-    canvas.chart((0, 5, 100, 70), [([0, 1, 2], [0.0, 10.0, 1000.0], "#FF0000")], (0, 2), (0.1, 1e3), **looks)
+    canvas.chart(
+        (0, 5, 100, 70), [([0, 1, 2], [0.0, 10.0, 1000.0], "#FF0000")], (0, 2), (0.1, 1e3), **looks
+    )
     frame = canvas.frame().astype(int)
     rows, columns = np.nonzero((frame[..., 0] > 200) & (frame[..., 1:] < 60).all(axis=-1))
     places = columns.min() + 5, columns.mean(), columns.max() - 4
     floor, middle, ceiling = (rows[np.abs(columns - x) < 3].mean() for x in places)
-    assert floor - middle == pytest.approx(middle - ceiling, rel=0.1)  # 0 is shown as 0.1, and 10 lies midway to 1000
+    # 0 is shown as 0.1, and 10 lies midway to 1000
+    assert floor - middle == pytest.approx(middle - ceiling, rel=0.1)
     assert ((frame[..., 2] > 200) & (frame[..., :2] < 120).all(axis=-1)).sum() > 20  # the legend
     assert drawn(frame[300 - 4 * 5 :]).any()  # the ends, below
 
@@ -182,8 +200,16 @@ def test_a_chart_of_powers_has_a_legend_and_the_ends_of_x():
 def test_no_curve_of_a_chart_crosses_its_key():
     canvas = Canvas(400, 300, header=0)
     canvas.view(0, 100, 0)
-    highest = [([0, 1, 2], [9.0, 1.0, 9.0], "#FF0000")]  # beyond what is shown: drawn at the panel's upper edge
-    canvas.chart((0, 5, 100, 70), highest, (0, 2), (0, 1), "title", legend={"all the way along the panel": "#0000FF"})
+    # beyond what is shown: drawn at the panel's upper edge
+    highest = [([0, 1, 2], [9.0, 1.0, 9.0], "#FF0000")]
+    canvas.chart(
+        (0, 5, 100, 70),
+        highest,
+        (0, 2),
+        (0, 1),
+        "title",
+        legend={"all the way along the panel": "#0000FF"},
+    )
     frame = canvas.frame().astype(int)
     curve = (frame[..., 0] > 100) & (frame[..., 1:] < 60).all(axis=-1)
     key = (frame[..., 2] > 100) & (frame[..., :2] < 60).all(axis=-1)

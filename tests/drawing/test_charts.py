@@ -1,4 +1,6 @@
-"""Charts on a canvas: round numbers, colours between colours, panels with units of their own, text, pictures."""
+"""Charts on a canvas: round numbers, colours between colours, panels with units of their own, text,
+pictures.
+"""
 
 import numpy as np
 import pytest
@@ -30,19 +32,30 @@ def test_ticks_need_a_range(ends):
 
 
 def test_shades_lie_evenly_between_colours_and_stop_at_the_ends():
-    found = shades([[-9.0, 0.0, 1.0], [2.0, 4.0, 99.0]], 0.0, 4.0, ("#000000", "#640000", "#6400C8"))
+    found = shades(
+        [[-9.0, 0.0, 1.0], [2.0, 4.0, 99.0]], 0.0, 4.0, ("#000000", "#640000", "#6400C8")
+    )
     assert found.dtype == np.uint8
-    assert found.tolist() == [[[0, 0, 0], [0, 0, 0], [50, 0, 0]], [[100, 0, 0], [100, 0, 200], [100, 0, 200]]]
+    assert found.tolist() == [
+        [[0, 0, 0], [0, 0, 0], [50, 0, 0]],
+        [[100, 0, 0], [100, 0, 200], [100, 0, 200]],
+    ]
 
 
 def test_a_panel_places_its_units_in_its_box():
     canvas = Canvas(200, 100, header=0)
     canvas.view(0, 200, 0)
     panel = canvas.panel((50, 20, 150, 60), (-1.0, 1.0), (0.0, 1000.0), 10)
-    assert panel.at(-1.0, 0.0) == (50, 20) and panel.at(1.0, 1000.0) == (150, 60) and panel.at(0.0, 500.0) == (100, 40)
+    assert (
+        panel.at(-1.0, 0.0) == (50, 20)
+        and panel.at(1.0, 1000.0) == (150, 60)
+        and panel.at(0.0, 500.0) == (100, 40)
+    )
     panel.dot((0.0, 1000.0), 3, "#FF0000")
     y, x = np.nonzero((canvas.frame() == (255, 0, 0)).all(-1))
-    assert x.mean() + 0.5 == pytest.approx(100, abs=0.5) and y.mean() + 0.5 == pytest.approx(40, abs=0.5)
+    assert x.mean() + 0.5 == pytest.approx(100, abs=0.5) and y.mean() + 0.5 == pytest.approx(
+        40, abs=0.5
+    )
     with pytest.raises(ParameterError, match="from 3 to 3"):
         canvas.panel((50, 20, 150, 60), (3, 3), (0, 1), 10)
 
@@ -50,9 +63,14 @@ def test_a_panel_places_its_units_in_its_box():
 def test_a_field_fills_its_panel_with_its_first_row_below():
     canvas = Canvas(100, 100, header=0)
     canvas.view(0, 100, 0)
-    canvas.panel((20, 40, 60, 80), (0, 1), (0, 1), 10).field([[0, 1], [1, 2]], 0, 2, ("#FF0000", "#000000", "#0000FF"))
+    canvas.panel((20, 40, 60, 80), (0, 1), (0, 1), 10).field(
+        [[0, 1], [1, 2]], 0, 2, ("#FF0000", "#000000", "#0000FF")
+    )
     frame = canvas.frame()
-    for color, x, y in (((255, 0, 0), slice(20, 40), slice(40, 60)), ((0, 0, 255), slice(40, 60), slice(20, 40))):
+    for color, x, y in (
+        ((255, 0, 0), slice(20, 40), slice(40, 60)),
+        ((0, 0, 255), slice(40, 60), slice(20, 40)),
+    ):
         inside = (frame == color).all(-1)
         assert inside[y, x].all() and inside.sum() == 400
     stage = tuple(bytes.fromhex(Canvas.STAGE[1:]))

@@ -1,7 +1,8 @@
-"""The model of ``covid_economy`` once more, for tests: in people and dollars, in float64, with the whole sum of 600 days.
+"""The model of ``covid_economy`` once more, for tests: in people and dollars, in float64, with the
+whole sum of 600 days.
 
-Written from the equations alone: it shares no line and no table with the environment, whose state is in shares of each
-population and whose unemployment comes from running sums.
+Written from the equations alone: it shares no line and no table with the environment, whose state
+is in shares of each population and whose unemployment comes from running sums.
 """
 
 import json
@@ -27,7 +28,8 @@ class Pandemic:
         with np.load(folder / "real_world_data.npz") as file:
             self.real = {name: file[name].astype(float) for name in file.files}
         default = dict(
-            health=(0.3, 0.45), working_age=0.6, too_sick=0.1, interest=0.03, eta=2.0, interval=90, levels=20,
+            health=(0.3, 0.45), working_age=0.6, too_sick=0.1, interest=0.03, eta=2.0, interval=90,
+            levels=20,
             most=20_000.0, cooldown=28, vaccines=3000.0,
         )  # fmt: skip
         assert settings.keys() <= default.keys()
@@ -44,7 +46,8 @@ class Pandemic:
         self.most_product = np.maximum(0, self.working_age * self.people - idle) * self.per_worker
         self.ends = {
             (who, what, end): np.array(fit[f"{end}_MARGINAL_{who}_{what}_INDEX"])
-            for who in ("AGENT", "PLANNER") for what in ("HEALTH", "ECONOMIC") for end in ("MIN", "MAX")
+            for who in ("AGENT", "PLANNER") for what in ("HEALTH", "ECONOMIC") for end in ("MIN",
+            "MAX")
         }  # fmt: skip
         self.life = float(fit["VALUE_OF_LIFE"])
         self.alpha = [self.weight(fit[f"INFERRED_WEIGHTAGE_ON_{who}_HEALTH_INDEX"], m)
@@ -60,7 +63,9 @@ class Pandemic:
         rows = self.real["subsidy"][FIRST:, 0]
         level = np.zeros(len(rows) + self.interval + 1, int)
         for day in np.flatnonzero(rows):
-            added = round(rows[day] / (self.country * self.most / self.levels * self.interval / 365))
+            added = round(
+                rows[day] / (self.country * self.most / self.levels * self.interval / 365)
+            )
             level[day + 1 : day + 1 + self.interval] += added
         return level[1 : len(rows) + 1]
 
@@ -80,7 +85,8 @@ class Pandemic:
         return total
 
     def run(self, days, levels=None, subsidy=None, mode="training"):
-        """Return arrays by name, (days + 1, 51) or (days + 1,): all that happened, row 0 at the start.
+        """Return arrays by name, (days + 1, 51) or (days + 1,): all that happened, row 0 at the
+        start.
 
         Args:
             days: How many.
@@ -89,14 +95,25 @@ class Pandemic:
             mode: As the environment's.
         """
         policy = self.real["policy"]
-        x = np.concatenate([np.ones((DAYS_OF_FILTER, 51)), policy[: FIRST + 1], np.zeros((days, 51))])
+        x = np.concatenate(
+            [np.ones((DAYS_OF_FILTER, 51)), policy[: FIRST + 1], np.zeros((days, 51))]
+        )
         now = DAYS_OF_FILTER + FIRST  # the row of day 0
-        names = ("susceptible", "infected", "recovered", "vaccinated", "unemployed", "deaths", "product")
+        names = (
+            "susceptible",
+            "infected",
+            "recovered",
+            "vaccinated",
+            "unemployed",
+            "deaths",
+            "product",
+        )
         out = {name: np.zeros((days + 1, 51)) for name in names}
         for name in names[:5]:
             out[name][0] = self.real[name][FIRST]
         out["deaths"][0] = self.mortality * out["recovered"][0]
-        out |= {"level": np.zeros(days + 1, int), "money": np.zeros((days + 1, 51)), "mask": np.ones((days + 1, 51), bool),
+        out |= {"level": np.zeros(days + 1, int), "money": np.zeros((days + 1, 51)),
+        "mask": np.ones((days + 1, 51), bool),
                 "reward": np.zeros((days + 1, 51)), "planner": np.zeros(days + 1)}  # fmt: skip
         until = np.zeros(51, int)
         decays = np.exp(-np.arange(DAYS_OF_FILTER) / self.lambdas[:, None])  # (5, 600)
@@ -108,7 +125,9 @@ class Pandemic:
             if mode != "training":
                 out["level"][t] = self.real_subsidy()[t - 1]
             else:
-                out["level"][t] = subsidy[t - 1] if (t - 1) % self.interval == 0 else out["level"][t - 1]
+                out["level"][t] = (
+                    subsidy[t - 1] if (t - 1) % self.interval == 0 else out["level"][t - 1]
+                )
                 out["mask"][t] = t >= until
             out["money"][t] = out["level"][t] / self.levels * self.people * self.most / 365
             if mode == "real_data":
@@ -122,12 +141,18 @@ class Pandemic:
         return out
 
     def infect(self, out, t, delayed):
-        s, i, r, v = (out[name][t - 1] for name in ("susceptible", "infected", "recovered", "vaccinated"))
+        s, i, r, v = (
+            out[name][t - 1] for name in ("susceptible", "infected", "recovered", "vaccinated")
+        )
         doses = np.floor(self.people / 1e6 * self.vaccines) if t >= VACCINES_FROM else np.zeros(51)
         share, taken = np.minimum(1, doses / (s + 1e-10)), np.minimum(doses, s)
         ds = -(self.intercept + self.slope * delayed) * (s / self.people) * i * (1 - share) - taken
         dr = self.gamma * i + taken
-        for name, value in (("susceptible", s + ds), ("infected", i - ds - dr), ("recovered", r + dr)):
+        for name, value in (
+            ("susceptible", s + ds),
+            ("infected", i - ds - dr),
+            ("recovered", r + dr),
+        ):
             out[name][t] = np.maximum(0, value)
         out["vaccinated"][t] = v + taken
         out["deaths"][t] = self.mortality * (out["recovered"][t] - out["vaccinated"][t])
@@ -140,7 +165,9 @@ class Pandemic:
 
     def produce(self, out, t):
         sick = self.too_sick * out["infected"][t] + out["deaths"][t]
-        able = np.maximum(0, self.working_age * self.people - self.working_age * sick - out["unemployed"][t])
+        able = np.maximum(
+            0, self.working_age * self.people - self.working_age * sick - out["unemployed"][t]
+        )
         money, most = out["money"][t], self.most_product
         out["product"][t] = able * self.per_worker + money
         deaths = out["deaths"][t] - out["deaths"][t - 1]

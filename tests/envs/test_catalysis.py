@@ -1,4 +1,6 @@
-"""Catalysis: upstream's trajectories, the published settings' exact optimum, rules at the slab's edge, tables, drawing."""
+"""Catalysis: upstream's trajectories, the published settings' exact optimum, rules at the slab's
+edge, tables, drawing.
+"""
 
 import heapq
 import json
@@ -16,9 +18,11 @@ from cupydrive.inputs.data import files
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data" / "real_world" / "rlchemists"
 UPSTREAM = {
-    name: f"single_agent_{'two_atom_diffusion' if s.atoms == 2 else 'one_atom_' + name}" for name, s in SETTINGS.items()
+    name: f"single_agent_{'two_atom_diffusion' if s.atoms == 2 else 'one_atom_' + name}"
+    for name, s in SETTINGS.items()
 }
-# Best return, steps, barrier of that way and lowest barrier in eV, as published data give them to these digits.
+# Best return, steps, barrier of that way and lowest barrier in eV, as published data give them to
+# these digits.
 OPTIMUM = {
     "diffusion2d": (8.9484, 20, 1.639, 1.639),
     "diffusion2d_relaxed": (9.3983, 14, 1.258, 1.231),
@@ -45,7 +49,10 @@ def made(setting, num_envs=1, **params):
 def episodes(found):
     """Yield the rows of each episode that upstream played: the first is the reset."""
     for number in np.unique(found["episode"]):
-        yield {key: found[key][found["episode"] == number] for key in ("states", "obs", "rewards", "dones", "actions")}
+        yield {
+            key: found[key][found["episode"] == number]
+            for key in ("states", "obs", "rewards", "dones", "actions")
+        }
 
 
 PLAYED = sorted(name for name, file in UPSTREAM.items() if (FOLDER / f"ref_{file}.npz").is_file())
@@ -62,7 +69,9 @@ def test_upstreams_trajectories_by_the_kernel(setting):
         for t, action in enumerate(rows["actions"]):
             reward, over = 0.0, False
             if t:
-                obs, reward, terminated, truncated, info = env.step(torch.tensor(action[None].astype(np.int32)))
+                obs, reward, terminated, truncated, info = env.step(
+                    torch.tensor(action[None].astype(np.int32))
+                )
                 assert not truncated.item()
                 over = terminated.item()
                 obs = info["final_obs"] if over else obs
@@ -89,7 +98,9 @@ def test_upstreams_trajectories_by_the_reference(setting):
                     p, states, {"atoms": moved[None, None].astype(np.int32)}, np.array([t]), None
                 )
                 states["position"] = outcome.state["position"]
-                np.testing.assert_allclose(outcome.reward["atoms"][0, 0], rows["rewards"][t], rtol=1e-6)
+                np.testing.assert_allclose(
+                    outcome.reward["atoms"][0, 0], rows["rewards"][t], rtol=1e-6
+                )
                 assert outcome.terminated[0] == rows["dones"][t]
             assert (states["position"][0] == rows["states"][t]).all()
             np.testing.assert_allclose(
@@ -101,13 +112,22 @@ def test_upstreams_trajectories_by_the_reference(setting):
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_optimum_is_upstreams_and_the_kernel_earns_it(setting):
     p = SPEC.make_params(setting=setting)
-    best, about = SPEC.yardsticks(p), json.loads((FOLDER / "optimum_and_baseline.json").read_text())[UPSTREAM[setting]]
+    best, about = (
+        SPEC.yardsticks(p),
+        json.loads((FOLDER / "optimum_and_baseline.json").read_text())[UPSTREAM[setting]],
+    )
     total, steps, barrier, lowest = OPTIMUM[setting]
     found = best["optimum"]
-    assert (round(found["return"], 4), found["length"], round(found["barrier_eV"], 3)) == (total, steps, barrier)
+    assert (round(found["return"], 4), found["length"], round(found["barrier_eV"], 3)) == (
+        total,
+        steps,
+        barrier,
+    )
     assert round(best["lowest"]["barrier_eV"], 3) == lowest
     assert found["return"] == pytest.approx(about["optimal_undiscounted_return"], rel=1e-7)
-    assert found["barrier_eV"] == pytest.approx(max(0.0, about["barrier_of_that_path_eV"]), abs=1e-6)
+    assert found["barrier_eV"] == pytest.approx(
+        max(0.0, about["barrier_of_that_path_eV"]), abs=1e-6
+    )
     assert best["lowest"]["barrier_eV"] == pytest.approx(about["minimax_barrier_eV"], abs=1e-6)
 
     way, env = optimum_of(p), made(setting)
@@ -119,7 +139,9 @@ def test_the_optimum_is_upstreams_and_the_kernel_earns_it(setting):
         rewards.append(reward.item())
     assert terminated.item() and info["episode"]["successes"].item() == 1
     assert sum(rewards) == pytest.approx(about["optimal_undiscounted_return"], rel=1e-6)
-    assert info["episode"]["barrier_eV"].item() == pytest.approx(max(0.0, about["barrier_of_that_path_eV"]), abs=2e-6)
+    assert info["episode"]["barrier_eV"].item() == pytest.approx(
+        max(0.0, about["barrier_of_that_path_eV"]), abs=2e-6
+    )
 
 
 def optimum_of(p):
@@ -130,19 +152,29 @@ def optimum_of(p):
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("setting", "min_reward"),
-    [("diffusion2d", -1.0), ("diffusion2d", -0.2), ("diffusion2d_relaxed", -2.0), ("gas1", -0.1), ("surface", -1.5)],
+    [
+        ("diffusion2d", -1.0),
+        ("diffusion2d", -0.2),
+        ("diffusion2d_relaxed", -2.0),
+        ("gas1", -0.1),
+        ("surface", -1.5),
+    ],
 )
 def test_the_optimum_is_what_dijkstra_finds_by_stepping_on_made_up_tables(setting, min_reward):
     spec = SPEC.with_made_up_tables(seed=3)
     p, s = spec.make_params(setting=setting, min_reward=min_reward), SETTINGS[setting]
     heights = range(s.grid[2]) if s.flat else range(*s.slab)
-    places = np.stack(np.meshgrid(range(s.grid[0]), range(s.grid[1]), heights, indexing="ij"), -1).reshape(-1, 3)
+    places = np.stack(
+        np.meshgrid(range(s.grid[0]), range(s.grid[1]), heights, indexing="ij"), -1
+    ).reshape(-1, 3)
     number = {tuple(place): k for k, place in enumerate(places.tolist())}
     states = np.zeros(len(places), spec.state_dtype(p))
     states["position"] = places
     ways = []
     for move in range(6):
-        found = spec.reference.step(p, states, {"atoms": np.full((len(places), 1), move)}, np.ones(len(places)), None)
+        found = spec.reference.step(
+            p, states, {"atoms": np.full((len(places), 1), move)}, np.ones(len(places)), None
+        )
         to = [number[tuple(place)] for place in found.state["position"].tolist()]
         cost = s.terminal_reward * found.terminated - found.reward["atoms"][:, 0]
         ways.append(list(zip(to, cost.tolist(), strict=True)))
@@ -192,7 +224,10 @@ def test_an_atom_that_leaves_the_slab_stays_outside_until_it_comes_back_by_the_o
         heights.append(env.state["position"][0, 2].item())
     assert heights == [*range(61, 100), *range(0, 61)]
     outside = [not 58 <= z < 68 for z in heights]
-    assert all(reward == -1 for reward, out in zip(rewards, outside, strict=True) if out) and sum(outside) == 90
+    assert (
+        all(reward == -1 for reward, out in zip(rewards, outside, strict=True) if out)
+        and sum(outside) == 90
+    )
     assert rewards[-3:] == pytest.approx(
         [float(r) for r in rewards_at("diffusion2d", [(5, 9, z) for z in (58, 59, 60)])]
     )
@@ -222,7 +257,9 @@ def test_unphysical_energies_are_free_and_as_many_as_said():
     env = made("two_atom_diffusion")
     energy = SPEC.table_arrays(env.params)["energy"]
     assert (
-        (energy < -1000).sum() <= 850 and (energy < 0).sum() == 944 and energy.min() == pytest.approx(-1.9e11, rel=0.01)
+        (energy < -1000).sum() <= 850
+        and (energy < 0).sum() == 944
+        and energy.min() == pytest.approx(-1.9e11, rel=0.01)
     )
     deep = np.unravel_index(energy.argmin(), energy.shape)
     position = np.add(deep, (0, 0, 9, 0, 0, 9))
@@ -237,7 +274,9 @@ def test_unphysical_energies_are_free_and_as_many_as_said():
 def test_the_heuristic_reaches_the_target_by_the_fewest_steps(setting):
     s = SETTINGS[setting]
     found = cd.evaluate(SPEC, episodes=3, device="cpu", setting=setting)
-    gaps = [min((b - a) % n, (a - b) % n) for a, b, n in zip(s.start, s.target, s.sizes, strict=True)]
+    gaps = [
+        min((b - a) % n, (a - b) % n) for a, b, n in zip(s.start, s.target, s.sizes, strict=True)
+    ]
     assert (found.length == sum(gaps)).all() and (found.metrics["successes"] == 1).all()
     best = found.yardsticks["optimum"]
     assert found.mean("atoms")[0] <= best["return"] + 1e-6
@@ -245,7 +284,9 @@ def test_the_heuristic_reaches_the_target_by_the_fewest_steps(setting):
     p = SPEC.make_params(setting=setting)
     states = SPEC.reference.sample_states(p, np.random.default_rng(0), 500)
     obs = SPEC.reference.observe(p, states, 0).obs["atoms"]
-    for one, other in zip(SPEC.heuristic(p, obs, "atoms"), SPEC.heuristic(p, torch.tensor(obs), "atoms"), strict=True):
+    for one, other in zip(
+        SPEC.heuristic(p, obs, "atoms"), SPEC.heuristic(p, torch.tensor(obs), "atoms"), strict=True
+    ):
         assert one.shape == (500, 1) and (one == other.numpy()).all()
 
 
@@ -254,7 +295,9 @@ def test_the_heuristic_reaches_the_target_by_the_fewest_steps(setting):
 def test_a_random_policy_does_about_as_badly_as_upstreams():
     about = json.loads((FOLDER / "optimum_and_baseline.json").read_text())
     for setting in ("diffusion2d", "diffusion3d", "gas1", "two_atom_diffusion"):
-        found = cd.evaluate(SPEC, {"atoms": cd.RandomPolicy()}, episodes=300, device="cpu", setting=setting)
+        found = cd.evaluate(
+            SPEC, {"atoms": cd.RandomPolicy()}, episodes=300, device="cpu", setting=setting
+        )
         assert found.mean("atoms")[0] == pytest.approx(
             about[UPSTREAM[setting]]["random_policy_return_mean_30ep"], rel=0.25
         )

@@ -1,4 +1,6 @@
-"""covid_economy against published totals, recorded runs and a model of its own in people and dollars (pandemic.py)."""
+"""covid_economy against published totals, recorded runs and a model of its own in people and
+dollars (pandemic.py).
+"""
 
 from dataclasses import replace
 from functools import cache
@@ -16,9 +18,12 @@ from cupydrive.executors.host import HostExecutor
 from cupydrive.random import RandomStream
 from cupydrive.simulation.batch import Batch
 
-pytestmark = pytest.mark.skipif(not (DATA / "covid").is_dir(), reason=f"{DATA / 'covid'} is not here")
+pytestmark = pytest.mark.skipif(
+    not (DATA / "covid").is_dir(), reason=f"{DATA / 'covid'} is not here"
+)
 PUBLISHED = {  # planner welfare of 405 days, both scalings 1: the upstream tutorial
-    "real_world_data": 347.6, "sim_real_world_policies": 349.1, "open_no_subsidy": 183.8, "closed_full_subsidy": 317.8,
+    "real_world_data": 347.6, "sim_real_world_policies": 349.1, "open_no_subsidy": 183.8,
+    "closed_full_subsidy": 317.8,
     "closed_180_days_no_subsidy": 334.2,
 }  # fmt: skip
 # Day 405 of the data lacks numbers: upstream's total is that of 404 days.
@@ -33,22 +38,32 @@ def model():
 
 
 def rules(days, level, subsidy=0, then=None):
-    """Return actions of 51 governors and of the planner, one row for each day; ``then`` is the level after 180 days."""
+    """Return actions of 51 governors and of the planner, one row for each day; ``then`` is the
+    level after 180 days.
+    """
     levels = np.full((days, 51), level)
     levels[180:] = level if then is None else then
     return levels, np.full(days, subsidy)
 
 
 SCENARIOS = {
-    "real_world_data": rules(404, 0), "sim_real_world_policies": rules(405, 0), "open_no_subsidy": rules(405, 1),
+    "real_world_data": rules(404, 0), "sim_real_world_policies": rules(405, 0),
+    "open_no_subsidy": rules(405, 1),
     "closed_full_subsidy": rules(405, 10, 20), "closed_180_days_no_subsidy": rules(405, 10, then=1),
 }  # fmt: skip
 
 
 def by_kernel(players, **params):
-    """Return what the kernel gives day by day for several pairs of actions, side by side: arrays (days, ...) by name."""
+    """Return what the kernel gives day by day for several pairs of actions, side by side: arrays
+    (days, ...) by name.
+    """
     days = len(players[0][1])
-    batch = Batch(SPEC, len(players), SPEC.make_params(max_episode_steps=days, **params), HostExecutor(threads=1))
+    batch = Batch(
+        SPEC,
+        len(players),
+        SPEC.make_params(max_episode_steps=days, **params),
+        HostExecutor(threads=1),
+    )
     batch.reset(0)
     out = []
     for t in range(days):
@@ -58,15 +73,19 @@ def by_kernel(players, **params):
         last = t == days - 1  # where the episode ends, another has begun
         seen = got["final_obs" if last else "obs"]
         out.append({
-            "governor": got["reward"]["governor"], "planner": got["reward"]["planner"][:, 0], "obs": seen["governor"],
-            "seen": seen["planner"][:, 0], "mask": got["action_mask"]["governor"], "log": got["episode_metrics"],
+            "governor": got["reward"]["governor"], "planner": got["reward"]["planner"][:, 0],
+            "obs": seen["governor"],
+            "seen": seen["planner"][:, 0], "mask": got["action_mask"]["governor"],
+            "log": got["episode_metrics"],
             "may": got["action_mask"]["planner"][:, 0],
         })  # fmt: skip
     return {name: np.stack([row[name] for row in out], axis=1) for name in out[0]}  # (N, days, ...)
 
 
 def by_reference(levels, subsidy, **params):
-    """Return what the reference gives day by day, its state rounded to that of the kernel after each."""
+    """Return what the reference gives day by day, its state rounded to that of the kernel after
+    each.
+    """
     days = len(subsidy)
     params = SPEC.make_params(max_episode_steps=days, **params)
     states, out = SPEC.reference.reset(params, RandomStream(0, np.zeros(1), 0)), []
@@ -76,7 +95,8 @@ def by_reference(levels, subsidy, **params):
         for name, value in outcome.state.items():
             states[name] = value
         obs = SPEC.reference.observe(params, states, np.array([t + 1])).obs
-        out.append({"governor": outcome.reward["governor"][0], "planner": outcome.reward["planner"][0, 0],
+        out.append({"governor": outcome.reward["governor"][0],
+        "planner": outcome.reward["planner"][0, 0],
                     "obs": obs["governor"][0], "seen": obs["planner"][0, 0]})  # fmt: skip
     return {name: np.stack([row[name] for row in out]) for name in out[0]}
 
@@ -84,7 +104,9 @@ def by_reference(levels, subsidy, **params):
 def counts(run):
     """Return people and products (days, 51) by name, from what governors see."""
     scale = {name: model().people for name in COUNTS} | {"product": model().most_product}
-    return {name: run["obs"][..., 51 + k].astype(float) * scale[name] for k, name in enumerate(scale)}
+    return {
+        name: run["obs"][..., 51 + k].astype(float) * scale[name] for k, name in enumerate(scale)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +115,9 @@ def scenarios():
     even = dict(health_scaling_governor=1.0, health_scaling_planner=1.0)
     of_training = [name for name in PUBLISHED if name not in MODES]
     runs = by_kernel([SCENARIOS[name] for name in of_training], **even)
-    found = {name: {key: value[k] for key, value in runs.items()} for k, name in enumerate(of_training)}
+    found = {
+        name: {key: value[k] for key, value in runs.items()} for k, name in enumerate(of_training)
+    }
     for name, mode in MODES.items():
         run = by_kernel([SCENARIOS[name]], mode=mode, **even)
         found[name] = {key: value[0] for key, value in run.items()}
@@ -108,7 +132,9 @@ def test_welfare_is_as_published(scenarios, name):
 @pytest.mark.parametrize("name", [name for name in PUBLISHED if "180" not in name])
 @pytest.mark.parametrize("by", ["kernel", pytest.param("reference", marks=pytest.mark.slow)])
 def test_a_recorded_run_is_reproduced(scenarios, name, by):
-    """S, I, R, V to 1e-5, all else to 1e-4, of each value and of its scale: the recorded numbers were rounded day by day."""
+    """S, I, R, V to 1e-5, all else to 1e-4, of each value and of its scale: the recorded numbers
+    were rounded day by day.
+    """
     if by == "kernel":
         run = scenarios[name]
     else:
@@ -117,26 +143,43 @@ def test_a_recorded_run_is_reproduced(scenarios, name, by):
     days, got, people = DAYS[name], counts(run), model().people
     with np.load(DATA / "covid" / f"indep_scenario_{name}.npz") as file:
         recorded = {key: file[key] for key in file.files}
-    np.testing.assert_allclose(run["governor"], recorded["rewards_states"][:days], rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(run["planner"], recorded["reward_planner"][:days], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        run["governor"], recorded["rewards_states"][:days], rtol=1e-4, atol=1e-4
+    )
+    np.testing.assert_allclose(
+        run["planner"], recorded["reward_planner"][:days], rtol=1e-4, atol=1e-5
+    )
     for k, row in enumerate(recorded["us_totals_rows"]):
         field = "product" if "productivity" in row else str(row)
         near = 1e-5 if field in ("susceptible", "infected", "recovered", "vaccinated") else 1e-4
         in_all = recorded["us_totals"][k][1 : days + 1]
-        np.testing.assert_allclose(got[field].sum(axis=1), in_all, rtol=near, atol=1e-7 * PEOPLE, err_msg=field)
-        for day, key in ((28, "day28_by_state"), (100, "day100_by_state"), (405, "last_day_by_state")):
+        np.testing.assert_allclose(
+            got[field].sum(axis=1), in_all, rtol=near, atol=1e-7 * PEOPLE, err_msg=field
+        )
+        for day, key in (
+            (28, "day28_by_state"),
+            (100, "day100_by_state"),
+            (405, "last_day_by_state"),
+        ):
             if day <= days:
                 error = np.abs(got[field][day - 1] - recorded[key][k])
-                assert (error <= near * np.abs(recorded[key][k]) + 1e-6 * people).all(), (field, day)
+                assert (error <= near * np.abs(recorded[key][k]) + 1e-6 * people).all(), (
+                    field,
+                    day,
+                )
 
 
 def test_early_counts_are_within_1e_5_of_the_recorded_ones(scenarios):
     for name in set(PUBLISHED) - {"closed_180_days_no_subsidy"}:
         got = counts(scenarios[name])
         with np.load(DATA / "covid" / f"indep_scenario_{name}.npz") as file:
-            for k, field in enumerate(("susceptible", "infected", "recovered", "deaths", "vaccinated", "unemployed")):
+            for k, field in enumerate(
+                ("susceptible", "infected", "recovered", "deaths", "vaccinated", "unemployed")
+            ):
                 for day, key in ((28, "day28_by_state"), (100, "day100_by_state")):
-                    np.testing.assert_allclose(got[field][day - 1], file[key][k], rtol=1e-5, err_msg=f"{name} {field}")
+                    np.testing.assert_allclose(
+                        got[field][day - 1], file[key][k], rtol=1e-5, err_msg=f"{name} {field}"
+                    )
 
 
 def random_players(days, seed):
@@ -147,7 +190,9 @@ def random_players(days, seed):
 
 
 def compare(run, want, days):
-    """Compare a run with the exact model's; in float32, a state near 0 has the error of what its people were."""
+    """Compare a run with the exact model's; in float32, a state near 0 has the error of what its
+    people were.
+    """
     got, people = counts(run), model().people
     for name, near in dict.fromkeys(COUNTS, 5e-5).items() | {("unemployed", 2e-5)}:
         error = np.abs(got[name] - want[name][1:])
@@ -174,18 +219,28 @@ def test_the_reference_goes_where_the_exact_model_goes(exact):
 
 
 def test_the_kernel_goes_where_the_exact_model_goes(exact):
-    """In 540 days the running sums stay within 1e-4 of the whole sums over 600 days; observations and masks agree."""
+    """In 540 days the running sums stay within 1e-4 of the whole sums over 600 days; observations
+    and masks agree.
+    """
     players, want = exact
     run = {key: value[0] for key, value in by_kernel([players]).items()}
     compare(run, want, 540)
     obs, t, x = run["obs"], np.arange(1, 541), want["stringency"]
     past = np.concatenate([model().real["policy"][81 - 28 : 81], x])  # rows of days -28, -27, ...
-    of_all = {58: past[1:541] / 10, 59: t / 540, 61: 1 - t % 90 / 90, 62: want["level"][1:] / 20, 63: t + 1 != 296}
+    of_all = {
+        58: past[1:541] / 10,
+        59: t / 540,
+        61: 1 - t % 90 / 90,
+        62: want["level"][1:] / 20,
+        63: t + 1 != 296,
+    }
     for k, value in of_all.items():
         expected = value if np.ndim(value) == 2 else np.repeat(value[:, None], 51, 1)
         np.testing.assert_allclose(obs[..., k], expected, atol=1e-6, err_msg=str(k))
     np.testing.assert_array_equal(obs[..., :51], np.broadcast_to(np.eye(51), (540, 51, 51)))
-    blocks = [obs[..., 51 + k] if k not in (8, 10, 11, 12) else obs[:, :1, 51 + k] for k in range(13)]
+    blocks = [
+        obs[..., 51 + k] if k not in (8, 10, 11, 12) else obs[:, :1, 51 + k] for k in range(13)
+    ]
     np.testing.assert_array_equal(run["seen"], np.concatenate(blocks, axis=1))
     assert run["mask"][..., 0].all() and run["may"][:, 0].all()
     for choice in range(1, 11):
@@ -200,10 +255,13 @@ def test_the_kernel_goes_where_the_exact_model_goes(exact):
 
 @pytest.mark.full
 def test_other_settings_go_where_the_exact_model_goes():
-    given = dict(working_age=0.55, too_sick=0.3, interest=0.2, eta=1.5, interval=30, levels=8, most=50_000.0, cooldown=9,
+    given = dict(working_age=0.55, too_sick=0.3, interest=0.2, eta=1.5, interval=30, levels=8,
+    most=50_000.0, cooldown=9,
                  vaccines=1234.0, health=(2.0, 0.1))  # fmt: skip
-    names = dict(working_age="working_age_share", too_sick="too_sick_share", eta="risk_aversion", most="max_subsidy",
-                 interval="subsidy_interval", levels="subsidy_levels", vaccines="vaccines_per_million")  # fmt: skip
+    names = dict(working_age="working_age_share", too_sick="too_sick_share", eta="risk_aversion",
+    most="max_subsidy",
+                 interval="subsidy_interval", levels="subsidy_levels",
+                 vaccines="vaccines_per_million")  # fmt: skip
     params = {names.get(key, key): value for key, value in given.items() if key != "health"}
     params |= {"health_scaling_governor": 2.0, "health_scaling_planner": 0.1}
     levels, subsidy = random_players(330, 4)
@@ -221,24 +279,32 @@ def test_other_settings_go_where_the_exact_model_goes():
 
 
 def test_the_last_days_need_the_changes_that_are_forgotten(exact):
-    """Without the term of 600 days ago unemployment is off by more than one part in a hundred somewhere."""
+    """Without the term of 600 days ago unemployment is off by more than one part in a hundred
+    somewhere.
+    """
     players, want = exact
     without = replace(SPEC, tables=lambda p: SPEC.tables(p) | {"leaving": np.zeros((84, 51))})
-    states, off = without.reference.reset(p := without.make_params(), RandomStream(0, np.zeros(1), 0)), []
+    states, off = (
+        without.reference.reset(p := without.make_params(), RandomStream(0, np.zeros(1), 0)),
+        [],
+    )
     for t in range(540):
         action = {"governor": players[0][None, t], "planner": players[1][None, t, None]}
-        for name, value in without.reference.step(p, states, action, np.array([t + 1]), None).state.items():
+        for name, value in without.reference.step(
+            p, states, action, np.array([t + 1]), None
+        ).state.items():
             states[name] = value
         off.append(np.abs(states["unemployed"][0] / want["unemployed"][t + 1] - 1).max())
     assert max(off[:525]) < 2e-5 and off[-1] > 0.01
 
 
-# ---- numbers of the specification ------------------------------------------------------------------------------------
+# ---- numbers of the specification ----------------------------------------------------------------
 
 
 def test_the_start_is_that_of_the_tables():
     start = SPEC.reference.reset(SPEC.make_params(), RandomStream(0, np.zeros(1), 0))[0]
-    totals = {"susceptible": 328_194_940, "infected": 372_476.28, "recovered": 170_500.66, "deaths": 3_410.01,
+    totals = {"susceptible": 328_194_940, "infected": 372_476.28, "recovered": 170_500.66,
+    "deaths": 3_410.01,
               "unemployed": 13_590_655, "vaccinated": 0, "product": 0}  # fmt: skip
     for name, total in totals.items():
         assert start[name].astype(float).sum() == pytest.approx(total, rel=1e-6), name
@@ -251,9 +317,13 @@ def test_a_day_on_which_nobody_does_anything():
     """California after one step of the training settings."""
     batch = Batch(SPEC, 1, SPEC.make_params(), HostExecutor(threads=1))
     batch.reset(0)
-    launch_step(batch, {"governor": np.zeros((1, 51, 1), np.int32), "planner": np.zeros((1, 1, 1), np.int32)})
+    launch_step(
+        batch,
+        {"governor": np.zeros((1, 51, 1), np.int32), "planner": np.zeros((1, 1, 1), np.int32)},
+    )
     state = batch.get_state()["state"][0]
-    california = {"susceptible": 39_496_016, "infected": 10_422.988, "recovered": 5_785.1016, "deaths": 115.70203,
+    california = {"susceptible": 39_496_016, "infected": 10_422.988, "recovered": 5_785.1016,
+    "deaths": 115.70203,
                   "unemployed": 3_645_648.5}  # fmt: skip
     for name, count in california.items():
         assert state[name][4] == pytest.approx(count, rel=2e-7), name
@@ -266,12 +336,16 @@ def test_derived_numbers_are_those_that_are_known():
     assert even.most_product[4] == pytest.approx(6.9635236e9, rel=1e-7)
     assert 365 * even.most_product.sum() == pytest.approx(2.1466586e13, rel=1e-7)
     states, planner = even.alpha
-    assert planner == pytest.approx(0.5836546, rel=1e-6) and states[4] == pytest.approx(0.5596034, rel=1e-6)
+    assert planner == pytest.approx(0.5836546, rel=1e-6) and states[4] == pytest.approx(
+        0.5596034, rel=1e-6
+    )
     assert (states.min(), states.max()) == pytest.approx((0.17369, 0.90074), rel=1e-4)
 
 
-YARDSTICKS = {  # (level, subsidy) of all days: mean return of states, return of the planner, in 540 days
-    (0, 0): (431.6, 438.0), (1, 0): (380.0, 369.8), (10, 0): (356.2, 384.4), (5, 0): (432.0, 424.9), (5, 10): (644.6, 419.4),
+# (level, subsidy) of all days: mean return of states, return of the planner, in 540 days
+YARDSTICKS = {
+    (0, 0): (431.6, 438.0), (1, 0): (380.0, 369.8), (10, 0): (356.2, 384.4), (5, 0): (432.0, 424.9),
+    (5, 10): (644.6, 419.4),
 }  # fmt: skip
 
 
@@ -283,38 +357,62 @@ def yardsticks():
 @pytest.mark.parametrize("k", range(len(YARDSTICKS)))
 def test_simple_rules_have_known_returns(yardsticks, k):
     states, planner = list(YARDSTICKS.values())[k]
-    assert yardsticks["governor"][k].astype(float).sum(axis=0).mean() == pytest.approx(states, abs=0.05)
+    assert yardsticks["governor"][k].astype(float).sum(axis=0).mean() == pytest.approx(
+        states, abs=0.05
+    )
     assert yardsticks["planner"][k].astype(float).sum() == pytest.approx(planner, abs=0.05)
 
 
 @pytest.mark.full
 def test_random_players_have_a_known_return():
-    found = cd.evaluate(SPEC, {"governor": cd.RandomPolicy(), "planner": cd.RandomPolicy()}, episodes=20, device="cpu")
-    assert found.mean("governor")[0] == pytest.approx(606.6, abs=3 * 53.6 * (1 / 20 + 1 / 10) ** 0.5)
+    found = cd.evaluate(
+        SPEC,
+        {"governor": cd.RandomPolicy(), "planner": cd.RandomPolicy()},
+        episodes=20,
+        device="cpu",
+    )
+    assert found.mean("governor")[0] == pytest.approx(
+        606.6, abs=3 * 53.6 * (1 / 20 + 1 / 10) ** 0.5
+    )
     assert found.mean("planner")[0] == pytest.approx(412.8, abs=3 * 8.3 * (1 / 20 + 1 / 10) ** 0.5)
 
 
 @pytest.mark.full
 def test_the_heuristic_is_the_best_constant_level_without_a_subsidy():
-    found, constant = cd.evaluate(SPEC, episodes=1, device="cpu"), by_kernel([rules(540, level) for level in range(11)])
-    every = [constant[name].astype(float).sum(axis=1).reshape(11, -1).mean(axis=1) for name in ("governor", "planner")]
+    found, constant = (
+        cd.evaluate(SPEC, episodes=1, device="cpu"),
+        by_kernel([rules(540, level) for level in range(11)]),
+    )
+    every = [
+        constant[name].astype(float).sum(axis=1).reshape(11, -1).mean(axis=1)
+        for name in ("governor", "planner")
+    ]
     assert [returns.argmax() for returns in every] == [6, 6]
     got = found.mean("governor")[0], found.mean("planner")[0]
     assert got == pytest.approx([returns.max() for returns in every], abs=1e-3)
     deaths = constant["log"]["deaths"][:, -1]
-    assert deaths[5] == pytest.approx(1_811_709 - 3_410, rel=1e-4) and found.metrics["deaths"].item() == deaths[6]
+    assert (
+        deaths[5] == pytest.approx(1_811_709 - 3_410, rel=1e-4)
+        and found.metrics["deaths"].item() == deaths[6]
+    )
     assert found.metrics["subsidies"].item() == 0
 
 
-# ---- bad input -------------------------------------------------------------------------------------------------------
+# ---- bad input -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"mode": "real_data"}, "max_episode_steps = 540, but the tables of mode='real_data' end on day 404"),
+        (
+            {"mode": "real_data"},
+            "max_episode_steps = 540, but the tables of mode='real_data' end on day 404",
+        ),
         ({"mode": "real_policies"}, "end on day 437; pass max_episode_steps=437 or less"),
-        ({"memory": 100}, "max_episode_steps = 540, but the levels of an episode are forgotten after day 100"),
+        (
+            {"memory": 100},
+            "max_episode_steps = 540, but the levels of an episode are forgotten after day 100",
+        ),
         ({"mode": "reel_data"}, "real_data"),
         ({"max_episode_steps": 601}, "max_episode_steps"),
         ({"subsidy_levels": 0}, "subsidy_levels"),

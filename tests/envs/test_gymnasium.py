@@ -1,4 +1,6 @@
-"""The references are Gymnasium's own classes: one step from the same wide states, in float64, 100,000 of each."""
+"""The references are Gymnasium's own classes: one step from the same wide states, in float64,
+100,000 of each.
+"""
 
 import warnings
 
@@ -47,7 +49,8 @@ def test_one_step_from_wide_states_is_gymnasiums(name):
     )
     if group.continuous:
         low, high = group.action_space.low, group.action_space.high
-        action = rng.uniform(1.2 * low, 1.2 * high, (STEPPED, 1, 1)).astype(np.float64)  # some beyond the bounds
+        # some beyond the bounds
+        action = rng.uniform(1.2 * low, 1.2 * high, (STEPPED, 1, 1)).astype(np.float64)
         passed = list(action[:, 0])
     else:
         action = rng.integers(0, group.sizes[0], (STEPPED, 1))
@@ -66,7 +69,11 @@ def test_one_step_from_wide_states_is_gymnasiums(name):
     for k, field in enumerate(states.dtype.names):
         tolerance = 1e-7 if single else 1e-9
         assert apart(name, field, want.state[field], after[:, k]).max() < tolerance, field
-    near = want.margin.get("terminated", np.full(STEPPED, np.inf)) < 1e-6 if single else np.zeros(STEPPED, bool)
+    near = (
+        want.margin.get("terminated", np.full(STEPPED, np.inf)) < 1e-6
+        if single
+        else np.zeros(STEPPED, bool)
+    )
     np.testing.assert_array_equal(want.terminated[~near], terminated[~near])
     np.testing.assert_allclose(want.reward[group.name][~near, 0], reward[~near], rtol=0, atol=1e-9)
     assert name == "pendulum" or (terminated.any() and not terminated.all())
@@ -78,8 +85,13 @@ def test_observations_spaces_and_limits_are_gymnasiums(name):
     spec, env = envs.get(name), theirs(name)
     params = spec.make_params()
     (group,) = spec.groups(params)
-    assert params.max_episode_steps == gymnasium.spec(IDS[name]).max_episode_steps and spec.time_limit == "truncates"
-    assert group.action_space == env.action_space and group.observation_space == env.observation_space
+    assert (
+        params.max_episode_steps == gymnasium.spec(IDS[name]).max_episode_steps
+        and spec.time_limit == "truncates"
+    )
+    assert (
+        group.action_space == env.action_space and group.observation_space == env.observation_space
+    )
     states = spec.reference.sample_states(params, np.random.default_rng(1), 500)
     seen = spec.reference.observe(params, states, np.zeros(500, int)).obs[group.name][:, 0]
     env.reset(seed=0)
@@ -101,7 +113,9 @@ STARTS = {
 @pytest.mark.quick(5)
 @pytest.mark.parametrize("name", IDS)
 def test_starts_are_uniform_in_gymnasiums_ranges_and_independent(name):
-    """Kolmogorov-Smirnov over 10^6 starts: the largest distance of two distributions, bound at 1e-6 by Massart (1990)."""
+    """Kolmogorov-Smirnov over 10^6 starts: the largest distance of two distributions, bound at 1e-6
+    by Massart (1990).
+    """
     from cupydrive.simulation.batch import Batch
 
     spec, n = envs.get(name), 10**6
@@ -121,7 +135,10 @@ def test_starts_are_uniform_in_gymnasiums_ranges_and_independent(name):
             shares.append(u - 0.5)
     for field in set(first.dtype.names) - set(STARTS[name]):
         assert (first[field] == 0).all()
-    # Neighbours, fields and episodes: correlations of n independent pairs stay within 5.2 / sqrt(n) (1e-7 each).
-    pairs = [(s[:-1], s[1:]) for s in shares] + [(a, b) for k, a in enumerate(shares) for b in shares[:k]]
+    # Neighbours, fields and episodes: correlations of n independent pairs stay within 5.2 / sqrt(n)
+    # (1e-7 each).
+    pairs = [(s[:-1], s[1:]) for s in shares] + [
+        (a, b) for k, a in enumerate(shares) for b in shares[:k]
+    ]
     for a, b in pairs:
         assert abs(np.corrcoef(a, b)[0, 1]) < 5.2 / np.sqrt(len(a))

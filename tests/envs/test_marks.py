@@ -1,4 +1,6 @@
-"""What lessons ask for: no less than the environments' marks, and no more than value iteration says is possible."""
+"""What lessons ask for: no less than the environments' marks, and no more than value iteration says
+is possible.
+"""
 
 import learning
 import numpy as np
@@ -29,7 +31,9 @@ def test_a_mark_is_a_number_of_the_only_group():
 @pytest.mark.full
 @pytest.mark.parametrize("backend", ["kernels", pytest.param("torch", marks=pytest.mark.slow)])
 def test_solving_ends_at_the_mark_and_trains_what_train_does(backend):
-    """The mark is what the policy of plain training gets after so many env-steps: it is reached there, or before."""
+    """The mark is what the policy of plain training gets after so many env-steps: it is reached
+    there, or before.
+    """
     options = {"seed": 3, "device": "cpu", "backend": backend, "num_envs": 16}
     settings, means = PPO(num_steps=16, learning_rate=1e-2), []
     run = make_run("cartpole", settings, **options)
@@ -54,12 +58,16 @@ def test_interpolation_is_exact_where_values_are_bilinear():
         return 2.0 - x + 3.0 * y + 0.5 * x * y
 
     x, y = rng.uniform(-1, 1, 100), rng.uniform(0, 3, 100)
-    np.testing.assert_allclose(cells.at(value(*cells.states()), *cells.place([x, y])), value(x, y), atol=1e-12)
+    np.testing.assert_allclose(
+        cells.at(value(*cells.states()), *cells.place([x, y])), value(x, y), atol=1e-12
+    )
 
 
 @pytest.mark.full
 def test_a_coarser_grid_earns_a_little_less_than_the_pendulums_optimum():
-    """A bound below, whose error falls with the square of the cell: three times as wide, 2 to 3 less."""
+    """A bound below, whose error falls with the square of the cell: three times as wide, 2 to 3
+    less.
+    """
     cells = grid("pendulum", 0.3)
     earned = play("pendulum", cells, iterate("pendulum", cells), starts("pendulum", 1000)).mean()
     assert learning.PENDULUM_OPTIMUM - 3 < earned < learning.PENDULUM_OPTIMUM
@@ -68,5 +76,10 @@ def test_a_coarser_grid_earns_a_little_less_than_the_pendulums_optimum():
 @pytest.mark.full
 def test_the_marks_of_the_car_can_be_reached():
     cells = grid("mountain_car", 0.5)
-    assert play("mountain_car", cells, iterate("mountain_car", cells), starts("mountain_car", 1000)).mean() > -98.0
+    assert (
+        play(
+            "mountain_car", cells, iterate("mountain_car", cells), starts("mountain_car", 1000)
+        ).mean()
+        > -98.0
+    )
     assert learning.MARKS["mountain_car"] < -98.0

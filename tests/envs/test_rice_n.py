@@ -1,4 +1,6 @@
-"""RICE-N: the running upstream program's trajectories and published episodes, yardsticks, rules of trade and negotiation."""
+"""RICE-N: the running upstream program's trajectories and published episodes, yardsticks, rules of
+trade and negotiation.
+"""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,26 +17,44 @@ from cupydrive.errors import ActionError, ParameterError
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data" / "real_world" / "rice_n"
 upstream = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no data in {FOLDER}")
-RUNS = ("ref_nego_off_random_seed0", "ref_nego_off_all5", "ref_extreme_sav0_mit10", "ref_extreme_sav10_mit0")
-# Upstream's names of what is in our state; `gross_output` is what damage and mitigation leave of `production`.
+RUNS = (
+    "ref_nego_off_random_seed0",
+    "ref_nego_off_all5",
+    "ref_extreme_sav0_mit10",
+    "ref_extreme_sav10_mit0",
+)
+# Upstream's names of what is in our state; `gross_output` is what damage and mitigation leave of
+# `production`.
 NAMES = {
-    "temperature": "global_temperature", "carbon": "global_carbon_mass", "capital": "capital_all_regions",
-    "production": "production_all_regions", "output": "gross_output_all_regions", "consumption": "consumption_all_regions",
-    "balance": "current_balance_all_regions", "tariffs": "tariffs", "utility": "utility_all_regions",
+    "temperature": "global_temperature", "carbon": "global_carbon_mass",
+    "capital": "capital_all_regions",
+    "production": "production_all_regions", "output": "gross_output_all_regions",
+    "consumption": "consumption_all_regions",
+    "balance": "current_balance_all_regions", "tariffs": "tariffs",
+    "utility": "utility_all_regions",
     "mitigation": "mitigation_rate_all_regions", "export_limit": "max_export_limit_all_regions",
-    "least_mitigation": "minimum_mitigation_rate_all_regions", "promised": "promised_mitigation_rate",
+    "least_mitigation": "minimum_mitigation_rate_all_regions",
+    "promised": "promised_mitigation_rate",
     "requested": "requested_mitigation_rate", "accepted": "proposal_decisions",
 }  # fmt: skip
 
 
 def by_reference(params, actions):
-    """Play actions (T, N, C, H) by the NumPy reference; return states (T + 1, N), outcomes and what was observed."""
+    """Play actions (T, N, C, H) by the NumPy reference; return states (T + 1, N), outcomes and what
+    was observed.
+    """
     n = actions.shape[1]
-    states = [SPEC.reference.reset(params, SimpleNamespace(bits=lambda count: np.zeros((n, count, 4), np.uint32)))]
+    states = [
+        SPEC.reference.reset(
+            params, SimpleNamespace(bits=lambda count: np.zeros((n, count, 4), np.uint32))
+        )
+    ]
     outcomes, seen = [], [SPEC.reference.observe(params, states[0], np.zeros(n, int))]
     for t, action in enumerate(actions, 1):
         elapsed = np.full(n, t)
-        outcomes.append(SPEC.reference.step(params, states[-1], {"region": action.astype(int)}, elapsed, None))
+        outcomes.append(
+            SPEC.reference.step(params, states[-1], {"region": action.astype(int)}, elapsed, None)
+        )
         states.append(np.zeros(n, SPEC.state_dtype(params)))
         for name in states[-1].dtype.names:
             states[-1][name] = outcomes[-1].state[name]
@@ -43,11 +63,13 @@ def by_reference(params, actions):
 
 
 def by_kernel(actions, **given):
-    """Play actions (T, N, C, H) on the CPU; return rewards (T, N, C), observations (T + 1, N, C, D), ends, metrics and masks.
+    """Play actions (T, N, C, H) on the CPU; return rewards (T, N, C), observations (T + 1, N, C,
+    D), ends, metrics and masks.
 
     The last observation is the state's that the episode ended with.
     """
-    env = cd.make(SPEC, actions.shape[1], device="cpu", validate=False, **given)  # published actions ignore masks
+    # published actions ignore masks
+    env = cd.make(SPEC, actions.shape[1], device="cpu", validate=False, **given)
     obs, info = env.reset(seed=0)
     mask = info.get("action_mask", {}).get("region")
     rewards, seen, masks, ends = [], [obs.clone()], [None if mask is None else mask.clone()], []
@@ -59,7 +81,13 @@ def by_kernel(actions, **given):
         masks.append(info["action_mask"]["region"].clone() if mask is not None else None)
         ends.append(terminated.clone())
     metrics = {name: info["episode"][name].numpy() for name in SPEC.metrics} if over else {}
-    return torch.stack(rewards).numpy(), torch.stack(seen).numpy(), torch.stack(ends).numpy(), metrics, masks
+    return (
+        torch.stack(rewards).numpy(),
+        torch.stack(seen).numpy(),
+        torch.stack(ends).numpy(),
+        metrics,
+        masks,
+    )
 
 
 def summed(outcomes):
@@ -83,7 +111,10 @@ def test_trajectories_of_the_upstream_program_are_reproduced(name):
     actions = data["actions"][:, None]
     states, outcomes, seen = by_reference(SPEC.make_params(**given), actions)
     rewards, observed, ends, metrics, _ = by_kernel(actions, **given)
-    for of, got in (("reference", np.stack([o.reward["region"][0] for o in outcomes])), ("kernel", rewards[:, 0])):
+    for of, got in (
+        ("reference", np.stack([o.reward["region"][0] for o in outcomes])),
+        ("kernel", rewards[:, 0]),
+    ):
         np.testing.assert_allclose(got, data["rewards"], rtol=0, atol=3e-4, err_msg=of)
     for t, obs in zip(data["obs_steps"], data["obs"], strict=True):
         np.testing.assert_allclose(seen[t].obs["region"][0], obs, rtol=0, atol=1e-4)
@@ -92,10 +123,15 @@ def test_trajectories_of_the_upstream_program_are_reproduced(name):
     for ours, theirs in list(NAMES.items())[:12]:
         got, want = states[ours][:, 0], data[f"state__{theirs}"]
         np.testing.assert_allclose(
-            got, want, rtol=1e-6, atol=5e-4 if ours in ("balance", "consumption", "utility") else 1e-6
+            got,
+            want,
+            rtol=1e-6,
+            atol=5e-4 if ours in ("balance", "consumption", "utility") else 1e-6,
         )
     for of_all, found in zip(summed(outcomes)[1].items(), metrics.items(), strict=True):
-        assert of_all[0] == found[0] and found[1][0] == pytest.approx(of_all[1][0], rel=2e-6, abs=2e-6)
+        assert of_all[0] == found[0] and found[1][0] == pytest.approx(
+            of_all[1][0], rel=2e-6, abs=2e-6
+        )
 
 
 @upstream
@@ -103,7 +139,9 @@ def test_trajectories_of_the_upstream_program_are_reproduced(name):
     ("save", "cut", "warming", "output", "indices"),
     [(0, 10, 1.2506777, 606.57275, (1, 0)), (10, 0, 7.0067387, 9673.5322, (0, 1))],
 )
-def test_extreme_policies_are_the_ends_of_the_published_indices(save, cut, warming, output, indices):
+def test_extreme_policies_are_the_ends_of_the_published_indices(
+    save, cut, warming, output, indices
+):
     actions = constant(20, 57, save=save, cut=cut)
     _, outcomes, _ = by_reference(SPEC.make_params(full_rate=True), actions)
     *_, metrics, _ = by_kernel(actions, full_rate=True)
@@ -123,13 +161,19 @@ def test_extreme_policies_are_the_ends_of_the_published_indices(save, cut, warmi
     [("off", 152.561, 4.1, 0.505, 0.471), ("on", 154.177, 1.844, 0.897, 0.402)],
 )
 def test_published_episodes_follow_by_the_older_debt_formula(name, total, rise, climate, economic):
-    data, given = np.load(FOLDER / f"published_example2_nego_{name}.npz"), {"negotiation": name == "on"}
+    data, given = (
+        np.load(FOLDER / f"published_example2_nego_{name}.npz"),
+        {"negotiation": name == "on"},
+    )
     actions = data["actions_decoded"][:, None]
     states, outcomes, _ = by_reference(SPEC.make_params(debt_formula="product", **given), actions)
     for ours, theirs in list(NAMES.items())[: 15 if name == "on" else 12]:
-        # Upstream adds shipments in float32 before it takes what is left at home: the root of next to nothing is something.
+        # Upstream adds shipments in float32 before it takes what is left at home: the root of next
+        # to nothing is something.
         near = (
-            dict(atol=1e-5, rtol=1e-6) if ours in ("consumption", "utility", "balance") else dict(atol=1e-7, rtol=1e-6)
+            dict(atol=1e-5, rtol=1e-6)
+            if ours in ("consumption", "utility", "balance")
+            else dict(atol=1e-7, rtol=1e-6)
         )
         np.testing.assert_allclose(
             states[ours][:, 0],
@@ -161,7 +205,9 @@ def test_yardsticks():
     ):
         rewards, *_ = by_kernel(constant(steps, heads, save=save, cut=cut), **given)
         assert rewards.sum() == pytest.approx(want, abs=1e-3)
-        found = cd.evaluate(SPEC, {"region": cd.HeuristicPolicy()}, episodes=2, device="cpu", **given)
+        found = cd.evaluate(
+            SPEC, {"region": cd.HeuristicPolicy()}, episodes=2, device="cpu", **given
+        )
         assert C * found.mean("region")[0] == pytest.approx(want, abs=1e-3)
     assert found.mean("temperature_rise")[0] < 2.0 and found.mean("economic_index")[0] > 0.40
 
@@ -181,9 +227,9 @@ def test_the_random_policy_gets_what_upstreams_gets():
 def test_the_random_policys_mean_is_upstreams():
     found = cd.evaluate(SPEC, {"region": cd.RandomPolicy()}, episodes=1000, device="cpu")
     returns = C * found.returns["region"]
-    assert returns.mean().item() == pytest.approx(107.17, abs=0.7) and returns.std().item() == pytest.approx(
-        2.98, abs=0.4
-    )
+    assert returns.mean().item() == pytest.approx(
+        107.17, abs=0.7
+    ) and returns.std().item() == pytest.approx(2.98, abs=0.4)
 
 
 def test_what_is_promised_and_accepted_binds_and_masks():
@@ -198,14 +244,19 @@ def test_what_is_promised_and_accepted_binds_and_masks():
     env.step(offer)
     *_, info = env.step(answer)
     least = env.state["least_mitigation"][0]
-    assert torch.allclose(least[[4, 7, 9]], torch.tensor([0.6, 0.8, 0.0])) and least.count_nonzero() == 2
+    assert (
+        torch.allclose(least[[4, 7, 9]], torch.tensor([0.6, 0.8, 0.0]))
+        and least.count_nonzero() == 2
+    )
     mask = info["action_mask"]["region"].reshape(C, -1)[:, 10:20] != 0
-    assert mask[4].tolist() == [k >= 6 for k in range(10)] and mask[7].tolist() == [k >= 8 for k in range(10)]
+    assert mask[4].tolist() == [k >= 6 for k in range(10)] and mask[7].tolist() == [
+        k >= 8 for k in range(10)
+    ]
     act[0, 4, rice_n.MITIGATE] = 2  # against the mask, which nobody enforces
     env.step(act)
-    assert env.state["mitigation"][0, 4] == pytest.approx(0.2) and env.state["least_mitigation"][0, 4] == pytest.approx(
-        0.6
-    )
+    assert env.state["mitigation"][0, 4] == pytest.approx(0.2) and env.state["least_mitigation"][
+        0, 4
+    ] == pytest.approx(0.6)
 
 
 def test_goods_are_neither_made_nor_lost_in_trade():
@@ -214,22 +265,30 @@ def test_goods_are_neither_made_nor_lost_in_trade():
     env.reset(seed=0)
     for _ in range(5):
         env.step(torch.as_tensor(rng.integers(0, 10, (16, C, 57)), dtype=torch.int32))
-        assert (env.state["balance"].sum(dim=1).abs() < 1e-4 * env.state["balance"].abs().sum(dim=1)).all()
+        assert (
+            env.state["balance"].sum(dim=1).abs() < 1e-4 * env.state["balance"].abs().sum(dim=1)
+        ).all()
 
 
 LITTLE_AT_HOME = {  # Region 7 of copy 69 keeps 0.18 of its output, and its utility is 1.04e-6 off.
-    "debt_formula": "product", "num_periods": 3, "full_rate": True, "alpha": 1.3988254070281982, "gamma": 0.4122890830039978,
-    "utility_offset": 0.5588433742523193, "home_weight": 0.7311827540397644, "foreign_weight": 0.33945614099502563,
+    "debt_formula": "product", "num_periods": 3, "full_rate": True, "alpha": 1.3988254070281982,
+    "gamma": 0.4122890830039978,
+    "utility_offset": 0.5588433742523193, "home_weight": 0.7311827540397644,
+    "foreign_weight": 0.33945614099502563,
 }  # fmt: skip
 POWER_NEAR_1 = {"alpha": 1.1, "utility_offset": 0.5, "gamma": 0.25}
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("given", "seed"), [(LITTLE_AT_HOME, 5), (POWER_NEAR_1, 6)], ids=["little at home", "power near 1"]
+    ("given", "seed"),
+    [(LITTLE_AT_HOME, 5), (POWER_NEAR_1, 6)],
+    ids=["little at home", "power near 1"],
 )
 def test_utility_keeps_its_digits(given, seed):
-    """After one step from the start it is the reference's to 1e-6, but for few rows where what is left at home is undecided."""
+    """After one step from the start it is the reference's to 1e-6, but for few rows where what is
+    left at home is undecided.
+    """
     made_up, rng = SPEC.with_made_up_tables(), np.random.default_rng(seed)
     env = cd.make(made_up, 300, device="cpu", **given)
     env.reset(seed=0)
@@ -271,9 +330,12 @@ def in_numpy(obs):
 @pytest.mark.full
 @pytest.mark.parametrize("negotiation", [False, True])
 def test_what_all_regions_share_is_observed_once_with_equal_numbers(negotiation):
-    """From the same seed and actions, to the end of an episode and past it, what is put together is what the default has."""
+    """From the same seed and actions, to the end of an episode and past it, what is put together is
+    what the default has.
+    """
     rng, length = np.random.default_rng(0), 6 if negotiation else 4
-    plain, once = both(negotiation, num_periods=length // (3 if negotiation else 1), validate=False)  # ignores masks
+    # ignores masks
+    plain, once = both(negotiation, num_periods=length // (3 if negotiation else 1), validate=False)
     heads, ended = plain.groups[0].sizes, False
     rows, (seen, info) = plain.reset(seed=3)[0], once.reset(seed=3)
     assert set(info.get("action_mask", {})) == ({"region"} if negotiation else set())
@@ -282,10 +344,14 @@ def test_what_all_regions_share_is_observed_once_with_equal_numbers(negotiation)
         assert np.array_equal(whole_observations(in_numpy(seen)), rows.numpy())
         action = torch.as_tensor(rng.integers(0, heads, (3, C, len(heads))), dtype=torch.int32)
         rows, *want, about = plain.step(action)
-        seen, reward, *got, info = once.step({"region": action, "world": torch.zeros(3, 1, dtype=torch.int32)})
+        seen, reward, *got, info = once.step(
+            {"region": action, "world": torch.zeros(3, 1, dtype=torch.int32)}
+        )
         assert torch.equal(reward["region"], want[0]) and not reward["world"].any()
         assert all(map(torch.equal, got, want[1:]))
-        assert all(torch.equal(once.state[f.name], plain.state[f.name]) for f in SPEC.state(once.params))
+        assert all(
+            torch.equal(once.state[f.name], plain.state[f.name]) for f in SPEC.state(once.params)
+        )
         if negotiation:
             assert torch.equal(info["action_mask"]["region"], about["action_mask"]["region"])
         if want[1].any():
@@ -318,7 +384,9 @@ def test_what_is_no_observation_of_world_once_is_refused():
         {**seen, "world": seen["world"].numpy()},
         {**seen, "world": seen["world"][..., :-1]},
     ):
-        with pytest.raises(ParameterError, match=r"obs = .* pass what world_once=True observes, region"):
+        with pytest.raises(
+            ParameterError, match=r"obs = .* pass what world_once=True observes, region"
+        ):
             whole_observations(wrong)
     with pytest.raises(ActionError, match="world"):
         once.step({"region": torch.zeros(3, C, 57, dtype=torch.int32)})
@@ -327,23 +395,35 @@ def test_what_is_no_observation_of_world_once_is_refused():
 @pytest.mark.full
 @pytest.mark.parametrize("negotiation", [False, True])
 def test_the_heuristic_plays_alike_with_what_is_shared_observed_once(negotiation):
-    made_up, given = SPEC.with_made_up_tables(), {"negotiation": negotiation, "device": "cpu", "num_periods": 3}
+    made_up, given = (
+        SPEC.with_made_up_tables(),
+        {"negotiation": negotiation, "device": "cpu", "num_periods": 3},
+    )
     plain = cd.evaluate(made_up, {"region": cd.HeuristicPolicy()}, episodes=2, **given)
     for of_world in (cd.HeuristicPolicy(), cd.RandomPolicy()):
         players = {"region": cd.HeuristicPolicy(), "world": of_world}
         once = cd.evaluate(made_up, players, episodes=2, world_once=True, **given)
-        assert torch.equal(once.returns["region"], plain.returns["region"]) and not once.returns["world"].any()
+        assert (
+            torch.equal(once.returns["region"], plain.returns["region"])
+            and not once.returns["world"].any()
+        )
         assert once.mean("temperature_rise") == plain.mean("temperature_rise")
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("backend", ["kernels", "torch"])
 def test_an_only_choice_leaves_an_actor_as_it_was(backend):
-    """Its probability is 1 whatever the weights are: entropy, divergence and gradient are 0, and only the critic learns."""
+    """Its probability is 1 whatever the weights are: entropy, divergence and gradient are 0, and
+    only the critic learns.
+    """
     settings = cd.PPO(num_steps=4, num_minibatches=2, update_epochs=1, hidden=(8,))
-    made_up, given = SPEC.with_made_up_tables(), {"device": "cpu", "progress": False, "num_envs": 2, "num_periods": 4}
+    made_up, given = (
+        SPEC.with_made_up_tables(),
+        {"device": "cpu", "progress": False, "num_envs": 2, "num_periods": 4},
+    )
     once, twice = (
-        cd.train(made_up, settings, steps=steps, seed=0, backend=backend, world_once=True, **given) for steps in (8, 16)
+        cd.train(made_up, settings, steps=steps, seed=0, backend=backend, world_once=True, **given)
+        for steps in (8, 16)
     )
     for name in ("entropy", "old_approx_kl", "approx_kl", "clipfrac"):
         assert [row[f"losses/world/{name}"] for row in twice.metrics] == [0, 0]

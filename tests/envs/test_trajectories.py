@@ -1,4 +1,6 @@
-"""Trajectories have the bits that they had when they were recorded: on a CPU, in teams, on a GPU in any layout."""
+"""Trajectories have the bits that they had when they were recorded: on a CPU, in teams, on a GPU in
+any layout.
+"""
 
 import json
 from dataclasses import replace
@@ -56,7 +58,9 @@ def test_at_any_level_of_optimisation(work, level, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("work", [w for w in WORKS if w.num_envs == 3 and agents_of(w) < MANY_AGENTS], ids=str)
+@pytest.mark.parametrize(
+    "work", [w for w in WORKS if w.num_envs == 3 and agents_of(w) < MANY_AGENTS], ids=str
+)
 def test_in_a_team_of_threads(work):
     assert trajectories.differences(work, team_of_threads(agents_of(work))) == []
 
@@ -85,5 +89,9 @@ def test_all_works_are_recorded():
 
 def test_another_seed_gives_other_bits():
     work = FIRST[0]
-    first, other = (trajectories.digests(w, HostExecutor(threads=1)) for w in (work, replace(work, seed=5)))
-    assert not any(first[name] == other[name] for name in first if name.startswith(("obs.", "action.")))
+    first, other = (
+        trajectories.digests(w, HostExecutor(threads=1)) for w in (work, replace(work, seed=5))
+    )
+    assert not any(
+        first[name] == other[name] for name in first if name.startswith(("obs.", "action."))
+    )

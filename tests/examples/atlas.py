@@ -1,4 +1,6 @@
-"""A small environment with tables, for tests: walkers go from place to place by one table, and see others of all kinds."""
+"""A small environment with tables, for tests: walkers go from place to place by one table, and see
+others of all kinds.
+"""
 
 from dataclasses import replace
 
@@ -133,7 +135,9 @@ SPEC = replace(envs._load(PYTHON).spec, kernel=KERNEL)
 def given(**changed):
     """Return the environment with some tables changed; None: left out."""
     arrays = {**SPEC.tables(SPEC.make_params()), **changed}
-    return replace(SPEC, tables=lambda p: {name: array for name, array in arrays.items() if array is not None})
+    return replace(
+        SPEC, tables=lambda p: {name: array for name, array in arrays.items() if array is not None}
+    )
 
 
 def other():

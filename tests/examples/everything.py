@@ -1,7 +1,8 @@
 """A small environment, for tests, that uses all of what kernels/drive offers at once.
 
-Two groups: walkers (two discrete heads, a mask, and they may leave) and drivers (a Box of two). Random numbers in `step`,
-scratch memory that members share, integer metrics and a float one, an end that depends on all members.
+Two groups: walkers (two discrete heads, a mask, and they may leave) and drivers (a Box of two).
+Random numbers in `step`, scratch memory that members share, integer metrics and a float one, an end
+that depends on all members.
 """
 
 KERNEL = """

@@ -1,4 +1,6 @@
-"""A small environment with action masks, for tests: a walk between walls, two heads, and a count of forbidden choices."""
+"""A small environment with action masks, for tests: a walk between walls, two heads, and a count of
+forbidden choices.
+"""
 
 KERNEL = """
 struct Params { float unused; };

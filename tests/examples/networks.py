@@ -30,7 +30,9 @@ class Recurrent(nn.Module):
         steps, seen = obs.shape[0] // memory.shape[0], []  # not len, which an export would fix
         for t, row in enumerate(obs.view(steps, memory.shape[0], -1)):
             forgets = None if start is None else start.view(steps, -1)[t][:, None]
-            memory = self.mix(memory if forgets is None else memory.masked_fill(forgets, 0.0), forgets)
+            memory = self.mix(
+                memory if forgets is None else memory.masked_fill(forgets, 0.0), forgets
+            )
             memory = self.cell(row, memory)
             seen.append(memory)
         x = torch.cat(seen)

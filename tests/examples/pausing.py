@@ -1,4 +1,6 @@
-"""A random game whose agents pause and leave, the one-step errors of its steps, and an environment of two turns."""
+"""A random game whose agents pause and leave, the one-step errors of its steps, and an environment
+of two turns.
+"""
 
 from dataclasses import dataclass
 
@@ -9,7 +11,9 @@ import cupydrive as cd
 
 
 def stream(rng, steps, n, agents):
-    """Return a random game of many episodes, in which agents take turns and leave, and rewards come at any time."""
+    """Return a random game of many episodes, in which agents take turns and leave, and rewards come
+    at any time.
+    """
     terminated, truncated = rng.random((steps, n)) < 0.04, rng.random((steps, n)) < 0.03
     truncated &= ~terminated
     active, left = rng.random((steps, n, agents)) < 0.5, np.zeros((steps, n, agents), bool)
@@ -21,15 +25,17 @@ def stream(rng, steps, n, agents):
         left[t] = acted & ~gone & (rng.random((n, agents)) < 0.1)  # some while they pause
         acted, gone = acted & goes_on, (gone | left[t]) & goes_on
     reward, value, final = (rng.normal(size=(steps, n, agents)) for _ in "rvf")
-    return {k: v.astype(np.float32) for k, v in dict(reward=reward, value=value, final=final).items()} | dict(
-        terminated=terminated, truncated=truncated, active=active, left=left
-    )
+    return {
+        k: v.astype(np.float32) for k, v in dict(reward=reward, value=value, final=final).items()
+    } | dict(terminated=terminated, truncated=truncated, active=active, left=left)
 
 
 def one_step_errors(game, gamma):
-    """Return what each active step is worth by definition: all rewards until the agent's next one, and the value there.
+    """Return what each active step is worth by definition: all rewards until the agent's next one,
+    and the value there.
 
-    NaN where the end of the stream comes first, and where the time limit cuts an episode that the agent has left.
+    NaN where the end of the stream comes first, and where the time limit cuts an episode that the
+    agent has left.
     """
     out = np.full(game["reward"].shape, np.nan)
     steps = len(out)
@@ -50,9 +56,11 @@ def one_step_errors(game, gamma):
 
 
 def row_weights(game: dict[str, np.ndarray], steps: int) -> np.ndarray:
-    """Return the weight of each row in rollouts of ``steps``, (T, N, C): 1 in active steps, 2 in pauses, otherwise 0.
+    """Return the weight of each row in rollouts of ``steps``, (T, N, C): 1 in active steps, 2 in
+    pauses, otherwise 0.
 
-    After an agent has left its rows have weight 0. Once a rollout has had a reward after leaving, leaving begins a pause.
+    After an agent has left its rows have weight 0. Once a rollout has had a reward after leaving,
+    leaving begins a pause.
     """
     out = game["active"].astype(np.uint8)
     total, n, agents = out.shape
@@ -77,7 +85,8 @@ class Params:
     max_episode_steps: int = cd.param(10, "Time limit.", low=1)
 
 
-# An agent acts, and is rewarded for it in the next step, in which it is inactive or, with LEAVES 1, has left.
+# An agent acts, and is rewarded for it in the next step, in which it is inactive or, with LEAVES 1,
+# has left.
 TURNS = """
 struct Params {};
 struct State { int turn; float chosen; };
@@ -104,5 +113,10 @@ def turns(space: spaces.Space, leaves: bool = False) -> cd.EnvSpec:
     group = cd.Group("actor", 1, 1, space, leaves=True)
     kernel = TURNS.replace("LEAVES", str(int(leaves)))
     return cd.EnvSpec(
-        f"turns_{kind}_{leaves:d}", Params, lambda p: fields, lambda p: (group,), "truncates", kernel=kernel
+        f"turns_{kind}_{leaves:d}",
+        Params,
+        lambda p: fields,
+        lambda p: (group,),
+        "truncates",
+        kernel=kernel,
     )

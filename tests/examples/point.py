@@ -1,4 +1,6 @@
-"""A small environment with a Box of actions, for tests: push a point on a line to the middle and keep it there."""
+"""A small environment with a Box of actions, for tests: push a point on a line to the middle and
+keep it there.
+"""
 
 KERNEL = """
 struct Params { float strength, drag; };

@@ -1,7 +1,9 @@
-"""A small environment whose kernel makes a number that is none, at a place that can be known, for tests; no tests of its own.
+"""A small environment whose kernel makes a number that is none, at a place that can be known, for
+tests; no tests of its own.
 
-Three agents in two groups. The total of each grows by a tenth of its action, 0, 1 or 2. Where one has taken 2 for STREAK times
-on end, the kernel's text has gaps to be filled, and so has the reference.
+Three agents in two groups. The total of each grows by a tenth of its action, 0, 1 or 2. Where one
+has taken 2 for STREAK times on end, the kernel's text has gaps to be filled, and so has the
+reference.
 """
 
 from dataclasses import dataclass
@@ -55,12 +57,26 @@ DEVICE void observe(Env& env) {
 """
 
 
-def kernel(start="0.0f", total="s.total[i]", reward="s.total[i]", seen="0.01f * total", when="streak == STREAK"):
-    """Return the kernel's text: a total's start, and where an agent's streak is full its total, reward and second observation.
+def kernel(
+    start="0.0f",
+    total="s.total[i]",
+    reward="s.total[i]",
+    seen="0.01f * total",
+    when="streak == STREAK",
+):
+    """Return the kernel's text: a total's start, and where an agent's streak is full its total,
+    reward and second observation.
 
     ``when``: where that is what is observed.
     """
-    gaps = {"START": start, "TOTAL": total, "REWARD": reward, "SEEN": seen, "WHEN": when, "STREAK": STREAK}
+    gaps = {
+        "START": start,
+        "TOTAL": total,
+        "REWARD": reward,
+        "SEEN": seen,
+        "WHEN": when,
+        "STREAK": STREAK,
+    }
     text = KERNEL
     for name, words in gaps.items():
         text = text.replace(name, str(words))
@@ -79,7 +95,8 @@ def state(p):
 
 def groups(p):
     return tuple(
-        Group(name, count, 2, spaces.Discrete(3), reward_scale=10.0) for name, count in (("one", 1), ("two", 2))
+        Group(name, count, 2, spaces.Discrete(3), reward_scale=10.0)
+        for name, count in (("one", 1), ("two", 2))
     )
 
 
@@ -89,8 +106,13 @@ def reset(p, random):
 
 def step(p, states, action, elapsed, random):
     action = np.concatenate([action["one"], action["two"]], 1)
-    streak, total = np.where(action == 2, states["streak"] + 1, 0), states["total"] + p.tenth * action
-    return StepResult({"streak": streak, "total": total}, by_group(total), np.zeros(len(states), bool))
+    streak, total = (
+        np.where(action == 2, states["streak"] + 1, 0),
+        states["total"] + p.tenth * action,
+    )
+    return StepResult(
+        {"streak": streak, "total": total}, by_group(total), np.zeros(len(states), bool)
+    )
 
 
 def breaking_step(p, states, action, elapsed, random):
@@ -110,7 +132,7 @@ def by_group(rows):
     return {"one": rows[:, :1], "two": rows[:, 1:]}
 
 
-# ---- the same in torch -----------------------------------------------------------------------------------------------
+# ---- the same in torch ---------------------------------------------------------------------------
 
 
 def torch_reset(env):

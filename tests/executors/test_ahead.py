@@ -40,8 +40,15 @@ def test_processes_that_need_the_same_program_compile_it_once(tmp_path):
         f'#!/bin/sh\ncase "$*" in *unit.cpp*) echo compiled >> {log};; esac\nexec {" ".join(command)} "$@"\n'
     )
     wrapper.chmod(0o755)
-    environment = {"PYTHONPATH": python_path(), "CXX": str(wrapper), "CUPYDRIVE_CACHE": str(tmp_path / "cache")}
-    started = [subprocess.Popen([sys.executable, "-c", LOAD], env=os.environ | environment) for _ in range(4)]
+    environment = {
+        "PYTHONPATH": python_path(),
+        "CXX": str(wrapper),
+        "CUPYDRIVE_CACHE": str(tmp_path / "cache"),
+    }
+    started = [
+        subprocess.Popen([sys.executable, "-c", LOAD], env=os.environ | environment)
+        for _ in range(4)
+    ]
     assert [process.wait(100) for process in started] == [0] * 4
     assert log.read_text().splitlines() == ["compiled"]
 
@@ -50,9 +57,15 @@ def test_processes_that_need_the_same_program_compile_it_once(tmp_path):
 def test_what_a_learner_needs_is_begun_ahead_and_nothing_else(monkeypatch):
     """Only what every rollout has, and the first launch of all, is built in its turn."""
     begun, built, real = [], [], HostExecutor.build
-    monkeypatch.setattr(learner, "build_ahead", lambda work: begun.extend(unit.text for _, unit in work))
-    monkeypatch.setattr(HostExecutor, "build", lambda self, unit: built.append(unit) or real(self, unit))
-    make_run("pendulum", cd.A2C(normalize_obs=True, distribution="squashed"), num_envs=8, device="cpu")
+    monkeypatch.setattr(
+        learner, "build_ahead", lambda work: begun.extend(unit.text for _, unit in work)
+    )
+    monkeypatch.setattr(
+        HostExecutor, "build", lambda self, unit: built.append(unit) or real(self, unit)
+    )
+    make_run(
+        "pendulum", cd.A2C(normalize_obs=True, distribution="squashed"), num_envs=8, device="cpu"
+    )
     others = {unit.name for unit in built if unit.text not in begun}
     assert set(begun) <= {unit.text for unit in built}
     assert others - {"fused"} == {"pendulum", "finite", "carry", "advantages", "episodes"}

@@ -84,7 +84,11 @@ def count_waits(env, action, work=lambda env: None):
                 work(env)
     names = [event.name.lower() for event in trace.events()]
     calls = sum(
-        "memcpy" in n or "memset" in n or ("synchronize" in n and "device" not in n) or "malloc" in n for n in names
+        "memcpy" in n
+        or "memset" in n
+        or ("synchronize" in n and "device" not in n)
+        or "malloc" in n
+        for n in names
     )
     launches = sum("env_step" in n for n in names)
     allocated = torch.cuda.memory_stats().get("allocation.all.allocated", 0) - before
@@ -104,7 +108,10 @@ def test_a_step_copies_waits_and_allocates_nothing():
 def test_a_step_replays_in_a_cuda_graph():
     import cupy
 
-    env, eager = made("tag_grid", 100, "cuda", validate=False), made("tag_grid", 100, "cuda", validate=False)
+    env, eager = (
+        made("tag_grid", 100, "cuda", validate=False),
+        made("tag_grid", 100, "cuda", validate=False),
+    )
     action = {
         "tagger": torch.ones(100, 4, dtype=torch.int32, device="cuda"),
         "runner": torch.ones(100, 1, dtype=torch.int32, device="cuda"),
@@ -127,7 +134,11 @@ def test_a_step_replays_in_a_cuda_graph():
 
 
 def test_threads_launch_too():
-    want, env, got = made("cartpole", 100, "cuda").rollout(20).obs, made("cartpole", 100, "cuda"), []
+    want, env, got = (
+        made("cartpole", 100, "cuda").rollout(20).obs,
+        made("cartpole", 100, "cuda"),
+        [],
+    )
     thread = Thread(target=lambda: got.append(env.rollout(20).obs))
     thread.start()
     thread.join()
@@ -182,7 +193,9 @@ def of_team(team):
 
 
 def layouts():
-    """Yield (environment, parameters, layout, copies): all teams of some agents, some of any number, one thread of few."""
+    """Yield (environment, parameters, layout, copies): all teams of some agents, some of any
+    number, one thread of few.
+    """
     for team in (2**k for k in range(11)):
         yield "tag_grid", {"num_taggers": 40}, of_team(team), 9
         yield "tag_continuous", {"num_taggers": 3, "num_runners": 30}, of_team(team), 9
@@ -190,7 +203,8 @@ def layouts():
         yield name, params, team and of_team(team), 5
     for num_envs, envs_per_block in product((1, 31, 100), (8, 32, 64)):
         for name, params in (
-            ("tag_grid", {}), ("tag_grid", {"num_taggers": 2, "use_full_observation": True}), ("tag_continuous", FEW),
+            ("tag_grid", {}), ("tag_grid", {"num_taggers": 2, "use_full_observation": True}),
+            ("tag_continuous", FEW),
         ):  # fmt: skip
             yield name, params, Layout(1, envs_per_block), num_envs
 
@@ -205,7 +219,9 @@ def test_any_layout_gives_the_cpus_bits(name, params, layout, num_envs):
     states = spec.reference.sample_states(made_params, np.random.default_rng(4), num_envs)
     states = states.astype(spec.state_dtype(made_params))
     want = trajectory(spec, made_params, executor("cpu"), 3, num_envs, 12, states=states)
-    assert_same_bits(trajectory(spec, made_params, executor("cuda"), 3, num_envs, 12, fitting, states), want)
+    assert_same_bits(
+        trajectory(spec, made_params, executor("cuda"), 3, num_envs, 12, fitting, states), want
+    )
 
 
 @pytest.mark.full
@@ -231,9 +247,15 @@ def test_a_launch_without_room_for_the_arrays_of_its_threads_says_what_they_take
 
     array = "float far[120000]; for (int k = 0; k < 120000; ++k) far[k] = s.v + k; s.x += far[unsigned(s.x * s.x) % 120000];"
     env = made(envs.register(point.PYTHON, point.KERNEL.replace("s.x += s.v;", array)), 100, "cuda")
-    free, processors = cupy.cuda.Device().mem_info[0], cupy.cuda.Device().attributes["MultiProcessorCount"]
-    taken = cupy.cuda.Memory(max(1, free - 1024 * processors * 480_000))  # where there is room for so many threads
-    with pytest.raises(MemoryLimitError, match=r"env_rollout keeps 4\d\d,\d\d\d bytes of each thread.*are free"):
+    free, processors = (
+        cupy.cuda.Device().mem_info[0],
+        cupy.cuda.Device().attributes["MultiProcessorCount"],
+    )
+    # where there is room for so many threads
+    taken = cupy.cuda.Memory(max(1, free - 1024 * processors * 480_000))
+    with pytest.raises(
+        MemoryLimitError, match=r"env_rollout keeps 4\d\d,\d\d\d bytes of each thread.*are free"
+    ):
         env.rollout(1)
     del taken
     env.reset(seed=1)  # other kernels go on

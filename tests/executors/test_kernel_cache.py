@@ -1,4 +1,6 @@
-"""What lies in the cache folder is loaded only if it is whole, and only from a folder that its user alone can write."""
+"""What lies in the cache folder is loaded only if it is whole, and only from a folder that its user
+alone can write.
+"""
 
 import errno
 import os
@@ -48,7 +50,8 @@ def test_a_damaged_library_is_compiled_anew(folder, damage, monkeypatch):
     path, want = load(monkeypatch)
     kept = path.read_bytes()
     assert load(monkeypatch) == (path, want) and path.read_bytes() == kept  # from the cache
-    path.unlink()  # this process has the library mapped: what is written under its name must be another file
+    # this process has the library mapped: what is written under its name must be another file
+    path.unlink()
     path.write_bytes(DAMAGES[damage](kept))
     assert load(monkeypatch) == (path, want)
     assert path.read_bytes() != DAMAGES[damage](kept)
@@ -58,9 +61,15 @@ def test_a_damaged_library_is_compiled_anew(folder, damage, monkeypatch):
 def test_the_library_of_another_kernel_is_not_taken_under_this_ones_name(folder, monkeypatch):
     path, want = load(monkeypatch)
     key = "another key"
-    other = folder / f"shuffle-{cache.hashlib.sha256(key.encode()).hexdigest()[:32]}-{path.name.rsplit('-', 1)[1]}"
+    other = (
+        folder
+        / f"shuffle-{cache.hashlib.sha256(key.encode()).hexdigest()[:32]}-{path.name.rsplit('-', 1)[1]}"
+    )
     os.rename(path, other)
-    assert cached_library("shuffle", key, lambda library: library.write_bytes(b"new")).read_bytes() == b"new"
+    assert (
+        cached_library("shuffle", key, lambda library: library.write_bytes(b"new")).read_bytes()
+        == b"new"
+    )
     assert not other.exists()
     assert load(monkeypatch) == (path, want)
 
@@ -77,14 +86,18 @@ def test_a_new_folder_is_the_users_alone_under_any_umask(folder):
 def test_a_folder_that_others_can_write_is_refused(folder, mode, monkeypatch):
     folder.mkdir()
     folder.chmod(mode)
-    with pytest.raises(DeviceError, match=f"mode {mode & 0o7777:03o}, expected owner .*CUPYDRIVE_CACHE"):
+    with pytest.raises(
+        DeviceError, match=f"mode {mode & 0o7777:03o}, expected owner .*CUPYDRIVE_CACHE"
+    ):
         load(monkeypatch)
     assert list(folder.iterdir()) == []
     folder.chmod(0o755)
     load(monkeypatch)
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a folder away")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a folder away"
+)
 def test_another_users_folder_is_refused(folder, monkeypatch):
     folder.mkdir()
     os.chown(folder, 12345, -1)
@@ -99,13 +112,17 @@ def test_dangling_and_relative_folders(monkeypatch, tmp_path):
         assert cache_folder().is_dir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUPYDRIVE_CACHE", "here")
-    assert cache_folder() == tmp_path / "here"  # absolute: a later change of the folder moves nothing
+    # absolute: a later change of the folder moves nothing
+    assert cache_folder() == tmp_path / "here"
 
 
 def test_a_process_without_a_cache_folder_leaves_no_temporary_one(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "temporary").mkdir()
-    where = {"CUPYDRIVE_CACHE": str(tmp_path / "file" / "cache"), "TMPDIR": str(tmp_path / "temporary")}
+    where = {
+        "CUPYDRIVE_CACHE": str(tmp_path / "file" / "cache"),
+        "TMPDIR": str(tmp_path / "temporary"),
+    }
     program = "from cupydrive.executors.cache import cache_folder; print(cache_folder())"
     done = run_python("-W", "ignore", "-c", program, **where)
     assert done.stdout.startswith(where["TMPDIR"]), done.stderr
@@ -148,5 +165,9 @@ def test_a_lock_that_only_saves_work_is_optional(tmp_path, number, monkeypatch):
     monkeypatch.setattr("fcntl.flock", refuse)
     with lock_of(tmp_path, "key"):
         (tmp_path / "made").touch()
-    with pytest.raises(TrainingError, match=r"cannot be locked for writing; pass a folder of a local disk: \w+"):
-        cd.train("cartpole", num_envs=4, steps=1, device="cpu", progress=False, out=tmp_path / "run")
+    with pytest.raises(
+        TrainingError, match=r"cannot be locked for writing; pass a folder of a local disk: \w+"
+    ):
+        cd.train(
+            "cartpole", num_envs=4, steps=1, device="cpu", progress=False, out=tmp_path / "run"
+        )

@@ -1,4 +1,6 @@
-"""Kernels compile for every GPU architecture, without a GPU: NVRTC needs neither device nor driver."""
+"""Kernels compile for every GPU architecture, without a GPU: NVRTC needs neither device nor
+driver.
+"""
 
 import re
 from dataclasses import replace
@@ -18,19 +20,28 @@ from cupydrive.algorithms.kernels.play import play_unit, policies_of
 from cupydrive.algorithms.kernels.resident import GROUP_RESIDENT, group_bytes
 from cupydrive.codegen.diagnostics import NVRTC_WARNINGS, explain_compile_error
 from cupydrive.codegen.layout import Layout, Observations, PlayLayout
-from cupydrive.codegen.source import KERNELS, assemble, assemble_file, box_bounds, column_words, head_sizes
+from cupydrive.codegen.source import (
+    KERNELS,
+    assemble,
+    assemble_file,
+    box_bounds,
+    column_words,
+    head_sizes,
+)
 from cupydrive.executors.ranks import Shard
 from cupydrive.playing.policy import make_distribution
 from cupydrive.spec import Group
 from cupydrive.training.begin import make_run
 
-# Of architectures `make test` has the oldest and the newest, which are on either side of what kernels/drive distinguishes
-# (80, 90); the other tests of this file compile for 90.
+# Of architectures `make test` has the oldest and the newest, which are on either side of what
+# kernels/drive distinguishes (80, 90); the other tests of this file compile for 90.
 ARCHITECTURES = [
-    a if a in (75, 120) else pytest.param(a, marks=pytest.mark.slow) for a in (75, 80, 86, 89, 90, 100, 120)
+    a if a in (75, 120) else pytest.param(a, marks=pytest.mark.slow)
+    for a in (75, 80, 86, 89, 90, 100, 120)
 ]
 CASES = [(name, dict(case)) for name in envs.names() for case in envs.get(name).cases]
-MANY = 50  # agents: more in one thread nobody runs, and NVRTC takes 12 s for each such case of continuous Tag
+# agents: more in one thread nobody runs, and NVRTC takes 12 s for each such case of continuous Tag
+MANY = 50
 
 
 def compiled(unit, architecture):
@@ -52,7 +63,8 @@ def compile_to(unit, architecture):
     ]
     (code,) = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
     _, size = nvrtc.nvrtcGetProgramLogSize(program)
-    log = b" " * (size + 1)  # written to in place: one byte would be the b" " that all of Python shares
+    # written to in place: one byte would be the b" " that all of Python shares
+    log = b" " * (size + 1)
     nvrtc.nvrtcGetProgramLog(program, log)
     _, size = nvrtc.nvrtcGetPTXSize(program)
     ptx = b" " * (size + 1)
@@ -73,7 +85,8 @@ def layout(spec, params):
 @pytest.mark.parametrize("name", envs.names())
 def test_each_environment_compiles_without_a_warning(name, architecture):
     spec = envs.get(name)
-    fewest = min((spec.make_params(**case) for case in spec.cases), key=lambda p: agents(spec, p))  # compile soonest
+    # compile soonest
+    fewest = min((spec.make_params(**case) for case in spec.cases), key=lambda p: agents(spec, p))
     assert compiled(assemble(spec, fewest, layout(spec, fewest)), architecture) == (0, "")
 
 
@@ -86,7 +99,8 @@ def middling(name, case):
 
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "case"), [
-    pytest.param(name, case, marks=pytest.mark.slow if middling(name, case) else ()) for name, case in CASES
+    pytest.param(name, case, marks=pytest.mark.slow if middling(name, case) else ()) for name,
+    case in CASES
 ])  # fmt: skip
 def test_each_case_compiles_for_its_team_and_far_memory(name, case):
     spec = envs.get(name)
@@ -101,7 +115,9 @@ def test_each_case_compiles_for_its_team_and_far_memory(name, case):
     for name, case in CASES for spec in (envs.get(name),)
 ])  # fmt: skip
 def test_each_case_compiles_for_a_team_of_one(name, case):
-    """Those of many agents only in `make test-all`; a CPU has no other teams, so that its tests compile them too."""
+    """Those of many agents only in `make test-all`; a CPU has no other teams, so that its tests
+    compile them too.
+    """
     spec = envs.get(name)
     params = spec.make_params(**case)
     assert compiled(assemble(spec, params, Layout(1, 32).fit(spec, params, 2000)), 90) == (0, "")
@@ -127,7 +143,11 @@ ONE_WIDTHS = "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 64, 40, 11}};\n#def
 BLOCK = 128  # threads of a team of the learner's kernels
 FILES = [
     ("train/categorical", (("HEADS", 2), ("CHOICES", 10), ("LARGEST", 7)), head_sizes((3, 7))),
-    ("train/gaussian", (("HEADS", 2), ("SQUASHED", 1)), box_bounds(spaces.Box(-1.0, np.float32([1, 2])))),
+    (
+        "train/gaussian",
+        (("HEADS", 2), ("SQUASHED", 1)),
+        box_bounds(spaces.Box(-1.0, np.float32([1, 2]))),
+    ),
     ("train/advantages", (), ""),
     ("train/episodes", (("AGENT_GROUPS", 2), ("COLUMNS", 2)), ""),
     ("train/shuffle", (), ""),
@@ -144,7 +164,11 @@ FILES = [
     ("learn/statistics", (), ""),
     ("learn/minibatches", (("AGENT_GROUPS", 2), ("SHUFFLED", 1)), ""),
     ("learn/exact/forward", (*NETWORK, *DRAWN), WIDTHS + head_sizes((3, 7))),
-    ("learn/exact/gradient", (*NETWORK, *LOSS, ("HEADS", 2), ("CHOICES", 10)), WIDTHS + head_sizes((3, 7))),
+    (
+        "learn/exact/gradient",
+        (*NETWORK, *LOSS, ("HEADS", 2), ("CHOICES", 10)),
+        WIDTHS + head_sizes((3, 7)),
+    ),
     ("learn/update", NETWORK, WIDTHS),
     ("learn/mma/tensor_forward", (*NETWORK, ("ROWS", 16), *DRAWN), WIDTHS + head_sizes((3, 7))),
     ("learn/mma/warp_forward", (*NETWORK, ("ROWS", 32), *DRAWN), WIDTHS + head_sizes((3, 7))),
@@ -171,7 +195,9 @@ PLAYED = [  # by policies in one launch: environment, algorithm, environments of
 def played(name, settings, envs, tensor=False):
     """Return the unit in which policies play, of four crews a block."""
     run = make_run(name, settings, num_envs=envs, device="cpu", backend="kernels")
-    policies = [replace(policy, tensor=tensor) for policy in policies_of(run.batch, run.rollout.player_of)]
+    policies = [
+        replace(policy, tensor=tensor) for policy in policies_of(run.batch, run.rollout.player_of)
+    ]
     return play_unit(run.batch, policies, PlayLayout(1, envs, crews=4))
 
 
@@ -182,20 +208,27 @@ def unit_of(name, constants, generated):
 
 def test_every_kernel_that_is_no_environments_is_compiled_here():
     files = {
-        p.relative_to(KERNELS).with_suffix("").as_posix() for p in KERNELS.rglob("*.cu") if p.parent.name != "envs"
+        p.relative_to(KERNELS).with_suffix("").as_posix()
+        for p in KERNELS.rglob("*.cu")
+        if p.parent.name != "envs"
     }
     assert files == {path for path, _, _ in FILES}
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize(("name", "constants", "generated"), FILES, ids=[path for path, _, _ in FILES])
+@pytest.mark.parametrize(
+    ("name", "constants", "generated"), FILES, ids=[path for path, _, _ in FILES]
+)
 def test_other_kernels_compile_without_a_warning(name, constants, generated, architecture):
     if name.startswith(("learn/mma/", "learn/wide/")) and architecture < MATRIX_UNITS:
         pytest.skip("its matrix units do not take bfloat16: it learns by exact kernels")
     unit = unit_of(name, constants, generated)
     if unit.architecture_specific and architecture != WARP_GROUPS:
         pytest.skip("it has no wgmma")
-    assert compiled(unit, f"{architecture}a" if unit.architecture_specific else architecture) == (0, "")
+    assert compiled(unit, f"{architecture}a" if unit.architecture_specific else architecture) == (
+        0,
+        "",
+    )
 
 
 @pytest.mark.full
@@ -220,7 +253,9 @@ def each_kernel():
 
 
 def joined_kernels():
-    """Yield one unit of each kind that runs launch together; the first of each way to make a kernel in `make test`, too."""
+    """Yield one unit of each kind that runs launch together; the first of each way to make a kernel
+    in `make test`, too.
+    """
     few = {
         "env_play",
         "tag_grid",
@@ -230,7 +265,9 @@ def joined_kernels():
         "learn/mma/tensor_gradient",
     }
     for case in each_kernel():
-        yield pytest.param(*case.values, id=case.id, marks=() if case.id in few else pytest.mark.slow)
+        yield pytest.param(
+            *case.values, id=case.id, marks=() if case.id in few else pytest.mark.slow
+        )
 
 
 @pytest.mark.full
@@ -267,7 +304,8 @@ def test_an_error_names_file_line_and_source_line():
     assert "kernels/envs/cartpole.cu:" in message and "s.x += p.tau * s.x_dot" in message
 
 
-# Settings, entries of an observation, and bytes of a block's shared memory: what GPUs of sm_90, sm_86 and sm_75 have.
+# Settings, entries of an observation, and bytes of a block's shared memory: what GPUs of sm_90,
+# sm_86 and sm_75 have.
 NETWORKS = [
     pytest.param(PPO(shared_layers=True), 4, 227 * 1024, id="shared"),
     pytest.param(PPO(hidden=(48, 80, 16)), 20, 64 * 1024, id="narrowing"),
@@ -291,20 +329,32 @@ def test_rows_weights_and_gradients_that_are_near_fit_into_a_block(config, entri
     layout = NetworkLayout.of(config, entries, distribution.size)
     executor = SimpleNamespace(max_team=1024, team_bytes=limit, processors=132)
     rows, forward = exact_forward_unit(layout, distribution, executor, 2**20)
-    gradient = exact_gradient_unit(Task(executor, layout, distribution, config, Shard(2**16), 32, [1]))
-    for unit, tile in ((forward, rows), (gradient, int(re.search(r"int TILE = (\d+)", gradient.text)[1]))):
+    gradient = exact_gradient_unit(
+        Task(executor, layout, distribution, config, Shard(2**16), 32, [1])
+    )
+    for unit, tile in (
+        (forward, rows),
+        (gradient, int(re.search(r"int TILE = (\d+)", gradient.text)[1])),
+    ):
         assert tile >= 1 and near_bytes(unit) <= limit
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("entries", "hidden"), [(4, (64, 64)), (1, (33,)), (31, (64, 40)), (63, (64,))])
+@pytest.mark.parametrize(
+    ("entries", "hidden"), [(4, (64, 64)), (1, (33,)), (31, (64, 40)), (63, (64,))]
+)
 def test_one_block_of_a_warp_group_has_at_most_the_bytes_that_it_was_chosen_by(entries, hidden):
     """What lies at multiples of 1,024 bytes leaves gaps, which are counted as if all were whole."""
-    config, group = PPO(hidden=hidden, shared_layers=True), Group("g", 1, entries, spaces.Discrete(2))
+    config, group = (
+        PPO(hidden=hidden, shared_layers=True),
+        Group("g", 1, entries, spaces.Discrete(2)),
+    )
     distribution = make_distribution(group, config.distribution)
     layout = NetworkLayout.of(config, entries, distribution.size)
     executor = SimpleNamespace(max_team=1024, team_bytes=227 * 1024, processors=1)
-    unit = tensor.tensor_gradient_unit(Task(executor, layout, distribution, config, Shard(16), 32, [1]), GROUP_RESIDENT)
+    unit = tensor.tensor_gradient_unit(
+        Task(executor, layout, distribution, config, Shard(16), 32, [1]), GROUP_RESIDENT
+    )
     counted = group_bytes(layout.towers[0])
     assert counted - 8 * 1024 <= near_bytes(unit) <= counted
 

@@ -1,7 +1,9 @@
-"""Host builds under AddressSanitizer with UndefinedBehaviorSanitizer, and under ThreadSanitizer: a full check is clean.
+"""Host builds under AddressSanitizer with UndefinedBehaviorSanitizer, and under ThreadSanitizer: a
+full check is clean.
 
-The compiler's runtime is loaded before Python; only the kernels are instrumented. Threads are Python's own over ctypes,
-so ThreadSanitizer sees no OpenMP runtime that it cannot follow. Each sanitizer is also shown a planted mistake.
+The compiler's runtime is loaded before Python; only the kernels are instrumented. Threads are
+Python's own over ctypes, so ThreadSanitizer sees no OpenMP runtime that it cannot follow. Each
+sanitizer is also shown a planted mistake.
 """
 
 import os
@@ -18,7 +20,9 @@ from cupydrive.codegen import source
 
 pytestmark = [
     pytest.mark.full,
-    pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++, which brings the sanitizers' runtimes"),
+    pytest.mark.skipif(
+        shutil.which("g++") is None, reason="needs g++, which brings the sanitizers' runtimes"
+    ),
 ]
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY = ("libasan.so", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -53,12 +57,16 @@ sys.exit(0 if report.passed or old else 1)
 
 
 def check_under(sanitizer, name, tmp_path, old="", new="", whole="first"):
-    """Run a check, ``whole`` or of the first case, in a process with the sanitizer's runtime; return the process.
+    """Run a check, ``whole`` or of the first case, in a process with the sanitizer's runtime;
+    return the process.
 
-    Its kernels are those of this process, which may be altered ones (tests/tools/shared_mutation.py).
+    Its kernels are those of this process, which may be altered ones
+    (tests/tools/shared_mutation.py).
     """
     library, *flags = sanitizer
-    runtime = subprocess.run(["g++", f"-print-file-name={library}"], capture_output=True, text=True).stdout.strip()
+    runtime = subprocess.run(
+        ["g++", f"-print-file-name={library}"], capture_output=True, text=True
+    ).stdout.strip()
     if not Path(runtime).is_absolute():
         pytest.skip(f"g++ here has no {library}")
     command = [sys.executable, "-c", PROGRAM, str(source.KERNELS), name, old, new, whole, *flags]
@@ -73,7 +81,9 @@ def check_under(sanitizer, name, tmp_path, old="", new="", whole="first"):
         "CUPYDRIVE_CACHE": str(tmp_path),
         "OPENBLAS_NUM_THREADS": "1",
     }
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=600)
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=600
+    )
 
 
 @pytest.mark.parametrize("sanitizer", [MEMORY, THREADS], ids=["memory", "threads"])
@@ -91,8 +101,8 @@ def test_a_check_is_clean(name, whole, sanitizer, tmp_path):
     assert "PASS" in done.stdout
 
 
-# Of a block of its own: behind a large one may lie another one, where AddressSanitizer sees nothing wrong. The name is glued
-# together, since kernels may not call it.
+# Of a block of its own: behind a large one may lie another one, where AddressSanitizer sees nothing
+# wrong. The name is glued together, since kernels may not call it.
 PAST_THE_END = (
     "\n#define GLUE(a, b) a##b\n"
     "volatile int six = 6; float* few = (float*)GLUE(__builtin_m, alloc)(24); few[six] = time;"

@@ -1,4 +1,6 @@
-"""A kernel that crashes or never ends takes nothing with it: it runs in a process of its own first, whose end is an error."""
+"""A kernel that crashes or never ends takes nothing with it: it runs in a process of its own first,
+whose end is an error.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +28,10 @@ MISTAKES = {
         "s.x += (float)(math::to_int(-3.0e9f + 0.0f * s.v) / (env.elapsed - 2));",
         "SIGFPE in `step`, in environment 0. Look for an integer `/` or `%` of -2147483648 by -1",
     ),
-    "division": ("s.x += (float)(1 / (env.elapsed - 2));", "an integer is divided by 0, in environment 0"),
+    "division": (
+        "s.x += (float)(1 / (env.elapsed - 2));",
+        "an integer is divided by 0, in environment 0",
+    ),
     "no end": (
         "while (s.v < 1.0e30f) s.x += 1.0f;",
         "does not end in `step`, in environment 0: a loop ran for 0.2 s. Look for a loop",
@@ -45,8 +50,12 @@ MISTAKES = {
 
 
 def wrong(text, **changes):
-    """Return the point environment whose step does ``text``; the kernel stands in a string, as in a notebook."""
-    kernel = point.KERNEL.replace("struct State {", "struct Shared { float w[4]; };\nstruct State {")
+    """Return the point environment whose step does ``text``; the kernel stands in a string, as in a
+    notebook.
+    """
+    kernel = point.KERNEL.replace(
+        "struct State {", "struct Shared { float w[4]; };\nstruct State {"
+    )
     assert MOVE in kernel
     return replace(envs._load(point.PYTHON).spec, kernel=kernel.replace(MOVE, text), **changes)
 
@@ -54,12 +63,14 @@ def wrong(text, **changes):
 # `make test` has a check of one of them.
 @pytest.mark.full
 @pytest.mark.parametrize(("use", "mistake"), [
-    pytest.param(use, mistake, id=f"{use.__name__}-{mistake}", marks=pytest.mark.slow if use is cd.check and k else ())
+    pytest.param(use, mistake, id=f"{use.__name__}-{mistake}",
+    marks=pytest.mark.slow if use is cd.check and k else ())
     for use in (cd.make, cd.check) for k, mistake in enumerate(MISTAKES)
 ])  # fmt: skip
 def test_a_crash_is_an_error_that_says_where(mistake, use, monkeypatch):
     monkeypatch.setattr(trial, "CPU_SECONDS", 0.2)
-    monkeypatch.setattr(trial, "WALL_SECONDS", 30)  # a mutant that only this ends leaves no process behind
+    # a mutant that only this ends leaves no process behind
+    monkeypatch.setattr(trial, "WALL_SECONDS", 30)
     text, words = MISTAKES[mistake]
     with pytest.raises(KernelFault) as caught:
         use(wrong(text), device="cpu")
@@ -84,9 +95,13 @@ def test_the_place_of_a_loop_without_end_is_not_waited_for_as_long_as_its_end(mo
     limits, run = [], trial.RecordingExecutor.run
     monkeypatch.setattr(trial, "CPU_SECONDS", 2.5)
     monkeypatch.setattr(
-        trial.RecordingExecutor, "run", lambda self, seconds: limits.append(seconds) or run(self, seconds)
+        trial.RecordingExecutor,
+        "run",
+        lambda self, seconds: limits.append(seconds) or run(self, seconds),
     )
-    with pytest.raises(KernelFault, match=r"does not end in `step`, in environment 0: a loop ran for 2\.5 s"):
+    with pytest.raises(
+        KernelFault, match=r"does not end in `step`, in environment 0: a loop ran for 2\.5 s"
+    ):
         cd.make(wrong(MISTAKES["no end"][0]), 2, device="cpu")
     assert len(limits) == 2 and min(limits[0], trial.CPU_SECONDS) > limits[1]
 
@@ -96,13 +111,18 @@ LATE = {
         "if (env.elapsed == 50) env.shared.w[env.elapsed << 24] = s.v; s.x += s.v;",
         "index 838860800 is outside",
     ),
-    "no end": ("while (env.elapsed > 50 && s.v < 1.0e30f) s.x += 1.0f; s.x += s.v;", "does not end in `step`"),
+    "no end": (
+        "while (env.elapsed > 50 && s.v < 1.0e30f) s.x += 1.0f; s.x += s.v;",
+        "does not end in `step`",
+    ),
 }
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("mistake", LATE)
-def test_what_goes_wrong_late_in_an_episode_is_found_before_the_kernel_runs_here(mistake, monkeypatch):
+def test_what_goes_wrong_late_in_an_episode_is_found_before_the_kernel_runs_here(
+    mistake, monkeypatch
+):
     monkeypatch.setattr(trial, "CPU_SECONDS", 0.2)
     text, words = LATE[mistake]
     spec = wrong(text)
@@ -114,7 +134,9 @@ LATER = "s.x += s.v + (float)(1 SIGN (env.elapsed - 120));"  # more steps than a
 
 
 @pytest.mark.parametrize("sign", ["/", "%"])
-@pytest.mark.parametrize("host", [{"threads": 2}, {"debug": True}, {"count": True}, {"team_threads": 4}], ids=str)
+@pytest.mark.parametrize(
+    "host", [{"threads": 2}, {"debug": True}, {"count": True}, {"team_threads": 4}], ids=str
+)
 def test_an_integer_divided_by_0_in_any_step_and_build_is_an_error_with_its_line(sign, host):
     spec = wrong(LATER.replace("SIGN", sign))
     line = next(k for k, text in enumerate(spec.kernel.splitlines(), 1) if "elapsed - 120" in text)
@@ -125,7 +147,8 @@ def test_an_integer_divided_by_0_in_any_step_and_build_is_an_error_with_its_line
     before = batch.get_state()
     for _ in range(2):  # and again after it: the fault is forgotten when it has been said
         with pytest.raises(
-            KernelFault, match=rf"^<kernel of point>:{line}: an integer is divided by 0, in environment \d+\. "
+            KernelFault,
+            match=rf"^<kernel of point>:{line}: an integer is divided by 0, in environment \d+\. ",
         ):
             batch.rollout(1)
         batch.set_state(before)
@@ -148,7 +171,9 @@ def test_a_right_kernel_is_tried_once_and_the_packages_own_never(monkeypatch, tm
     tried = []
     run = trial.RecordingExecutor.run
     monkeypatch.setattr(
-        trial.RecordingExecutor, "run", lambda self, *how: tried.append(self.library) or run(self, *how)
+        trial.RecordingExecutor,
+        "run",
+        lambda self, *how: tried.append(self.library) or run(self, *how),
     )
     spec = wrong(f"{MOVE} s.x += 0.001f;")
     for number in (1, 2, 3):
@@ -163,7 +188,9 @@ def test_a_right_kernel_is_tried_once_and_the_packages_own_never(monkeypatch, tm
 
 @pytest.mark.parametrize("name", ["tag_grid", "tag_continuous", "pendulum"])
 def test_what_the_other_process_runs_is_what_runs_here(name, monkeypatch):
-    """The launches that are written down, run here on the arrays that they point to, give what a Batch gives."""
+    """The launches that are written down, run here on the arrays that they point to, give what a
+    Batch gives.
+    """
     spec, host = envs.get(name), HostExecutor(threads=1)
     params = spec.make_params()
     layout = host.layout(spec, params)
@@ -176,7 +203,9 @@ def test_what_the_other_process_runs_is_what_runs_here(name, monkeypatch):
     for act in written.acts:
         if "put" in act:
             array = written.arrays[act["put"]]
-            array[...] = np.frombuffer(bytes.fromhex(act["bytes"]), array.dtype).reshape(array.shape)
+            array[...] = np.frombuffer(bytes.fromhex(act["bytes"]), array.dtype).reshape(
+                array.shape
+            )
             continue
         call = np.frombuffer(bytearray.fromhex(act["call"]), np.uint8)
         program.launch(act["kernel"], call, act["count"], 0)
@@ -202,7 +231,9 @@ class Recorder(HostExecutor):
 def test_a_python_that_cannot_run_is_said_and_the_kernel_runs_on(monkeypatch, tmp_path):
     monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(trial.sys, "executable", "/bin/false")
-    with pytest.warns(UserWarning, match="could not be tried in a process of its own by '/bin/false'"):
+    with pytest.warns(
+        UserWarning, match="could not be tried in a process of its own by '/bin/false'"
+    ):
         cd.make(wrong(f"{MOVE} s.x += 0.003f;"), 1, device="cpu").reset(seed=0)
 
 
@@ -212,4 +243,8 @@ def test_the_command_ends_with_exit_code_2_and_not_with_a_signal(tmp_path):
     python.write_text(point.PYTHON.replace('"point", Params', '"crash", Params'))
     kernel.write_text(point.KERNEL.replace(MOVE, "float* p = nullptr; p[3] = s.v; s.x += s.v;"))
     done = run_python("-m", "cupydrive", "check", python, "--device", "cpu")
-    assert done.returncode == 2 and "SIGSEGV in `step`" in done.stderr and "Traceback" not in done.stderr
+    assert (
+        done.returncode == 2
+        and "SIGSEGV in `step`" in done.stderr
+        and "Traceback" not in done.stderr
+    )

@@ -13,41 +13,68 @@ COMMON = {"episodes": 40, "progress": False}
 @pytest.fixture(scope="module")
 def run():
     settings = cd.PPO(num_steps=8, hidden=(16,))
-    return cd.train("tag_grid", settings, num_envs=16, steps=2000, device="cpu", progress=False, **SMALL)
+    return cd.train(
+        "tag_grid", settings, num_envs=16, steps=2000, device="cpu", progress=False, **SMALL
+    )
 
 
 @pytest.mark.full
 def test_each_cell_is_the_evaluation_of_its_pair(run):
     policies = {"ppo": run, "rule": cd.HeuristicPolicy(), "chance": cd.RandomPolicy()}
     found = cd.tournament(policies, key="length", **COMMON)
-    assert (found.groups, found.policies, found.mean.shape) == (("tagger", "runner"), tuple(policies), (3, 3))
+    assert (found.groups, found.policies, found.mean.shape) == (
+        ("tagger", "runner"),
+        tuple(policies),
+        (3, 3),
+    )
     for i, tagger in enumerate((run.frozen("tagger"), cd.HeuristicPolicy(), cd.RandomPolicy())):
         for j, runner in enumerate((run.frozen("runner"), cd.HeuristicPolicy(), cd.RandomPolicy())):
-            pair = cd.evaluate("tag_grid", {"tagger": tagger, "runner": runner}, episodes=40, device="cpu", **SMALL)
+            pair = cd.evaluate(
+                "tag_grid", {"tagger": tagger, "runner": runner}, episodes=40, device="cpu", **SMALL
+            )
             assert (found.mean[i, j], found.half[i, j]) == pair.mean("length")
     table = found.table().splitlines()
     assert table[0].split() == ["tagger", "\\", "runner", "ppo", "rule", "chance", "mean"]
     assert f"{found.mean[1].mean():.4g}" == table[2].split()[-1]
-    assert table[4].split()[-1] == f"{found.mean.mean():.4g}" and "40 episodes a pair" in repr(found)
+    assert table[4].split()[-1] == f"{found.mean.mean():.4g}" and "40 episodes a pair" in repr(
+        found
+    )
 
 
 def test_policies_without_a_run_need_an_environment():
     found = cd.tournament(
-        {"rule": cd.HeuristicPolicy(), "chance": cd.RandomPolicy()}, "tag_grid", device="cpu", **COMMON, **SMALL
+        {"rule": cd.HeuristicPolicy(), "chance": cd.RandomPolicy()},
+        "tag_grid",
+        device="cpu",
+        **COMMON,
+        **SMALL,
     )
     assert found.key == "tagger" and np.isfinite(found.mean).all()
-    assert found.mean[0, 1] > found.mean[1, 1]  # taggers by rule earn more of runners by chance than taggers by chance
+    # taggers by rule earn more of runners by chance than taggers by chance
+    assert found.mean[0, 1] > found.mean[1, 1]
 
 
 @pytest.mark.parametrize(
     ("policies", "given", "message"),
     [
         ({"a": cd.HeuristicPolicy()}, {}, "env is missing"),
-        ({"a": cd.RandomPolicy()}, {"env": "cartpole"}, "cartpole has the groups cart; it must have two"),
+        (
+            {"a": cd.RandomPolicy()},
+            {"env": "cartpole"},
+            "cartpole has the groups cart; it must have two",
+        ),
         ({"a": cd.HeuristicPolicy}, {"env": "tag_grid"}, r"policies\['a'\] = "),
         ({}, {"env": "tag_grid"}, "it must have at least one"),
-        ({"a": cd.RandomPolicy()}, {"env": "tag_grid", "grid_lengt": 5}, "Did you mean 'grid_length'"),
-        ({"a": cd.RandomPolicy()}, {"env": "tag_grid", "key": "lenth", "device": "cpu"}, "Did you mean 'length'"),
+        (
+            {"a": cd.RandomPolicy()},
+            {"env": "tag_grid", "grid_lengt": 5},
+            "Did you mean 'grid_length'",
+        ),
+        (
+            {"a": cd.RandomPolicy()},
+            {"env": "tag_grid", "key": "lenth", "device": "cpu"},
+            "Did you mean 'length'",
+        ),
     ],
 )
 def test_wrong_input_is_named(policies, given, message):
@@ -59,7 +86,13 @@ def test_wrong_input_is_named(policies, given, message):
 def test_runs_must_have_one_environment(run):
     settings = cd.A2C(num_steps=4, hidden=(8,))
     other = cd.train(
-        "tag_grid", settings, num_envs=4, steps=16, device="cpu", progress=False, **SMALL | {"grid_length": 7}
+        "tag_grid",
+        settings,
+        num_envs=4,
+        steps=16,
+        device="cpu",
+        progress=False,
+        **SMALL | {"grid_length": 7},
     )
     with pytest.raises(ParameterError, match="runs differ in their environment or its parameters"):
         cd.tournament({"a": run, "b": other}, **COMMON)

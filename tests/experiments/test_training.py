@@ -1,4 +1,6 @@
-"""train(): nothing given is ignored, a folder is used twice without loss, and a callback that fails loses nothing."""
+"""train(): nothing given is ignored, a folder is used twice without loss, and a callback that fails
+loses nothing.
+"""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -27,10 +29,12 @@ EACH = 8 * 8  # env-steps of one iteration
 
 def train(iterations=2, env="cartpole", settings=None, **options):
     settings = settings or cd.PPO(**SMALL)
-    return cd.train(env, settings, **{"num_envs": 8, "steps": iterations * EACH, **QUIET, **options})
+    return cd.train(
+        env, settings, **{"num_envs": 8, "steps": iterations * EACH, **QUIET, **options}
+    )
 
 
-# ---- the same lines twice --------------------------------------------------------------------------------------------
+# ---- the same lines twice ------------------------------------------------------------------------
 
 
 def test_out_of_a_run_says_what_goes_on_and_all_of_it_works(tmp_path):
@@ -61,7 +65,10 @@ def test_resume_begins_a_run_where_there_is_none_and_gives_the_bits_of_a_whole_o
     ("change", "words"),
     [
         (dict(num_envs=16), r"num_envs is 8 there, and 16 was asked for"),
-        (dict(settings=cd.PPO(**SMALL, gamma=0.5)), r"gamma of policy 'cart' is 0.99 there, and 0.5"),
+        (
+            dict(settings=cd.PPO(**SMALL, gamma=0.5)),
+            r"gamma of policy 'cart' is 0.99 there, and 0.5",
+        ),
         (dict(settings=cd.A2C(**SMALL)), r"kind of policy 'cart' is 'ppo' there, and 'a2c'"),
         (dict(env="acrobot"), r"the environment is 'cartpole' there, and 'acrobot'"),
     ],
@@ -88,23 +95,42 @@ def test_overwrite_takes_the_lock_and_loses_nothing_to_a_mistake(tmp_path):
     before = {p: p.read_bytes() for p in tmp_path.rglob("*.pt")}
     with pytest.raises(ParameterError, match="minibatches"):
         train(out=tmp_path, overwrite=True, settings=cd.PPO(num_steps=8, num_minibatches=7))
-    with run.lock.hold(tmp_path), pytest.raises(TrainingError, match="is being written by another run"):
+    with (
+        run.lock.hold(tmp_path),
+        pytest.raises(TrainingError, match="is being written by another run"),
+    ):
         train(out=tmp_path, overwrite=True)
     assert {p: p.read_bytes() for p in tmp_path.rglob("*.pt")} == before
 
 
 def test_resume_and_overwrite_on_the_command_line(tmp_path, capsys):
-    line = ["train", "cartpole", "--num-envs", "8", "--set", "num_steps=8", "hidden=[8]", "--device", "cpu"]
+    line = [
+        "train",
+        "cartpole",
+        "--num-envs",
+        "8",
+        "--set",
+        "num_steps=8",
+        "hidden=[8]",
+        "--device",
+        "cpu",
+    ]
     line += ["--steps", "128", "--out", str(tmp_path / "run")]
     assert main(line) == 0
     assert main(line) == 2 and "--resume" in capsys.readouterr().err
     assert main([*line, "--resume"]) == 0 and "128 env-steps" in capsys.readouterr().out
-    assert main([*line, "--resume", "--seed", "3"]) == 2 and "seed is 0 there" in capsys.readouterr().err
+    assert (
+        main([*line, "--resume", "--seed", "3"]) == 2
+        and "seed is 0 there" in capsys.readouterr().err
+    )
     assert main([*line, "--overwrite", "--seed", "3"]) == 0 and Run.load(tmp_path / "run").seed == 3
-    assert main(["train", "cartpole", "--overwrite"]) == 2 and "overwrite=True needs out=" in capsys.readouterr().err
+    assert (
+        main(["train", "cartpole", "--overwrite"]) == 2
+        and "overwrite=True needs out=" in capsys.readouterr().err
+    )
 
 
-# ---- arguments -------------------------------------------------------------------------------------------------------
+# ---- arguments -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -126,7 +152,10 @@ def test_train_of_a_run_refuses_what_it_would_ignore(options, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (dict(callback=lambda: None), r"must be a function of \(step, metrics\): too many positional arguments"),
+        (
+            dict(callback=lambda: None),
+            r"must be a function of \(step, metrics\): too many positional arguments",
+        ),
         (dict(resume=True), r"resume=True needs out="),
         (dict(resume=True, overwrite=True, out="x"), r"pass one of them"),
     ],
@@ -136,7 +165,7 @@ def test_train_refuses_before_it_begins(options, words):
         train(**options)
 
 
-# ---- callbacks -------------------------------------------------------------------------------------------------------
+# ---- callbacks -----------------------------------------------------------------------------------
 
 
 class Mistake(Exception):
@@ -159,13 +188,15 @@ def test_a_callback_that_raises_loses_nothing(kept, kind, tmp_path):
     assert error.value is mistake and len(seen) == 3
     run = error.value.run if out is None else Run.load(out)
     if out is None:
-        assert mistake.__notes__ == [f"the run up to env-step {run.step:,} is kept as this exception's `run`"]
+        assert mistake.__notes__ == [
+            f"the run up to env-step {run.step:,} is kept as this exception's `run`"
+        ]
     assert run.step == run.metrics[-1]["charts/global_step"]
     assert run.step == 3 * EACH if out else 3 * EACH <= run.step < 9 * EACH
     assert same(train(9), cd.train(run, out=out, progress=False))
 
 
-# ---- threads and memory ----------------------------------------------------------------------------------------------
+# ---- threads and memory --------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -211,8 +242,12 @@ class Watched(torch.nn.Module):
 PLAYING = {
     "evaluate": lambda run, folder: run.evaluate(4),
     "render": lambda run, folder: run.render(folder / "a.gif", size=(64, 64), progress=False),
-    "tournament": lambda run, folder: cd.tournament({"one": run, "two": cd.RandomPolicy()}, episodes=4, progress=False),
-    "a game": lambda run, folder: Game(resolve_eval(cd.play, run, kind=GameConfig, agent="runner")).step(),
+    "tournament": lambda run, folder: cd.tournament(
+        {"one": run, "two": cd.RandomPolicy()}, episodes=4, progress=False
+    ),
+    "a game": lambda run, folder: Game(
+        resolve_eval(cd.play, run, kind=GameConfig, agent="runner")
+    ).step(),
 }
 
 
@@ -236,13 +271,14 @@ def test_policies_play_on_as_many_threads_as_they_are_worth_and_what_was_set_com
         asked_on()
     assert torch.get_num_threads() == 3
     policy.fails = False
-    monkeypatch.setattr("cupydrive.playing.torch_settings.PRODUCTS_PER_THREAD", 1)  # now it is worth any number
+    # now it is worth any number
+    monkeypatch.setattr("cupydrive.playing.torch_settings.PRODUCTS_PER_THREAD", 1)
     assert asked_on() == {3}
     limit(1)
     assert asked_on() == {1} and torch.get_num_threads() == 1  # never raised
 
 
-# ---- what the surrounding program does to torch ----------------------------------------------------------------------
+# ---- what the surrounding program does to torch --------------------------------------------------
 
 
 class Own(torch.nn.Module):
@@ -267,7 +303,9 @@ def ddpg(**options):
 
 TRAINED = {
     "kernels": train,
-    "torch": lambda: train(backend="torch", settings=cd.PPO(**SMALL, normalize_obs=True, normalize_reward=True)),
+    "torch": lambda: train(
+        backend="torch", settings=cd.PPO(**SMALL, normalize_obs=True, normalize_reward=True)
+    ),
     "ddpg": ddpg,
     "own": lambda: train(settings=cd.A2C(num_steps=8, policy=Own)),
 }
@@ -285,7 +323,10 @@ def results(folder):
         torch.Generator().manual_seed(0),
     )
     found = [run.act(obs), run.act(obs, greedy=False, generator=noise), run.policy()(obs)]
-    for evaluation in (run.evaluate(4), cd.evaluate("tag_grid", "heuristic", episodes=4, device="cpu")):
+    for evaluation in (
+        run.evaluate(4),
+        cd.evaluate("tag_grid", "heuristic", episodes=4, device="cpu"),
+    ):
         found += [evaluation.length, *evaluation.returns.values()]
     found += [*played("random"), *played("heuristic")]
     return (
@@ -328,9 +369,17 @@ def plain(tmp_path_factory):
 def test_results_do_not_depend_on_torchs_modes(plain, mode):
     folder, expected = plain
     with MODES[mode]():
-        before = torch.get_default_dtype(), torch.get_float32_matmul_precision(), torch.is_grad_enabled()
+        before = (
+            torch.get_default_dtype(),
+            torch.get_float32_matmul_precision(),
+            torch.is_grad_enabled(),
+        )
         found = results(folder)
-        assert before == (torch.get_default_dtype(), torch.get_float32_matmul_precision(), torch.is_grad_enabled())
+        assert before == (
+            torch.get_default_dtype(),
+            torch.get_float32_matmul_precision(),
+            torch.is_grad_enabled(),
+        )
     for one, other in zip(found, expected, strict=True):
         assert one.dtype == other.dtype and torch.equal(one, other)
 
@@ -347,7 +396,10 @@ class Halving(Joint):
 def test_weights_that_an_inner_autocast_casts_are_those_of_now(settings, inner):
     settings = cd.PPO(num_steps=8, **settings)
     expected = train(4, settings=settings, backend="torch")
-    with torch.autocast("cpu", torch.bfloat16), torch.autocast("cpu", torch.bfloat16, enabled=inner):
+    with (
+        torch.autocast("cpu", torch.bfloat16),
+        torch.autocast("cpu", torch.bfloat16, enabled=inner),
+    ):
         found = train(4, settings=settings, backend="torch")
         assert torch.is_autocast_enabled("cpu") == inner and torch.is_autocast_cache_enabled()
     assert same(found, expected)
@@ -369,16 +421,23 @@ def test_what_is_made_in_inference_mode_works_after_it():
 
 @pytest.mark.full
 def test_threads_give_the_weights_of_one():
-    """Whatever draws from torch's global generator meanwhile; it goes on as if nothing had been trained."""
+    """Whatever draws from torch's global generator meanwhile; it goes on as if nothing had been
+    trained.
+    """
     settings = {"torch": TRAINED["torch"], "ddpg": ddpg, "own": TRAINED["own"]}
     alone = {name: weights(each()) for name, each in settings.items()}
     (evaluated,) = played("random")
     with ThreadPoolExecutor(3) as pool:
         for _ in range(3):
-            found = {name: pool.submit(lambda each=each: weights(each())) for name, each in settings.items()}
+            found = {
+                name: pool.submit(lambda each=each: weights(each()))
+                for name, each in settings.items()
+            }
             seen = pool.submit(played, "random")
             for name, future in found.items():
-                assert all(torch.equal(a, b) for a, b in zip(future.result(), alone[name], strict=True)), name
+                assert all(
+                    torch.equal(a, b) for a, b in zip(future.result(), alone[name], strict=True)
+                ), name
             assert torch.equal(*seen.result(), evaluated)
 
 
@@ -397,7 +456,9 @@ def test_networks_of_ours_leave_torchs_generator_alone():
         done.append(True)
         thread.join()
     assert all(
-        torch.equal(a, b) for one, other in zip(found, alone, strict=True) for a, b in zip(one, other, strict=True)
+        torch.equal(a, b)
+        for one, other in zip(found, alone, strict=True)
+        for a, b in zip(one, other, strict=True)
     )
     torch.manual_seed(5)
     expected = torch.rand(3)
@@ -417,24 +478,32 @@ def test_what_several_threads_change_of_torch_comes_back():
         assert torch.get_float32_matmul_precision() == "highest"  # the second one's
         assert torch.get_default_dtype() == torch.float32
         second.close()
-        assert torch.get_default_dtype() == torch.float64 and torch.get_float32_matmul_precision() == "highest"
+        assert (
+            torch.get_default_dtype() == torch.float64
+            and torch.get_float32_matmul_precision() == "highest"
+        )
     finally:
         torch.set_default_dtype(torch.float32)
 
 
 def test_a_host_without_memory_is_a_memory_limit_error():
-    with pytest.raises(MemoryLimitError, match=r"DefaultCPUAllocator.*lower num_envs"), memory_errors():
+    with (
+        pytest.raises(MemoryLimitError, match=r"DefaultCPUAllocator.*lower num_envs"),
+        memory_errors(),
+    ):
         torch.empty(2**60, dtype=torch.uint8)
     with pytest.raises(RuntimeError, match="size") as error, memory_errors():
         torch.zeros(2) @ torch.zeros(3)
     assert not isinstance(error.value, MemoryLimitError)
 
 
-# ---- difference ------------------------------------------------------------------------------------------------------
+# ---- difference ----------------------------------------------------------------------------------
 
 
 def test_difference_is_of_pairs_and_has_two_numbers():
-    chance = cd.evaluate("tag_grid", {"tagger": cd.RandomPolicy()}, episodes=50, device="cpu", grid_length=6)
+    chance = cd.evaluate(
+        "tag_grid", {"tagger": cd.RandomPolicy()}, episodes=50, device="cpu", grid_length=6
+    )
     heuristic = cd.evaluate("tag_grid", episodes=50, device="cpu", grid_length=6)
     found = cd.difference(heuristic, chance, "length")
     mean, half = found
@@ -445,12 +514,17 @@ def test_difference_is_of_pairs_and_has_two_numbers():
     assert np.isnan(cd.difference(one, one, "length").half)
     with pytest.raises(ParameterError, match=r"name = 'lenght'.*Did you mean 'length'"):
         cd.difference(one, one, "lenght")
-    with pytest.raises(ParameterError, match="name = 'return'; it must be 'tagger', 'runner', 'length'"):
+    with pytest.raises(
+        ParameterError, match="name = 'return'; it must be 'tagger', 'runner', 'length'"
+    ):
         cd.difference(one, one, "return")
 
 
 def test_the_return_of_the_only_group_is_called_as_it_is_printed():
-    one, other = (cd.evaluate("cartpole", "random", episodes=20, seed=3, device="cpu", gravity=g) for g in (5.0, 9.8))
+    one, other = (
+        cd.evaluate("cartpole", "random", episodes=20, seed=3, device="cpu", gravity=g)
+        for g in (5.0, 9.8)
+    )
     found = cd.difference(one, other, "return")
     assert [*found] == [*cd.difference(one, other, "cart")]
     assert one.mean("return") == one.summary()["return"] == one.mean("cart")

@@ -1,4 +1,6 @@
-"""The committed gallery's page in a browser: it plays, by mouse and keyboard, and anybody can read it."""
+"""The committed gallery's page in a browser: it plays, by mouse and keyboard, and anybody can read
+it.
+"""
 
 import json
 from pathlib import Path
@@ -14,16 +16,24 @@ HERE = Path(__file__).resolve().parents[2] / "gallery"
 
 @pytest.fixture
 def opened(browser):
-    """Return a function that opens the committed page; afterwards nothing has gone wrong and no other host was asked."""
+    """Return a function that opens the committed page; afterwards nothing has gone wrong and no
+    other host was asked.
+    """
     wrong, contexts = [], []
 
     def open_page(width=1440, **options):
         contexts.append(browser.new_context(viewport={"width": width, "height": 900}, **options))
         shown = contexts[-1].new_page()
-        shown.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+        shown.on(
+            "console",
+            lambda message: wrong.append(message.text) if message.type == "error" else None,
+        )
         shown.on("pageerror", lambda error: wrong.append(str(error)))
         here = ("file://", "data:")
-        shown.on("request", lambda request: None if request.url.startswith(here) else wrong.append(request.url))
+        shown.on(
+            "request",
+            lambda request: None if request.url.startswith(here) else wrong.append(request.url),
+        )
         shown.goto(f"{HERE.as_uri()}/index.html")
         return shown
 
@@ -75,7 +85,9 @@ def test_the_first_clip_plays_as_long_as_it_is_in_view_unless_it_is_stopped(open
     stage = shown.locator(".stage").first
     stage.scroll_into_view_if_needed()
     plays(shown, 0)
-    assert shown.evaluate("[...document.querySelectorAll('video')].filter(v => !v.paused).length") == 1
+    assert (
+        shown.evaluate("[...document.querySelectorAll('video')].filter(v => !v.paused).length") == 1
+    )
     shown.evaluate("window.scrollTo(0, document.body.scrollHeight)")
     shown.wait_for_function("document.querySelector('video').paused")
     stage.scroll_into_view_if_needed()
@@ -91,13 +103,22 @@ def test_the_first_clip_plays_as_long_as_it_is_in_view_unless_it_is_stopped(open
 @pytest.mark.full
 @pytest.mark.parametrize("width", [390, 1440])
 def test_letters_in_pictures_can_be_read_at_the_size_they_are_shown_at(opened, width):
-    """Of clips those of the header, a thirtieth of the width; of charts all, which have ten points."""
+    """Of clips those of the header, a thirtieth of the width; of charts all, which have ten
+    points.
+    """
     shown = opened(width)
     shown.evaluate("document.querySelectorAll('img').forEach(i => { i.loading = 'eager' })")
     shown.wait_for_function("[...document.images].every(i => i.complete && i.naturalWidth)")
-    assert min(shown.evaluate("[...document.querySelectorAll('video')].map(v => v.clientWidth)")) >= 334
-    for name, drawn, natural in shown.evaluate("[...document.images].map(i => [i.src, i.clientWidth, i.naturalWidth])"):
-        points = natural * 72 / (96 if name.endswith("svg") else 160 if "convergence" in name else 200)
+    assert (
+        min(shown.evaluate("[...document.querySelectorAll('video')].map(v => v.clientWidth)"))
+        >= 334
+    )
+    for name, drawn, natural in shown.evaluate(
+        "[...document.images].map(i => [i.src, i.clientWidth, i.naturalWidth])"
+    ):
+        points = (
+            natural * 72 / (96 if name.endswith("svg") else 160 if "convergence" in name else 200)
+        )
         assert drawn * LETTER_SIZE / points >= 9, name
 
 
@@ -116,7 +137,10 @@ def test_no_button_hides_anything_and_clips_with_small_letters_are_not_small(ope
         })"""
     )
     assert hidden == []
-    assert min(shown.evaluate("[...document.querySelectorAll('.wide video')].map(v => v.clientWidth)")) >= 640
+    assert (
+        min(shown.evaluate("[...document.querySelectorAll('.wide video')].map(v => v.clientWidth)"))
+        >= 640
+    )
     for name, entry in read_entries(HERE).items():
         widths = shown.locator(f"section[aria-labelledby={name}] video").evaluate_all(
             "all => all.map(v => v.clientWidth)"
@@ -136,7 +160,9 @@ def test_what_is_cut_off_says_so_above_itself_and_charts_have_gaps(opened, width
     )
     assert all(cut == said == (above >= 16) for cut, said, above, _ in boxes)
     tables = [cut for cut, _, _, table in boxes if table]
-    assert tables and any(tables) == (width == 390) and any(cut for cut, *_ in boxes) == (width == 390)
+    assert (
+        tables and any(tables) == (width == 390) and any(cut for cut, *_ in boxes) == (width == 390)
+    )
     ends = shown.evaluate(
         """[...document.querySelectorAll('.charts figure')].map(figure => {
           const box = figure.getBoundingClientRect(); return [box.left, box.top, box.bottom]; })"""
@@ -152,7 +178,9 @@ def test_nothing_moves_by_itself_for_who_asked_for_less_motion(opened):
     shown = opened(reduced_motion="reduce")
     shown.locator(".stage").first.hover(position={"x": 5, "y": 5})
     shown.locator(".stage").nth(1).hover(position={"x": 5, "y": 5})
-    assert shown.evaluate("[...document.querySelectorAll('video')].every(v => v.paused && v.currentTime === 0)")
+    assert shown.evaluate(
+        "[...document.querySelectorAll('video')].every(v => v.paused && v.currentTime === 0)"
+    )
     shown.locator(".stage button").first.click()
     plays(shown, 0)
 
@@ -165,4 +193,6 @@ def test_the_page_is_accessible_and_fits_its_window(opened, width, scheme):
     violations = axe.run(shown).response["violations"]
     assert [v["id"] for v in violations if v["impact"] in ("serious", "critical")] == []
     assert shown.evaluate("document.documentElement.scrollWidth") <= width
-    assert json.loads(shown.evaluate("JSON.stringify([...document.images].map(i => i.alt.length > 5))"))
+    assert json.loads(
+        shown.evaluate("JSON.stringify([...document.images].map(i => i.alt.length > 5))")
+    )

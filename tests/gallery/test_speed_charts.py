@@ -1,4 +1,6 @@
-"""Charts of speed: a group for each task, ours beside each other library with the factor written, units and copies named."""
+"""Charts of speed: a group for each task, ours beside each other library with the factor written,
+units and copies named.
+"""
 
 import pytest
 import speed_charts as charts
@@ -27,26 +29,67 @@ def lesson(env, agents, copies, seconds, note, who="cupydrive"):
 
 
 LEARNT = (  # made up: CartPole by two algorithms, one of which another library has, and Tag by one
-    lesson("cartpole", 1, 8, 1.0, "ppo by kernels, tensor, network 4-64-64-3, 4 epochs x 4 minibatches, 1 policy"),
+    lesson(
+        "cartpole",
+        1,
+        8,
+        1.0,
+        "ppo by kernels, tensor, network 4-64-64-3, 4 epochs x 4 minibatches, 1 policy",
+    ),
     lesson("cartpole", 1, 8, 0.25, "a2c by kernels, tensor, network 4-64-64-3, 1 policy"),
     lesson("tag_grid", 5, 20, 1.0, "a2c by kernels, tensor, network 6-64-64-6, 2 policies"),
     lesson("tag_grid", 5, 20, 4.0, "a2c by torch, float32, network 6-64-64-6, 2 policies"),
     lesson("cartpole", 1, 8, 2.0, "ppo, hidden layers (64, 64), 4 epochs x 4 minibatches", "JAX"),
-    lesson("cartpole", 1, 8, 0.75, "a2c, network 4-64-64-3, 1 update an iteration, 1 policy", "WarpDrive, Numba"),
-    lesson("tag_grid", 5, 20, 0.5, "a2c, network 6-64-64-6, 1 update an iteration, 2 policies", "WarpDrive, Numba"),
-    lesson("tag_grid", 5, 20, 25.0, "a2c, network 6-64-64-6, 1 update an iteration, 2 policies", "WarpDrive, CUDA C"),
-    lesson("tag_grid", 5, 40, 25.0, "a2c, network 6-64-64-6, 1 update an iteration, 2 policies", "of other copies"),
+    lesson(
+        "cartpole",
+        1,
+        8,
+        0.75,
+        "a2c, network 4-64-64-3, 1 update an iteration, 1 policy",
+        "WarpDrive, Numba",
+    ),
+    lesson(
+        "tag_grid",
+        5,
+        20,
+        0.5,
+        "a2c, network 6-64-64-6, 1 update an iteration, 2 policies",
+        "WarpDrive, Numba",
+    ),
+    lesson(
+        "tag_grid",
+        5,
+        20,
+        25.0,
+        "a2c, network 6-64-64-6, 1 update an iteration, 2 policies",
+        "WarpDrive, CUDA C",
+    ),
+    lesson(
+        "tag_grid",
+        5,
+        40,
+        25.0,
+        "a2c, network 6-64-64-6, 1 update an iteration, 2 policies",
+        "of other copies",
+    ),
 )
 
 
 @pytest.mark.parametrize("name", ["cuda", "cpu"])
 def test_each_other_library_stands_beside_ours_with_the_factor(name):
     result = speed_tables.results()[name]
-    peers = charts.fastest(row for row in result.rows if row.who not in charts.OURS and row.case != "sampling")
+    peers = charts.fastest(
+        row for row in result.rows if row.who not in charts.OURS and row.case != "sampling"
+    )
     groups, written = charts.rollout_groups(result.rows), texts(charts.rollout_chart(result))
     assert peers and sum(len(rows) - 1 for rows in groups.values()) == len(peers)
     for title, (own, *others) in groups.items():
-        assert title in written and own.who in charts.OURS and f"{own.num_envs:,} cop" in title and own.env in title
+        assert (
+            title in written
+            and own.who in charts.OURS
+            and f"{own.num_envs:,} cop" in title
+            and own.env in title
+        )
         assert not own.note, "full observations are what others write"
         for row in others:
             assert (row.env, row.agents, row.case) == (own.env, own.agents, own.case)
@@ -56,26 +99,44 @@ def test_each_other_library_stands_beside_ours_with_the_factor(name):
 
 @pytest.mark.parametrize("name", SWEEPS)
 def test_a_sweep_shows_others_of_its_task_with_factors_of_its_own_line(name):
-    """Whoever divides what is drawn gets what is written: the factor is not that of a row of another run."""
-    sweep, others = Bench.from_dict(speed_tables.committed(name)), speed_tables.results()["cuda"].rows
+    """Whoever divides what is drawn gets what is written: the factor is not that of a row of
+    another run.
+    """
+    sweep, others = (
+        Bench.from_dict(speed_tables.committed(name)),
+        speed_tables.results()["cuda"].rows,
+    )
     (axes,) = charts.sweep_chart(sweep, others).axes
     copies = {row.num_envs for row in sweep.rows}
-    assert axes.get_ylabel() == charts.RATE and (len(copies) > 1 or f"{copies.pop():,} copies" in axes.get_xlabel())
+    assert axes.get_ylabel() == charts.RATE and (
+        len(copies) > 1 or f"{copies.pop():,} copies" in axes.get_xlabel()
+    )
     ours, *theirs = axes.lines
     points = {(x, y) for line in theirs for x, y in zip(*line.get_data(), strict=True)}
     known = {row.who for row in others if row.env == sweep.rows[0].env and "WarpDrive" in row.who}
     assert known and {y for _, y in points} <= {row.rate for row in others}
     assert all(any(line.get_label().startswith(who) for line in theirs) for who in known)
     for text in axes.texts:
-        near = [rate for at, rate in zip(*ours.get_data(), strict=True) if abs(at / text.xy[0] - 1) < 0.06]
-        assert text.xy in points and text.get_text() in [f"ours {charts.times(rate / text.xy[1])}" for rate in near]
+        near = [
+            rate
+            for at, rate in zip(*ours.get_data(), strict=True)
+            if abs(at / text.xy[0] - 1) < 0.06
+        ]
+        assert text.xy in points and text.get_text() in [
+            f"ours {charts.times(rate / text.xy[1])}" for rate in near
+        ]
 
 
 def test_a_point_has_a_factor_only_where_both_had_the_same_sizes():
     swept = [make_row("rollout", "a", n, 1, 4, [1.0]) for n in (10, 100, 1000)]
     peers = [make_row("rollout", "a", n, 1, 4, [2.0], who="other") for n in (100, 500)]
-    assert [t for t in texts(charts.sweep_chart(bench(*swept), peers)) if "ours" in t] == ["ours 2.0 x"]
-    far = [make_row("rollout", *task, 4, [2.0], who="other") for task in (("a", 100, 50), ("b", 100, 1))]
+    assert [t for t in texts(charts.sweep_chart(bench(*swept), peers)) if "ours" in t] == [
+        "ours 2.0 x"
+    ]
+    far = [
+        make_row("rollout", *task, 4, [2.0], who="other")
+        for task in (("a", 100, 50), ("b", 100, 1))
+    ]
     assert len(charts.sweep_chart(bench(*swept), far).axes[0].lines) == 1  # not comparable
 
 

@@ -21,8 +21,16 @@ def cells_of(table):
 
 
 def test_training_of_others_stands_below_ours_of_the_same_task_copies_and_algorithm():
-    """What all rows of a task share stands above the table, and the rest in its last column; empty columns are left out."""
-    side_by_side = lesson("tag_grid", 5, 20, 1.0, "2 runs of 10 copies side by side, a2c by kernels, exact, 2 policies")
+    """What all rows of a task share stands above the table, and the rest in its last column; empty
+    columns are left out.
+    """
+    side_by_side = lesson(
+        "tag_grid",
+        5,
+        20,
+        1.0,
+        "2 runs of 10 copies side by side, a2c by kernels, exact, 2 policies",
+    )
     found = tables.training(bench(*LEARNT[:4], side_by_side, *LEARNT[4:])).split("### ")[1:]
     assert [part.splitlines()[0] for part in found] == [
         "`cartpole`, PPO", "`cartpole`, A2C", "`tag_grid`, 5 agents, A2C"
@@ -55,15 +63,20 @@ def test_no_training_and_no_figure_of_it_is_left_out():
 def test_the_files_show_what_was_measured(file):
     text, made = (ROOT / file).read_text(), tables.tables()[file]
     assert tables.written(text, made) == text, "run: python gallery/speed_tables.py"
-    assert text.count("written by gallery/speed_tables.py") == 2 * len(made)  # no table is left behind
+    # no table is left behind
+    assert text.count("written by gallery/speed_tables.py") == 2 * len(made)
 
 
 @pytest.mark.full
 def test_the_readmes_table_shows_what_the_charts_show_and_says_what_is_not_alike():
-    """Rollouts and training of each task, and rollouts on a CPU; each rate and factor is that of a chart beside it."""
+    """Rollouts and training of each task, and rollouts on a CPU; each rate and factor is that of a
+    chart beside it.
+    """
     text, results = tables.tables()["README.md"]["speed, briefly"], tables.results()
     rows = cells_of(text)
-    charts = [texts(rollout_chart(results["cuda"]))] * 2 + [texts(training_chart(results["training"]))] * 3
+    charts = [texts(rollout_chart(results["cuda"]))] * 2 + [
+        texts(training_chart(results["training"]))
+    ] * 3
     charts.append(texts(rollout_chart(results["cpu"])))
     assert [row[0].split(",")[0] for row in rows] == ["random rollouts"] * 2 + ["training"] * 3 + [
         "random rollouts on a CPU"
@@ -71,14 +84,27 @@ def test_the_readmes_table_shows_what_the_charts_show_and_says_what_is_not_alike
     for (_, task, copies, own, other, ratio), written in zip(rows, charts, strict=True):
         rate, _, who = other.replace("environments", "copies").partition(", ")
         assert own in written and f"{rate}, ours {ratio}" in written and who in written
-        assert [title for title in written if title.startswith(task.replace("`", "")) and f" {copies} copies" in title]
+        assert [
+            title
+            for title in written
+            if title.startswith(task.replace("`", "")) and f" {copies} copies" in title
+        ]
     notes = {
-        row.who.split()[0]: row.note for name in ("cuda", "cpu") for row in tables.of_case(results[name], "rollout")
+        row.who.split()[0]: row.note
+        for name in ("cuda", "cpu")
+        for row in tables.of_case(results[name], "rollout")
     }
-    assert "stores no trajectory" in notes["gymnax"] and "stores only the last step" in notes["WarpDrive"]
-    assert "another run, on a machine with a slower CPU" in notes["WarpDrive"] and "Numba" not in text
+    assert (
+        "stores no trajectory" in notes["gymnax"]
+        and "stores only the last step" in notes["WarpDrive"]
+    )
+    assert (
+        "another run, on a machine with a slower CPU" in notes["WarpDrive"] and "Numba" not in text
+    )
     trained = tables.of_case(results["training"], "training")
-    assert trained[0].factors == "bfloat16" and tables.fastest_of_ours(trained[:1]).env == "cartpole"
+    assert (
+        trained[0].factors == "bfloat16" and tables.fastest_of_ours(trained[:1]).env == "cartpole"
+    )
 
 
 def test_the_pictures_of_the_speed_page_are_there():
@@ -90,5 +116,11 @@ def test_the_pictures_of_the_speed_page_are_there():
 def test_a_start_is_timed_by_its_parts():
     start = start_times("cartpole", {}, "cpu")
     for parts in start.values():
-        assert list(parts) == ["import torch", "CUDA context", "import cupydrive", "make", "first step"]
+        assert list(parts) == [
+            "import torch",
+            "CUDA context",
+            "import cupydrive",
+            "make",
+            "first step",
+        ]
     assert start["warm"]["make"] < start["cold"]["make"]  # nothing is compiled again

@@ -12,11 +12,15 @@ from cupydrive.inputs.sources import Source
 
 CONTENT = {"a.npy": b"a" * 300_000, "b.json": b"{}", "c.yml": b"c: 1\n"}  # of the made-up data set
 HASHES = {name: hashlib.sha256(content).hexdigest() for name, content in CONTENT.items()}
-MADE_UP = Source("made_up", "letters", "who/what", "0" * 40, "some/folder", "BSD-3-Clause, A", "B", HASHES)
+MADE_UP = Source(
+    "made_up", "letters", "who/what", "0" * 40, "some/folder", "BSD-3-Clause, A", "B", HASHES
+)
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves ``content``, bytes or an iterator of them by name, and notes the ``paths`` that it was asked for."""
+    """Serves ``content``, bytes or an iterator of them by name, and notes the ``paths`` that it was
+    asked for.
+    """
 
     daemon_threads = True
 

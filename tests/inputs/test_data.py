@@ -1,4 +1,6 @@
-"""Published data is found or fetched whole, once, and with the right SHA-256; otherwise there is one clear error."""
+"""Published data is found or fetched whole, once, and with the right SHA-256; otherwise there is
+one clear error.
+"""
 
 import os
 import re
@@ -25,7 +27,9 @@ print(sum(path.stat().st_size for path in data.files("made_up").values()))
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    """Return the cache folder of the made-up data set, the only one that there is; nothing is in it."""
+    """Return the cache folder of the made-up data set, the only one that there is; nothing is in
+    it.
+    """
     monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.delenv("CUPYDRIVE_DATA", raising=False)
@@ -39,7 +43,11 @@ def server(monkeypatch):
 
 
 def content(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def write(folder, content):
@@ -56,8 +64,11 @@ def test_every_data_set_states_its_commit_licence_and_authors():
     for one in sources().values():
         assert re.fullmatch("[0-9a-f]{40}", one.commit) and one.repository in one.page
         assert one.licence.startswith("BSD-3-Clause, Copyright (c) 20") and one.about and one.credit
-        for file, sha256 in one.files.items():  # a plain name stays in the folder that it is written to
-            assert re.fullmatch(r"\w+\.(npy|npz|json|yml)", file) and re.fullmatch("[0-9a-f]{64}", sha256)
+        # a plain name stays in the folder that it is written to
+        for file, sha256 in one.files.items():
+            assert re.fullmatch(r"\w+\.(npy|npz|json|yml)", file) and re.fullmatch(
+                "[0-9a-f]{64}", sha256
+            )
 
 
 def test_files_are_fetched_once(server, cache):
@@ -73,7 +84,13 @@ def test_a_failed_fetch_is_one_error_with_the_fixes_and_can_be_repeated(served, 
     good, server.content = server.content, server.content | {"b.json": served}
     with pytest.raises(MissingDataError, match=r"404|SHA256 hash") as raised:
         files("made_up")
-    for part in ("made_up needs b.json", server.address, str(cache), "cupydrive data --fetch", "CUPYDRIVE_DATA=DIR"):
+    for part in (
+        "made_up needs b.json",
+        server.address,
+        str(cache),
+        "cupydrive data --fetch",
+        "CUPYDRIVE_DATA=DIR",
+    ):
         assert part in str(raised.value)
     assert "\n" not in str(raised.value) and set(content(cache)) == {"a.npy"}
     server.content = good
@@ -106,7 +123,10 @@ def test_without_a_network_is_one_error(monkeypatch):
 def test_a_cache_that_cannot_be_written_is_named(server, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(MissingDataError, match=f"written to {tmp_path}/file/cache.*CUPYDRIVE_CACHE.*Not a directory"):
+    with pytest.raises(
+        MissingDataError,
+        match=f"written to {tmp_path}/file/cache.*CUPYDRIVE_CACHE.*Not a directory",
+    ):
         files("made_up")
 
 
@@ -118,14 +138,20 @@ def test_a_damaged_file_in_the_cache_is_fetched_again_with_a_warning(server, cac
 
 
 def test_several_processes_may_fetch_at_once(server, cache):
-    options = {"env": os.environ | {"PYTHONPATH": python_path()}, "stdout": subprocess.PIPE, "text": True}
+    options = {
+        "env": os.environ | {"PYTHONPATH": python_path()},
+        "stdout": subprocess.PIPE,
+        "text": True,
+    }
     processes = [subprocess.Popen([sys.executable, "-c", FETCH], **options) for _ in range(3)]
     size = sum(map(len, CONTENT.values()))
     assert [process.communicate(timeout=60)[0] for process in processes] == [f"{size}\n"] * 3
     assert content(cache) == CONTENT
 
 
-def test_a_folder_of_ones_own_comes_before_the_cache_and_its_files_may_lie_below(server, cache, tmp_path, monkeypatch):
+def test_a_folder_of_ones_own_comes_before_the_cache_and_its_files_may_lie_below(
+    server, cache, tmp_path, monkeypatch
+):
     right = write(tmp_path / "own" / "z", {name: CONTENT[name] for name in ("a.npy", "b.json")})
     write(tmp_path / "own" / "y", {"a.npy": b"another file of this name"})
     monkeypatch.setenv("CUPYDRIVE_DATA", str(tmp_path / "own"))
@@ -136,7 +162,9 @@ def test_a_folder_of_ones_own_comes_before_the_cache_and_its_files_may_lie_below
 
 def test_a_folder_of_ones_own_with_a_damaged_file_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv("CUPYDRIVE_DATA", str(write(tmp_path / "own", CONTENT | {"a.npy": b"cut"})))
-    with pytest.raises(DataError, match=rf"own/a.npy is damaged .*{MADE_UP.files['a.npy']}.*{MADE_UP.page}"):
+    with pytest.raises(
+        DataError, match=rf"own/a.npy is damaged .*{MADE_UP.files['a.npy']}.*{MADE_UP.page}"
+    ):
         files("made_up")
     monkeypatch.setenv("CUPYDRIVE_DATA", "/no/such/folder")
     with pytest.raises(DataError, match="CUPYDRIVE_DATA = /no/such/folder is no folder"):
@@ -146,11 +174,22 @@ def test_a_folder_of_ones_own_with_a_damaged_file_is_an_error(tmp_path, monkeypa
 def test_the_command_shows_what_is_here_and_fetches_the_rest(server, cache, capsys):
     assert main(["data"]) == 2
     out, err = capsys.readouterr()
-    assert "files    0 of 3\n" in out and "missing  a.npy, b.json, c.yml" in out and not server.paths
-    assert err.count("\n") == 1 and "files of made_up are missing. Fetch them: cupydrive data --fetch" in err
+    assert (
+        "files    0 of 3\n" in out and "missing  a.npy, b.json, c.yml" in out and not server.paths
+    )
+    assert (
+        err.count("\n") == 1
+        and "files of made_up are missing. Fetch them: cupydrive data --fetch" in err
+    )
     assert main(["data", "--fetch"]) == 0
     out = capsys.readouterr().out
     assert f"files    3 of 3, in {cache}" in out and MADE_UP.licence in out and MADE_UP.page in out
     (cache / "a.npy").write_bytes(b"a")
-    assert main(["data", "--name", "made_up"]) == 2 and f"damaged  {cache / 'a.npy'}" in capsys.readouterr().out
-    assert main(["data", "--name", "mad_up"]) == 2 and "Did you mean 'made_up'?" in capsys.readouterr().err
+    assert (
+        main(["data", "--name", "made_up"]) == 2
+        and f"damaged  {cache / 'a.npy'}" in capsys.readouterr().out
+    )
+    assert (
+        main(["data", "--name", "mad_up"]) == 2
+        and "Did you mean 'made_up'?" in capsys.readouterr().err
+    )

@@ -1,4 +1,6 @@
-"""Damage to a data file is detected, a hostile file is one clear error, and nothing in a file executes."""
+"""Damage to a data file is detected, a hostile file is one clear error, and nothing in a file
+executes.
+"""
 
 import io
 import json
@@ -14,10 +16,21 @@ import torch
 import cupydrive as cd
 from cupydrive import envs
 from cupydrive.cli.main import main
-from cupydrive.errors import CupydriveError, RenderError, SnapshotError, TrainingError, UnregisteredEnvironmentError
+from cupydrive.errors import (
+    CupydriveError,
+    RenderError,
+    SnapshotError,
+    TrainingError,
+    UnregisteredEnvironmentError,
+)
 from cupydrive.executors.host import HostExecutor
 from cupydrive.inputs.archive import pack_npz
-from cupydrive.training.runfolder import load_checkpoint, pack_checkpoint, read_config, unpack_checkpoint
+from cupydrive.training.runfolder import (
+    load_checkpoint,
+    pack_checkpoint,
+    read_config,
+    unpack_checkpoint,
+)
 
 GRID = {"grid_length": 5, "num_taggers": 2}
 
@@ -34,7 +47,16 @@ def made(tmp_path_factory):
     options = dict(episodes=2, device="cpu", max_episode_steps=20, **GRID)
     cd.evaluate("tag_grid", players, **options).recording.save(folder / "episodes.npz")
     settings = cd.PPO(num_steps=4, hidden=(4,))
-    cd.train("cartpole", settings, num_envs=4, steps=64, out=folder / "run", keep=1, device="cpu", progress=False)
+    cd.train(
+        "cartpole",
+        settings,
+        num_envs=4,
+        steps=64,
+        out=folder / "run",
+        keep=1,
+        device="cpu",
+        progress=False,
+    )
     return folder
 
 
@@ -48,7 +70,9 @@ def rewrite(path, about=None, **arrays):
     with np.load(path) as file:
         kept = dict(file)
     changed = json.loads(kept.pop("about").tobytes()) | (about or {})
-    path.write_bytes(pack_npz(changed, {name: a for name, a in (kept | arrays).items() if a is not None}))
+    path.write_bytes(
+        pack_npz(changed, {name: a for name, a in (kept | arrays).items() if a is not None})
+    )
 
 
 def reconfigure(folder, changes):
@@ -56,7 +80,7 @@ def reconfigure(folder, changes):
     (folder / "config.json").write_text(json.dumps(read_config(folder) | changes))
 
 
-# ---- damage ------------------------------------------------------------------------------------------------------------
+# ---- damage --------------------------------------------------------------------------------------
 
 
 def plain(value):
@@ -113,7 +137,9 @@ def test_other_content_with_the_old_checksum_is_detected(name, files):
     at = content.index(info.filename.encode()) + len(info.filename) + info.compress_size // 2
     content[at : at + 4] = bytes(4) if content[at : at + 4] != bytes(4) else b"abcd"
     path.write_bytes(content)
-    with pytest.raises(CupydriveError, match=r"is not what its CRC-32 states|no zip file that can be unpacked"):
+    with pytest.raises(
+        CupydriveError, match=r"is not what its CRC-32 states|no zip file that can be unpacked"
+    ):
         read(path)
 
 
@@ -124,14 +150,19 @@ def test_a_checkpoint_has_checksums_whatever_torch_is_set_to():
         assert not torch.serialization.get_crc32_options()
     finally:
         torch.serialization.set_crc32_options(True)
-    assert unpack_checkpoint(content, content.getbuffer().nbytes)["tensors"]["x"].tolist() == [0, 1, 2]
+    assert unpack_checkpoint(content, content.getbuffer().nbytes)["tensors"]["x"].tolist() == [
+        0,
+        1,
+        2,
+    ]
 
 
 def test_an_edited_configuration_is_read_without_its_hash_only(files):
     path = files / "run" / "config.json"
     path.write_text(path.read_text().replace('"seed": 0', '"seed": 1'))
     with pytest.raises(
-        TrainingError, match=r"SHA-256 that it states. .*if you have edited it, delete its entry 'sha256'"
+        TrainingError,
+        match=r"SHA-256 that it states. .*if you have edited it, delete its entry 'sha256'",
     ):
         cd.load(files / "run")
     config = json.loads(path.read_text())
@@ -140,7 +171,7 @@ def test_an_edited_configuration_is_read_without_its_hash_only(files):
     assert cd.load(files / "run").seed == 1
 
 
-# ---- hostile files -----------------------------------------------------------------------------------------------------
+# ---- hostile files -------------------------------------------------------------------------------
 
 
 class Planted:
@@ -158,8 +189,16 @@ def npy(array):
 
 STATE = npy(np.zeros(3, [("x", "<f4")]))
 ENTRIES = {
-    "vast": ("state.npy", STATE.replace(b"(3,)", b"(1152921504606846976,)"), "NumPy cannot read it"),
-    "nested": ("state.npy", STATE.replace(b"'descr': ", b"'descr': " + b"(" * 50), "NumPy cannot read it"),
+    "vast": (
+        "state.npy",
+        STATE.replace(b"(3,)", b"(1152921504606846976,)"),
+        "NumPy cannot read it",
+    ),
+    "nested": (
+        "state.npy",
+        STATE.replace(b"'descr': ", b"'descr': " + b"(" * 50),
+        "NumPy cannot read it",
+    ),
     "twice": ("metrics.npy", STATE, "names an entry twice"),
     "unknown": ("odd.npy", STATE, "unknown array 'odd'"),
     "no array": ("odd.txt", b"text", "its entry 'odd.txt' is no array"),
@@ -182,7 +221,11 @@ def test_an_entry_that_no_writer_writes_is_refused(case, files, monkeypatch):
     name, content, words = ENTRIES[case]
     path = files / "moment.npz"
     with zipfile.ZipFile(path) as archive:
-        entries = [(kept, archive.read(kept)) for kept in archive.namelist() if kept != name or case == "twice"]
+        entries = [
+            (kept, archive.read(kept))
+            for kept in archive.namelist()
+            if kept != name or case == "twice"
+        ]
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for entry in [*entries, (name, content)]:
             archive.writestr(*entry)
@@ -191,10 +234,14 @@ def test_an_entry_that_no_writer_writes_is_refused(case, files, monkeypatch):
     assert str(path) in str(raised.value) and "\n" not in str(raised.value)
 
 
-def test_an_archive_that_does_not_fit_into_memory_is_refused_before_it_is_unpacked(monkeypatch, files):
+def test_an_archive_that_does_not_fit_into_memory_is_refused_before_it_is_unpacked(
+    monkeypatch, files
+):
     monkeypatch.setattr(HostExecutor, "free_bytes", lambda self: 1000)
     for name in ("recording", "snapshot"):
-        with pytest.raises(CupydriveError, match=r"declares [\d,]+ bytes unpacked; at most 1,000 can be read here"):
+        with pytest.raises(
+            CupydriveError, match=r"declares [\d,]+ bytes unpacked; at most 1,000 can be read here"
+        ):
             READERS[name][1](files / READERS[name][0])
 
 
@@ -207,7 +254,10 @@ def test_an_archive_that_does_not_fit_into_memory_is_refused_before_it_is_unpack
         ({"total": 0.5}, "total is 0.5; input should be a valid integer"),
         ({"origin": {"python": None}}, "origin.python_sha256 is .*; field required"),
         ({"params": {"gravity": float("nan")}}, "params.gravity.* is nan; input should be a"),
-        ({"params": {"gravity": -1.0}}, "does not fit 'cartpole' as it is now: .*gravity = -1.0 is out of range"),
+        (
+            {"params": {"gravity": -1.0}},
+            "does not fit 'cartpole' as it is now: .*gravity = -1.0 is out of range",
+        ),
         ({"policies": {"cart": {"kind": "ppo", "hiden": [4]}}}, "ppo has no setting 'hiden'"),
         ({"policies": {"cart": {"kind": "pp0"}}}, "of an unknown kind 'pp0'"),
         ({"odd": 1}, "odd is 1; extra inputs are not permitted"),
@@ -234,14 +284,22 @@ def test_what_is_wrong_with_a_configuration_is_named(changed, words, files):
         ("length", lambda a: a * 0, r"episodes of 0 to 0 steps; they must have 1 to 20"),
         ("length", lambda a: a.astype(np.int64), r"length is int64 \(2,\); it must be int32"),
         ("action.tagger", lambda a: a + 5, r"holds a choice of \d; the heads have \(5,\)"),
-        ("action.tagger", lambda a: a[:, :1], r"action.tagger is uint8 .*; it must be uint8 \(20, 2, 2, 1\)"),
+        (
+            "action.tagger",
+            lambda a: a[:, :1],
+            r"action.tagger is uint8 .*; it must be uint8 \(20, 2, 2, 1\)",
+        ),
         ("action.runner", lambda a: None, "it must hold length, action.tagger, action.runner"),
     ],
 )
 def test_what_is_wrong_with_a_recordings_arrays_is_named(name, change, words, files):
     path = files / "episodes.npz"
     with np.load(path) as file:
-        arrays = {key: np.resize(a, (20, *a.shape[1:])) for key, a in file.items() if key.startswith("action")}
+        arrays = {
+            key: np.resize(a, (20, *a.shape[1:]))
+            for key, a in file.items()
+            if key.startswith("action")
+        }
     arrays["length"] = np.full(2, 20, np.int32)
     rewrite(path, **arrays | {name: change(arrays[name])})
     with pytest.raises(RenderError, match=words):
@@ -256,7 +314,7 @@ def test_a_file_of_another_version_is_refused(name, files):
         read(path)
 
 
-# ---- nothing executes ------------------------------------------------------------------------------------------------
+# ---- nothing executes ----------------------------------------------------------------------------
 
 PICKLES = {
     "recording": "NumPy cannot read it .*allow_pickle",
@@ -294,7 +352,11 @@ def test_names_in_files_are_looked_up_and_never_loaded(env, files, monkeypatch, 
             load(path)
     for command in (["render", "episodes.npz"], ["render", "run"]):
         assert main([*command, "--out", "x.gif", "--device", "cpu"]) == 2
-    assert main(["evaluate", "run", "--device", "cpu"]) == main(["train", "--resume", "--out", "run"]) == 2
+    assert (
+        main(["evaluate", "run", "--device", "cpu"])
+        == main(["train", "--resume", "--out", "run"])
+        == 2
+    )
     assert not Path("planted").exists() and capsys.readouterr().err.count("cupydrive: ") == 4
 
 
@@ -314,7 +376,9 @@ def test_a_run_whose_frozen_policy_is_itself_is_refused(files):
         cd.evaluate("cartpole", {"cart": cd.FrozenPolicy(files / "run")}, episodes=2, device="cpu")
 
 
-@pytest.mark.parametrize("changed", [{"normalize_obs": True}, {"hidden": [5]}, {"shared_layers": True}])
+@pytest.mark.parametrize(
+    "changed", [{"normalize_obs": True}, {"hidden": [5]}, {"shared_layers": True}]
+)
 def test_a_frozen_policy_whose_settings_are_not_its_checkpoints_is_refused(changed, files):
     policies = read_config(files / "run")["policies"]
     reconfigure(files / "run", {"policies": {"cart": policies["cart"] | changed}})

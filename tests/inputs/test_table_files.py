@@ -1,4 +1,6 @@
-"""Files say which tables they were made with, and take no others; data that is not here is missed in one line."""
+"""Files say which tables they were made with, and take no others; data that is not here is missed
+in one line.
+"""
 
 import re
 from dataclasses import replace
@@ -18,7 +20,7 @@ from cupydrive.errors import MissingDataError, ParameterError, RenderError, Spec
 PARAMS = SPEC.make_params()
 
 
-# ---- files -----------------------------------------------------------------------------------------------------------
+# ---- files ---------------------------------------------------------------------------------------
 
 
 def test_a_snapshot_goes_back_to_the_same_tables_alone(tmp_path):
@@ -35,7 +37,9 @@ def test_a_snapshot_goes_back_to_the_same_tables_alone(tmp_path):
     with pytest.raises(ParameterError, match=words):
         changed.restore(kept)
     assert np.array_equal(changed.snapshot().state, before.state)
-    with pytest.raises(ParameterError, match=r"another table 'height' of atlas \(none; here SHA-256"):
+    with pytest.raises(
+        ParameterError, match=r"another table 'height' of atlas \(none; here SHA-256"
+    ):
         changed.restore(replace(kept, tables=None))
 
 
@@ -53,13 +57,17 @@ def test_a_recording_is_shown_with_the_same_tables_alone(tmp_path):
 @pytest.mark.full
 def test_a_run_goes_on_with_the_same_tables_alone(tmp_path):
     settings = cd.PPO(num_steps=4, hidden=(4,), num_minibatches=1, update_epochs=1)
-    cd.train(SPEC, settings, steps=16, num_envs=4, device="cpu", out=tmp_path / "run", progress=False)
+    cd.train(
+        SPEC, settings, steps=16, num_envs=4, device="cpu", out=tmp_path / "run", progress=False
+    )
     assert cd.load(tmp_path / "run", env=SPEC).as_json()["tables"] == SPEC.table_digests(PARAMS)
-    with pytest.raises(TrainingError, match=r"config.json does not fit 'atlas' .*another table 'height'"):
+    with pytest.raises(
+        TrainingError, match=r"config.json does not fit 'atlas' .*another table 'height'"
+    ):
         cd.load(tmp_path / "run", env=other())
 
 
-# ---- data that is not here -------------------------------------------------------------------------------------------
+# ---- data that is not here -----------------------------------------------------------------------
 
 
 def missing(params):
@@ -86,7 +94,11 @@ def test_all_leaves_out_what_has_no_data_and_says_so(bare, capsys):
     said = "left out, since data is not here and could not be fetched (`cupydrive data` says how to get it): atlas"
     assert main(["check", "all", "--agent-steps", "100", "--device", "cpu"]) == 0
     out, err = capsys.readouterr()
-    assert "PASS  cartpole" in out and "atlas" not in out and [line for line in err.splitlines() if said in line]
+    assert (
+        "PASS  cartpole" in out
+        and "atlas" not in out
+        and [line for line in err.splitlines() if said in line]
+    )
     lines = []
     assert [spec.name for spec in envs.with_data(lines.append)] == ["cartpole"] and lines == [said]
     assert main(["envs"]) == 0
@@ -94,13 +106,15 @@ def test_all_leaves_out_what_has_no_data_and_says_so(bare, capsys):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("command", ["check atlas", "train atlas --steps 1", "bench rollout --env atlas"])
+@pytest.mark.parametrize(
+    "command", ["check atlas", "train atlas --steps 1", "bench rollout --env atlas"]
+)
 def test_an_environment_without_its_data_that_is_named_is_an_error(bare, command, capsys):
     assert main([*command.split(), "--device", "cpu"]) == 2
     assert "it needs heights.npy; get it by: fetch heights" in capsys.readouterr().err
 
 
-# ---- environments of a user's own ------------------------------------------------------------------------------------
+# ---- environments of a user's own ----------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""One minibatch of random rows for the learner's kernels, and its loss in torch's float64; no tests of its own."""
+"""One minibatch of random rows for the learner's kernels, and its loss in torch's float64; no tests
+of its own.
+"""
 
 from itertools import pairwise
 from types import SimpleNamespace
@@ -47,26 +49,38 @@ def rows(rng, count, group, distribution, masks, leaving):
             mask = torch.from_numpy(np.concatenate(allowed, -1))
     active = torch.from_numpy(rng.random(shape) < 0.7) if leaving else None
     columns = {"obs": normal(group.obs_dim), "action": action, "mask": mask, "active": active}
-    return columns | {"log_prob": None, "value": normal(), "advantage": normal() + 0.5, "returns": normal(scale=2.0)}
+    return columns | {
+        "log_prob": None,
+        "value": normal(),
+        "advantage": normal() + 0.5,
+        "returns": normal(scale=2.0),
+    }
 
 
 def seen(normal, obs):
-    """Return observations as a network sees them: normalised by a pair (center, scale), if there is one."""
+    """Return observations as a network sees them: normalised by a pair (center, scale), if there is
+    one.
+    """
     return obs if normal is None else ((obs - normal[0]) * normal[1]).clamp(-10, 10)
 
 
 def problem(
-    config, actions="one", envs=4, obs_dim=5, agents=(1,), masks=False, leaving=False, executor=None, seed=0, gain=1.0,
+    config, actions="one", envs=4, obs_dim=5, agents=(1,), masks=False, leaving=False,
+    executor=None, seed=0, gain=1.0,
     arithmetic=EXACT, normalised=False,
 ):  # fmt: skip
-    """Return a network with random rows, its ``gradients`` and ``steps``; nothing has been computed yet."""
+    """Return a network with random rows, its ``gradients`` and ``steps``; nothing has been computed
+    yet.
+    """
     rng = np.random.default_rng(seed)
     executor = executor or HostExecutor(2, flags=("-O1",))  # compiled sooner; bits are the same
     groups = [Group(f"g{k}", count, obs_dim, ACTIONS[actions]) for k, count in enumerate(agents)]
     distribution = make_distribution(groups[0], config.distribution)
     with own_random_numbers():
         torch.manual_seed(seed)
-        policy = ActorCritic(obs_dim, distribution.size, config.hidden, config.activation, config.shared_layers)
+        policy = ActorCritic(
+            obs_dim, distribution.size, config.hidden, config.activation, config.shared_layers
+        )
         with torch.no_grad():
             for p in policy.parameters():  # logits and biases of some size
                 p.add_(torch.randn_like(p) * 0.2 * gain)
@@ -74,43 +88,64 @@ def problem(
     normal = None
     if normalised:  # one entry in two is cut off at 10 on either side now and then
         scale = np.where(np.arange(obs_dim) % 2, 1.0, 9.0) * rng.uniform(0.5, 1.5, obs_dim)
-        normal = [torch.from_numpy(column.astype(np.float32)) for column in (rng.normal(0, 0.5, obs_dim), scale)]
+        normal = [
+            torch.from_numpy(column.astype(np.float32))
+            for column in (rng.normal(0, 0.5, obs_dim), scale)
+        ]
     parts = [rows(rng, (config.num_steps, envs), g, distribution, masks, leaving) for g in groups]
-    for part, g in zip(parts, groups, strict=True):  # the log-probabilities of a policy that was another one
+    # the log-probabilities of a policy that was another one
+    for part, g in zip(parts, groups, strict=True):
         with torch.no_grad():
             parameters = policy(seen(normal, part["obs"].view(-1, obs_dim)))[0]
             if g.continuous:  # what that policy may have drawn
                 raw = part["action"].view(-1, g.heads)
                 raw.mul_(parameters[:, g.heads :].exp()).add_(parameters[:, : g.heads])
             mask = None if part["mask"] is None else part["mask"].view(len(parameters), -1)
-            log_prob = distribution.log_prob_and_entropy(parameters, part["action"].view(-1, g.heads), mask)[0]
+            log_prob = distribution.log_prob_and_entropy(
+                parameters, part["action"].view(-1, g.heads), mask
+            )[0]
         other = torch.from_numpy(rng.normal(0, 0.3, log_prob.shape).astype(np.float32))
         part["log_prob"] = (log_prob + other).view(part["value"].shape)
     device = executor.name
     policy.to(device)
-    numbers = {"learning_rate": 1e-3, "clip_coef": 0.2, "ent_coef": 0.03, "vf_coef": 0.7, "max_grad_norm": 0.5}
+    numbers = {
+        "learning_rate": 1e-3,
+        "clip_coef": 0.2,
+        "ent_coef": 0.03,
+        "vf_coef": 0.7,
+        "max_grad_norm": 0.5,
+    }
     shared = {name: torch.tensor(value) for name, value in numbers.items()}
     shared |= {"skip": torch.zeros(()), "bad": torch.zeros(())}
     shared |= dict(zip(("center", "scale"), normal or (None, None), strict=True))
     shared |= {"seed": torch.tensor([11]), "iteration": torch.tensor([3])}
     reported = REPORTED[type(config)]
     shared["metric_sums"] = torch.zeros(len(reported) + 1)
-    shared = {name: None if tensor is None else tensor.to(device) for name, tensor in shared.items()}
+    shared = {
+        name: None if tensor is None else tensor.to(device) for name, tensor in shared.items()
+    }
     steps = arithmetic.steps(executor, layout, tensors_of(policy), reported, shared)
     sizes = Shard(envs), config.num_steps, agents
-    columns = {name: [None if part[name] is None else part[name].to(device) for part in parts] for name in parts[0]}
+    columns = {
+        name: [None if part[name] is None else part[name].to(device) for part in parts]
+        for name in parts[0]
+    }
     task = Task(executor, layout, distribution, config, *sizes)
     pointers = {"copies": steps.copies, "weights": arithmetic.pointers(steps)}
     gradients = arithmetic.gradients(task, columns, shared | pointers)
     steps.attach(gradients, getattr(config, "target_kl", None))
     return SimpleNamespace(
-        config=config, groups=groups, distribution=distribution, policy=policy, layout=layout, parts=parts, sizes=sizes,
-        shared=shared, steps=steps, gradients=gradients, numbers=numbers, columns=columns, normal=normal,
+        config=config, groups=groups, distribution=distribution, policy=policy, layout=layout,
+        parts=parts, sizes=sizes,
+        shared=shared, steps=steps, gradients=gradients, numbers=numbers, columns=columns,
+        normal=normal,
     )  # fmt: skip
 
 
 def compute(case, epoch=0, minibatch=0):
-    """Compute the gradient of one minibatch and take its step; return its parts on the CPU by tensor, not padded."""
+    """Compute the gradient of one minibatch and take its step; return its parts on the CPU by
+    tensor, not padded.
+    """
     case.steps.lay_out()
     case.gradients.arrange()
     case.gradients.compute(epoch, minibatch)
@@ -138,7 +173,9 @@ def chosen(case, epoch=0, minibatch=0):
     taken = []
     for first, last in pairwise(b * n // blocks for b in range(blocks + 1)):
         size, begin = (last - first) * steps * sum(agents), first * steps * sum(agents)
-        taken += order[begin + minibatch * size // minibatches : begin + (minibatch + 1) * size // minibatches]
+        taken += order[
+            begin + minibatch * size // minibatches : begin + (minibatch + 1) * size // minibatches
+        ]
     return taken
 
 
@@ -159,8 +196,12 @@ def reference(case, epoch=0, minibatch=0, network=lambda policy: policy):
     ).double()
     policy.load_state_dict(case.policy.state_dict())
     active = columns.get("active", torch.ones(len(index), dtype=torch.bool))
-    columns = {name: (c.double() if c.is_floating_point() else c)[active] for name, c in columns.items()}
-    parameters, value = network(policy)(seen(case.normal and [n.double() for n in case.normal], columns["obs"]))
+    columns = {
+        name: (c.double() if c.is_floating_point() else c)[active] for name, c in columns.items()
+    }
+    parameters, value = network(policy)(
+        seen(case.normal and [n.double() for n in case.normal], columns["obs"])
+    )
     log_prob, entropy = d.log_prob_and_entropy(parameters, columns["action"], columns.get("mask"))
     advantage = columns["advantage"]
     if config.norm_adv:
@@ -170,14 +211,24 @@ def reference(case, epoch=0, minibatch=0, network=lambda policy: policy):
         losses["policy_loss"] = -advantage * log_prob
     elif isinstance(config, PPO):
         ratio, c = torch.exp(log_prob - columns["log_prob"]), s["clip_coef"]
-        losses["policy_loss"] = -torch.minimum(advantage * ratio, advantage * ratio.clamp(1 - c, 1 + c))
+        losses["policy_loss"] = -torch.minimum(
+            advantage * ratio, advantage * ratio.clamp(1 - c, 1 + c)
+        )
         losses["old_approx_kl"] = -ratio.log()
         losses["approx_kl"] = ratio - 1 - ratio.log()
         losses["clipfrac"] = ((ratio - 1).abs() > c).double()
         if config.clip_vloss:
             near = columns["value"] + (value - columns["value"]).clamp(-c, c)
-            losses["value_loss"] = torch.maximum(losses["value_loss"], (near - columns["returns"]) ** 2 / 2)
+            losses["value_loss"] = torch.maximum(
+                losses["value_loss"], (near - columns["returns"]) ** 2 / 2
+            )
     losses["entropy"] = entropy
     losses = {name: x.mean() for name, x in losses.items()}
-    loss = losses["policy_loss"] - s["ent_coef"] * losses["entropy"] + s["vf_coef"] * losses["value_loss"]
-    return {name: x.item() for name, x in losses.items()}, torch.autograd.grad(loss, tensors_of(policy))
+    loss = (
+        losses["policy_loss"]
+        - s["ent_coef"] * losses["entropy"]
+        + s["vf_coef"] * losses["value_loss"]
+    )
+    return {name: x.item() for name, x in losses.items()}, torch.autograd.grad(
+        loss, tensors_of(policy)
+    )

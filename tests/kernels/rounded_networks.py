@@ -1,7 +1,8 @@
-"""What matrix units without an error of their own would give: float64 products of bfloat16 operands; no tests of its own.
+"""What matrix units without an error of their own would give: float64 products of bfloat16
+operands; no tests of its own.
 
-Weights, observations, hidden layers' outputs and derivatives by layers' outputs are rounded where the kernels of
-``kernels/learn`` round them; sums, biases, activations and the loss are not.
+Weights, observations, hidden layers' outputs and derivatives by layers' outputs are rounded where
+the kernels of ``kernels/learn`` round them; sums, biases, activations and the loss are not.
 """
 
 import numpy as np
@@ -18,7 +19,9 @@ extern "C" __global__ void approximate(const float* x, float* y, int count) {
 
 
 def rounded(x):
-    """Return ``x`` with each number rounded to float32, as a register has it, and then to bfloat16; in the dtype of ``x``."""
+    """Return ``x`` with each number rounded to float32, as a register has it, and then to bfloat16;
+    in the dtype of ``x``.
+    """
     return x.float().bfloat16().to(x.dtype)
 
 
@@ -38,9 +41,11 @@ class Layer(Function):
 
 
 class Activation(Function):
-    """An activation whose derivative follows from its rounded result, as all that the kernels keep of it.
+    """An activation whose derivative follows from its rounded result, as all that the kernels keep
+    of it.
 
-    ``in_halves``: the derivative and what it is multiplied by are rounded, too, as ``group_gradient.cu`` has them.
+    ``in_halves``: the derivative and what it is multiplied by are rounded, too, as
+    ``group_gradient.cu`` has them.
     """
 
     @staticmethod
@@ -59,14 +64,18 @@ class Activation(Function):
 
 
 def rounded_network(policy, tanh=torch.tanh, in_halves=False):
-    """Return what gives ``(parameters, value)`` of observations (B, D) in float64, by an ``ActorCritic``'s rounded weights."""
+    """Return what gives ``(parameters, value)`` of observations (B, D) in float64, by an
+    ``ActorCritic``'s rounded weights.
+    """
 
     def through(layers, x):
         for layer in layers:
             if isinstance(layer, nn.Linear):
                 x = Layer.apply(x, layer.weight, layer.bias)
             else:
-                x = Activation.apply(x, torch.relu if isinstance(layer, nn.ReLU) else tanh, in_halves)
+                x = Activation.apply(
+                    x, torch.relu if isinstance(layer, nn.ReLU) else tanh, in_halves
+                )
         return x
 
     def network(obs):
@@ -79,7 +88,9 @@ def rounded_network(policy, tanh=torch.tanh, in_halves=False):
 
 
 def tanh_by_hardware(x):
-    """Return a GPU's approximate tangents of ``x`` (float64, on the CPU), which are off by up to 2^-11 of the result."""
+    """Return a GPU's approximate tangents of ``x`` (float64, on the CPU), which are off by up to
+    2^-11 of the result.
+    """
     import cupy
 
     given = cupy.asarray(x.detach().numpy().astype(np.float32))

@@ -1,4 +1,6 @@
-"""Ranks that need no processes: what all of them would exchange is known from one that has everything. No tests of its own."""
+"""Ranks that need no processes: what all of them would exchange is known from one that has
+everything. No tests of its own.
+"""
 
 import torch
 
@@ -25,5 +27,7 @@ class Told(Ranks):
 
     def join(self, tensor, shares, dim=0):
         whole, own = self.left.pop(0), shares[self.rank]
-        assert torch.equal(tensor.narrow(dim, own.start, len(own)), whole.narrow(dim, own.start, len(own)))
+        assert torch.equal(
+            tensor.narrow(dim, own.start, len(own)), whole.narrow(dim, own.start, len(own))
+        )
         tensor.copy_(whole)

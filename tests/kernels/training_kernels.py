@@ -1,4 +1,6 @@
-"""Runs the kernels of kernels/train on NumPy arrays, for the tests of those kernels; no tests of its own."""
+"""Runs the kernels of kernels/train on NumPy arrays, for the tests of those kernels; no tests of
+its own.
+"""
 
 import numpy as np
 import torch
@@ -15,7 +17,9 @@ FIRST_ENV, FIRST_AGENT, SEED = 1000, 7, 0x0123456789ABCDEF
 
 
 def clocks(rng, n):
-    """Return (N,) clocks of environments that are all at other episodes and steps; two stand at step 0."""
+    """Return (N,) clocks of environments that are all at other episodes and steps; two stand at
+    step 0.
+    """
     clock = np.zeros(n, CLOCK)
     clock["episode"], clock["elapsed"] = rng.integers(1, 50, n), rng.integers(0, 90, n)
     clock["time"] = rng.integers(0, 10_000, n)
@@ -24,7 +28,9 @@ def clocks(rng, n):
 
 
 def build(path, constants=(), spaces="", device="cpu"):
-    """Return the program of ``kernels/PATH.cu``; device "debug": the CPU, with arrays whose bounds are checked."""
+    """Return the program of ``kernels/PATH.cu``; device "debug": the CPU, with arrays whose bounds
+    are checked.
+    """
     where = HostExecutor(debug=True) if device == "debug" else executor(device)
     return where.build(assemble_file(path, constants, spaces))
 
@@ -57,7 +63,8 @@ def sample(program, count, parameters, clock, outputs, device="cpu", mask=None, 
 
     Args:
         count: (N, C).
-        parameters: (N * C, at least as many as the distribution has) float32; what is more is passed over.
+        parameters: (N * C, at least as many as the distribution has) float32; what is more is
+            passed over.
         clock: (N,) clocks.
         outputs: Arrays that it writes, by name; those not given are null.
         mask: (N, C, choices) or None.
@@ -67,7 +74,10 @@ def sample(program, count, parameters, clock, outputs, device="cpu", mask=None, 
     n, agents = count
     defaults = dict(num_envs=n, agents=agents, first_env=FIRST_ENV, first_agent=FIRST_AGENT)
     given = dict(
-        seed=np.array([SEED], np.uint64).view(np.int64), clock=bytes_of(clock), parameters=parameters, value=value
+        seed=np.array([SEED], np.uint64).view(np.int64),
+        clock=bytes_of(clock),
+        parameters=parameters,
+        value=value,
     )
     given = {**given, "mask": mask, **outputs}
     tensors = {k: on_device(a, device) for k, a in given.items() if a is not None}
@@ -77,7 +87,10 @@ def sample(program, count, parameters, clock, outputs, device="cpu", mask=None, 
     call = sample_call(*pointers)
     for name, number in {**defaults, **ints}.items():
         call[name] = number
-    call["stride"], call["value_stride"] = parameters.shape[1], 0 if value is None else value.shape[1]
+    call["stride"], call["value_stride"] = (
+        parameters.shape[1],
+        0 if value is None else value.shape[1],
+    )
     for name, tensor in tensors.items():
         call[name] = tensor.data_ptr()
     program.launch("sample_actions", call, n * agents, n * agents)
@@ -92,14 +105,17 @@ def categorical(sizes, device="cpu"):
 
 def gaussian(box, squashed, device="cpu"):
     """Return the program that samples and explores in ``box``."""
-    return build("train/gaussian", (("HEADS", len(box.low)), ("SQUASHED", squashed)), box_bounds(box), device)
+    return build(
+        "train/gaussian", (("HEADS", len(box.low)), ("SQUASHED", squashed)), box_bounds(box), device
+    )
 
 
 def words_with_extremes(purpose, first=0):
-    """Return (env, episode, step, agent) whose random words of draw 0 have 0 at place ``first``, and 2**32 - 1, by the word.
+    """Return (env, episode, step, agent) whose random words of draw 0 have 0 at place ``first``,
+    and 2**32 - 1, by the word.
 
-    Philox is a permutation of its counters for each key. Its inverse finds the counter of given words; of those counters one in
-    65,536 has this purpose and draw 0.
+    Philox is a permutation of its counters for each key. Its inverse finds the counter of given
+    words; of those counters one in 65,536 has this purpose and draw 0.
     """
     rng = np.random.default_rng(purpose)
     found = {}
@@ -110,7 +126,9 @@ def words_with_extremes(purpose, first=0):
             counter = inverse_philox(words, SEED)
             fits = np.flatnonzero(counter[3] >> np.uint64(16) == purpose)
             if len(fits):
-                found[wanted] = [int(c[fits[0]]) for c in counter[:3]] + [int(counter[3][fits[0]]) & 0xFFFF]
+                found[wanted] = [int(c[fits[0]]) for c in counter[:3]] + [
+                    int(counter[3][fits[0]]) & 0xFFFF
+                ]
     return found
 
 

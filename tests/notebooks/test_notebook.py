@@ -20,7 +20,8 @@ PYTHON = point.PYTHON.replace('"point", Params', '"cell_point", Params')
 
 @pytest.fixture
 def shell(monkeypatch):
-    monkeypatch.delenv("VIRTUAL_ENV", raising=False)  # IPython warns of one that is not this Python's
+    # IPython warns of one that is not this Python's
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
     InteractiveShell = optional("IPython.core.interactiveshell").InteractiveShell
 
     made = InteractiveShell.instance()
@@ -33,7 +34,9 @@ def shell(monkeypatch):
 
 
 def line_of(text, part):
-    """Return the number of the first line that has ``part``, as an editor counts a cell's lines: the magic is line 1."""
+    """Return the number of the first line that has ``part``, as an editor counts a cell's lines:
+    the magic is line 1.
+    """
     return next(k for k, line in enumerate(text.splitlines(), 2) if part in line)
 
 
@@ -61,14 +64,22 @@ def test_a_syntax_error_names_the_cells_line(shell):
     ("old", "new", "words"),
     [
         ("s.x += s.v;", "s.x += sinf(s.v);", "write math::sin"),
-        ("float x, v;", "float x; int v;", "struct State must be as in Python: { float x; float v; }"),
+        (
+            "float x, v;",
+            "float x; int v;",
+            "struct State must be as in Python: { float x; float v; }",
+        ),
     ],
 )
 def test_a_cell_shows_its_message_alone(shell, capsys, old, new, words):
     result = shell.run_cell("%%cuda_env cell_point\n" + point.KERNEL.replace(old, new))
     assert isinstance(result.error_in_exec, CompileError)
     shown = capsys.readouterr().out.strip()
-    assert shown == f"CompileError: {result.error_in_exec}" and "Traceback" not in shown and "magic.py" not in shown
+    assert (
+        shown == f"CompileError: {result.error_in_exec}"
+        and "Traceback" not in shown
+        and "magic.py" not in shown
+    )
     assert shown.count(words) == 1 and len(shown.splitlines()) <= 4
 
 
@@ -87,16 +98,25 @@ def test_the_choice_of_a_device_is_a_quiet_line_in_a_notebook(notebook, capsys, 
 
 @pytest.mark.full
 def test_a_nan_names_the_field(shell):
-    shell.run_cell_magic("cuda_env", "cell_point", point.KERNEL.replace("row[1] = env.state.v", "row[1] = 0.0f / 0.0f"))
+    shell.run_cell_magic(
+        "cuda_env",
+        "cell_point",
+        point.KERNEL.replace("row[1] = env.state.v", "row[1] = 0.0f / 0.0f"),
+    )
     report = cd.check("cell_point", agent_steps=1000, device="cpu", progress=False)
     assert not report.passed and "obs.point" in str(report) and "nan" in str(report)
-    with pytest.raises(TrainingError, match="the obs of 'point' in environment 0, agent 0, entry 1"):
-        cd.train("cell_point", cd.PPO(num_steps=8), num_envs=4, steps=100, device="cpu", progress=False)
+    with pytest.raises(
+        TrainingError, match="the obs of 'point' in environment 0, agent 0, entry 1"
+    ):
+        cd.train(
+            "cell_point", cd.PPO(num_steps=8), num_envs=4, steps=100, device="cpu", progress=False
+        )
 
 
 def test_a_cell_without_a_spec_says_what_to_do(shell):
     with pytest.raises(
-        CupydriveError, match=r"no EnvSpec of that name, it has: cell_point\. Did you mean 'cell_point'\?"
+        CupydriveError,
+        match=r"no EnvSpec of that name, it has: cell_point\. Did you mean 'cell_point'\?",
     ):
         shell.run_cell_magic("cuda_env", "cel_point", point.KERNEL)
     with pytest.raises(CupydriveError, match="kernel must have `struct State"):
@@ -112,7 +132,9 @@ def test_reload_takes_a_changed_cell_over_and_keeps_tensors_and_state(shell):
     env.step(push)
     x, v = (env.state[name].clone() for name in ("x", "v"))
     held = env.state["x"]
-    shell.run_cell_magic("cuda_env", "cell_point", point.KERNEL.replace("s.x += s.v;", "s.x += 2.0f * s.v;"))
+    shell.run_cell_magic(
+        "cuda_env", "cell_point", point.KERNEL.replace("s.x += s.v;", "s.x += 2.0f * s.v;")
+    )
     assert env.reload() is True
     assert torch.equal(env.state["x"], x) and env.elapsed.tolist() == [1, 1, 1]
     env.step(push)
@@ -131,7 +153,8 @@ def test_what_runs_on_with_other_parameters_runs_as_what_was_made_with_them():
     got, want = held.rollout(20), made.rollout(20)
     assert got.terminated.any()
     for name in ("tagger", "runner"):
-        assert (got.obs[name] == want.obs[name]).all()  # elapsed time as a share of max_episode_steps is among them
+        # elapsed time as a share of max_episode_steps is among them
+        assert (got.obs[name] == want.obs[name]).all()
 
 
 @pytest.mark.full
@@ -143,7 +166,9 @@ def test_reload_of_another_layout_begins_anew(shell):
         '("v", "f4")]', '("v", "f4"), ("w", "f4")]'
     )
     shell.push({"SPEC": envs._load(wider).spec})
-    shell.run_cell_magic("cuda_env", "cell_point", point.KERNEL.replace("float x, v;", "float x, v, w;"))
+    shell.run_cell_magic(
+        "cuda_env", "cell_point", point.KERNEL.replace("float x, v;", "float x, v, w;")
+    )
     assert env.reload() is False
     assert set(env.state) == {"x", "v", "w"} and env.params.strength == 0.5
     with pytest.raises(OrderError):

@@ -1,4 +1,6 @@
-"""Lessons run from top to bottom on the CPU, and are committed with what their code, as it is, has shown somewhere."""
+"""Lessons run from top to bottom on the CPU, and are committed with what their code, as it is, has
+shown somewhere.
+"""
 
 import ast
 import json
@@ -16,7 +18,8 @@ from conftest import optional, python_path, run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = run_notebooks.lessons()
-SMALL = {"STEPS": 4_000, "FEW": 4_000, "RUNS": 1, "TRIALS": 4, "MARK": 1}  # parameters of any lesson that has them
+# parameters of any lesson that has them
+SMALL = {"STEPS": 4_000, "FEW": 4_000, "RUNS": 1, "TRIALS": 4, "MARK": 1}
 SET_UP = 0  # which code cell that is
 SECONDS = 120
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
@@ -32,23 +35,33 @@ def kernels():
     psutil = optional("psutil")
     found = psutil.Process().children(recursive=True)
     return [
-        p for p in found if p.is_running() and p.status() != psutil.STATUS_ZOMBIE and "ipykernel" in str(p.cmdline())
+        p
+        for p in found
+        if p.is_running() and p.status() != psutil.STATUS_ZOMBIE and "ipykernel" in str(p.cmdline())
     ]
 
 
 def kinds(notebook):
-    """Return of each code cell in which ways it shows something: text that is printed, pictures, HTML."""
+    """Return of each code cell in which ways it shows something: text that is printed, pictures,
+    HTML.
+    """
     cells = [
-        cell for cell in run_notebooks.code_cells(notebook) if cell not in run_notebooks.tagged(notebook, INJECTED)
+        cell
+        for cell in run_notebooks.code_cells(notebook)
+        if cell not in run_notebooks.tagged(notebook, INJECTED)
     ]
-    return [{kind for o in cell.outputs for kind in o.get("data", [o.output_type])} for cell in cells]
+    return [
+        {kind for o in cell.outputs for kind in o.get("data", [o.output_type])} for cell in cells
+    ]
 
 
 INJECTED = run_notebooks.INJECTED
 
 
 def run(path, folder, monkeypatch):
-    """Run a notebook as small as tests want it, hold what is true of all, and return its outputs."""
+    """Run a notebook as small as tests want it, hold what is true of all, and return its
+    outputs.
+    """
     optional("nbclient"), optional("ipykernel")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # the CPU executor, wherever this runs
     notebook = read(path)
@@ -60,7 +73,9 @@ def run(path, folder, monkeypatch):
     assert not [o for o in outputs if o.output_type == "error" or o.get("name") == "stderr"]
     assert len(outputs) >= 5
     for number, (now, then) in enumerate(zip(kinds(notebook), committed, strict=True), 1):
-        assert now <= then, f"code cell {number} shows {now - then} now; make notebooks ONLY={path.stem}"
+        assert now <= then, (
+            f"code cell {number} shows {now - then} now; make notebooks ONLY={path.stem}"
+        )
     assert not kernels()
     return outputs
 
@@ -125,8 +140,14 @@ def test_interrupting_a_cell_keeps_the_result(tmp_path, monkeypatch):
 
         reply = client.execute_interactive(LONG, timeout=SECONDS, output_hook=interrupt_when_begun)
         assert reply["content"]["status"] == "ok"
-        said = [m["content"]["data"]["text/plain"] for m in shown if m["msg_type"] == "update_display_data"]
-        assert any("interrupted after" in text and "the result is kept" in text for text in said[-2:])
+        said = [
+            m["content"]["data"]["text/plain"]
+            for m in shown
+            if m["msg_type"] == "update_display_data"
+        ]
+        assert any(
+            "interrupted after" in text and "the result is kept" in text for text in said[-2:]
+        )
         kept = []
         client.execute_interactive(
             "print(run.step > 0, len(run.metrics) > 0, run.evaluate(10).length.shape)",
@@ -156,7 +177,10 @@ def test_outputs_can_be_committed(path):
 
 
 def test_all_outputs_together_are_small():
-    assert sum(sum(run_notebooks.sizes(read(path))) for path in NOTEBOOKS) <= run_notebooks.MOST_TOGETHER
+    assert (
+        sum(sum(run_notebooks.sizes(read(path))) for path in NOTEBOOKS)
+        <= run_notebooks.MOST_TOGETHER
+    )
 
 
 def test_a_changed_notebook_is_stale_and_changed_words_are_not():
@@ -167,19 +191,28 @@ def test_a_changed_notebook_is_stale_and_changed_words_are_not():
 
     last = run_notebooks.code_cells(read(NOTEBOOKS[0]))[-1]
     assert "code has changed" in damaged(lambda n: n.cells.append(last))
-    assert "code has changed" in damaged(lambda n: run_notebooks.code_cells(n)[1].update(source="STEPS = 1"))
-    assert "from top to bottom" in damaged(lambda n: run_notebooks.code_cells(n)[1].update(execution_count=None))
+    assert "code has changed" in damaged(
+        lambda n: run_notebooks.code_cells(n)[1].update(source="STEPS = 1")
+    )
+    assert "from top to bottom" in damaged(
+        lambda n: run_notebooks.code_cells(n)[1].update(execution_count=None)
+    )
     assert "of version 0.0.0" in damaged(lambda n: n.metadata.cupydrive.update(version="0.0.0"))
     assert "of version None" in damaged(lambda n: n.metadata.pop("cupydrive"))
     assert damaged(lambda n: n.cells[0].update(source="# Other words")) is None
 
 
 @pytest.mark.parametrize(("output", "words"), [
-    ({"output_type": "error", "ename": "ValueError", "evalue": "no", "traceback": []}, "code cell 1: ValueError: no"),
-    ({"output_type": "stream", "name": "stdout", "text": "in /home/somebody/data"}, "a folder of this machine, /home/some"),
-    ({"output_type": "stream", "name": "stdout", "text": "tables: skipped\n"}, "a part was left out: tables: skipped"),
-    ({"output_type": "display_data", "metadata": {}, "data": {"text/html": "<video></video>"}}, "without its still"),
-    ({"output_type": "display_data", "metadata": {}, "data": {"text/plain": "x" * 300_000}}, "the limit is 300,000"),
+    ({"output_type": "error", "ename": "ValueError", "evalue": "no", "traceback": []},
+    "code cell 1: ValueError: no"),
+    ({"output_type": "stream", "name": "stdout", "text": "in /home/somebody/data"},
+    "a folder of this machine, /home/some"),
+    ({"output_type": "stream", "name": "stdout", "text": "tables: skipped\n"},
+    "a part was left out: tables: skipped"),
+    ({"output_type": "display_data", "metadata": {}, "data": {"text/html": "<video></video>"}},
+    "without its still"),
+    ({"output_type": "display_data", "metadata": {}, "data": {"text/plain": "x" * 300_000}},
+    "the limit is 300,000"),
 ])  # fmt: skip
 def test_what_must_not_be_committed_is_named(output, words):
     new = optional("nbformat").v4
@@ -211,18 +244,24 @@ def test_parameters_are_given_below_the_cell_that_has_them():
     notebook.cells[0].metadata["tags"] = ["parameters"]
     assert run_notebooks.parameters(notebook) == {"A": 1, "B": [2.5, None]}
     run_notebooks.inject(notebook, {"A": 3, "C": 4})
-    assert [cell.source for cell in notebook.cells] == ["A = 1\nB = [2.5, None]  # two", "A = 3", "print(A)"]
+    assert [cell.source for cell in notebook.cells] == [
+        "A = 1\nB = [2.5, None]  # two",
+        "A = 3",
+        "print(A)",
+    ]
     assert notebook.cells[1].metadata["tags"] == [INJECTED]
     notebook.cells[0].source = "import os"
     with pytest.raises(ValueError, match="only assigns literals, and this one says: import os"):
         run_notebooks.parameters(notebook)
 
 
-# ---- set-up ----------------------------------------------------------------------------------------------------------
+# ---- set-up --------------------------------------------------------------------------------------
 
 
 def set_up(path):
-    """Return the first code cell, and the extras that it names; without them it is the same in all lessons."""
+    """Return the first code cell, and the extras that it names; without them it is the same in all
+    lessons.
+    """
     cell = run_notebooks.code_cells(read(path))[SET_UP]
     assert cell.metadata["tags"] == ["set-up"]
     first, rest = cell.source.split("\n", 1)
@@ -238,10 +277,14 @@ def test_the_set_up_is_the_same_in_all_notebooks():
 
 def begin(folder, python, first="", **environment):
     """Run the set-up cell as a program in ``folder``, below lines that come ``first``."""
-    text = run_notebooks.code_cells(read(NOTEBOOKS[0]))[SET_UP].source.replace("EXTRAS = []", "EXTRAS = ['sweep']")
+    text = run_notebooks.code_cells(read(NOTEBOOKS[0]))[SET_UP].source.replace(
+        "EXTRAS = []", "EXTRAS = ['sweep']"
+    )
     (folder / "cell.py").write_text(first + text)
     bare = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | environment
-    return subprocess.run([python, "cell.py"], cwd=folder, env=bare, capture_output=True, text=True, timeout=SECONDS)
+    return subprocess.run(
+        [python, "cell.py"], cwd=folder, env=bare, capture_output=True, text=True, timeout=SECONDS
+    )
 
 
 @pytest.fixture
@@ -256,7 +299,9 @@ def bare(tmp_path):
 def test_the_set_up_only_says_what_runs_where_cupydrive_is(tmp_path):
     """That is so beside a checkout too, whose program then leaves all as it is."""
     (tmp_path / "notebooks").symlink_to(ROOT / "notebooks")
-    done = begin(tmp_path, sys.executable, PYTHONPATH=python_path(), CUDA_VISIBLE_DEVICES="", PIP_DRY_RUN="1")
+    done = begin(
+        tmp_path, sys.executable, PYTHONPATH=python_path(), CUDA_VISIBLE_DEVICES="", PIP_DRY_RUN="1"
+    )
     assert (done.returncode, done.stderr) == (0, "") and re.fullmatch(
         r"cupydrive \S+, Python .*; device: .*\n", done.stdout
     )
@@ -277,10 +322,13 @@ else:
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("place", "first"), [("cupydrive", ""), ("cupydrive", "import cupydrive\n"), (".", ""), ("..", ""), ("../..", "")]
+    ("place", "first"),
+    [("cupydrive", ""), ("cupydrive", "import cupydrive\n"), (".", ""), ("..", ""), ("../..", "")],
 )
 def test_the_set_up_installs_from_a_checkout_that_is_near(place, first, tmp_path, bare):
-    """Beside the cell lies a folder ``cupydrive``, as `git clone` makes it, which can be imported, and is no package."""
+    """Beside the cell lies a folder ``cupydrive``, as `git clone` makes it, which can be imported,
+    and is no package.
+    """
     python, site = bare
     here = tmp_path / "some" / "lessons"
     (here / "cupydrive").mkdir(parents=True), (site / "pip").mkdir()
@@ -290,9 +338,15 @@ def test_the_set_up_installs_from_a_checkout_that_is_near(place, first, tmp_path
     done = begin(here, python, first)
     assert (done.returncode, done.stderr) == (0, "")
     about, missing, line = done.stdout.splitlines()
-    assert about.startswith("installing cupydrive, ") and about.endswith("; all else stays as it is")
+    assert about.startswith("installing cupydrive, ") and about.endswith(
+        "; all else stays as it is"
+    )
     names = {re.match(r"[\w-]+", word)[0] for word in missing.removeprefix("missing: ").split()}
-    assert {"numpy", "torch", "optuna"} <= names and not {"jupyterlab", "lightning", "pettingzoo"} & names
+    assert {"numpy", "torch", "optuna"} <= names and not {
+        "jupyterlab",
+        "lightning",
+        "pettingzoo",
+    } & names
     assert line == f"installed from {ROOT}"
 
 
@@ -310,17 +364,21 @@ def test_only_what_is_missing_is_installed_and_the_rest_is_held(tmp_path):
     wanted = install["wanted"](project, ["sweep"])
     assert [r.name for r in wanted] == ["numpy", "tyro", "optuna"]
     assert [r.name for r in install["lacking"](wanted, {"numpy": "2.4.0"})] == ["tyro", "optuna"]
-    first, second = install["plan"](install["lacking"](wanted, {"numpy": "2.4.0"}), tmp_path / "held.txt")
+    first, second = install["plan"](
+        install["lacking"](wanted, {"numpy": "2.4.0"}), tmp_path / "held.txt"
+    )
     assert first[-4:] == ["-c", str(tmp_path / "held.txt"), "tyro", "optuna>=4"]
     assert second[-2:] == ["--no-deps", str(ROOT)]
     assert len(install["plan"]([], tmp_path)) == 1
-    with pytest.raises(install["InstallError"], match=r"numpy 1\.26\.4 is installed here, and cupydrive needs >=2"):
+    with pytest.raises(
+        install["InstallError"], match=r"numpy 1\.26\.4 is installed here, and cupydrive needs >=2"
+    ):
         install["lacking"](wanted, {"numpy": "1.26.4"})
     with pytest.raises(install["InstallError"], match="no extra swep; there are sweep"):
         install["wanted"](project, ["swep"])
 
 
-# ---- copies ----------------------------------------------------------------------------------------------------------
+# ---- copies --------------------------------------------------------------------------------------
 
 
 def test_copies_of_lessons_are_ones_own(tmp_path):
@@ -332,7 +390,8 @@ def test_copies_of_lessons_are_ones_own(tmp_path):
     lesson.write_text("second")
     assert copy([lesson], folder) == [] and own.read_text() == "second"  # nobody had changed it
     own.write_text("mine")
-    assert copy([lesson], folder) == [] and own.read_text() == "mine"  # it is the newest lesson, changed
+    # it is the newest lesson, changed
+    assert copy([lesson], folder) == [] and own.read_text() == "mine"
     lesson.write_text("third")
     for _ in range(2):
         (line,) = copy([lesson], folder)
@@ -344,7 +403,8 @@ def test_copies_of_lessons_are_ones_own(tmp_path):
     assert copy([lesson], folder) == [] and own.read_text() == "third"
     (folder / ".copied.json").write_text("damaged")
     lesson.write_text("fourth")
-    assert len(copy([lesson], folder)) == 1 and own.read_text() == "third"  # it cannot be known whose it is
+    # it cannot be known whose it is
+    assert len(copy([lesson], folder)) == 1 and own.read_text() == "third"
     lesson.write_text("third")
     assert copy([lesson], folder) == []
     lesson.write_text("fifth")
@@ -358,4 +418,6 @@ def test_the_lessons_own_folder_is_not_for_copies(tmp_path):
     done = run_python(*command, tmp_path / "own", seconds=SECONDS)
     assert done.stdout == f"Your copies of the lessons are in {tmp_path / 'own'}\n"
     assert sorted(p.name for p in (tmp_path / "own").glob("*.ipynb")) == [p.name for p in NOTEBOOKS]
-    assert json.loads((tmp_path / "own" / ".copied.json").read_text()).keys() == {p.name for p in NOTEBOOKS}
+    assert json.loads((tmp_path / "own" / ".copied.json").read_text()).keys() == {
+        p.name for p in NOTEBOOKS
+    }

@@ -2,9 +2,10 @@
 
     python tests/peers/compare.py FILE.json
 
-Each other program of this folder runs in a process of its own. It takes `--device`, `--runs`, `--cases` and `--envs` and prints
-a ``Row`` as JSON on each line, none if its case or its environments are not among them. With exit code 3 the last line
-of its errors says why there is nothing to time here.
+Each other program of this folder runs in a process of its own. It takes `--device`, `--runs`,
+`--cases` and `--envs` and prints a ``Row`` as JSON on each line, none if its case or its
+environments are not among them. With exit code 3 the last line of its errors says why there is
+nothing to time here.
 """
 
 import argparse
@@ -34,7 +35,9 @@ def run_peers(
     device: str, cases: Sequence[str], runs: int, envs: Sequence[str]
 ) -> Iterator[tuple[list[Row], list[str]]]:
     """Yield the ``Row``s of each program, and what it could not do."""
-    own = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+    own = os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    }
     for program in programs():
         options = ["--device", device, "--runs", str(runs), "--cases", *cases, "--envs", *envs]
         try:
@@ -48,7 +51,9 @@ def run_peers(
         except subprocess.TimeoutExpired:
             yield [], [f"{program.stem}: still running after {SECONDS} s"]
             continue
-        rows = [Row(**json.loads(line)) for line in done.stdout.splitlines() if line.startswith("{")]
+        rows = [
+            Row(**json.loads(line)) for line in done.stdout.splitlines() if line.startswith("{")
+        ]
         failed = "" if done.returncode == ABSENT else " failed"
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         yield rows, [f"{program.stem}{failed}: {reason}"] if done.returncode else []
@@ -57,7 +62,9 @@ def run_peers(
 def compare(file: Path, runs: int) -> None:
     """Add the rows of other libraries to a benchmark's JSON, of its cases and environments."""
     result = Bench.from_dict(json.loads(file.read_text(encoding="utf-8")))
-    cases, envs = (list(dict.fromkeys(getattr(row, name) for row in result.rows)) for name in ("case", "env"))
+    cases, envs = (
+        list(dict.fromkeys(getattr(row, name) for row in result.rows)) for name in ("case", "env")
+    )
     for rows, skipped in run_peers(result.device, cases, runs, envs):
         result.rows += rows
         result.skipped += skipped
@@ -66,7 +73,9 @@ def compare(file: Path, runs: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("file", type=Path, metavar="FILE.json")
     parser.add_argument("--runs", type=int, default=9)
     given = parser.parse_args()

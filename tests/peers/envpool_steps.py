@@ -29,7 +29,9 @@ def main():
             env.reset()
             actions = np.stack([env.action_space.sample() for _ in range(n)])
             seconds = stepping(lambda env=env, actions=actions: env.step(actions), given.runs)
-            found.append(make_row("stepping", name, n, 1, 1, seconds, who=f"EnvPool {version('envpool')}"))
+            found.append(
+                make_row("stepping", name, n, 1, 1, seconds, who=f"EnvPool {version('envpool')}")
+            )
             env.close()
         tell(max(found, key=lambda row: row.rate))
 

@@ -1,8 +1,8 @@
 """Gymnasium's own vector environments, on the CPU.
 
-Alike: tasks, random actions, autoreset, results of every step. Not alike: Gymnasium computes in float64, resets in the next
-step, and is given its actions. The rows of cupydrive go through the same interface in the same way: NumPy arrays, reset in
-the next step, actions given.
+Alike: tasks, random actions, autoreset, results of every step. Not alike: Gymnasium computes in
+float64, resets in the next step, and is given its actions. The rows of cupydrive go through the
+same interface in the same way: NumPy arrays, reset in the next step, actions given.
 """
 
 import warnings
@@ -22,7 +22,9 @@ def timed(name, env, runs, who):
     env.reset(seed=0)
     env.action_space.seed(0)
     actions = env.action_space.sample()
-    row = make_row("stepping", name, env.num_envs, 1, 1, stepping(lambda: env.step(actions), runs), who=who)
+    row = make_row(
+        "stepping", name, env.num_envs, 1, 1, stepping(lambda: env.step(actions), runs), who=who
+    )
     env.close()
     return row
 
@@ -39,10 +41,17 @@ def main():
             if mode == "sync" or gymnasium.spec(IDS[name]).vector_entry_point is not None:
                 for n in sizes:
                     env = gymnasium.make_vec(IDS[name], num_envs=n, vectorization_mode=mode)
-                    found.append(timed(name, env, given.runs, f"Gymnasium {type(env.unwrapped).__name__}"))
+                    found.append(
+                        timed(name, env, given.runs, f"Gymnasium {type(env.unwrapped).__name__}")
+                    )
         tell(max(found, key=lambda row: row.rate))
         ours = (VectorEnv(name, n, device="cpu", autoreset_mode="next_step") for n in SIZES)
-        tell(max((timed(name, env, given.runs, "cupydrive.gymnasium") for env in ours), key=lambda row: row.rate))
+        tell(
+            max(
+                (timed(name, env, given.runs, "cupydrive.gymnasium") for env in ours),
+                key=lambda row: row.rate,
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """gymnax (Lange 2022) in JAX: the same tasks, random rollouts as one jitted scan.
 
-Alike: tasks, random actions, autoreset. Not alike: the scan keeps no trajectory, only a sum of observations and rewards, so
-that the compiler cannot leave the work out; cupydrive's rollouts write every step.
+Alike: tasks, random actions, autoreset. Not alike: the scan keeps no trajectory, only a sum of
+observations and rewards, so that the compiler cannot leave the work out; cupydrive's rollouts write
+every step.
 """
 
 from importlib.metadata import version
@@ -15,7 +16,9 @@ STEPS = 100
 
 
 def rollout(jax, gymnax, task, n):
-    """Return a jitted function of a key: a checksum of ``STEPS`` random steps of ``n`` environments."""
+    """Return a jitted function of a key: a checksum of ``STEPS`` random steps of ``n``
+    environments.
+    """
     env, params = gymnax.make(task)
 
     def step(carry, key):
@@ -45,7 +48,9 @@ def main():
         found = []
         for n in SIZES[given.device]:
             run = rollout(jax, gymnax, IDS[name], n)
-            compiled, seconds = timed(lambda k, run=run: run(jax.random.key(k)).block_until_ready(), given.runs)
+            compiled, seconds = timed(
+                lambda k, run=run: run(jax.random.key(k)).block_until_ready(), given.runs
+            )
             note, who = (
                 f"stores no trajectory; {compiled:.1f} s to compile (not counted)",
                 f"gymnax {version('gymnax')}",

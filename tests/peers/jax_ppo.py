@@ -1,8 +1,10 @@
-"""PPO as one JAX program on gymnax's CartPole: rollout, advantages, shuffled minibatches and Adam in one jitted function.
+"""PPO as one JAX program on gymnax's CartPole: rollout, advantages, shuffled minibatches and Adam
+in one jitted function.
 
-Alike: task, network (two layers of 64 shared by policy and value, tanh), steps of an iteration, epochs, minibatches, losses,
-advantages normalised, gradients clipped. Not alike: JAX's own random numbers and precision of matrix products (its default
-on the device), an advantage that ends at a time limit as at a failure, no statistics of episodes.
+Alike: task, network (two layers of 64 shared by policy and value, tanh), steps of an iteration,
+epochs, minibatches, losses, advantages normalised, gradients clipped. Not alike: JAX's own random
+numbers and precision of matrix products (its default on the device), an advantage that ends at a
+time limit as at a failure, no statistics of episodes.
 """
 
 import time
@@ -28,7 +30,10 @@ def network(jax, key, obs_dim, choices):
         [(obs_dim, 64, 2**0.5), (64, 64, 2**0.5), (64, choices, 0.01), (64, 1, 1.0)],
     )
     keys = jax.random.split(key, len(sizes))
-    return [(init(gain)(k, (a, b)), jax.numpy.zeros(b)) for k, (a, b, gain) in zip(keys, sizes, strict=True)]
+    return [
+        (init(gain)(k, (a, b)), jax.numpy.zeros(b))
+        for k, (a, b, gain) in zip(keys, sizes, strict=True)
+    ]
 
 
 def forward(jax, params, obs):
@@ -41,7 +46,9 @@ def forward(jax, params, obs):
 
 
 def make_training(jax, gymnax, n):
-    """Return functions: the beginning of a run of ``n`` environments from a key, and one iteration of it."""
+    """Return functions: the beginning of a run of ``n`` environments from a key, and one iteration
+    of it.
+    """
     jnp, tree = jax.numpy, jax.tree_util
     env, env_params = gymnax.make("CartPole-v1")
     run = partial(forward, jax)
@@ -93,7 +100,9 @@ def make_training(jax, gymnax, n):
         second = tree.tree_map(lambda m, g: BETAS[1] * m + (1 - BETAS[1]) * g * g, second, gradient)
         scales = 1 - BETAS[0] ** count, 1 - BETAS[1] ** count
         params = tree.tree_map(
-            lambda p, m, v: p - LEARNING_RATE * (m / scales[0]) / (jnp.sqrt(v / scales[1]) + EPSILON),
+            lambda p, m, v: (
+                p - LEARNING_RATE * (m / scales[0]) / (jnp.sqrt(v / scales[1]) + EPSILON)
+            ),
             params,
             first,
             second,
@@ -102,22 +111,31 @@ def make_training(jax, gymnax, n):
 
     def iterate(run_state, _):
         key, state, obs, params, adam = run_state
-        (key, state, obs, _), rows = jax.lax.scan(step, (key, state, obs, params), None, SETTINGS.num_steps)
+        (key, state, obs, _), rows = jax.lax.scan(
+            step, (key, state, obs, params), None, SETTINGS.num_steps
+        )
         seen, action, log_prob, value, reward, done = rows
         last = run(params, obs)[1]
         _, advantage = jax.lax.scan(
-            advantage_before, (jnp.zeros_like(last), last), (value, reward, done.astype(jnp.float32)), reverse=True
+            advantage_before,
+            (jnp.zeros_like(last), last),
+            (value, reward, done.astype(jnp.float32)),
+            reverse=True,
         )
         rows = (seen, action, log_prob, advantage, advantage + value)
         rows = tree.tree_map(lambda x: x.reshape(-1, *x.shape[2:]), rows)
 
         def epoch(carry, key):
             order = jax.random.permutation(key, part * SETTINGS.num_minibatches)
-            parts = tree.tree_map(lambda x: x[order].reshape(SETTINGS.num_minibatches, part, *x.shape[1:]), rows)
+            parts = tree.tree_map(
+                lambda x: x[order].reshape(SETTINGS.num_minibatches, part, *x.shape[1:]), rows
+            )
             return jax.lax.scan(descend, carry, parts)
 
         key, shuffle = jax.random.split(key)
-        (params, adam), _ = jax.lax.scan(epoch, (params, adam), jax.random.split(shuffle, SETTINGS.update_epochs))
+        (params, adam), _ = jax.lax.scan(
+            epoch, (params, adam), jax.random.split(shuffle, SETTINGS.update_epochs)
+        )
         return (key, state, obs, params, adam), reward.sum() / jnp.maximum(1, done.sum())
 
     return jax.jit(begin), jax.jit(
@@ -141,11 +159,11 @@ def main():
             lengths.block_until_ready()
             seconds.append((time.perf_counter() - started) / count)
         note = f"ppo, hidden layers (64, 64), {SETTINGS.update_epochs} epochs x {SETTINGS.num_minibatches} minibatches"
-        note += (
-            f"; {compiled:.1f} s to compile (not counted); its episodes last {float(lengths[-1]):.0f} steps at the end"
-        )
+        note += f"; {compiled:.1f} s to compile (not counted); its episodes last {float(lengths[-1]):.0f} steps at the end"
         who = f"JAX {version('jax')} on gymnax {version('gymnax')}"
-        tell(make_row("training", "cartpole", n, 1, SETTINGS.num_steps, seconds, who=who, note=note))
+        tell(
+            make_row("training", "cartpole", n, 1, SETTINGS.num_steps, seconds, who=who, note=note)
+        )
 
 
 if __name__ == "__main__":

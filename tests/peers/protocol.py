@@ -1,4 +1,6 @@
-"""What the programs of this folder share: their arguments, and how they tell what they have found."""
+"""What the programs of this folder share: their arguments, and how they tell what they have
+found.
+"""
 
 import argparse
 import json
@@ -20,10 +22,11 @@ IDS = {
 
 
 def arguments(about, case, envs, backends=()):
-    """Return what the command line says; leave if the case that this program times, or all of its ``envs``, is not asked for.
+    """Return what the command line says; leave if the case that this program times, or all of its
+    ``envs``, is not asked for.
 
-    Of ``envs``, cupydrive's names, a program times all, or those that ``--envs`` names; of several ``backends`` likewise all of
-    them, or those that ``--backends`` names.
+    Of ``envs``, cupydrive's names, a program times all, or those that ``--envs`` names; of several
+    ``backends`` likewise all of them, or those that ``--backends`` names.
     """
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
@@ -53,7 +56,9 @@ def stepping(step, runs):
 
 
 def timed(run, runs):
-    """Return the seconds of the first call of ``run(0)``, which compiles, and of each of ``runs`` more: ``run(k)``."""
+    """Return the seconds of the first call of ``run(0)``, which compiles, and of each of ``runs``
+    more: ``run(k)``.
+    """
     seconds = []
     for k in (0, *range(runs)):
         begin = time.perf_counter()

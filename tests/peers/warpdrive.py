@@ -1,8 +1,10 @@
-"""WarpDrive 2.7 (Lan et al. 2022), by Numba and by its CUDA C: random actions, one Python loop over steps, as in its trainers.
+"""WarpDrive 2.7 (Lan et al. 2022), by Numba and by its CUDA C: random actions, one Python loop over
+steps, as in its trainers.
 
-Alike: tasks, parameters of its run configurations, actions drawn by its own sampler from uniform distributions, resets of what
-is done. Not alike: every step is some launches from Python (sample, step, reset of each array), nothing is kept but the last
-step, starts are one state or a pool of 1,000, and CartPole's ends are not told apart.
+Alike: tasks, parameters of its run configurations, actions drawn by its own sampler from uniform
+distributions, resets of what is done. Not alike: every step is some launches from Python (sample,
+step, reset of each array), nothing is kept but the last step, starts are one state or a pool of
+1,000, and CartPole's ends are not told apart.
 """
 
 import time
@@ -12,11 +14,14 @@ from warpdrive_backends import CARTPOLE, TAG_CONTINUOUS, TAG_GRID, Work, time_ea
 
 from cupydrive.bench.timing import make_row
 
-SECONDS, TOTAL = 120, 840  # of one row and of all, at most: it compiles for up to half a minute (900: compare.py)
+# of one row and of all, at most: it compiles for up to half a minute (900: compare.py)
+SECONDS, TOTAL = 120, 840
 GRID = {"grid_length": 100, "episode_length": 100, "seed": 20, "use_full_observation": False}
 PLANE = {
-    "grid_length": 20.0, "episode_length": 500, "max_acceleration": 0.1, "min_acceleration": -0.1, "max_turn": 2.356,
-    "min_turn": -2.356, "num_acceleration_levels": 20, "num_turn_levels": 20, "seed": 274880, "use_full_observation": False,
+    "grid_length": 20.0, "episode_length": 500, "max_acceleration": 0.1, "min_acceleration": -0.1,
+    "max_turn": 2.356,
+    "min_turn": -2.356, "num_acceleration_levels": 20, "num_turn_levels": 20, "seed": 274880,
+    "use_full_observation": False,
     "num_other_agents_observed": 10, "tagging_distance": 0.02,
 }  # fmt: skip
 WORKS = (
@@ -28,7 +33,9 @@ WORKS = (
 
 
 def stepper(work, backend):
-    """Return the number of agents, and a function that steps all copies of one environment once with random actions."""
+    """Return the number of agents, and a function that steps all copies of one environment once
+    with random actions.
+    """
     import torch
 
     wrapper, make_sampler = wrapped(work, work.settings, backend)
@@ -39,10 +46,21 @@ def stepper(work, backend):
     sampler = make_sampler(wrapper.cuda_function_manager)
     sampler.init_random(0)
     create_and_push_data_placeholders(wrapper, sampler, push_data_batch_placeholders=False)
-    data, space, agents = wrapper.cuda_data_manager, wrapper.env.action_space[0], wrapper.env.num_agents
+    data, space, agents = (
+        wrapper.cuda_data_manager,
+        wrapper.env.action_space[0],
+        wrapper.env.num_agents,
+    )
     several = hasattr(space, "nvec")
-    heads = {f"sampled_actions_{i}": k for i, k in enumerate(space.nvec)} if several else {"sampled_actions": space.n}
-    uniform = {head: torch.full((work.n, agents, int(k)), 1 / int(k), device="cuda") for head, k in heads.items()}
+    heads = (
+        {f"sampled_actions_{i}": k for i, k in enumerate(space.nvec)}
+        if several
+        else {"sampled_actions": space.n}
+    )
+    uniform = {
+        head: torch.full((work.n, agents, int(k)), 1 / int(k), device="cuda")
+        for head, k in heads.items()
+    }
 
     def step():
         for head, distribution in uniform.items():
@@ -72,12 +90,25 @@ def time_one(number, runs, backend):
         torch.cuda.synchronize()
         seconds.append(time.perf_counter() - begin)
     note = f"stores only the last step; {compiled:.1f} s to start (not counted)"
-    tell(make_row("rollout", work.env, work.n, agents, work.steps, seconds[1:], who=who(backend), note=note))
+    tell(
+        make_row(
+            "rollout",
+            work.env,
+            work.n,
+            agents,
+            work.steps,
+            seconds[1:],
+            who=who(backend),
+            note=note,
+        )
+    )
 
 
 def main():
     """Tell each environment's row."""
-    given = arguments(__doc__, "rollout", dict.fromkeys(work.env for work in WORKS), backends=("numba", "pycuda"))
+    given = arguments(
+        __doc__, "rollout", dict.fromkeys(work.env for work in WORKS), backends=("numba", "pycuda")
+    )
     time_each(given, "warpdrive", WORKS, SECONDS, TOTAL)
 
 

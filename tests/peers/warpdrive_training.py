@@ -1,13 +1,16 @@
-"""WarpDrive 2.7's own training (Lan et al. 2022), by Numba and by its CUDA C: its TrainerA2C with its run configurations.
+"""WarpDrive 2.7's own training (Lan et al. 2022), by Numba and by its CUDA C: its TrainerA2C with
+its run configurations.
 
-Alike: tasks, copies, agents, T, policies, widths of networks (policy and value share the hidden layers), A2C in Tag. Not alike:
-one update by all of an iteration's data in CartPole too, where ours learns by PPO as well as by A2C: its PPO has no epochs
-and no minibatches. ReLU, returns without lambda, and Adam of its configurations; no value of what follows a time limit; an
-observation has neither walls nor velocity of its own agent.
+Alike: tasks, copies, agents, T, policies, widths of networks (policy and value share the hidden
+layers), A2C in Tag. Not alike: one update by all of an iteration's data in CartPole too, where ours
+learns by PPO as well as by A2C: its PPO has no epochs and no minibatches. ReLU, returns without
+lambda, and Adam of its configurations; no value of what follows a time limit; an observation has
+neither walls nor velocity of its own agent.
 
-An iteration is its trainer's: T times forward, sample, step, book-keeping and reset, which it awaits one by one, then loss,
-gradient and update of each policy. Its logs, every 100 iterations, and its checkpoints, every 5,000, are not timed. The
-observation of Tag's only start is computed once here; WarpDrive computes it once a copy, in Python, for minutes.
+An iteration is its trainer's: T times forward, sample, step, book-keeping and reset, which it
+awaits one by one, then loss, gradient and update of each policy. Its logs, every 100 iterations,
+and its checkpoints, every 5,000, are not timed. The observation of Tag's only start is computed
+once here; WarpDrive computes it once a copy, in Python, for minutes.
 """
 
 import logging
@@ -30,7 +33,11 @@ SMALL, LARGE = (
     {"num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 4},
     {"num_taggers": 5, "num_runners": 100},
 )
-CONFIGURATIONS = {"cartpole": "single_cartpole", "tag_grid": "tag_gridworld", "tag_continuous": "tag_continuous"}
+CONFIGURATIONS = {
+    "cartpole": "single_cartpole",
+    "tag_grid": "tag_gridworld",
+    "tag_continuous": "tag_continuous",
+}
 NEARBY = {"use_full_observation": False}
 WORKS = (  # those of bench/training.py; what may be left out for want of time comes last
     Work("tag_continuous", TAG_CONTINUOUS, LARGE, steps=16, hidden=(256, 256)),
@@ -42,7 +49,9 @@ WORKS = (  # those of bench/training.py; what may be left out for want of time c
 
 
 def configuration(work, folder):
-    """Return WarpDrive's run configuration of a task, with the sizes of ``work``; it writes into ``folder``."""
+    """Return WarpDrive's run configuration of a task, with the sizes of ``work``; it writes into
+    ``folder``.
+    """
     import yaml
 
     package = Path(find_spec("warp_drive").origin).parent
@@ -50,10 +59,17 @@ def configuration(work, folder):
     config = yaml.safe_load((package / "training" / "run_configs" / f"{name}.yaml").read_text())
     config["env"] |= work.settings
     if work.env == "tag_grid":  # it has one policy for all; ours has one for each group
-        config["policy"] = {role: deepcopy(config["policy"]["shared"]) for role in ("runner", "tagger")}
+        config["policy"] = {
+            role: deepcopy(config["policy"]["shared"]) for role in ("runner", "tagger")
+        }
     for policy in config["policy"].values():
         policy["model"]["fc_dims"] = list(work.hidden)
-    sizes = {"num_envs": work.n, "train_batch_size": work.n * work.steps, "num_episodes": 1000 * work.n, "seed": 1}
+    sizes = {
+        "num_envs": work.n,
+        "train_batch_size": work.n * work.steps,
+        "num_episodes": 1000 * work.n,
+        "seed": 1,
+    }
     config["trainer"] |= sizes
     config["saving"]["basedir"] = folder
     return config
@@ -71,7 +87,9 @@ def trainer_of(work, config, backend):
     agents = {"shared": list(env.agents)} if "shared" in config["policy"] else {
         "runner": list(env.runners), "tagger": list(env.taggers),
     }  # fmt: skip
-    trainer = TrainerA2C(wrapper, config, policy_tag_to_agent_id_map=agents, results_dir="run", verbose=False)
+    trainer = TrainerA2C(
+        wrapper, config, policy_tag_to_agent_id_map=agents, results_dir="run", verbose=False
+    )
     wrapper.reset_all_envs()  # the beginning of its train()
     return trainer
 
@@ -94,7 +112,9 @@ def about(trainer):
 
 
 def timed(trainer, runs, done):
-    """Return the seconds of one iteration in each of ``runs`` runs, of three at least; ``done``: iterations before."""
+    """Return the seconds of one iteration in each of ``runs`` runs, of three at least; ``done``:
+    iterations before.
+    """
     import torch
 
     seconds, iterations, begun = [], count(done), time.perf_counter()
@@ -122,13 +142,26 @@ def time_one(number, runs, backend):
         for iteration in range(2, UNTIMED + 1):
             iterate(trainer, iteration)
         seconds, agents = timed(trainer, runs, UNTIMED + 1), trainer.cuda_envs.env.num_agents
-        tell(make_row("training", work.env, work.n, agents, work.steps, seconds, who=who(backend), note=note))
+        tell(
+            make_row(
+                "training",
+                work.env,
+                work.n,
+                agents,
+                work.steps,
+                seconds,
+                who=who(backend),
+                note=note,
+            )
+        )
         trainer.graceful_close()  # frees the random states while there is a context
 
 
 def main():
     """Tell each environment's row."""
-    given = arguments(__doc__, "training", dict.fromkeys(work.env for work in WORKS), backends=("numba", "pycuda"))
+    given = arguments(
+        __doc__, "training", dict.fromkeys(work.env for work in WORKS), backends=("numba", "pycuda")
+    )
     time_each(given, "warpdrive_training", WORKS, SECONDS, TOTAL)
 
 

@@ -1,4 +1,6 @@
-"""Games: keys become one agent's actions and nothing else, steps are taken in time, other players act as in evaluations."""
+"""Games: keys become one agent's actions and nothing else, steps are taken in time, other players
+act as in evaluations.
+"""
 
 from dataclasses import replace
 
@@ -21,20 +23,28 @@ PLAYABLE = [name for name in envs.names() if envs.get(name).display.keys is not 
 
 def game_of(env, policies=None, device="auto", **given):
     """Return a game, as ``cupydrive.play`` makes it."""
-    options = {name: given.pop(name) for name in ("agent", "seed", "fps", "episodes") if name in given}
-    return Game(resolve_eval(cd.play, env, policies, given, device=device, kind=GameConfig, **options))
+    options = {
+        name: given.pop(name) for name in ("agent", "seed", "fps", "episodes") if name in given
+    }
+    return Game(
+        resolve_eval(cd.play, env, policies, given, device=device, kind=GameConfig, **options)
+    )
 
 
 def keys_of(game, action):
     """Return the keys that take an action."""
-    return next([key] * bool(key) for key, taken in game.player.actions.items() if taken == tuple(action))
+    return next(
+        [key] * bool(key) for key, taken in game.player.actions.items() if taken == tuple(action)
+    )
 
 
-# ---- players ---------------------------------------------------------------------------------------------------------
+# ---- players -------------------------------------------------------------------------------------
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("agent", "group", "number"), [("tagger 1", "tagger", 1), ("runner", "runner", 0)])
+@pytest.mark.parametrize(
+    ("agent", "group", "number"), [("tagger 1", "tagger", 1), ("runner", "runner", 0)]
+)
 @pytest.mark.parametrize("policies", ["random", "heuristic"])
 def test_who_presses_what_a_player_does_gets_the_same_episode(agent, group, number, policies):
     """The person repeats the actions of an evaluation: then all other agents act as there, too."""
@@ -59,7 +69,9 @@ def test_a_run_plays_against_a_person():
         game.step(keys_of(game, wanted.action["runner"][t, 0, 0]))
     assert game.recording.action["tagger"].tolist() == wanted.action["tagger"].tolist()
     assert game.players == {"tagger": wanted.players["tagger"], "runner": "you"}
-    with pytest.raises(ParameterError, match="a run brings its own parameters; leave out grid_length"):
+    with pytest.raises(
+        ParameterError, match="a run brings its own parameters; leave out grid_length"
+    ):
         game_of(run, grid_length=9)
 
 
@@ -77,7 +89,7 @@ def test_a_game_can_be_shown_again_from_its_recording(name):
             np.testing.assert_array_equal(getattr(last, kind)[group], array)
 
 
-# ---- keys ------------------------------------------------------------------------------------------------------------
+# ---- keys ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", PLAYABLE)
@@ -88,7 +100,8 @@ def test_no_two_keys_do_the_same(name):
         for down in (["ArrowUp"], ["ArrowUp"], [key], [key]):  # to brake, one has to be on the way
             game.step(down)
         ends.append(game.moment.states.tobytes())
-    same = name == "cartpole"  # which has two actions: no key is the first one until another is pressed
+    # which has two actions: no key is the first one until another is pressed
+    same = name == "cartpole"
     assert len(set(ends)) == len(ends) - same
 
 
@@ -111,12 +124,15 @@ def test_the_last_key_decides_each_head():
     pole = game_of("pendulum", device="cpu", max_torque=0.7).player
     assert act(pole, "ArrowLeft") == [np.float32(0.7)] and pole.action.dtype == np.float32
     turning = game_of("tag_continuous", device="cpu", **CROWD, num_acceleration_levels=0).player
-    assert set(turning.actions) == {"", "ArrowLeft", "ArrowRight"}  # keys without a choice are left out
+    # keys without a choice are left out
+    assert set(turning.actions) == {"", "ArrowLeft", "ArrowRight"}
 
 
 def test_a_person_takes_what_a_mask_allows():
     keys = {"walker": {"": (2, None), "a": (0, 0), "d": (1, 1)}}
-    spec = replace(envs._load(masked.PYTHON).spec, kernel=masked.KERNEL, display=Display(keys=lambda p: keys))
+    spec = replace(
+        envs._load(masked.PYTHON).spec, kernel=masked.KERNEL, display=Display(keys=lambda p: keys)
+    )
     game = game_of(spec, "random", agent="walker 1", device="cpu", seed=2)
     while not game.moment.over[0]:
         place = game.moment.states["place"][0, 1]
@@ -124,13 +140,14 @@ def test_a_person_takes_what_a_mask_allows():
         assert game.moment.action["walker"][0, 1].tolist() == ([1, 1] if place == 0 else [0, 0])
 
 
-# ---- the loop --------------------------------------------------------------------------------------------------------
+# ---- the loop ------------------------------------------------------------------------------------
 
 
 def test_steps_are_taken_when_they_are_due_and_episodes_follow_each_other():
     game = game_of("cartpole", device="cpu", seed=7, fps=10, episodes=2)
     env = cd.make("cartpole", num_envs=1, device="cpu")
-    assert game.wait(5.0) is None and not game.tick(5.0, []) and game.recording is None  # before a key was pressed
+    # before a key was pressed
+    assert game.wait(5.0) is None and not game.tick(5.0, []) and game.recording is None
     game.press("ArrowRight", 7.0)
     taken, now = [], 7.0
     while not game.moment.over[0]:
@@ -149,7 +166,12 @@ def test_steps_are_taken_when_they_are_due_and_episodes_follow_each_other():
     assert game.recording is first  # until the second episode is over
     while not game.ended:
         game.tick(now := now + 1, [])
-    assert len(game.scores) == 2 and game.recording.seed == 8 and game.wait(now) is None and "ended" in game.text
+    assert (
+        len(game.scores) == 2
+        and game.recording.seed == 8
+        and game.wait(now) is None
+        and "ended" in game.text
+    )
 
 
 @pytest.mark.full
@@ -171,16 +193,19 @@ def test_pause_new_episode_and_end():
     assert game.ended and not game.tick(99.0, [])
 
 
-# ---- errors ----------------------------------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("env", "arguments", "words"),
     [
         ("rice_n", {}, "rice_n has no keys .*give its EnvSpec display="),
-        ("tag_continuous", {**CROWD, "num_turn_levels": 0, "num_acceleration_levels": 0}, "tag_continuous has no keys"),
-        ("tag_grid", {"agent": "taggers"}, "agent = 'taggers'; it must be 'tagger' or 'runner'. Did you mean 'tagger'"),
-        ("tag_grid", {"agent": "tagger 4"}, "agent = 'tagger 4'; it must be 'tagger', or 'tagger 0' to 'tagger 3'"),
+        ("tag_continuous", {**CROWD, "num_turn_levels": 0, "num_acceleration_levels": 0},
+        "tag_continuous has no keys"),
+        ("tag_grid", {"agent": "taggers"},
+        "agent = 'taggers'; it must be 'tagger' or 'runner'. Did you mean 'tagger'"),
+        ("tag_grid", {"agent": "tagger 4"},
+        "agent = 'tagger 4'; it must be 'tagger', or 'tagger 0' to 'tagger 3'"),
         ("tag_grid", {"agnet": "runner"}, "Did you mean 'agent'"),
     ],
 )  # fmt: skip
@@ -192,7 +217,8 @@ def test_wrong_arguments_are_named(env, arguments, words):
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ({"walker": {"": 0, "ArrowLeft": 3}}, r"\['ArrowLeft'\] = 3; it must be an action of Discrete\(3\)"),
+        ({"walker": {"": 0, "ArrowLeft": 3}},
+        r"\['ArrowLeft'\] = 3; it must be an action of Discrete\(3\)"),
         ({"walker": {"": 0, "Left": 1}}, "a key 'Left'; it must be an arrow .ArrowLeft"),
         ({"walker": {"": 0, "q": 1}}, "a key 'q'"),
         ({"walker": {"": 0, " ": 1}}, "a key ' '"),
@@ -216,7 +242,9 @@ def test_wrong_keys_are_refused_when_parameters_are_made(keys, words):
         spec.make_params()
 
 
-@pytest.mark.parametrize(("value", "right"), [(0.7, True), (0.71, False), (-0.7, True), ("x", False), (None, True)])
+@pytest.mark.parametrize(
+    ("value", "right"), [(0.7, True), (0.71, False), (-0.7, True), ("x", False), (None, True)]
+)
 def test_keys_of_a_box_lie_within_its_limits_in_float32(value, right):
     group = Group("pole", 1, 1, spaces.Box(-0.7, 0.7, (1,), np.float32))
     display = Display(keys=lambda p: {"pole": {"": 0, "a": value}})

@@ -1,4 +1,6 @@
-"""Inference: what a run does with observations outside of training is what evaluate plays, in every form it is handed out."""
+"""Inference: what a run does with observations outside of training is what evaluate plays, in every
+form it is handed out.
+"""
 
 from dataclasses import replace
 
@@ -17,12 +19,16 @@ from cupydrive.errors import ParameterError, SpecError, TrainingError
 from cupydrive.playing.inference import AS_LIKELY, DiscretePolicy
 from cupydrive.spec import Group
 
-QUIET = {"device": "cpu", "progress": False, "num_envs": 8, "backend": "torch"}  # nothing to compile for each network
+# nothing to compile for each network
+QUIET = {"device": "cpu", "progress": False, "num_envs": 8, "backend": "torch"}
 SMALL = {"num_steps": 8, "hidden": (16,), "normalize_obs": True}
 KINDS = {
     "categorical": ("tag_grid", dict(algorithm=cd.A2C(**SMALL), grid_length=6)),
     "shared": ("tag_grid", dict(policies={"tagger+runner": cd.PPO(**SMALL)}, grid_length=6)),
-    "heads": ("tag_continuous", dict(policies={"tagger": cd.PPO(**SMALL), "runner": cd.HeuristicPolicy()})),
+    "heads": (
+        "tag_continuous",
+        dict(policies={"tagger": cd.PPO(**SMALL), "runner": cd.HeuristicPolicy()}),
+    ),
     "gaussian": ("pendulum", dict(algorithm=cd.PPO(**SMALL))),
     "squashed": ("pendulum", dict(algorithm=cd.PPO(distribution="squashed", **SMALL))),
     "ddpg": ("pendulum", dict(algorithm=cd.DDPG(learning_starts=100, batch_size=32, **SMALL))),
@@ -31,7 +37,9 @@ _runs = {}
 
 
 def trained(kind):
-    """Return a short run, made once; its networks' outputs are enlarged so that actions reach the bounds."""
+    """Return a short run, made once; its networks' outputs are enlarged so that actions reach the
+    bounds.
+    """
     if kind not in _runs:
         name, options = KINDS[kind]
         run = _runs[kind] = cd.train(name, steps=10 * 8 * 8, seed=3, **QUIET, **options)
@@ -52,7 +60,9 @@ def played(run, episodes=6):
         going = torch.from_numpy(t < recording.length)
         actions = {}
         for g in env.groups:
-            rows = (obs if len(env.groups) == 1 else obs[g.name]).reshape(episodes, g.count, g.obs_dim)
+            rows = (obs if len(env.groups) == 1 else obs[g.name]).reshape(
+                episodes, g.count, g.obs_dim
+            )
             dtype = torch.float32 if g.continuous else torch.int32
             action = torch.from_numpy(recording.action[g.name][t]).to(dtype)
             actions[g.name] = action if g.continuous or g.heads > 1 else action[..., 0]
@@ -60,14 +70,18 @@ def played(run, episodes=6):
                 low, high = torch.tensor(g.action_space.low), torch.tensor(g.action_space.high)
                 action = action.clamp(low, high)
             found[g.name][0].append(rows[going].clone())
-            found[g.name][1].append((action if g.continuous or g.heads > 1 else action[..., 0])[going])
+            found[g.name][1].append(
+                (action if g.continuous or g.heads > 1 else action[..., 0])[going]
+            )
         given = actions if len(env.groups) > 1 else next(iter(actions.values()))
         obs = env.step(given.reshape(env.action_space.shape) if len(env.groups) == 1 else given)[0]
     return {name: (torch.cat(rows), torch.cat(taken)) for name, (rows, taken) in found.items()}
 
 
 def assert_same(found, taken):
-    """Discrete actions are equal; those of a Box differ by rounding alone: tanh of kernel and torch, sums of other batches."""
+    """Discrete actions are equal; those of a Box differ by rounding alone: tanh of kernel and
+    torch, sums of other batches.
+    """
     assert found.shape == taken.shape and found.dtype == taken.dtype
     if taken.dtype == torch.int32:
         assert torch.equal(found, taken)
@@ -95,7 +109,9 @@ def needed_for_onnx():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", ["heads", "squashed", pytest.param("ddpg", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", ["heads", "squashed", pytest.param("ddpg", marks=pytest.mark.slow)]
+)
 def test_torch_export_trace_and_onnx_give_the_same_actions(kind, tmp_path):
     onnxruntime = needed_for_onnx()
     run = trained(kind)
@@ -105,17 +121,24 @@ def test_torch_export_trace_and_onnx_give_the_same_actions(kind, tmp_path):
     obs, taken = obs.view(-1, obs.shape[-1]), taken.reshape(-1, *taken.shape[2:])
     path = run.export(tmp_path / "policy.onnx", group=name)
     session = onnxruntime.InferenceSession(path)
-    assert [x.name for x in session.get_inputs()] == ["obs"] and [x.name for x in session.get_outputs()] == ["action"]
+    assert [x.name for x in session.get_inputs()] == ["obs"] and [
+        x.name for x in session.get_outputs()
+    ] == ["action"]
     found = torch.from_numpy(session.run(None, {"obs": obs.numpy()})[0])
-    if found.dtype == torch.int32:  # of two choices that differ by rounding, either one is the likeliest
+    # of two choices that differ by rounding, either one is the likeliest
+    if found.dtype == torch.int32:
         for h, logits in enumerate(module.parameters_of(obs, None)[0].split(module.sizes, dim=1)):
             chosen = [actions.view(len(obs), -1)[:, h : h + 1].long() for actions in (found, taken)]
-            torch.testing.assert_close(*(logits.gather(1, choice) for choice in chosen), rtol=1e-6, atol=1e-7)
+            torch.testing.assert_close(
+                *(logits.gather(1, choice) for choice in chosen), rtol=1e-6, atol=1e-7
+            )
         assert (found == taken).double().mean() > 0.999
     else:
         assert_same(found, taken)
     assert_same(torch.from_numpy(session.run(None, {"obs": obs[:1].numpy()})[0]), taken[:1])
-    exported = torch.export.export(module, (obs[:2],), dynamic_shapes={"obs": {0: torch.export.Dim("batch")}})
+    exported = torch.export.export(
+        module, (obs[:2],), dynamic_shapes={"obs": {0: torch.export.Dim("batch")}}
+    )
     assert_same(exported.module()(obs), taken)
 
 
@@ -164,7 +187,11 @@ def test_leading_dimensions_numpy_and_half_precision():
     action = run.act({"tagger": obs})["tagger"]
     assert action.shape == (2, 3, 5, 2) and action.dtype == torch.int32
     array = run.act({"tagger": np.asfortranarray(obs.double().numpy()).astype(">f8")})["tagger"]
-    assert isinstance(array, np.ndarray) and array.dtype == np.int32 and np.array_equal(array, action.numpy())
+    assert (
+        isinstance(array, np.ndarray)
+        and array.dtype == np.int32
+        and np.array_equal(array, action.numpy())
+    )
     assert torch.equal(run.act({"tagger": obs.bfloat16()})["tagger"], action)
     assert run.act({"tagger": obs[:0]})["tagger"].shape == (0, 3, 5, 2)
     env = cd.make("tag_continuous", 4, device="cpu")
@@ -177,7 +204,8 @@ def test_random_actions_follow_the_distribution_and_the_generator():
     d = run.batch.groups[0].obs_dim
     obs = {"tagger": torch.zeros(20_000, d)}
     one, same, other = (
-        run.act(obs, greedy=False, generator=torch.Generator().manual_seed(seed))["tagger"] for seed in (1, 1, 2)
+        run.act(obs, greedy=False, generator=torch.Generator().manual_seed(seed))["tagger"]
+        for seed in (1, 1, 2)
     )
     assert torch.equal(one, same) and not torch.equal(one, other)
     learner = run.learners["tagger"]
@@ -232,10 +260,15 @@ def test_masks_are_taken_in_every_form_that_is_handed_out(masked_run):
     assert torch.equal(run.policy()(obs, mask.to(torch.int8)), want)
     rolled = env.rollout(3)
     assert run.act(rolled.obs, mask=rolled.action_mask).shape == (4, 4, 2)
-    for single, more in ((Env(run.spec, walkers=1), ()), (VectorEnv(run.spec, 3, device="cpu", walkers=1), (3,))):
+    for single, more in (
+        (Env(run.spec, walkers=1), ()),
+        (VectorEnv(run.spec, 3, device="cpu", walkers=1), (3,)),
+    ):
         obs, info = single.reset(seed=0)
         taken = run.act(obs, mask=info["action_mask"])
-        assert taken.shape == (*more, 2) and np.array_equal(taken, run.act(obs, mask=single.action_masks()))
+        assert taken.shape == (*more, 2) and np.array_equal(
+            taken, run.act(obs, mask=single.action_masks())
+        )
         single.step(taken)
 
 
@@ -247,7 +280,9 @@ def test_masks_of_pettingzoo_by_head(masked_run):
     obs, infos = zoo.reset(seed=0)
     mask = infos["walker_0"]["action_mask"]
     taken = masked_run.act(obs["walker_0"], mask=mask)
-    assert len(mask) == 2 and all(allowed[choice] for allowed, choice in zip(mask, taken, strict=True))
+    assert len(mask) == 2 and all(
+        allowed[choice] for allowed, choice in zip(mask, taken, strict=True)
+    )
 
 
 @pytest.mark.parametrize("greedy", [True, False])
@@ -257,7 +292,9 @@ def test_a_group_with_masks_does_not_act_without_one(masked_run, greedy):
         lambda: masked_run.act({"walker": torch.zeros(3, 1)}, greedy=greedy, mask={}),
         lambda: masked_run.policy()(torch.zeros(3, 1)),
     ):
-        with pytest.raises(ParameterError, match=r"'walker' got no action mask.*mask=info\['action_mask'\]"):
+        with pytest.raises(
+            ParameterError, match=r"'walker' got no action mask.*mask=info\['action_mask'\]"
+        ):
             call()
     with pytest.raises(ParameterError, match=r"mask of 'walker' has shape \(3, 2, 5\)"):
         masked_run.act(torch.zeros(3, 1), mask=np.ones((3, 2, 5), bool))
@@ -265,7 +302,13 @@ def test_a_group_with_masks_does_not_act_without_one(masked_run, greedy):
 
 @pytest.fixture(scope="module")
 def recurrent_run():
-    run = cd.train("cartpole", cd.PPO(policy=Recurrent, num_steps=8, normalize_obs=True), steps=640, seed=1, **QUIET)
+    run = cd.train(
+        "cartpole",
+        cd.PPO(policy=Recurrent, num_steps=8, normalize_obs=True),
+        steps=640,
+        seed=1,
+        **QUIET,
+    )
     with torch.no_grad():
         run.policies["cart"].actor.weight.mul_(30.0)
     return run
@@ -276,7 +319,9 @@ def recurrent_run():
 def test_a_state_in_the_place_of_a_mask_is_refused(recurrent_run, name):
     module = (recurrent_run if name == "recurrent" else trained(name)).policy()
     want = r"\(\.\.\., 2\)" if name == "recurrent" else "None"
-    with pytest.raises(ParameterError, match=rf"got mask of shape \(5, 8\), expected {want}.*state=\.\.\."):
+    with pytest.raises(
+        ParameterError, match=rf"got mask of shape \(5, 8\), expected {want}.*state=\.\.\."
+    ):
         module(torch.zeros(5, module.obs_dim), torch.zeros(5, 8))
 
 
@@ -289,10 +334,16 @@ def test_act_and_policy_keep_the_hidden_state_as_evaluate_does(recurrent_run):
         action, states[0] = recurrent_run.act(obs, states[0])
         array, states[1] = recurrent_run.act(obs.numpy(), states[1])
         same, states[2] = module(obs, state=states[2])
-        assert isinstance(states[1], np.ndarray) and states[0].shape == (5, 8) and states[0].dtype == torch.float32
+        assert (
+            isinstance(states[1], np.ndarray)
+            and states[0].shape == (5, 8)
+            and states[0].dtype == torch.float32
+        )
         assert torch.equal(action, same) and np.array_equal(array, action.numpy())
         going = torch.from_numpy(t < recording.length)
-        assert torch.equal(action[going], torch.from_numpy(recording.action["cart"][t][:, 0, 0])[going])
+        assert torch.equal(
+            action[going], torch.from_numpy(recording.action["cart"][t][:, 0, 0])[going]
+        )
         obs, _, terminated, truncated, _ = env.step(action)
         over |= terminated | truncated
     assert over.all() and len(np.unique(recording.action["cart"])) == 2
@@ -309,18 +360,28 @@ def test_hidden_states_come_by_group():
     obs, _ = cd.make("tag_grid", 3, device="cpu").reset(seed=0)
     actions, states = run.act(obs)
     assert (
-        actions.keys() == {"tagger", "runner"} and states.keys() == {"tagger"} and states["tagger"].shape == (3, 4, 8)
+        actions.keys() == {"tagger", "runner"}
+        and states.keys() == {"tagger"}
+        and states["tagger"].shape == (3, 4, 8)
     )
     again, moved = run.act(obs, states)
     assert again.keys() == actions.keys() and not torch.equal(moved["tagger"], states["tagger"])
     assert isinstance(run.act({"runner": obs["runner"]}), dict)
-    with pytest.raises(ParameterError, match=r"a state of 'runner', whose policy has no hidden state"):
+    with pytest.raises(
+        ParameterError, match=r"a state of 'runner', whose policy has no hidden state"
+    ):
         run.act({"runner": obs["runner"]}, {"runner": torch.zeros(3, 1, 8)})
     for state, words in (
         (torch.zeros(3, 8), r"state = .* it must be a dict"),
         ({"tager": 0}, "Did you mean 'tagger'"),
-        ({"tagger": torch.zeros(3, 4, 7)}, r"state of 'tagger' has shape \(3, 4, 7\); its last axis must be 8"),
-        ({"tagger": torch.zeros(3, 8)}, r"state of 'tagger' has shape \(3, 8\); for these .* \(3, 4, 8\)"),
+        (
+            {"tagger": torch.zeros(3, 4, 7)},
+            r"state of 'tagger' has shape \(3, 4, 7\); its last axis must be 8",
+        ),
+        (
+            {"tagger": torch.zeros(3, 8)},
+            r"state of 'tagger' has shape \(3, 8\); for these .* \(3, 4, 8\)",
+        ),
     ):
         with pytest.raises(ParameterError, match=words):
             run.act(obs, state)
@@ -331,7 +392,9 @@ def test_a_hidden_state_is_an_input_and_an_output_of_onnx(recurrent_run, tmp_pat
     onnxruntime = needed_for_onnx()
     obs, state = torch.randn(7, 4), torch.randn(7, 8)
     session = onnxruntime.InferenceSession(recurrent_run.export(tmp_path / "recurrent.onnx"))
-    action, after = session.run(["action", "next_state"], {"obs": obs.numpy(), "state": state.numpy()})
+    action, after = session.run(
+        ["action", "next_state"], {"obs": obs.numpy(), "state": state.numpy()}
+    )
     want, moved = recurrent_run.act(obs, state)
     assert np.array_equal(action, want.numpy())
     np.testing.assert_allclose(after, moved.numpy(), rtol=1e-5, atol=1e-5)
@@ -363,7 +426,9 @@ WRONG_HEURISTICS = {
     "floats": lambda p, obs, group: (obs[..., 0],),
     "another shape": lambda p, obs, group: (obs > 0,),
     "objects": lambda p, obs, group: (np.zeros(obs.shape[:-1], object),),
-    "another device": lambda p, obs, group: (torch.zeros(obs.shape[:-1], dtype=torch.int64, device="meta"),),
+    "another device": lambda p, obs, group: (
+        torch.zeros(obs.shape[:-1], dtype=torch.int64, device="meta"),
+    ),
 }
 
 
@@ -373,9 +438,7 @@ def test_what_a_heuristic_returns_is_taken_or_named(name):
     if name in HEURISTICS:
         assert cd.evaluate(spec, episodes=3).recording.length.min() > 0
         return
-    words = (
-        r"heuristic of group 'cart': got .*, expected a tuple with integers \(3, 1\) on cpu for each of 1 action heads"
-    )
+    words = r"heuristic of group 'cart': got .*, expected a tuple with integers \(3, 1\) on cpu for each of 1 action heads"
     with pytest.raises(SpecError, match=words):
         cd.evaluate(spec, episodes=3)
 
@@ -407,18 +470,28 @@ def test_masks_and_hidden_states_on_a_gpu():
     action, state = run.act(obs)
     assert action.device == state.device == obs.device
     again, moved = run.act(obs.cpu().numpy(), state.cpu().numpy())
-    assert isinstance(again, np.ndarray) and isinstance(moved, np.ndarray) and not np.array_equal(moved, state.cpu())
+    assert (
+        isinstance(again, np.ndarray)
+        and isinstance(moved, np.ndarray)
+        and not np.array_equal(moved, state.cpu())
+    )
     run = cd.train(cd.register(PYTHON, KERNEL), cd.PPO(num_steps=8), walkers=1, **on)
     obs, info = cd.make(run.spec, 4, device="cuda", walkers=1).reset(seed=0)
     mask = info["action_mask"]["walker"]
     want = run.act(obs, mask=mask)
-    assert want.device == obs.device and torch.equal(want, run.act(obs, mask=mask.cpu().numpy().astype(np.int8)))
+    assert want.device == obs.device and torch.equal(
+        want, run.act(obs, mask=mask.cpu().numpy().astype(np.int8))
+    )
     numpy_alone = replace(envs.get("cartpole"), heuristic=HEURISTICS["NumPy"])
-    assert not cd.check(numpy_alone, device="cuda", agent_steps=100, progress=False, fail_fast=True).passed
+    assert not cd.check(
+        numpy_alone, device="cuda", agent_steps=100, progress=False, fail_fast=True
+    ).passed
 
 
 def test_equally_likely_choices_are_those_whose_exponential_is_one_in_the_kernel():
-    """The kernel compares exp(logit - top) in float32; the module compares logits with a threshold instead."""
+    """The kernel compares exp(logit - top) in float32; the module compares logits with a threshold
+    instead.
+    """
     differences = np.linspace(0, 3 * AS_LIKELY, 1000, dtype=np.float32)
     logits = np.stack([-differences, np.zeros_like(differences)], axis=1)
 
@@ -429,8 +502,13 @@ def test_equally_likely_choices_are_those_whose_exponential_is_one_in_the_kernel
     module = DiscretePolicy(Fixed(), Group("g", 1, 2, Discrete(2)), None)
     found = module(torch.from_numpy(logits)).numpy()
     assert 0 < found.sum() < len(found)
-    clock, action = clocks(np.random.default_rng(0), len(logits)), np.zeros((len(logits), 1, 1), np.int32)
-    kernel = sample(categorical((2,)), (len(logits), 1), logits, clock, {"action": action}, greedy=1)["action"]
+    clock, action = (
+        clocks(np.random.default_rng(0), len(logits)),
+        np.zeros((len(logits), 1, 1), np.int32),
+    )
+    kernel = sample(
+        categorical((2,)), (len(logits), 1), logits, clock, {"action": action}, greedy=1
+    )["action"]
     np.testing.assert_array_equal(found, kernel[:, 0, 0])
 
 
@@ -439,13 +517,25 @@ def test_equally_likely_choices_are_those_whose_exponential_is_one_in_the_kernel
     [
         (torch.zeros(3, 4), {}, r"several groups it must be a dict with tagger, runner"),
         ({"taggr": torch.zeros(3, 4)}, {}, r"a group in obs = 'taggr'.*Did you mean 'tagger'"),
-        ({"tagger": torch.zeros(3, 4)}, {}, r"observation of 'tagger' has shape \(3, 4\); its last axis must be 6"),
+        (
+            {"tagger": torch.zeros(3, 4)},
+            {},
+            r"observation of 'tagger' has shape \(3, 4\); its last axis must be 6",
+        ),
         ({"tagger": [[0.0] * 6]}, {}, r"it must be a torch tensor or NumPy array"),
-        ({"tagger": torch.zeros(3, 6, device="meta")}, {}, r"it must be a torch tensor or NumPy array"),
+        (
+            {"tagger": torch.zeros(3, 6, device="meta")},
+            {},
+            r"it must be a torch tensor or NumPy array",
+        ),
         ({"tagger": np.array([["x"] * 6])}, {}, r"it must be a torch tensor or NumPy array"),
         ({"tagger": torch.tensor(1.0)}, {}, r"has shape \(\)"),
         ({"tagger": torch.zeros(3, 6)}, {"mask": torch.ones(3, 5)}, r"mask .* dict"),
-        ({"tagger": torch.zeros(3, 6)}, {"mask": {"tagger": torch.ones(3, 5)}}, r"mask of 'tagger' .* bool or int8"),
+        (
+            {"tagger": torch.zeros(3, 6)},
+            {"mask": {"tagger": torch.ones(3, 5)}},
+            r"mask of 'tagger' .* bool or int8",
+        ),
         (
             {"tagger": torch.zeros(3, 6)},
             {"mask": {"tagger": torch.ones(2, 5, dtype=torch.bool)}},
@@ -466,6 +556,11 @@ def test_groups_and_paths_that_do_not_fit(tmp_path):
         run.export(tmp_path / "policy.pt", group="tagger")
     with pytest.raises(ParameterError, match=r"cannot be written"):
         run.export(tmp_path / "none" / "policy.onnx", group="tagger")
-    chance = cd.train("tag_grid", policies={"tagger": cd.PPO(**SMALL), "runner": cd.RandomPolicy()}, steps=64, **QUIET)
+    chance = cd.train(
+        "tag_grid",
+        policies={"tagger": cd.PPO(**SMALL), "runner": cd.RandomPolicy()},
+        steps=64,
+        **QUIET,
+    )
     with pytest.raises(ParameterError, match=r"'runner' plays at random"):
         chance.policy("runner")

@@ -1,4 +1,6 @@
-"""Recordings: states computed anew are those of the episode that was played, from a few bytes a step."""
+"""Recordings: states computed anew are those of the episode that was played, from a few bytes a
+step.
+"""
 
 from dataclasses import replace
 
@@ -48,17 +50,23 @@ def test_returns_and_lengths_are_those_of_the_evaluation(name):
         assert (moment.over == (moment.elapsed >= found.recording.length)).all()
         if last is not None:  # what is over stays as it was
             for key in moment.states.dtype.names:
-                np.testing.assert_array_equal(moment.states[key][last.over], last.states[key][last.over])
+                np.testing.assert_array_equal(
+                    moment.states[key][last.over], last.states[key][last.over]
+                )
         last = moment
     assert last.over.all() and last.step == found.length.max()
     np.testing.assert_array_equal(last.elapsed, found.length)
     for group, returns in found.returns.items():
-        np.testing.assert_allclose(last.returns[group].astype(np.float64).mean(axis=1), returns, rtol=1e-12)
+        np.testing.assert_allclose(
+            last.returns[group].astype(np.float64).mean(axis=1), returns, rtol=1e-12
+        )
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_states_are_those_of_a_batch_that_resets_itself(name):
-    """Up to each episode's end, the states are bit for bit those of ordinary stepping with the same actions."""
+    """Up to each episode's end, the states are bit for bit those of ordinary stepping with the same
+    actions.
+    """
     recording = played(name).recording
     batch = Batch(recording.spec, recording.num_envs, recording.params)
     batch.reset(recording.seed)
@@ -68,7 +76,10 @@ def test_states_are_those_of_a_batch_that_resets_itself(name):
         for key in state.dtype.names:
             np.testing.assert_array_equal(state[key][going], moment.states[key][going])
         if moment.step < recording.steps:
-            rows = [np.ascontiguousarray(recording.action[g.name][moment.step], g.action_dtype) for g in batch.groups]
+            rows = [
+                np.ascontiguousarray(recording.action[g.name][moment.step], g.action_dtype)
+                for g in batch.groups
+            ]
             batch.step([batch.executor.pointer(row) for row in rows])
 
 
@@ -105,22 +116,40 @@ def test_a_file_gives_the_same_episodes(name, tmp_path):
 @pytest.mark.full
 def test_a_changed_kernel_is_noticed(tmp_path):
     played("point").recording.save(tmp_path / "episodes.npz")
-    cd.register(point.PYTHON, point.KERNEL.replace("s.v * env.params.drag", "0.999f * s.v * env.params.drag"))
-    with pytest.warns(CupydriveWarning, match=r"made with another version of the text of its kernel.*SHA-256"):
+    cd.register(
+        point.PYTHON,
+        point.KERNEL.replace("s.v * env.params.drag", "0.999f * s.v * env.params.drag"),
+    )
+    with pytest.warns(
+        CupydriveWarning, match=r"made with another version of the text of its kernel.*SHA-256"
+    ):
         recording = Recording.load(tmp_path / "episodes.npz")
-    with pytest.raises(RenderError, match="another point: its kernel or its parameters have changed"):
+    with pytest.raises(
+        RenderError, match="another point: its kernel or its parameters have changed"
+    ):
         list(recording.moments())
 
 
 def test_only_as_many_episodes_are_kept_as_fit(monkeypatch):
     monkeypatch.setattr("cupydrive.playing.evaluation.RECORD_BYTES", 500 * 3 + 499)
-    assert cd.evaluate("cartpole", {"cart": cd.RandomPolicy()}, episodes=8, device="cpu").recording.num_envs == 3
+    assert (
+        cd.evaluate(
+            "cartpole", {"cart": cd.RandomPolicy()}, episodes=8, device="cpu"
+        ).recording.num_envs
+        == 3
+    )
     monkeypatch.setattr("cupydrive.playing.evaluation.RECORD_BYTES", 499)
-    assert cd.evaluate("cartpole", {"cart": cd.RandomPolicy()}, episodes=8, device="cpu").recording is None
+    assert (
+        cd.evaluate("cartpole", {"cart": cd.RandomPolicy()}, episodes=8, device="cpu").recording
+        is None
+    )
 
 
 def test_an_evaluation_is_printed_beside_its_environments_yardsticks():
-    spec = replace(envs.get("tag_grid"), yardsticks=lambda p: {"cost": {"return runner": 100 * p.step_cost_for_tagger}})
+    spec = replace(
+        envs.get("tag_grid"),
+        yardsticks=lambda p: {"cost": {"return runner": 100 * p.step_cost_for_tagger}},
+    )
     found = cd.evaluate(spec, episodes=5, device="cpu", step_cost_for_tagger=0.02)
     assert found.yardsticks == {"cost": {"return runner": 2.0}}
     lines = {line.split("  ")[1].strip(): line for line in str(found).splitlines()[1:]}

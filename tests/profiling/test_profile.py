@@ -24,12 +24,17 @@ from cupydrive.profiling.report import BINDS, Profile
 from cupydrive.simulation.batch import Batch
 
 ROOT = Path(__file__).resolve().parents[2]
-# 1,000 copies of 10 steps in a second, 100 bytes and 100 operations each, on a device with room for ten times as much.
+# 1,000 copies of 10 steps in a second, 100 bytes and 100 operations each, on a device with room for
+# ten times as much.
 FULL = Profile(
-    env="made", params={}, num_envs=1000, agents=1, steps=10, device="cuda", machine="made", seconds=1.0, half_seconds=0.5,
-    step_seconds=0.1, bytes_per_step=100, operations_per_step=100.0, ceilings=Ceilings(1e7, 1e7, 1e7), use=None,
+    env="made", params={}, num_envs=1000, agents=1, steps=10, device="cuda", machine="made",
+    seconds=1.0, half_seconds=0.5,
+    step_seconds=0.1, bytes_per_step=100, operations_per_step=100.0,
+    ceilings=Ceilings(1e7, 1e7, 1e7), use=None,
 )  # fmt: skip
-USE = Use(64, 0, 0, 128, blocks=1000, resident=2, bound="registers", processors=100, most_threads=2048)
+USE = Use(
+    64, 0, 0, 128, blocks=1000, resident=2, bound="registers", processors=100, most_threads=2048
+)
 BOUND = {
     "latency": replace(FULL, half_seconds=0.9),
     "launches": replace(FULL, step_seconds=0.4),
@@ -82,15 +87,24 @@ def test_a_profile_counts_what_the_benchmark_counts(little):
 
 @pytest.mark.full
 def test_an_environment_is_profiled_as_it_was_made_and_stays_as_it_is(little):
-    env = cd.make("cartpole", num_envs=32, device="cpu", threads=1, gravity=5.0, obs_dtype="bfloat16")
+    env = cd.make(
+        "cartpole", num_envs=32, device="cpu", threads=1, gravity=5.0, obs_dtype="bfloat16"
+    )
     env.reset(seed=3)
     env.rollout(3)
     before = {name: tensor.clone() for name, tensor in env.state.items()}
     p = cd.profile(env, steps=8)
-    assert p.params == {"gravity": 5.0} and p.num_envs == 32 and p.bytes_per_step == 18 and "1 thread" in p.machine
+    assert (
+        p.params == {"gravity": 5.0}
+        and p.num_envs == 32
+        and p.bytes_per_step == 18
+        and "1 thread" in p.machine
+    )
     assert all(torch.equal(tensor, before[name]) for name, tensor in env.state.items())
     for given in ({"num_envs": 64}, {"device": "cpu"}, {"gravity": 1.0}):
-        with pytest.raises(ParameterError, match=f"{next(iter(given))} is that of the environment as it was made"):
+        with pytest.raises(
+            ParameterError, match=f"{next(iter(given))} is that of the environment as it was made"
+        ):
             cd.profile(env, **given)
 
 
@@ -125,11 +139,14 @@ def test_the_command_line_prints_it_and_writes_files(little, tmp_path, capsys):
     data = tmp_path / "p.json"
     assert command(f"profile cartpole --num-envs 64 --steps 4 --device cpu --json {data}") == 0
     out = capsys.readouterr().out
-    assert out.startswith("cartpole: 64 environments x 4 steps") and out.count("\n") == len(out.splitlines()) == 7
+    assert (
+        out.startswith("cartpole: 64 environments x 4 steps")
+        and out.count("\n") == len(out.splitlines()) == 7
+    )
     assert json.loads(data.read_text())["env"] == "cartpole"
 
 
-# ---- on a GPU ----------------------------------------------------------------------------------------------------------
+# ---- on a GPU ------------------------------------------------------------------------------------
 
 
 @pytest.mark.full
@@ -158,9 +175,13 @@ def test_the_driver_agrees_on_what_a_processor_holds(name, params, layout):
 @pytest.mark.full
 @pytest.mark.gpu
 def test_a_gpu_is_filled_by_many_copies_and_not_by_few():
-    many, few = (cd.profile("cartpole", num_envs=n, steps=4, device="cuda") for n in (1_048_576, 64))
+    many, few = (
+        cd.profile("cartpole", num_envs=n, steps=4, device="cuda") for n in (1_048_576, 64)
+    )
     assert many.use.filled == many.use.occupancy and few.use.filled < 0.01
-    assert many.machine == executor("cuda").describe() and all(each.seconds > 0 for each in (many, few))
+    assert many.machine == executor("cuda").describe() and all(
+        each.seconds > 0 for each in (many, few)
+    )
 
 
 @pytest.mark.full

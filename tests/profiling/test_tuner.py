@@ -1,4 +1,6 @@
-"""The tuner measures layouts that give the same numbers, keeps what it found, and stops where nothing is gained."""
+"""The tuner measures layouts that give the same numbers, keeps what it found, and stops where
+nothing is gained.
+"""
 
 import pytest
 from conftest import command
@@ -23,9 +25,13 @@ def cache(monkeypatch, tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(("team", "block"), [(3, 1), (1, 48), (1, 2048), (8, 256), (32, 0), (64, 2)])
+@pytest.mark.parametrize(
+    ("team", "block"), [(3, 1), (1, 48), (1, 2048), (8, 256), (32, 0), (64, 2)]
+)
 def test_blocks_of_a_part_of_a_warp_or_too_many_threads_are_refused(team, block):
-    with pytest.raises(SpecError, match=f"team = {team}, envs_per_block = {block}: expected powers of two"):
+    with pytest.raises(
+        SpecError, match=f"team = {team}, envs_per_block = {block}: expected powers of two"
+    ):
         Layout(team, block)
 
 
@@ -35,7 +41,9 @@ def test_the_fastest_is_taken_and_known_from_then_on(cache, device, monkeypatch)
     found = tune("tag_grid", 100, device=device)
     assert found.rates[layout_text(found.layout)] == max(found.rates.values())
     assert (
-        layout_text(executor(device).layout(envs.get("tag_grid"), envs.get("tag_grid").make_params(), 100))
+        layout_text(
+            executor(device).layout(envs.get("tag_grid"), envs.get("tag_grid").make_params(), 100)
+        )
         in found.rates
     )
     monkeypatch.setattr(tuner, "rate", None)  # nothing is measured again
@@ -65,7 +73,11 @@ def test_a_damaged_file_is_measured_anew(cache, monkeypatch, content):
 @pytest.mark.parametrize("name", ["cartpole", "tag_grid", "tag_continuous"])
 def test_candidates_give_the_same_numbers(name):
     spec, where = envs.get(name), executor("cuda")
-    small = {"num_taggers": 2, "num_runners": 9, "num_other_agents_observed": 3} if name == "tag_continuous" else {}
+    small = (
+        {"num_taggers": 2, "num_runners": 9, "num_other_agents_observed": 3}
+        if name == "tag_continuous"
+        else {}
+    )
     params = spec.make_params(**small)
     first, *others = candidates(spec, params, 50, where)
     assert len(others) >= 4

@@ -1,4 +1,6 @@
-"""environment.yml can be solved: against recorded metadata of conda-forge, by conda's rules, without installing anything."""
+"""environment.yml can be solved: against recorded metadata of conda-forge, by conda's rules,
+without installing anything.
+"""
 
 import asyncio
 from pathlib import Path
@@ -29,24 +31,40 @@ LATER = {
 
 def wanted():
     """Return what environment.yml asks conda for."""
-    lines = (ROOT / "environment.yml").read_text().split("\ndependencies:\n")[1].split("  - pip:\n")[0].splitlines()
+    lines = (
+        (ROOT / "environment.yml")
+        .read_text()
+        .split("\ndependencies:\n")[1]
+        .split("  - pip:\n")[0]
+        .splitlines()
+    )
     entries = [line.strip().removeprefix("- ") for line in lines if line.startswith("  - ")]
     return [entry for entry in entries if entry.split(">=")[0] not in LATER]
 
 
 def solved(cuda, *more):
-    """Return (version, build) by name of the packages for a Linux machine with a driver of ``cuda``, or without one."""
+    """Return (version, build) by name of the packages for a Linux machine with a driver of
+    ``cuda``, or without one.
+    """
     rattler = optional("rattler")
     if not RECORDED.is_dir():
         pytest.skip(f"no recorded metadata of conda-forge in {RECORDED}")
     channel = rattler.Channel("conda-forge")
-    recorded = [rattler.SparseRepoData(channel, name, RECORDED / name / "repodata.json") for name in FOLDERS]
-    machine = {"__unix": "0", "__linux": "6.1", "__glibc": "2.36"} | ({"__cuda": cuda} if cuda else {})
+    recorded = [
+        rattler.SparseRepoData(channel, name, RECORDED / name / "repodata.json") for name in FOLDERS
+    ]
+    machine = {"__unix": "0", "__linux": "6.1", "__glibc": "2.36"} | (
+        {"__cuda": cuda} if cuda else {}
+    )
     virtual = [
-        rattler.GenericVirtualPackage(rattler.PackageName(name), rattler.Version(version), rattler.BuildString("0"))
+        rattler.GenericVirtualPackage(
+            rattler.PackageName(name), rattler.Version(version), rattler.BuildString("0")
+        )
         for name, version in machine.items()
     ]
-    found = asyncio.run(rattler.solve_with_sparse_repodata([*wanted(), *more], recorded, virtual_packages=virtual))
+    found = asyncio.run(
+        rattler.solve_with_sparse_repodata([*wanted(), *more], recorded, virtual_packages=virtual)
+    )
     return {record.name.normalized: (record.version, str(record.build)) for record in found}
 
 
@@ -67,12 +85,17 @@ def test_the_driver_picks_the_builds(cuda, torch, toolkit):
     found = solved(cuda)
     assert build(found, "pytorch").startswith(torch)
     assert str(found["cuda-version"][0]).startswith(toolkit)
-    assert build(found, "cupy").startswith("cu13") == str(found["cuda-version"][0]).startswith("13.")
+    assert build(found, "cupy").startswith("cu13") == str(found["cuda-version"][0]).startswith(
+        "13."
+    )
 
 
 @pytest.mark.parametrize(
     ("cuda", "more", "words"),
-    [("11.8", (), "cuda-version >=12"), (None, ("no-such-package",), "No candidates were found for no-such-package")],
+    [
+        ("11.8", (), "cuda-version >=12"),
+        (None, ("no-such-package",), "No candidates were found for no-such-package"),
+    ],
 )
 def test_an_old_driver_and_a_wrong_name_fail(cuda, more, words):
     solved(None)  # skips where there is nothing to solve with

@@ -38,12 +38,18 @@ CONDA_ONLY = {"cuda-version", "cxx-compiler", "python", "pip", "make"}
 
 
 # What `make test RUN=...` says to its own children would count more than what a test says.
-CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "RUN", "PYTHON"))}
+CLEAN = {
+    k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "RUN", "PYTHON"))
+}
 
 
 def test_environment_yml_names_the_packages_of_pyproject():
     lines = (ROOT / "environment.yml").read_text().splitlines()
-    entries = [line.strip()[2:] for line in lines if line.strip().startswith("- ") and line.strip() != "- pip:"]
+    entries = [
+        line.strip()[2:]
+        for line in lines
+        if line.strip().startswith("- ") and line.strip() != "- pip:"
+    ]
     assert entries[:2] == ["conda-forge", "nodefaults"]
     conda = {r.name: r.specifier for r in map(Requirement, entries[2:])}
     assert len(conda) == len(entries) - 2, "environment.yml names a package twice"
@@ -88,9 +94,13 @@ def test_every_test_is_in_exactly_one_tier():
 
 
 def test_every_adapter_is_tried_with_the_lowest_versions():
-    adapters = {p.stem for p in (ROOT / "cupydrive").glob("*.py") if "cupydrive.adapters" in p.read_text()}
+    adapters = {
+        p.stem for p in (ROOT / "cupydrive").glob("*.py") if "cupydrive.adapters" in p.read_text()
+    }
     tried = {
-        path.stem for name in lowest.TESTS for path in [ROOT / "tests" / name, *(ROOT / "tests" / name).rglob("*.py")]
+        path.stem
+        for name in lowest.TESTS
+        for path in [ROOT / "tests" / name, *(ROOT / "tests" / name).rglob("*.py")]
     }
     assert "gymnasium" in adapters and {f"test_{name}" for name in adapters} <= tried
     bounded = {r.name for r in map(Requirement, lowest.dependencies()) if r.specifier}
@@ -105,7 +115,16 @@ def test_ci_runs_make_test():
     assert "set -euo pipefail" in lines
     assert "make test" in lines
     assert os.access(script, os.X_OK), f"{script} is not executable: chmod +x"
-    assert _targets() >= {"demo", "test", "test-all", "lint", "clean", "bench", "gallery", "notebook"}
+    assert _targets() >= {
+        "demo",
+        "test",
+        "test-all",
+        "lint",
+        "clean",
+        "bench",
+        "gallery",
+        "notebook",
+    }
 
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -114,12 +133,15 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_workflows_do_their_work_by_make_alone(path):
     steps = re.findall(r"^ +(?:- )?run: *(.*)$", path.read_text(), re.M)
-    assert steps and all(step.split()[0] == "make" and set(step.split()[1:]) <= _targets() for step in steps)
+    assert steps and all(
+        step.split()[0] == "make" and set(step.split()[1:]) <= _targets() for step in steps
+    )
 
 
 def test_tests_and_their_programs_leave_nothing_in_the_temporary_folder(tmp_path_factory):
     made = run_python("-c", "import tempfile; print(tempfile.mkdtemp())").stdout.strip()
-    for folder in (tempfile.mkdtemp(), made):  # those of pytest's own that are older than three runs it removes
+    # those of pytest's own that are older than three runs it removes
+    for folder in (tempfile.mkdtemp(), made):
         assert Path(folder).is_relative_to(tmp_path_factory.getbasetemp())
 
 
@@ -131,10 +153,16 @@ def test_tests_are_collected_without_the_packages_that_only_some_need(tmp_path):
     optional_names = {Requirement(text).name for text in EXTRAS["dev"]} - NEEDED
     found = packages_distributions()
     modules = [module for module, names in found.items() if optional_names & set(names)]
-    (tmp_path / "without.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({modules!r}))\n")
+    (tmp_path / "without.py").write_text(
+        f"import sys\nsys.modules.update(dict.fromkeys({modules!r}))\n"
+    )
     command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "without", "tests"]
-    environment = {k: v for k, v in os.environ.items() if k != "CI"} | {"PYTHONPATH": python_path(tmp_path)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100)
+    environment = {k: v for k, v in os.environ.items() if k != "CI"} | {
+        "PYTHONPATH": python_path(tmp_path)
+    }
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     assert "tests collected" in done.stdout
 
@@ -161,7 +189,9 @@ def test_lint_is_skipped_for_a_python_of_ones_own_without_ruff_alone(tmp_path):
 
 def test_a_python_of_ones_own_needs_no_venv():
     for words, made in (([], True), (["RUN=python3"], False)):
-        done = subprocess.run(["make", "-n", "site", *words], cwd=ROOT, env=CLEAN, capture_output=True, text=True)
+        done = subprocess.run(
+            ["make", "-n", "site", *words], cwd=ROOT, env=CLEAN, capture_output=True, text=True
+        )
         assert done.returncode == 0 and ("setup_venv.py" in done.stdout) == made, done.stdout
 
 
@@ -177,12 +207,15 @@ def test_wheel_works_outside_the_checkout(tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    # From the sdist, so that this also fails when the sdist lacks a file; no isolation: no download.
+    # From the sdist, so that this also fails when the sdist lacks a file; no isolation: no
+    # download.
     run("-m", "build", "--no-isolation", "--outdir", dist, ROOT)
     (wheel,) = dist.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     kernels = {
-        p.relative_to(ROOT) for pattern in ("drive/*.cuh", "envs/*.cu") for p in (ROOT / "kernels").glob(pattern)
+        p.relative_to(ROOT)
+        for pattern in ("drive/*.cuh", "envs/*.cu")
+        for p in (ROOT / "kernels").glob(pattern)
     }
     assert {p.parent.name for p in kernels} == {"drive", "envs"}
     assert names >= {f"cupydrive/{p.as_posix()}" for p in kernels}
@@ -192,7 +225,10 @@ def test_wheel_works_outside_the_checkout(tmp_path):
         for p in package
         if p.suffix in (".py", ".pyi", ".toml", ".txt") or p.name == "py.typed"
     }
-    assert {n.split("/")[0] for n in names} == {"cupydrive", f"cupydrive-{PROJECT['version']}.dist-info"}
+    assert {n.split("/")[0] for n in names} == {
+        "cupydrive",
+        f"cupydrive-{PROJECT['version']}.dist-info",
+    }
 
     hook = "import sys, hatchling.build as b; print(b.build_editable(sys.argv[1]))"
     editable = tmp_path / "editable" / run("-c", hook, tmp_path / "editable", cwd=ROOT).split()[-1]
@@ -200,7 +236,8 @@ def test_wheel_works_outside_the_checkout(tmp_path):
     assert not copied, f"an editable install copies kernels, which then go stale: {copied}"
 
     run("-m", "pip", "install", "--no-deps", "--no-index", "--target", target, wheel)
-    # Dependencies come from the running environment, the package from the target: it is searched first.
+    # Dependencies come from the running environment, the package from the target: it is searched
+    # first.
     found = run("-c", "import cupydrive; print(cupydrive.__file__)", PYTHONPATH=str(target))
     assert Path(found.strip().splitlines()[-1]).is_relative_to(target)
     run("-m", "cupydrive", "check", "cartpole", PYTHONPATH=str(target))

@@ -1,4 +1,6 @@
-"""What surrounds a release: the version is the same everywhere, and what is built is what is committed."""
+"""What surrounds a release: the version is the same everywhere, and what is built is what is
+committed.
+"""
 
 import re
 
@@ -15,7 +17,9 @@ def test_the_version_is_the_same_everywhere():
     citation = (ROOT / "CITATION.cff").read_text()
     assert re.search(r"^version: (.+)$", citation, re.M)[1] == PROJECT["version"]
     assert re.search(r"^license: (.+)$", citation, re.M)[1] == PROJECT["license"]
-    assert re.findall(r"^## (\S+)$", CHANGES, re.M)[0] == PROJECT["version"] == cupydrive.__version__
+    assert (
+        re.findall(r"^## (\S+)$", CHANGES, re.M)[0] == PROJECT["version"] == cupydrive.__version__
+    )
 
 
 def test_only_what_is_committed_and_told_is_built():

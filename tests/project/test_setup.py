@@ -50,11 +50,15 @@ def test_setup_names_a_useless_cxx(named):
     with pytest.raises(setup_venv.SetupError) as caught:
         setup_venv.find_compiler({"CXX": named, "PATH": os.environ["PATH"]})
     assert f"CXX = {named!r}" in str(caught.value) and "CXX=g++" in str(caught.value)
-    assert setup_venv.find_compiler({"CXX": "/bin/sh -x"}) and not setup_venv.find_compiler({"CXX": "", "PATH": ""})
+    assert setup_venv.find_compiler({"CXX": "/bin/sh -x"}) and not setup_venv.find_compiler(
+        {"CXX": "", "PATH": ""}
+    )
 
 
 def test_setup_refuses_a_driver_older_than_cuda_12():
-    with pytest.raises(setup_venv.SetupError, match=r"CUDA 11\.8.*12\.0 or newer.*update the driver"):
+    with pytest.raises(
+        setup_venv.SetupError, match=r"CUDA 11\.8.*12\.0 or newer.*update the driver"
+    ):
         setup_venv.plan({}, (11, 8), True)
 
 
@@ -71,14 +75,21 @@ def test_setup_reads_the_cuda_version_of_nvidia_smi(header, cuda):
 
 
 def test_setup_derives_the_cuda_version_from_the_driver():
-    versions = {"580.65.06": (13, 0), "600.1\n600.1": (13, 0), "579.99": (12, 0), "525.60.13": (12, 0)}
+    versions = {
+        "580.65.06": (13, 0),
+        "600.1\n600.1": (13, 0),
+        "579.99": (12, 0),
+        "525.60.13": (12, 0),
+    }
     versions |= {"470.82": (11, 0), "": None, "[N/A]": None}
     assert {v: setup_venv.cuda_of_driver(v) for v in versions} == versions
 
 
 def test_setup_checks_the_python_that_runs_it():
     setup_venv.check_python((3, 11, 0), [])
-    with pytest.raises(setup_venv.SetupError, match=r"is Python 3\.10; .* 3\.11 or newer: .*PYTHON="):
+    with pytest.raises(
+        setup_venv.SetupError, match=r"is Python 3\.10; .* 3\.11 or newer: .*PYTHON="
+    ):
         setup_venv.check_python((3, 10, 14), [])
     with pytest.raises(setup_venv.SetupError, match=r"no module ensurepip, .*python3\.12-venv"):
         setup_venv.check_python((3, 12, 1), ["ensurepip"])
@@ -114,7 +125,9 @@ def _dry_run(folder, env, smi):
         fake.write_text(f"#!/bin/sh\necho '{smi}'\n")
         fake.chmod(0o755)
     command = [sys.executable, str(ROOT / "setup_venv.py"), "--dry-run"]
-    return subprocess.run(command, env={"PATH": str(folder), **env}, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        command, env={"PATH": str(folder), **env}, capture_output=True, text=True, timeout=60
+    )
 
 
 def test_setup_dry_run_on_machines_without_and_with_a_driver(tmp_path):
@@ -136,4 +149,6 @@ def test_setup_dry_run_on_machines_without_and_with_a_driver(tmp_path):
     assert done.stdout == ""
     assert "CUDA 11.4" in done.stderr
 
-    assert before == (stamps.stat().st_mtime_ns if stamps.exists() else None), "a dry run changed .venv"
+    assert before == (stamps.stat().st_mtime_ns if stamps.exists() else None), (
+        "a dry run changed .venv"
+    )

@@ -1,4 +1,6 @@
-"""The house: imports go one way, kernels use nothing that differs between CPU and GPU, two files an environment."""
+"""The house: imports go one way, kernels use nothing that differs between CPU and GPU, two files an
+environment.
+"""
 
 import ast
 import itertools
@@ -14,8 +16,10 @@ PACKAGE = ROOT / "cupydrive"
 # Rooms, and the modules beside them. One imports itself and those that stand before it.
 ORDER = [
     "errors", "protocols", "inputs", "random", "spec", "envs", "codegen", "executors", "drawing",
-    "terminal", "simulation", "checks", "playing", "rendering", "algorithms", "training", "experiments", "examples",
-    "adapters", "gymnasium", "pettingzoo", "stable_baselines3", "lightning", "gallery", "bench", "profiling", "cli", "__main__",
+    "terminal", "simulation", "checks", "playing", "rendering", "algorithms", "training",
+    "experiments", "examples",
+    "adapters", "gymnasium", "pettingzoo", "stable_baselines3", "lightning", "gallery", "bench",
+    "profiling", "cli", "__main__",
 ]  # fmt: skip
 # What a user calls may hand over to later rooms, by an import inside the function.
 HANDS_OVER = {("simulation.make", "profiling.tuner"), ("simulation.vector", "rendering.viewer")}
@@ -35,20 +39,32 @@ PATH = r"(?<![\w./])(?:cupydrive|kernels|tests|gallery|notebooks)/[\w./*-]*"
 
 
 def imported(path):
-    """Return the modules of the package that a file imports when it runs, as names with dots after the package's."""
+    """Return the modules of the package that a file imports when it runs, as names with dots after
+    the package's.
+    """
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             node.body = []  # for annotations only
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "cupydrive":
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module
+            and node.module.split(".")[0] == "cupydrive"
+        ):
             folder = PACKAGE.joinpath(*node.module.split(".")[1:])
-            modules = [a.name for a in node.names if (folder / f"{a.name}.py").exists() or (folder / a.name).is_dir()]
+            modules = [
+                a.name
+                for a in node.names
+                if (folder / f"{a.name}.py").exists() or (folder / a.name).is_dir()
+            ]
             for name in modules or [""]:
                 yield ".".join([*folder.relative_to(PACKAGE).parts, *filter(None, [name])])
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
+@pytest.mark.parametrize(
+    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE))
+)
 def test_imports_go_one_way(path):
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     if parts == ("__init__",):
@@ -61,8 +77,16 @@ def test_imports_go_one_way(path):
 
 
 def test_only_adapters_and_the_command_line_import_the_package_itself():
-    found = [path for path in PACKAGE.rglob("*.py") if re.search(r"^ *import cupydrive\b", path.read_text(), re.M)]
-    rooms = {path.relative_to(PACKAGE).parts[0] for path in found if path.name not in ("__init__.py", "startup.py")}
+    found = [
+        path
+        for path in PACKAGE.rglob("*.py")
+        if re.search(r"^ *import cupydrive\b", path.read_text(), re.M)
+    ]
+    rooms = {
+        path.relative_to(PACKAGE).parts[0]
+        for path in found
+        if path.name not in ("__init__.py", "startup.py")
+    }
     assert rooms <= {"adapters", "cli"}  # the others hold programs and examples as text
 
 
@@ -76,7 +100,8 @@ def defined(path):
 
 
 def test_a_public_name_means_one_thing():
-    # Environments and examples define SPEC, Params and the functions of a reference. Adapters have the classes of a framework.
+    # Environments and examples define SPEC, Params and the functions of a reference. Adapters have
+    # the classes of a framework.
     where = {}
     for path in PACKAGE.rglob("*.py"):
         room = path.relative_to(PACKAGE).parts[0]
@@ -90,7 +115,11 @@ def test_annotations_say_more_than_any():
     found = []
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            annotation = node.returns if isinstance(node, ast.FunctionDef) else getattr(node, "annotation", None)
+            annotation = (
+                node.returns
+                if isinstance(node, ast.FunctionDef)
+                else getattr(node, "annotation", None)
+            )
             if annotation is not None:
                 found.append(ast.unparse(annotation))
     assert sum(each in ("Any", "object") for each in found) <= 0.02 * len(found)
@@ -98,15 +127,24 @@ def test_annotations_say_more_than_any():
 
 @pytest.mark.full
 def test_no_module_imports_itself_by_way_of_others():
-    files = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
-    modules = {name.removesuffix(".__init__"): path for name, path in files.items() if name != "__init__"}
+    files = {
+        ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path
+        for path in PACKAGE.rglob("*.py")
+    }
+    modules = {
+        name.removesuffix(".__init__"): path for name, path in files.items() if name != "__init__"
+    }
     later = {name: {there for here, there in HANDS_OVER if here == name} for name in modules}
-    TopologicalSorter({name: set(imported(path)) - {name} - later[name] for name, path in modules.items()}).prepare()
+    TopologicalSorter(
+        {name: set(imported(path)) - {name} - later[name] for name, path in modules.items()}
+    ).prepare()
 
 
 def test_the_corridor_is_short():
     assert len(list(PACKAGE.glob("*.py"))) <= MOST_MODULES
-    assert {path.name for path in PACKAGE.iterdir() if path.is_dir() and any(path.glob("*.py"))} == set(ROOMS)
+    assert {
+        path.name for path in PACKAGE.iterdir() if path.is_dir() and any(path.glob("*.py"))
+    } == set(ROOMS)
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -115,10 +153,14 @@ def test_a_room_says_what_lives_there(room):
 
 
 def on_the_map():
-    """Return the paths that the map of CONTRIBUTING.md names, in its order: the first words of a line, below what it is in."""
+    """Return the paths that the map of CONTRIBUTING.md names, in its order: the first words of a
+    line, below what it is in.
+    """
     paths, above, text = [], [], (ROOT / "CONTRIBUTING.md").read_text()
     for line in re.search(r"^```\n(.*?)^```", text, re.S | re.M)[1].splitlines():
-        names = list(itertools.takewhile(lambda word: re.fullmatch(r"\w+(/|\.py)", word), line.split()))
+        names = list(
+            itertools.takewhile(lambda word: re.fullmatch(r"\w+(/|\.py)", word), line.split())
+        )
         above[(len(line) - len(line.lstrip())) // 2 :] = names[:1]
         paths += ["".join([*above[:-1], name]) for name in names]
     return paths
@@ -127,14 +169,22 @@ def on_the_map():
 def test_the_map_of_the_code_is_whole():
     paths = on_the_map()
     assert all((ROOT / path).exists() for path in paths), paths
-    rooms = [path.removeprefix("cupydrive/") for path in paths if re.fullmatch(r"cupydrive/\w+(/|\.py)", path)]
+    rooms = [
+        path.removeprefix("cupydrive/")
+        for path in paths
+        if re.fullmatch(r"cupydrive/\w+(/|\.py)", path)
+    ]
     assert rooms == [f"{name}/" if name in ROOMS else f"{name}.py" for name in ORDER]
-    folders = {path.parent.relative_to(ROOT).as_posix() for path in (ROOT / "kernels").rglob("*.cu*")}
+    folders = {
+        path.parent.relative_to(ROOT).as_posix() for path in (ROOT / "kernels").rglob("*.cu*")
+    }
     assert {f"{folder}/" for folder in folders} <= set(paths)
     assert "(CONTRIBUTING.md)" in (ROOT / "README.md").read_text()
 
 
-@pytest.mark.parametrize("file", ["README.md", "CONTRIBUTING.md", "gallery/SPEED.md", "kernels/NOTES.md"])
+@pytest.mark.parametrize(
+    "file", ["README.md", "CONTRIBUTING.md", "gallery/SPEED.md", "kernels/NOTES.md"]
+)
 def test_paths_in_prose_exist(file):
     for name in re.findall(PATH, (ROOT / file).read_text()):
         if not re.search("NAME|-v0$", name):  # of any environment; Gymnasium's ids
@@ -143,12 +193,18 @@ def test_paths_in_prose_exist(file):
 
 def test_files_that_comments_name_exist():
     headers = {path.name for path in (ROOT / "kernels").rglob("*.cuh")} | GENERATED
-    files = [path for folder in (PACKAGE, ROOT / "kernels", ROOT / "tests") for path in folder.rglob("*.*")]
+    files = [
+        path
+        for folder in (PACKAGE, ROOT / "kernels", ROOT / "tests")
+        for path in folder.rglob("*.*")
+    ]
     files += (ROOT / "notebooks").glob("*.ipynb")
     for file in files:
         if file.suffix in (".py", ".cu", ".cuh", ".txt", ".ipynb"):
             text = file.read_text()
-            for name in re.findall(r"(?<![\w./])(?:cupydrive|kernels|tests)/[\w/]+\.(?:py|cuh?|md|json)\b", text):
+            for name in re.findall(
+                r"(?<![\w./])(?:cupydrive|kernels|tests)/[\w/]+\.(?:py|cuh?|md|json)\b", text
+            ):
                 assert (ROOT / name).exists() or Path(name).stem.isupper(), f"{file}: {name}"
             assert set(re.findall(r"\b\w+\.cuh\b", text)) <= headers, file
 
@@ -202,13 +258,19 @@ def test_every_environment_has_its_two_files():
 
     assert (
         {p.stem for p in KERNELS}
-        == {p.stem for p in (PACKAGE / "envs").glob("*.py") if p.stem != "__init__" and not p.stem.endswith("_data")}
+        == {
+            p.stem
+            for p in (PACKAGE / "envs").glob("*.py")
+            if p.stem != "__init__" and not p.stem.endswith("_data")
+        }
         == set(envs.names())
     )
 
 
 def test_torchs_generators_are_named_where_they_are_kept():
-    """Where there are several GPUs torch warns of ``fork_rng`` without names, which only such a machine shows."""
+    """Where there are several GPUs torch warns of ``fork_rng`` without names, which only such a
+    machine shows.
+    """
     bare = [
         path
         for folder in (PACKAGE, ROOT / "tests")
@@ -226,7 +288,11 @@ def test_buffers_name_their_dtype_and_device():
     typed, inferred = {"zeros", "ones", "empty", "full", "rand", "randn"}, {"tensor", "arange"}
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in {f"torch.{name}" for name in typed | inferred}:
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in {
+                f"torch.{name}" for name in typed | inferred
+            }:
                 named = {keyword.arg for keyword in node.keywords}
                 needed = {"device"} if node.func.attr in inferred else {"dtype", "device"}
-                assert None in named or needed <= named, f"{path}, line {node.lineno}: name {needed - named}"
+                assert None in named or needed <= named, (
+                    f"{path}, line {node.lineno}: name {needed - named}"
+                )

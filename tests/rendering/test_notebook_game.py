@@ -1,4 +1,6 @@
-"""Real keys in JupyterLab and in Notebook 7, which take arrows, space and letters as commands of their own."""
+"""Real keys in JupyterLab and in Notebook 7, which take arrows, space and letters as commands of
+their own.
+"""
 
 import json
 import os
@@ -35,20 +37,37 @@ OUTPUT = ".jp-OutputArea-output"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """JupyterLab with Notebook 7 beside it, on a notebook whose kernel runs: the address of its first page, but its kind."""
+    """JupyterLab with Notebook 7 beside it, on a notebook whose kernel runs: the address of its
+    first page, but its kind.
+    """
     for name in ("jupyterlab", "notebook", "anywidget"):
         optional(name)
     folder = tmp_path_factory.mktemp("jupyter")
     cells = [
-        {"cell_type": "code", "id": f"c{k}", "source": text, "metadata": {}, "outputs": [], "execution_count": None}
+        {
+            "cell_type": "code",
+            "id": f"c{k}",
+            "source": text,
+            "metadata": {},
+            "outputs": [],
+            "execution_count": None,
+        }
         for k, text in enumerate(CELLS)
     ]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    content = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    content = {
+        "cells": cells,
+        "metadata": {"kernelspec": kernel},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
     (folder / "keys.ipynb").write_text(json.dumps(content))
     shown = {"text/html": small()._repr_html_(), "text/plain": "<Viewer>"}
-    cells = [cells[0] | {"outputs": [{"output_type": "display_data", "data": shown, "metadata": {}}]}]
-    (folder / "sent.ipynb").write_text(json.dumps(content | {"cells": cells}))  # with outputs, by somebody else
+    cells = [
+        cells[0] | {"outputs": [{"output_type": "display_data", "data": shown, "metadata": {}}]}
+    ]
+    # with outputs, by somebody else
+    (folder / "sent.ipynb").write_text(json.dumps(content | {"cells": cells}))
     own = {f"JUPYTER_{kind}_DIR": str(folder / kind) for kind in ("RUNTIME", "DATA", "CONFIG")}
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -59,9 +78,17 @@ def server(tmp_path_factory):
         "ServerApp.root_dir": folder,
         "LabApp.news_url": None,
     }
-    options |= {"IdentityProvider.token": "x", "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate"}
+    options |= {
+        "IdentityProvider.token": "x",
+        "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
+    }
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"]
-    environment = {**os.environ, **own, "IPYTHONDIR": str(folder / "ipython"), "PYTHONPATH": python_path()}
+    environment = {
+        **os.environ,
+        **own,
+        "IPYTHONDIR": str(folder / "ipython"),
+        "PYTHONPATH": python_path(),
+    }
     command += [f"--{name}={value}" for name, value in options.items()]
     started = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
     try:
@@ -69,13 +96,22 @@ def server(tmp_path_factory):
         while not answers(address):
             assert started.poll() is None
             time.sleep(0.1)
-        session = {"path": "keys.ipynb", "type": "notebook", "name": "keys.ipynb", "kernel": {"name": "python3"}}
+        session = {
+            "path": "keys.ipynb",
+            "type": "notebook",
+            "name": "keys.ipynb",
+            "kernel": {"name": "python3"},
+        }
         header = {"Authorization": "token x"}
-        urlopen(Request(f"{address}api/sessions", json.dumps(session).encode(), header), timeout=SECONDS / 1000).close()
+        urlopen(
+            Request(f"{address}api/sessions", json.dumps(session).encode(), header),
+            timeout=SECONDS / 1000,
+        ).close()
         yield address
     finally:
-        # A SIGTERM while it begins a kernel, as it does for each page, leaves the server running (jupyter_server 2.21: "Kernel
-        # does not exist" ends its cleaning up). Kernels end by themselves when their server is gone.
+        # A SIGTERM while it begins a kernel, as it does for each page, leaves the server running
+        # (jupyter_server 2.21: "Kernel does not exist" ends its cleaning up). Kernels end by
+        # themselves when their server is gone.
         started.kill()
         started.wait()
 
@@ -90,7 +126,9 @@ def answers(address):
 
 
 def active(page):
-    """Return the number of cells, and which of them is active: what a command of the notebook would change."""
+    """Return the number of cells, and which of them is active: what a command of the notebook would
+    change.
+    """
     return page.evaluate(
         "(cells => [cells.length, cells.findIndex(cell => cell.classList.contains('jp-mod-active'))])"
         "([...document.querySelectorAll('.jp-Notebook .jp-Cell')])"
@@ -113,14 +151,22 @@ def test_keys_are_the_viewers_and_not_the_notebooks(server, browser, kind):
     page = browser.new_page(viewport={"width": 1200, "height": 1600})
     page.set_default_timeout(SECONDS)
     page.goto(f"{server}{kind}/keys.ipynb?token=x")
-    page.locator("text=Python 3 (ipykernel) >> visible=true").first.wait_for()  # it has found the kernel
+    # it has found the kernel
+    page.locator("text=Python 3 (ipykernel) >> visible=true").first.wait_for()
     run_cell(page, 0)
 
     viewer = page.locator(f"{OUTPUT} [role=group]").first
     slider = viewer.get_by_label("step", exact=True)
     viewer.locator("img").click()
     before = active(page)
-    for key, step in (("ArrowRight", 1), ("ArrowRight", 2), ("ArrowUp", 3), ("ArrowLeft", 2), ("End", 10), ("Home", 0)):
+    for key, step in (
+        ("ArrowRight", 1),
+        ("ArrowRight", 2),
+        ("ArrowUp", 3),
+        ("ArrowLeft", 2),
+        ("End", 10),
+        ("Home", 0),
+    ):
         page.keyboard.press(key)
         assert (slider.input_value(), active(page)) == (str(step), before)
     for key in "dd":  # which deletes a cell
@@ -191,11 +237,19 @@ def test_an_error_ends_the_game_and_reaches_the_page():
     def fail(down):
         raise RuntimeError("no such step")
 
-    screen, sent = NotebookScreen(Game(resolve_eval(cd.play, "cartpole", device="cpu", kind=GameConfig))), []
-    screen.game.step, screen.send = fail, lambda content, buffers=None: sent.append((content, buffers))
+    screen, sent = (
+        NotebookScreen(Game(resolve_eval(cd.play, "cartpole", device="cpu", kind=GameConfig))),
+        [],
+    )
+    screen.game.step, screen.send = (
+        fail,
+        lambda content, buffers=None: sent.append((content, buffers)),
+    )
     with pytest.raises(RuntimeError, match="no such step"):
         screen._answer(None, {"pressed": ["ArrowLeft"], "down": []}, None)
-    assert screen.game.ended and sent == [({"text": "The game ended: RuntimeError: no such step"}, None)]
+    assert screen.game.ended and sent == [
+        ({"text": "The game ended: RuntimeError: no such step"}, None)
+    ]
 
 
 def test_a_notebook_without_anywidget_gets_its_name(monkeypatch):

@@ -19,7 +19,9 @@ from cupydrive.errors import ParameterError, RenderError, SpecError
 from cupydrive.rendering.video import animation
 
 CHASE = {"num_taggers": 3, "grid_length": 10}
-ORANGE, BLUE, GREY = (tuple(bytes.fromhex(color[1:])) for color in (Canvas.ORANGE, Canvas.BLUE, Canvas.GREY))
+ORANGE, BLUE, GREY = (
+    tuple(bytes.fromhex(color[1:])) for color in (Canvas.ORANGE, Canvas.BLUE, Canvas.GREY)
+)
 
 
 def near(picture, color, center, about):
@@ -31,7 +33,9 @@ def near(picture, color, center, about):
 
 
 def decoded(path):
-    """Return all frames of a file, by another reader than the one that wrote it where there is one."""
+    """Return all frames of a file, by another reader than the one that wrote it where there
+    is one.
+    """
     import imageio.v3 as iio
     from PIL import Image, ImageSequence
 
@@ -44,20 +48,27 @@ def decoded(path):
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("suffix", [".mp4", ".gif", ".webp"])
 def test_a_file_shows_every_step_at_the_size_asked_for(suffix, tmp_path):
-    video = cd.render("tag_grid", tmp_path / f"tag{suffix}", size=(320, 240), device="cpu", hold=0.5, **CHASE)
+    video = cd.render(
+        "tag_grid", tmp_path / f"tag{suffix}", size=(320, 240), device="cpu", hold=0.5, **CHASE
+    )
     got = decoded(tmp_path / f"tag{suffix}")
     recording = video.recording
     assert got.shape[1:] == (240, 320, 3)
     if suffix == ".mp4":  # animated pictures hold equal frames as one longer one
         assert len(got) == len(video) == recording.steps + 1 + 4
     want = list(video.frames())
-    assert abs(got[0].astype(int) - want[0]).mean() < 3 and abs(got[-1].astype(int) - want[-1]).mean() < 3
+    assert (
+        abs(got[0].astype(int) - want[0]).mean() < 3
+        and abs(got[-1].astype(int) - want[-1]).mean() < 3
+    )
     moving = [(abs(a.astype(int) - b) > 40).sum() for a, b in pairwise(got[:11])]
     assert min(moving) > 0
 
 
 def test_first_and_last_frame_show_agents_where_the_state_says(tmp_path):
-    video = cd.render("tag_grid", tmp_path / "tag.mp4", size=(640, 480), device="cpu", hold=0.0, **CHASE)
+    video = cd.render(
+        "tag_grid", tmp_path / "tag.mp4", size=(640, 480), device="cpu", hold=0.0, **CHASE
+    )
     got = decoded(tmp_path / "tag.mp4")
     moments = list(video.recording.moments())
     assert len(got) == len(moments)
@@ -70,7 +81,8 @@ def test_first_and_last_frame_show_agents_where_the_state_says(tmp_path):
         runner = canvas.to_pixel((state["x"][-1], state["y"][-1]))
         assert near(picture, color, runner, 0.3 * cell) == pytest.approx(runner, abs=2)
         for x, y in zip(state["x"][:-1], state["y"][:-1], strict=True):
-            if (x, y) != (state["x"][-1], state["y"][-1]):  # the runner lies on top of who has caught it
+            # the runner lies on top of who has caught it
+            if (x, y) != (state["x"][-1], state["y"][-1]):
                 tagger = canvas.to_pixel((x, y))
                 assert near(picture, ORANGE, tagger, 0.5 * cell) == pytest.approx(tagger, abs=2)
     assert moments[-1].over.all()
@@ -81,9 +93,19 @@ def test_first_and_last_frame_show_agents_where_the_state_says(tmp_path):
 @pytest.mark.parametrize("episodes", [1, 2])
 def test_a_drawing_is_given_as_many_earlier_states_as_it_asks_for(trail, episodes):
     given = []
-    display = cd.Display(lambda canvas, p, states, elapsed: given.append((len(states), elapsed)), trail=trail)
+    display = cd.Display(
+        lambda canvas, p, states, elapsed: given.append((len(states), elapsed)), trail=trail
+    )
     spec = replace(envs.get("tag_grid"), display=display)
-    video = cd.render(spec, device="cpu", size=(320, 240), episodes=episodes, hold=0.0, max_episode_steps=6, **CHASE)
+    video = cd.render(
+        spec,
+        device="cpu",
+        size=(320, 240),
+        episodes=episodes,
+        hold=0.0,
+        max_episode_steps=6,
+        **CHASE,
+    )
     list(video.frames())
     assert given and all(count == min(elapsed, trail) + 1 for count, elapsed in given)
     assert {elapsed for _, elapsed in given} == set(range(video.recording.steps + 1))
@@ -91,10 +113,14 @@ def test_a_drawing_is_given_as_many_earlier_states_as_it_asks_for(trail, episode
 
 def test_the_header_tells_step_score_and_who_plays():
     video = cd.render("cartpole", device="cpu", size=(600, 300))
-    one, other = (next(iter(cd.Video(video.recording, (600, 300), title=t).frames())) for t in ("me", "you"))
+    one, other = (
+        next(iter(cd.Video(video.recording, (600, 300), title=t).frames())) for t in ("me", "you")
+    )
     changed = (one != other).any(axis=-1)
     header = Canvas(600, 300).header
-    assert changed[:header, 450:].any() and not changed[header:].any() and not changed[:, :450].any()
+    assert (
+        changed[:header, 450:].any() and not changed[header:].any() and not changed[:, :450].any()
+    )
     assert video.recording.players == {"cart": "random"}
     assert "heuristic" in repr(cd.render("tag_grid", device="cpu", **CHASE))
 
@@ -119,7 +145,9 @@ def test_a_mosaic_shows_each_episode_in_its_place():
     for t in range(1, int(length.max()) + 1):
         changed = (shown[t] != shown[t - 1]).any(axis=-1)
         for (column, row), e in cells.items():
-            part = changed[66 + row * 207 : 60 + (row + 1) * 207, column * 213 + 8 : (column + 1) * 213 - 8]
+            part = changed[
+                66 + row * 207 : 60 + (row + 1) * 207, column * 213 + 8 : (column + 1) * 213 - 8
+            ]
             assert part.any() == (t <= length[e]), f"episode {e}, step {t} of {length[e]}"
 
 
@@ -128,7 +156,9 @@ def test_one_seed_gives_one_video_and_a_recording_gives_it_again():
     first = cd.render("tag_grid", **options)
     again = cd.render("tag_grid", **options)
     from_recording = cd.render(first.recording, size=(320, 240))
-    from_evaluation = cd.render(cd.evaluate("tag_grid", episodes=2, device="cpu", **CHASE), size=(320, 240))
+    from_evaluation = cd.render(
+        cd.evaluate("tag_grid", episodes=2, device="cpu", **CHASE), size=(320, 240)
+    )
     other = cd.render("tag_grid", seed=1, **options)
     for video in (again, from_recording, from_evaluation):
         assert all((a == b).all() for a, b in zip(first.frames(), video.frames(), strict=True))
@@ -140,23 +170,35 @@ def test_a_notebook_plays_it_and_draws_it_once(monkeypatch):
     shown = video._repr_html_()
     monkeypatch.setattr(video, "frames", None)
     assert video._repr_html_() == shown
-    assert re.search(r'<video [^>]*width="160"[^>]*src="data:video/mp4;base64,[\w+/=]+"></video></div>$', shown)
+    assert re.search(
+        r'<video [^>]*width="160"[^>]*src="data:video/mp4;base64,[\w+/=]+"></video></div>$', shown
+    )
 
 
 def test_a_host_that_takes_videos_and_styles_away_shows_a_frame_in_which_something_has_happened():
     video = cd.render("tag_grid", device="cpu", size=(320, 240), **CHASE)
     still, size = video._repr_png_()
     picture = Image.open(io.BytesIO(still))
-    assert picture.format == "PNG" and picture.size == (320, 240) and size == {"width": 160, "height": 120}
+    assert (
+        picture.format == "PNG"
+        and picture.size == (320, 240)
+        and size == {"width": 160, "height": 120}
+    )
     late = list(video.frames())[round(0.9 * (video.drawn - 1))].astype(int)  # as tag_grid says
     assert abs(np.asarray(picture.convert("RGB")) - late).mean() < 1.0  # 256 colours
     left = re.sub(r' style="[^"]*"|<video.*?</video>', "", video._repr_html_())
-    data = re.fullmatch(r'<div><img alt="A frame of [^"]*" width="160" src="data:image/png;base64,(.*)"></div>', left)
+    data = re.fullmatch(
+        r'<div><img alt="A frame of [^"]*" width="160" src="data:image/png;base64,(.*)"></div>',
+        left,
+    )
     assert base64.b64decode(data[1]) == still
 
 
 def test_a_still_is_the_middle_unless_the_environment_says_otherwise():
-    at = {name: cd.render(name, device="cpu", size=(64, 64), progress=False) for name in ("tag_continuous", "acrobot")}
+    at = {
+        name: cd.render(name, device="cpu", size=(64, 64), progress=False)
+        for name in ("tag_continuous", "acrobot")
+    }
     assert at["tag_continuous"].telling == round((at["tag_continuous"].drawn - 1) / 2)
     assert at["acrobot"].telling == at["acrobot"].drawn - 1
     many = cd.render("acrobot", device="cpu", size=(128, 128), progress=False, episodes=4)
@@ -184,11 +226,23 @@ def test_every_environment_renders(name, episodes):
     [
         ({"path": "out.avi"}, RenderError, r"ends in '\.avi'; it must end in \.mp4, \.gif, \.webp"),
         ({"path": "nowhere/out.mp4"}, ParameterError, "there is no folder"),
-        ({"size": (321, 240)}, ParameterError, r"size = \(321, .* both must be even, such as \(320"),
-        ({"episodes": 65}, ParameterError, "episodes = 65; input should be less than or equal to 64"),
+        (
+            {"size": (321, 240)},
+            ParameterError,
+            r"size = \(321, .* both must be even, such as \(320",
+        ),
+        (
+            {"episodes": 65},
+            ParameterError,
+            "episodes = 65; input should be less than or equal to 64",
+        ),
         ({"episodes": 64, "size": (64, 64)}, ParameterError, "do not fit into 64 x 64 pixels"),
         ({"policies": "heuristics"}, ParameterError, r"Did you mean 'heuristic'\?"),
-        ({"policies": {"taggers": cd.RandomPolicy()}}, ParameterError, "a group in policies = 'taggers'"),
+        (
+            {"policies": {"taggers": cd.RandomPolicy()}},
+            ParameterError,
+            "a group in policies = 'taggers'",
+        ),
         ({"num_tagers": 3}, ParameterError, "Did you mean 'num_taggers'"),
     ],
 )
@@ -211,7 +265,9 @@ def test_a_copy_of_a_vector_env_is_played_and_it_stays_as_it_is():
     env.reset(seed=1)
     before = env.batch.get_state()["state"].tobytes()
     video = cd.render(env, seed=5)
-    assert video.recording.params == env.params and env.batch.get_state()["state"].tobytes() == before
+    assert (
+        video.recording.params == env.params and env.batch.get_state()["state"].tobytes() == before
+    )
 
 
 def test_the_number_of_cores_shows_in_no_byte():
@@ -238,12 +294,16 @@ def test_a_gif_keeps_colours_that_come_after_its_first_frame(tmp_path):
             canvas.line([(-1, 0.9), (1, 0.9)], 0.01, "#ff00ff")
 
     spec = replace(envs._load(point.PYTHON).spec, kernel=point.KERNEL, display=cd.Display(draw))
-    cd.render(spec, tmp_path / "late.gif", "random", device="cpu", progress=False, max_episode_steps=5)
+    cd.render(
+        spec, tmp_path / "late.gif", "random", device="cpu", progress=False, max_episode_steps=5
+    )
     frames = decoded(tmp_path / "late.gif")
     height, width = frames.shape[1:3]
     for frame, color in ((0, ORANGE), (2, ORANGE), (3, BLUE), (5, BLUE)):
         near(frames[frame], color, (width / 2, height * 0.6), 5)
-    magenta = [int((abs(frame.astype(int) - (255, 0, 255)).max(axis=-1) < 60).sum()) for frame in frames]
+    magenta = [
+        int((abs(frame.astype(int) - (255, 0, 255)).max(axis=-1) < 60).sum()) for frame in frames
+    ]
     assert magenta[2] > width / 4 and sum(magenta) == magenta[2]
 
 
@@ -255,7 +315,11 @@ def test_colours_that_come_late_replace_those_used_least_where_all_are_used():
         frames[4 + k :, 8 * k : 8 * k + 8, :8] = color
     noisy, plain = frames.copy(), np.zeros_like(frames)
     for k in range(300):  # more colours than a table holds
-        noisy[4:, k // 20 * 4 : k // 20 * 4 + 4, k % 16 * 4 : k % 16 * 4 + 4] = (k % 7 * 40, k % 11 * 25, k % 256)
+        noisy[4:, k // 20 * 4 : k // 20 * 4 + 4, k % 16 * 4 : k % 16 * 4 + 4] = (
+            k % 7 * 40,
+            k % 11 * 25,
+            k % 256,
+        )
     plain[4:, :32] = (255, 0, 255)
     for film in (noisy, plain, frames):
         with Image.open(io.BytesIO(animation(iter(film), 10, ".gif"))) as image:

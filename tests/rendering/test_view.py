@@ -24,7 +24,9 @@ def small(**options):
 
 def data_of(page):
     """Return what a page's script is given."""
-    return json.loads(re.search(r'\("view-\w+", (\{.*\})\);</script>', page)[1].replace("<\\/", "</"))
+    return json.loads(
+        re.search(r'\("view-\w+", (\{.*\})\);</script>', page)[1].replace("<\\/", "</")
+    )
 
 
 def test_the_viewer_has_a_picture_and_the_state_of_every_step():
@@ -40,7 +42,8 @@ def test_the_viewer_has_a_picture_and_the_state_of_every_step():
         env.view(env=4)
     for episodes in (0, 65):
         with pytest.raises(
-            ParameterError, match=f"^view: episodes = {episodes} is out of range; it must be from 1 to 64"
+            ParameterError,
+            match=f"^view: episodes = {episodes} is out of range; it must be from 1 to 64",
         ):
             small(episodes=episodes)
     with pytest.raises(ParameterError, match="steps = 0"):
@@ -55,10 +58,14 @@ def test_words_are_actions_rewards_returns_and_the_state():
 
     def rows(text):
         """Return the lines of a text as numbers by name."""
-        lines = (re.fullmatch(r"(\w+(?: \w+)?) +(\[.*\]|\S+)", line).groups() for line in text.splitlines()[1:])
+        lines = (
+            re.fullmatch(r"(\w+(?: \w+)?) +(\[.*\]|\S+)", line).groups()
+            for line in text.splitlines()[1:]
+        )
         return {name: [float(x) for x in values.strip("[]").split()] for name, values in lines}
 
-    assert set(rows(texts[0])) == {"tagger return", "runner return", "x", "y"}  # nothing has been done yet
+    # nothing has been done yet
+    assert set(rows(texts[0])) == {"tagger return", "runner return", "x", "y"}
     for t, text in enumerate(texts[1 : length + 1]):
         found, state = rows(text), moments[t + 1].states[1]
         assert found["tagger action"] == recording.action["tagger"][t, 1, :, 0].tolist()
@@ -73,12 +80,19 @@ def test_words_are_actions_rewards_returns_and_the_state():
 
 @pytest.mark.full
 def test_words_of_many_agents_are_short_and_say_who_is_present():
-    sizes = {"num_taggers": 3, "num_runners": 30, "num_other_agents_observed": 4, "grid_length": 4.0}
+    sizes = {
+        "num_taggers": 3,
+        "num_runners": 30,
+        "num_other_agents_observed": 4,
+        "grid_length": 4.0,
+    }
     recording = cd.evaluate("tag_continuous", episodes=1, seed=3, device="cpu", **sizes).recording
     groups = recording.spec.groups(recording.params)
     *_, last = recording.moments()
     text = moment_text(last, 0, groups)
-    assert max(map(len, text.splitlines())) < 100 and re.search(r"runner present  \[ ?(True|False) .*\.\.\.", text)
+    assert max(map(len, text.splitlines())) < 100 and re.search(
+        r"runner present  \[ ?(True|False) .*\.\.\.", text
+    )
     assert re.search(r"tagger action   \[\[\d+ +\d+\] \[\d+ +\d+\] \[\d+ +\d+\]\]\n", text)
 
 
@@ -108,12 +122,16 @@ def test_names_stand_beside_their_agents_where_asked_for(name):
         x, y = map(int, canvas.to_pixel((x, y)))
         beside = slice(max(0, y - 24), y + 24), slice(max(0, x - 150), x + 150)
         assert (plain != named)[beside].any()
-    mine, named = ((abs(shown - rgb(Canvas.YELLOW)).max(axis=-1) < 20).sum() for shown in (mine, named))
+    mine, named = (
+        (abs(shown - rgb(Canvas.YELLOW)).max(axis=-1) < 20).sum() for shown in (mine, named)
+    )
     assert mine > 100 and not named  # whom a person plays stands out
     ring = (plain != picture(played=("tagger", 1))[1]).any(axis=-1)
     x, y = canvas.to_pixel((states["x"][0, 1], states["y"][0, 1]))
     rows, columns = np.nonzero(ring)
-    assert rows.mean() + 0.5 == pytest.approx(y, abs=2) and columns.mean() + 0.5 == pytest.approx(x, abs=2)
+    assert rows.mean() + 0.5 == pytest.approx(y, abs=2) and columns.mean() + 0.5 == pytest.approx(
+        x, abs=2
+    )
 
 
 def test_a_name_lies_within_the_picture():
@@ -130,7 +148,9 @@ def test_a_name_lies_within_the_picture():
 @pytest.mark.parametrize("env", [0, 2])
 def test_the_chosen_picture_of_a_mosaic_has_a_frame_and_names(env):
     recording = small(episodes=4).video.recording
-    plain, marked = (next(iter(frames(recording, 320, 260, chosen=chosen))) for chosen in (None, env))
+    plain, marked = (
+        next(iter(frames(recording, 320, 260, chosen=chosen))) for chosen in (None, env)
+    )
     rows, columns = np.nonzero((plain != marked).any(axis=-1))
     frame = (marked == rgb(Canvas.YELLOW)).all(axis=-1) & (plain != marked).any(axis=-1)
     assert frame[:, 1].any() and frame.sum() > 4 * 2 * (140 + 110)
@@ -141,11 +161,15 @@ def test_the_chosen_picture_of_a_mosaic_has_a_frame_and_names(env):
 
 def test_a_page_of_any_environment_ends_where_its_script_does():
     spec = replace(envs.get("tag_grid"), title="Tag", summary="</script><b>")
-    page = cd.view(spec, device="cpu", size=(200, 160), steps=2, title="</script><i>", **CHASE)._repr_html_()
-    assert page.count("</script>") == 1 and page.rstrip().endswith("</script>") and "<i>" not in page
+    page = cd.view(
+        spec, device="cpu", size=(200, 160), steps=2, title="</script><i>", **CHASE
+    )._repr_html_()
+    assert (
+        page.count("</script>") == 1 and page.rstrip().endswith("</script>") and "<i>" not in page
+    )
 
 
-# ---- in a browser ----------------------------------------------------------------------------------------------------
+# ---- in a browser --------------------------------------------------------------------------------
 
 
 @pytest.mark.full
@@ -159,7 +183,10 @@ def test_where_no_script_runs_the_page_says_so_and_promises_nothing(browser, scr
     assert page.get_by_text(HINT).is_visible() is scripts
     assert page.get_by_role("button", name="play").is_enabled() is scripts
     assert page.get_by_label("step", exact=True).is_enabled() is scripts
-    assert page.locator("img").is_visible() and "environment 0, step 0" in page.locator("pre").text_content()
+    assert (
+        page.locator("img").is_visible()
+        and "environment 0, step 0" in page.locator("pre").text_content()
+    )
     context.close()
 
 
@@ -167,7 +194,11 @@ def test_where_no_script_runs_the_page_says_so_and_promises_nothing(browser, scr
 def test_keys_slider_and_button_show_the_step(browser):
     page = browser.new_page()
     page.set_content(small()._repr_html_())
-    image, text, slider = page.locator("img"), page.locator("pre"), page.get_by_label("step", exact=True)
+    image, text, slider = (
+        page.locator("img"),
+        page.locator("pre"),
+        page.get_by_label("step", exact=True),
+    )
     first = image.get_attribute("src")
 
     def at(step):

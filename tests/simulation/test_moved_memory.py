@@ -1,4 +1,6 @@
-"""Memory that torch replaces: weights return to where they are learnt; views show what kernels write, or it is an error."""
+"""Memory that torch replaces: weights return to where they are learnt; views show what kernels
+write, or it is an error.
+"""
 
 import copy
 
@@ -16,7 +18,9 @@ PPO, DDPG = cd.PPO(num_steps=32), cd.DDPG(learning_starts=200, num_steps=32, hid
 
 
 def by_vector(policy):
-    vector_to_parameters(parameters_to_vector(policy.parameters()).detach().clone(), policy.parameters())
+    vector_to_parameters(
+        parameters_to_vector(policy.parameters()).detach().clone(), policy.parameters()
+    )
 
 
 def by_assignment(policy):
@@ -36,11 +40,15 @@ WAYS = [by_vector, by_assignment, by_conversion, by_data]
 
 
 def weights(run):
-    return torch.cat([p.detach().flatten().cpu() for p in next(iter(run.policies.values())).parameters()])
+    return torch.cat(
+        [p.detach().flatten().cpu() for p in next(iter(run.policies.values())).parameters()]
+    )
 
 
 def trained(env, settings, move=None, at="between", device="cpu", **options):
-    """Return the weights of a run of two halves, which ``move`` moves between them or, from a callback, within the second."""
+    """Return the weights of a run of two halves, which ``move`` moves between them or, from a
+    callback, within the second.
+    """
 
     def called(step, metrics):
         if at == "within" and move is not None and step == 4096 + 1024:
@@ -56,7 +64,11 @@ def trained(env, settings, move=None, at="between", device="cpu", **options):
 @pytest.mark.parametrize("at", ["between", "within"])
 @pytest.mark.parametrize(
     ("env", "settings", "options"),
-    [("cartpole", PPO, dict(backend="kernels")), ("cartpole", PPO, dict(backend="torch")), ("pendulum", DDPG, {})],
+    [
+        ("cartpole", PPO, dict(backend="kernels")),
+        ("cartpole", PPO, dict(backend="torch")),
+        ("pendulum", DDPG, {}),
+    ],
     ids=["kernels", "torch", "ddpg"],
 )
 def test_training_goes_on_where_the_weights_are(env, settings, options, at):
@@ -69,18 +81,23 @@ def test_training_goes_on_where_the_weights_are(env, settings, options, at):
 @pytest.mark.gpu
 @pytest.mark.parametrize("at", ["between", "within"])
 @pytest.mark.parametrize(
-    "settings", [PPO, cd.PPO(num_steps=32, precision="float32"), cd.PPO(num_steps=32, precision="float32")]
+    "settings",
+    [PPO, cd.PPO(num_steps=32, precision="float32"), cd.PPO(num_steps=32, precision="float32")],
 )
 def test_captured_training_goes_on_where_the_weights_are(settings, at):
     want = trained("cartpole", settings, None, device="cuda")
     for move in WAYS:
-        assert torch.equal(trained("cartpole", settings, move, at, device="cuda"), want), move.__name__
+        assert torch.equal(trained("cartpole", settings, move, at, device="cuda"), want), (
+            move.__name__
+        )
 
 
 @pytest.mark.full
 def test_runs_side_by_side_go_on_where_their_weights_are():
     def both(move):
-        found = cd.train("cartpole", PPO, steps=1024, seeds=2, num_envs=16, device="cpu", progress=False)
+        found = cd.train(
+            "cartpole", PPO, steps=1024, seeds=2, num_envs=16, device="cpu", progress=False
+        )
         for run in found if move else ():
             by_vector(run.policies["cart"])
         return [weights(cd.train(run, steps=1024, progress=False)) for run in found]
@@ -107,9 +124,18 @@ def test_a_transposed_weight_is_learnt_from_as_it_is_seen(backend):
 
 
 CHANGED = {
-    "frozen": (lambda policy: policy.requires_grad_(False), r"'actor.0.weight' .* without gradients; it must be"),
-    "added": (lambda policy: policy.actor.append(torch.nn.Linear(2, 2)), r"'actor.5.\w+' .* must be missing"),
-    "shared": (lambda policy: policy.share_memory(), r"'actor.0.weight' .* in shared memory; it must be"),
+    "frozen": (
+        lambda policy: policy.requires_grad_(False),
+        r"'actor.0.weight' .* without gradients; it must be",
+    ),
+    "added": (
+        lambda policy: policy.actor.append(torch.nn.Linear(2, 2)),
+        r"'actor.5.\w+' .* must be missing",
+    ),
+    "shared": (
+        lambda policy: policy.share_memory(),
+        r"'actor.0.weight' .* in shared memory; it must be",
+    ),
     "double": (
         lambda policy: policy.double(),
         r"'actor.0.weight' .* torch.float64 \(64, 4\) .* must be torch.float32 \(64, 4\)",
@@ -131,7 +157,7 @@ def test_weights_that_are_no_longer_what_is_learnt_are_refused(how, backend, tmp
         cd.train(run, steps=512, progress=False)
 
 
-# ---- views ---------------------------------------------------------------------------------------------------------------
+# ---- views ---------------------------------------------------------------------------------------
 
 
 def test_views_show_what_kernels_write_after_torch_has_moved_one():
@@ -141,15 +167,27 @@ def test_views_show_what_kernels_write_after_torch_has_moved_one():
 
     def parts(env):
         obs, reward, terminated, truncated, info = env.step(push)
-        yield from (obs, reward, terminated, truncated, info["final_obs"], info["episode"]["length"])
-        yield from (env.state["x"], state["theta"] if env is not same else env.state["theta"], env.elapsed)
+        yield from (
+            obs,
+            reward,
+            terminated,
+            truncated,
+            info["final_obs"],
+            info["episode"]["length"],
+        )
+        yield from (
+            env.state["x"],
+            state["theta"] if env is not same else env.state["theta"],
+            env.elapsed,
+        )
         trajectory = env.rollout(3)
         yield from (trajectory.obs, trajectory.action, trajectory.reward, trajectory.terminated)
 
     for turn in range(4):
         found = [list(parts(each)) for each in (env, same)]
         for number, pair in enumerate(zip(*found, strict=True)):
-            assert number in (4, 5) or torch.equal(*pair), (turn, number)  # of those, rows are unspecified
+            # of those, rows are unspecified
+            assert number in (4, 5) or torch.equal(*pair), (turn, number)
         for tensor in found[0] if turn < 2 else ():
             tensor.share_memory_()
     before = env.step_results[0]
@@ -157,7 +195,8 @@ def test_views_show_what_kernels_write_after_torch_has_moved_one():
 
 
 @pytest.mark.parametrize(
-    "replace", [lambda obs: setattr(obs, "data", obs.data.clone()), lambda obs: obs.set_(torch.ones(4))]
+    "replace",
+    [lambda obs: setattr(obs, "data", obs.data.clone()), lambda obs: obs.set_(torch.ones(4))],
 )
 def test_views_are_made_anew_where_a_tensor_was_given_other_data(replace):
     env, same = (cd.make("cartpole", 4, device="cpu") for _ in range(2))
@@ -204,7 +243,12 @@ def send(queue, done):
     env = cd.make("cartpole", 4, device="cuda")
     obs, _ = env.reset(seed=0)
     env.step(torch.ones(4, dtype=torch.int32, device="cuda"))
-    for tensor in (obs, env.state["x"], env.step_results[1], env.step_results[4]["episode"]["length"]):
+    for tensor in (
+        obs,
+        env.state["x"],
+        env.step_results[1],
+        env.step_results[4]["episode"]["length"],
+    ):
         queue.put(tensor)
     done.wait()
 
@@ -247,4 +291,8 @@ def test_buffers_return_too():
     network.double().float()
     assert network.scale.data_ptr() != places[0]
     cd.train(run, steps=128, progress=False)
-    assert (network.scale.data_ptr(), network.actor.weight.data_ptr()) == places == (kept.data_ptr(), places[1])
+    assert (
+        (network.scale.data_ptr(), network.actor.weight.data_ptr())
+        == places
+        == (kept.data_ptr(), places[1])
+    )

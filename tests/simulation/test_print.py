@@ -1,4 +1,6 @@
-"""env.print: a line for one environment each step, the same on CPU and GPU, through Python's own output."""
+"""env.print: a line for one environment each step, the same on CPU and GPU, through Python's own
+output.
+"""
 
 import math
 import re
@@ -25,7 +27,9 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 def printing(text='env.print("x = %.9g after %d", s.x, env.elapsed);'):
-    return replace(envs._load(point.PYTHON).spec, kernel=point.KERNEL.replace(MOVE, f"{MOVE} {text}"))
+    return replace(
+        envs._load(point.PYTHON).spec, kernel=point.KERNEL.replace(MOVE, f"{MOVE} {text}")
+    )
 
 
 @pytest.mark.full
@@ -39,7 +43,9 @@ def test_a_step_prints_one_line_for_one_environment(device, capsys):
         env.step(torch.full((40, 1), 0.5, device=env.device))
         said = capsys.readouterr().out
         x = float(env.state["x"][chosen])
-        assert re.fullmatch(rf"point\[{chosen}\], step {number}: x = (\S+) after {number}\n", said), said
+        assert re.fullmatch(
+            rf"point\[{chosen}\], step {number}: x = (\S+) after {number}\n", said
+        ), said
         assert float(said.split()[5]) == pytest.approx(x, rel=1e-7)
     env.print_env = None
     env.step(torch.zeros((40, 1), device=env.device))
@@ -53,10 +59,16 @@ def test_a_rollout_prints_its_steps_in_order_and_says_what_did_not_fit(device, c
     env.reset(seed=0)
     env.rollout(20)
     said = capsys.readouterr().out.splitlines()
-    assert [int(line.split(" after ")[1]) for line in said] == [*range(1, 8), *range(1, 8), *range(1, 7)]
+    assert [int(line.split(" after ")[1]) for line in said] == [
+        *range(1, 8),
+        *range(1, 8),
+        *range(1, 7),
+    ]
     env.rollout(5000)
     *said, last = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(rf"point\[0\]: [\d,]+ more lines did not fit into {PRINT_BYTES:,} bytes.*", last)
+    assert re.fullmatch(
+        rf"point\[0\]: [\d,]+ more lines did not fit into {PRINT_BYTES:,} bytes.*", last
+    )
     assert len(said) + int(last.split()[1].replace(",", "")) == 5000
     env.rollout(2)
     assert len(capsys.readouterr().out.splitlines()) == 2  # the memory is free again
@@ -75,7 +87,9 @@ def test_printing_changes_no_number(device):
 
 
 def printing_tag():
-    """Tag on a grid, whose state is arrays; it prints from two of them, and an entry of an observation."""
+    """Tag on a grid, whose state is arrays; it prints from two of them, and an entry of an
+    observation.
+    """
     text = kernel_text(envs.get("tag_grid"))[1].rstrip()
     assert text.endswith("}")  # of `observe`, the last function
     printed = 'env.team.sync();\n  env.print("%d %d %.9g", env.state.x[0], env.state.y[4], env.runner.obs(0)[2]);'
@@ -84,7 +98,9 @@ def printing_tag():
 
 @pytest.mark.full
 @pytest.mark.parametrize("obs_dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("build", [{}, {"debug": True}, {"team_threads": 4}], ids=["product", "debug", "team of 4"])
+@pytest.mark.parametrize(
+    "build", [{}, {"debug": True}, {"team_threads": 4}], ids=["product", "debug", "team of 4"]
+)
 def test_elements_of_arrays_and_observations_print_as_their_numbers(build, obs_dtype, capsys):
     batch = Batch(printing_tag(), 3, executor=HostExecutor(**build), obs_dtype=obs_dtype)
     batch.printer.choose(1)
@@ -116,7 +132,8 @@ def test_cpu_and_gpu_print_the_same_lines_for_any_team(team, capsys):
 @pytest.mark.full
 def test_a_team_prints_each_line_once(capsys):
     kernel = point.KERNEL.replace(
-        "auto row = env.point.obs(0);", 'auto row = env.point.obs(0); env.print("%.9g", env.state.x);'
+        "auto row = env.point.obs(0);",
+        'auto row = env.point.obs(0); env.print("%.9g", env.state.x);',
     )
     spec, said = replace(envs._load(point.PYTHON).spec, kernel=kernel), []
     for host in (HostExecutor(), HostExecutor(team_threads=4)):
@@ -155,7 +172,12 @@ def test_an_environment_that_does_not_exist_cannot_print(value):
 
 @pytest.mark.parametrize(
     ("form", "values", "want"),
-    [("x = %g", [], "x = %g"), ("x", [2.0], "x 2.0"), ("%g, %g", [1.0], "%g, %g 1.0"), ("%d", [math.inf], "%d inf")],
+    [
+        ("x = %g", [], "x = %g"),
+        ("x", [2.0], "x 2.0"),
+        ("%g, %g", [1.0], "%g, %g 1.0"),
+        ("%d", [math.inf], "%d inf"),
+    ],
 )
 def test_a_format_with_another_number_of_values_shows_them_all(form, values, want):
     assert formatted(form, values) == want
@@ -177,7 +199,9 @@ def test_all_types_and_formats(capsys):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("layout", [Layout(1, 32), Layout(4, 16), Layout(64, 1), Layout(1, 32, half_obs=True)])
+@pytest.mark.parametrize(
+    "layout", [Layout(1, 32), Layout(4, 16), Layout(64, 1), Layout(1, 32, half_obs=True)]
+)
 def test_printing_kernels_compile_for_gpus(layout):
     text = 'env.print("%g %d %u %ld %llu", s.x, env.elapsed, env.random.env, 1L, 2ULL);'
     for spec in (printing(text), printing_tag()):

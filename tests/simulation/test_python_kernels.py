@@ -1,4 +1,6 @@
-"""Kernels written in Python pass the same check as those in C, and their mistakes are found like those."""
+"""Kernels written in Python pass the same check as those in C, and their mistakes are found like
+those.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -22,11 +24,14 @@ from cupydrive.spec import EnvSpec, Field, Group, Observation, Reference, StepRe
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
-# ---- two test environments again, in torch and in NumPy --------------------------------------------------------------
+# ---- two test environments again, in torch and in NumPy ------------------------------------------
 
 
 def point_reset(env):
-    for name, fresh in (("x", 2 * env.uniform[:, 0, 0, 0] - 1), ("v", torch.zeros_like(env.state["v"]))):
+    for name, fresh in (
+        ("x", 2 * env.uniform[:, 0, 0, 0] - 1),
+        ("v", torch.zeros_like(env.state["v"])),
+    ):
         env.state[name].copy_(torch.where(env.mask, fresh, env.state[name]))
 
 
@@ -44,7 +49,9 @@ def point_observe(env):
 
 
 def walker_reset(env):
-    fresh = (env.bits[:, :, 0, 0].astype(np.uint64) * np.uint64(5) >> np.uint64(32)).astype(np.int32)
+    fresh = (env.bits[:, :, 0, 0].astype(np.uint64) * np.uint64(5) >> np.uint64(32)).astype(
+        np.int32
+    )
     env.state["place"][...] = np.where(env.mask[:, None], fresh, env.state["place"])
 
 
@@ -71,7 +78,7 @@ def walker_observe(env):
         mask[..., head], mask[..., head + 1] = place != 0, place != 4
 
 
-# ---- and one whose agents leave --------------------------------------------------------------------------------------
+# ---- and one whose agents leave ------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,12 @@ def leaver_outcome(p, states, action, elapsed, random):
     active, left = goes >= elapsed[:, None], goes == elapsed[:, None]
     gone = (goes <= elapsed[:, None]).all(1)
     return StepResult(
-        {"goes": goes}, {"leaver": active * 1.0}, gone, {"leaver": active}, {"leaver": left}, events={"all left": gone}
+        {"goes": goes},
+        {"leaver": active * 1.0},
+        gone,
+        {"leaver": active},
+        {"leaver": left},
+        events={"all left": gone},
     )
 
 
@@ -121,7 +133,9 @@ LEAVERS = EnvSpec(
     Reference(
         leaver_reset,
         leaver_outcome,
-        lambda p, states, elapsed: Observation({"leaver": states["goes"][..., None].astype(np.float64)}),
+        lambda p, states, elapsed: Observation(
+            {"leaver": states["goes"][..., None].astype(np.float64)}
+        ),
         lambda p, rng, n: np.array(
             [(row,) for row in rng.integers(1, 11, (n, p.leavers))], [("goes", "i4", (p.leavers,))]
         ),
@@ -136,8 +150,12 @@ def specs():
     in_numpy = PythonKernels(walker_reset, walker_step, walker_observe, arrays="numpy")
     return {
         "cartpole": cartpole_torch.SPEC,
-        "point": replace(cd.register(point.PYTHON, point.KERNEL), name="point_torch", kernel=in_torch),
-        "masked": replace(cd.register(masked.PYTHON, masked.KERNEL), name="masked_numpy", kernel=in_numpy),
+        "point": replace(
+            cd.register(point.PYTHON, point.KERNEL), name="point_torch", kernel=in_torch
+        ),
+        "masked": replace(
+            cd.register(masked.PYTHON, masked.KERNEL), name="masked_numpy", kernel=in_numpy
+        ),
         "leavers": LEAVERS,
     }
 
@@ -147,7 +165,8 @@ def specs():
 def test_kernels_in_python_pass_the_check(name, device):
     spec = specs()[name]
     if device == "cuda" and name == "masked":
-        spec = replace(spec, kernel=replace(spec.kernel, arrays="cupy"))  # CuPy has NumPy's functions
+        # CuPy has NumPy's functions
+        spec = replace(spec, kernel=replace(spec.kernel, arrays="cupy"))
     report = cd.check(spec, device=device, agent_steps=30_000, progress=False)
     assert report.passed, report
     assert all(report.events.values())
@@ -164,11 +183,17 @@ def test_kernels_of_cupyx_jit_pass_the_check():
 
 
 def test_whole_numbers_are_those_of_the_kernel_in_c():
-    """No rounding, so that 60 random steps have the same bits: actions, masks, resets, statistics."""
-    one, other = (cd.make(spec, 50, device="cpu") for spec in (specs()["masked"], envs.get("masked")))
+    """No rounding, so that 60 random steps have the same bits: actions, masks, resets,
+    statistics.
+    """
+    one, other = (
+        cd.make(spec, 50, device="cpu") for spec in (specs()["masked"], envs.get("masked"))
+    )
     for env in (one, other):
         env.reset(seed=4)
-    got, want = (flatten(fetch(env.batch, env.batch.rollout(60)), env.batch) for env in (one, other))
+    got, want = (
+        flatten(fetch(env.batch, env.batch.rollout(60)), env.batch) for env in (one, other)
+    )
     assert_same_bits(got, want)
 
 
@@ -176,14 +201,24 @@ def test_whole_numbers_are_those_of_the_kernel_in_c():
 @pytest.mark.parametrize("device", DEVICES)
 def test_they_train(device):
     run = cd.train(
-        cartpole_torch.SPEC, cd.PPO(num_steps=32), num_envs=64, steps=60_000, seed=1, device=device, progress=False
+        cartpole_torch.SPEC,
+        cd.PPO(num_steps=32),
+        num_envs=64,
+        steps=60_000,
+        seed=1,
+        device=device,
+        progress=False,
     )
-    returns = [row["charts/episodic_return"] for row in run.metrics if "charts/episodic_return" in row]
+    returns = [
+        row["charts/episodic_return"] for row in run.metrics if "charts/episodic_return" in row
+    ]
     assert returns[-1] > 2 * returns[0]
 
 
 def planted(part, function):
-    return replace(cartpole_torch.SPEC, kernel=replace(cartpole_torch.SPEC.kernel, **{part: function}))
+    return replace(
+        cartpole_torch.SPEC, kernel=replace(cartpole_torch.SPEC.kernel, **{part: function})
+    )
 
 
 def reset_everything(env):
@@ -227,7 +262,9 @@ def test_what_cannot_be_is_said():
     with pytest.raises(SpecError, match="'jax'"):
         PythonKernels(None, None, None, arrays="jax")
     on_gpu = replace(cartpole_torch.SPEC, kernel=replace(cartpole_torch.SPEC.kernel, arrays="cupy"))
-    with pytest.raises(DeviceError, match=r"cupy arrays, which are not on 'cpu'; use device='cuda'"):
+    with pytest.raises(
+        DeviceError, match=r"cupy arrays, which are not on 'cpu'; use device='cuda'"
+    ):
         cd.make(on_gpu, 4, device="cpu")
     with pytest.raises(DeviceError, match="these kernels run on cuda"):
         cd.check(on_gpu, device="cpu")

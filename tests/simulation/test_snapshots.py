@@ -38,7 +38,11 @@ def test_a_restored_moment_has_the_same_future(name, how, tmp_path):
     if how == "steps":
         spaces = env.action_space
         several = isinstance(spaces, dict)
-        env.step({k: torch.as_tensor(v.sample()) for k, v in spaces.items()} if several else spaces.sample())
+        env.step(
+            {k: torch.as_tensor(v.sample()) for k, v in spaces.items()}
+            if several
+            else spaces.sample()
+        )
     snapshot = env.snapshot()
     snapshot.save(tmp_path / "moment.npz")
     want = future(env)
@@ -49,7 +53,10 @@ def test_a_restored_moment_has_the_same_future(name, how, tmp_path):
         for g in env.groups:
             assert seen[g.name].numpy().tobytes() == snapshot.obs[g.name].tobytes()
             if g.mask:
-                assert info["action_mask"][g.name].numpy().tobytes() == snapshot.action_mask[g.name].tobytes()
+                assert (
+                    info["action_mask"][g.name].numpy().tobytes()
+                    == snapshot.action_mask[g.name].tobytes()
+                )
         assert taker.seed == 3
         assert_same_bits(future(taker), want)
 
@@ -80,7 +87,11 @@ def test_a_moment_that_does_not_fit_changes_nothing():
         other.reset(seed=0)
         with pytest.raises(ParameterError, match=f"has {name} = "):
             env.restore(other.snapshot())
-    for arrays in ({"state": before.state[:6]}, {"obs": {"cart": before.obs["cart"][:, :, :3]}}, {"returns": {}}):
+    for arrays in (
+        {"state": before.state[:6]},
+        {"obs": {"cart": before.obs["cart"][:, :, :3]}},
+        {"returns": {}},
+    ):
         with pytest.raises(ParameterError, match=f"the snapshot has {next(iter(arrays))}.* = "):
             env.restore(replace(before, **arrays))
     late = env.snapshot()
@@ -101,10 +112,18 @@ def test_a_state_from_outside_is_observed_as_the_reference_does(name, device):
     seen = env.spec.reference.observe(env.params, after["state"], np.full(env.num_envs, 3))
     for field in env.spec.state(env.params):
         if field.name not in seen.state:  # others follow from these
-            assert after["state"][field.name].tobytes() == states[field.name].astype(field.dtype).tobytes()
+            assert (
+                after["state"][field.name].tobytes()
+                == states[field.name].astype(field.dtype).tobytes()
+            )
     assert (after["clock"]["elapsed"] == 3).all() and (after["clock"]["episode"] == 1).all()
     for g in env.groups:
-        got = (obs[g.name] if isinstance(obs, dict) else obs).cpu().numpy().reshape(env.num_envs, g.count, g.obs_dim)
+        got = (
+            (obs[g.name] if isinstance(obs, dict) else obs)
+            .cpu()
+            .numpy()
+            .reshape(env.num_envs, g.count, g.obs_dim)
+        )
         certain = seen.margin.get(g.name, np.ones((env.num_envs, g.count))) > 1e-5
         close = np.abs(got - seen.obs[g.name]) <= 1e-6 * np.broadcast_to(g.obs_scale, g.obs_dim)
         assert close.all(-1)[np.broadcast_to(certain, close.shape[:2])].all()

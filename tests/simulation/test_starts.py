@@ -1,4 +1,6 @@
-"""Starts that a user gives: every episode of Tag begins there, files keep them, and wrong ones are refused by name."""
+"""Starts that a user gives: every episode of Tag begins there, files keep them, and wrong ones are
+refused by name.
+"""
 
 import array
 import json
@@ -29,15 +31,21 @@ SIZES = {
     "tag_grid": {"num_taggers": 3, "grid_length": 9},
     "tag_continuous": {"num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 4},
 }
-FIELDS = {"x": "starting_location_x", "y": "starting_location_y", "direction": "starting_directions"}
+FIELDS = {
+    "x": "starting_location_x",
+    "y": "starting_location_y",
+    "direction": "starting_directions",
+}
 STARTS = {
     "tag_grid": {"x": [0, 9, 4, 7], "y": [9, 0, 4, 8]},
     "tag_continuous": {
-        "x": [0.0, 20.0, 0.1, 7.25, 3.3], "y": [20.0, 0.0, 0.1, 19.999999, 3.3], "direction": [0.0, 6.283185, 0.7, 3.0, 1e-30],
+        "x": [0.0, 20.0, 0.1, 7.25, 3.3], "y": [20.0, 0.0, 0.1, 19.999999, 3.3],
+        "direction": [0.0, 6.283185, 0.7, 3.0, 1e-30],
     },
 }  # fmt: skip
 GIVEN = [
-    ("tag_grid", "x"), ("tag_grid", "xy"), ("tag_continuous", ("direction",)), ("tag_continuous", ("x", "y", "direction")),
+    ("tag_grid", "x"), ("tag_grid", "xy"), ("tag_continuous", ("direction",)),
+    ("tag_continuous", ("x", "y", "direction")),
 ]  # fmt: skip
 BUILDS = {
     "fast": HostExecutor,
@@ -53,19 +61,31 @@ def arguments(name, fields, **more):
 
 
 def cases():
-    """Return (environment, fields that are given, build): all fields in every build, some of them in the fast one."""
+    """Return (environment, fields that are given, build): all fields in every build, some of them
+    in the fast one.
+    """
     for name, fields in GIVEN:
         for build in BUILDS if len(fields) > 1 else ("fast", "cuda"):
-            marks = pytest.mark.gpu if build == "cuda" else pytest.mark.slow if build == "bounds" else ()
-            yield pytest.param(name, fields, build, marks=marks, id=f"{name}-{'+'.join(fields)}-{build}")
+            marks = (
+                pytest.mark.gpu
+                if build == "cuda"
+                else pytest.mark.slow
+                if build == "bounds"
+                else ()
+            )
+            yield pytest.param(
+                name, fields, build, marks=marks, id=f"{name}-{'+'.join(fields)}-{build}"
+            )
 
 
-# ---- where episodes begin --------------------------------------------------------------------------------------------
+# ---- where episodes begin ------------------------------------------------------------------------
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "fields", "build"), list(cases()))
-def test_every_episode_of_every_copy_begins_at_the_starts_and_the_rest_is_drawn(name, fields, build):
+def test_every_episode_of_every_copy_begins_at_the_starts_and_the_rest_is_drawn(
+    name, fields, build
+):
     spec = envs.get(name)
     params = spec.make_params(**arguments(name, fields, max_episode_steps=3))
     drawn = replace(params, **{FIELDS[f]: () for f in fields})  # the reference without starts
@@ -108,14 +128,16 @@ def test_directions_are_angles_of_one_turn_and_never_a_whole_one(turns):
         envs.get("tag_continuous"),
         np.clip(2 * np.pi * turns + np.array([-1e-9, 0, 1e-9]), -2 * np.pi, 2 * np.pi),
     )
-    params = spec.make_params(num_taggers=1, num_runners=2, num_other_agents_observed=0, starting_directions=given)
+    params = spec.make_params(
+        num_taggers=1, num_runners=2, num_other_agents_observed=0, starting_directions=given
+    )
     turned = spec.table_arrays(params)["start_direction"]
     assert (turned >= 0).all() and (turned < np.float32(2 * np.pi)).all()
     difference = (turned.astype(np.float64) - given + np.pi) % (2 * np.pi) - np.pi
     assert np.abs(difference).max() < 2.4e-7  # half a unit in the last place of 2 pi
 
 
-# ---- what is compiled ------------------------------------------------------------------------------------------------
+# ---- what is compiled ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -133,21 +155,27 @@ def test_other_starts_are_the_same_program_and_without_any_there_is_nothing_of_t
     texts = [assemble(spec, params, Layout()).text for params in (given, other, alone, none)]
     assert texts[0] == texts[1] and len(set(texts)) == 3
     without = assemble(replace(spec, tables=None, reference=cd.Reference()), none, Layout()).text
-    assert texts[3] == without and "#define HAS_TABLES 0" in without and "table_names" not in without
+    assert (
+        texts[3] == without and "#define HAS_TABLES 0" in without and "table_names" not in without
+    )
     assert spec.about_tables(none) == {} and "table" not in batch_dtype(spec, none).names
     assert hash(given) != hash(other) and given == spec.make_params(**arguments(name, fields))
 
 
-# ---- what a user gives -----------------------------------------------------------------------------------------------
+# ---- what a user gives ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("given", [
-    [0, 9, 4, 7], (0, 9, 4, 7), np.array([0, 9, 4, 7], np.uint8), np.array([0, 9, 4, 7])[::1], torch.tensor([0, 9, 4, 7]),
-    array.array("q", [0, 9, 4, 7]), [np.int64(0), 9, 4, 7], np.array([0, 9, 4, 7], ">i4"), memoryview(bytes([0, 9, 4, 7])),
+    [0, 9, 4, 7], (0, 9, 4, 7), np.array([0, 9, 4, 7], np.uint8), np.array([0, 9, 4, 7])[::1],
+    torch.tensor([0, 9, 4, 7]),
+    array.array("q", [0, 9, 4, 7]), [np.int64(0), 9, 4, 7], np.array([0, 9, 4, 7], ">i4"),
+    memoryview(bytes([0, 9, 4, 7])),
 ], ids=lambda given: type(given).__name__)  # fmt: skip
 def test_any_numbers_in_a_row_will_do(given):
     params = envs.get("tag_grid").make_params(**SIZES["tag_grid"], starting_location_x=given)
-    assert params.starting_location_x == (0, 9, 4, 7) and set(map(type, params.starting_location_x)) == {int}
+    assert params.starting_location_x == (0, 9, 4, 7) and set(
+        map(type, params.starting_location_x)
+    ) == {int}
 
 
 def test_numbers_are_copied_and_kept_as_pythons_own():
@@ -167,15 +195,20 @@ NAN, INF = float("nan"), float("inf")
 
 
 @pytest.mark.parametrize(("name", "wrong", "words"), [
-    ("tag_continuous", {"x": [1, 2, 3]}, "x has 3 numbers, but there are 5 agents; pass one for each, or none$"),
+    ("tag_continuous", {"x": [1, 2, 3]},
+    "x has 3 numbers, but there are 5 agents; pass one for each, or none$"),
     ("tag_continuous", {"x": [1, 2, NAN, 3, 4]}, r"x\[2\] = nan is out of range"),
-    ("tag_continuous", {"x": [1, 2, 20.000001, 3, 4]}, r"x\[2\] = 20.000001 is out of range; it must be from 0.0 to 20.0"),
-    ("tag_continuous", {"direction": [1, 2, 3, 4, 90]}, r"directions\[4\] = 90 is out of range; it must be from -6.28.* rad"),
+    ("tag_continuous", {"x": [1, 2, 20.000001, 3, 4]},
+    r"x\[2\] = 20.000001 is out of range; it must be from 0.0 to 20.0"),
+    ("tag_continuous", {"direction": [1, 2, 3, 4, 90]},
+    r"directions\[4\] = 90 is out of range; it must be from -6.28.* rad"),
     ("tag_continuous", {"x": b"12345"}, "x = b'12345' is a bytes; it must be numbers"),
     ("tag_continuous", {"x": [1, 2, 3, 4, "5"]}, r"x\[4\] = '5' is a str; it must be a number"),
-    ("tag_continuous", {"x": [[1, 2], [3, 4, 5]]}, r"x\[0\] = \[1, 2\] is a list; it must be a number"),
+    ("tag_continuous", {"x": [[1, 2], [3, 4, 5]]},
+    r"x\[0\] = \[1, 2\] is a list; it must be a number"),
     ("tag_continuous", {"x": np.zeros(10**5)}, "x has 100,000 numbers; at most 65,536 fit"),
-    ("tag_grid", {"x": [0, 1, 2, 10]}, r"x\[3\] = 10 is out of range; it must be from 0 to 9 cells"),
+    ("tag_grid", {"x": [0, 1, 2, 10]},
+    r"x\[3\] = 10 is out of range; it must be from 0 to 9 cells"),
     ("tag_grid", {"y": np.zeros(4)}, r"y\[0\] = 0.0 is a float; it must be an int"),
 ])  # fmt: skip
 def test_wrong_starts_are_refused_by_name_and_nothing_has_changed(name, wrong, words):
@@ -187,14 +220,15 @@ def test_wrong_starts_are_refused_by_name_and_nothing_has_changed(name, wrong, w
 @pytest.mark.parametrize(("given", "words"), [
     ({"default": (), "help": "h"}, r"of = None; an array has default=\(\) and of=float or of=int"),
     ({"default": (1,), "help": "h", "of": int}, r"param\(\(1,\), ...\): of = "),
-    ({"default": [], "help": "h", "of": int}, r"default = \[\] is a list; it must be a float, an int, a bool, a str or \(\)"),
+    ({"default": [], "help": "h", "of": int},
+    r"default = \[\] is a list; it must be a float, an int, a bool, a str or \(\)"),
 ])  # fmt: skip
 def test_wrong_descriptions_of_arrays_are_refused(given, words):
     with pytest.raises(SpecError, match=words):
         cd.param(**given)
 
 
-# ---- files -----------------------------------------------------------------------------------------------------------
+# ---- files ---------------------------------------------------------------------------------------
 
 GRID = arguments("tag_grid", "xy", max_episode_steps=4)
 OTHER = {**GRID, "starting_location_y": [9, 0, 4, 7]}
@@ -211,7 +245,10 @@ def test_a_run_goes_on_from_its_starts(tmp_path):
     given = {**GRID, "starting_location_y": np.array(GRID["starting_location_y"])}
     assert cd.train("tag_grid", settings, steps=32, resume=True, **how, **given).step == 32
     words = r"starting_location_y is \[9, 0, 4, 8\] there, and \[9, 0, 4, 7\] was asked for"
-    for other, said in ((OTHER, words), ({**GRID, "starting_location_y": []}, r"\[9, 0, 4, 8\] there, and None was")):
+    for other, said in (
+        (OTHER, words),
+        ({**GRID, "starting_location_y": []}, r"\[9, 0, 4, 8\] there, and None was"),
+    ):
         with pytest.raises(TrainingError, match=said):
             cd.train("tag_grid", settings, steps=48, resume=True, **how, **other)
 
@@ -227,14 +264,17 @@ def test_snapshots_and_recordings_keep_starts(tmp_path):
     want, got = (e.rollout(9).obs["runner"] for e in (env, again))
     assert torch.equal(want, got)
     with pytest.raises(
-        ParameterError, match=r"has starting_location_y = \[9, 0, 4, 8\], this environment \[9, 0, 4, 7\]"
+        ParameterError,
+        match=r"has starting_location_y = \[9, 0, 4, 8\], this environment \[9, 0, 4, 7\]",
     ):
         cd.make("tag_grid", 3, device="cpu", **OTHER).restore(kept)
     recording = cd.evaluate("tag_grid", episodes=3, device="cpu", **GRID).recording
     recording.save(tmp_path / "r.npz")
     loaded = cd.Recording.load(tmp_path / "r.npz")
     first, *_, last = loaded.moments()
-    assert (first.states["y"] == GRID["starting_location_y"]).all() and loaded.params == recording.params
+    assert (
+        first.states["y"] == GRID["starting_location_y"]
+    ).all() and loaded.params == recording.params
     assert np.array_equal(last.states, [*recording.moments()][-1].states)
 
 
@@ -243,7 +283,8 @@ def test_the_largest_starts_fit_into_a_file():
     rng, agents = np.random.default_rng(0), 20_000
     spec, places = envs.get("tag_continuous"), rng.uniform(0, 20, (2, agents))
     params = spec.make_params(
-        num_taggers=10_000, num_runners=10_000, starting_location_x=places[0], starting_location_y=places[1],
+        num_taggers=10_000, num_runners=10_000, starting_location_x=places[0],
+        starting_location_y=places[1],
         starting_directions=rng.uniform(-6, 6, agents),
     )  # fmt: skip
     text = json.dumps(kept_params(params), indent=1)
@@ -252,17 +293,29 @@ def test_the_largest_starts_fit_into_a_file():
     assert spec.make_params(**json.loads(text)) == params
 
 
-# ---- elsewhere -------------------------------------------------------------------------------------------------------
+# ---- elsewhere -----------------------------------------------------------------------------------
 
 
 def test_the_command_line_takes_numbers_between_commas(capsys):
     pairs = ["a=1,2,-3", "b=[1.5, 2]", "c=x,y", "d=4", "e=1,", "f=fixed", "g=True", "h=[64, 64]"]
     pairs += ["i=[[0, 1e-3], [9, 0.0]]", "j=(("]
-    wanted = {"a": [1, 2, -3], "b": [1.5, 2], "c": "x,y", "d": 4, "e": "1,", "f": "fixed", "g": True}
+    wanted = {
+        "a": [1, 2, -3],
+        "b": [1.5, 2],
+        "c": "x,y",
+        "d": 4,
+        "e": "1,",
+        "f": "fixed",
+        "g": True,
+    }
     assert parsed(pairs) == wanted | {"h": [64, 64], "i": [[0, 1e-3], [9, 0.0]], "j": "(("}
     command = "evaluate tag_grid --episodes 2 --device cpu --param num_taggers=3 grid_length=9 max_episode_steps=4"
     assert main([*command.split(), "starting_location_x=0,9,4", "starting_location_y=9,0,4,8"]) == 2
     assert "starting_location_x has 3 numbers, but there are 4 agents" in capsys.readouterr().err
-    assert main([*command.split(), "starting_location_x=0,9,4,7", "starting_location_y=9,0,4,8"]) == 0
+    assert (
+        main([*command.split(), "starting_location_x=0,9,4,7", "starting_location_y=9,0,4,8"]) == 0
+    )
     assert main(["envs", "tag_grid"]) == 0
-    assert re.search(r"^starting_location_x +none +0 to 1000000 each +cells", capsys.readouterr().out, re.M)
+    assert re.search(
+        r"^starting_location_x +none +0 to 1000000 each +cells", capsys.readouterr().out, re.M
+    )

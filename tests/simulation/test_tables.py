@@ -1,4 +1,6 @@
-"""Tables: kernels read what NumPy reads, wrong ones are refused, one copy serves all, and files know which ones they had."""
+"""Tables: kernels read what NumPy reads, wrong ones are refused, one copy serves all, and files
+know which ones they had.
+"""
 
 import gc
 import hashlib
@@ -33,12 +35,14 @@ TABLES = SPEC.table_arrays(PARAMS)
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
-# ---- what kernels read -----------------------------------------------------------------------------------------------
+# ---- what kernels read ---------------------------------------------------------------------------
 
 
 def wanted(states):
     """Return the observations of states by plain NumPy indexing, as words."""
-    seen = SPEC.reference.observe(replace(PARAMS, walkers=states["at"].shape[1]), states, None).obs["walker"]
+    seen = SPEC.reference.observe(replace(PARAMS, walkers=states["at"].shape[1]), states, None).obs[
+        "walker"
+    ]
     assert seen.dtype == np.float32
     return seen.view(np.uint32)
 
@@ -75,7 +79,12 @@ def test_a_kernel_reads_what_numpy_reads_bit_for_bit(build, walkers):
 def test_every_layout_of_a_gpu_reads_what_the_cpu_reads(walkers):
     params, report = SPEC.make_params(walkers=walkers), Report("atlas", [], [], 0)
     want = trajectory(SPEC, params, HostExecutor(), 7, 70, 9)
-    for layout in (Layout(1, 64), Layout(4, 16), Layout(32, 2), Layout(64, 1, False, False, Observations.STAGED)):
+    for layout in (
+        Layout(1, 64),
+        Layout(4, 16),
+        Layout(32, 2),
+        Layout(64, 1, False, False, Observations.STAGED),
+    ):
         got = trajectory(SPEC, params, executor("cuda"), 7, 70, 9, layout)
         compare_bits(report, str(layout), got, want, walkers, ("cuda", "cpu"))
     assert report.passed, str(report)
@@ -89,7 +98,11 @@ def test_the_checker_binds_tables_and_passes():
 
 @pytest.mark.full
 def test_the_checker_sees_a_table_that_is_read_at_another_place():
-    wrong = replace(SPEC, kernel=SPEC.kernel.replace("height(place, j, k)", "height(place, 1 - j, k)"), cases=({},))
+    wrong = replace(
+        SPEC,
+        kernel=SPEC.kernel.replace("height(place, j, k)", "height(place, 1 - j, k)"),
+        cases=({},),
+    )
     report = check(wrong, agent_steps=2000, device="cpu", fail_fast=True, progress=False)
     assert not report.passed and "obs.walker" in report.failures()[0]
 
@@ -123,7 +136,9 @@ def test_kernels_in_python_get_the_same_tables(device):
 
     def step(env):
         arrive(env, env.table["next"][env.state["at"].long(), env.action["walker"].long()])
-        env.reward["walker"].copy_(env.params.gain * env.table["height"][env.state["at"].long(), 1, 2])
+        env.reward["walker"].copy_(
+            env.params.gain * env.table["height"][env.state["at"].long(), 1, 2]
+        )
 
     def observe(env):
         at, height = env.state["at"].long(), env.table["height"]
@@ -133,7 +148,9 @@ def test_kernels_in_python_get_the_same_tables(device):
 
     python, where = replace(SPEC, kernel=PythonKernels(reset, step, observe)), executor(device)
     want, got = (trajectory(spec, PARAMS, where, 11, 5, 30) for spec in (SPEC, python))
-    assert all(np.array_equal(got[name], want[name]) for name in want if not name.startswith("episode"))
+    assert all(
+        np.array_equal(got[name], want[name]) for name in want if not name.startswith("episode")
+    )
 
 
 @pytest.mark.full
@@ -143,12 +160,15 @@ def test_a_policy_plays_with_tables_in_one_launch():
     run.rollout.play = Play(run.rollout, PlayLayout())
     run.iterate()
     states, seen = run.batch.get_state()["state"], run.rollout.obs["walker"][-1]
-    assert len(np.unique(states["at"])) > 3 and np.array_equal(seen.numpy().view(np.uint32), wanted(states))
+    assert len(np.unique(states["at"])) > 3 and np.array_equal(
+        seen.numpy().view(np.uint32), wanted(states)
+    )
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "architecture", [a if a == 90 else pytest.param(a, marks=pytest.mark.slow) for a in (75, 90, 120)]
+    "architecture",
+    [a if a == 90 else pytest.param(a, marks=pytest.mark.slow) for a in (75, 90, 120)],
 )
 def test_tables_compile_for_gpus_without_a_warning(architecture):
     from test_nvrtc import compiled
@@ -162,19 +182,24 @@ def test_policies_with_tables_compile_for_gpus():
     from test_nvrtc import compiled
 
     run = make_run(SPEC, cd.PPO(), num_envs=2, device="cpu", backend="kernels")
-    unit = play_unit(run.batch, policies_of(run.batch, run.rollout.player_of), PlayLayout(1, 2, crews=4))
+    unit = play_unit(
+        run.batch, policies_of(run.batch, run.rollout.player_of), PlayLayout(1, 2, crews=4)
+    )
     assert compiled(unit, 90) == (0, "")
 
 
 def test_an_environment_without_tables_has_nothing_of_them():
     spec = envs.get("cartpole")
     unit = assemble(spec, spec.make_params(), Layout())
-    assert "table_names" not in unit.text and "table" not in batch_dtype(spec, spec.make_params()).names
+    assert (
+        "table_names" not in unit.text
+        and "table" not in batch_dtype(spec, spec.make_params()).names
+    )
     assert spec.with_made_up_tables() is spec and spec.table_arrays(spec.make_params()) == {}
     assert spec.about_tables(spec.make_params()) == {}  # in files
 
 
-# ---- one copy, one program -------------------------------------------------------------------------------------------
+# ---- one copy, one program -----------------------------------------------------------------------
 
 
 @pytest.mark.full
@@ -184,10 +209,13 @@ def test_one_copy_serves_all_environments_of_a_device_and_goes_with_the_last(dev
         return {name: batch.executor.pointer(array) for name, array in batch.tables.items()}
 
     first = Batch(SPEC, 3, PARAMS, device)
-    second = Batch(replace(SPEC), 500, SPEC.make_params(walkers=9, gain=0.5), device)  # another object, read anew
+    # another object, read anew
+    second = Batch(replace(SPEC), 500, SPEC.make_params(walkers=9, gain=0.5), device)
     changed = Batch(other(), 3, PARAMS, device)
     assert addresses(first) == addresses(second) and first.program is not second.program
-    same = {name for name, address in addresses(changed).items() if address == addresses(first)[name]}
+    same = {
+        name for name, address in addresses(changed).items() if address == addresses(first)[name]
+    }
     assert same == {"next", "code", "level"}
     from cupydrive.executors.constants import _copies
 
@@ -206,7 +234,9 @@ def test_other_values_are_the_same_program_and_other_shapes_are_not(monkeypatch,
     monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(host, "_loaded", {})
     compiled, compile_one = [], host.compile_unit
-    monkeypatch.setattr(host, "compile_unit", lambda unit, *rest: compiled.append(unit) or compile_one(unit, *rest))
+    monkeypatch.setattr(
+        host, "compile_unit", lambda unit, *rest: compiled.append(unit) or compile_one(unit, *rest)
+    )
     device = HostExecutor(threads=1)
     device.tries = False
     for spec in (SPEC, other(), SPEC.with_made_up_tables()):
@@ -229,7 +259,7 @@ def test_what_is_compiled_anew_gets_the_tables_of_now():
     assert np.array_equal(seen, changed[states["at"]].reshape(5, 3, 6))
 
 
-# ---- what an author gives --------------------------------------------------------------------------------------------
+# ---- what an author gives ------------------------------------------------------------------------
 
 
 def test_arrays_are_copied_rounded_once_and_cannot_be_written():
@@ -237,8 +267,12 @@ def test_arrays_are_copied_rounded_once_and_cannot_be_written():
     spec = given(height=mine)
     arrays = spec.table_arrays(PARAMS)
     mine[...] = 0
-    assert np.array_equal(arrays["height"], TABLES["height"]) and arrays["height"].flags.c_contiguous
-    assert {a.dtype.str[1:] for a in arrays.values()} == {"f4", "i4"} and arrays["level"] == np.float32(0.1)
+    assert (
+        np.array_equal(arrays["height"], TABLES["height"]) and arrays["height"].flags.c_contiguous
+    )
+    assert {a.dtype.str[1:] for a in arrays.values()} == {"f4", "i4"} and arrays[
+        "level"
+    ] == np.float32(0.1)
     for array in arrays.values():
         with pytest.raises(ValueError, match="read-only"):
             array[...] = 0
@@ -255,9 +289,11 @@ BEYOND = np.full(7, 2**31)
 
 
 @pytest.mark.parametrize(("changed", "words"), [
-    ({"height": np.zeros((7, 6))}, r"'height' is of .* and shape \(7, 6\), and table_fields declares 'f4' and \(7, 2, 3\)"),
+    ({"height": np.zeros((7, 6))},
+    r"'height' is of .* and shape \(7, 6\), and table_fields declares 'f4' and \(7, 2, 3\)"),
     ({"height": NAN}, r"table 'height' holds nan at \[0, 0, 0\], one of 42 values that are no finite float32; correct"),
-    ({"height": np.where(np.arange(3) == 1, np.inf, np.zeros((7, 2, 3)))}, r"holds inf at \[0, 0, 1\], one of 14 values"),
+    ({"height": np.where(np.arange(3) == 1, np.inf, np.zeros((7, 2, 3)))},
+    r"holds inf at \[0, 0, 1\], one of 14 values"),
     ({"next": np.zeros((7, 2))}, r"table 'next' is of float64 and shape \(7, 2\), and table_fields declares 'i4'"),
     ({"code": BEYOND}, r"table 'code' holds 2147483648 at \[0\], one of 7 values that are no finite int32"),
     ({"height": None}, "and table_fields declares height, next, code, level; they must be equal"),
@@ -279,7 +315,8 @@ def test_a_table_may_hold_what_is_not_finite_if_it_is_declared():
     (lambda: fields_of(Table("a", ())), "must be a tuple or a list"),
     (lambda: Table("a", (2**15, 2**15)), "4,294,967,296 bytes; at most 2,147,483,647 fit"),
     (lambda: Table("a", (2,), low=2.0), r"high = 1.0 is out of range; it must be from 2.0"),
-    (lambda: replace(SPEC, tables=None), r"table_fields declares tables; tables\(params\), which .* is missing"),
+    (lambda: replace(SPEC, tables=None),
+    r"table_fields declares tables; tables\(params\), which .* is missing"),
     (lambda: fields_of(("a",)), r"table_fields\(params\)\[0\] = 'a' is a str; it must be a cupydrive"),
     (lambda: fields_of((Table("a", ()), Table("a", (3,)))), "has the name 'a' twice"),
     (lambda: replace(SPEC, groups=lambda p: [replace(g, name="table") for g in SPEC.groups(p)]).make_params(),
@@ -302,7 +339,14 @@ def test_a_kernel_that_uses_tables_wrongly_does_not_compile(old, new, words):
 
 
 def test_a_kernel_that_reads_tables_of_an_environment_without_them_does_not_compile():
-    spec = replace(SPEC, table_fields=None, tables=None, heuristic=None, reference=cd.Reference(), display=cd.Display())
+    spec = replace(
+        SPEC,
+        table_fields=None,
+        tables=None,
+        heuristic=None,
+        reference=cd.Reference(),
+        display=cd.Display(),
+    )
     with pytest.raises(CompileError, match=r"<kernel of atlas>:8: .*'table'"):
         HostExecutor().load(spec, PARAMS)
 
@@ -315,7 +359,9 @@ def fields_of(fields):
 def test_without_table_fields_shapes_and_types_are_those_of_the_arrays():
     spec = replace(SPEC, table_fields=None)
     found, want = ({t.name: t for t in of.declared_tables(PARAMS)} for of in (spec, SPEC))
-    assert [(t.name, t.shape, t.dtype) for t in found.values()] == [(t.name, t.shape, t.dtype) for t in want.values()]
+    assert [(t.name, t.shape, t.dtype) for t in found.values()] == [
+        (t.name, t.shape, t.dtype) for t in want.values()
+    ]
     assert (found["next"].low, found["next"].high) == (TABLES["next"].min(), TABLES["next"].max())
     assert assemble(spec, PARAMS, Layout()).text == assemble(SPEC, PARAMS, Layout()).text
     assert spec.table_digests(PARAMS) == SPEC.table_digests(PARAMS)
@@ -340,21 +386,32 @@ def test_functions_get_the_tables_last_and_their_callers_leave_them_out():
     assert seen[torch.Tensor] is kept  # a CUDA graph keeps its address
     canvas = Canvas(64, 64)
     spec.display.draw(canvas, PARAMS, states[:1], 0)
-    # A spec made from this one binds its own tables, and the function is that which its author wrote.
+    # A spec made from this one binds its own tables, and the function is that which its author
+    # wrote.
     made = spec.with_made_up_tables()
     made.heuristic(PARAMS, obs, "walker")
-    assert seen[np.ndarray] is made.table_arrays(PARAMS)["height"] and made.heuristic.of_author is heuristic
+    assert (
+        seen[np.ndarray] is made.table_arrays(PARAMS)["height"]
+        and made.heuristic.of_author is heuristic
+    )
 
 
 def test_made_up_tables_fill_the_declared_range_and_never_change():
-    fields = (Table("a", (100, 50), low=-3.0, high=5.0), Table("b", (4000,), "i4", -1.5, 3), Table("c", (2, 2)))
+    fields = (
+        Table("a", (100, 50), low=-3.0, high=5.0),
+        Table("b", (4000,), "i4", -1.5, 3),
+        Table("c", (2, 2)),
+    )
     spec = replace(SPEC, table_fields=lambda p: fields)
     made, again, more = (made_up_tables(fields, seed) for seed in (0, 0, 1))
     a, b = made["a"], made["b"]
     assert a.shape == (100, 50) and a.min() >= -3 and a.max() < 5
     assert abs(a.mean() - 1) < 0.1 and abs(a.std() - 8 / np.sqrt(12)) < 0.05
     assert np.array_equal(np.unique(b), [-1, 0, 1, 2, 3]) and np.bincount(b + 1).min() > 700
-    assert all(np.array_equal(made[name], again[name]) and not np.array_equal(made[name], more[name]) for name in made)
+    assert all(
+        np.array_equal(made[name], again[name]) and not np.array_equal(made[name], more[name])
+        for name in made
+    )
     words = np.frombuffer(hashlib.shake_256(b"c 0").digest(16), "<u4")
     assert made["c"].ravel().tolist() == [int(word) / 2**32 for word in words]
     assert spec.with_made_up_tables().table_arrays(PARAMS)["b"].dtype == np.int32

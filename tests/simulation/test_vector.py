@@ -1,4 +1,6 @@
-"""Laws of VectorEnv on the CPU: the kernel's own memory, autoreset, statistics, seeds, masks, sizes."""
+"""Laws of VectorEnv on the CPU: the kernel's own memory, autoreset, statistics, seeds, masks,
+sizes.
+"""
 
 import multiprocessing
 
@@ -61,7 +63,9 @@ def test_the_observation_before_survives_one_step(name):
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_steps_and_rollouts_mix(name):
-    """Rollout, steps, rollout: the observation that a rollout begins with is the one that the last step gave."""
+    """Rollout, steps, rollout: the observation that a rollout begins with is the one that the last
+    step gave.
+    """
     env, again = made(name), made(name)
     first = env.rollout(5)
     assert bits(at(first.obs, 0)) == bits(again.reset(seed=1)[0])
@@ -75,9 +79,13 @@ def test_steps_and_rollouts_mix(name):
 
 def test_a_trajectory_is_shown_by_its_shapes():
     shown = repr(made("cartpole", 4).rollout(5))
-    assert shown.startswith("<Trajectory of 5 steps of 4 environments: obs (6, 4, 4) float32, action (5, 4) int32, ")
+    assert shown.startswith(
+        "<Trajectory of 5 steps of 4 environments: obs (6, 4, 4) float32, action (5, 4) int32, "
+    )
     assert "episode {return (5, 4) float32, length (5, 4) int32}" in shown and "active" not in shown
-    assert "obs {tagger (6, 4, 4, 6) float32, runner (6, 4, 1, 6) float32}" in repr(made("tag_grid", 4).rollout(5))
+    assert "obs {tagger (6, 4, 4, 6) float32, runner (6, 4, 1, 6) float32}" in repr(
+        made("tag_grid", 4).rollout(5)
+    )
 
 
 @pytest.mark.quick(2)
@@ -146,7 +154,9 @@ def test_environments_are_known_by_their_global_id():
 
 
 @pytest.mark.quick(2)
-@pytest.mark.parametrize("name", [n if n != "rice_n" else pytest.param(n, marks=pytest.mark.slow) for n in NAMES])
+@pytest.mark.parametrize(
+    "name", [n if n != "rice_n" else pytest.param(n, marks=pytest.mark.slow) for n in NAMES]
+)
 @settings(max_examples=8, deadline=None)
 @given(num_envs=st.sampled_from([1, 31, 32, 33, 1025]), threads=st.integers(1, 5))
 def test_numbers_do_not_depend_on_how_many_run_beside(name, num_envs, threads):
@@ -174,7 +184,8 @@ def roll_in_child(queue):
     queue.put(bits(made("cartpole", 3000, threads=2).rollout(20).obs))
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of fork, in a process with threads: that is the point
+# of fork, in a process with threads: that is the point
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_child_runs_threads_of_its_own():
     want = bits(made("cartpole", 3000, threads=2).rollout(20).obs)
     context = multiprocessing.get_context("fork")
@@ -187,7 +198,11 @@ def test_a_forked_child_runs_threads_of_its_own():
 
 def test_shapes_spaces_and_closing():
     env = made("cartpole", 5)
-    assert env.reset()[0].shape == (5, 4) and env.observation_space.shape == (5, 4) and env.action_space.shape == (5,)
+    assert (
+        env.reset()[0].shape == (5, 4)
+        and env.observation_space.shape == (5, 4)
+        and env.action_space.shape == (5,)
+    )
     tag = made("tag_grid", 5)
     obs, _ = tag.reset()
     assert obs["tagger"].shape == (5, 4, 6) and obs["runner"].shape == (5, 1, 6)
@@ -209,7 +224,9 @@ SEEING = [
 
 
 def mean_returns(env, policy, steps):
-    """Return the mean episode return of each group's agents over all episodes that end within ``steps``."""
+    """Return the mean episode return of each group's agents over all episodes that end within
+    ``steps``.
+    """
     obs, _ = env.reset(seed=3)
     ended = {g.name: [] for g in env.groups}
     for _ in range(steps):
@@ -229,13 +246,18 @@ def test_heuristics_play_better_than_chance(name, params):
         if knows:
             heads = env.spec.heuristic(env.params, obs, g.name)
         else:
-            heads = [torch.randint(size, (env.num_envs, g.count), generator=generator) for size in g.sizes]
+            heads = [
+                torch.randint(size, (env.num_envs, g.count), generator=generator)
+                for size in g.sizes
+            ]
         return torch.stack(heads, dim=-1).to(torch.int32).reshape(env._read.shapes[g.name])
 
     def play(*groups):
         return lambda obs: {g.name: act(g, obs[g.name], g.name in groups) for g in env.groups}
 
-    nobody, taggers, both = (mean_returns(env, play(*g), 101) for g in ((), ("tagger",), ("tagger", "runner")))
+    nobody, taggers, both = (
+        mean_returns(env, play(*g), 101) for g in ((), ("tagger",), ("tagger", "runner"))
+    )
     assert taggers["tagger"] > 1.3 * nobody["tagger"]
     assert both["runner"] > taggers["runner"]
 

@@ -1,4 +1,6 @@
-"""Views of an environment's memory by name, ``env.state`` and those of Python kernels: written into, never replaced."""
+"""Views of an environment's memory by name, ``env.state`` and those of Python kernels: written
+into, never replaced.
+"""
 
 import copy
 from dataclasses import replace
@@ -56,7 +58,10 @@ def test_what_would_replace_a_view_and_change_no_environment_says_what_does(chan
     with pytest.raises(ParameterError) as caught:
         change(env)
     assert all(part in str(caught.value) for part in words)
-    assert all(env.state[name] is view for name, view in views.items()) and env.batch.state.tobytes() == before
+    assert (
+        all(env.state[name] is view for name, view in views.items())
+        and env.batch.state.tobytes() == before
+    )
 
 
 def test_what_the_error_says_writes():
@@ -64,7 +69,9 @@ def test_what_the_error_says_writes():
     env.state["theta"][:] = 0.125
     env.state["x"] += 0.5  # Python puts the same view back
     env.elapsed += 2
-    assert env.batch.state["theta"].tolist() == [0.125, 0.125] and (env.batch.state["x"] > 0.4).all()
+    assert (
+        env.batch.state["theta"].tolist() == [0.125, 0.125] and (env.batch.state["x"] > 0.4).all()
+    )
     assert env.batch.clock["elapsed"].tolist() == [2, 2]
 
 
@@ -88,7 +95,11 @@ def test_a_kernel_in_python_that_replaces_an_array_is_told_so(arrays):
         env.reward["cart"] = env.reward["cart"] + 1
 
     kernel = replace(
-        cartpole_torch.SPEC.kernel, reset=lambda env: None, observe=lambda env: None, arrays=arrays, step=push
+        cartpole_torch.SPEC.kernel,
+        reset=lambda env: None,
+        observe=lambda env: None,
+        arrays=arrays,
+        step=push,
     )
     env = cd.make(replace(cartpole_torch.SPEC, kernel=kernel), 2, device="cpu")
     env.reset(seed=0)

@@ -1,12 +1,14 @@
-"""Run every environment's and the learner's kernels under compute-sanitizer: memcheck, racecheck and synccheck.
+"""Run every environment's and the learner's kernels under compute-sanitizer: memcheck, racecheck
+and synccheck.
 
-The kernels that serve torch's learner run under memcheck alone: they have neither shared memory nor barriers.
+The kernels that serve torch's learner run under memcheck alone: they have neither shared memory nor
+barriers.
 
     python tests/tools/compute_sanitizer.py
 
-Needs a GPU and compute-sanitizer on PATH; exit code 1 if any tool finds anything. The programs run beside each other:
-each takes minutes, most of them on one core. CuPy's memory pool is off in them: inside a pool an access past the end of an
-array is not seen.
+Needs a GPU and compute-sanitizer on PATH; exit code 1 if any tool finds anything. The programs run
+beside each other: each takes minutes, most of them on one core. CuPy's memory pool is off in them:
+inside a pool an access past the end of an array is not seen.
 """
 
 import os
@@ -18,10 +20,14 @@ from pathlib import Path
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
 WATCHED_BY_ALL = ("rollouts", "learning", "playing")
-RUNS = (*((tool, program) for tool in TOOLS for program in WATCHED_BY_ALL), ("memcheck", "training"))
+RUNS = (
+    *((tool, program) for tool in TOOLS for program in WATCHED_BY_ALL),
+    ("memcheck", "training"),
+)
 TEAMS = (1, 4, 32, 128)
 ENVS = 101  # with 64 a block one is full, the last one is not
-CELLS = {"num_taggers": 3, "num_runners": 297}  # continuous Tag finds neighbours in cells; its own cases are smaller
+# continuous Tag finds neighbours in cells; its own cases are smaller
+CELLS = {"num_taggers": 3, "num_runners": 297}
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -34,7 +40,9 @@ def without_pool():
 
 
 def roll_out_each():
-    """Reset, step and roll out all cases of all environments with several team sizes; return how many there are."""
+    """Reset, step and roll out all cases of all environments with several team sizes; return how
+    many there are.
+    """
     import masked
 
     from cupydrive import envs
@@ -77,7 +85,9 @@ def roll_out(batch):
 
 
 def train_each():
-    """Train two iterations of every algorithm by torch, launched one by one; return how many there are."""
+    """Train two iterations of every algorithm by torch, launched one by one; return how many there
+    are.
+    """
     import cupydrive as cd
 
     return train_lessons("torch", [
@@ -90,7 +100,9 @@ def train_each():
 
 
 def learn_each():
-    """Train two iterations by the learner's kernels in both arithmetics, of every head; return how many there are."""
+    """Train two iterations by the learner's kernels in both arithmetics, of every head; return how
+    many there are.
+    """
     import cupydrive as cd
     from cupydrive.algorithms.kernels import tensor
 
@@ -103,14 +115,18 @@ def learn_each():
         ("pendulum", cd.PPO(num_steps=8, hidden=(32, 16, 24), precision=precision)),
         ("tag_continuous", cd.A2C(num_steps=2, hidden=(128, 128), precision=precision)),
     ]) for precision in ("float32", "bfloat16"))  # fmt: skip
-    tensor.MANY_GROUP_ROWS = 1  # under a sanitizer so many rows as warp groups are for would take hours
+    # under a sanitizer so many rows as warp groups are for would take hours
+    tensor.MANY_GROUP_ROWS = 1
     return done + train_lessons(
-        "kernels", [("cartpole", cd.PPO(num_steps=8, shared_layers=shared)) for shared in (True, False)]
+        "kernels",
+        [("cartpole", cd.PPO(num_steps=8, shared_layers=shared)) for shared in (True, False)],
     )
 
 
 def play_each():
-    """Collect rollouts in one launch, by crews of one and of several environments; return how many there are."""
+    """Collect rollouts in one launch, by crews of one and of several environments; return how many
+    there are.
+    """
     from itertools import product
 
     import test_play
@@ -126,7 +142,9 @@ def play_each():
 
 
 def train_lessons(learner, lessons):
-    """Train two iterations of each pair of an environment's name and settings; return how many there are."""
+    """Train two iterations of each pair of an environment's name and settings; return how many
+    there are.
+    """
     import masked
     import point
 
@@ -137,17 +155,40 @@ def train_lessons(learner, lessons):
     for env, settings in lessons:
         steps = 2 * 37 * settings.num_steps
         cd.train(
-            env, settings, num_envs=37, steps=steps, device="cuda", backend=learner, cuda_graph=False, progress=False
+            env,
+            settings,
+            num_envs=37,
+            steps=steps,
+            device="cuda",
+            backend=learner,
+            cuda_graph=False,
+            progress=False,
         )
     return len(lessons)
 
 
-WATCHED = {"rollouts": roll_out_each, "training": train_each, "learning": learn_each, "playing": play_each}
+WATCHED = {
+    "rollouts": roll_out_each,
+    "training": train_each,
+    "learning": learn_each,
+    "playing": play_each,
+}
 
 
 def sanitize(tool, program):
-    """Run one watched program under one tool and print its findings; return the exit code and whether memory ran out."""
-    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "1", sys.executable, __file__, program]
+    """Run one watched program under one tool and print its findings; return the exit code and
+    whether memory ran out.
+    """
+    command = [
+        "compute-sanitizer",
+        "--tool",
+        tool,
+        "--error-exitcode",
+        "1",
+        sys.executable,
+        __file__,
+        program,
+    ]
     folders = [ROOT, *(ROOT / "tests" / name for name in ("examples", "kernels", "kernels/play"))]
     paths = os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
     # Neither CuPy's pool nor torch's: inside a pool an access past the end is not seen.
@@ -155,14 +196,19 @@ def sanitize(tool, program):
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     output = done.stdout + done.stderr
     lines = output.strip().splitlines()
-    shown = [line for line in lines if line.startswith("left out")] + lines[-12 if done.returncode else -2 :]
+    shown = [line for line in lines if line.startswith("left out")] + lines[
+        -12 if done.returncode else -2 :
+    ]
     print(f"{tool} of {program}: exit code {done.returncode}", *shown, sep="\n  ", flush=True)
-    alone = "out of ?memory|MemoryLimitError|left out|Internal Sanitizer Error"  # the last: its own memory was short
+    # the last: its own memory was short
+    alone = "out of ?memory|MemoryLimitError|left out|Internal Sanitizer Error"
     return done.returncode, bool(re.search(alone, output, re.IGNORECASE))
 
 
 def main():
-    """Run every program under its tools; those that ran out of memory beside the others run again, one by one."""
+    """Run every program under its tools; those that ran out of memory beside the others run again,
+    one by one.
+    """
     with ThreadPoolExecutor(len(RUNS)) as pool:
         found = dict(zip(RUNS, pool.map(lambda run: sanitize(*run), RUNS), strict=True))
     for run, (_, no_memory) in found.items():

@@ -3,13 +3,15 @@
     python tests/tools/damaged_statements.py --draw 60 --seed 0     draw damages, find a test for each and record both
     python tests/tools/damaged_statements.py                        repeat the recorded damages
 
-The record is damaged_statements.json in tests/data. The first form makes it, in about an hour, and replaces one that is there.
+The record is damaged_statements.json in tests/data. The first form makes it, in about an hour, and
+replaces one that is there.
 
-A damage drops a statement, inverts a condition or shifts an index. Each runs in its own copy of the checkout, first with the
-test that found it last time. For the others all tests run once, on a copy in which each of these statements notes the tests
-that reach it. Then each damage runs with the tests that reach it, until one fails. The record names a damage by file,
-function and the text before and after, not by line. GPU tests, slow tests and altered kernels are left out. The exit code is
-1 if a damage that was found is not found any more.
+A damage drops a statement, inverts a condition or shifts an index. Each runs in its own copy of the
+checkout, first with the test that found it last time. For the others all tests run once, on a copy
+in which each of these statements notes the tests that reach it. Then each damage runs with the
+tests that reach it, until one fails. The record names a damage by file, function and the text
+before and after, not by line. GPU tests, slow tests and altered kernels are left out. The exit code
+is 1 if a damage that was found is not found any more.
 """
 
 import argparse
@@ -31,8 +33,10 @@ ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "tests" / "data" / "damaged_statements.json"
 ROOMS = ("inputs", "training", "playing", "simulation", "executors", "adapters")
 LEFT_OUT = "not gpu and not slow and not mutants"
-NOTE = "__import__('cupydrive.reached').reached.note({number})"  # an expression, so that it fits into f-strings, too
-# A module of the copy in which statements note who reaches them. Programs that a test starts inherit the test's name.
+# an expression, so that it fits into f-strings, too
+NOTE = "__import__('cupydrive.reached').reached.note({number})"
+# A module of the copy in which statements note who reaches them. Programs that a test starts
+# inherit the test's name.
 REACHED = """
 import os
 
@@ -102,13 +106,18 @@ class Notes(ast.NodeTransformer):
 
 
 def with_notes(file: str, text: str, found: list[Damage]) -> str:
-    """Return a module in which the statements of its damages note their numbers in ``found`` when they are reached.
+    """Return a module in which the statements of its damages note their numbers in ``found`` when
+    they are reached.
 
     Raises:
         LookupError: If a statement is not there any more.
     """
     tree, numbers = ast.parse(text), {}
-    wanted = {replace(damage, found_by=""): number for number, damage in enumerate(found) if damage.file == file}
+    wanted = {
+        replace(damage, found_by=""): number
+        for number, damage in enumerate(found)
+        if damage.file == file
+    }
     for damage, node, _, _ in damages(file, text, tree):
         if damage in wanted:
             numbers.setdefault(node, []).append((damage.kind, wanted.pop(damage)))
@@ -133,7 +142,10 @@ def damages(file: str, text: str, tree: ast.Module) -> Iterator[tuple[Damage, as
     data = text.encode()
 
     def place(node: ast.AST) -> tuple[int, int]:
-        first, last = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+        first, last = (
+            starts[node.lineno - 1] + node.col_offset,
+            starts[node.end_lineno - 1] + node.end_col_offset,
+        )
         return len(data[:first].decode()), len(data[:last].decode())
 
     def visit(node: ast.AST, function: str) -> Iterator[tuple[Damage, ast.AST, int, int]]:
@@ -150,16 +162,28 @@ def damages(file: str, text: str, tree: ast.Module) -> Iterator[tuple[Damage, as
 
 
 def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST, ast.AST, Callable[[str], str]]]:
-    """Yield the kind, the node that names the damage, the part that changes and a function from its text to the new text."""
+    """Yield the kind, the node that names the damage, the part that changes and a function from its
+    text to the new text.
+    """
     is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     # Without the assignment of a local name nothing works: any test finds that.
-    is_local = isinstance(node, ast.Assign) and all(isinstance(n, ast.Name | ast.Tuple) for n in node.targets)
-    if isinstance(node, ast.Assign | ast.AugAssign | ast.Expr | ast.Raise) and not is_docstring and not is_local:
+    is_local = isinstance(node, ast.Assign) and all(
+        isinstance(n, ast.Name | ast.Tuple) for n in node.targets
+    )
+    if (
+        isinstance(node, ast.Assign | ast.AugAssign | ast.Expr | ast.Raise)
+        and not is_docstring
+        and not is_local
+    ):
         yield "dropped", node, node, lambda text: "pass"
     if isinstance(node, ast.If | ast.While | ast.IfExp):
         yield "inverted", node.test, node.test, lambda text: f"(not ({text}))"
     if isinstance(node, ast.Subscript):
-        bounds = [node.slice.lower, node.slice.upper] if isinstance(node.slice, ast.Slice) else [node.slice]
+        bounds = (
+            [node.slice.lower, node.slice.upper]
+            if isinstance(node.slice, ast.Slice)
+            else [node.slice]
+        )
         for bound in bounds:
             if isinstance(bound, ast.Constant) and isinstance(bound.value, int):
                 yield "shifted", node, bound, lambda text: f"{text} + 1"
@@ -169,17 +193,25 @@ def draw(number: int, seed: int) -> list[Damage]:
     """Draw ``number`` damages, a third of each kind, uniformly over the statements of ``ROOMS``."""
     files = sorted(path for room in ROOMS for path in (ROOT / "cupydrive" / room).rglob("*.py"))
     names = [(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")) for path in files]
-    found = list(dict.fromkeys(one[0] for file, text in names for one in damages(file, text, ast.parse(text))))
+    found = list(
+        dict.fromkeys(
+            one[0] for file, text in names for one in damages(file, text, ast.parse(text))
+        )
+    )
     generator, drawn = random.Random(seed), []
     for k, kind in enumerate(("dropped", "inverted", "shifted")):
-        drawn += generator.sample([damage for damage in found if damage.kind == kind], (number + 2 - k) // 3)
+        drawn += generator.sample(
+            [damage for damage in found if damage.kind == kind], (number + 2 - k) // 3
+        )
     return drawn
 
 
 def copy_checkout(folder: str) -> Path:
     """Copy the files that git tracks and return the new checkout."""
     copy = Path(folder) / "checkout"
-    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     for name in filter(None, tracked.split("\0")):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, copy / name)
@@ -187,7 +219,8 @@ def copy_checkout(folder: str) -> Path:
 
 
 def reached(found: list[Damage], processes: int) -> list[list[str]]:
-    """Run all tests once and return, for each damage, the tests that reach its statement and pass without it.
+    """Run all tests once and return, for each damage, the tests that reach its statement and pass
+    without it.
 
     Raises:
         RuntimeError: If no test notes anything: then none has run.
@@ -195,15 +228,22 @@ def reached(found: list[Damage], processes: int) -> list[list[str]]:
     with tempfile.TemporaryDirectory() as folder:
         copy, notes = copy_checkout(folder), Path(folder) / "notes"
         notes.touch()
-        (copy / "cupydrive" / "reached.py").write_text(REACHED.format(path=str(notes)), encoding="utf-8")
+        (copy / "cupydrive" / "reached.py").write_text(
+            REACHED.format(path=str(notes)), encoding="utf-8"
+        )
         for file in {damage.file for damage in found}:
             text = (copy / file).read_text(encoding="utf-8")
             (copy / file).write_text(with_notes(file, text, found), encoding="utf-8")
         failed = set(failures(copy, ["tests"], processes))
         lines = [line.partition(" ") for line in notes.read_text(encoding="utf-8").splitlines()]
     if not lines:
-        raise RuntimeError("no test reached any of the statements: look whether the tests run at all")
-    tests = [{test for at, _, test in lines if int(at) == number} - failed - {""} for number in range(len(found))]
+        raise RuntimeError(
+            "no test reached any of the statements: look whether the tests run at all"
+        )
+    tests = [
+        {test for at, _, test in lines if int(at) == number} - failed - {""}
+        for number in range(len(found))
+    ]
     return [
         sorted(names, key=lambda name: (damage.file.split("/")[1] not in name, name))
         for damage, names in zip(found, tests, strict=True)
@@ -211,7 +251,9 @@ def reached(found: list[Damage], processes: int) -> list[list[str]]:
 
 
 def search(damage: Damage, tests: list[str], processes: int) -> Damage:
-    """Run tests on a damaged copy of the checkout until one fails and return the damage with its name."""
+    """Run tests on a damaged copy of the checkout until one fails and return the damage with its
+    name.
+    """
     if not any(tests):
         return damage
     with tempfile.TemporaryDirectory() as folder:
@@ -228,14 +270,21 @@ def search(damage: Damage, tests: list[str], processes: int) -> Damage:
             return replace(damage, found_by="")  # the test has been deleted
 
 
-def search_all(found: list[Damage], tests: list[list[str]], given: argparse.Namespace) -> list[Damage]:
+def search_all(
+    found: list[Damage], tests: list[list[str]], given: argparse.Namespace
+) -> list[Damage]:
     """Search for all damages, several at a time, and print each result."""
     after = []
     with ThreadPoolExecutor(given.workers) as pool:
-        for damage in pool.map(lambda damage, names: search(damage, names, given.processes), found, tests):
+        for damage in pool.map(
+            lambda damage, names: search(damage, names, given.processes), found, tests
+        ):
             after.append(damage)
             place = f"{damage.file} {damage.function} {damage.kind}"
-            print(f"[{len(after)} of {len(found)}] {place}: {damage.found_by or 'not found'}", flush=True)
+            print(
+                f"[{len(after)} of {len(found)}] {place}: {damage.found_by or 'not found'}",
+                flush=True,
+            )
     return after
 
 
@@ -260,7 +309,9 @@ def failures(copy: Path, tests: list[str], processes: int, *options: str) -> lis
     ]
     paths = [str(copy), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run([*command, *options, *tests], cwd=copy, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, *options, *tests], cwd=copy, env=environment, capture_output=True, text=True
+    )
     if done.returncode in (4, 5):
         raise LookupError(f"no such test: {done.stderr.strip()[-300:]}")
     return FAILED.findall(done.stdout) if done.returncode else []
@@ -268,28 +319,45 @@ def failures(copy: Path, tests: list[str], processes: int, *options: str) -> lis
 
 def main() -> int:
     """Run the command line and return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "--draw", type=int, metavar="N", help="draw N new damages instead of repeating the recorded ones"
+        "--draw",
+        type=int,
+        metavar="N",
+        help="draw N new damages instead of repeating the recorded ones",
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1, help="damages at a time")
     parser.add_argument("--processes", type=int, default=2, help="processes of each run of tests")
     given = parser.parse_args()
     if not given.draw and not RECORD.exists():
-        parser.error(f"{RECORD} does not exist. Make it: python tests/tools/damaged_statements.py --draw 60")
-    before = draw(given.draw, given.seed) if given.draw else [Damage(**row) for row in json.loads(RECORD.read_text())]
+        parser.error(
+            f"{RECORD} does not exist. Make it: python tests/tools/damaged_statements.py --draw 60"
+        )
+    before = (
+        draw(given.draw, given.seed)
+        if given.draw
+        else [Damage(**row) for row in json.loads(RECORD.read_text())]
+    )
     known = [damage for damage in before if damage.found_by]
-    after = dict(zip(known, search_all(known, [[damage.found_by] for damage in known], given), strict=True))
+    after = dict(
+        zip(known, search_all(known, [[damage.found_by] for damage in known], given), strict=True)
+    )
     missing = [damage for damage in before if not after.get(damage, damage).found_by]
     if missing:
-        print(f"all tests run once to learn which of them reach {len(missing)} statements", flush=True)
+        print(
+            f"all tests run once to learn which of them reach {len(missing)} statements", flush=True
+        )
         tests = reached(missing, given.workers * given.processes)
         after |= zip(missing, search_all(missing, tests, given), strict=True)
     if given.draw:
         RECORD.write_text(json.dumps([asdict(after[damage]) for damage in before], indent=1) + "\n")
     lost = sum(bool(damage.found_by) and not after[damage].found_by for damage in before)
-    print(f"{sum(bool(damage.found_by) for damage in after.values())} of {len(after)} found, {lost} lost")
+    print(
+        f"{sum(bool(damage.found_by) for damage in after.values())} of {len(after)} found, {lost} lost"
+    )
     return 1 if lost else 0
 
 

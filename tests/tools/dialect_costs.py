@@ -1,10 +1,12 @@
-"""Counts the float operations of each function of `math::`, by a float that counts, for the page docs/dialect.md.
+"""Counts the float operations of each function of `math::`, by a float that counts, for the page
+docs/dialect.md.
 
     python tests/tools/dialect_costs.py            print them
     python tests/tools/dialect_costs.py --record   write docs/dialect.json
 
-Additions, multiplications, divisions and square roots count as one, a multiplication with addition (fma) as two; comparisons,
-conversions, signs and integer operations do not. The numbers are those of the text as it stands: no machine changes them.
+Additions, multiplications, divisions and square roots count as one, a multiplication with addition
+(fma) as two; comparisons, conversions, signs and integer operations do not. The numbers are those
+of the text as it stands: no machine changes them.
 """
 
 import argparse
@@ -51,7 +53,9 @@ STATEMENTS = {
     "wrap_angle": "y = math::wrap_angle(x);",
     "wrap_turn": "y = math::wrap_turn(x);",
 }
-CASES = "\n".join(f"    case {k}: {{ {text} break; }}" for k, text in enumerate(STATEMENTS.values(), 1))
+CASES = "\n".join(
+    f"    case {k}: {{ {text} break; }}" for k, text in enumerate(STATEMENTS.values(), 1)
+)
 KERNEL = f"""
 struct Params {{ float which; }};
 struct State {{ float x, z, y; }};
@@ -94,7 +98,9 @@ SPEC = EnvSpec(
 
 def operations(which):
     """Return the operations of ``STEPS`` steps that call one function."""
-    batch = Batch(SPEC, 1, SPEC.make_params(which=float(which)), HostExecutor(threads=1, count=True))
+    batch = Batch(
+        SPEC, 1, SPEC.make_params(which=float(which)), HostExecutor(threads=1, count=True)
+    )
     batch.reset(0)
     before = batch.program.operations
     batch.rollout(STEPS, final_obs=False)
@@ -112,12 +118,17 @@ def count():
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Count the float operations of functions of the dialect.")
+    parser = argparse.ArgumentParser(
+        description="Count the float operations of functions of the dialect."
+    )
     parser.add_argument("--record", action="store_true", help="write docs/dialect.json")
     counted = count()
     if parser.parse_args().record:
         PATH.write_text(
-            json.dumps({"command": "python tests/tools/dialect_costs.py --record", "operations": counted}, indent=1)
+            json.dumps(
+                {"command": "python tests/tools/dialect_costs.py --record", "operations": counted},
+                indent=1,
+            )
             + "\n"
         )
     for name, number in counted.items():

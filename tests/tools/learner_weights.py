@@ -20,10 +20,21 @@ WEIGHTS = {
     "cartpole": ("cartpole", cd.PPO(num_steps=8), dict(num_envs=200, steps=16_000)),
     "tag_grid, two policies": (
         "tag_grid",
-        cd.PPO(num_steps=6, num_minibatches=2, hidden=(20,), shared_layers=True, activation="relu", clip_vloss=True),
+        cd.PPO(
+            num_steps=6,
+            num_minibatches=2,
+            hidden=(20,),
+            shared_layers=True,
+            activation="relu",
+            clip_vloss=True,
+        ),
         dict(num_envs=30, steps=900),
     ),
-    "pendulum": ("pendulum", cd.PPO(num_steps=8, distribution="squashed"), dict(num_envs=33, steps=1000)),
+    "pendulum": (
+        "pendulum",
+        cd.PPO(num_steps=8, distribution="squashed"),
+        dict(num_envs=33, steps=1000),
+    ),
     "tag_continuous, agents leave": (
         "tag_continuous",
         cd.A2C(num_steps=6, hidden=(24, 16)),
@@ -31,7 +42,9 @@ WEIGHTS = {
     ),
     "pendulum, normalised": (
         "pendulum",
-        cd.PPO(num_steps=8, normalize_obs=True, normalize_reward=True, target_kl=0.05, hidden=(16,)),
+        cd.PPO(
+            num_steps=8, normalize_obs=True, normalize_reward=True, target_kl=0.05, hidden=(16,)
+        ),
         dict(num_envs=150, steps=6000),
     ),
 }
@@ -52,7 +65,10 @@ def recorded():
 
 
 if __name__ == "__main__":
-    found = {k: digest(cd.train(env, s, **o, device="cpu", **QUIET)) for k, (env, s, o) in WEIGHTS.items()}
+    found = {
+        k: digest(cd.train(env, s, **o, device="cpu", **QUIET))
+        for k, (env, s, o) in WEIGHTS.items()
+    }
     if "--record" in sys.argv:
         PATH.write_text(json.dumps(found, indent=1) + "\n")
     print(json.dumps(found, indent=1))

@@ -3,8 +3,8 @@
     python tests/tools/mutation.py [ENV ...]                         environments: killed n of m, and the survivors
     python tests/tools/mutation.py --shared [FILE ...] --workers 16  shared kernels (shared_mutation.py), e.g. drive/drive.cuh
 
-The rules know C++ tokens and nothing of any environment. Each mutant runs in a process of its own with a time limit: an
-endless loop or a crash counts as killed.
+The rules know C++ tokens and nothing of any environment. Each mutant runs in a process of its own
+with a time limit: an endless loop or a crash counts as killed.
 """
 
 import argparse
@@ -22,8 +22,10 @@ SECONDS = 60
 PER_ENVIRONMENT = 40
 SWAPS = {
     " + ": " - ", " - ": " + ", " += ": " -= ", " * ": " + ", " / ": " * ",
-    " < ": " <= ", " <= ": " < ", " > ": " >= ", " >= ": " > ", " == ": " != ", " != ": " == ", " && ": " || ", " || ": " && ",
-    "math::min": "math::max", "math::max": "math::min", " ? ": " ? !", "x[": "y[", "y[": "x[", "[i]": "[0]", "[j]": "[i]",
+    " < ": " <= ", " <= ": " < ", " > ": " >= ", " >= ": " > ", " == ": " != ", " != ": " == ",
+    " && ": " || ", " || ": " && ",
+    "math::min": "math::max", "math::max": "math::min", " ? ": " ? !", "x[": "y[", "y[": "x[",
+    "[i]": "[0]", "[j]": "[i]",
 }  # fmt: skip
 RUN = """
 import sys
@@ -52,7 +54,9 @@ class Mutant:
 
 
 def code_lines(text):
-    """Return the numbers of lines that hold statements: after the includes, no declarations, comments or directives."""
+    """Return the numbers of lines that hold statements: after the includes, no declarations,
+    comments or directives.
+    """
     lines = text.splitlines()
     start = next(i for i, line in enumerate(lines) if "drive/env.cuh" in line) + 1
     skipped = re.compile(r"^\s*(//|#|template\b|struct\b|DEVICE\b|constexpr\b|\}|$)")
@@ -80,7 +84,11 @@ def mutants(env, text):
             add(i, "dropped statement", tail)
         for old, new in SWAPS.items():
             for match in re.finditer(re.escape(old), code):
-                add(i, f"swap {old.strip()}", code[: match.start()] + new + code[match.end() :] + tail)
+                add(
+                    i,
+                    f"swap {old.strip()}",
+                    code[: match.start()] + new + code[match.end() :] + tail,
+                )
         for match in re.finditer(r"(?<![\w.])(\d+\.\d+f|\d+)(?![\w.])", code):
             value = match[1]
             new = f"({value} * 1.5f + 0.25f)" if value.endswith("f") else str(int(value) + 1)
@@ -89,7 +97,9 @@ def mutants(env, text):
 
 
 def chosen(env, text, number=PER_ENVIRONMENT, seed=0):
-    """Return ``number`` mutants of one kernel, spread over its kinds, every dropped sync among them."""
+    """Return ``number`` mutants of one kernel, spread over its kinds, every dropped sync among
+    them.
+    """
     every = mutants(env, text)
     always = [m for m in every if m.kind == "dropped sync"]
     kinds = {}
@@ -106,7 +116,9 @@ def chosen(env, text, number=PER_ENVIRONMENT, seed=0):
 
 
 def verdict(mutant):
-    """Return how ``check`` took a mutant: "survived", "failed", "refused" (an error) or "stopped" (time limit, crash)."""
+    """Return how ``check`` took a mutant: "survived", "failed", "refused" (an error) or "stopped"
+    (time limit, crash).
+    """
     try:
         done = subprocess.run(
             [sys.executable, "-c", RUN, mutant.env],
@@ -145,11 +157,19 @@ def main(names, workers):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="environments or, with --shared, files; by default all")
-    parser.add_argument("--shared", action="store_true", help="alter kernels/drive and kernels/train")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="*", help="environments or, with --shared, files; by default all"
+    )
+    parser.add_argument(
+        "--shared", action="store_true", help="alter kernels/drive and kernels/train"
+    )
     parser.add_argument("--workers", type=int, default=2, help="mutants at a time")
-    parser.add_argument("--number", type=int, default=40, help="mutants of each shared file, at most")
+    parser.add_argument(
+        "--number", type=int, default=40, help="mutants of each shared file, at most"
+    )
     parser.add_argument("--seed", type=int, default=0, help="which ones, if there are more")
     given = parser.parse_args()
     if given.shared:

@@ -1,9 +1,11 @@
-"""Builds wheel and sdist into dist/, and tries each as a stranger would: installed in an empty environment, in an empty folder.
+"""Builds wheel and sdist into dist/, and tries each as a stranger would: installed in an empty
+environment, in an empty folder.
 
     python tests/tools/release.py [--torch torch==2.13.0]
 
-It builds what is committed, and refuses a tree that has changes, or a version of which CHANGELOG.md says nothing. Nothing is
-uploaded. $TORCH_INDEX, the URL of a package index, is used for torch alone: a build for the CPU is far smaller. --torch: which.
+It builds what is committed, and refuses a tree that has changes, or a version of which CHANGELOG.md
+says nothing. Nothing is uploaded. $TORCH_INDEX, the URL of a package index, is used for torch
+alone: a build for the CPU is far smaller. --torch: which.
 """
 
 import argparse
@@ -33,13 +35,16 @@ class NotReady(Exception):
 
 
 def require_ready(changes, changelog, version):
-    """Refuse a tree with ``changes`` (lines of `git status --porcelain`), or a version without its part of the change log.
+    """Refuse a tree with ``changes`` (lines of `git status --porcelain`), or a version without its
+    part of the change log.
 
     Raises:
         NotReady: With the reason.
     """
     if changes.strip():
-        raise NotReady(f"{len(changes.splitlines())} files differ from the last commit: commit them, or put them aside")
+        raise NotReady(
+            f"{len(changes.splitlines())} files differ from the last commit: commit them, or put them aside"
+        )
     if f"## {version}" not in changelog:
         raise NotReady(
             f"CHANGELOG.md has no heading `## {version}`, the version of pyproject.toml: say there what is new"
@@ -47,7 +52,9 @@ def require_ready(changes, changelog, version):
 
 
 def plan(artefact, venv, torch, index):
-    """Return the commands that install a file and torch in a new ``venv``, and those that then try the package."""
+    """Return the commands that install a file and torch in a new ``venv``, and those that then try
+    the package.
+    """
     python = str(venv / "bin" / "python")
     pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "-q"]
     install = [
@@ -66,7 +73,9 @@ def run(command, folder, environment=None):
 
 def main():
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--torch", default="torch==2.13.0")
     torch = parser.parse_args().torch
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -76,9 +85,16 @@ def main():
     try:
         require_ready(changes, (ROOT / "CHANGELOG.md").read_text(), version)
         shutil.rmtree(DIST, ignore_errors=True)
-        run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(DIST), str(ROOT)], ROOT)
+        run(
+            [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(DIST), str(ROOT)],
+            ROOT,
+        )
         # What a checkout would lend, or another installation, is out of sight.
-        bare = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        bare = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("PYTHONPATH", "VIRTUAL_ENV")
+        }
         for artefact in sorted(DIST.iterdir()):
             with tempfile.TemporaryDirectory(prefix="cupydrive-release-") as folder:
                 venv, elsewhere = Path(folder) / "venv", Path(folder) / "elsewhere"

@@ -1,8 +1,10 @@
-"""Alters the shared kernels (kernels/drive, kernels/train), one token or statement at a time, and runs tests on each.
+"""Alters the shared kernels (kernels/drive, kernels/train), one token or statement at a time, and
+runs tests on each.
 
-`python tests/tools/mutation.py --shared` runs it. The tests that JUDGES names for a file judge its mutants, on the CPU. All are
-processes forked from one that has imported what tests need, with a copy of the kernels, a time limit and compiled kernels of
-their own. Lines that only a GPU compiles are left out: no CPU can judge them.
+`python tests/tools/mutation.py --shared` runs it. The tests that JUDGES names for a file judge its
+mutants, on the CPU. All are processes forked from one that has imported what tests need, with a
+copy of the kernels, a time limit and compiled kernels of their own. Lines that only a GPU compiles
+are left out: no CPU can judge them.
 """
 
 import multiprocessing
@@ -25,7 +27,9 @@ from mutation import SWAPS
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "kernels"
-SECONDS = 300  # for the judges of one file that is not altered; of a mutant: SLOWER times what that took, and START
+# for the judges of one file that is not altered; of a mutant: SLOWER times what that took, and
+# START
+SECONDS = 300
 SLOWER, START = 5, 15
 
 
@@ -36,7 +40,9 @@ def read_judges() -> dict[str, list[str]]:
     def expand(names: list[str]) -> list[str]:
         found = []
         for name in names:
-            found += expand(judges["lists"][name[1:]]) if name.startswith("@") else [f"tests/{name}"]
+            found += (
+                expand(judges["lists"][name[1:]]) if name.startswith("@") else [f"tests/{name}"]
+            )
         return found
 
     return {file: expand(names) for file, names in judges["files"].items()}
@@ -44,7 +50,8 @@ def read_judges() -> dict[str, list[str]]:
 
 JUDGES = read_judges()
 IMPORTED = [
-    "pytest", "hypothesis", "torch", "cupydrive", "cupydrive.checks.checker", "cupydrive.playing.policy",
+    "pytest", "hypothesis", "torch", "cupydrive", "cupydrive.checks.checker",
+    "cupydrive.playing.policy",
     "cupydrive.algorithms",
 ]  # fmt: skip
 GPU_ONLY = {"__CUDACC__", "ROWS_STAGED", "REGISTERS_HAVE_NO_INDEX"}  # false wherever a CPU compiles
@@ -53,9 +60,11 @@ NO_VECTORS = {
     "__CUDACC__",
     "COUNT_OPERATIONS",
 }  # the same: of learners no build counts what environments compute
-FOREIGN = {"__x86_64__", "__aarch64__"} - {f"__{platform.machine()}__"}  # processors other than this one
-# The same for blocks: from a line that begins so to the bracket that closes it. AHEAD is false, and nothing else draws starts;
-# weights of policies that play stay where they are; how wide their layers are is asked for registers alone.
+# processors other than this one
+FOREIGN = {"__x86_64__", "__aarch64__"} - {f"__{platform.machine()}__"}
+# The same for blocks: from a line that begins so to the bracket that closes it. AHEAD is false, and
+# nothing else draws starts; weights of policies that play stay where they are; how wide their
+# layers are is asked for registers alone.
 GPU_BLOCKS = (
     "if constexpr (AHEAD) {",
     "DEVICE void draw_start(",
@@ -65,27 +74,32 @@ GPU_BLOCKS = (
     "DEVICE float see_entry(const Weights<Network>& near,",
     "template <class Network> constexpr int widest() {",
 )
-# Kernels of warps, of which a CPU has one, of one thread: a team of more does not compile to something that is right. That no
-# sync of theirs is missing is judged on a GPU, by the race detector of compute-sanitizer.
+# Kernels of warps, of which a CPU has one, of one thread: a team of more does not compile to
+# something that is right. That no sync of theirs is missing is judged on a GPU, by the race
+# detector of compute-sanitizer.
 ONE_THREAD = {"learn/mma/warp_forward.cu"}
-# What chooses the fastest among ways that are promised to have the same results: sizes of blocks, pieces and vectors, where
-# a member keeps what is its own, and a team its cache, which arrays are selected from, when observations are copied or loaded,
-# how many registers a thread is given, how many columns a member adds up, how many members share a product. What else depends
-# on these names is altered.
+# What chooses the fastest among ways that are promised to have the same results: sizes of blocks,
+# pieces and vectors, where a member keeps what is its own, and a team its cache, which arrays are
+# selected from, when observations are copied or loaded, how many registers a thread is given, how
+# many columns a member adds up, how many members share a product. What else depends on these names
+# is altered.
 FOR_SPEED = re.compile(
     r"(static )?constexpr (int|bool) "
     r"(BLOCK_ENVS|CACHE_NEAR|ENTRIES_AHEAD|FEW_OWN|MEMBERS|MOST_SELECTED|MOST_SUMS|PIECE|SELECTED|SIDE_FLOATS|SPREAD|STRIP"
     r"|SUMS_OF_FIRST)\b"
 )
-UNROLLED = re.compile(r"UNROLL_TIMES\(([^()]|\([^()]*\))*\)")  # how often, which a CPU's compiler does not see
+# how often, which a CPU's compiler does not see
+UNROLLED = re.compile(r"UNROLL_TIMES\(([^()]|\([^()]*\))*\)")
 # How many elements a kernel has, its third argument: a CPU's launch says which of them it wants.
 LAUNCHED = re.compile(r"^(KERNEL\w*\(\w+, [\w:]+, )([^(),]|\(([^()]|\([^()]*\))*\))+")
 UNUSED = re.compile(r"(\(void\)\w+;\s*)+(/\*.*\*/\s*)?\\?$")  # a statement against warnings
 PURPOSES = {
-    "RESET": "DYNAMICS", "DYNAMICS": "RESET", "ACTION": "POLICY", "POLICY": "SHUFFLE", "SHUFFLE": "POLICY",
+    "RESET": "DYNAMICS", "DYNAMICS": "RESET", "ACTION": "POLICY", "POLICY": "SHUFFLE",
+    "SHUFFLE": "POLICY",
 }  # fmt: skip
-# A kernel's comment, on the line itself or alone above it, names mutants that no test can detect and gives the reason:
-# equal(swap <, constant 2): at the limit both are right. A number after the kind: which of several on this line.
+# A kernel's comment, on the line itself or alone above it, names mutants that no test can detect
+# and gives the reason: equal(swap <, constant 2): at the limit both are right. A number after the
+# kind: which of several on this line.
 TAG = re.compile(r"equal\(([^)]*)\): ")
 # Functions of two arguments that may change places: no bit of the result shows it.
 COMMUTATIVE = re.compile(
@@ -97,7 +111,9 @@ OFF_BY_ONE = {"++": "--", "t + 1": "t", "row + ": "row - ", " = 0;": " = 1;"}
 
 @dataclass(frozen=True)
 class SharedMutant:
-    """One altered line of a shared file (``after`` is None where nothing is); ``equal``: a comment of the kernel names it."""
+    """One altered line of a shared file (``after`` is None where nothing is); ``equal``: a comment
+    of the kernel names it.
+    """
 
     file: str
     line: int
@@ -111,8 +127,11 @@ class SharedMutant:
 
 
 def compiled_on_a_cpu(lines):
-    """Return the numbers of lines that are left when GPU_ONLY names are 0; other conditions count as true both ways."""
-    kept, stack = [], []  # of each open #if: whether this branch is compiled, and whether the next one may be
+    """Return the numbers of lines that are left when GPU_ONLY names are 0; other conditions count
+    as true both ways.
+    """
+    # of each open #if: whether this branch is compiled, and whether the next one may be
+    kept, stack = [], []
     for i, line in enumerate(lines):
         directive = re.match(r"\s*#\s*(if|ifdef|ifndef|elif|else|endif)\b(.*)", line)
         if not directive:
@@ -123,7 +142,11 @@ def compiled_on_a_cpu(lines):
         names = set(re.findall(r"\w+", condition))
         if word in ("if", "ifdef", "ifndef"):
             negated = word == "ifndef" or condition.startswith("!")
-            known = bool(names & FOREIGN) or (bool(names & GPU_ONLY) and "||" not in condition) or names == NO_VECTORS
+            known = (
+                bool(names & FOREIGN)
+                or (bool(names & GPU_ONLY) and "||" not in condition)
+                or names == NO_VECTORS
+            )
             stack.append((not known or negated, not known or not negated))
         elif word == "endif":
             stack.pop()
@@ -147,14 +170,20 @@ def without_results(lines):
 
 
 def code_lines(text):
-    """Return the numbers of lines with statements that a CPU compiles, definitions of one line among them."""
+    """Return the numbers of lines with statements that a CPU compiles, definitions of one line
+    among them.
+    """
     lines = text.splitlines()
-    skipped = re.compile(r"^\s*(//|#|template\b[^{]*$|struct\b|typedef\b|static_assert\b|\}|$|\w+\\?$)")
+    skipped = re.compile(
+        r"^\s*(//|#|template\b[^{]*$|struct\b|typedef\b|static_assert\b|\}|$|\w+\\?$)"
+    )
     one_liner = re.compile(r"^\s*(template\b.*)?(static )?(DEVICE|constexpr)\b")
     found = []
     for i in compiled_on_a_cpu(lines):
         line = lines[i]
-        if skipped.match(line) or (one_liner.match(line) and "{ " not in line.partition("//")[0] and "=" not in line):
+        if skipped.match(line) or (
+            one_liner.match(line) and "{ " not in line.partition("//")[0] and "=" not in line
+        ):
             continue
         if (
             not re.match(r"^\s*(const )?[\w:<>]+ ?[*&]*( const)? [\w, *]+(\[\w+\])?;", line)
@@ -181,7 +210,9 @@ def mutants(file, text):
         code, tail = code[: len(code) - len(ending)], ending + comment
         named, seen, count = tags(lines, i), set(), Counter()
         body = (
-            code.find("{ ") if re.match(r"^\s*(template\b.*)?(static )?(DEVICE|template|constexpr)\b.*\{ ", code) else 0
+            code.find("{ ")
+            if re.match(r"^\s*(template\b.*)?(static )?(DEVICE|template|constexpr)\b.*\{ ", code)
+            else 0
         )
         head, code = code[:body], code[body:]
 
@@ -197,11 +228,18 @@ def mutants(file, text):
             for match in re.finditer(pattern, code):
                 add(kind, code[: match.start()] + match.expand(new) + code[match.end() :])
 
-        for call in ("env.team.sync();", "team.sync();", "rendezvous.wait(member.rank);", "shuffle();"):
+        for call in (
+            "env.team.sync();",
+            "team.sync();",
+            "rendezvous.wait(member.rank);",
+            "shuffle();",
+        ):
             if call in code:
                 add("dropped sync", code.replace(call, ";", 1))
                 break
-        if re.match(r"^\s*[\w.\[\]():>\-*&<, +%/]+?(\(.*\))?\s*([+\-|&^]?=[^=].*)?;\s*$", code) and not re.match(
+        if re.match(
+            r"^\s*[\w.\[\]():>\-*&<, +%/]+?(\(.*\))?\s*([+\-|&^]?=[^=].*)?;\s*$", code
+        ) and not re.match(
             r"^\s*(return|const\w*|float|int|bool|auto|u8|u32|u64|i64|size_type|else|for|if|UNROLL|typedef|using|static)\b",
             code,
         ):
@@ -209,7 +247,12 @@ def mutants(file, text):
         if re.match(r"^\s*if \(.*\) .*;\s*$", code) and "constexpr" not in code:
             add(
                 "dropped condition",
-                re.sub(r"if \(.*?\) (?=\w[\w.\[\]]*( [+\-|]?= |\()|return|continue|break)", "", code, count=1),
+                re.sub(
+                    r"if \(.*?\) (?=\w[\w.\[\]]*( [+\-|]?= |\()|return|continue|break)",
+                    "",
+                    code,
+                    count=1,
+                ),
             )
         for old, new in {**SWAPS, **OFF_BY_ONE}.items():
             swap(r"\b" * old[0].isalpha() + re.escape(old), new, f"swap {old.strip()}")
@@ -217,7 +260,11 @@ def mutants(file, text):
             swap(rf"\b{old}\b", new, "purpose")
         for match in re.finditer(r"(?<![\w.])(0x[0-9a-fA-F]+u?|\d+\.\d+f|\d+u?)(?![\w.])", code):
             value = match[1]
-            new = f"({value} * 1.5f + 0.25f)" if value.endswith("f") and "x" not in value else f"({value} + 1)"
+            new = (
+                f"({value} * 1.5f + 0.25f)"
+                if value.endswith("f") and "x" not in value
+                else f"({value} + 1)"
+            )
             add("constant", code[: match.start()] + new + code[match.end() :])
         simple = r"[\w.\->\[\]&*:]+"
         swap(rf"(\w\()({simple}), ({simple})(?=[,)])", r"\1\3, \2", "swapped arguments")
@@ -226,7 +273,9 @@ def mutants(file, text):
 
 
 def only_commutes(mutant):
-    """Return whether nothing but the first two arguments of a COMMUTATIVE function have changed places."""
+    """Return whether nothing but the first two arguments of a COMMUTATIVE function have changed
+    places.
+    """
     before = mutant.before
     return any(
         mutant.after == f"{before[: m.start()]}{m[1]}({m[3]}, {m[2]}{before[m.end() :]}"
@@ -240,13 +289,19 @@ def what_a_cpu_sees(line):
 
 
 def chosen(file, number, seed=0):
-    """Return ``number`` mutants of one file, at most all, spread over kinds and lines; dropped syncs first."""
+    """Return ``number`` mutants of one file, at most all, spread over kinds and lines; dropped
+    syncs first.
+    """
     text = (KERNELS / file).read_text()
     every = mutants(file, text)
     random.Random(seed).shuffle(every)
     # After the shuffle, which stays as it is.
     unseen = without_results(text.splitlines())
-    every = [m for m in every if m.line - 1 not in unseen and what_a_cpu_sees(m.before) != what_a_cpu_sees(m.after)]
+    every = [
+        m
+        for m in every
+        if m.line - 1 not in unseen and what_a_cpu_sees(m.before) != what_a_cpu_sees(m.after)
+    ]
     if file in ONE_THREAD:
         every = [m for m in every if not (m.kind.startswith("dropped") and "sync()" in m.before)]
     every = [m for m in every if not only_commutes(m)]
@@ -258,22 +313,32 @@ def chosen(file, number, seed=0):
 
 
 class Redirect:
-    """A plugin of pytest: tests that read a header themselves read the mutant's, and slow tests run if they are named."""
+    """A plugin of pytest: tests that read a header themselves read the mutant's, and slow tests run
+    if they are named.
+    """
 
     def __init__(self, kernels, names):
         self.kernels = kernels
         self.names = names
 
     def pytest_collection_modifyitems(self, items):
-        """Leave out what is slow and not named itself, and change the module's constant before fixtures use it."""
-        items[:] = [item for item in items if item.nodeid in self.names or item.get_closest_marker("slow") is None]
+        """Leave out what is slow and not named itself, and change the module's constant before
+        fixtures use it.
+        """
+        items[:] = [
+            item
+            for item in items
+            if item.nodeid in self.names or item.get_closest_marker("slow") is None
+        ]
         for item in items:
             if hasattr(item.module, "HEADER"):
                 item.module.HEADER = self.kernels / "drive" / item.module.HEADER.name
 
 
 def judge(mutant, kernels):
-    """Run the judges of ``mutant`` on the kernels of a folder, in this process; its exit code is pytest's."""
+    """Run the judges of ``mutant`` on the kernels of a folder, in this process; its exit code is
+    pytest's.
+    """
     import pytest
 
     from cupydrive.codegen import includes, source
@@ -290,14 +355,24 @@ def judge(mutant, kernels):
     with open(kernels / "output", "w") as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
-    options = ["-x", "-q", "--assert=plain", *["-p", "no:cacheprovider", "-p", "no:randomly", "-m"], "not gpu"]
-    code = pytest.main([*options, *JUDGES[mutant.file]], plugins=[Redirect(kernels, JUDGES[mutant.file])])
+    options = [
+        "-x",
+        "-q",
+        "--assert=plain",
+        *["-p", "no:cacheprovider", "-p", "no:randomly", "-m"],
+        "not gpu",
+    ]
+    code = pytest.main(
+        [*options, *JUDGES[mutant.file]], plugins=[Redirect(kernels, JUDGES[mutant.file])]
+    )
     sys.stdout.flush()
     os._exit(int(code))
 
 
 def verdict(mutant, context, scratch, seconds=SECONDS):
-    """Return "survived", "failed", "refused" (by the compiler) or "stopped" (time limit, crash), and the judges' last lines."""
+    """Return "survived", "failed", "refused" (by the compiler) or "stopped" (time limit, crash),
+    and the judges' last lines.
+    """
     kernels = Path(tempfile.mkdtemp(dir=scratch))
     shutil.copytree(KERNELS, kernels, dirs_exist_ok=True)
     process = context.Process(target=judge, args=(mutant, str(kernels)))
@@ -318,7 +393,9 @@ def verdict(mutant, context, scratch, seconds=SECONDS):
 
 @contextmanager
 def courtroom():
-    """Yield what ``verdict`` needs: a context whose processes have imported everything, and a folder for this time only."""
+    """Yield what ``verdict`` needs: a context whose processes have imported everything, and a
+    folder for this time only.
+    """
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
         before = os.environ.get("CUPYDRIVE_CACHE")
         os.environ["CUPYDRIVE_CACHE"] = str(Path(scratch, "cache"))
@@ -334,7 +411,9 @@ def courtroom():
 
 
 def run(selection, workers=2, progress=None):
-    """Return the verdict of each mutant; files whose judges fail without any change raise RuntimeError first."""
+    """Return the verdict of each mutant; files whose judges fail without any change raise
+    RuntimeError first.
+    """
     with courtroom() as (context, scratch), ThreadPoolExecutor(workers) as pool:
         files = sorted({m.file for m in selection})
         unaltered = [SharedMutant(file, 0, "none", "", None) for file in files]
@@ -359,7 +438,9 @@ def run(selection, workers=2, progress=None):
 
 
 def main(files, workers, number, seed):
-    """Run ``number`` mutants of each file named, by default of all; print each survivor when it is found, then the counts."""
+    """Run ``number`` mutants of each file named, by default of all; print each survivor when it is
+    found, then the counts.
+    """
     selection = [m for file in files or JUDGES for m in chosen(file, number, seed)]
 
     def progress(mutant, result, seconds):
@@ -369,7 +450,13 @@ def main(files, workers, number, seed):
     verdicts = run(selection, workers, progress)
     for file in files or JUDGES:
         of_file = [(m, v) for m, v in zip(selection, verdicts, strict=True) if m.file == file]
-        counts = {name: sum(v == name for _, v in of_file) for name in ("failed", "stopped", "refused", "survived")}
+        counts = {
+            name: sum(v == name for _, v in of_file)
+            for name in ("failed", "stopped", "refused", "survived")
+        }
         equal = sum(v == "survived" and m.equal for m, v in of_file)
         shown = ", ".join(f"{name} {count}" for name, count in counts.items())
-        print(f"{file}: {len(of_file)} mutants: {shown}, of which known to be equal {equal}", flush=True)
+        print(
+            f"{file}: {len(of_file)} mutants: {shown}, of which known to be equal {equal}",
+            flush=True,
+        )

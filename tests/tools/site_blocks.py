@@ -1,8 +1,10 @@
-"""Runs the blocks of a page of docs/ as a reader would: in their order, in one folder, with one Python for all of them.
+"""Runs the blocks of a page of docs/ as a reader would: in their order, in one folder, with one
+Python for all of them.
 
     python tests/tools/site_blocks.py how/export.md
 
-- `python`: run, in one namespace for the page. With a title: written to the file of that name, as is any other language.
+- `python`: run, in one namespace for the page. With a title: written to the file of that name, as
+  is any other language.
 - `bash`: commands of ours, and of torchrun; a line that ends in `# exit code 1` ends so.
 - `text`, after one of those: what it prints; `...` stands for anything.
 - What a page says is not run by a test is left out.
@@ -34,7 +36,8 @@ def run_page(name, text, slow=True):
     Args:
         name: Of the page, for tracebacks.
         text: Of the page.
-        slow: Also run blocks with commands of ``SLOW``: they start processes of their own, or time this machine.
+        slow: Also run blocks with commands of ``SLOW``: they start processes of their own, or time
+            this machine.
     """
     names, said = {"__name__": "__main__"}, None
     for block in blocks(text):
@@ -53,7 +56,9 @@ def run_page(name, text, slow=True):
                         run_command(line)
         elif block.language == "text":
             got = said.getvalue().decode()
-            assert doctest.OutputChecker().check_output(block.code, got, ALIKE), f"{name} prints:\n{got}"
+            assert doctest.OutputChecker().check_output(block.code, got, ALIKE), (
+                f"{name} prints:\n{got}"
+            )
 
 
 @contextlib.contextmanager
@@ -81,7 +86,9 @@ def run_command(line):
         assert main(arguments) == expected, line
     elif program == "torchrun":
         command = [sys.executable, "-m", "torch.distributed.run", *arguments]
-        subprocess.run(command, check=True, timeout=SECONDS, env=os.environ | {"OMP_NUM_THREADS": "1"})
+        subprocess.run(
+            command, check=True, timeout=SECONDS, env=os.environ | {"OMP_NUM_THREADS": "1"}
+        )
     else:
         raise AssertionError(f"no test runs {program!r}: say so before the block, and why ({line})")
 

@@ -1,4 +1,6 @@
-"""How soon an environment is learnt: seconds of training until greedy episodes reach its mark, evaluations not counted."""
+"""How soon an environment is learnt: seconds of training until greedy episodes reach its mark,
+evaluations not counted.
+"""
 
 import math
 import time
@@ -29,9 +31,10 @@ class Solved:
     """One training.
 
     Args:
-        set_up: Seconds before the first iteration: environments, kernels, weights, on a GPU the capture.
-        first_iteration: Seconds, of the first logged interval where several iterations are one; on a GPU with those that
-            were queued behind it.
+        set_up: Seconds before the first iteration: environments, kernels, weights, on a GPU the
+            capture.
+        first_iteration: Seconds, of the first logged interval where several iterations are one; on
+            a GPU with those that were queued behind it.
         seconds: From the beginning to the mark, set-up included; None: the env-steps ended before.
         env_steps: Until the mark, or all.
         mean: Return of the greedy episodes of the last evaluation.
@@ -54,10 +57,12 @@ class _Reached(Exception):
 
 
 def solve(env, mark=None, algorithm=None, *, steps=None, every=2, **options):
-    """Train until greedy episodes of the policy reach a mark, and return how long that took as ``Solved``.
+    """Train until greedy episodes of the policy reach a mark, and return how long that took as
+    ``Solved``.
 
-    Evaluations have environments of their own, and are not counted: what is trained is the run that ``train`` trains. A GPU
-    finishes what is queued before each of them, so that no iteration runs meanwhile and is not counted either.
+    Evaluations have environments of their own, and are not counted: what is trained is the run that
+    ``train`` trains. A GPU finishes what is queued before each of them, so that no iteration runs
+    meanwhile and is not counted either.
 
     Args:
         env: Name of an environment with one group.
@@ -70,7 +75,9 @@ def solve(env, mark=None, algorithm=None, *, steps=None, every=2, **options):
     begun = time.perf_counter()
     mark = envs.get(env).reward_threshold if mark is None else mark
     if mark is None:
-        raise ParameterError(f"{envs.get(env).name} says no mark; pass mark=, the mean return that counts as solved")
+        raise ParameterError(
+            f"{envs.get(env).name} says no mark; pass mark=, the mean return that counts as solved"
+        )
     run = make_run(env, algorithm, **options)
     times, evaluating, mean, looks = {}, 0.0, math.nan, 0
 

@@ -1,4 +1,5 @@
-"""Digests of random trajectories of every environment, recorded once: a change of the engine changes no bit of them.
+"""Digests of random trajectories of every environment, recorded once: a change of the engine
+changes no bit of them.
 
 Tables are made up, so that nobody's data is needed.
 
@@ -26,7 +27,10 @@ STEPS, PIECE = 300, 75  # several launches, of which the later ones do not begin
 SEEDS = (0, 2**40 + 17)
 LIMIT = 40  # steps of an episode: all kinds of ends come several times
 # Beside the cases that `check` has: agents by the thousand.
-LARGE = {"tag_continuous": {"num_taggers": 5, "num_runners": 1000}, "tag_grid": {"num_taggers": 999}}
+LARGE = {
+    "tag_continuous": {"num_taggers": 5, "num_runners": 1000},
+    "tag_grid": {"num_taggers": 999},
+}
 LONG = 20_000  # entries of one environment's observations
 # What a kernel keeps for speed alone: any value gives the same results.
 KEPT_FOR_SPEED = ("state.reach",)
@@ -48,7 +52,9 @@ class Work:
 
 
 def works():
-    """Return all works: every case of every environment, few and many copies, two seeds, both dtypes."""
+    """Return all works: every case of every environment, few and many copies, two seeds, both
+    dtypes.
+    """
     found = []
     for name in envs.names():
         spec = envs.get(name)
@@ -93,7 +99,8 @@ def main(record):
     """Record or compare every work; return the exit code."""
     if record:
         RECORDED.write_text(
-            json.dumps({str(work): digests(work, executor("cpu")) for work in works()}, indent=1) + "\n"
+            json.dumps({str(work): digests(work, executor("cpu")) for work in works()}, indent=1)
+            + "\n"
         )
         return 0
     wrong = 0

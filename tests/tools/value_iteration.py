@@ -1,11 +1,13 @@
-"""The best return there is, nearly: value iteration on a grid of states, and what its greedy policy earns from given starts.
+"""The best return there is, nearly: value iteration on a grid of states, and what its greedy policy
+earns from given starts.
 
-For environments of two state fields and no randomness after the start. States, actions and values are float64, and the dynamics
-are those of the environment's NumPy reference. A value is the greatest sum of rewards, undiscounted, of as many steps as an
-episode has; between grid points it is interpolated linearly along each axis. The greedy policy looks one step ahead: it takes
-the action whose reward and next value are the greatest together. It can be played, so what it earns is a lower bound of the
-optimum. The values themselves are no bound, but an estimate with another error: where both agree, the optimum is near. Starts
-are those of ``evaluate``, from the same seed.
+For environments of two state fields and no randomness after the start. States, actions and values
+are float64, and the dynamics are those of the environment's NumPy reference. A value is the
+greatest sum of rewards, undiscounted, of as many steps as an episode has; between grid points it is
+interpolated linearly along each axis. The greedy policy looks one step ahead: it takes the action
+whose reward and next value are the greatest together. It can be played, so what it earns is a lower
+bound of the optimum. The values themselves are no bound, but an estimate with another error: where
+both agree, the optimum is near. Starts are those of ``evaluate``, from the same seed.
 """
 
 import sys
@@ -19,7 +21,8 @@ import numpy as np
 import cupydrive as cd
 from cupydrive import envs
 
-# Not the car with a price on pushing: pushes of next to nothing, which interpolation favours, move it by less than a cell.
+# Not the car with a price on pushing: pushes of next to nothing, which interpolation favours, move
+# it by less than a cell.
 KNOWN = ("pendulum", "mountain_car")
 STARTS = 10_000  # the seed that ``evaluate`` has unless it is given one
 
@@ -50,7 +53,9 @@ class Grid:
         return [a.ravel() for a in np.meshgrid(*axes, indexing="ij")]
 
     def place(self, fields):
-        """Return where states (n,) lie: the number of the cell's first corner, and the shares of the way along both axes."""
+        """Return where states (n,) lie: the number of the cell's first corner, and the shares of
+        the way along both axes.
+        """
         corner, shares = 0, []
         for x, low, high, points in zip(fields, self.low, self.high, self.points, strict=True):
             way = np.clip((x - low) / (high - low), 0.0, 1.0) * (points - 1)
@@ -85,7 +90,10 @@ def grid(env, fine=1.0):
     speeds = -p.max_speed, p.max_speed
     if env == "pendulum":
         ends, wraps, usual = ((-np.pi, np.pi), speeds), (True, False), (480, 320)
-        actions, tried = np.linspace(-p.max_torque, p.max_torque, 17), np.linspace(-p.max_torque, p.max_torque, 81)
+        actions, tried = (
+            np.linspace(-p.max_torque, p.max_torque, 17),
+            np.linspace(-p.max_torque, p.max_torque, 81),
+        )
     else:
         ends, wraps, usual = ((p.min_position, p.goal_position), speeds), (False, False), (600, 400)
         actions = tried = np.arange(3)
@@ -94,18 +102,26 @@ def grid(env, fine=1.0):
 
 
 def stepped(spec, p, fields, action):
-    """Return the next fields, the rewards (n,) and whether the episode goes on, of states (n,) and actions (n,)."""
+    """Return the next fields, the rewards (n,) and whether the episode goes on, of states (n,) and
+    actions (n,).
+    """
     states = np.zeros(len(action), [(f.name, np.float64) for f in spec.state(p)])
     for f, x in zip(spec.state(p), fields, strict=True):
         states[f.name] = x
     (group,) = spec.groups(p)
     given = {group.name: action[:, None, None] if group.continuous else action[:, None]}
     found = spec.reference.step(p, states, given, np.zeros(len(action), int), None)
-    return [found.state[f.name] for f in spec.state(p)], found.reward[group.name][:, 0], ~found.terminated
+    return (
+        [found.state[f.name] for f in spec.state(p)],
+        found.reward[group.name][:, 0],
+        ~found.terminated,
+    )
 
 
 def iterate(env, grid):
-    """Return the values of all grid points: the greatest sum of rewards of as many steps as an episode has."""
+    """Return the values of all grid points: the greatest sum of rewards of as many steps as an
+    episode has.
+    """
     spec = envs.get(env)
     p = spec.make_params()
     fields = grid.states()
@@ -130,7 +146,10 @@ def starts(env, episodes, seed=STARTS):
     """Return the fields (episodes,) of the states in which ``evaluate`` begins its episodes."""
     made = cd.make(env, num_envs=episodes, device="cpu")
     made.reset(seed=seed)
-    return [made.state[f.name].numpy().reshape(-1).astype(np.float64) for f in made.spec.state(made.params)]
+    return [
+        made.state[f.name].numpy().reshape(-1).astype(np.float64)
+        for f in made.spec.state(made.params)
+    ]
 
 
 def play(env, grid, values, fields):

@@ -16,11 +16,15 @@ def same(one: Run, other: Run) -> bool:
 
 def rows(run: Run) -> list[dict]:
     """Return a run's metrics without the speed."""
-    return [{key: value for key, value in row.items() if key != "charts/SPS"} for row in run.metrics]
+    return [
+        {key: value for key, value in row.items() if key != "charts/SPS"} for row in run.metrics
+    ]
 
 
 def assert_same_bits(got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray]) -> None:
     """Compare arrays by name."""
     assert got.keys() == want.keys()
     for key, array in want.items():
-        assert np.ascontiguousarray(got[key]).tobytes() == np.ascontiguousarray(array).tobytes(), key
+        assert np.ascontiguousarray(got[key]).tobytes() == np.ascontiguousarray(array).tobytes(), (
+            key
+        )

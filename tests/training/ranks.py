@@ -1,4 +1,5 @@
-"""One of several processes that train runs together; what it found goes to a file as JSON. No tests of its own.
+"""One of several processes that train runs together; what it found goes to a file as JSON. No tests
+of its own.
 
 python tests/training/ranks.py RANK SIZE FOLDER DEVICE
 """
@@ -24,15 +25,18 @@ from cupydrive.playing.torch_settings import own_random_numbers
 from cupydrive.training.begin import make_run
 
 QUIET = {"device": "cpu", "progress": False}
-# A2C learns from all rows at once, in no order: but for rounding, what processes learn together is what one learns.
+# A2C learns from all rows at once, in no order: but for rounding, what processes learn together is
+# what one learns.
 TOGETHER = {
-    "torch": ("cartpole", cd.A2C(num_steps=6), {"num_envs": 40, "backend": "torch", "steps": 40 * 6 * 8}),
+    "torch": ("cartpole", cd.A2C(num_steps=6),
+    {"num_envs": 40, "backend": "torch", "steps": 40 * 6 * 8}),
     "torch, agents leave": (
         "tag_continuous",
         cd.A2C(num_steps=6, hidden=(24,), normalize_obs=True, normalize_reward=True),
         {"num_envs": 10, "backend": "torch", "steps": 10 * 6 * 4},
     ),
-    "tensor": ("cartpole", cd.A2C(num_steps=4, hidden=(16,), precision="bfloat16"), {"num_envs": 40, "steps": 40 * 4 * 2}),
+    "tensor": ("cartpole", cd.A2C(num_steps=4, hidden=(16,), precision="bfloat16"),
+    {"num_envs": 40, "steps": 40 * 4 * 2}),
     "tensor, wide": (
         "cartpole",
         cd.A2C(num_steps=2, hidden=(144, 144), precision="bfloat16"),
@@ -44,8 +48,14 @@ TOGETHER = {
 def start(size, folder, device="cpu"):
     """Return what each of ``size`` processes has found, by rank."""
     command = [sys.executable, __file__]
-    how = {"env": os.environ | {"GLOO_SOCKET_IFNAME": "lo", "CUPYDRIVE_THREADS": "1"}, "stderr": subprocess.PIPE}
-    children = [subprocess.Popen([*command, str(rank), str(size), folder, device], **how) for rank in range(size)]
+    how = {
+        "env": os.environ | {"GLOO_SOCKET_IFNAME": "lo", "CUPYDRIVE_THREADS": "1"},
+        "stderr": subprocess.PIPE,
+    }
+    children = [
+        subprocess.Popen([*command, str(rank), str(size), folder, device], **how)
+        for rank in range(size)
+    ]
     errors = [child.communicate()[1].decode() for child in children]
     assert all(child.returncode == 0 for child in children), "\n".join(errors)
     return [json.loads((folder / f"{rank} of {size}.json").read_text()) for rank in range(size)]
@@ -56,7 +66,9 @@ def alike(name):
     env, settings, options = TOGETHER[name]
     with own_random_numbers():
         run = cd.train(env, settings, **options, **QUIET)
-    weights = torch.cat([p.detach().flatten() for policy in run.policies.values() for p in policy.parameters()])
+    weights = torch.cat(
+        [p.detach().flatten() for policy in run.policies.values() for p in policy.parameters()]
+    )
     metrics = {key: value for key, value in run.metrics[-1].items() if key != "charts/SPS"}
     return {"weights": weights.tolist(), "metrics": metrics}
 
@@ -96,8 +108,15 @@ def with_a_lost_number(rank):
 
 def on_gpus():
     """Return the exact weights of runs on this process's GPU, or on one that all share."""
-    exact = {k: (env, replace(s, precision="float32"), o | {"device": "cuda"}) for k, (env, s, o) in WEIGHTS.items()}
-    return {"weights": {k: digest(cd.train(env, s, **o, progress=False)) for k, (env, s, o) in exact.items()}}
+    exact = {
+        k: (env, replace(s, precision="float32"), o | {"device": "cuda"})
+        for k, (env, s, o) in WEIGHTS.items()
+    }
+    return {
+        "weights": {
+            k: digest(cd.train(env, s, **o, progress=False)) for k, (env, s, o) in exact.items()
+        }
+    }
 
 
 def main(rank, size, folder, device):
@@ -108,7 +127,9 @@ def main(rank, size, folder, device):
         if one_each:
             torch.cuda.set_device(rank)
         meeting = (Path(folder) / f"meeting of {size}").as_uri()
-        distributed.init_process_group("nccl" if one_each else "gloo", init_method=meeting, rank=rank, world_size=size)
+        distributed.init_process_group(
+            "nccl" if one_each else "gloo", init_method=meeting, rank=rank, world_size=size
+        )
     said = on_gpus() if device == "cuda" else on_cpus(rank, size)
     if size > 1:
         distributed.destroy_process_group()
@@ -118,12 +139,18 @@ def main(rank, size, folder, device):
 def on_cpus(rank, size):
     """Return what came of all trials."""
     choice.why_no_tensor = lambda executor: None  # a CPU has these kernels for tests alone
-    said = {"weights": {k: digest(cd.train(env, s, **o, **QUIET)) for k, (env, s, o) in WEIGHTS.items()}}
+    said = {
+        "weights": {k: digest(cd.train(env, s, **o, **QUIET)) for k, (env, s, o) in WEIGHTS.items()}
+    }
     said["alike"] = {name: alike(name) for name in TOGETHER}
     if size > 1:
         rates = cd.PPO(num_steps=4, learning_rate=1e-3 * (1 + rank))
-        said["other settings"] = refused(lambda: cd.train("cartpole", rates, num_envs=16, steps=64, **QUIET))
-        said["other seeds"] = refused(lambda: cd.train("cartpole", num_envs=16, seed=rank, steps=64, **QUIET))
+        said["other settings"] = refused(
+            lambda: cd.train("cartpole", rates, num_envs=16, steps=64, **QUIET)
+        )
+        said["other seeds"] = refused(
+            lambda: cd.train("cartpole", num_envs=16, seed=rank, steps=64, **QUIET)
+        )
         said["other weights"] = refused(lambda: with_other_weights(rank))
         said["lost number"] = refused(lambda: with_a_lost_number(rank))
         said["population"] = refused(lambda: cd.train("cartpole", seeds=2, **QUIET))

@@ -1,4 +1,6 @@
-"""TrainConfig: arguments are validated once, together, and a run that goes on is compared with what was asked for."""
+"""TrainConfig: arguments are validated once, together, and a run that goes on is compared with what
+was asked for.
+"""
 
 import json
 import threading
@@ -23,7 +25,9 @@ def ppo(**changed):
 
 def test_all_wrong_arguments_are_named_together(tmp_path):
     with pytest.raises(ParameterError) as caught:
-        cd.train("cartpole", ppo(), steps="4", keep=0, callback=3, out=tmp_path / "run", device="cpu")
+        cd.train(
+            "cartpole", ppo(), steps="4", keep=0, callback=3, out=tmp_path / "run", device="cpu"
+        )
     words = ("steps = '4'", "keep = 0", "callback = 3")
     lines = str(caught.value).splitlines()
     assert len(lines) == len(words) and all(any(word in line for line in lines) for word in words)
@@ -39,11 +43,16 @@ def test_what_is_no_argument_is_taken_for_a_parameter(name):
 
 def test_groups_may_depend_on_parameters():
     spec = replace(envs.get("tag_grid"), display=cd.Display())
-    renamed = replace(spec, groups=lambda p: [replace(g, name=f"{g.name}{p.num_taggers}") for g in spec.groups(p)])
-    assert list(resolve(renamed, ppo(), None, {"num_taggers": 3}, device="cpu").policies) == ["tagger3", "runner3"]
+    renamed = replace(
+        spec, groups=lambda p: [replace(g, name=f"{g.name}{p.num_taggers}") for g in spec.groups(p)]
+    )
+    assert list(resolve(renamed, ppo(), None, {"num_taggers": 3}, device="cpu").policies) == [
+        "tagger3",
+        "runner3",
+    ]
 
 
-# ---- a run that goes on ----------------------------------------------------------------------------------------------
+# ---- a run that goes on --------------------------------------------------------------------------
 
 
 def edit(folder, change):
@@ -55,13 +64,30 @@ def edit(folder, change):
 
 def test_a_run_goes_on_that_lacks_what_was_added_since(tmp_path):
     cd.train("cartpole", ppo(), steps=EACH, out=tmp_path, **SMALL)
-    edit(tmp_path, lambda config: (config["params"].pop("gravity"), config["policies"]["cart"].pop("clip_vloss")))
+    edit(
+        tmp_path,
+        lambda config: (
+            config["params"].pop("gravity"),
+            config["policies"]["cart"].pop("clip_vloss"),
+        ),
+    )
     assert (
-        cd.train("cartpole", steps=2 * EACH, out=tmp_path, resume=True, device="cpu", progress=False).step == 2 * EACH
+        cd.train(
+            "cartpole", steps=2 * EACH, out=tmp_path, resume=True, device="cpu", progress=False
+        ).step
+        == 2 * EACH
     )
     edit(tmp_path, lambda config: config["params"].pop("gravity"))
     with pytest.raises(TrainingError, match=r"gravity is None there, and 5.0 was asked for"):
-        cd.train("cartpole", steps=3 * EACH, out=tmp_path, resume=True, device="cpu", progress=False, gravity=5.0)
+        cd.train(
+            "cartpole",
+            steps=3 * EACH,
+            out=tmp_path,
+            resume=True,
+            device="cpu",
+            progress=False,
+            gravity=5.0,
+        )
 
 
 def test_a_run_keeps_its_total(tmp_path):
@@ -84,12 +110,22 @@ def test_the_order_of_policies_shows_in_no_bit(tmp_path):
 
 def test_a_population_goes_on_without_its_settings(tmp_path):
     cd.train("cartpole", ppo(), seeds=2, steps=EACH, out=tmp_path, **SMALL)
-    again = cd.train("cartpole", seeds=2, steps=2 * EACH, out=tmp_path, resume=True, device="cpu", progress=False)
+    again = cd.train(
+        "cartpole", seeds=2, steps=2 * EACH, out=tmp_path, resume=True, device="cpu", progress=False
+    )
     assert [run.step for run in again] == [2 * EACH] * 2 and again.runs[0].settings["cart"] == ppo()
 
 
 def test_a_run_forgets_how_it_was_called(tmp_path):
-    run = cd.train("cartpole", ppo(), steps=EACH, out=tmp_path, overwrite=True, callback=lambda *_: None, **SMALL)
+    run = cd.train(
+        "cartpole",
+        ppo(),
+        steps=EACH,
+        out=tmp_path,
+        overwrite=True,
+        callback=lambda *_: None,
+        **SMALL,
+    )
     assert (run.config.out, run.config.overwrite, run.config.callback) == (None, False, None)
 
 

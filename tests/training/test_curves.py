@@ -1,4 +1,6 @@
-"""Learning curves: a point counts each environment once, with its latest episode, from when each has ended one."""
+"""Learning curves: a point counts each environment once, with its latest episode, from when each
+has ended one.
+"""
 
 import numpy as np
 import pytest
@@ -17,7 +19,9 @@ SMALL = {"num_steps": 8, "hidden": (8,)}
 
 
 def expected(run, kept):
-    """Take in the run's last rollout, step by step; return the means over environments, or None as long as one has none."""
+    """Take in the run's last rollout, step by step; return the means over environments, or None as
+    long as one has none.
+    """
     r = run.rollout
     over = (r.terminated | r.truncated).numpy()
     for t, e in zip(*np.nonzero(over), strict=True):
@@ -26,12 +30,16 @@ def expected(run, kept):
         kept[int(e)] = {"length": int(r.episode_length[t, e]), **ended}
     if len(kept) < run.num_envs:
         return None
-    return {key: np.mean([episode[key] for episode in kept.values()]) for key in next(iter(kept.values()))}
+    return {
+        key: np.mean([episode[key] for episode in kept.values()])
+        for key in next(iter(kept.values()))
+    }
 
 
 @pytest.mark.parametrize(("env", "num_envs", "params"), [
     ("tag_grid", 12, dict(grid_length=5, max_episode_steps=21)),
-    ("cartpole", 40, dict(max_episode_steps=21)),  # returns and lengths side by side; more than one team's environments
+    # returns and lengths side by side; more than one team's environments
+    ("cartpole", 40, dict(max_episode_steps=21)),
 ])  # fmt: skip
 def test_a_point_is_the_mean_over_environments_of_each_ones_latest_episode(env, num_envs, params):
     run = make_run(env, cd.A2C(**SMALL), num_envs=num_envs, device="cpu", **params)
@@ -54,7 +62,9 @@ def test_a_point_is_the_mean_over_environments_of_each_ones_latest_episode(env, 
 
 
 def test_a_team_takes_in_what_one_thread_does(monkeypatch):
-    run = make_run("tag_grid", cd.A2C(**SMALL), num_envs=40, device="cpu", grid_length=5, max_episode_steps=21)
+    run = make_run(
+        "tag_grid", cd.A2C(**SMALL), num_envs=40, device="cpu", grid_length=5, max_episode_steps=21
+    )
     with monkeypatch.context() as patched:
         patched.setattr(run.batch, "executor", HostExecutor(team_threads=8))
         team = LatestEpisodes(run.rollout)
@@ -65,11 +75,25 @@ def test_a_team_takes_in_what_one_thread_does(monkeypatch):
 
 
 def test_curves_begin_when_each_environment_has_ended_an_episode_and_go_on_after_a_resume(tmp_path):
-    options = dict(num_envs=12, steps=12 * 8 * 2, device="cpu", progress=False, grid_length=5, max_episode_steps=21)
+    options = dict(
+        num_envs=12,
+        steps=12 * 8 * 2,
+        device="cpu",
+        progress=False,
+        grid_length=5,
+        max_episode_steps=21,
+    )
     run = cd.train("tag_grid", cd.A2C(**SMALL), out=tmp_path, **options)
     assert not any("episodic" in key for row in run.metrics for key in row)
     assert run.plot().axes[0].lines[0].get_xdata().size == 0
-    assert run.plot("charts/episodic_length", "losses/tagger/entropy").axes[0].lines[0].get_xdata().size == 0
+    assert (
+        run.plot("charts/episodic_length", "losses/tagger/entropy")
+        .axes[0]
+        .lines[0]
+        .get_xdata()
+        .size
+        == 0
+    )
     loaded = Run.load(tmp_path)
     cd.train(loaded, steps=12 * 8, progress=False)
     with pytest.raises(ParameterError, match="Did you mean 'charts/episodic_return/tagger'"):

@@ -1,4 +1,6 @@
-"""A number that is not finite in training is explained: the explanation is the known answer, and no run's bits change."""
+"""A number that is not finite in training is explained: the explanation is the known answer, and no
+run's bits change.
+"""
 
 import math
 
@@ -29,7 +31,9 @@ def a2c(**changed):
 
 
 def ppo(**changed):
-    return cd.PPO(**{"num_steps": STEPS, "hidden": (8,), "num_minibatches": 2, "update_epochs": 2} | changed)
+    return cd.PPO(
+        **{"num_steps": STEPS, "hidden": (8,), "num_minibatches": 2, "update_epochs": 2} | changed
+    )
 
 
 def failed(env, settings, **options):
@@ -40,8 +44,15 @@ def failed(env, settings, **options):
 
 
 def first_streak(backend="kernels", device="cpu"):
-    """Return where a sound run of equal bits has its first full streak: steps so far, environment, agent; and all actions."""
-    run, actions = make_run(streaks.spec(streaks.kernel()), a2c(), num_envs=ENVS, backend=backend, device=device), []
+    """Return where a sound run of equal bits has its first full streak: steps so far, environment,
+    agent; and all actions.
+    """
+    run, actions = (
+        make_run(
+            streaks.spec(streaks.kernel()), a2c(), num_envs=ENVS, backend=backend, device=device
+        ),
+        [],
+    )
     while len(actions) < LIMIT:
         run.iterate()
         rows = [run.rollout.action[name][..., 0].cpu().numpy() for name in ("one", "two")]
@@ -54,7 +65,7 @@ def first_streak(backend="kernels", device="cpu"):
     raise AssertionError("no agent has a streak")
 
 
-# ---- environments ------------------------------------------------------------------------------------------------------
+# ---- environments --------------------------------------------------------------------------------
 
 
 @pytest.mark.full
@@ -68,24 +79,42 @@ def first_streak(backend="kernels", device="cpu"):
         pytest.param("c", True, "cuda", marks=pytest.mark.gpu),
     ],
 )
-def test_the_first_environment_step_agent_and_field_are_the_known_ones(backend, kernel, same, device, tmp_path):
+def test_the_first_environment_step_agent_and_field_are_the_known_ones(
+    backend, kernel, same, device, tmp_path
+):
     """On a GPU, too, which has captured the run in a graph."""
     step, env, agent, actions = first_streak(backend, device)
     reference = {"step": streaks.breaking_step} if same else {}
-    spec = streaks.spec(streaks.kernel(total=NONE) if kernel == "c" else streaks.IN_TORCH, **reference)
+    spec = streaks.spec(
+        streaks.kernel(total=NONE) if kernel == "c" else streaks.IN_TORCH, **reference
+    )
     error, found = failed(spec, a2c(), backend=backend, device=device, out=tmp_path)
-    assert (found.field, found.environment, found.step) == ("state.total", env, step) and math.isnan(found.value)
+    assert (found.field, found.environment, found.step) == (
+        "state.total",
+        env,
+        step,
+    ) and math.isnan(found.value)
     assert found.index == (agent,)
-    taken = np.array([np.concatenate([each.action["one"], each.action["two"]])[:, 0] for each in found.trace])
-    assert len(taken) >= min(step, STEPS) and np.array_equal(taken, actions[step - len(taken) : step, env])
+    taken = np.array(
+        [np.concatenate([each.action["one"], each.action["two"]])[:, 0] for each in found.trace]
+    )
+    assert len(taken) >= min(step, STEPS) and np.array_equal(
+        taken, actions[step - len(taken) : step, env]
+    )
     before, last = found.trace[-1].state["total"][0], found.trace[-1].after["total"][0]
     assert np.isfinite(before).all() and math.isnan(last[agent])
-    assert math.isnan(found.reference) if same else found.reference == pytest.approx(before[agent] + 0.2, rel=1e-6)
+    assert (
+        math.isnan(found.reference)
+        if same
+        else found.reference == pytest.approx(before[agent] + 0.2, rel=1e-6)
+    )
     assert (tmp_path / "explanation.txt").read_text() == f"{found}\n"
     place = f"First non-finite number: state.total[{agent}] = nan in environment {env} after step {step:,}"
     words = f"{place}. The NumPy reference gives {found.reference:.6g}"
     assert f"{words}; more: {tmp_path / 'explanation.txt'}" in str(error) and "\n" not in str(error)
-    assert str(found).count("  step ") == min(8, len(taken)) and f"  step {step}: actions one = " in str(found)
+    assert str(found).count("  step ") == min(
+        8, len(taken)
+    ) and f"  step {step}: actions one = " in str(found)
 
 
 FIELDS = {
@@ -115,7 +144,10 @@ def test_rewards_and_observations_are_told_apart(case):
 
 @pytest.mark.full
 def test_the_last_observation_of_a_terminated_episode_is_no_cause():
-    """Nobody learns from it. Here it is NaN in environment 0 at the step at which a reward of environment 1 is."""
+    """Nobody learns from it.
+
+    Here it is NaN in environment 0 at the step at which a reward of environment 1 is.
+    """
     text = streaks.kernel(seen=NONE, when="elapsed == 6", reward=NONE)
     text = text.replace("return false;", "return env.elapsed == 6;")
     _, found = failed(streaks.spec(text, step=None), a2c(), seed=0)
@@ -126,7 +158,12 @@ def test_the_last_observation_of_a_terminated_episode_is_no_cause():
 def test_the_last_observation_of_an_episode_is_found_where_only_learning_sees_it():
     spec = streaks.spec(streaks.kernel(seen=NONE, when="elapsed == 12"), time_limit="truncates")
     _, found = failed(spec, a2c(), max_episode_steps=12)
-    assert (found.field, found.environment, found.step, found.index) == ("final_obs.one", 0, 12, (0, 1))
+    assert (found.field, found.environment, found.step, found.index) == (
+        "final_obs.one",
+        0,
+        12,
+        (0, 1),
+    )
     last = found.trace[-1]
     assert last.over and found.reference == pytest.approx(0.01 * last.reward["one"][0], rel=1e-5)
 
@@ -142,12 +179,23 @@ def test_a_reset_that_gives_no_number_is_compared_with_the_references_reset():
 def test_a_rollout_in_one_launch_is_taken_apart():
     """What a GPU does where policies play by kernels; the bits are those of single steps."""
     step, env, agent, _ = first_streak()
-    run = make_run(streaks.spec(streaks.kernel(total=NONE)), a2c(), num_envs=ENVS, backend="kernels", device="cpu")
+    run = make_run(
+        streaks.spec(streaks.kernel(total=NONE)),
+        a2c(),
+        num_envs=ENVS,
+        backend="kernels",
+        device="cpu",
+    )
     run.rollout.play = Play(run.rollout, PlayLayout(1, 2, crews=4))
     with pytest.raises(NotFiniteError):
         cd.train(run, steps=SMALL["steps"], progress=False)
     found = run.explain()
-    assert (found.field, found.environment, found.step, found.index) == ("state.total", env, step, (agent,))
+    assert (found.field, found.environment, found.step, found.index) == (
+        "state.total",
+        env,
+        step,
+        (agent,),
+    )
 
 
 @pytest.mark.full
@@ -163,7 +211,9 @@ def test_the_recorded_iterations_learn_what_the_failed_run_learnt(backend, monke
     monkeypatch.setattr(explain, "environment_explanation", keep)
     late = streaks.kernel(total=f"env.elapsed > {5 * STEPS // 2} ? {NONE} : s.total[i]")
     failed(streaks.spec(late), a2c(), backend=backend)
-    run = make_run(streaks.spec(streaks.kernel()), a2c(), num_envs=ENVS, backend=backend, device="cpu")
+    run = make_run(
+        streaks.spec(streaks.kernel()), a2c(), num_envs=ENVS, backend=backend, device="cpu"
+    )
     step, kept = weights
     trained = Alone(run)
     while run.step < step:
@@ -178,10 +228,14 @@ def test_the_recorded_iterations_learn_what_the_failed_run_learnt(backend, monke
 @pytest.mark.full
 @pytest.mark.parametrize("reset", [False, True])
 def test_a_state_that_is_infinite_on_purpose_is_not_taken_for_the_cause(reset):
-    """It is infinite from the start of each episode on; in the second case, episodes begin within the trace."""
+    """It is infinite from the start of each episode on; in the second case, episodes begin within
+    the trace.
+    """
     endless = "1e38f * 1e38f"
     text = streaks.kernel(reward=NONE).replace("float total[3];", "float total[3]; float nearest;")
-    text = text.replace("streak[i] = 0;", f"streak[i] = 0; if (i == 0) env.state.nearest = {endless};")
+    text = text.replace(
+        "streak[i] = 0;", f"streak[i] = 0; if (i == 0) env.state.nearest = {endless};"
+    )
     spec = streaks.spec(text, state=lambda p: (*streaks.state(p), Field("nearest", "f4")))
     _, found = failed(spec, a2c(), **({"max_episode_steps": 7} if reset else {}))
     assert found.field.startswith("reward.") and math.isnan(found.value) and found.trace
@@ -192,10 +246,12 @@ def test_a_reference_that_raises_is_quoted():
         raise ZeroDivisionError("in the reference")
 
     _, found = failed(streaks.spec(streaks.kernel(total=NONE), step=raises), a2c())
-    assert "No NumPy reference: the reference raises ZeroDivisionError: in the reference" in str(found)
+    assert "No NumPy reference: the reference raises ZeroDivisionError: in the reference" in str(
+        found
+    )
 
 
-# ---- learning ----------------------------------------------------------------------------------------------------------
+# ---- learning ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -203,11 +259,18 @@ def test_a_reference_that_raises_is_quoted():
 def test_a_learning_rate_that_is_too_high_is_found_in_the_iteration_after_it(backend, device):
     rate = ((0, 1e-3), (2 * STEPS * ENVS, 1e-3), (2 * STEPS * ENVS + 1, 1e30))
     error, found = failed("cartpole", ppo(learning_rate=rate), backend=backend, device=device)
-    assert (found.field, found.policy, found.env_steps, found.environment) == ("loss", "cart", 3 * STEPS * ENVS, None)
+    assert (found.field, found.policy, found.env_steps, found.environment) == (
+        "loss",
+        "cart",
+        3 * STEPS * ENVS,
+        None,
+    )
     assert "of policy 'cart' in the iteration after env-step 144" in str(error)
     assert "PPO(learning_rate=" in str(found)
     row = error.run.metrics[-1]
-    assert f"env-step 144: policy_loss = {row['losses/policy_loss']:.4g}, value_loss = " in str(found)
+    assert f"env-step 144: policy_loss = {row['losses/policy_loss']:.4g}, value_loss = " in str(
+        found
+    )
 
 
 def test_weights_and_a_policys_outputs_are_named():
@@ -238,10 +301,15 @@ def test_a_learner_of_ones_own_is_named(monkeypatch):
 
     monkeypatch.setattr(reinforce.ReinforceLearner, "update", fails)
     _, found = failed("cartpole", reinforce.Reinforce(num_steps=STEPS))
-    assert (found.field, found.value, found.policy, found.env_steps) == ("loss", None, "cart", 2 * STEPS * ENVS)
+    assert (found.field, found.value, found.policy, found.env_steps) == (
+        "loss",
+        None,
+        "cart",
+        2 * STEPS * ENVS,
+    )
 
 
-# ---- replays -----------------------------------------------------------------------------------------------
+# ---- replays -------------------------------------------------------------------------------------
 
 
 def test_a_run_is_as_it_was_after_its_explanation(monkeypatch):
@@ -249,26 +317,42 @@ def test_a_run_is_as_it_was_after_its_explanation(monkeypatch):
     with pytest.raises(NotFiniteError) as caught:
         cd.train("cartpole", ppo(learning_rate=1e30), **SMALL)
     run = caught.value.run
-    before, flags = run.snapshot(), [run.rollout.nonfinite.tolist(), float(run.learners["cart"].bad)]
-    assert run.explanation is None and run.explain().field == "loss" and run.explain() is run.explanation
+    before, flags = (
+        run.snapshot(),
+        [run.rollout.nonfinite.tolist(), float(run.learners["cart"].bad)],
+    )
+    assert (
+        run.explanation is None
+        and run.explain().field == "loss"
+        and run.explain() is run.explanation
+    )
     after = run.snapshot()
     assert all(torch.equal(before[name], after[name]) for name in before | after)
-    assert flags == [run.rollout.nonfinite.tolist(), float(run.learners["cart"].bad)] and flags[1] == 1.0
+    assert (
+        flags == [run.rollout.nonfinite.tolist(), float(run.learners["cart"].bad)]
+        and flags[1] == 1.0
+    )
 
 
 def counted_iterations(monkeypatch):
     """Return a list that grows with each iteration of each run."""
     iterations, schedule = [], Alone.schedule
-    monkeypatch.setattr(Alone, "schedule", lambda self, step: (iterations.append(step), schedule(self, step)))
+    monkeypatch.setattr(
+        Alone, "schedule", lambda self, step: (iterations.append(step), schedule(self, step))
+    )
     return iterations
 
 
 def test_a_replay_begins_at_the_last_checkpoint(monkeypatch, tmp_path):
-    """And explains what a replay from the start does, in at most twice the iterations since the checkpoint."""
+    """And explains what a replay from the start does, in at most twice the iterations since the
+    checkpoint.
+    """
     each = STEPS * ENVS
     rate = ((0, 1e-3), (20 * each, 1e-3), (20 * each + 1, 1e30))
     _, expected = failed("cartpole", ppo(learning_rate=rate))
-    run = cd.train("cartpole", ppo(learning_rate=rate), out=tmp_path, **SMALL | {"steps": 15 * each})
+    run = cd.train(
+        "cartpole", ppo(learning_rate=rate), out=tmp_path, **SMALL | {"steps": 15 * each}
+    )
     iterations = counted_iterations(monkeypatch)
     with pytest.raises(NotFiniteError) as caught:
         cd.train(run, steps=20 * each, progress=False, out=tmp_path)
@@ -280,7 +364,9 @@ def test_a_replay_begins_at_the_last_checkpoint(monkeypatch, tmp_path):
 
 def test_a_long_run_without_a_checkpoint_is_not_replayed(monkeypatch):
     monkeypatch.setattr(explain, "REPLAY_SECONDS", 0.0)
-    with pytest.raises(NotFiniteError, match=r"It is not explained: the replay .* is 0 s. Train with out=DIR"):
+    with pytest.raises(
+        NotFiniteError, match=r"It is not explained: the replay .* is 0 s. Train with out=DIR"
+    ):
         cd.train("cartpole", ppo(learning_rate=1e30), **SMALL)
 
 
@@ -290,7 +376,10 @@ def test_weights_that_a_callback_changes_are_no_part_of_a_replay():
             next(iter(runs[0].policies.values())).actor[0].weight.fill_(math.nan)
 
     runs = [make_run("cartpole", ppo(), num_envs=ENVS, device="cpu")]
-    with pytest.raises(NotFiniteError, match="met no non-finite number: the failure depends on more than the settings"):
+    with pytest.raises(
+        NotFiniteError,
+        match="met no non-finite number: the failure depends on more than the settings",
+    ):
         cd.train(runs[0], steps=SMALL["steps"], progress=False, callback=spoil)
 
 
@@ -307,7 +396,9 @@ def test_an_interrupted_explanation_keeps_the_error(monkeypatch):
 
 
 def test_nothing_is_saved_after_a_number_that_is_not_finite(tmp_path):
-    """Also if it is time to save before the numbers of an interval have been read, and if a callback raises then."""
+    """Also if it is time to save before the numbers of an interval have been read, and if a
+    callback raises then.
+    """
     long = {**SMALL, "steps": 3000 * STEPS * ENVS}
     with pytest.raises(NotFiniteError, match="the last checkpoint is kept"):
         cd.train("cartpole", ppo(learning_rate=1e30), out=tmp_path, checkpoint_minutes=1e-9, **long)
@@ -333,5 +424,11 @@ def test_a_run_that_has_not_failed_says_so(tmp_path):
     failed("cartpole", ppo(learning_rate=1e30), out=tmp_path / "failed")
     with pytest.raises(TrainingError, match=r"explanation.txt in its folder"):
         cd.load(tmp_path / "failed").explain()
-    cd.train("cartpole", ppo(), out=tmp_path / "failed", overwrite=True, **SMALL | {"steps": STEPS * ENVS})
+    cd.train(
+        "cartpole",
+        ppo(),
+        out=tmp_path / "failed",
+        overwrite=True,
+        **SMALL | {"steps": STEPS * ENVS},
+    )
     assert not (tmp_path / "failed" / "explanation.txt").exists()

@@ -26,11 +26,15 @@ cd.train(run, out=sys.argv[1], checkpoint_minutes=1e-4, progress=False, steps=10
 """
 
 
-@pytest.mark.parametrize("times", [pytest.param(3, marks=pytest.mark.full), pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "times", [pytest.param(3, marks=pytest.mark.full), pytest.param(50, marks=pytest.mark.slow)]
+)
 def test_a_killed_run_always_loads_and_goes_on(times, tmp_path):
     rng, folder = random.Random(times), tmp_path / "run"
     quiet = {"out": folder, "progress": False}
-    step = cd.train("cartpole", cd.PPO(num_steps=8), num_envs=16, steps=128, device="cpu", **quiet).step
+    step = cd.train(
+        "cartpole", cd.PPO(num_steps=8), num_envs=16, steps=128, device="cpu", **quiet
+    ).step
     for _ in range(times):
         process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, str(folder)],

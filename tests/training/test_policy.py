@@ -1,4 +1,6 @@
-"""The default policies' layers: padding changes neither numbers nor what is saved, only the widths that are multiplied."""
+"""The default policies' layers: padding changes neither numbers nor what is saved, only the widths
+that are multiplied.
+"""
 
 import pytest
 import torch
@@ -39,7 +41,9 @@ def test_a_padded_layer_is_a_linear_layer(inputs, outputs, half):
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
             out = layer(given)
         outs.append(out.float())
-        gradients.append(torch.autograd.grad((out.float() ** 2).mean(), [given, layer.weight, layer.bias]))
+        gradients.append(
+            torch.autograd.grad((out.float() ** 2).mean(), [given, layer.weight, layer.bias])
+        )
     tolerance = (
         dict(rtol=2**-7, atol=2**-7) if half else dict(rtol=0, atol=0)
     )  # bfloat16 has 8 bits, summed in any order

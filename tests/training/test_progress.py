@@ -1,4 +1,6 @@
-"""What training shows: curves that hold the metrics, lines in a log, a display in a notebook, TensorBoard's events."""
+"""What training shows: curves that hold the metrics, lines in a log, a display in a notebook,
+TensorBoard's events.
+"""
 
 import io
 import json
@@ -18,16 +20,25 @@ from cupydrive.terminal.progress import Log, Notebook, Terminal, preformatted
 from cupydrive.training.run import Run
 
 PACKAGE = Path(cd.__file__).parent
-ROWS = [{"charts/global_step": 100 * i, "charts/episodic_return": 2.0 * i, "losses/entropy": 1 / i} for i in (1, 2, 3)]
+ROWS = [
+    {"charts/global_step": 100 * i, "charts/episodic_return": 2.0 * i, "losses/entropy": 1 / i}
+    for i in (1, 2, 3)
+]
 
 
 def test_curves_hold_the_metrics_and_the_levels_to_compare_with():
     from cupydrive.drawing.curves import curves
 
-    figure = curves(ROWS, ["charts/episodic_return", "losses/entropy"], {"random": {"charts/episodic_return": 5.0}})
+    figure = curves(
+        ROWS,
+        ["charts/episodic_return", "losses/entropy"],
+        {"random": {"charts/episodic_return": 5.0}},
+    )
     first, second = figure.axes
     assert first.lines[0].get_xydata().tolist() == [[100, 2], [200, 4], [300, 6]]
-    assert first.lines[1].get_ydata() == [5.0, 5.0] and first.get_legend_handles_labels()[1] == ["random"]
+    assert first.lines[1].get_ydata() == [5.0, 5.0] and first.get_legend_handles_labels()[1] == [
+        "random"
+    ]
     assert second.lines[0].get_ydata().tolist() == [1, 1 / 2, 1 / 3] and len(second.lines) == 1
     with pytest.raises(ParameterError, match=r"losses/entropi'\. Did you mean 'losses/entropy'"):
         curves(ROWS, ["losses/entropi"])
@@ -57,20 +68,33 @@ def test_a_run_plots_every_groups_return(tmp_path):
 
     run = train("a2c", 60)
     figure = run.plot()
-    assert [axes.get_ylabel() for axes in figure.axes] == ["episodic return, tagger", "episodic return, runner"]
+    assert [axes.get_ylabel() for axes in figure.axes] == [
+        "episodic return, tagger",
+        "episodic return, runner",
+    ]
     figure.savefig(tmp_path / "curve.png")
     picture = imread(tmp_path / "curve.png")
-    assert picture.shape[:2] == tuple(figure.dpi * figure.get_size_inches()[::-1]) and picture.std() > 0.01
+    assert (
+        picture.shape[:2] == tuple(figure.dpi * figure.get_size_inches()[::-1])
+        and picture.std() > 0.01
+    )
     assert "<img" in run._repr_html_() and "tag_grid" in run._repr_html_()
     assert len(train("ppo", 1).plot().axes) == 1  # no episode has ended yet
 
 
 def test_without_a_terminal_progress_is_lines_of_text(monkeypatch, capfd):
     monkeypatch.setattr("cupydrive.terminal.progress.LOG_SECONDS", 0.0)
-    cd.train("cartpole", cd.PPO(num_steps=8, hidden=(16,)), num_envs=16, steps=8 * 16 * 8, device="cpu")
+    cd.train(
+        "cartpole", cd.PPO(num_steps=8, hidden=(16,)), num_envs=16, steps=8 * 16 * 8, device="cpu"
+    )
     lines = capfd.readouterr().err.splitlines()
     shown = [line for line in lines if line.startswith("train cartpole")]
-    assert len(shown) == 8 and "100%" in shown[-1] and "episodic_return=" in shown[-1] and "\r" not in "".join(lines)
+    assert (
+        len(shown) == 8
+        and "100%" in shown[-1]
+        and "episodic_return=" in shown[-1]
+        and "\r" not in "".join(lines)
+    )
 
 
 def test_a_log_is_short_and_ends_with_the_last_numbers(capfd):
@@ -86,12 +110,16 @@ def test_a_terminals_line_has_the_returns_of_two_groups_in_80_columns(monkeypatc
     monkeypatch.setenv("COLUMNS", "80")
     line = Terminal(400_000, "train tag_grid")
     line.bar.fp, line.bar.ncols, line.bar.dynamic_ncols = io.StringIO(), 80, None
-    line.update(163_840, {"charts/episodic_return/tagger": -500.0, "charts/episodic_return/runner": 12.5})
+    line.update(
+        163_840, {"charts/episodic_return/tagger": -500.0, "charts/episodic_return/runner": 12.5}
+    )
     assert "tagger=-500, runner=12.5" in str(line.bar) and len(str(line.bar)) == 80
 
 
 def test_a_notebook_shows_one_line_and_a_curve_without_widgets_and_html(monkeypatch):
-    """Each is an output of its own, which is drawn anew in place: what git hosts do to HTML matters to neither."""
+    """Each is an output of its own, which is drawn anew in place: what git hosts do to HTML matters
+    to neither.
+    """
     optional("IPython")
     outputs = []  # of each the bundles, the newest last
 
@@ -112,14 +140,23 @@ def test_a_notebook_shows_one_line_and_a_curve_without_widgets_and_html(monkeypa
         bar.update(row["charts/global_step"], row)
     bar.close("interrupted")
     words, pictures = outputs
-    assert [set(bundle) for bundle in words + pictures] == [{"text/plain"}] * 5 + [{"image/png"}] * 3
-    assert "episodic_return=6" in words[-1]["text/plain"] and words[-1]["text/plain"].endswith("\ninterrupted")
-    assert pictures[0]["image/png"] != pictures[-1]["image/png"] and pictures[0]["image/png"].startswith(b"\x89PNG")
+    assert [set(bundle) for bundle in words + pictures] == [{"text/plain"}] * 5 + [
+        {"image/png"}
+    ] * 3
+    assert "episodic_return=6" in words[-1]["text/plain"] and words[-1]["text/plain"].endswith(
+        "\ninterrupted"
+    )
+    assert pictures[0]["image/png"] != pictures[-1]["image/png"] and pictures[0][
+        "image/png"
+    ].startswith(b"\x89PNG")
 
 
 def test_tables_keep_their_columns_in_a_notebook():
     """Its page gives ``pre`` the font of prose, so every one of ours names another."""
-    assert preformatted("a <b\n  1") == '<pre style="font-family:monospace;line-height:1.3">a &lt;b\n  1</pre>'
+    assert (
+        preformatted("a <b\n  1")
+        == '<pre style="font-family:monospace;line-height:1.3">a &lt;b\n  1</pre>'
+    )
     found = [
         tag
         for path in (*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.html"))
@@ -131,7 +168,9 @@ def test_tables_keep_their_columns_in_a_notebook():
 
 
 def test_tensorboard_gets_what_the_metrics_hold(tmp_path):
-    EventAccumulator = optional("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
+    EventAccumulator = optional(
+        "tensorboard.backend.event_processing.event_accumulator"
+    ).EventAccumulator
 
     run = train("ppo", 6, out=tmp_path)
     half = Run.load(tmp_path)
@@ -152,7 +191,10 @@ def test_ctrl_c_finishes_the_iteration_and_keeps_the_result(tmp_path, capfd):
 
     whole = train("ppo", 20)
     run = train("ppo", 20, out=tmp_path, callback=press, progress=True)
-    assert run.step == 4 * 16 * 8 and f"interrupted after {run.step:,} env-steps" in capfd.readouterr().err
+    assert (
+        run.step == 4 * 16 * 8
+        and f"interrupted after {run.step:,} env-steps" in capfd.readouterr().err
+    )
     resumed = Run.load(tmp_path)
     assert same(run, resumed)
     cd.train(resumed, out=tmp_path, progress=False)
@@ -171,7 +213,9 @@ def test_ctrl_c_twice_ends_at_once_and_writes_nothing_more(tmp_path, capfd):
     with pytest.raises(KeyboardInterrupt, match="nothing is kept, since there is no out"):
         train("ppo", 20, callback=press_twice)
     capfd.readouterr()
-    assert train("ppo", 20, seeds=2, out=tmp_path / "two", callback=press_twice, progress=True).interrupted
+    assert train(
+        "ppo", 20, seeds=2, out=tmp_path / "two", callback=press_twice, progress=True
+    ).interrupted
     assert "given up" in (said := capfd.readouterr().err) and "the last checkpoint is kept" in said
 
 

@@ -1,4 +1,6 @@
-"""Several processes train one run: with the bits of one process, on any number of them, and they end together."""
+"""Several processes train one run: with the bits of one process, on any number of them, and they
+end together.
+"""
 
 import signal
 import subprocess
@@ -58,7 +60,10 @@ def test_all_processes_end_with_one_error(said):
     words = {
         "other settings": ("ParameterError", "they differ on rank 1"),
         "other seeds": ("ParameterError", "they differ on rank 1"),
-        "other weights": ("TrainingError", f"the weights on rank {SIZE - 1} are not those of rank 0"),
+        "other weights": (
+            "TrainingError",
+            f"the weights on rank {SIZE - 1} are not those of rank 0",
+        ),
         "lost number": (
             "NotFiniteError",
             f"{lost}, agent 0",
@@ -70,10 +75,15 @@ def test_all_processes_end_with_one_error(said):
     }
     for what, expected in words.items():
         for one in said[SIZE]:
-            assert one[what] is not None and all(word in one[what] for word in expected), (what, one[what])
+            assert one[what] is not None and all(word in one[what] for word in expected), (
+                what,
+                one[what],
+            )
 
 
-@pytest.mark.parametrize(("envs", "size"), [(64, 3), (1, 1), (5, 5), (129, 2), (1000, 7), (300, 128)])
+@pytest.mark.parametrize(
+    ("envs", "size"), [(64, 3), (1, 1), (5, 5), (129, 2), (1000, 7), (300, 128)]
+)
 def test_shards_are_all_environments_in_whole_blocks(envs, size):
     shards = [Shard(envs, Ranks(rank, size)) for rank in range(size)]
     assert [e for shard in shards for e in shard.envs] == list(range(envs))
@@ -83,13 +93,17 @@ def test_shards_are_all_environments_in_whole_blocks(envs, size):
     for shard in shards:
         assert next(shard.first_env(b) for b in shard.blocks) == shard.envs.start
         assert all(shard.envs_of(other.ranks.rank) == other.envs for other in shards)
-    with pytest.raises(ParameterError, match=f"shared out among {shards[0].all_blocks + 1} processes"):
+    with pytest.raises(
+        ParameterError, match=f"shared out among {shards[0].all_blocks + 1} processes"
+    ):
         Shard(envs, Ranks(0, shards[0].all_blocks + 1))
 
 
 @pytest.mark.parametrize("envs", [3, 7, 300])
 def test_a_snapshot_is_put_together_of_what_each_rank_takes_of_it(envs):
-    """Environments along either dimension; what is summed is the first rank's at first, and equal tensors are anybody's."""
+    """Environments along either dimension; what is summed is the first rank's at first, and equal
+    tensors are anybody's.
+    """
     size, shared, barrier = 3, [None] * 3, threading.Barrier(3)
 
     class Threads(Ranks):
@@ -109,7 +123,10 @@ def test_a_snapshot_is_put_together_of_what_each_rank_takes_of_it(envs):
     def exchange(rank):
         shard = Shard(envs, Threads(rank, size, alone=False))
         own = part(kept, *about, shard)
-        assert own["columns"].shape == (2, shard.num_envs) and own["rows"].shape == (2 * shard.num_envs, 3)
+        assert own["columns"].shape == (2, shard.num_envs) and own["rows"].shape == (
+            2 * shard.num_envs,
+            3,
+        )
         return of_all_ranks(own, *about, shard)
 
     with ThreadPoolExecutor(size) as pool:
@@ -120,11 +137,17 @@ def test_a_snapshot_is_put_together_of_what_each_rank_takes_of_it(envs):
 
 @pytest.mark.parametrize("backend", ["gloo", None])
 def test_graphs_hold_the_collectives_of_nccl_only(backend, tmp_path, monkeypatch):
-    distributed.init_process_group(backend, init_method=(tmp_path / "meeting").as_uri(), rank=0, world_size=1)
+    distributed.init_process_group(
+        backend, init_method=(tmp_path / "meeting").as_uri(), rank=0, world_size=1
+    )
     try:
         ranks = DistributedRanks()
         with monkeypatch.context() as patch:
-            for config, captures in (("cpu:gloo,cuda:gloo", False), ("cuda:nccl", True), ("cpu:gloo,cuda:nccl", True)):
+            for config, captures in (
+                ("cpu:gloo,cuda:gloo", False),
+                ("cuda:nccl", True),
+                ("cpu:gloo,cuda:nccl", True),
+            ):
                 patch.setattr(distributed, "get_backend_config", lambda config=config: config)
                 assert ranks.captures("cuda") == captures and not ranks.captures("cpu")
         assert Ranks().captures("cuda") and not Ranks().captures("cpu")
@@ -141,12 +164,15 @@ def test_graphs_hold_the_collectives_of_nccl_only(backend, tmp_path, monkeypatch
     ],
 )
 def test_what_libraries_report_of_a_lost_process_becomes_one_error(words):
-    with pytest.raises(LostProcessError, match="another process of this run has ended") as caught, lost_ranks():
+    with (
+        pytest.raises(LostProcessError, match="another process of this run has ended") as caught,
+        lost_ranks(),
+    ):
         raise RuntimeError(f"{words}\nand more lines")
     assert "more lines" not in str(caught.value)
 
 
-# ---- runs of the command line ----------------------------------------------------------------------------------------
+# ---- runs of the command line --------------------------------------------------------------------
 
 SMALL = ["--device", "cpu", "--num-envs", "20", "--set", "num_steps=8", "hidden=16,16"]
 
@@ -159,7 +185,15 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path, capfd):
     whole = cd.train("cartpole", settings, steps=160 * 40, **options)
     more = "normalize_obs=True normalize_reward=True update_epochs=4 gamma=0.99"
     given = ["train", "cartpole", *SMALL, *more.split()]
-    given += ["gae_lambda=0.95", "learning_rate=2.5e-4", "--seed", "5", "--out", str(tmp_path / "run"), "--resume"]
+    given += [
+        "gae_lambda=0.95",
+        "learning_rate=2.5e-4",
+        "--seed",
+        "5",
+        "--out",
+        str(tmp_path / "run"),
+        "--resume",
+    ]
     assert processes.start_processes(2, [*given, "--steps", "1600"]) == 0
     assert main([*given, "--steps", "3200"]) == 0
     assert processes.start_processes(3, [*given, "--steps", "6400"]) == 0
@@ -172,7 +206,8 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path, capfd):
         whole.metrics[-1]["charts/episodic_return"], rel=1e-12
     )
     out, err = capfd.readouterr()
-    assert out.count("<Run cartpole") == 3 and "Traceback" not in err  # the first process alone prints
+    # the first process alone prints
+    assert out.count("<Run cartpole") == 3 and "Traceback" not in err
 
 
 @pytest.fixture
@@ -199,19 +234,27 @@ def endless(children, folder, count=2):
 
 @pytest.mark.full
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
-def test_when_one_process_is_killed_the_others_end_and_one_line_says_it(started, tmp_path, capfd, rank):
+def test_when_one_process_is_killed_the_others_end_and_one_line_says_it(
+    started, tmp_path, capfd, rank
+):
     endless(started, tmp_path)
     started[rank].kill()
     assert processes.wait_for(started, tmp_path) == 128 + signal.SIGKILL
-    assert started[1 - rank].poll() in (processes.LOST, -signal.SIGKILL)  # it heard of it, or had to be ended
+    # it heard of it, or had to be ended
+    assert started[1 - rank].poll() in (processes.LOST, -signal.SIGKILL)
     said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("cupydrive:")]
-    assert len(said) == 1 and f"process {rank} of this run was ended by signal 9 (SIGKILL)" in said[0]
+    assert (
+        len(said) == 1 and f"process {rank} of this run was ended by signal 9 (SIGKILL)" in said[0]
+    )
     assert Run.load(tmp_path / "run").step > 0
 
 
 def test_a_process_that_does_not_hear_of_it_is_ended(started, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(processes, "GRACE", 0.1)
-    for code in ("import signal; signal.pause()", "print('cupydrive: no more'); raise SystemExit(5)"):
+    for code in (
+        "import signal; signal.pause()",
+        "print('cupydrive: no more'); raise SystemExit(5)",
+    ):
         with open(tmp_path / f"{len(started)}.log", "wb") as log:
             started.append(subprocess.Popen([sys.executable, "-c", code], stdout=log))
     assert processes.wait_for(started, tmp_path) == 5
@@ -233,10 +276,16 @@ def test_an_interrupt_of_the_first_ends_all_and_keeps_the_result(started, tmp_pa
 @pytest.mark.full
 def test_an_error_of_another_process_is_said_by_one_line(started, tmp_path, capfd):
     given = ["train", "cartpole", *SMALL, "--steps", "1e4"]
-    started += [processes.start_one(rank, 2, given + ["--seed", "-1"] * rank, tmp_path) for rank in range(2)]
+    started += [
+        processes.start_one(rank, 2, given + ["--seed", "-1"] * rank, tmp_path) for rank in range(2)
+    ]
     assert processes.wait_for(started, tmp_path) == 2
     said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("cupydrive:")]
-    assert len(said) == 1 and said[0].startswith("cupydrive: process 1 of this run: ") and "seed = -1" in said[0]
+    assert (
+        len(said) == 1
+        and said[0].startswith("cupydrive: process 1 of this run: ")
+        and "seed = -1" in said[0]
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Run folders: one writer, nothing lost, and runs of one's own environment wherever a run can be used."""
+"""Run folders: one writer, nothing lost, and runs of one's own environment wherever a run can be
+used.
+"""
 
 import json
 import os
@@ -40,7 +42,9 @@ def settings():
 
 
 def train(out, steps=32, **options):
-    return cd.train("cartpole", settings(), num_envs=4, steps=steps, out=out, **{**QUIET, **options})
+    return cd.train(
+        "cartpole", settings(), num_envs=4, steps=steps, out=out, **{**QUIET, **options}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -60,18 +64,23 @@ def content(folder):
     return {p: p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}
 
 
-# ---- one writer ------------------------------------------------------------------------------------------------------
+# ---- one writer ----------------------------------------------------------------------------------
 
 
 def test_a_second_writer_in_the_same_process_is_refused(folder):
     other = Run.load(folder)
 
     def second(step, row):
-        with pytest.raises(TrainingError, match=rf"being written by another run \(process {os.getpid()}\)"):
+        with pytest.raises(
+            TrainingError, match=rf"being written by another run \(process {os.getpid()}\)"
+        ):
             other.save(folder)
         with pytest.raises(TrainingError, match="being written by another run"):
             cd.train(other, steps=16, out=folder, progress=False)
-        assert main(["train", "--resume", "--out", str(folder), "--steps", "16", "--device", "cpu"]) == 2
+        assert (
+            main(["train", "--resume", "--out", str(folder), "--steps", "16", "--device", "cpu"])
+            == 2
+        )
         raised = []
 
         def third():
@@ -106,7 +115,9 @@ def test_the_lock_is_released_when_a_process_dies(folder):
     run = Run.load(folder)
     before = content(folder)
     for options in ({}, {"overwrite": True}):
-        with pytest.raises(TrainingError, match=rf"being written by another run \(process {process.pid}\)"):
+        with pytest.raises(
+            TrainingError, match=rf"being written by another run \(process {process.pid}\)"
+        ):
             cd.train(run, steps=16, out=folder, progress=False, **options)
     assert content(folder) == before
     process.kill()
@@ -122,15 +133,19 @@ def test_a_run_that_another_has_overtaken_does_not_write_over_it(folder):
     one, other = Run.load(folder), Run.load(folder)
     cd.train(one, steps=32, out=folder, progress=False)
     before = content(folder)
-    for write in (lambda: other.save(folder), lambda: cd.train(other, steps=16, out=folder, progress=False)):
+    for write in (
+        lambda: other.save(folder),
+        lambda: cd.train(other, steps=16, out=folder, progress=False),
+    ):
         with pytest.raises(
-            TrainingError, match=r"holds a checkpoint of env-step 64, and this run has done 32.*cupydrive\.load"
+            TrainingError,
+            match=r"holds a checkpoint of env-step 64, and this run has done 32.*cupydrive\.load",
         ):
             write()
     assert content(folder) == before
 
 
-# ---- nothing is lost -------------------------------------------------------------------------------------------------
+# ---- nothing is lost -----------------------------------------------------------------------------
 
 
 def broken(kept):
@@ -143,7 +158,8 @@ def broken(kept):
             yield kept | {name: torch.full_like(tensor, -1)}
     yield kept | {"odd": torch.zeros(1)}
     clock = kept["env/clock"].clone()
-    clock.view(torch.int32)[1] = 500  # elapsed of the first environment: CartPole ends after 500 steps
+    # elapsed of the first environment: CartPole ends after 500 steps
+    clock.view(torch.int32)[1] = 500
     yield kept | {"env/clock": clock}
 
 
@@ -161,7 +177,7 @@ def test_restore_checks_everything_before_it_writes_anything(trained):
     assert all(torch.equal(kept[name], tensor) for name, tensor in run.snapshot().items())
 
 
-# ---- odd paths -------------------------------------------------------------------------------------------------------
+# ---- odd paths -----------------------------------------------------------------------------------
 
 
 def odd_paths(tmp_path):
@@ -198,7 +214,11 @@ def test_odd_paths_are_one_error_and_leave_nothing(tmp_path, trained):
                 load(path)
             assert "\n" not in str(raised.value)
     for path in (*everywhere.values(), tmp_path / "folder.npz"):
-        for save in (recording.save, snapshot.save, *([] if path == tmp_path / "folder.npz" else [run.save])):
+        for save in (
+            recording.save,
+            snapshot.save,
+            *([] if path == tmp_path / "folder.npz" else [run.save]),
+        ):
             with pytest.raises(CupydriveError) as raised:
                 save(path)
             assert "\n" not in str(raised.value)
@@ -225,7 +245,7 @@ def test_a_run_whose_parts_are_no_files_is_one_error(where, folder):
         Run.load(folder)
 
 
-# ---- an environment of one's own -------------------------------------------------------------------------------------
+# ---- an environment of one's own -----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -234,7 +254,9 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("own")
     (folder / "point.py").write_text(PYTHON)
     (folder / "point.cu").write_text(KERNEL)
-    run = cd.train(folder / "point.py", settings(), num_envs=4, steps=32, out=folder / "made", **QUIET)
+    run = cd.train(
+        folder / "point.py", settings(), num_envs=4, steps=32, out=folder / "made", **QUIET
+    )
     run.evaluate(episodes=2).recording.save(folder / "episodes.npz")
     return folder
 
@@ -256,7 +278,8 @@ def own(made, monkeypatch):
 def test_runs_and_recordings_of_ones_own_file_work_with_env(own):
     for load, path in ((cd.load, "run"), (cd.Run.load, "run"), (cd.Recording.load, "episodes.npz")):
         with pytest.raises(
-            UnregisteredEnvironmentError, match=r"'point', which is not registered here\. If you trust point\.py"
+            UnregisteredEnvironmentError,
+            match=r"'point', which is not registered here\. If you trust point\.py",
         ):
             load(path)
     with pytest.raises(UnregisteredEnvironmentError) as raised:
@@ -270,9 +293,13 @@ def test_runs_and_recordings_of_ones_own_file_work_with_env(own):
     assert list(cd.Recording.load("episodes.npz", env=own / "point.py").moments())
     assert cd.load("run").step == 48  # known by now
     envs._registered.clear()
-    found = cd.evaluate("point.py", {"point": cd.FrozenPolicy("run", env="point.py")}, episodes=2, device="cpu")
+    found = cd.evaluate(
+        "point.py", {"point": cd.FrozenPolicy("run", env="point.py")}, episodes=2, device="cpu"
+    )
     assert len(found.length) == 2
-    with pytest.raises(ParameterError, match="env= gives environment 'cartpole', but run belongs to 'point'"):
+    with pytest.raises(
+        ParameterError, match="env= gives environment 'cartpole', but run belongs to 'point'"
+    ):
         cd.load("run", env="cartpole")
 
 
@@ -292,7 +319,8 @@ def test_commands_print_the_one_that_works(own, capsys):
         works = line.rpartition(": ")[2]
         assert works == f"cupydrive {command} --env point.py"
         code = main(shlex.split(works)[1:])
-        assert code == 0 or "has no drawing" in capsys.readouterr().err  # `point` cannot draw itself
+        # `point` cannot draw itself
+        assert code == 0 or "has no drawing" in capsys.readouterr().err
 
 
 @pytest.mark.full
@@ -302,10 +330,13 @@ def test_changed_files_are_a_warning(own, capsys):
     env.snapshot().save("moment.npz")
     Path("point.cu").write_text(KERNEL + "\n// changed\n")
     env = cd.make("point.py", 4, device="cpu", validate=False)
-    with pytest.warns(CupydriveWarning, match=r"the snapshot was made with another version of .*point\.cu"):
+    with pytest.warns(
+        CupydriveWarning, match=r"the snapshot was made with another version of .*point\.cu"
+    ):
         env.restore(cd.Snapshot.load("moment.npz"))
     with pytest.warns(
-        CupydriveWarning, match=r"run was made with another version of .*point\.cu, so results may differ"
+        CupydriveWarning,
+        match=r"run was made with another version of .*point\.cu, so results may differ",
     ):
         cd.load("run", env="point.py")
     envs._registered.clear()
@@ -313,7 +344,8 @@ def test_changed_files_are_a_warning(own, capsys):
     assert main(["evaluate", "run", "--episodes", "2", "--device", "cpu", "--env", "point.py"]) == 0
     err = capsys.readouterr().err
     assert [line.split(",")[0] for line in err.splitlines()] == [
-        f"cupydrive: warning: run was made with another version of {own / name}" for name in ("point.py", "point.cu")
+        f"cupydrive: warning: run was made with another version of {own / name}"
+        for name in ("point.py", "point.cu")
     ]
 
 
@@ -324,19 +356,27 @@ def test_an_environment_from_cells_counts_once_it_is_registered(tmp_path):
     assert json.loads((tmp_path / "run" / "config.json").read_text())["origin"]["python"] is None
     spec = envs.get("point")
     envs._registered.clear()
-    with pytest.raises(UnregisteredEnvironmentError, match=r"It came from no file. Register it first"):
+    with pytest.raises(
+        UnregisteredEnvironmentError, match=r"It came from no file. Register it first"
+    ):
         cd.load(tmp_path / "run")
     assert cd.load(tmp_path / "run", env=spec).step == 16
 
 
 def test_checkpoints_are_sorted_by_their_step(tmp_path):
     (tmp_path / "checkpoints").mkdir()
-    for name in ("000000000000009.pt", "1000000000000000.pt", "000000000000010.pt", "5 (copy).pt", "x.pt"):
+    for name in (
+        "000000000000009.pt",
+        "1000000000000000.pt",
+        "000000000000010.pt",
+        "5 (copy).pt",
+        "x.pt",
+    ):
         (tmp_path / "checkpoints" / name).write_bytes(b"")
     assert [int(p.stem) for p in checkpoints(tmp_path)] == [9, 10, 10**15]
 
 
-# ---- what lies in the folder ------------------------------------------------------------------------------------------
+# ---- what lies in the folder ---------------------------------------------------------------------
 
 
 @pytest.mark.full
@@ -391,13 +431,16 @@ def damaged_newest(folder):
 @pytest.mark.parametrize("read", [
     cd.load,
     Run.load,
-    lambda folder: cd.evaluate("cartpole", {"cart": cd.FrozenPolicy(folder)}, episodes=2, device="cpu"),
+    lambda folder: cd.evaluate("cartpole", {"cart": cd.FrozenPolicy(folder)}, episodes=2,
+    device="cpu"),
     lambda folder: cd.train("cartpole", out=folder, resume=True, **QUIET, steps=1024),
 ])  # fmt: skip
 def test_a_damaged_newest_checkpoint_is_an_error_until_it_is_moved_away(read, tmp_path):
     newest = damaged_newest(tmp_path)
     before = content(tmp_path)
-    with pytest.raises(TrainingError, match=f"{newest.name} is damaged: it is no zip file.*Move it away"):
+    with pytest.raises(
+        TrainingError, match=f"{newest.name} is damaged: it is no zip file.*Move it away"
+    ):
         read(tmp_path)
     assert content(tmp_path) == before
     newest.rename(newest.with_suffix(".away"))
@@ -409,7 +452,15 @@ def test_a_path_may_begin_at_home(tmp_path, monkeypatch):
     home.mkdir(), here.mkdir()
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.chdir(here)
-    run = cd.train("cartpole", cd.PPO(num_steps=4), num_envs=4, steps=16, device="cpu", progress=False, out="~/runs/x")
+    run = cd.train(
+        "cartpole",
+        cd.PPO(num_steps=4),
+        num_envs=4,
+        steps=16,
+        device="cpu",
+        progress=False,
+        out="~/runs/x",
+    )
     assert cd.load("~/runs/x", device="cpu").step == run.step == 16
     run.save("~/y")
     assert cd.FrozenPolicy("~/y").path == str(home / "y")
@@ -424,7 +475,9 @@ def test_a_path_may_begin_at_home(tmp_path, monkeypatch):
     assert envs.get("~/my_lamp.py").name == "my_lamp"
     write_json_file("~/found.json", {})
     found = {path.name for path in home.iterdir()}
-    assert found >= {"runs", "y", "s.npz", "r.npz", "my_lamp.py", "found.json"} and not any(here.iterdir())
+    assert found >= {"runs", "y", "s.npz", "r.npz", "my_lamp.py", "found.json"} and not any(
+        here.iterdir()
+    )
 
 
 def test_a_first_row_that_was_cut_short_is_left_out(tmp_path):

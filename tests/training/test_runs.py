@@ -1,4 +1,6 @@
-"""Runs: resuming gives the bits of a run that was never stopped, files survive anything, bad input changes nothing."""
+"""Runs: resuming gives the bits of a run that was never stopped, files survive anything, bad input
+changes nothing.
+"""
 
 import itertools
 import json
@@ -13,7 +15,13 @@ from equal_runs import rows, same
 from point import KERNEL, PYTHON
 
 import cupydrive as cd
-from cupydrive.errors import CupydriveWarning, DeviceError, NotFiniteError, ParameterError, TrainingError
+from cupydrive.errors import (
+    CupydriveWarning,
+    DeviceError,
+    NotFiniteError,
+    ParameterError,
+    TrainingError,
+)
 from cupydrive.training.begin import make_run
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
@@ -22,11 +30,16 @@ QUIET = {"device": "cpu", "progress": False}
 SMALL_PPO = {"num_steps": 8, "hidden": (16,)}
 KINDS = {
     "ppo": ("cartpole", lambda: cd.PPO(learning_rate=((0, 1e-2), (2000, 1e-4)), **SMALL_PPO)),
-    "ppo, normalised": ("cartpole", lambda: cd.PPO(normalize_obs=True, normalize_reward=True, **SMALL_PPO)),
+    "ppo, normalised": (
+        "cartpole",
+        lambda: cd.PPO(normalize_obs=True, normalize_reward=True, **SMALL_PPO),
+    ),
     "a2c": ("tag_grid", lambda: cd.A2C(num_steps=8, hidden=(16,))),
     "ddpg": (
         "point",
-        lambda: cd.DDPG(batch_size=32, buffer_size=1000, learning_starts=100, hidden=(16,), noise_damping=0.2),
+        lambda: cd.DDPG(
+            batch_size=32, buffer_size=1000, learning_starts=100, hidden=(16,), noise_damping=0.2
+        ),
     ),
 }
 
@@ -40,7 +53,9 @@ def train(kind, iterations, **options):
     name, settings = KINDS[kind]
     settings = settings()
     options = {"seed": 5, **QUIET, **options}
-    return cd.train(name, settings, num_envs=16, steps=iterations * 16 * settings.num_steps, **options)
+    return cd.train(
+        name, settings, num_envs=16, steps=iterations * 16 * settings.num_steps, **options
+    )
 
 
 @pytest.mark.quick(4)
@@ -66,9 +81,15 @@ def test_one_seed_gives_one_run_and_another_another(kind):
 
 def test_a_run_folder_holds_configuration_metrics_and_checkpoints(tmp_path):
     seen = []
-    run = train("ppo", 6, out=tmp_path, callback=lambda step, metrics: seen.append((step, metrics)), keep=1)
+    run = train(
+        "ppo", 6, out=tmp_path, callback=lambda step, metrics: seen.append((step, metrics)), keep=1
+    )
     config = json.loads((tmp_path / "config.json").read_text())
-    assert config["env"] == "cartpole" and config["policies"]["cart"]["kind"] == "ppo" and config["total"] == run.step
+    assert (
+        config["env"] == "cartpole"
+        and config["policies"]["cart"]["kind"] == "ppo"
+        and config["total"] == run.step
+    )
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert rows == run.metrics == [metrics for _, metrics in seen]
     assert {
@@ -87,7 +108,9 @@ def test_a_run_folder_holds_configuration_metrics_and_checkpoints(tmp_path):
 def test_folders_that_cannot_be_used(tmp_path):
     (tmp_path / "file.npz").write_bytes(b"")
     for load, name in itertools.product((cd.load, Run.load), ("nothing", "file.npz")):
-        with pytest.raises(TrainingError, match=rf"{name} is no run folder: there is no .*{name}/config\.json"):
+        with pytest.raises(
+            TrainingError, match=rf"{name} is no run folder: there is no .*{name}/config\.json"
+        ):
             load(tmp_path / name)
     train("ppo", 1, out=tmp_path)
     with pytest.raises(TrainingError, match="holds a run of 128 env-steps"):
@@ -102,7 +125,9 @@ def test_a_loss_that_is_no_number_stops_training_and_leaves_the_weights():
 
         def forward(self, obs):
             self.calls += 1
-            value = torch.full((len(obs),), math.nan if self.calls > 60 else 0.0) + self.logits.sum()
+            value = (
+                torch.full((len(obs),), math.nan if self.calls > 60 else 0.0) + self.logits.sum()
+            )
             return self.logits.expand(len(obs), -1), value
 
     made = []
@@ -116,7 +141,10 @@ def test_a_loss_that_is_no_number_stops_training_and_leaves_the_weights():
     ("options", "words"),
     [
         (dict(algorithm=cd.PPO), r"or their names$"),
-        (dict(algorithm="pp0"), r"algorithm name = 'pp0'; it must be 'ppo', 'a2c' or 'ddpg'. Did you mean 'ppo'"),
+        (
+            dict(algorithm="pp0"),
+            r"algorithm name = 'pp0'; it must be 'ppo', 'a2c' or 'ddpg'. Did you mean 'ppo'",
+        ),
         (dict(policies={"carr": cd.PPO()}), r"no group 'carr'\. Did you mean 'cart'"),
         (dict(policies={"cart": cd.PPO()}, algorithm=cd.PPO()), r"not both"),
     ],
@@ -139,12 +167,18 @@ def test_settings_that_do_not_fit(options, words):
             {"seeds": 2},
             "321 transitions .*: 320 env-steps make 320",
         ),
-        ({"learning_starts": 200, "buffer_size": 160}, {}, "200 .* the buffer keeps 160. Lower it, or raise"),
+        (
+            {"learning_starts": 200, "buffer_size": 160},
+            {},
+            "200 .* the buffer keeps 160. Lower it, or raise",
+        ),
         ({"learning_starts": 320}, {"seeds": 2}, None),
     ],
 )
 def test_ddpg_says_before_it_trains_that_it_would_never_begin_to_learn(settings, options, words):
-    """300 env-steps are 5 iterations of 4 steps of 16 environments: the last of them learns, if there is enough then."""
+    """300 env-steps are 5 iterations of 4 steps of 16 environments: the last of them learns, if
+    there is enough then.
+    """
     settings = cd.DDPG(batch_size=8, hidden=(8,), **settings)
     with pytest.warns(CupydriveWarning) if words else nullcontext() as told:
         found = cd.train("point", settings, num_envs=16, steps=300, **QUIET, **options)
@@ -152,7 +186,10 @@ def test_ddpg_says_before_it_trains_that_it_would_never_begin_to_learn(settings,
         assert bool(run.learners["point"].started) == (words is None)
     if words:
         (said,) = told
-        assert re.search(f"policy 'point' would not learn in point: DDPG.learning_starts = {words}", str(said.message))
+        assert re.search(
+            f"policy 'point' would not learn in point: DDPG.learning_starts = {words}",
+            str(said.message),
+        )
 
 
 @pytest.mark.full
@@ -167,25 +204,42 @@ def test_a_resumed_ddpg_counts_what_it_has_collected(tmp_path):
 @pytest.mark.full
 def test_policies_by_group_and_shared_policies():
     common = dict(steps=2 * 8 * 8, num_envs=8, grid_length=6, max_episode_steps=8, **QUIET)
-    run = cd.train("tag_grid", policies={"tagger": cd.A2C(num_steps=8), "runner": cd.HeuristicPolicy()}, **common)
+    run = cd.train(
+        "tag_grid",
+        policies={"tagger": cd.A2C(num_steps=8), "runner": cd.HeuristicPolicy()},
+        **common,
+    )
     assert list(run.policies) == ["tagger"] and "losses/value_loss" in run.metrics[-1]
     run = cd.train("tag_grid", policies={"tagger+runner": cd.PPO(num_steps=8)}, **common)
     assert list(run.policies) == ["tagger+runner"]
-    run = cd.train("tag_grid", policies={"tagger": cd.A2C(num_steps=8), "runner": cd.PPO(num_steps=8)}, **common)
-    assert {"losses/tagger/value_loss", "losses/runner/approx_kl", "charts/episodic_return/runner"} <= set(
-        run.metrics[-1]
+    run = cd.train(
+        "tag_grid",
+        policies={"tagger": cd.A2C(num_steps=8), "runner": cd.PPO(num_steps=8)},
+        **common,
     )
+    assert {
+        "losses/tagger/value_loss",
+        "losses/runner/approx_kl",
+        "charts/episodic_return/runner",
+    } <= set(run.metrics[-1])
     with pytest.raises(ParameterError, match="one num_steps; got tagger 8, runner 4"):
-        cd.train("tag_grid", policies={"tagger": cd.A2C(num_steps=8), "runner": cd.PPO(num_steps=4)}, **common)
+        cd.train(
+            "tag_grid",
+            policies={"tagger": cd.A2C(num_steps=8), "runner": cd.PPO(num_steps=4)},
+            **common,
+        )
 
 
 @pytest.mark.parametrize("options", [{}, {"seeds": 2}])
 def test_training_in_which_nobody_learns_says_so_once(options):
     policies = {"tagger": cd.RandomPolicy(), "runner": cd.HeuristicPolicy()}
     with pytest.warns(
-        cd.CupydriveWarning, match=r"nobody learns in tag_grid .*RandomPolicy\(\).*HeuristicPolicy\(\).*evaluate"
+        cd.CupydriveWarning,
+        match=r"nobody learns in tag_grid .*RandomPolicy\(\).*HeuristicPolicy\(\).*evaluate",
     ) as said:
-        cd.train("tag_grid", policies=policies, steps=64, num_envs=8, grid_length=6, **options, **QUIET)
+        cd.train(
+            "tag_grid", policies=policies, steps=64, num_envs=8, grid_length=6, **options, **QUIET
+        )
     assert len(said) == 1
 
 
@@ -193,26 +247,38 @@ def test_a_trained_policy_plays_on_in_another_run(tmp_path):
     common = dict(steps=2 * 8 * 8, num_envs=8, grid_length=6, **QUIET)
     first = cd.train("tag_grid", cd.PPO(num_steps=8), out=tmp_path, **common)
     second = cd.train(
-        "tag_grid", policies={"tagger": cd.PPO(num_steps=8), "runner": cd.FrozenPolicy(tmp_path)}, **common
+        "tag_grid",
+        policies={"tagger": cd.PPO(num_steps=8), "runner": cd.FrozenPolicy(tmp_path)},
+        **common,
     )
     assert list(second.policies) == ["tagger"]
     second.save(tmp_path / "second")
     assert list(Run.load(tmp_path / "second").policies) == ["tagger"]
     with pytest.raises(TrainingError, match="belongs to environment 'tag_grid'"):
-        cd.train("cartpole", policies={"cart": cd.FrozenPolicy(tmp_path)}, steps=100, num_envs=4, **QUIET)
+        cd.train(
+            "cartpole", policies={"cart": cd.FrozenPolicy(tmp_path)}, steps=100, num_envs=4, **QUIET
+        )
     assert first.step == 2 * 8 * 8
 
 
 PUT_BACK = {
-    "learning": ("cartpole", cd.PPO(learning_rate=1e30, num_minibatches=2, update_epochs=2, **SMALL_PPO)),
-    "an environment": (streaks.spec(streaks.kernel(total=streaks.NONE)), cd.A2C(learning_rate=1e-3, **SMALL_PPO)),
+    "learning": (
+        "cartpole",
+        cd.PPO(learning_rate=1e30, num_minibatches=2, update_epochs=2, **SMALL_PPO),
+    ),
+    "an environment": (
+        streaks.spec(streaks.kernel(total=streaks.NONE)),
+        cd.A2C(learning_rate=1e-3, **SMALL_PPO),
+    ),
 }
 
 
 @pytest.mark.parametrize("backend", ["kernels", "torch"])
 @pytest.mark.parametrize("broken", PUT_BACK)
 def test_a_run_put_back_to_before_its_failure_has_not_failed(broken, backend):
-    """As the warm-up of a graph's capture leaves it, in which a number may not be finite already."""
+    """As the warm-up of a graph's capture leaves it, in which a number may not be finite
+    already.
+    """
     env, settings = PUT_BACK[broken]
     run = make_run(env, settings, num_envs=6, backend=backend, device="cpu")
     before, found = run.snapshot(), []

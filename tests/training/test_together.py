@@ -1,4 +1,6 @@
-"""Runs side by side: each has the bits that it has alone, and an iteration of many has the launches of one."""
+"""Runs side by side: each has the bits that it has alone, and an iteration of many has the launches
+of one.
+"""
 
 import ctypes
 import dataclasses
@@ -31,14 +33,27 @@ FALLING = ((0, 3e-3), (STEPS, 1e-4))
 
 
 def ppo(**settings):
-    return cd.PPO(**{"num_steps": 8, "hidden": (16,), "num_minibatches": 2, "learning_rate": FALLING} | settings)
+    return cd.PPO(
+        **{"num_steps": 8, "hidden": (16,), "num_minibatches": 2, "learning_rate": FALLING}
+        | settings
+    )
 
 
 LEAVING = {"num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 2}
 CASES = {
     "one agent": ("cartpole", ppo(), {}, {"max_episode_steps": 12}),
-    "normalised": ("pendulum", ppo(normalize_obs=True, normalize_reward=True), {}, {"max_episode_steps": 12}),
-    "two policies": ("tag_grid", None, {"tagger": ppo(), "runner": cd.A2C(num_steps=8)}, {"grid_length": 6}),
+    "normalised": (
+        "pendulum",
+        ppo(normalize_obs=True, normalize_reward=True),
+        {},
+        {"max_episode_steps": 12},
+    ),
+    "two policies": (
+        "tag_grid",
+        None,
+        {"tagger": ppo(), "runner": cd.A2C(num_steps=8)},
+        {"grid_length": 6},
+    ),
     "one of both": ("tag_grid", None, {"tagger+runner": ppo(target_kl=1e-3)}, {"grid_length": 6}),
     "leaving": ("tag_continuous", ppo(normalize_obs=True), {}, LEAVING),
 }
@@ -52,12 +67,20 @@ CASES = {
 )
 def test_each_has_the_bits_that_it_has_alone_on_a_cpu(device, cuda_graph, case, monkeypatch):
     env, algorithm, policies, params = CASES[case]
-    exactly = {name: dataclasses.replace(each, precision="float32") for name, each in policies.items()}
-    given = {"policies": exactly} if policies else {"algorithm": dataclasses.replace(algorithm, precision="float32")}
+    exactly = {
+        name: dataclasses.replace(each, precision="float32") for name, each in policies.items()
+    }
+    given = (
+        {"policies": exactly}
+        if policies
+        else {"algorithm": dataclasses.replace(algorithm, precision="float32")}
+    )
     trained, size = [], {"num_envs": 8 if device == "cpu" else 64, "progress": False}
     size["steps"] = 6 * 8 * size["num_envs"]
     monkeypatch.setattr(Together, "prepare", prepared(trained, Together.prepare))
-    population = cd.train(env, seeds=3, seed=5, device=device, cuda_graph=cuda_graph, **given, **size, **params)
+    population = cd.train(
+        env, seeds=3, seed=5, device=device, cuda_graph=cuda_graph, **given, **size, **params
+    )
     assert [len(each.runs) for each in trained] == [3], "they did not train side by side"
     for number, run in enumerate(population):
         alone = cd.train(env, seed=5 + number, device="cpu", **given, **size, **params)
@@ -105,15 +128,22 @@ def test_other_shapes_run_in_turn_and_keep_their_places():
 def test_launches_do_not_grow_with_members(case):
     env, algorithm, policies, params = CASES[case]
     runs = [
-        make_run(env, algorithm, policies=policies or None, seed=k, num_envs=8, device="cpu", **params)
+        make_run(
+            env, algorithm, policies=policies or None, seed=k, num_envs=8, device="cpu", **params
+        )
         for k in range(5)
     ]
-    few, many = (Joined([recording(run) for run in some], runs[0].batch.executor, some) for some in (runs[:1], runs))
+    few, many = (
+        Joined([recording(run) for run in some], runs[0].batch.executor, some)
+        for some in (runs[:1], runs)
+    )
     assert len(few.steps) == len(many.steps) == len(recording(runs[0]))
 
 
 def test_whatever_torch_computes_is_refused_before_it_is_done():
-    run = make_run("cartpole", cd.A2C(num_steps=8, hidden=(8,)), backend="torch", num_envs=8, device="cpu")
+    run = make_run(
+        "cartpole", cd.A2C(num_steps=8, hidden=(8,)), backend="torch", num_envs=8, device="cpu"
+    )
     before = run.snapshot()
     with pytest.raises(NotJoinedError, match="torch computes"):
         recording(run)
@@ -137,7 +167,9 @@ def test_runs_of_other_shapes_are_not_joined():
 
 @pytest.mark.full
 def test_what_launches_point_to_lives_as_long_as_they():
-    """Whoever holds what runs an iteration holds the runs: else it would write into memory that is somebody else's."""
+    """Whoever holds what runs an iteration holds the runs: else it would write into memory that is
+    somebody else's.
+    """
     runs = [make_run("cartpole", ppo(), seed=k, num_envs=8, device="cpu") for k in range(3)]
     kept = [weakref.ref(run) for run in runs]
     together = Together(runs)
@@ -153,15 +185,21 @@ def test_what_launches_point_to_lives_as_long_as_they():
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_members_share_threads(threads, monkeypatch):
-    """Elements of all members are one range: threads take parts of it that begin and end within members."""
+    """Elements of all members are one range: threads take parts of it that begin and end within
+    members.
+    """
     monkeypatch.setattr("cupydrive.executors.host.SMALL_LAUNCH", 0)
     monkeypatch.setenv("CUPYDRIVE_THREADS", str(threads))
     population = cd.train("cartpole", ppo(), seeds=3, steps=STEPS, **SMALL)
     monkeypatch.setenv("CUPYDRIVE_THREADS", "1")
-    assert all(same(run, cd.train("cartpole", ppo(), seed=run.seed, steps=STEPS, **SMALL)) for run in population)
+    assert all(
+        same(run, cd.train("cartpole", ppo(), seed=run.seed, steps=STEPS, **SMALL))
+        for run in population
+    )
 
 
-# What a launch of several members calls: it notes its calls in memory of its own member, and returns that member's code.
+# What a launch of several members calls: it notes its calls in memory of its own member, and
+# returns that member's code.
 NOTING = """
 struct Noted { int* calls; int code; };  // how many, and the last one's [first, last)
 extern "C" int noted(const Noted* member, int first, int last) {
@@ -175,18 +213,27 @@ KERNEL_OF_MEMBERS(noted, Noted)
 NOTED = np.dtype([("calls", "u8"), ("code", "i4")], align=True)
 
 
-@pytest.mark.parametrize("count", [1, 4, 2**31 - 1])  # the most elements that a member has: those of three are no int
+# the most elements that a member has: those of three are no int
+@pytest.mark.parametrize("count", [1, 4, 2**31 - 1])
 def test_a_range_of_all_members_elements_is_one_range_of_each_member_in_it(count):
     """Wherever it begins and ends, on a CPU; and an error of one member is the launch's."""
     unit = assemble_file("tools/fused")
     unit = dataclasses.replace(unit, text=unit.text + NOTING, kernels=("noted",))
     run = HostExecutor(threads=1).build(unit).library.noted_of_members
-    # The three stand among many more: a call of another one shows, and writes nothing that is somebody else's.
+    # The three stand among many more: a call of another one shows, and writes nothing that is
+    # somebody else's.
     calls, members = np.zeros((200, 3), np.int32), np.zeros(200, NOTED)
     members["calls"], members["code"] = calls.ctypes.data + np.arange(200) * calls.strides[0], 8
     members["code"][100:103] = codes = np.array([1, 2, 4])
     address, starts = ctypes.c_void_p(members[100:].ctypes.data), np.arange(3) * count
-    edges = sorted({edge for near in range(-2, 3) for edge in np.arange(4) * count + near if 0 <= edge <= 3 * count})
+    edges = sorted(
+        {
+            edge
+            for near in range(-2, 3)
+            for edge in np.arange(4) * count + near
+            if 0 <= edge <= 3 * count
+        }
+    )
     for begin, end in combinations_with_replacement(edges, 2):
         calls[:] = 0
         code = run(address, *map(ctypes.c_int64, (count, begin, end)))
@@ -199,11 +246,16 @@ def test_a_range_of_all_members_elements_is_one_range_of_each_member_in_it(count
 def test_a_member_that_is_not_finite_ends_and_the_others_go_on(tmp_path):
     members = [{"vf_coef": 0.5}, {"vf_coef": 3e38}, {"vf_coef": 0.25}]
     population = cd.train("cartpole", ppo(), members=members, steps=STEPS, out=tmp_path, **SMALL)
-    assert list(population.failures) == [1] and "loss of policy 'cart' is not finite" in population.failures[1]
+    assert (
+        list(population.failures) == [1]
+        and "loss of policy 'cart' is not finite" in population.failures[1]
+    )
     for number in (0, 2):
         alone = cd.train("cartpole", ppo(**members[number]), steps=STEPS, **SMALL)
         assert same(population.runs[number], alone)
-    assert np.isnan(population.scores("losses/entropy")[1]) and "failed" in population.table("losses/entropy")
+    assert np.isnan(population.scores("losses/entropy")[1]) and "failed" in population.table(
+        "losses/entropy"
+    )
     with pytest.raises(NotFiniteError, match="not finite"):
         cd.train("cartpole", ppo(vf_coef=3e38), seeds=2, steps=STEPS, **SMALL)
 
@@ -222,8 +274,14 @@ def test_an_interrupt_keeps_what_was_trained_and_a_resume_goes_on(backend, tmp_p
     assert [run.step for run in cd.load(tmp_path)] == steps
     resumed = cd.train("cartpole", ppo(), seeds=3, resume=True, **given)
     whole = cd.train("cartpole", ppo(), seeds=3, **given | {"out": None})
-    assert all(same(one, other) and rows(one) == rows(other) for one, other in zip(resumed, whole, strict=True))
-    assert len(resumed) == 3 and cd.train("cartpole", ppo(), seeds=3, resume=True, **given).runs[2].step == STEPS
+    assert all(
+        same(one, other) and rows(one) == rows(other)
+        for one, other in zip(resumed, whole, strict=True)
+    )
+    assert (
+        len(resumed) == 3
+        and cd.train("cartpole", ppo(), seeds=3, resume=True, **given).runs[2].step == STEPS
+    )
 
 
 @pytest.mark.full
@@ -241,7 +299,8 @@ def test_the_last_row_becomes_the_first(num_envs, alone):
     run = make_run("tag_grid", ppo(), num_envs=num_envs, device="cpu", grid_length=6)
     rollout, rng = run.rollout, np.random.default_rng(num_envs)
     whole = torch.zeros((10, num_envs, alone), dtype=torch.bool)
-    rollout.action_mask = {"runner": whole[1:] if alone % 8 else whole[:9]}  # also rows that begin at no whole word
+    # also rows that begin at no whole word
+    rollout.action_mask = {"runner": whole[1:] if alone % 8 else whole[:9]}
     rows = [*rollout.obs.values(), *rollout.action_mask.values()]
     for row in rows:
         row.copy_(torch.from_numpy(rng.normal(size=row.shape) > 0))
@@ -255,7 +314,9 @@ def test_the_last_row_becomes_the_first(num_envs, alone):
 
 @pytest.mark.parametrize("num_envs", [40, 128])  # 128 are one for each chain of sums.cuh
 def test_a_report_has_the_numbers_of_the_run(num_envs):
-    run = make_run("tag_grid", ppo(), num_envs=num_envs, device="cpu", grid_length=5, max_episode_steps=21)
+    run = make_run(
+        "tag_grid", ppo(), num_envs=num_envs, device="cpu", grid_length=5, max_episode_steps=21
+    )
     report, episodes = MetricReport(run), 0
     for _ in range(6):
         run.iterate()
@@ -264,7 +325,9 @@ def test_a_report_has_the_numbers_of_the_run(num_envs):
     numbers = torch.zeros(report.size, dtype=torch.float64)
     report.make(numbers)
     found = report.read(numbers)
-    assert found[0] == episodes > 0 and found[1] == run.episodes.values[0].min() and found[3] == sums
+    assert (
+        found[0] == episodes > 0 and found[1] == run.episodes.values[0].min() and found[3] == sums
+    )
     exact = run.episodes.values.double().mean(1)
     assert torch.allclose(torch.tensor(found[2], dtype=torch.float64), exact, rtol=1e-12, atol=0)
     assert found[4] == [False, False] and found[5] == run.rollout.nonfinite.tolist()
@@ -277,7 +340,12 @@ def test_a_report_has_the_numbers_of_the_run(num_envs):
             learner.bad = torch.tensor(float(bad))
         report.make(numbers)
         after = report.read(numbers)
-        assert after[0] == 0 and not any(map(any, after[3])) and after[2] == found[2] and after[4] == [bad, bad]
+        assert (
+            after[0] == 0
+            and not any(map(any, after[3]))
+            and after[2] == found[2]
+            and after[4] == [bad, bad]
+        )
     behinds = [
         learner.metric_sums.as_strided((1,), (1,), len(own))
         for learner, own in zip(run.learners.values(), sums, strict=True)
@@ -310,14 +378,16 @@ def test_schedules_are_written_for_all_and_begin_anew_after_their_table_ends(mon
     for step in (0, 64, 128, 192, 256, 64 * 40, 64):
         schedules.write(step)
         for run in runs:
-            alone = make_run("cartpole", run.settings["cart"], num_envs=8, device="cpu").learners["cart"]
+            alone = make_run("cartpole", run.settings["cart"], num_envs=8, device="cpu").learners[
+                "cart"
+            ]
             alone.schedule(step)
             for name in alone.scheduled.schedules:
                 own, expected = (getattr(x.scheduled, name) for x in (run.learners["cart"], alone))
                 assert torch.equal(own, expected), (step, name)
 
 
-# ---- on a GPU ------------------------------------------------------------------------------------------------------------
+# ---- on a GPU ------------------------------------------------------------------------------------
 
 WHOLE = {"num_envs": 64, "steps": 6 * 64 * 8, "progress": False}
 
@@ -326,12 +396,19 @@ WHOLE = {"num_envs": 64, "steps": 6 * 64 * 8, "progress": False}
 @pytest.mark.gpu
 @pytest.mark.parametrize("hidden", [(64, 64), (256, 256)])
 def test_matrix_units_give_each_the_same_bits_in_each_population(hidden):
-    """Sizes of launches depend on how many share the GPU, and the order of sums on these: on nothing else."""
+    """Sizes of launches depend on how many share the GPU, and the order of sums on these: on
+    nothing else.
+    """
     settings = cd.PPO(num_steps=8, hidden=hidden, learning_rate=FALLING)
     one, other = (
-        cd.train("cartpole", settings, seeds=seeds, device="cuda", **WHOLE) for seeds in ([1, 2, 3], [3, 9, 1])
+        cd.train("cartpole", settings, seeds=seeds, device="cuda", **WHOLE)
+        for seeds in ([1, 2, 3], [3, 9, 1])
     )
-    assert same(one.runs[0], other.runs[2]) and same(one.runs[2], other.runs[0]) and not same(*one.runs[:2])
+    assert (
+        same(one.runs[0], other.runs[2])
+        and same(one.runs[2], other.runs[0])
+        and not same(*one.runs[:2])
+    )
     assert all("bfloat16" in run.backends["cart"] for run in one)
 
 
@@ -339,8 +416,14 @@ def test_matrix_units_give_each_the_same_bits_in_each_population(hidden):
 @pytest.mark.gpu
 def test_launches_on_a_gpu_do_not_grow_with_members():
     settings = cd.PPO(num_steps=8)
-    few, many = ([make_run("cartpole", settings, seed=k, num_envs=64, device="cuda") for k in range(n)] for n in (1, 7))
-    joined = [Joined([recording(run) for run in runs], runs[0].batch.executor, runs) for runs in (few, many)]
+    few, many = (
+        [make_run("cartpole", settings, seed=k, num_envs=64, device="cuda") for k in range(n)]
+        for n in (1, 7)
+    )
+    joined = [
+        Joined([recording(run) for run in runs], runs[0].batch.executor, runs)
+        for runs in (few, many)
+    ]
     counts = [launched(each) for each in joined]
     assert counts[0] == counts[1] > 50, counts
 
@@ -356,4 +439,7 @@ def launched(joined):
         with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as trace:
             joined.launch()
             torch.cuda.synchronize()
-    return sum(str(event.device_type).endswith("CUDA") and "mem" not in event.name.lower() for event in trace.events())
+    return sum(
+        str(event.device_type).endswith("CUDA") and "mem" not in event.name.lower()
+        for event in trace.events()
+    )

@@ -1,7 +1,8 @@
 """The ways in which the learner's kernels compute products of matrices.
 
-``EXACT``: float32 in one order, with the same bits on a CPU and a GPU. ``TENSOR``: a GPU's matrix units, with a network's
-weights and their gradients in each block. ``WIDE``: the same for networks that have no room there.
+``EXACT``: float32 in one order, with the same bits on a CPU and a GPU. ``TENSOR``: a GPU's matrix
+units, with a network's weights and their gradients in each block. ``WIDE``: the same for networks
+that have no room there.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ class Arithmetic:
 
     Args:
         name: Of ``precision``.
-        forward_unit: ``(layout, distribution, executor, rows)`` -> rows of a tile and the ``Unit`` of forward passes of so
-            many rows, and of the draws of actions.
+        forward_unit: ``(layout, distribution, executor, rows)`` -> rows of a tile and the ``Unit``
+            of forward passes of so many rows, and of the draws of actions.
         gradient_units: ``(task)`` -> the ``Unit``s of gradients.
         gradients: What makes ``Gradients``, or one like it.
         steps: ``Steps``, or one like it.
-        pointers: ``(steps)`` -> what kernels read of the network besides ``copies``, by name: behind ``struct Forward`` too.
-        rows_at_once: ``(layout, rows)`` -> of how many of a minibatch's rows the outputs of all layers are kept.
-        near: Whether a block keeps the weights: then one takes many tiles of a forward pass, and ``kernels/play`` has it.
+        pointers: ``(steps)`` -> what kernels read of the network besides ``copies``, by name:
+            behind ``struct Forward`` too.
+        rows_at_once: ``(layout, rows)`` -> of how many of a minibatch's rows the outputs of all
+            layers are kept.
+        near: Whether a block keeps the weights: then one takes many tiles of a forward pass, and
+            ``kernels/play`` has it.
     """
 
     name: str
@@ -43,17 +47,24 @@ class Arithmetic:
 
 
 EXACT = Arithmetic(
-    "float32", gradients.exact_forward_unit, lambda task: [gradients.exact_gradient_unit(task)], gradients.Gradients
+    "float32",
+    gradients.exact_forward_unit,
+    lambda task: [gradients.exact_gradient_unit(task)],
+    gradients.Gradients,
 )
 
 
 def tensor_units(task: Task) -> list[Unit]:
-    """Return the ``Unit``s of gradients on tensor cores, of the kernels that ``tensor_gradients`` chooses."""
+    """Return the ``Unit``s of gradients on tensor cores, of the kernels that ``tensor_gradients``
+    chooses.
+    """
     return [tensor.tensor_gradient_unit(task, resident_way(task))]
 
 
 def tensor_gradients(task: Task, columns: Columns, shared: Shared) -> Minibatches:
-    """Return what computes gradients on tensor cores: ``ResidentGradients`` of few rows, otherwise ``TensorGradients``."""
+    """Return what computes gradients on tensor cores: ``ResidentGradients`` of few rows, otherwise
+    ``TensorGradients``.
+    """
     way = resident_way(task)
     if way is None:
         return tensor.TensorGradients(task, columns, shared)

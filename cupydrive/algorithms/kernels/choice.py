@@ -30,14 +30,18 @@ def make_learner(
         settings: ``LearnerSettings``.
         group: ``Group``, the first of those that it plays.
         executor: Where it learns.
-        backend: ``"auto"``, ``"kernels"`` or ``"torch"``. ``"auto"`` takes kernels where they apply.
+        backend: ``"auto"``, ``"kernels"`` or ``"torch"``. ``"auto"`` takes kernels where they
+            apply.
 
     Raises:
         ParameterError: If ``backend`` is ``"kernels"`` and they do not apply.
     """
     if isinstance(settings, OpponentPool):
         inner, words = make_learner(name, settings.settings, group, executor, backend)
-        played = f"up to {settings.size} past snapshots of it play {settings.share:g} of the environments"
+        played = (
+            f"up to {settings.size} past snapshots of it play {settings.share:g} of the "
+            f"environments"
+        )
         return PooledLearner(settings, inner), f"{words}; {played}"
     arithmetic, reason = None, "backend = 'torch'"
     if backend != "torch":
@@ -46,7 +50,9 @@ def make_learner(
         learner = KernelLearner(settings, REPORTED[type(settings)], arithmetic)
         return learner, f"policy {name!r} learns by kernels, {arithmetic.name}"
     if backend == "kernels":
-        raise ParameterError(f"policy {name!r}: backend='kernels', but kernels do not apply: {reason}")
+        raise ParameterError(
+            f"policy {name!r}: backend='kernels', but kernels do not apply: {reason}"
+        )
     return settings.learner(), f"policy {name!r} learns by torch: {reason}"
 
 
@@ -55,7 +61,8 @@ def choose_arithmetic(
 ) -> tuple[Arithmetic | None, str]:
     """Return the ``Arithmetic`` for ``precision``, or None and why.
 
-    Where ``"auto"`` finds no tensor cores that take a network, torch is faster than kernels in float32.
+    Where ``"auto"`` finds no tensor cores that take a network, torch is faster than kernels in
+    float32.
     """
     if (reason := why_not(settings, group, executor)) is not None:
         return None, reason
@@ -64,11 +71,17 @@ def choose_arithmetic(
         return EXACT, ""
     size = make_distribution(group, settings.distribution).size
     way, reason = tensor_arithmetic(NetworkLayout.of(settings, group.obs_dim, size), executor)
-    return (EXACT, "") if way is None and settings.precision == "auto" and backend == "kernels" else (way, reason)
+    return (
+        (EXACT, "")
+        if way is None and settings.precision == "auto" and backend == "kernels"
+        else (way, reason)
+    )
 
 
 def tensor_arithmetic(layout: NetworkLayout, executor: Executor) -> tuple[Arithmetic | None, str]:
-    """Return the ``Arithmetic`` by which tensor cores take a network, or None and why they cannot."""
+    """Return the ``Arithmetic`` by which tensor cores take a network, or None and why they
+    cannot.
+    """
     if (reason := why_no_tensor(executor)) is not None:
         return None, reason
     if fitting_rows(layout, executor):
@@ -76,7 +89,10 @@ def tensor_arithmetic(layout: NetworkLayout, executor: Executor) -> tuple[Arithm
     needed, limit = wide_bytes(layout, WIDE_ROWS[-1]), executor.team_bytes
     if needed <= limit:
         return WIDE, ""
-    reason = f"{WIDE_ROWS[-1]} rows of its layers {layout.layers} need {needed:,} bytes of shared memory, which has {limit:,}"
+    reason = (
+        f"{WIDE_ROWS[-1]} rows of its layers {layout.layers} need {needed:,} bytes of shared "
+        f"memory, which has {limit:,}"
+    )
     return None, reason
 
 
@@ -96,7 +112,10 @@ def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str 
     size = make_distribution(group, settings.distribution).size
     layout = NetworkLayout.of(settings, group.obs_dim, size)
     if 0 in (forward_tiles(layout, executor, 1).rows, gradient_tiles(layout, executor, 1).rows):
-        return f"hidden = {settings.hidden} with {group.obs_dim} entries of an observation is too wide for kernels"
+        return (
+            f"hidden = {settings.hidden} with {group.obs_dim} entries of an observation is too "
+            f"wide for kernels"
+        )
     if isinstance(executor, HostExecutor) and not executor.fuses():
         return "this processor has no fused multiply-add"
     return None

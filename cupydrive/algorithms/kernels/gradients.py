@@ -2,7 +2,8 @@
 
 They are those of ``kernels/learn/minibatches.cu`` and ``kernels/learn/exact/gradient.cu``.
 
-Letters: T steps, N environments, C agents of a group, D observation entries; R rows of all groups that share the policy.
+Letters: T steps, N environments, C agents of a group, D observation entries; R rows of all groups
+that share the policy.
 """
 
 from __future__ import annotations
@@ -31,19 +32,31 @@ from cupydrive.executors.interop import make_call, zeros
 from cupydrive.executors.ranks import Shard
 from cupydrive.protocols import Executor
 
-# Threads that draw the rows of one chunk: as many as there are chains in a sum of moments. At least FEW_DRAWERS where a chunk
-# has fewer rows, and there are more chunks than CHUNKS_AT_ONCE for each processor.
+# Threads that draw the rows of one chunk: as many as there are chains in a sum of moments. At least
+# FEW_DRAWERS where a chunk has fewer rows, and there are more chunks than CHUNKS_AT_ONCE for each
+# processor.
 DRAWERS, FEW_DRAWERS = 128, 4
 CHUNKS_AT_ONCE = 16
 GRADIENT_BYTES = 2**28  # of the gradients of all parts: larger networks have fewer of them
-# What a row is learnt from, in the order of ``struct Learn``: (T, N, C, ...) of each group, or None.
+# What a row is learnt from, in the order of ``struct Learn``: (T, N, C, ...) of each group, or
+# None.
 COLUMNS = ("obs", "action", "mask", "active", "log_prob", "value", "advantage", "returns")
 
 
 Columns = Mapping[str, Sequence[torch.Tensor | None]]  # by name of COLUMNS, a tensor of each group
 Shared = Mapping[str, Any]  # tensors by name, or None
 # Tensors that all kernels read, in the order of ``struct Learn``.
-LOSS_TENSORS = ("seed", "iteration", "clip_coef", "ent_coef", "vf_coef", "skip", "center", "scale", "copies")
+LOSS_TENSORS = (
+    "seed",
+    "iteration",
+    "clip_coef",
+    "ent_coef",
+    "vf_coef",
+    "skip",
+    "center",
+    "scale",
+    "copies",
+)
 
 
 @dataclass(frozen=True)
@@ -94,7 +107,9 @@ class Task:
         return self.rows // self.minibatches
 
     def unit(self, path: str, constants: Constants, team: int | None = None) -> Unit:
-        """Return the ``Unit`` of ``kernels/learn/PATH.cu`` with what ``loss.cuh`` needs besides ``constants``."""
+        """Return the ``Unit`` of ``kernels/learn/PATH.cu`` with what ``loss.cuh`` needs besides
+        ``constants``.
+        """
         own = (
             ("AGENT_GROUPS", len(self.agents)),
             ("CLIPPED", hasattr(self.config, "clip_coef")),
@@ -116,7 +131,9 @@ def minibatch_unit(task: Task) -> Unit:
 
 
 def drawers(rows: int, crowded: bool) -> int:
-    """Return the threads that draw a chunk of ``rows`` rows; ``crowded``: there are more chunks than a GPU takes at once."""
+    """Return the threads that draw a chunk of ``rows`` rows; ``crowded``: there are more chunks
+    than a GPU takes at once.
+    """
     few = max(FEW_DRAWERS, 1 << (rows - 1).bit_length())
     return few if crowded and few <= WARP else DRAWERS  # larger teams than a warp have a block each
 
@@ -124,10 +141,14 @@ def drawers(rows: int, crowded: bool) -> int:
 def exact_forward_unit(
     layout: NetworkLayout, distribution: Distribution, executor: Executor, rows: int
 ) -> tuple[int, Unit]:
-    """Return the rows of a tile and the ``Unit`` of ``kernels/learn/exact/forward.cu`` for passes of ``rows`` rows."""
+    """Return the rows of a tile and the ``Unit`` of ``kernels/learn/exact/forward.cu`` for passes
+    of ``rows`` rows.
+    """
     tiles = forward_tiles(layout, executor, rows)
     constants, spaces = distribution_parts(distribution)
-    return tiles.rows, layout.unit("exact/forward", executor, (*tiles.constants, *constants), spaces)
+    return tiles.rows, layout.unit(
+        "exact/forward", executor, (*tiles.constants, *constants), spaces
+    )
 
 
 def exact_gradient_unit(task: Task) -> Unit:
@@ -138,30 +159,45 @@ def exact_gradient_unit(task: Task) -> Unit:
 
 
 class Minibatches:
-    """Which rows each minibatch of one policy has, the moments of their advantages, and what kernels are told of the rows.
+    """Which rows each minibatch of one policy has, the moments of their advantages, and what
+    kernels are told of the rows.
 
     Args:
         task: What is learnt.
         columns: Tensors by group, for each name of ``COLUMNS``.
-        shared: Tensors by name: ``seed``, ``iteration``, ``skip``, ``copies``, the scheduled ``clip_coef``, ``ent_coef`` and
-            ``vf_coef``, and ``center`` and ``scale`` of observations or None.
-            ``weights``: what kernels read of the network besides ``copies``, by name.
+        shared: Tensors by name: ``seed``, ``iteration``, ``skip``, ``copies``, the scheduled
+            ``clip_coef``, ``ent_coef`` and ``vf_coef``, and ``center`` and ``scale`` of
+            observations or None. ``weights``: what kernels read of the network besides ``copies``,
+            by name.
         pieces: How many sums are made at once.
         behind: What the kernel's argument has behind ``struct Learn``, by name.
 
     Attributes:
         partials: (pieces, floats of a gradient): sums over pieces of the blocks here.
-        sums: What ``Steps`` adds up, sums of all processes: ``partials``, or the sum of them and of theirs.
-        moments: (epochs, minibatches, 4): one over the rows in the game, mean and deviation of their advantages, their count.
+        sums: What ``Steps`` adds up, sums of all processes: ``partials``, or the sum of them and of
+            theirs.
+        moments: (epochs, minibatches, 4): one over the rows in the game, mean and deviation of
+            their advantages, their count.
         parts: By how many sums the pieces are added.
     """
 
     parts: int
     keeps_chunks = False  # whether each piece has memory for the sums of one chunk
 
-    def __init__(self, task: Task, columns: Columns, shared: Shared, pieces: int, behind: Shared | None = None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        columns: Columns,
+        shared: Shared,
+        pieces: int,
+        behind: Shared | None = None,
+    ) -> None:
         self.shard = shard = task.shard
-        self.layout, self.device, self.norm_adv = task.layout, task.executor.name, task.config.norm_adv
+        self.layout, self.device, self.norm_adv = (
+            task.layout,
+            task.executor.name,
+            task.config.norm_adv,
+        )
         self.epochs, self.minibatches = task.epochs, task.minibatches
         self.rows, self.blocks, self.pieces = task.rows, len(shard.blocks), pieces
         self.drawing = task.executor.build(minibatch_unit(task))
@@ -212,7 +248,9 @@ class Minibatches:
             self.drawing.launch("deviation", self.call, minibatches, chunks)
 
     def learn(self, steps: Steps) -> None:
-        """Compute the gradients of all minibatches that ``arrange`` has drawn; ``Steps`` takes a step along each at once."""
+        """Compute the gradients of all minibatches that ``arrange`` has drawn; ``Steps`` takes a
+        step along each at once.
+        """
         for epoch in range(self.epochs):
             for minibatch in range(self.minibatches):
                 self.compute(epoch, minibatch)
@@ -229,7 +267,8 @@ class Minibatches:
 
 
 class Gradients(Minibatches):
-    """The gradients of one policy's loss, minibatch after minibatch, exactly: bits that depend on sizes alone.
+    """The gradients of one policy's loss, minibatch after minibatch, exactly: bits that depend on
+    sizes alone.
 
     Args:
         task: What is learnt.
@@ -247,13 +286,14 @@ class Gradients(Minibatches):
     def __init__(self, task: Task, columns: Columns, shared: Shared) -> None:
         shard, blocks = task.shard, task.shard.all_blocks
         self.parts = max(1, min(blocks, PARTS, GRADIENT_BYTES // (4 * task.layout.gradient)))
-        # On a GPU all blocks work at once; a CPU's cores add neighbouring blocks while they are in the cache, if a process has
-        # all blocks of a part.
+        # On a GPU all blocks work at once; a CPU's cores add neighbouring blocks while they are in
+        # the cache, if a process has all blocks of a part.
         size = shard.ranks.size
         whole = shard.ranks.alone or (blocks % self.parts == 0 and self.parts % size == 0)
         self.all_pieces = self.parts if task.executor.name == "cpu" and whole else blocks
         self.shares = [
-            range(*(k * self.all_pieces // blocks for k in (those.start, those.stop))) for those in shard.all_shares()
+            range(*(k * self.all_pieces // blocks for k in (those.start, those.stop)))
+            for those in shard.all_shares()
         ]
         self.own = self.shares[shard.ranks.rank]
         super().__init__(task, columns, shared, len(self.own))
@@ -265,7 +305,9 @@ class Gradients(Minibatches):
         return sums[self.own.start : self.own.stop], sums
 
     def exchange(self) -> None:
-        """Fill in the pieces of other processes: they are added in one order, whoever has made them."""
+        """Fill in the pieces of other processes: they are added in one order, whoever has made
+        them.
+        """
         self.shard.ranks.join(self.sums, self.shares)
 
     def compute(self, epoch: int, minibatch: int) -> None:

@@ -1,8 +1,10 @@
-"""How the learner's kernels hold a network: sizes that are compiled in, and how many rows a team computes at once.
+"""How the learner's kernels hold a network: sizes that are compiled in, and how many rows a team
+computes at once.
 
-``kernels/learn/layers.cuh`` says what each array is; here are its sizes. No bit depends on the rows at once. A CPU's thread
-has few, whose numbers stay in its cache. A GPU's block has more, so that each weight that it reads serves many, and keeps
-weights and a chunk's gradient in shared memory where they fit.
+``kernels/learn/layers.cuh`` says what each array is; here are its sizes. No bit depends on the rows
+at once. A CPU's thread has few, whose numbers stay in its cache. A GPU's block has more, so that
+each weight that it reads serves many, and keeps weights and a chunk's gradient in shared memory
+where they fit.
 """
 
 from __future__ import annotations
@@ -30,9 +32,12 @@ NEAR_ROWS = 32  # at least, for which weights and gradient give up their place
 PAD = 16  # rows of matrices begin at multiples of it
 # Threads of one block on a GPU, by the file that they run.
 TEAMS = {"exact/forward": 256, "exact/gradient": 256, "update": 128}
-PARTS = 32  # of neighbouring blocks, whose gradients are added first; no more than MOST_PARTS in update.cu
+# of neighbouring blocks, whose gradients are added first; no more than MOST_PARTS in update.cu
+PARTS = 32
 ADDERS_AT_ONCE = (
-    16  # teams of one processor that add gradients up: where more would wait, each has several strips of them
+    # teams of one processor that add gradients up: where more would wait, each has several strips
+    # of them
+    16
 )
 
 
@@ -46,7 +51,8 @@ class NetworkLayout:
     """Sizes of a perceptron policy in kernels.
 
     Args:
-        towers: Widths from the observation to the output, of actor and critic, or of the one that is both.
+        towers: Widths from the observation to the output, of actor and critic, or of the one that
+            is both.
         size: Number of the distribution's parameters.
         relu: ReLU instead of tanh between layers.
     """
@@ -74,10 +80,14 @@ class NetworkLayout:
 
     @cached_property
     def spare_bytes(self) -> int:
-        """Bytes of one row of the derivatives by outputs of hidden layers, where they have a place of their own."""
+        """Bytes of one row of the derivatives by outputs of hidden layers, where they have a place
+        of their own.
+        """
         hidden = [[padded(width) for width in tower[1:-1]] for tower in self.towers]
         fit = all(len(widths) < 2 or widths[-2] <= widths[-1] for widths in hidden)
-        return 4 * (1 if fit else 2) * max((width for widths in hidden for width in widths), default=0)
+        return (
+            4 * (1 if fit else 2) * max((width for widths in hidden for width in widths), default=0)
+        )
 
     @cached_property
     def forward_copied(self) -> int:
@@ -102,7 +112,12 @@ class NetworkLayout:
         return sum(out + 1 for _, out in self.layers)
 
     def unit(
-        self, path: str, executor: Executor, constants: Constants = (), spaces: str = "", team: int | None = None
+        self,
+        path: str,
+        executor: Executor,
+        constants: Constants = (),
+        spaces: str = "",
+        team: int | None = None,
     ) -> Unit:
         """Return the ``Unit`` of ``kernels/learn/PATH.cu`` for this network.
 
@@ -122,7 +137,9 @@ class NetworkLayout:
         )
         widths = ", ".join("{" + ", ".join(map(str, tower)) + "}" for tower in self.towers)
         text = f"constexpr int WIDTH[TOWERS][LAYERS + 1] = {{{widths}}};\n{spaces}"
-        return assemble_file(f"learn/{path}", (*own, *constants), text, min(executor.max_team, team or TEAMS[path]))
+        return assemble_file(
+            f"learn/{path}", (*own, *constants), text, min(executor.max_team, team or TEAMS[path])
+        )
 
 
 def tensors_of(policy: ActorCritic) -> list[nn.Parameter]:
@@ -154,7 +171,11 @@ class Tiles:
     @property
     def constants(self) -> tuple[tuple[str, int], ...]:
         """Pairs (name, int) of the constants of ``kernels/learn``."""
-        return ("TILE", self.rows), ("NEAR_COPIES", self.copies_near), ("NEAR_CHUNK", self.chunk_near)
+        return (
+            ("TILE", self.rows),
+            ("NEAR_COPIES", self.copies_near),
+            ("NEAR_CHUNK", self.chunk_near),
+        )
 
 
 def forward_tiles(layout: NetworkLayout, executor: Executor, rows: int) -> Tiles:
@@ -163,7 +184,9 @@ def forward_tiles(layout: NetworkLayout, executor: Executor, rows: int) -> Tiles
         return widest(layout.tile_bytes, executor.team_bytes, ONE_MEMBER_ROWS)
     each = min(TEAM_ROWS, max(FEWEST_ROWS, -(-rows // executor.processors)))
     for near in (True, False):
-        found = widest(layout.tile_bytes, executor.team_bytes - near * 4 * layout.forward_copied - ROOM, each)
+        found = widest(
+            layout.tile_bytes, executor.team_bytes - near * 4 * layout.forward_copied - ROOM, each
+        )
         if found.rows >= min(each, NEAR_ROWS):
             return Tiles(found.rows, near)
     return found
@@ -177,14 +200,18 @@ def gradient_tiles(layout: NetworkLayout, executor: Executor, rows: int) -> Tile
     each = min(TEAM_ROWS, rows)
     for copies, chunk in ((True, True), (True, False), (False, False)):
         taken = 4 * (copies * layout.copied + chunk * layout.gradient) + ROOM
-        found = widest(layout.tile_bytes + layout.spare_bytes + about, executor.team_bytes - taken, each)
+        found = widest(
+            layout.tile_bytes + layout.spare_bytes + about, executor.team_bytes - taken, each
+        )
         if found.rows >= min(each, NEAR_ROWS):
             return Tiles(found.rows, copies, chunk)
     return found
 
 
 def widest(row_bytes: int, team_bytes: int, wanted: int) -> Tiles:
-    """Return the ``Tiles`` of the least power of two that is ``wanted`` or more, or of the largest that fits."""
+    """Return the ``Tiles`` of the least power of two that is ``wanted`` or more, or of the largest
+    that fits.
+    """
     rows = 1 << (wanted - 1).bit_length()
     while rows > 0 and rows * row_bytes > team_bytes:
         rows //= 2

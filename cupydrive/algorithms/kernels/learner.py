@@ -1,8 +1,10 @@
-"""PPO and A2C in kernels: the learner that acts, estimates advantages and learns without torch's operations.
+"""PPO and A2C in kernels: the learner that acts, estimates advantages and learns without torch's
+operations.
 
-The losses are those of ``ppo.py`` and ``a2c.py``, the weights those of an ordinary module, and a checkpoint of either learner
-can be read by the other. In exact arithmetic every sum has a fixed order (``kernels/learn/exact/gradient.cu``), so that a run
-has the same bits with any number of threads, on a CPU and on a GPU.
+The losses are those of ``ppo.py`` and ``a2c.py``, the weights those of an ordinary module, and a
+checkpoint of either learner can be read by the other. In exact arithmetic every sum has a fixed
+order (``kernels/learn/exact/gradient.cu``), so that a run has the same bits with any number of
+threads, on a CPU and on a GPU.
 
 Letters: T steps, N environments, C agents of a group, D observation entries.
 """
@@ -53,13 +55,17 @@ class KernelLearner(OnPolicyLearner):
         self.reported, self.arithmetic = reported, arithmetic
 
     def make(self, group: Group, rollout: Rollout) -> None:
-        """Make the network and what goes with it, while the programs that they and learning need are built side by side."""
+        """Make the network and what goes with it, while the programs that they and learning need
+        are built side by side.
+        """
         config, executor = self.config, rollout.batch.executor
         distribution = make_distribution(group, config.distribution)
         layout = NetworkLayout.of(config, group.obs_dim, distribution.size)
         agents = [g.count for g in rollout.batch.groups if rollout.player_of[g.name] is self]
         self.layout = layout
-        self.task = Task(executor, layout, distribution, config, rollout.shard, rollout.steps, agents)
+        self.task = Task(
+            executor, layout, distribution, config, rollout.shard, rollout.steps, agents
+        )
         self.tile, self.forward_unit = self.arithmetic.forward_unit(
             layout, distribution, executor, max(agents) * rollout.batch.num_envs
         )
@@ -96,14 +102,17 @@ class KernelLearner(OnPolicyLearner):
         return self.steps.tensors([place[id(p)] for p in self.policy.parameters()])
 
     def check(self, groups: Sequence[Group], num_envs: int) -> None:
-        """Raise ``ParameterError`` as others do, and if the rows of a process are more than kernels can number."""
+        """Raise ``ParameterError`` as others do, and if the rows of a process are more than kernels
+        can number.
+        """
         super().check(groups, num_envs)
         own = Shard(num_envs, current_ranks()).num_envs
         rows = own * self.config.num_steps * sum(g.count for g in groups)
         if rows > MOST_ROWS:
             raise ParameterError(
-                f"num_envs = {own:,} and num_steps = {self.config.num_steps} give {rows:,} rows to learn from; kernels learn "
-                f"from at most {MOST_ROWS:,}. Take fewer of either, or backend='torch'"
+                f"num_envs = {own:,} and num_steps = {self.config.num_steps} give {rows:,} rows "
+                f"to learn from; kernels learn from at most {MOST_ROWS:,}. Take fewer of either, "
+                f"or backend='torch'"
             )
 
     def prepare(self, rollout: Rollout) -> None:
@@ -132,14 +141,17 @@ class KernelLearner(OnPolicyLearner):
         self.passes = {g.name: [self.forward_call(rollout, g, t) for t in rows] for g in groups}
 
     def rows_at_once(self, rollout: Rollout) -> int:
-        """Return the rows of a tile, or those whose outputs are kept: no more are computed at once."""
+        """Return the rows of a tile, or those whose outputs are kept: no more are computed
+        at once.
+        """
         part = self.rows(rollout) // getattr(self.config, "num_minibatches", 1)
         return max(self.tile, self.arithmetic.rows_at_once(self.layout, part))
 
     # ---- forward passes ----
 
     def forward_call(self, rollout: Rollout, g: Group, t: int, final: bool = False) -> np.ndarray:
-        """Return ``struct Forward`` for row t of the observations; ``final``: for those in which episodes were truncated.
+        """Return ``struct Forward`` for row t of the observations; ``final``: for those in which
+        episodes were truncated.
 
         Of a row that is acted upon actions are drawn, too.
         """
@@ -157,17 +169,24 @@ class KernelLearner(OnPolicyLearner):
         pointers |= self.arithmetic.pointers(self.steps)
         shares = -(-rows // self.tile)
         if self.arithmetic.near:
-            shares = min(shares, rollout.batch.executor.resident_teams(self.program, "forward_rows"))
+            shares = min(
+                shares, rollout.batch.executor.resident_teams(self.program, "forward_rows")
+            )
         ints = {"rows": rows, "num_envs": n, "agents": g.count, "shares": shares}
         return make_call(ints, pointers, structs={"sample": self.sample_of(rollout, g, t)})
 
     def sample_of(self, rollout: Rollout, g: Group, t: int) -> np.ndarray:
-        """Return ``struct Sample`` of the actions of row t, their log-probabilities and, of a Box, what they were drawn as."""
+        """Return ``struct Sample`` of the actions of row t, their log-probabilities and, of a Box,
+        what they were drawn as.
+        """
         if t == rollout.steps:  # nobody acts
             return self.distribution.call()
         stored, raw = self.stored[g.name], self.stored[g.name]["raw"]
         return self.samplers[g.name].describe(
-            rollout.action[g.name][t], stored["log_prob"][t], None if raw is None else raw[t], mask=rollout.mask(g, t)
+            rollout.action[g.name][t],
+            stored["log_prob"][t],
+            None if raw is None else raw[t],
+            mask=rollout.mask(g, t),
         )
 
     def look(self, call: np.ndarray) -> None:
@@ -182,14 +201,18 @@ class KernelLearner(OnPolicyLearner):
             self.statistics.scale(self.obs_rms, self.center, self.scale)
 
     def act(self, rollout: Rollout, t: int) -> None:
-        """Collect: actions, their log-probabilities and the values of row t, by the policy as it is."""
+        """Collect: actions, their log-probabilities and the values of row t, by the policy as it
+        is.
+        """
         if t == 0:
             self.begin_rollout()
         for g in self.groups:
             self.look(self.passes[g.name][t])
 
     def last_values(self, rollout: Rollout, g: Group) -> None:
-        """Fill the values after the last step, and those of the observations in which episodes were truncated."""
+        """Fill the values after the last step, and those of the observations in which episodes were
+        truncated.
+        """
         if rollout.play is None:
             self.look(self.passes[g.name][-1])
         if len(self.stored[g.name]["final_value"]):
@@ -207,7 +230,9 @@ class KernelLearner(OnPolicyLearner):
             self.finish(rollout)  # its kernels, too, run in torch's stream
 
     def count(self) -> None:
-        """Do nothing: the last minibatch's step has counted the iteration, and has said that the next one skips nothing."""
+        """Do nothing: the last minibatch's step has counted the iteration, and has said that the
+        next one skips nothing.
+        """
 
 
 # Gains of hidden layers, of the distribution's parameters, of the value.
@@ -215,12 +240,15 @@ HIDDEN, ACTIONS, VALUE = math.sqrt(2), 0.01, 1.0
 
 
 def initial_unit() -> Unit:
-    """Return the ``Unit`` of ``kernels/learn/initial.cu``, which the CPU runs wherever a policy learns."""
+    """Return the ``Unit`` of ``kernels/learn/initial.cu``, which the CPU runs wherever a policy
+    learns.
+    """
     return assemble_file("learn/initial")
 
 
 def fill_initial(policy: ActorCritic, seed: int, agent: int) -> None:
-    """Give an ``ActorCritic`` the initial weights of one seed: orthogonal, with biases of 0, as ``policy.mlp`` makes them.
+    """Give an ``ActorCritic`` the initial weights of one seed: orthogonal, with biases of 0, as
+    ``policy.mlp`` makes them.
 
     Args:
         policy: The module; its weights are written in place.

@@ -1,6 +1,8 @@
-"""The fused rollout: T steps of environments and of the policies that learn by kernels, in one launch (``kernels/play``).
+"""The fused rollout: T steps of environments and of the policies that learn by kernels, in one
+launch (``kernels/play``).
 
-Its rows have the bits of the plain path: a forward pass, a draw of actions and a step, launched one after the other.
+Its rows have the bits of the plain path: a forward pass, a draw of actions and a step, launched one
+after the other.
 
 Letters: T steps, N environments, C agents of a group.
 """
@@ -30,12 +32,14 @@ from cupydrive.protocols import Player
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import Group
 
-ALL_ROLLOUTS = "all rollouts"  # of a run's choices, beside the names of policies, which have no spaces
+# of a run's choices, beside the names of policies, which have no spaces
+ALL_ROLLOUTS = "all rollouts"
 MOST_ENVS = 16  # of one crew: more rows would leave a thread too few registers
 MOST_CREWS = 16  # of one block
 BUSY_WARPS = 8  # of one block whose crews have several: more would be in each other's way
 BUSY = 4  # warps of a processor, one on each of its schedulers
-OBS_REGISTER_BYTES = 256  # of one environment's observations: more would not stay in the registers of one thread
+# of one environment's observations: more would not stay in the registers of one thread
+OBS_REGISTER_BYTES = 256
 TEAM_MEMORY = 32 * 1024  # of a block's memory, for what the teams of a warp keep there
 RESERVED_BYTES = 2048  # of it, for padding and what else is shared
 
@@ -69,11 +73,17 @@ class Policy:
 
 
 def policies_of(batch: Batch, player_of: Mapping[str, Player]) -> list[Policy] | None:
-    """Return a ``Policy`` for each player, in the order of their first groups; None if one is no ``KernelLearner``."""
+    """Return a ``Policy`` for each player, in the order of their first groups; None if one is no
+    ``KernelLearner``.
+    """
     groups_of: dict[Player, list[Group]] = {}
     for g in batch.groups:
         groups_of.setdefault(player_of[g.name], []).append(g)
-    known = [Policy.of(player, own) for player, own in groups_of.items() if isinstance(player, KernelLearner)]
+    known = [
+        Policy.of(player, own)
+        for player, own in groups_of.items()
+        if isinstance(player, KernelLearner)
+    ]
     return known if len(known) == len(groups_of) else None
 
 
@@ -92,7 +102,11 @@ class Play:
         policies = policies_of(rollout.batch, rollout.player_of) or []
         self.program = rollout.batch.executor.build(play_unit(rollout.batch, policies, layout))
         self.call = play_call(rollout, self.learners)
-        self.work = rollout.batch.num_envs * rollout.steps * sum(policy.layout.copied for policy in policies)
+        self.work = (
+            rollout.batch.num_envs
+            * rollout.steps
+            * sum(policy.layout.copied for policy in policies)
+        )
 
     def collect(self) -> None:
         """Queue all steps, and the values after the last one."""
@@ -109,11 +123,15 @@ def play_unit(batch: Batch, policies: Sequence[Policy], layout: PlayLayout) -> U
 def begin_play(batch: Batch, player_of: Mapping[str, Player]) -> None:
     """Begin to build what ``make_play`` will need."""
     if (layout := choose_layout(batch, player_of)[0]) is not None:
-        build_ahead([(batch.executor, play_unit(batch, policies_of(batch, player_of) or [], layout))])
+        build_ahead(
+            [(batch.executor, play_unit(batch, policies_of(batch, player_of) or [], layout))]
+        )
 
 
 def decide_play(rollout: Rollout) -> str:
-    """Decide whether a rollout is one launch and whether its players queue side by side; return one line about the first."""
+    """Decide whether a rollout is one launch and whether its players queue side by side; return one
+    line about the first.
+    """
     rollout.play, words = make_play(rollout)
     alike = all(isinstance(player, KernelLearner) for player in rollout.players)
     rollout.side_by_side = alike and rollout.device.type == "cuda"
@@ -121,7 +139,9 @@ def decide_play(rollout: Rollout) -> str:
 
 
 def make_play(rollout: Rollout) -> tuple[Play | None, str]:
-    """Return the ``Play`` of a rollout, or None where one launch does not pay or not fit; and one line that says so and why."""
+    """Return the ``Play`` of a rollout, or None where one launch does not pay or not fit; and one
+    line that says so and why.
+    """
     batch = rollout.batch
     layout, reason = choose_layout(batch, rollout.player_of)
     if layout is not None:
@@ -129,7 +149,8 @@ def make_play(rollout: Rollout) -> tuple[Play | None, str]:
             play = Play(rollout, layout)
             if (reason := why_not_this(play.program, batch)) is None:
                 return play, "rollouts are one launch each"
-        except (CompileError, DeviceError) as error:  # names of the environment may be those of kernels/play, too
+        # names of the environment may be those of kernels/play, too
+        except (CompileError, DeviceError) as error:
             reason = f"environment and policies do not compile as one: {str(error).splitlines()[0]}"
     return None, f"rollouts are launched step by step: {reason}"
 
@@ -138,23 +159,35 @@ def why_not_this(program: Any, batch: Batch) -> str | None:
     """Return why a compiled program cannot play, or None if it can."""
     executor: Any = batch.executor
     if program.shared_bytes > executor.shared_bytes:
-        return f"one launch needs {program.shared_bytes:,} bytes of shared memory; there are {executor.shared_bytes:,}"
+        return (
+            f"one launch needs {program.shared_bytes:,} bytes of shared memory; there are "
+            f"{executor.shared_bytes:,}"
+        )
     if program.cache_bytes != batch.program.cache_bytes:
-        return f"struct Cache has {program.cache_bytes} bytes there, and {batch.program.cache_bytes} in the environment alone"
+        return (
+            f"struct Cache has {program.cache_bytes} bytes there, and {batch.program.cache_bytes} "
+            f"in the environment alone"
+        )
     return None
 
 
-def choose_layout(batch: Batch, player_of: Mapping[str, Player]) -> tuple[PlayLayout | None, str | None]:
+def choose_layout(
+    batch: Batch, player_of: Mapping[str, Player]
+) -> tuple[PlayLayout | None, str | None]:
     """Return the ``PlayLayout`` with which these play; or None, and why."""
     pooled = [name for name, player in player_of.items() if isinstance(player, PooledLearner)]
     if pooled:
         return None, f"past snapshots play {' and '.join(pooled)} in some environments"
     policies = policies_of(batch, player_of)
     if policies is None:
-        others = [name for name, player in player_of.items() if not isinstance(player, KernelLearner)]
+        others = [
+            name for name, player in player_of.items() if not isinstance(player, KernelLearner)
+        ]
         return None, f"kernels that learn do not play {', '.join(others)}"
     wide = [
-        name for name, player in player_of.items() if isinstance(player, KernelLearner) and not player.arithmetic.near
+        name
+        for name, player in player_of.items()
+        if isinstance(player, KernelLearner) and not player.arithmetic.near
     ]
     if wide:
         return None, f"the network of {' and '.join(wide)} is too wide for one block"
@@ -173,24 +206,32 @@ def choose_layout(batch: Batch, player_of: Mapping[str, Player]) -> tuple[PlayLa
 
 
 def gpu_layout(batch: Batch, policies: Sequence[Policy]) -> PlayLayout | None:
-    """Return the ``PlayLayout`` for a GPU whose teams are no larger than a warp, or None where nothing fits.
+    """Return the ``PlayLayout`` for a GPU whose teams are no larger than a warp, or None where
+    nothing fits.
 
-    Few environments are bound by latency: a crew has one of them, and several warps to compute its layers, and each processor
-    a block. Where there are more, a crew has as many as leave each processor ``BUSY`` crews: at least so many, or on matrix
-    units, which take 16 rows in the time of one, at most.
+    Few environments are bound by latency: a crew has one of them, and several warps to compute its
+    layers, and each processor a block. Where there are more, a crew has as many as leave each
+    processor ``BUSY`` crews: at least so many, or on matrix units, which take 16 rows in the time
+    of one, at most.
     """
     team = playing_team(batch)
-    # A whole warp would copy the observations of several agents through memory that is here used for other things.
+    # A whole warp would copy the observations of several agents through memory that is here used
+    # for other things.
     limit = WARP if policies[0].tensor and batch.spec.one_agent(batch.params) else MOST_ENVS
     busy = BUSY * batch.executor.processors
-    share = 1 << (-(-batch.num_envs // busy) - 1).bit_length() if policies[0].tensor else max(1, batch.num_envs // busy)
+    share = (
+        1 << (-(-batch.num_envs // busy) - 1).bit_length()
+        if policies[0].tensor
+        else max(1, batch.num_envs // busy)
+    )
     most = min(limit, WARP // team, share)
     options = (n for n in (32, 16, 8, 4, 2, 1) if n <= most and batch.num_envs % n == 0)
     return next(filter(None, (play_layout(batch, policies, team, n) for n in options)), None)
 
 
 def playing_team(batch: Batch) -> int:
-    """Return the threads of one environment: one for each of its agents, where the lanes of a warp would else be idle.
+    """Return the threads of one environment: one for each of its agents, where the lanes of a warp
+    would else be idle.
 
     They draw actions side by side, which takes longer than the step.
     """
@@ -199,8 +240,12 @@ def playing_team(batch: Batch) -> int:
     return max(batch.layout.team, wide) if few and wide <= WARP else batch.layout.team
 
 
-def play_layout(batch: Batch, policies: Sequence[Policy], team: int, envs: int) -> PlayLayout | None:
-    """Return the ``PlayLayout`` of crews with ``envs`` environments each, or None if fewer would let more warps in."""
+def play_layout(
+    batch: Batch, policies: Sequence[Policy], team: int, envs: int
+) -> PlayLayout | None:
+    """Return the ``PlayLayout`` of crews with ``envs`` environments each, or None if fewer would
+    let more warps in.
+    """
     executor: Any = batch.executor
     obs_bytes = sum(4 * g.count * g.obs_dim for g in batch.groups)
     limit = OBS_REGISTER_BYTES * envs if team == 1 else TEAM_MEMORY
@@ -217,34 +262,54 @@ def play_layout(batch: Batch, policies: Sequence[Policy], team: int, envs: int) 
 
 
 def useful_warps(policies: Sequence[Policy], envs: int) -> int:
-    """Return how many warps of a crew have something to do: a tower each on matrix units, else results of the widest layer."""
+    """Return how many warps of a crew have something to do: a tower each on matrix units, else
+    results of the widest layer.
+    """
     if policies[0].tensor:
         return sum(len(policy.layout.towers) for policy in policies)
-    widest = (envs * sum(g.count for g in p.groups) * sum(max(t[1:]) for t in p.layout.towers) for p in policies)
+    widest = (
+        envs * sum(g.count for g in p.groups) * sum(max(t[1:]) for t in p.layout.towers)
+        for p in policies
+    )
     return max(-(-outputs // WARP) for outputs in widest)
 
 
 def tile_bytes(policy: Policy, envs: int) -> int:
-    """Return the bytes that the rows of ``envs`` environments take in a crew's memory (``struct Tile``)."""
+    """Return the bytes that the rows of ``envs`` environments take in a crew's memory (``struct
+    Tile``).
+    """
     rows, towers = envs * sum(g.count for g in policy.groups), policy.layout.towers
     results = max(tower[-1] for tower in towers)
     if policy.tensor:  # rows in whole blocks; observations in bfloat16
         each = 2 * (padded(towers[0][0]) + tensor.SKEW) + 4 * len(towers) * (padded(results) + 1)
         return -(-padded(rows) * each // 16) * 16
     # Hidden layers lie in two places by turns.
-    hidden = [max(map(stride, (width for tower in towers for width in tower[k:-1:2])), default=0) for k in (1, 2)]
-    return 4 * rows * (stride(towers[0][0]) + len(towers) * (sum(hidden) + stride(results))) + 32 * len(towers)
+    hidden = [
+        max(map(stride, (width for tower in towers for width in tower[k:-1:2])), default=0)
+        for k in (1, 2)
+    ]
+    return 4 * rows * (
+        stride(towers[0][0]) + len(towers) * (sum(hidden) + stride(results))
+    ) + 32 * len(towers)
 
 
 def stride(width: int) -> int:
-    """Return the floats from one row to the next, as ``stride`` of ``kernels/play/perceptron.cuh``."""
+    """Return the floats from one row to the next, as ``stride`` of
+    ``kernels/play/perceptron.cuh``.
+    """
     return 4 * (-(-width // 4) | 1)
 
 
 def policy_weight_bytes(policy: Policy) -> int:
-    """Return the bytes of a network's weights in a block's memory, and of what normalises its observations."""
+    """Return the bytes of a network's weights in a block's memory, and of what normalises its
+    observations.
+    """
     towers = policy.layout.towers
-    layers = sum(map(tensor.tower_weight_bytes, towers)) if policy.tensor else 4 * policy.layout.forward_copied
+    layers = (
+        sum(map(tensor.tower_weight_bytes, towers))
+        if policy.tensor
+        else 4 * policy.layout.forward_copied
+    )
     return layers + 8 * towers[0][0]
 
 
@@ -257,11 +322,17 @@ def play_call(rollout: Rollout, learners: Sequence[KernelLearner]) -> np.ndarray
         pointers |= {f"{g.name}.{name}": stored[name] for name in ("raw", "log_prob", "value")}
     for k, learner in enumerate(learners):
         if learner.arithmetic is TENSOR:
-            pointers |= {f"{k}.{name}": p for name, p in tensor.weight_pointers(learner.steps.weights).items()}
+            pointers |= {
+                f"{k}.{name}": p
+                for name, p in tensor.weight_pointers(learner.steps.weights).items()
+            }
         else:
             pointers[f"{k}.copies"] = learner.steps.copies
         pointers |= {f"{k}.center": learner.center, f"{k}.scale": learner.scale}
-    members = [("batch", batch_dtype(batch.spec, batch.params)), *((name, "u8") for name in pointers)]
+    members = [
+        ("batch", batch_dtype(batch.spec, batch.params)),
+        *((name, "u8") for name in pointers),
+    ]
     call = np.zeros((), np.dtype(members, align=True))
     call["batch"] = batch.describe(rollout.buffers)
     for name, pointed in pointers.items():
@@ -270,15 +341,22 @@ def play_call(rollout: Rollout, learners: Sequence[KernelLearner]) -> np.ndarray
 
 
 def policies_text(policies: Sequence[Policy]) -> str:
-    """Return what ``kernels/play`` reads about policies: a struct of each network in C, and which group it plays."""
+    """Return what ``kernels/play`` reads about policies: a struct of each network in C, and which
+    group it plays.
+    """
     towers = [len(policy.layout.towers) for policy in policies]
-    lines = [line for k, policy in enumerate(policies) for line in network_text(k, policy, sum(towers[:k]))]
+    lines = [
+        line
+        for k, policy in enumerate(policies)
+        for line in network_text(k, policy, sum(towers[:k]))
+    ]
     lines += [
         "// One Of<network> for each policy.",
         "template <template <class> class Of> struct EachPolicy {",
         *(f"  Of<network_{k}> policy_{k};" for k in range(len(policies))),
         "};",
-        "template <class Visit, class... Parts> DEVICE void each_policy(Visit visit, Parts&... parts) {",
+        "template <class Visit, class... Parts> DEVICE void each_policy(Visit visit, Parts&... "
+        "parts) {",
         *(f"  visit(network_{k}{{}}, parts.policy_{k}...);" for k in range(len(policies))),
         "}",
         "template <class Kind> struct PolicyOf;",
@@ -289,24 +367,33 @@ def policies_text(policies: Sequence[Policy]) -> str:
             lines += [
                 f"template <> struct PolicyOf<{g.name}_group> {{",
                 f"  typedef network_{k} Network;",
-                f"  static constexpr int FIRST = {first};  // of its agents among those that the policy plays",
+                f"  static constexpr int FIRST = {first};  // of its agents among those that the "
+                f"policy plays",
                 "};",
-                f"template <class Parts> DEVICE auto& policy_part({g.name}_group, Parts& parts) {{ return parts.policy_{k}; }}",
+                f"template <class Parts> DEVICE auto& policy_part({g.name}_group, Parts& parts) "
+                f"{{ return parts.policy_{k}; }}",
             ]
-    return "\n".join([f"#define BY_MATRIX_UNITS {int(policies[0].tensor)}", "namespace policy {", *lines, "}"])
+    return "\n".join(
+        [f"#define BY_MATRIX_UNITS {int(policies[0].tensor)}", "namespace policy {", *lines, "}"]
+    )
 
 
 def network_text(number: int, policy: Policy, towers_before: int) -> list[str]:
-    """Return the lines of ``struct network_NUMBER``, whose towers come after those of the policies before it."""
+    """Return the lines of ``struct network_NUMBER``, whose towers come after those of the policies
+    before it.
+    """
     layout, distribution = policy.layout, policy.distribution
     widths = [width for tower in layout.towers for width in tower]
     lines = [
         f"struct network_{number} {{",
-        f"  static constexpr int OBS = {layout.towers[0][0]}, PARAMETERS = {layout.size}, TOWERS = {len(layout.towers)};",
-        f"  static constexpr int LAYERS = {len(layout.towers[0]) - 1}, AGENTS = {sum(g.count for g in policy.groups)};",
+        f"  static constexpr int OBS = {layout.towers[0][0]}, PARAMETERS = {layout.size}, TOWERS "
+        f"= {len(layout.towers)};",
+        f"  static constexpr int LAYERS = {len(layout.towers[0]) - 1}, AGENTS = "
+        f"{sum(g.count for g in policy.groups)};",
         f"  static constexpr int FIRST_TOWER = {towers_before};",
         f"  static constexpr int COPIED = {layout.forward_copied}, HEADS = {distribution.heads};",
-        f"  static constexpr bool RELU = {int(layout.relu)}, GAUSSIAN = {int(isinstance(distribution, Gaussian))};",
+        f"  static constexpr bool RELU = {int(layout.relu)}, GAUSSIAN = "
+        f"{int(isinstance(distribution, Gaussian))};",
         "  static constexpr int width(int tower, int layer) {",
         f"    constexpr int of[] = {{{', '.join(map(str, widths))}}};",
         "    return of[tower * (LAYERS + 1) + layer];",

@@ -1,9 +1,10 @@
-"""All minibatches of an iteration by one block of a GPU: ``kernels/learn/mma/resident.cu`` and ``group_resident.cu``.
+"""All minibatches of an iteration by one block of a GPU: ``kernels/learn/mma/resident.cu`` and
+``group_resident.cu``.
 
-For runs side by side that are as many as blocks have room for: each has a block of its own, which keeps the weights and Adam's
-averages from the first minibatch to the last. A run alone is sooner by the launches of ``tensor.py`` and ``steps.py``, each of
-which is shared out among many blocks. Where actor and critic are one tower, as wide as a warp group wants it, blocks are warp
-groups.
+For runs side by side that are as many as blocks have room for: each has a block of its own, which
+keeps the weights and Adam's averages from the first minibatch to the last. A run alone is sooner by
+the launches of ``tensor.py`` and ``steps.py``, each of which is shared out among many blocks. Where
+actor and critic are one tower, as wide as a warp group wants it, blocks are warp groups.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ GROUP_RESIDENT = Way("hopper/group_resident", GROUPS.rows, GROUPS.threads)
 
 
 def resident_bytes(layout: NetworkLayout, rows: int) -> int:
-    """Return the bytes of shared memory of ``struct Workspace`` of a block that has ``rows`` rows at once."""
+    """Return the bytes of shared memory of ``struct Workspace`` of a block that has ``rows`` rows
+    at once.
+    """
     numbers = 4 * (layout.gradient - PAD)
     tower = max(tower_bytes(tower, rows) for tower in layout.towers)
     kept = max(tower, numbers) if len(layout.towers) == 1 else tower + numbers
@@ -46,56 +49,86 @@ def resident_bytes(layout: NetworkLayout, rows: int) -> int:
 
 
 def resident_rows_at_once(layout: NetworkLayout, executor: Executor, rows: int) -> int:
-    """Return the rows of a tile for minibatches of ``rows`` rows: as many as leave a second block room, or as have room."""
+    """Return the rows of a tile for minibatches of ``rows`` rows: as many as leave a second block
+    room, or as have room.
+    """
     fit = [
         n
         for n in TENSOR_ROWS
-        if resident_bytes(layout, n) <= executor.team_bytes and (n < 2 * rows or n == TENSOR_ROWS[-1])
+        if resident_bytes(layout, n) <= executor.team_bytes
+        and (n < 2 * rows or n == TENSOR_ROWS[-1])
     ]
     halves = [n for n in fit if resident_bytes(layout, n) <= executor.team_bytes // 2]
     return next(iter(halves or fit), 0)
 
 
 def group_bytes(tower: Sequence[int]) -> int:
-    """Return the bytes of shared memory of a block of ``group_resident.cu``, at most, for a network of this tower."""
+    """Return the bytes of shared memory of a block of ``group_resident.cu``, at most, for a network
+    of this tower.
+    """
     first, *hidden, last = (
-        next(n for n in (PAD, 2 * PAD, WIDEST_TENSOR) if width <= n) for width in (tower[0] + 1, *tower[1:])
+        next(n for n in (PAD, 2 * PAD, WIDEST_TENSOR) if width <= n)
+        for width in (tower[0] + 1, *tower[1:])
     )
     weights = sum(into * out for into, out in pairwise((first, *hidden, last)))
     rows = GROUPS.rows * (2 * first + 2 * sum(hidden) + last)
     biases_and_results = WIDEST_TENSOR * (len(tower) - 1) + GROUPS.rows * (last + 1)
-    halves, floats = weights + rows + PAD * WIDEST_TENSOR, biases_and_results + 2 * average_count(tower)
-    return 2 * halves + 4 * floats + 2**10 * (len(tower) + 2)  # what lies at multiples of 1,024 leaves gaps
+    halves, floats = (
+        weights + rows + PAD * WIDEST_TENSOR,
+        biases_and_results + 2 * average_count(tower),
+    )
+    # what lies at multiples of 1,024 leaves gaps
+    return 2 * halves + 4 * floats + 2**10 * (len(tower) + 2)
 
 
 def average_count(tower: Sequence[int]) -> int:
-    """Return the numbers of weights, and beside them, of which ``group_resident.cu`` keeps the averages."""
+    """Return the numbers of weights, and beside them, of which ``group_resident.cu`` keeps the
+    averages.
+    """
     columns = tower[0] + 1, *[WIDEST_TENSOR + 1] * (len(tower) - 3), tower[-1]
     return sum(WIDEST_TENSOR * -(-n // 8) * 8 for n in columns)
 
 
 def fits_groups(tower: Sequence[int], executor: Executor) -> bool:
-    """Return whether two blocks of one warp group have room for a network of this tower, in memory and in registers."""
-    return grouped(tower) and group_sums(tower) <= RESIDENT_SUMS and group_bytes(tower) <= executor.team_bytes // 2
+    """Return whether two blocks of one warp group have room for a network of this tower, in memory
+    and in registers.
+    """
+    return (
+        grouped(tower)
+        and group_sums(tower) <= RESIDENT_SUMS
+        and group_bytes(tower) <= executor.team_bytes // 2
+    )
 
 
 def resident_way(task: Task) -> Way | None:
-    """Return the ``Way`` in which one block learns from all minibatches, or None where it should not.
+    """Return the ``Way`` in which one block learns from all minibatches, or None where it should
+    not.
 
     It should where runs share a GPU so that each has one of its processors.
     """
     layout, executor, rows = task.layout, task.executor, task.minibatch_rows
-    if executor.name != "cuda" or executor.processors > 1 or not task.shard.ranks.alone or rows > RESIDENT_ROWS:
+    if (
+        executor.name != "cuda"
+        or executor.processors > 1
+        or not task.shard.ranks.alone
+        or rows > RESIDENT_ROWS
+    ):
         return None
     able = architecture(executor) == WARP_GROUPS and len(layout.towers) == 1
     if able and fits_groups(layout.towers[0], executor):
         return GROUP_RESIDENT
     at_once = resident_rows_at_once(layout, executor, rows)
-    return Way("mma/resident", at_once, TENSOR_THREADS) if register_sums(layout) <= RESIDENT_SUMS and at_once else None
+    return (
+        Way("mma/resident", at_once, TENSOR_THREADS)
+        if register_sums(layout) <= RESIDENT_SUMS and at_once
+        else None
+    )
 
 
 class ResidentGradients(Minibatches):
-    """The gradients of one policy's loss, and the steps along them; the arguments are those of ``TensorGradients``."""
+    """The gradients of one policy's loss, and the steps along them; the arguments are those of
+    ``TensorGradients``.
+    """
 
     parts = 1
 
@@ -113,5 +146,9 @@ class ResidentGradients(Minibatches):
         count = self.epochs * self.minibatches
         ints = {"from": 0, "until": count, "looks": False, "tiles": self.tiles, "each": self.each}
         floats = {"inverse_each": 1 / self.each if self.each else 0.0}
-        call = make_call(ints, {}, floats=floats, structs={"about": self.call, "update": steps.call})
-        self.program.launch("learn_all", call, 1, count * self.rows // self.minibatches * self.layout.copied)
+        call = make_call(
+            ints, {}, floats=floats, structs={"about": self.call, "update": steps.call}
+        )
+        self.program.launch(
+            "learn_all", call, 1, count * self.rows // self.minibatches * self.layout.copied
+        )

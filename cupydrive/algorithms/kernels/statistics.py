@@ -40,7 +40,9 @@ class RunningMeanStd:
         return {"mean": self.mean, "variance": self.variance, "count": self.count}
 
 
-SLICES = 8  # of the steps of a rollout, at most: so many threads add the rows of a column and a block of environments at once
+# of the steps of a rollout, at most: so many threads add the rows of a column and a block of
+# environments at once
+SLICES = 8
 
 
 def statistics_unit() -> Unit:
@@ -49,7 +51,8 @@ def statistics_unit() -> Unit:
 
 
 class Statistics:
-    """Lets ``RunningMeanStd`` take rows in, with the same bits on any number of threads and processes.
+    """Lets ``RunningMeanStd`` take rows in, with the same bits on any number of threads and
+    processes.
 
     Args:
         executor: Where.
@@ -62,7 +65,9 @@ class Statistics:
         self.memory: dict[tuple, torch.Tensor] = {}  # by name and shape; an iteration takes none
 
     def reserve(self, steps: int, agents: int, columns: int) -> None:
-        """Take the memory for ``columns`` numbers of each agent of a group in each step, and for its returns."""
+        """Take the memory for ``columns`` numbers of each agent of a group in each step, and for
+        its returns.
+        """
         for width in (columns, 1):
             slices = self.sums_of(steps, width)[0].shape[1]
             self.zeros("mean", width), self.zeros("variance", width)
@@ -81,7 +86,9 @@ class Statistics:
         shape = self.shard.all_blocks, min(steps, SLICES), columns
         return self.zeros("sums", *shape), self.zeros("squares", *shape)
 
-    def update(self, rms: RunningMeanStd, values: torch.Tensor, active: torch.Tensor | None = None) -> None:
+    def update(
+        self, rms: RunningMeanStd, values: torch.Tensor, active: torch.Tensor | None = None
+    ) -> None:
         """Take rows into a running mean and variance.
 
         Args:
@@ -96,13 +103,18 @@ class Statistics:
         ints |= {"all_envs": shard.all_envs, "all_blocks": shard.all_blocks}
         ints |= {"blocks": len(shard.blocks), "first_block": shard.blocks.start}
         ints |= {"envs_before": shard.envs.start, "slices": slices}
-        counts = None if active is None else self.zeros("counts", *sums.shape[:2], dtype=torch.int32)
+        counts = (
+            None if active is None else self.zeros("counts", *sums.shape[:2], dtype=torch.int32)
+        )
         pointers = {"values": values, "active": active, "counts": counts}
         pointers |= {"sums": sums, "mean": self.zeros("mean", columns)}
         pointers |= {"squares": squares, "variance": self.zeros("variance", columns)}
         pointers |= {"mean_so_far": rms.mean, "variance_so_far": rms.variance, "count": rms.count}
         call, chunks = make_call(ints, pointers), len(shard.blocks) * slices
-        for part, made, total in (("sum_columns", sums, "find_means"), ("square_columns", squares, "find_variances")):
+        for part, made, total in (
+            ("sum_columns", sums, "find_means"),
+            ("square_columns", squares, "find_variances"),
+        ):
             self.program.launch(part, call, chunks * columns, values.numel())
             shard.ranks.join(made, shard.all_shares())
             if counts is not None and made is sums:
@@ -112,13 +124,22 @@ class Statistics:
         self.program.launch("count_rows", call, 1)
 
     def scale(self, rms: RunningMeanStd, center: torch.Tensor | None, scale: torch.Tensor) -> None:
-        """Write the mean of ``rms`` and one over its deviation as float32; ``center`` may be None."""
+        """Write the mean of ``rms`` and one over its deviation as float32; ``center`` may
+        be None.
+        """
         columns = scale.numel()
         pointers = {"mean": rms.mean, "variance": rms.variance, "center": center, "scale": scale}
-        self.program.launch("find_scales", make_call({"columns": columns}, pointers), columns, columns)
+        self.program.launch(
+            "find_scales", make_call({"columns": columns}, pointers), columns, columns
+        )
 
     def returns(
-        self, rollout: Rollout, name: str, running: torch.Tensor, gamma: torch.Tensor, held: torch.Tensor | None = None
+        self,
+        rollout: Rollout,
+        name: str,
+        running: torch.Tensor,
+        gamma: torch.Tensor,
+        held: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Follow the discounted return of each agent of a group.
 
@@ -127,7 +148,8 @@ class Statistics:
             name: The group's.
             running: (N, C) float32: returns so far, changed in place.
             gamma: () float32, the discount.
-            held: (N, C) uint8, which steps are held (``kernels/train/advantages.cu``). None if agents are always active.
+            held: (N, C) uint8, which steps are held (``kernels/train/advantages.cu``). None if
+                agents are always active.
 
         Returns:
             (T, N, C, 1) returns after each step, and (T, N, C) which of them count. None: all.
@@ -137,7 +159,9 @@ class Statistics:
         returns = self.zeros("returns", steps, n, agents)
         pointers = {"gamma": gamma, "reward": reward}
         pointers |= {"terminated": rollout.terminated, "truncated": rollout.truncated}
-        counts = None if held is None else self.zeros("counted", steps, n, agents, dtype=torch.uint8)
+        counts = (
+            None if held is None else self.zeros("counted", steps, n, agents, dtype=torch.uint8)
+        )
         pointers |= {"active": rollout.active.get(name), "held": held, "counts": counts}
         pointers |= {"running": running, "returns": returns}
         call = make_call({"num_envs": n, "agents": agents, "steps": steps}, pointers)

@@ -15,7 +15,8 @@ from cupydrive.protocols import Executor
 if TYPE_CHECKING:
     from cupydrive.algorithms.kernels.gradients import Minibatches
 
-# Tensors that a step reads or changes, in the order of ``struct Update``: four scheduled numbers, then counts and sums.
+# Tensors that a step reads or changes, in the order of ``struct Update``: four scheduled numbers,
+# then counts and sums.
 SCHEDULED = ("learning_rate", "ent_coef", "vf_coef", "max_grad_norm")
 STEP_TENSORS = (*SCHEDULED, "skip", "bad", "iteration", "metric_sums")
 TEAMS_AT_ONCE = 4  # of one processor of a GPU, that take a step
@@ -33,11 +34,13 @@ class Steps:
 
     Attributes:
         copied: Whether kernels read copies of the weights.
-        copies: (floats of ``copies`` in layers.cuh): the weights as kernels read them; None if they read the weights.
+        copies: (floats of ``copies`` in layers.cuh): the weights as kernels read them; None if they
+            read the weights.
         steps: (tensors) float32: steps so far, once for each tensor, all equal.
         first: Adam's average of gradients, a tensor for each of the weights.
         second: Likewise, of their squares.
-        total: (floats of a gradient): the gradient of the last minibatch, before clipping, and sums of what is reported.
+        total: (floats of a gradient): the gradient of the last minibatch, before clipping, and sums
+            of what is reported.
     """
 
     copied = True
@@ -64,7 +67,9 @@ class Steps:
         self.reported, self.shared = reported, shared
 
     def attach(self, gradients: Minibatches, target_kl: float | None = None) -> None:
-        """Prepare to step along gradients; skip what follows an epoch that ends above ``target_kl``."""
+        """Prepare to step along gradients; skip what follows an epoch that ends above
+        ``target_kl``.
+        """
         self.gradients = gradients
         strips = self.layout.gradient // PAD
         crowded = strips > ADDERS_AT_ONCE * self.processors
@@ -74,14 +79,17 @@ class Steps:
         ints |= {"reported": len(self.reported), "norm_at": self.reported.index("grad_norm")}
         pointers = {"inverse": None, "partials": gradients.sums, "total": self.total}
         pointers |= {"squares": self.squares, "step_size": self.step_size}
-        pointers |= {"corrections": self.corrections} | {name: self.shared[name] for name in STEP_TENSORS}
+        pointers |= {"corrections": self.corrections} | {
+            name: self.shared[name] for name in STEP_TENSORS
+        }
         pointers |= {"step": self.steps, "copies": self.copies}
         for name in ("weights", "first", "second"):
             pointers |= {f"{name}.{k}": tensor for k, tensor in enumerate(getattr(self, name))}
         self.call = make_call(ints, pointers, floats={"target_kl": target_kl or 0.0})
 
     def beside(self, weights: Sequence[torch.Tensor]) -> Self:
-        """Return what copies other weights of an equal network for forward passes, by ``lay_out``; it takes no steps.
+        """Return what copies other weights of an equal network for forward passes, by ``lay_out``;
+        it takes no steps.
 
         Args:
             weights: As those of this network.
@@ -96,12 +104,16 @@ class Steps:
         return other
 
     def lay_out(self) -> None:
-        """Copy the weights, which a checkpoint or a caller may have changed, for kernels that read copies."""
+        """Copy the weights, which a checkpoint or a caller may have changed, for kernels that read
+        copies.
+        """
         if self.copies is not None:
             self.program.launch("lay_out", self.call, self.layout.rows, self.layout.copied)
 
     def descend(self, epoch: int, minibatch: int) -> None:
-        """Step along the gradient that was computed last, of this minibatch; the last one of all counts the iteration."""
+        """Step along the gradient that was computed last, of this minibatch; the last one of all
+        counts the iteration.
+        """
         call, size = self.call, self.layout.gradient
         call["inverse"] = self.gradients.moments[epoch, minibatch].data_ptr()
         epoch_ends = minibatch == self.gradients.minibatches - 1

@@ -1,11 +1,13 @@
 """Gradients and forward passes on tensor cores: ``kernels/learn/mma`` and ``kernels/learn/hopper``.
 
-Gradients of many rows are computed by ``hopper/group_gradient.cu`` if the widths of all layers suit a warpgroup, otherwise by
-``mma/tensor_gradient.cu``. Forward passes are computed by ``mma/warp_forward.cu`` if layers fit into the registers of a warp,
-otherwise by ``mma/tensor_forward.cu``.
+Gradients of many rows are computed by ``hopper/group_gradient.cu`` if the widths of all layers suit
+a warpgroup, otherwise by ``mma/tensor_gradient.cu``. Forward passes are computed by
+``mma/warp_forward.cu`` if layers fit into the registers of a warp, otherwise by
+``mma/tensor_forward.cu``.
 
-Factors are rounded to bfloat16, sums are in float32, weights stay in float32. A CPU has the same kernels for tests.
-Letters: T steps, N environments; B blocks of environments, as in ``kernels/learn/minibatches.cuh``.
+Factors are rounded to bfloat16, sums are in float32, weights stay in float32. A CPU has the same
+kernels for tests. Letters: T steps, N environments; B blocks of environments, as in
+``kernels/learn/minibatches.cuh``.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ WARP_ROWS = 32  # of a forward pass that one warp has at once
 WARPS_AT_ONCE = 16  # of a processor: with more rows than these have, each has rows of its own
 MANY_GROUP_ROWS = 2**17  # of a minibatch, from which warp groups are faster
 MOST_GROUP_SUMS = 140  # of gradients, in the registers of one thread of theirs
-FEW_PIECES = 8  # that one thread adds up where many gradients are added at once: AT_ONCE of kernels/learn/update.cu
+# that one thread adds up where many gradients are added at once: AT_ONCE of kernels/learn/update.cu
+FEW_PIECES = 8
 OLDEST = 80  # architecture whose matrix units take bfloat16
 
 
@@ -53,7 +56,10 @@ def why_no_tensor(executor: Executor) -> str | None:
     if executor.name == "cpu":
         return "a CPU has no tensor cores for bfloat16"
     if architecture(executor) < OLDEST:
-        return f"this GPU is sm_{architecture(executor)}; tensor cores take bfloat16 from sm_{OLDEST} on"
+        return (
+            f"this GPU is sm_{architecture(executor)}; tensor cores take bfloat16 from "
+            f"sm_{OLDEST} on"
+        )
     return None
 
 
@@ -63,12 +69,21 @@ def architecture(executor: Any) -> int:
 
 
 def block_bytes(layout: NetworkLayout, rows: int) -> int:
-    """Return the bytes of shared memory of a block that has ``rows`` rows at once, of the tower that needs more."""
-    return max(tower_bytes(tower, rows) for tower in layout.towers) + rows * 4 + 4 * PAD * TENSOR_THREADS // WARP + PAD
+    """Return the bytes of shared memory of a block that has ``rows`` rows at once, of the tower
+    that needs more.
+    """
+    return (
+        max(tower_bytes(tower, rows) for tower in layout.towers)
+        + rows * 4
+        + 4 * PAD * TENSOR_THREADS // WARP
+        + PAD
+    )
 
 
 def tower_bytes(tower: Sequence[int], rows: int) -> int:
-    """Return the bytes of one tower's weights, rows and results; ``tower``: widths from the observation to the output."""
+    """Return the bytes of one tower's weights, rows and results; ``tower``: widths from the
+    observation to the output.
+    """
     return tower_weight_bytes(tower) + rows * tile_row_bytes(tower, tower[-1])
 
 
@@ -78,7 +93,9 @@ def tower_weight_bytes(tower: Sequence[int]) -> int:
 
 
 def tile_row_bytes(widths: Sequence[int], results: int) -> int:
-    """Return the bytes of one row that has entries of these widths, in bfloat16, and so many results."""
+    """Return the bytes of one row that has entries of these widths, in bfloat16, and so many
+    results.
+    """
     return 2 * sum(padded(width) + SKEW for width in widths) + 4 * (padded(results) + 1)
 
 
@@ -94,17 +111,22 @@ def register_sums(layout: NetworkLayout, threads: int = TENSOR_THREADS) -> int:
 
 
 def fitting_rows(layout: NetworkLayout, executor: Executor) -> list[int]:
-    """Return the numbers of rows that a block may have at once, the largest first; none if the network is too large."""
+    """Return the numbers of rows that a block may have at once, the largest first; none if the
+    network is too large.
+    """
     if register_sums(layout) > MOST_SUMS:
         return []
     return [n for n in TENSOR_ROWS if block_bytes(layout, n) <= executor.team_bytes]
 
 
 def block_shape(layout: NetworkLayout, executor: Executor, rows: int) -> tuple[int, int]:
-    """Return (rows at once, threads) of a block for ``rows`` rows: as many as leave no processor without one."""
+    """Return (rows at once, threads) of a block for ``rows`` rows: as many as leave no processor
+    without one.
+    """
     fit = fitting_rows(layout, executor)
     few = register_sums(layout, FEW_THREADS) <= MOST_SUMS and TENSOR_ROWS[1] in fit
-    if rows >= MANY_ROWS and few:  # more blocks share a processor, and wait for fewer threads of theirs
+    # more blocks share a processor, and wait for fewer threads of theirs
+    if rows >= MANY_ROWS and few:
         return TENSOR_ROWS[1], FEW_THREADS
     most = rows * len(layout.towers) // executor.processors
     return next((n for n in fit if n <= most), fit[-1]), TENSOR_THREADS
@@ -113,28 +135,43 @@ def block_shape(layout: NetworkLayout, executor: Executor, rows: int) -> tuple[i
 def tensor_forward_unit(
     layout: NetworkLayout, distribution: Distribution, executor: Executor, rows: int
 ) -> tuple[int, Unit]:
-    """Return the rows that a block has at once and the ``Unit`` of forward passes of ``rows`` rows."""
+    """Return the rows that a block has at once and the ``Unit`` of forward passes of
+    ``rows`` rows.
+    """
     constants, spaces = distribution_parts(distribution)
-    if rows >= WARPS_AT_ONCE * executor.processors * WARP_ROWS and warp_bytes(layout) <= executor.team_bytes:
+    if (
+        rows >= WARPS_AT_ONCE * executor.processors * WARP_ROWS
+        and warp_bytes(layout) <= executor.team_bytes
+    ):
         threads = min(executor.max_team, TENSOR_THREADS)
-        unit = layout.unit("mma/warp_forward", executor, (("ROWS", WARP_ROWS), *constants), spaces, threads)
+        unit = layout.unit(
+            "mma/warp_forward", executor, (("ROWS", WARP_ROWS), *constants), spaces, threads
+        )
         return max(1, threads // WARP) * WARP_ROWS, unit
     tile, threads = block_shape(layout, executor, rows)
-    return tile, layout.unit("mma/tensor_forward", executor, (("ROWS", tile), *constants), spaces, threads)
+    return tile, layout.unit(
+        "mma/tensor_forward", executor, (("ROWS", tile), *constants), spaces, threads
+    )
 
 
 def warp_bytes(layout: NetworkLayout) -> int:
-    """Return the bytes of a block of ``mma/warp_forward.cu``, or more than there are if layers are too wide."""
+    """Return the bytes of a block of ``mma/warp_forward.cu``, or more than there are if layers are
+    too wide.
+    """
     if max(width for tower in layout.towers for width in tower[1:]) > WIDEST_TENSOR:
         return 2**30
     results = max(tower[-1] for tower in layout.towers) + 1
     row = 4 * (2 * layout.towers[0][0] + results)
-    return sum(map(tower_weight_bytes, layout.towers)) + TENSOR_THREADS // WARP * WARP_ROWS * row + PAD
+    return (
+        sum(map(tower_weight_bytes, layout.towers)) + TENSOR_THREADS // WARP * WARP_ROWS * row + PAD
+    )
 
 
 @dataclass(frozen=True)
 class Way:
-    """How gradients are computed: by ``kernels/learn/FILE.cu``, in blocks of ``threads`` with ``rows`` rows at once."""
+    """How gradients are computed: by ``kernels/learn/FILE.cu``, in blocks of ``threads`` with
+    ``rows`` rows at once.
+    """
 
     file: str
     rows: int
@@ -151,21 +188,34 @@ GROUPS = Way("hopper/group_gradient", 64, 128)
 
 def gradient_way(layout: NetworkLayout, executor: Executor, rows: int) -> Way:
     """Return the ``Way`` for minibatches of ``rows`` rows."""
-    if architecture(executor) == WARP_GROUPS and rows >= MANY_GROUP_ROWS and all(map(grouped, layout.towers)):
+    if (
+        architecture(executor) == WARP_GROUPS
+        and rows >= MANY_GROUP_ROWS
+        and all(map(grouped, layout.towers))
+    ):
         return GROUPS
     return Way("mma/tensor_gradient", *block_shape(layout, executor, rows))
 
 
 def grouped(tower: Sequence[int]) -> bool:
-    """Return whether a tower's layers are as ``kernels/learn/hopper/group_gradient.cu`` wants them."""
+    """Return whether a tower's layers are as ``kernels/learn/hopper/group_gradient.cu``
+    wants them.
+    """
     first, *hidden, last = tower
     wide = hidden and all(WIDEST_TENSOR // 2 < width <= WIDEST_TENSOR for width in hidden)
-    return bool(wide) and first < WIDEST_TENSOR and last <= WIDEST_TENSOR and group_sums(tower) <= MOST_GROUP_SUMS
+    return (
+        bool(wide)
+        and first < WIDEST_TENSOR
+        and last <= WIDEST_TENSOR
+        and group_sums(tower) <= MOST_GROUP_SUMS
+    )
 
 
 def group_sums(tower: Sequence[int]) -> int:
     """Return the floats of a tower's gradient in the registers of one thread of a warp group."""
-    return padded(tower[0] + 1) // 2 + padded(tower[-1]) + (WIDEST_TENSOR // 2 + 4) * (len(tower) - 3)
+    return (
+        padded(tower[0] + 1) // 2 + padded(tower[-1]) + (WIDEST_TENSOR // 2 + 4) * (len(tower) - 3)
+    )
 
 
 def tensor_gradient_unit(task: Task, way: Way | None = None) -> Unit:
@@ -175,12 +225,15 @@ def tensor_gradient_unit(task: Task, way: Way | None = None) -> Unit:
 
 
 class TensorGradients(Minibatches):
-    """The gradients of one policy's loss by matrix units; the arguments are those of ``Gradients``, and a ``Way`` or None.
+    """The gradients of one policy's loss by matrix units; the arguments are those of ``Gradients``,
+    and a ``Way`` or None.
 
     The same bits in each run on the same kind of GPU.
     """
 
-    def __init__(self, task: Task, columns: Columns, shared: Shared, way: Way | None = None) -> None:
+    def __init__(
+        self, task: Task, columns: Columns, shared: Shared, way: Way | None = None
+    ) -> None:
         executor, layout, part = task.executor, task.layout, task.minibatch_rows
         self.way = way or gradient_way(layout, executor, part)
         self.program = executor.build(tensor_gradient_unit(task, self.way))
@@ -193,7 +246,9 @@ class TensorGradients(Minibatches):
         self.parts = parts if task.shard.ranks.alone else 1
         table = minibatch_table(task.shard, task.rows_of_env, task.minibatches)
         self.table = table.to(executor.name)
-        super().__init__(task, columns, shared, pieces, {"table": self.table[0]} | shared["weights"])
+        super().__init__(
+            task, columns, shared, pieces, {"table": self.table[0]} | shared["weights"]
+        )
 
     def compute(self, epoch: int, minibatch: int) -> None:
         """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
@@ -204,15 +259,18 @@ class TensorGradients(Minibatches):
 
 
 def weight_pointers(weights: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the tensors of a network by their names in ``struct TensorLearn`` and ``struct TensorForward``."""
+    """Return the tensors of a network by their names in ``struct TensorLearn`` and ``struct
+    TensorForward``.
+    """
     return {f"tensors.{k}": tensor.detach() for k, tensor in enumerate(weights)}
 
 
 def minibatch_table(shard: Shard, rows_of_env: int, minibatches: int) -> torch.Tensor:
-    """Return (minibatches, 2 + 2 * blocks) int32, what ``struct Chunks`` reads of each minibatch of a ``Shard``.
+    """Return (minibatches, 2 + 2 * blocks) int32, what ``struct Chunks`` reads of each minibatch of
+    a ``Shard``.
 
-    Its rows; how many each chunk has, or 0 if they differ; the rows of the chunks before each block's; and where each chunk
-    begins in the order of an epoch.
+    Its rows; how many each chunk has, or 0 if they differ; the rows of the chunks before each
+    block's; and where each chunk begins in the order of an epoch.
     """
     blocks = shard.blocks
     ends = np.array([shard.first_env(b) for b in range(blocks.start, blocks.stop + 1)], np.int64)

@@ -1,7 +1,9 @@
-"""Networks whose weights or gradients have no room in one block, by matrix units: ``kernels/learn/wide*.cu``.
+"""Networks whose weights or gradients have no room in one block, by matrix units:
+``kernels/learn/wide*.cu``.
 
-Weights come from the cache of the whole GPU, each layer's inputs and derivatives leave for another kernel, which makes the
-gradients of them. Factors are rounded to bfloat16, sums are in float32, weights stay in float32, as in ``tensor.py``.
+Weights come from the cache of the whole GPU, each layer's inputs and derivatives leave for another
+kernel, which makes the gradients of them. Factors are rounded to bfloat16, sums are in float32,
+weights stay in float32, as in ``tensor.py``.
 """
 
 from __future__ import annotations
@@ -13,7 +15,13 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from cupydrive.algorithms.kernels.gradients import GRADIENT_BYTES, Columns, Minibatches, Shared, Task
+from cupydrive.algorithms.kernels.gradients import (
+    GRADIENT_BYTES,
+    Columns,
+    Minibatches,
+    Shared,
+    Task,
+)
 from cupydrive.algorithms.kernels.layout import (
     PAD,
     PARTS,
@@ -23,15 +31,24 @@ from cupydrive.algorithms.kernels.layout import (
     padded,
 )
 from cupydrive.algorithms.kernels.steps import UncopiedSteps
-from cupydrive.algorithms.kernels.tensor import SKEW, TENSOR_THREADS, minibatch_table, tile_row_bytes, weight_pointers
+from cupydrive.algorithms.kernels.tensor import (
+    SKEW,
+    TENSOR_THREADS,
+    minibatch_table,
+    tile_row_bytes,
+    weight_pointers,
+)
 from cupydrive.codegen.layout import WARP
 from cupydrive.codegen.source import Unit
 from cupydrive.executors.interop import make_call, zeros
 from cupydrive.protocols import Executor
 
-WIDE_ROWS = (64, 32, 16)  # that a block may have at once: with more a processor has one block, which waits for itself
-BLOCKS_PER_PROCESSOR = 4  # of a processor, up to which blocks have fewer rows: they wait for weights in turn
-MOST_OUT, MOST_IN = 128, 128  # rows and columns of a layer's weights whose gradients one block adds up
+# that a block may have at once: with more a processor has one block, which waits for itself
+WIDE_ROWS = (64, 32, 16)
+# of a processor, up to which blocks have fewer rows: they wait for weights in turn
+BLOCKS_PER_PROCESSOR = 4
+# rows and columns of a layer's weights whose gradients one block adds up
+MOST_OUT, MOST_IN = 128, 128
 SLAB = 64  # rows that it loads at once
 STAGES = (3, 2)  # slabs that it has at once
 FEWEST_SLABS = 4  # of one share of the rows: the sums of shares are added, too
@@ -40,12 +57,16 @@ MOST_ROW_BYTES = 2**30  # of what leaves at once: larger minibatches are learnt 
 
 
 def wide_fitting(layout: NetworkLayout, executor: Executor) -> list[int]:
-    """Return the numbers of rows that a block may have at once, the largest first; none if not even the fewest fit."""
+    """Return the numbers of rows that a block may have at once, the largest first; none if not even
+    the fewest fit.
+    """
     return [n for n in WIDE_ROWS if wide_bytes(layout, n) <= executor.team_bytes]
 
 
 def wide_bytes(layout: NetworkLayout, rows: int) -> int:
-    """Return the bytes of shared memory of a block that has ``rows`` rows at once, of the tower that needs more."""
+    """Return the bytes of shared memory of a block that has ``rows`` rows at once, of the tower
+    that needs more.
+    """
     return (
         rows * max(tile_row_bytes(tower, tower[-1]) + 4 for tower in layout.towers)
         + 4 * PAD * TENSOR_THREADS // WARP
@@ -54,9 +75,14 @@ def wide_bytes(layout: NetworkLayout, rows: int) -> int:
 
 
 def wide_shape(layout: NetworkLayout, executor: Executor, rows: int) -> int:
-    """Return the rows at once of a block for ``rows`` rows: as few as give no processor more than ``BLOCKS``, or the most."""
+    """Return the rows at once of a block for ``rows`` rows: as few as give no processor more than
+    ``BLOCKS``, or the most.
+    """
     fit = wide_fitting(layout, executor)
-    return next((n for n in reversed(fit) if -(-rows // n) <= BLOCKS_PER_PROCESSOR * executor.processors), fit[0])
+    return next(
+        (n for n in reversed(fit) if -(-rows // n) <= BLOCKS_PER_PROCESSOR * executor.processors),
+        fit[0],
+    )
 
 
 def stages(executor: Executor) -> int:
@@ -79,7 +105,9 @@ def wide_rows_at_once(layout: NetworkLayout, rows: int) -> int:
 
 def fragment_entries(layout: NetworkLayout) -> int:
     """Return the numbers of the weights as kernels read them, of forward and of backward passes."""
-    sizes = [[padded(into) * padded(out) for into, out in pairwise(tower)] for tower in layout.towers]
+    sizes = [
+        [padded(into) * padded(out) for into, out in pairwise(tower)] for tower in layout.towers
+    ]
     return sum(sum(tower) + sum(tower[1:]) for tower in sizes)
 
 
@@ -91,10 +119,14 @@ def weights_unit(layout: NetworkLayout, executor: Executor) -> Unit:
 def wide_forward_unit(
     layout: NetworkLayout, distribution: Distribution, executor: Executor, rows: int
 ) -> tuple[int, Unit]:
-    """Return the rows of a block and the ``Unit`` of ``kernels/learn/wide/wide_forward.cu`` for passes of ``rows`` rows."""
+    """Return the rows of a block and the ``Unit`` of ``kernels/learn/wide/wide_forward.cu`` for
+    passes of ``rows`` rows.
+    """
     tile = wide_shape(layout, executor, rows)
     constants, spaces = distribution_parts(distribution)
-    return tile, layout.unit("wide/wide_forward", executor, (("ROWS", tile), *constants), spaces, TENSOR_THREADS)
+    return tile, layout.unit(
+        "wide/wide_forward", executor, (("ROWS", tile), *constants), spaces, TENSOR_THREADS
+    )
 
 
 def gradient_units(task: Task) -> list[Unit]:
@@ -107,7 +139,10 @@ def gradient_units(task: Task) -> list[Unit]:
         ("SLAB", SLAB),
         ("STAGES", stages(task.executor)),
     )
-    return [task.unit(path, constants, TENSOR_THREADS) for path in ("wide/wide_gradient", "wide/wide_sums")]
+    return [
+        task.unit(path, constants, TENSOR_THREADS)
+        for path in ("wide/wide_gradient", "wide/wide_sums")
+    ]
 
 
 class WideSteps(UncopiedSteps):
@@ -129,7 +164,9 @@ class WideSteps(UncopiedSteps):
         return weight_pointers(self.weights) | {"fragments": self.fragments}
 
     def beside(self, weights: Sequence[torch.Tensor]) -> Self:
-        """Return what copies other weights of an equal network for forward passes; it takes no steps."""
+        """Return what copies other weights of an equal network for forward passes; it takes no
+        steps.
+        """
         other = super().beside(weights)
         other.fragments = torch.zeros_like(self.fragments)
         other.weights_call = make_call({}, other.pointers())
@@ -161,7 +198,9 @@ class WideGradients(Minibatches):
         self.program, self.adding = (executor.build(unit) for unit in gradient_units(task))
         self.tile = wide_shape(layout, executor, task.minibatch_rows * towers)
         self.towers = towers
-        self.tiles = sum(-(-padded(out) // MOST_OUT) * -(-padded(into) // MOST_IN) for into, out in layout.layers)
+        self.tiles = sum(
+            -(-padded(out) // MOST_OUT) * -(-padded(into) // MOST_IN) for into, out in layout.layers
+        )
         table = minibatch_table(task.shard, task.rows_of_env, task.minibatches)
         self.counts, self.table = table[:, 0].tolist(), table.to(executor.name)
         self.capacity = wide_rows_at_once(layout, max(self.counts))
@@ -175,7 +214,11 @@ class WideGradients(Minibatches):
         self.memory |= left
         pointers = {"table": self.table[0]} | left | shared["weights"]
         names = ("from", "count", "capacity", "adds")
-        members = [*((name, "i4") for name in names), ("learn", self.call.dtype), *((name, "u8") for name in pointers)]
+        members = [
+            *((name, "i4") for name in names),
+            ("learn", self.call.dtype),
+            *((name, "u8") for name in pointers),
+        ]
         self.wide = np.zeros((), np.dtype(members, align=True))
         self.wide["capacity"], self.wide["learn"] = self.capacity, self.call
         for name, tensor in pointers.items():

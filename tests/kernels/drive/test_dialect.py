@@ -1,4 +1,6 @@
-"""The page of the dialect, docs/dialect.md: it names all that an environment may use, and its figures are the recorded ones."""
+"""The page of the dialect, docs/dialect.md: it names all that an environment may use, and its
+figures are the recorded ones.
+"""
 
 import json
 import re
@@ -21,20 +23,29 @@ AROUND = {"in_step", "near_any", "near_lanes", "warp_sync", "lanes", "reduce", "
 
 def named(text):
     """Return whether the page of the dialect names something in code, as a word."""
-    return any(re.search(rf"(?<!\w){re.escape(text)}(?!\w)", code) for code in re.findall(r"`([^`]+)`", PROSE))
+    return any(
+        re.search(rf"(?<!\w){re.escape(text)}(?!\w)", code)
+        for code in re.findall(r"`([^`]+)`", PROSE)
+    )
 
 
 def members(path, struct):
     """Return the functions and data of a struct that its text shows."""
-    body = re.search(rf"^(?:template <.*> )?struct {struct}\b.*?^}};", (KERNELS / path).read_text(), re.M | re.S)[0]
+    body = re.search(
+        rf"^(?:template <.*> )?struct {struct}\b.*?^}};", (KERNELS / path).read_text(), re.M | re.S
+    )[0]
     public = re.sub(r"\n private:.*", "\n", body, flags=re.S)
-    functions = re.findall(r"^  (?:static |template <[^>]*> )*DEVICE [\w:<>&]+ (\w+)\(", public, re.M)
+    functions = re.findall(
+        r"^  (?:static |template <[^>]*> )*DEVICE [\w:<>&]+ (\w+)\(", public, re.M
+    )
     data = re.findall(r"^  (?:const )?[\w:]+[&*]? (\w+);", public, re.M)
     return {*functions, *data}
 
 
 def test_the_page_of_the_dialect_names_what_an_environment_may_use():
-    functions = set(re.findall(r"^DEVICE \w+ (\w+)\(", (KERNELS / "drive" / "math.cuh").read_text(), re.M))
+    functions = set(
+        re.findall(r"^DEVICE \w+ (\w+)\(", (KERNELS / "drive" / "math.cuh").read_text(), re.M)
+    )
     assert len(functions) > 25 and not {f for f in functions - INSIDE if not named(f"math::{f}")}
     env = members("drive/env.cuh", "Env") - {"horizon"}
     group = {name for name in members("drive/env.cuh", "Group") if not name.endswith("_row")}
@@ -47,14 +58,22 @@ def test_the_page_of_the_dialect_names_what_an_environment_may_use():
 def test_the_page_of_the_dialect_names_what_the_packages_environments_use():
     for path in (KERNELS / "envs").glob("*.cu"):
         code = re.sub(r"//.*", "", path.read_text())
-        used = set(re.findall(r"math::\w+|Random::\w+", code)) | set(re.findall(r"env\.(?:team|random)\.\w+", code))
-        used |= set(re.findall(r'#include "(drive/\w+\.cuh)"|\b(IF_TABLE|UNROLL|NO_UNROLL)\b', code))
+        used = set(re.findall(r"math::\w+|Random::\w+", code)) | set(
+            re.findall(r"env\.(?:team|random)\.\w+", code)
+        )
+        used |= set(
+            re.findall(r'#include "(drive/\w+\.cuh)"|\b(IF_TABLE|UNROLL|NO_UNROLL)\b', code)
+        )
         used = {"".join(name) for name in used}
-        assert not {name for name in used if not named(name) and not named(name.split(".")[-1])}, path.name
+        assert not {name for name in used if not named(name) and not named(name.split(".")[-1])}, (
+            path.name
+        )
 
 
 def test_messages_offer_the_mathematics_that_there_is():
-    """A compile error names a function of C's that has one of ours, and lists ours where it has none."""
+    """A compile error names a function of C's that has one of ours, and lists ours where it has
+    none.
+    """
     on_page = set(re.findall(r"`math::([a-z]\w*)\(", DIALECT)) - {"bits", "from_bits"}
     assert on_page == set(MATH) and not on_page & set(NOT_OFFERED)
 
@@ -69,6 +88,12 @@ def test_operations_and_errors_of_mathematics_are_the_counted_and_the_measured_o
         for name in re.findall(r"math::(\w+)", first.replace("by.of", "math::of")):
             told[name] = operations
         number = re.match(r"[\d.]+", error)
-        assert number is None or number[0] in ("0", "0.5") or re.search(rf"(?<![\d.]){number[0]}\b", header), row
+        assert (
+            number is None
+            or number[0] in ("0", "0.5")
+            or re.search(rf"(?<![\d.]){number[0]}\b", header)
+        ), row
     told["Divisor::of"] = told.pop("of")
-    assert {name: told[name] for name in recorded} == {name: str(number) for name, number in recorded.items()}
+    assert {name: told[name] for name in recorded} == {
+        name: str(number) for name, number in recorded.items()
+    }

@@ -1,4 +1,6 @@
-"""Observations in bfloat16 are those in float32, rounded to the nearest; everything else has the same bits."""
+"""Observations in bfloat16 are those in float32, rounded to the nearest; everything else has the
+same bits.
+"""
 
 import numpy as np
 import pytest
@@ -35,7 +37,9 @@ def rolled(name, device, obs_dtype, layout=None, steps=25):
 
 # On a CPU `make test` has one environment of one agent, and one of several.
 ROUNDED = [
-    pytest.param(name, "cpu", marks=() if name in ("pendulum", "tag_continuous") else pytest.mark.slow)
+    pytest.param(
+        name, "cpu", marks=() if name in ("pendulum", "tag_continuous") else pytest.mark.slow
+    )
     for name in envs.names()
 ] + [pytest.param(name, "cuda", marks=pytest.mark.gpu) for name in envs.names()]
 
@@ -53,7 +57,9 @@ def test_they_are_the_float_ones_rounded(name, device):
 
 @pytest.mark.quick(5)
 @pytest.mark.gpu
-@pytest.mark.parametrize("layout", [None, Layout(4, 8), Layout(64, 1), Layout(64, 1, observations=Observations.STAGED)])
+@pytest.mark.parametrize(
+    "layout", [None, Layout(4, 8), Layout(64, 1), Layout(64, 1, observations=Observations.STAGED)]
+)
 @pytest.mark.parametrize("name", envs.names())
 def test_cpu_and_gpu_have_the_same_bits(name, layout):
     assert_same_bits(rolled(name, "cuda", "bfloat16", layout), rolled(name, "cpu", "bfloat16"))
@@ -78,9 +84,13 @@ def test_tensors_are_bfloat16_and_steps_equal_rollouts(device):
 
 
 def observed(words, device, layout=None):
-    """Return the bits that numbers of these bits have as an observation in bfloat16, in an environment that shows its state."""
+    """Return the bits that numbers of these bits have as an observation in bfloat16, in an
+    environment that shows its state.
+    """
     spec = envs.get("cartpole")
-    batch = Batch(spec, len(words), spec.make_params(), executor(device), layout=layout, obs_dtype="bfloat16")
+    batch = Batch(
+        spec, len(words), spec.make_params(), executor(device), layout=layout, obs_dtype="bfloat16"
+    )
     batch.reset(0)
     states = np.zeros(len(words), batch.state_dtype)
     states["x"] = words.view(np.float32)
@@ -92,7 +102,9 @@ def observed(words, device, layout=None):
 @pytest.mark.full
 @pytest.mark.parametrize("device", DEVICES)
 def test_numbers_round_to_the_nearest_and_ties_to_even(device):
-    """As torch does: all upper halves but NaN's, denormals and zeros among them, with lower halves about a tie and none."""
+    """As torch does: all upper halves but NaN's, denormals and zeros among them, with lower halves
+    about a tie and none.
+    """
     upper = np.arange(1 << 16, dtype=np.uint32)
     upper = upper[(upper & 0x7F80) != 0x7F80]
     lower = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
@@ -103,11 +115,23 @@ def test_numbers_round_to_the_nearest_and_ties_to_even(device):
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("device", DEVICES)
 def test_infinities_stay_and_every_nan_is_the_same_one(device):
-    """A NaN whose bits are all in the lower half must not become infinite, nor one of all ones a zero."""
+    """A NaN whose bits are all in the lower half must not become infinite, nor one of all ones a
+    zero.
+    """
     infinite = np.array([0x7F800000, 0xFF800000], np.uint32)
     np.testing.assert_array_equal(observed(infinite, device), [0x7F80, 0xFF80])
     none = np.array(
-        [0x7F800001, 0x7F807FFF, 0x7F808000, 0x7FC00000, 0x7FFFFFFF, 0xFF800001, 0xFFC00000, 0xFFFFFFFF], np.uint32
+        [
+            0x7F800001,
+            0x7F807FFF,
+            0x7F808000,
+            0x7FC00000,
+            0x7FFFFFFF,
+            0xFF800001,
+            0xFFC00000,
+            0xFFFFFFFF,
+        ],
+        np.uint32,
     )
     assert torch.from_numpy(none.view(np.float32)).bfloat16().isnan().all()
     np.testing.assert_array_equal(observed(none, device), np.full(len(none), 0x7FC0))

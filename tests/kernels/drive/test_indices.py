@@ -1,4 +1,6 @@
-"""drive/indices.cuh: which indices a member has is a closed form; arrays whose index selects are arrays with an index."""
+"""drive/indices.cuh: which indices a member has is a closed form; arrays whose index selects are
+arrays with an index.
+"""
 
 import ctypes
 import re
@@ -88,8 +90,14 @@ void play_SIZE(int n, const int* what, const int* at, const int* from, const flo
 def team(request, tmp_path_factory):
     """Return the number of members, and the header built for as many by a C++ compiler."""
     folder = tmp_path_factory.mktemp("indices")
-    parts = [f"#define TEAM {request.param}", PRELUDE, HEADER.read_text().replace("#pragma once", ""), PROGRAM]
-    parts[1:1] = re.findall(r"^#define LOOP_OF_OWN.*", CUDA.read_text(), re.M)  # a GPU's, too, is plain C++
+    parts = [
+        f"#define TEAM {request.param}",
+        PRELUDE,
+        HEADER.read_text().replace("#pragma once", ""),
+        PROGRAM,
+    ]
+    # a GPU's, too, is plain C++
+    parts[1:1] = re.findall(r"^#define LOOP_OF_OWN.*", CUDA.read_text(), re.M)
     parts += [PLAY.replace("SIZE", str(size)) for size in SIZES]
     (folder / "indices.cpp").write_text("\n".join(parts))
     version = subprocess.run([*host_compiler(), "--version"], capture_output=True, text=True).stdout
@@ -99,7 +107,9 @@ def team(request, tmp_path_factory):
         [*FLAGS, "-fsanitize=bounds", strict, "-c", "-o", "indices.o", "indices.cpp"],
         ["-shared", "-o", "indices.so", "indices.o"],  # whose prelude has what the sanitizer calls
     ):
-        done = subprocess.run([*host_compiler(), *command], capture_output=True, text=True, cwd=folder)
+        done = subprocess.run(
+            [*host_compiler(), *command], capture_output=True, text=True, cwd=folder
+        )
         assert done.returncode == 0, done.stderr
     return request.param, ctypes.CDLL(str(folder / "indices.so"))
 
@@ -123,14 +133,18 @@ def test_members_have_every_teamth_index_from_their_rank_on(team, n):
         assert collected(program.own_of, rank, n, turn.ctypes.data_as(ctypes.c_void_p)) == own
         assert turn[: len(own)].tolist() == list(range(len(own)))
         assert collected(program.loop_of, rank, n) == own
-        assert collected(program.all_of, rank, n) == [rank + members * k for k in range(turns)]  # as many for each
+        # as many for each
+        assert collected(program.all_of, rank, n) == [rank + members * k for k in range(turns)]
 
 
 @pytest.mark.parametrize(
     ("written", "pasted"),
     [
         ("for (int i : env.team.each(5)) f(i);", "LOOP_OF_OWN(int i, env.team, (5)) f(i);"),
-        ("for (const int r : team.each(f(g(N), (1)) - 1)) {", "LOOP_OF_OWN(const int r, team, (f(g(N), (1)) - 1)) {"),
+        (
+            "for (const int r : team.each(f(g(N), (1)) - 1)) {",
+            "LOOP_OF_OWN(const int r, team, (f(g(N), (1)) - 1)) {",
+        ),
         ("NO_UNROLL for (int i : env.team.each(N)) {", None),  # its author has decided
         ("for (int i : env.team.all(N)) {", None),
         ("for (int i = 0; i < N; ++i) {", None),
@@ -151,7 +165,9 @@ def test_one_member_leads(team):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_an_array_is_one_of_numpys_wherever_it_lies(team, size):
-    """All that can be done with an element, at random, leaves what NumPy's leaves and gives what it gives."""
+    """All that can be done with an element, at random, leaves what NumPy's leaves and gives what it
+    gives.
+    """
     _, program = team
     rng, count = np.random.default_rng(size), 400
     what, at, origin = (rng.integers(0, high, count).astype(np.int32) for high in (8, size, size))
@@ -163,7 +179,9 @@ def test_an_array_is_one_of_numpys_wherever_it_lies(team, size):
     for n, (kind, i, j, x) in enumerate(zip(what, at, origin, value, strict=True)):
         if kind == 6:
             array[j] = x
-        array[i] = (array[i], array[i], x, array[i] + x, array[i] - x, array[i] * x, x, array[j])[kind]
+        array[i] = (array[i], array[i], x, array[i] + x, array[i] - x, array[i] * x, x, array[j])[
+            kind
+        ]
         expected[n] = array[i]
     np.testing.assert_array_equal(seen, expected)
     np.testing.assert_array_equal(left, [*array, 0])
@@ -175,11 +193,18 @@ SUMS = [sum(STRETCHES[:k]) for k in range(len(STRETCHES))]
 DIGITS = [int(digit) for digit in "31415926535897932384626433832795"]
 
 
-@pytest.mark.parametrize(("values", "array"), [(STRETCHES, 0), (SUMS, 0), ([3, 3], 0), ([2, 6], 1), (DIGITS, 1)])
+@pytest.mark.parametrize(
+    ("values", "array"), [(STRETCHES, 0), (SUMS, 0), ([3, 3], 0), ([2, 6], 1), (DIGITS, 1)]
+)
 def test_numbers_of_many_heads_are_arithmetic_or_an_array(values, array):
     text = pick_int(values)
     assert ("{" in text) == array
-    body = text.replace("(void)head; ", "").replace("if (", "if ").replace(") return", ": return").split("; ")
+    body = (
+        text.replace("(void)head; ", "")
+        .replace("if (", "if ")
+        .replace(") return", ": return")
+        .split("; ")
+    )
     if "{" not in text:
         lines = "\n".join(f"  {line.rstrip(';')}" for line in body)
         made = {}

@@ -1,4 +1,6 @@
-"""Action masks, from the kernel to the loss: checked like observations, stored per step, and never violated."""
+"""Action masks, from the kernel to the loss: checked like observations, stored per step, and never
+violated.
+"""
 
 import re
 from dataclasses import replace
@@ -22,7 +24,12 @@ def masked():
 @pytest.mark.parametrize("walkers", [2, 1])
 def test_the_checker_compares_masks_and_random_actions_obey_them(masked, walkers):
     """Of one agent, too: such environments step side by side on a CPU, unless they have masks."""
-    report = check(replace(masked, cases=({"walkers": walkers},)), agent_steps=5000, device="cpu", progress=False)
+    report = check(
+        replace(masked, cases=({"walkers": walkers},)),
+        agent_steps=5000,
+        device="cpu",
+        progress=False,
+    )
     assert report.passed, str(report)
     assert any(field == "mask.walker" for _, field in report.tallies)
 
@@ -31,7 +38,9 @@ def test_the_checker_compares_masks_and_random_actions_obey_them(masked, walkers
 @pytest.mark.parametrize("walkers", [3, 4])  # rows of 15 bytes, and of 20, which are words
 def test_all_choices_may_be_allowed_at_once(walkers):
     first = "DEVICE void observe(Env& env) {\n"
-    kernel = KERNEL.replace(first, first + "  env.walker.allow_all(env.team);\n  env.team.sync();\n")
+    kernel = KERNEL.replace(
+        first, first + "  env.walker.allow_all(env.team);\n  env.team.sync();\n"
+    )
     kernel = kernel.replace("    env.walker.mask(i, 2) = true;\n", "")
     spec = replace(cd.register(PYTHON, kernel), cases=({"walkers": walkers},))
     report = check(spec, agent_steps=5000, device="cpu", progress=False)
@@ -69,7 +78,12 @@ def test_a_head_that_allows_nothing_allows_all():
 )
 def test_a_wrong_mask_fails_the_check(old, new):
     assert old in KERNEL
-    report = check(cd.register(PYTHON, KERNEL.replace(old, new)), agent_steps=2000, device="cpu", progress=False)
+    report = check(
+        cd.register(PYTHON, KERNEL.replace(old, new)),
+        agent_steps=2000,
+        device="cpu",
+        progress=False,
+    )
     assert not report.passed and "mask.walker" in str(report)
 
 
@@ -80,14 +94,17 @@ def test_masks_arrive_with_their_observation_and_bind():
         mask = info["action_mask"]["walker"]
         place = (obs[..., 0] * 4).round()
         assert torch.equal(mask[..., 0], place != 0) and torch.equal(mask[..., 4], place != 4)
-        action = torch.stack([mask[..., :3].float().argmax(-1), mask[..., 3:].float().argmax(-1)], -1).int()
+        action = torch.stack(
+            [mask[..., :3].float().argmax(-1), mask[..., 3:].float().argmax(-1)], -1
+        ).int()
         obs, _, _, _, info = env.step(action)
     mask = info["action_mask"]["walker"]
     env_id, agent = (~mask[..., 0]).nonzero()[0].tolist()
     action = torch.stack([torch.full((50, 2), 2), mask[..., 3:].float().argmax(-1)], -1).int()
     action[env_id, agent, 0] = 0
     with pytest.raises(
-        ActionError, match=rf"environment {env_id}, agent {agent}, entry 0 is 0, which its mask forbids; allowed: 1, 2"
+        ActionError,
+        match=rf"environment {env_id}, agent {agent}, entry 0 is 0, which its mask forbids; allowed: 1, 2",
     ):
         env.step(action)
     batch = env.rollout(40)

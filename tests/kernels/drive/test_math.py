@@ -1,4 +1,6 @@
-"""drive/math.cuh: accuracy against float64, edge cases, the same bits from compilers and the GPU."""
+"""drive/math.cuh: accuracy against float64, edge cases, the same bits from compilers and
+the GPU.
+"""
 
 import ctypes
 import importlib.util
@@ -96,7 +98,10 @@ extern "C" __global__ void run_NAME(const float* x, const float* y, u32* out, i6
 
 def source(prelude: str, function: str) -> str:
     text = HEADER.read_text().replace("#pragma once", "")
-    parts = [function.replace("NAME", name).replace("EXPRESSION", word) for name, word in FUNCTIONS.items()]
+    parts = [
+        function.replace("NAME", name).replace("EXPRESSION", word)
+        for name, word in FUNCTIONS.items()
+    ]
     return "\n".join([prelude, text, *parts])
 
 
@@ -106,7 +111,14 @@ class Library:
     def __init__(self, compiler: list[str], flags: list[str], folder: Path):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "math.cpp").write_text(source(CPU_PRELUDE, CPU_FUNCTION))
-        command = [*compiler, *flags, *FLAGS, "-o", str(folder / "math.so"), str(folder / "math.cpp")]
+        command = [
+            *compiler,
+            *flags,
+            *FLAGS,
+            "-o",
+            str(folder / "math.so"),
+            str(folder / "math.cpp"),
+        ]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         self.loaded = ctypes.CDLL(str(folder / "math.so"))
@@ -131,7 +143,9 @@ def host_compiler() -> list[str]:
 
 def other_compilers() -> list[list[str]]:
     found = [["clang++"]] if shutil.which("clang++") else []
-    return found + ([[sys.executable, "-m", "ziglang", "c++"]] if importlib.util.find_spec("ziglang") else [])
+    return found + (
+        [[sys.executable, "-m", "ziglang", "c++"]] if importlib.util.find_spec("ziglang") else []
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -162,16 +176,21 @@ def both_signs(x: np.ndarray) -> np.ndarray:
 
 EDGES = np.array([
     0, 1e-45, 1e-39, 1.1754944e-38, 1e-20, 0.5, 0.55, 0.6666667, 0.7853982, 1, 1.3333333, 1.5707964,
-    3.1415927, 6.2831855, 87.33654, 88.72283, 89, 104, 120, 1e4, 1e6, 2.0**22, 2.0**23, 2.0**24, 2.0**31,
+    3.1415927, 6.2831855, 87.33654, 88.72283, 89, 104, 120, 1e4, 1e6, 2.0**22, 2.0**23, 2.0**24,
+    2.0**31,
     1e20, 3.4028235e38, inf, nan,
 ], np.float32)  # fmt: skip
 with np.errstate(all="ignore"):
-    EDGES = np.concatenate([EDGES, np.nextafter(EDGES, np.float32(0)), np.nextafter(EDGES, np.float32(inf))])
+    EDGES = np.concatenate(
+        [EDGES, np.nextafter(EDGES, np.float32(0)), np.nextafter(EDGES, np.float32(inf))]
+    )
 EDGES = np.concatenate([EDGES, -EDGES])
 
 
 def inputs(step: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs: a is dense in bit patterns, then dense in ordinary values, then every pair of edges."""
+    """Pairs: a is dense in bit patterns, then dense in ordinary values, then every pair of
+    edges.
+    """
     random = np.random.default_rng(1)
     a = patterns(step)
     ordinary = random.normal(0, 3, (2, a.size // 2)).astype(np.float32)
@@ -181,13 +200,17 @@ def inputs(step: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def same(name: str, one: np.ndarray, two: np.ndarray) -> np.ndarray:
-    """Equal words; for floats NaN equals NaN, and a denormal handed through equals the zero of its sign."""
+    """Equal words; for floats NaN equals NaN, and a denormal handed through equals the zero of its
+    sign.
+    """
     if FUNCTIONS[name].startswith("(u32)"):
         return one == two
 
     def plain(word):
         x = word.view(np.float32)
-        return np.where(np.isnan(x), np.uint32(0x7FC00000), np.where(denormal(x), word & 0x80000000, word))
+        return np.where(
+            np.isnan(x), np.uint32(0x7FC00000), np.where(denormal(x), word & 0x80000000, word)
+        )
 
     return plain(one) == plain(two)
 
@@ -208,7 +231,8 @@ def worst_ulp(got: np.ndarray, exact: np.ndarray) -> float:
     return float(np.max(np.abs(got.astype(np.float64) - exact) / spacing))
 
 
-# --- accuracy -----------------------------------------------------------------------------------------------
+# --- accuracy
+# -----------------------------------------------------------------------------------------------
 
 
 def exact_softplus(x):
@@ -260,7 +284,9 @@ def test_error_of_atan2(cpu):
 
 def test_error_of_pow(cpu):
     random = np.random.default_rng(3)
-    x, y = (random.uniform(low, high, COUNT).astype(np.float32) for low, high in ((0.001, 10), (-4, 4)))
+    x, y = (
+        random.uniform(low, high, COUNT).astype(np.float32) for low, high in ((0.001, 10), (-4, 4))
+    )
     assert worst_ulp(cpu("pow", x, y), np.power(x.astype(np.float64), y)) <= 1.2
     x = random.permutation(between(SMALL, 3.4e38, COUNT))
     limit = np.minimum(87 / np.maximum(np.abs(np.log(x)), 1e-4), 1e4)
@@ -270,21 +296,30 @@ def test_error_of_pow(cpu):
 
 def test_error_of_pow_minus_1(cpu):
     random = np.random.default_rng(4)
-    x, y = (random.uniform(low, high, COUNT).astype(np.float32) for low, high in ((0.001, 10), (-4, 4)))
-    for power, bound in ((y, 2.2), (np.float32(1e-3) * y, 1.6), (np.float32(1e-6) * y, 1.1)):  # ever nearer to 1
+    x, y = (
+        random.uniform(low, high, COUNT).astype(np.float32) for low, high in ((0.001, 10), (-4, 4))
+    )
+    # ever nearer to 1
+    for power, bound in ((y, 2.2), (np.float32(1e-3) * y, 1.6), (np.float32(1e-6) * y, 1.1)):
         exact = np.expm1(power * np.log(x.astype(np.float64)))
         keep = np.abs(exact) >= SMALL
         assert worst_ulp(cpu("pow_minus_1", x, power)[keep], exact[keep]) <= bound
 
 
 @pytest.mark.parametrize(
-    "name, low, high, bound", [("wrap_angle", -np.pi, np.pi, 3.6e-7), ("wrap_turn", 0, 2 * np.pi, 4.8e-7)]
+    "name, low, high, bound",
+    [("wrap_angle", -np.pi, np.pi, 3.6e-7), ("wrap_turn", 0, 2 * np.pi, 4.8e-7)],
 )
 def test_wrapped_angles(cpu, name, low, high, bound):
     low, high = np.float32(low), np.float32(high)
     turns = (np.arange(-16000, 16000) * np.pi / 2).astype(np.float32)
     x = np.concatenate(
-        [both_signs(between(1e-30, 1e5, COUNT)), turns, np.nextafter(turns, high), np.nextafter(turns, -high)]
+        [
+            both_signs(between(1e-30, 1e5, COUNT)),
+            turns,
+            np.nextafter(turns, high),
+            np.nextafter(turns, -high),
+        ]
     )
     x = x[~denormal(x)]
     wrapped = cpu(name, x)
@@ -308,7 +343,8 @@ def test_the_shortest_turn(cpu):
     assert np.max(np.abs(missed - np.round(missed / (2 * np.pi)) * 2 * np.pi)) <= 4.8e-7
 
 
-# --- edge cases ---------------------------------------------------------------------------------------------
+# --- edge cases
+# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.full
@@ -325,18 +361,23 @@ def test_integers(cpu):
     big = 2**31 - 1
     for a, result in [
         (0, 0), (-0.0, 0), (0.99, 0), (-0.99, 0), (1.5, 1), (-1.5, -1), (2.0**31, big),
-        (1e20, big), (inf, big), (2147483520, 2147483520), (-(2.0**31), -big - 1), (-1e20, -big - 1),
+        (1e20, big), (inf, big), (2147483520, 2147483520), (-(2.0**31), -big - 1),
+        (-1e20, -big - 1),
         (-inf, -big - 1), (nan, 0), (-nan, 0), (1e-40, 0),
     ]:  # fmt: skip
         assert cpu.words("to_int", [a]).view(np.int32)[0] == result, a
     integers = np.array([-(2**31), -1001, -5, 0, 7, 100001, big], np.int32)
     words = integers.view(np.float32)
-    assert np.array_equal(cpu.words("clamp_int", words).view(np.int32), np.clip(integers, -1000, 100000))
+    assert np.array_equal(
+        cpu.words("clamp_int", words).view(np.int32), np.clip(integers, -1000, 100000)
+    )
     assert np.array_equal(cpu.words("abs_int", words).view(np.int32), np.abs(integers))
 
 
 def test_bits_are_counted(cpu):
-    words = np.concatenate([patterns(10_007).view(np.uint32), 1 << np.arange(32), [2**32 - 1]]).astype(np.uint32)
+    words = np.concatenate(
+        [patterns(10_007).view(np.uint32), 1 << np.arange(32), [2**32 - 1]]
+    ).astype(np.uint32)
     bits = np.unpackbits(words.view(np.uint8), bitorder="little").reshape(-1, 32)
     assert np.array_equal(cpu.words("popcount", words.view(np.float32)), bits.sum(axis=1))
     zeros = np.where(words == 0, 32, bits.argmax(axis=1))
@@ -345,7 +386,9 @@ def test_bits_are_counted(cpu):
 
 @pytest.mark.full
 def test_shape_for_every_float(cpu):
-    """Sine, cosine and tanh stay in [-1, 1]; tanh is odd; NaN in, NaN out; no result is denormal."""
+    """Sine, cosine and tanh stay in [-1, 1]; tanh is odd; NaN in, NaN out; no result is
+    denormal.
+    """
     x = patterns(1021)
     finite = np.isfinite(x)
     for name in ("sin", "cos", "tanh"):
@@ -372,11 +415,14 @@ def test_a_divisor_divides(cpu):
     assert (cpu("divisor", b, b) == 1).all() and (cpu("divisor", 0 * a, b) == 0).all()
 
 
-# --- the same bits everywhere -------------------------------------------------------------------------------
+# --- the same bits everywhere
+# -------------------------------------------------------------------------------
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("flags", [["-O0"], ["-O1"], ["-O3", "-fno-math-errno", "-fno-trapping-math"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "flags", [["-O0"], ["-O1"], ["-O3", "-fno-math-errno", "-fno-trapping-math"]], ids=" ".join
+)
 def test_optimisation_keeps_the_bits(cpu, tmp_path, flags):
     other = Library(host_compiler(), flags, tmp_path)
     a, b = inputs(4001)
@@ -395,7 +441,9 @@ def test_compilers_agree(cpu, tmp_path, compiler):
 
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
 def test_compiles_under_nvrtc(architecture):
-    code, log, ptx = compile_to(SimpleNamespace(text=source(GPU_PRELUDE, GPU_FUNCTION)), architecture)
+    code, log, ptx = compile_to(
+        SimpleNamespace(text=source(GPU_PRELUDE, GPU_FUNCTION)), architecture
+    )
     assert code == 0, log
     ptx = ptx.replace("rcp.approx.ftz.f32", "")  # of math::inverse, which corrects it: see below
     assert ".f64" not in ptx and ".approx" not in ptx and "call" not in ptx
@@ -408,7 +456,9 @@ def test_gpu_gives_the_same_bits(cpu):
     a, b = inputs(1021)
     x, y, out = cupy.asarray(a), cupy.asarray(b), cupy.empty(a.size, np.uint32)
     for name in FUNCTIONS:
-        module.get_function(f"run_{name}")((a.size // 256 + 1,), (256,), (x, y, out, np.int64(a.size)))
+        module.get_function(f"run_{name}")(
+            (a.size // 256 + 1,), (256,), (x, y, out, np.int64(a.size))
+        )
         assert_same(name, a, b, cpu.words(name, a, b), cupy.asnumpy(out))
 
 
@@ -427,7 +477,9 @@ extern "C" __global__ void wrong_inverses(unsigned long long* wrong) {
 def test_every_inverse_is_rounded_to_nearest_on_a_gpu():
     """For every float that it is meant for: an approximation and one correction."""
     cupy = pytest.importorskip("cupy")
-    module = cupy.RawModule(code=source(GPU_PRELUDE, GPU_FUNCTION) + INVERSES, options=tuple(NVRTC_OPTIONS))
+    module = cupy.RawModule(
+        code=source(GPU_PRELUDE, GPU_FUNCTION) + INVERSES, options=tuple(NVRTC_OPTIONS)
+    )
     wrong = cupy.zeros(1, np.uint64)
     module.get_function("wrong_inverses")((2048,), (256,), (wrong,))
     assert wrong[0] == 0

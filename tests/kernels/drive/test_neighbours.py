@@ -1,4 +1,6 @@
-"""The search of neighbours finds what a sort of all distances finds, bit for bit: few points, a list, cells."""
+"""The search of neighbours finds what a sort of all distances finds, bit for bit: few points, a
+list, cells.
+"""
 
 from dataclasses import replace
 
@@ -16,10 +18,23 @@ from cupydrive.simulation.batch import Batch
 pytestmark = pytest.mark.optimised
 
 LENGTH = 20.0
-SCALE = np.float32(1) / (np.float32(1.41421356) * np.float32(LENGTH))  # of differences, in observations
+# of differences, in observations
+SCALE = np.float32(1) / (np.float32(1.41421356) * np.float32(LENGTH))
 # Agents, neighbours.
-SIZES = [(3, 2), (8, 7), (9, 3), (33, 1), (33, 10), (105, 10), (257, 5), (300, 1), (400, 32), (1005, 10)]
-# One or two of each kind (few points, a list, cells) in `make test`, and one in slower builds; `make test-all` has all.
+SIZES = [
+    (3, 2),
+    (8, 7),
+    (9, 3),
+    (33, 1),
+    (33, 10),
+    (105, 10),
+    (257, 5),
+    (300, 1),
+    (400, 32),
+    (1005, 10),
+]
+# One or two of each kind (few points, a list, cells) in `make test`, and one in slower builds;
+# `make test-all` has all.
 SAMPLE = {
     "cpu": [(3, 2), (8, 7), (33, 10), (105, 10), (257, 5), (1005, 10)],
     "team": [(8, 7), (33, 10), (300, 1)],
@@ -37,8 +52,8 @@ EXECUTORS = {
 def places(rng, n, agents):
     """Return (N, A) x and y, one kind of each environment, of which some are hard to find in cells.
 
-    Uniform, on lattices (many equal distances), in heaps, all in one place, out of the square, ever fewer towards one
-    edge, and a few on an edge, nearer to all the others than to each other.
+    Uniform, on lattices (many equal distances), in heaps, all in one place, out of the square, ever
+    fewer towards one edge, and a few on an edge, nearer to all the others than to each other.
     """
     at = rng.uniform(0, LENGTH, (2, n, agents))
     at[:, 1] = np.round(at[:, 1] / 4) * 4
@@ -54,7 +69,9 @@ def places(rng, n, agents):
 
 
 def expected(x, y, active, k):
-    """Return (A, k) ids in the order of (squared distance in float32, id), and whether there is one."""
+    """Return (A, k) ids in the order of (squared distance in float32, id), and whether there is
+    one.
+    """
     agents = len(x)
     dx, dy = x[None, :] - x[:, None], y[None, :] - y[:, None]
     squared = dx * dx + dy * dy
@@ -83,7 +100,9 @@ def test_the_order_is_that_of_a_sort_on_a_gpu(agents, k, team):
 
 
 def observed(device, agents, layout=None, spec=None, **params):
-    """Return the observations of N environments whose agents stand at ``places``, some of them out, and the states."""
+    """Return the observations of N environments whose agents stand at ``places``, some of them out,
+    and the states.
+    """
     spec = spec or envs.get("tag_continuous")
     params = spec.make_params(num_taggers=1, num_runners=agents - 1, grid_length=LENGTH, **params)
     rng = np.random.default_rng(agents)
@@ -93,13 +112,16 @@ def observed(device, agents, layout=None, spec=None, **params):
     states["x"], states["y"] = places(rng, N, agents)
     states["active"] = rng.random((N, agents)) < np.resize(HERE, N)[:, None]
     put(batch, state=states)
-    hints = rng.choice(np.float32([0.0, 1.0, 5.0, 100.0, -3.0, np.nan, np.inf, 1e30]), (N, agents))  # any will do
+    # any will do
+    hints = rng.choice(np.float32([0.0, 1.0, 5.0, 100.0, -3.0, np.nan, np.inf, 1e30]), (N, agents))
     device.put(batch.cache, hints.view(np.uint8).reshape(batch.cache.shape))
     for group in batch.groups:  # an entry that nobody writes shows
         obs = batch.current_obs[group.name]
         device.put(obs, np.full(obs.shape, np.nan, np.float32))
     batch.observe()
-    return np.concatenate([device.get(batch.current_obs[g.name]) for g in batch.groups], axis=1), states
+    return np.concatenate(
+        [device.get(batch.current_obs[g.name]) for g in batch.groups], axis=1
+    ), states
 
 
 def compare(device, agents, k, layout=None):
@@ -161,11 +183,16 @@ def test_everybody_is_seen_by_id(device):
 
 @pytest.mark.full
 def test_who_has_no_row_writes_nothing():
-    """In a team of four, which writes seven rows, one member has none; whatever it puts, no row shows it."""
+    """In a team of four, which writes seven rows, one member has none; whatever it puts, no row
+    shows it.
+    """
     asked = "if (seen.out) row.put_zeros();"
     text = kernel_text(envs.get("tag_continuous"))[1]
     assert asked in text
     kernel = text.replace(asked, "if (seen.mine && seen.out) row.put_zeros();")
     spec = replace(envs.get("tag_continuous"), kernel=kernel)
-    found = [observed(EXECUTORS["team"](), 7, spec=s, num_other_agents_observed=3)[0] for s in (spec, None)]
+    found = [
+        observed(EXECUTORS["team"](), 7, spec=s, num_other_agents_observed=3)[0]
+        for s in (spec, None)
+    ]
     np.testing.assert_array_equal(*found)

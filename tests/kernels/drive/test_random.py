@@ -1,4 +1,6 @@
-"""Philox4x32-10: published vectors, in NumPy and in C; ranges and frequencies; streams that differ."""
+"""Philox4x32-10: published vectors, in NumPy and in C; ranges and frequencies; streams that
+differ.
+"""
 
 import numpy as np
 import pytest
@@ -92,7 +94,11 @@ def test_numbers_of_another_stream_are_refused(draw, words):
     stream = RandomStream(1, [0], 0)
     with pytest.raises(ParameterError, match=words):
         stream.bits(**draw)
-    assert stream.bits(1, 4095, 65_535).shape == (1, 1, 4) and stream.uniform(65_536).shape == (1, 65_536, 4)
+    assert stream.bits(1, 4095, 65_535).shape == (1, 1, 4) and stream.uniform(65_536).shape == (
+        1,
+        65_536,
+        4,
+    )
 
 
 def test_streams_of_other_env_agent_episode_step_purpose_and_draw_differ():

@@ -1,6 +1,8 @@
-"""The shared kernels, by an environment that uses all of what they offer: groups, masks, leaving, scratch, two kinds of metric.
+"""The shared kernels, by an environment that uses all of what they offer: groups, masks, leaving,
+scratch, two kinds of metric.
 
-These few checks compile little, so that they can be run on hundreds of altered kernels (tests/tools/shared_mutation.py).
+These few checks compile little, so that they can be run on hundreds of altered kernels
+(tests/tools/shared_mutation.py).
 """
 
 from dataclasses import replace
@@ -23,7 +25,9 @@ from cupydrive.simulation.buffers import Buffers
 
 
 def spec_of(name="everything", time_limit="truncates"):
-    """Return an environment by its name, the one that uses everything with either meaning of the time limit."""
+    """Return an environment by its name, the one that uses everything with either meaning of the
+    time limit.
+    """
     if name != "everything":
         return envs.get(name)
     return cd.register(everything.PYTHON.replace("TIME_LIMIT", time_limit), everything.KERNEL)
@@ -45,7 +49,9 @@ def test_environments_side_by_side_pass_the_check(name):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("far", [{}, {"rows_near": False}, {"rows_near": False, "state_near": False}])
+@pytest.mark.parametrize(
+    "far", [{}, {"rows_near": False}, {"rows_near": False, "state_near": False}]
+)
 def test_near_and_far_memory_have_the_same_bits(far):
     spec = spec_of()
     params = spec.make_params(max_episode_steps=5, walkers=7)
@@ -59,7 +65,9 @@ def test_near_and_far_memory_have_the_same_bits(far):
 
 @pytest.mark.parametrize("name", ["cartpole", "everything"])
 def test_without_autoreset_an_environment_keeps_its_last_state(name):
-    """Recordings and videos step so: what ends stays, with its state, clock and observation, and everything else goes on."""
+    """Recordings and videos step so: what ends stays, with its state, clock and observation, and
+    everything else goes on.
+    """
     spec = spec_of(name)
     params = spec.make_params(max_episode_steps=6)
     rng, n = np.random.default_rng(4), 21
@@ -115,7 +123,11 @@ def test_rollouts_without_final_observations_are_the_same_otherwise():
             batch = Batch(spec, 33, spec.make_params(max_episode_steps=7))
             batch.reset(1)
             written = batch.rollout(13, final_obs=final_obs)
-            arrays = {key: value for key, value in vars(written).items() if key not in ("final_obs", "steps")}
+            arrays = {
+                key: value
+                for key, value in vars(written).items()
+                if key not in ("final_obs", "steps")
+            }
             found.append((arrays, batch.get_state()))
         (with_final, state), (without, same) = found
         assert state["state"].tobytes() == same["state"].tobytes()
@@ -140,7 +152,9 @@ def test_a_rollout_goes_on_where_the_last_one_ended(executor):
 
 @pytest.mark.parametrize("name", ["cartpole", "everything"])
 def test_steps_with_given_actions_are_those_of_a_rollout(name):
-    """One launch of env_step may take several: here the actions that a rollout has drawn, (T, N, agents, heads)."""
+    """One launch of env_step may take several: here the actions that a rollout has drawn, (T, N,
+    agents, heads).
+    """
     spec, steps = spec_of(name), 11
     params = spec.make_params(max_episode_steps=5)
     drawn, given = (Batch(spec, 37, params) for _ in range(2))
@@ -157,14 +171,20 @@ def test_steps_with_given_actions_are_those_of_a_rollout(name):
     first = {
         key: int(key.split(".")[0] in ("obs", "action_mask")) for key in want
     }  # row 0 is what a rollout begins with
-    assert_same_bits(*({key: array[first[key] :] for key, array in rows.items()} for rows in (got, want)))
+    assert_same_bits(
+        *({key: array[first[key] :] for key, array in rows.items()} for rows in (got, want))
+    )
 
 
 @pytest.mark.parametrize(
-    "executor", [{"threads": 1}, {"team_threads": 2}, {"debug": True}], ids=["fast", "team", "debug"]
+    "executor",
+    [{"threads": 1}, {"team_threads": 2}, {"debug": True}],
+    ids=["fast", "team", "debug"],
 )
 def test_actions_are_drawn_for_groups_agents_and_heads_of_their_own(executor):
-    """The second group's agents are numbered after the first one's: nobody draws another one's words."""
+    """The second group's agents are numbered after the first one's: nobody draws another one's
+    words.
+    """
     spec = spec_of()
     batch = Batch(spec, 50, spec.make_params(walkers=11), HostExecutor(**executor), first_env=123)
     batch.reset(77)
@@ -173,12 +193,15 @@ def test_actions_are_drawn_for_groups_agents_and_heads_of_their_own(executor):
         words = RandomStream(77, 123 + np.arange(50), 0, t // 4, ACTION)
         unmasked = np.stack([words.bits(3, head, 11)[..., t % 4] for head in range(2)], axis=-1)
         box = batch.groups[1].action_space
-        want = box.low + (box.high - box.low) * ((unmasked >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24))
+        want = box.low + (box.high - box.low) * (
+            (unmasked >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+        )
         np.testing.assert_array_equal(rolled.action["driver"][t], want)
         allowed = rolled.action_mask["walker"][t][..., :3]
         chosen = below(words.bits(11)[..., t % 4], allowed.sum(-1))  # which of the allowed ones
         np.testing.assert_array_equal(
-            rolled.action["walker"][t][..., 0], np.argmax(allowed.cumsum(-1) > chosen[..., None], -1)
+            rolled.action["walker"][t][..., 0],
+            np.argmax(allowed.cumsum(-1) > chosen[..., None], -1),
         )
 
 
@@ -189,8 +212,14 @@ def test_flags_of_flatten_cover_every_array():
     batch.reset(0)
     names = {
         key.split(".")[0]
-        for key in flatten(launch_step(batch, draw_actions(batch.groups, np.random.default_rng(0), 5)), batch)
+        for key in flatten(
+            launch_step(batch, draw_actions(batch.groups, np.random.default_rng(0), 5)), batch
+        )
     }
     kept = {"seed", "state", "clock", "metrics", "returns"}
-    shown = {name for name, value in vars(batch.step_buffers[0]).items() if value is not None and name != "steps"}
+    shown = {
+        name
+        for name, value in vars(batch.step_buffers[0]).items()
+        if value is not None and name != "steps"
+    }
     assert names == kept | shown

@@ -1,4 +1,5 @@
-"""On the CPU environments of one agent step side by side, and all in pieces: a few steps of some thousands at a time.
+"""On the CPU environments of one agent step side by side, and all in pieces: a few steps of some
+thousands at a time.
 
 Lanes without an environment run one that is there.
 """
@@ -62,11 +63,19 @@ def entries(name):
 # Rows of tens of thousands of numbers take gigabytes.
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if entries(name) > 20_000 else name for name in envs.names()]
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if entries(name) > 20_000 else name
+        for name in envs.names()
+    ],
 )
 def test_long_rollouts_of_many_are_short_ones_of_few(name):
     spec, n = envs.get(name), 4_200
-    small = {"num_taggers": 2, "num_runners": 6, "num_other_agents_observed": 3} if name == "tag_continuous" else {}
+    small = (
+        {"num_taggers": 2, "num_runners": 6, "num_other_agents_observed": 3}
+        if name == "tag_continuous"
+        else {}
+    )
     large = sum(g.count * g.obs_dim for g in spec.groups(spec.make_params(**small))) > 1_000
     steps = 4 if large else 11  # rows of many take gigabytes
     params = spec.make_params(max_episode_steps=steps * 2 // 3, **small)
@@ -81,14 +90,21 @@ def test_long_rollouts_of_many_are_short_ones_of_few(name):
 
 
 def gusty():
-    """Return the point environment with wind, drawn in `step`, a count of gusts, and a time limit that ends the task."""
+    """Return the point environment with wind, drawn in `step`, a count of gusts, and a time limit
+    that ends the task.
+    """
     blow = "const float wind = env.random.uniform4(0).x - 0.5f; env.metrics.gusts += wind > 0.25f; s.x += s.v + wind;"
-    counted = '"terminates", Reference(reset, step, observe, sample_states), metrics={"gusts": "int"}'
+    counted = (
+        '"terminates", Reference(reset, step, observe, sample_states), metrics={"gusts": "int"}'
+    )
     python = (
         point.PYTHON.replace(
-            "x = states[", "wind = random.uniform()[:, 0, 0] - np.float64(0.5)\n    x = wind + states["
+            "x = states[",
+            "wind = random.uniform()[:, 0, 0] - np.float64(0.5)\n    x = wind + states[",
         )
-        .replace("np.zeros(len(x), bool))", 'np.zeros(len(x), bool), metrics={"gusts": wind > 0.25})')
+        .replace(
+            "np.zeros(len(x), bool))", 'np.zeros(len(x), bool), metrics={"gusts": wind > 0.25})'
+        )
         .replace('"truncates", Reference(reset, step, observe, sample_states)', counted)
     )
     return cd.register(python, point.KERNEL.replace("s.x += s.v;", blow))
@@ -102,7 +118,9 @@ def test_what_a_step_draws_and_counts_and_a_limit_that_ends_the_task_are_the_ref
 
 
 def test_a_step_reads_no_action_behind_the_last():
-    """Five environments leave eleven lanes empty; behind their actions lies memory that nobody may read."""
+    """Five environments leave eleven lanes empty; behind their actions lies memory that nobody may
+    read.
+    """
     memory = mmap.mmap(-1, 2 * mmap.PAGESIZE)
     end = ctypes.addressof(ctypes.c_char.from_buffer(memory)) + mmap.PAGESIZE
     assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(end), ctypes.c_size_t(mmap.PAGESIZE), 0) == 0

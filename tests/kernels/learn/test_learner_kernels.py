@@ -1,4 +1,6 @@
-"""Kernels of kernels/learn: gradients against torch's in float64, Adam by hand, bits that no tiling or team changes."""
+"""Kernels of kernels/learn: gradients against torch's in float64, Adam by hand, bits that no tiling
+or team changes.
+"""
 
 from pathlib import Path
 
@@ -11,14 +13,20 @@ from walled import walled
 from cupydrive.algorithms import A2C, PPO
 from cupydrive.algorithms.kernels.arithmetic import EXACT, TENSOR, WIDE
 from cupydrive.algorithms.kernels.layout import NetworkLayout
-from cupydrive.algorithms.kernels.tensor import MOST_SUMS, fitting_rows, minibatch_table, register_sums
+from cupydrive.algorithms.kernels.tensor import (
+    MOST_SUMS,
+    fitting_rows,
+    minibatch_table,
+    register_sums,
+)
 from cupydrive.algorithms.kernels.tensor import block_shape as tensor_shape
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.interop import make_call
 from cupydrive.executors.ranks import Shard
 
 PLAIN = dict(update_epochs=1, num_minibatches=1)
-# Settings of the algorithm, and of the problem. Widths and rows that fill no tile; 1, 15, 17 rows; 3, 5, 76, 1,043 entries.
+# Settings of the algorithm, and of the problem. Widths and rows that fill no tile; 1, 15, 17 rows;
+# 3, 5, 76, 1,043 entries.
 CASES = {
     "shared": (PPO(num_steps=8, shared_layers=True), dict(envs=6)),
     "separate, two heads' layers": (PPO(num_steps=5, hidden=(24, 17)), dict(envs=3, obs_dim=3)),
@@ -27,20 +35,32 @@ CASES = {
     "17 rows, wide": (PPO(num_steps=17, hidden=(33, 16), **PLAIN), dict(envs=1, obs_dim=1043)),
     "linear": (PPO(num_steps=8, hidden=(), **PLAIN), dict(envs=5)),
     "three layers, ReLU": (PPO(num_steps=8, hidden=(20, 16, 40), activation="relu"), dict(envs=8)),
-    "several heads, masks": (PPO(num_steps=8), dict(envs=7, actions="several", masks=True, agents=(2,), obs_dim=9)),
+    "several heads, masks": (PPO(num_steps=8),
+    dict(envs=7, actions="several", masks=True, agents=(2,), obs_dim=9)),
     "several heads, no mask": (PPO(num_steps=4, hidden=(16,)), dict(envs=4, actions="several")),
-    "groups, leaving": (PPO(num_steps=6, clip_vloss=True), dict(envs=8, agents=(3, 1), leaving=True, normalised=True)),
-    "values clipped": (PPO(num_steps=8, clip_vloss=True, norm_adv=False, shared_layers=True), dict(envs=300)),
+    "groups, leaving": (PPO(num_steps=6, clip_vloss=True),
+    dict(envs=8, agents=(3, 1), leaving=True, normalised=True)),
+    "values clipped": (PPO(num_steps=8, clip_vloss=True, norm_adv=False, shared_layers=True),
+    dict(envs=300)),
     "Gaussian": (PPO(num_steps=8), dict(envs=6, actions="box")),
-    "squashed": (PPO(num_steps=8, distribution="squashed", shared_layers=True), dict(envs=6, actions="box", leaving=True)),
+    "squashed": (PPO(num_steps=8, distribution="squashed", shared_layers=True),
+    dict(envs=6, actions="box", leaving=True)),
     "A2C": (A2C(num_steps=9), dict(envs=5, actions="several", agents=(2, 2), masks=True, leaving=True)),
-    "A2C, normalised": (A2C(num_steps=9, norm_adv=True, activation="relu"), dict(envs=140, actions="box")),
+    "A2C, normalised": (A2C(num_steps=9, norm_adv=True, activation="relu"),
+    dict(envs=140, actions="box")),
 }  # fmt: skip
 
 
 # What takes the compiler longest, or what others nearly cover, is left to `make test-all`.
 LONG = (
-    *("one row", "three hidden layers", "17 rows, wide", "several heads, no mask", "values clipped", "A2C, normalised"),
+    *(
+        "one row",
+        "three hidden layers",
+        "17 rows, wide",
+        "several heads, no mask",
+        "values clipped",
+        "A2C, normalised",
+    ),
     *("bounds checked", "products by a library"),
 )
 
@@ -78,10 +98,13 @@ def outputs(case, arithmetic, executor):
     logits, value = walled(torch.zeros(rows, size)), walled(torch.zeros(rows))
     pointers = {"obs": obs, "at": None, "center": None, "scale": None, "copies": case.steps.copies}
     pointers |= {"parameters": logits, "value": value} | arithmetic.pointers(case.steps)
-    tiles = -(-rows // tile)  # of which a team has several, and the last ones fewer; a team of threads has all
+    # of which a team has several, and the last ones fewer; a team of threads has all
+    tiles = -(-rows // tile)
     shares = tiles // (1 if not arithmetic.near else 3 if executor.max_team == 1 else tiles)
     sample = {"sample": case.distribution.call()}
-    call = make_call({"rows": rows, "num_envs": rows, "agents": 1, "shares": shares}, pointers, structs=sample)
+    call = make_call(
+        {"rows": rows, "num_envs": rows, "agents": 1, "shares": shares}, pointers, structs=sample
+    )
     executor.build(unit).launch("forward_rows", call, shares, rows)
     return logits, value
 
@@ -89,7 +112,9 @@ def outputs(case, arithmetic, executor):
 @pytest.mark.full
 @pytest.mark.parametrize(("shared", "way"), [(False, TENSOR), (True, TENSOR), (False, WIDE)])
 def test_actions_of_bfloat16_factors_differ_where_the_draw_lies_at_a_boundary(shared, way):
-    """Of 6,144 draws one in a hundred may differ; no probability by more than 0.02, no value by more than 2 % of their size."""
+    """Of 6,144 draws one in a hundred may differ; no probability by more than 0.02, no value by
+    more than 2 % of their size.
+    """
     executor = HostExecutor(flags=("-O1",))
     config, found = PPO(num_steps=96, shared_layers=shared), []
     for each in (EXACT, way):
@@ -122,7 +147,9 @@ def test_the_host_knows_where_each_row_of_a_minibatch_is(envs, minibatches):
     rows_of_env, blocks = 5, min(envs, 128)
     rows = [((b + 1) * envs // blocks - b * envs // blocks) * rows_of_env for b in range(blocks)]
     begins = np.cumsum([0, *rows])
-    for m, (count, even, *table) in enumerate(minibatch_table(Shard(envs), rows_of_env, minibatches).tolist()):
+    for m, (count, even, *table) in enumerate(
+        minibatch_table(Shard(envs), rows_of_env, minibatches).tolist()
+    ):
         parts = [(m * n // minibatches, (m + 1) * n // minibatches) for n in rows]
         sizes = [end - begin for begin, end in parts]
         assert count == sum(sizes) and even == (sizes[0] if len(set(sizes)) == 1 else 0)
@@ -157,7 +184,14 @@ def test_bits_depend_on_neither_tiles_nor_threads_nor_teams(how):
         case.steps.lay_out()
         given = outputs(case, EXACT, executor)
         gradient = compute(case, 0, 1)
-        found.append((bits(given), bits(gradient), bits(case.steps.weights), bits([case.shared["metric_sums"]])))
+        found.append(
+            (
+                bits(given),
+                bits(gradient),
+                bits(case.steps.weights),
+                bits([case.shared["metric_sums"]]),
+            )
+        )
     assert found[0] == found[1]
 
 
@@ -197,9 +231,14 @@ def test_pieces_of_any_size_have_the_same_sum():
         if per_block:  # as on a GPU
             gradients = case.gradients
             gradients.pieces, gradients.call["pieces"] = gradients.blocks, gradients.blocks
-            gradients.sums = gradients.partials = torch.zeros(gradients.blocks, case.layout.gradient)
+            gradients.sums = gradients.partials = torch.zeros(
+                gradients.blocks, case.layout.gradient
+            )
             chunks = torch.full_like(gradients.partials, torch.nan)
-            gradients.call["chunks"], gradients.call["partials"] = chunks.data_ptr(), gradients.partials.data_ptr()
+            gradients.call["chunks"], gradients.call["partials"] = (
+                chunks.data_ptr(),
+                gradients.partials.data_ptr(),
+            )
             case.steps.attach(gradients)
         found.append(bits(compute(case)))
     assert found[0] == found[1]
@@ -225,7 +264,9 @@ def test_adam_is_torchs():
     for k, p in enumerate(theirs):
         state = adam.state[p]
         assert torch.allclose(case.steps.first[k].double(), state["exp_avg"], rtol=1e-5, atol=1e-9)
-        assert torch.allclose(case.steps.second[k].double(), state["exp_avg_sq"], rtol=1e-5, atol=1e-12)
+        assert torch.allclose(
+            case.steps.second[k].double(), state["exp_avg_sq"], rtol=1e-5, atol=1e-12
+        )
 
 
 def test_corrections_of_a_checkpoints_step_are_those_of_going_on():
@@ -241,7 +282,9 @@ def test_corrections_of_a_checkpoints_step_are_those_of_going_on():
     for step in (10, 2001):  # of an earlier checkpoint, and of a late one
         case.steps.steps.fill_(step - 1.0)
         compute(case)
-        assert case.steps.corrections.tolist() == pytest.approx([1 - 0.9**step, 1 - 0.999**step, step], rel=1e-5)
+        assert case.steps.corrections.tolist() == pytest.approx(
+            [1 - 0.9**step, 1 - 0.999**step, step], rel=1e-5
+        )
 
 
 @pytest.mark.parametrize("bad", ["obs", "log_prob", "returns", "weights"])
@@ -256,7 +299,9 @@ def test_a_number_that_is_not_finite_stops_all_steps(bad):
     compute(case)
     assert (case.shared["bad"], case.shared["skip"]) == (1, 1)
     assert bits(case.steps.weights) == before
-    assert case.shared["metric_sums"].tolist() == [0.0] * 8 and case.steps.steps.tolist() == [0.0] * 8
+    assert (
+        case.shared["metric_sums"].tolist() == [0.0] * 8 and case.steps.steps.tolist() == [0.0] * 8
+    )
     case.shared["skip"].zero_()  # the next iteration begins, with sound numbers
     if bad != "weights":
         case.parts[0][bad].view(-1)[3] = 0.5

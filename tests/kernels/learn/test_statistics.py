@@ -1,4 +1,6 @@
-"""Running means and discounted returns by kernels/learn/statistics.cu, against float64 and plain loops."""
+"""Running means and discounted returns by kernels/learn/statistics.cu, against float64 and plain
+loops.
+"""
 
 from types import SimpleNamespace
 
@@ -12,15 +14,29 @@ from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.ranks import Ranks, Shard
 
 
-@pytest.mark.parametrize("sizes", [(1, 1, 1, 3), (3, 43, 2, 1), (20, 100, 2, 5), (9, 300, 1, 2)])  # T, N, C, D
+# T, N, C, D
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 3), (3, 43, 2, 1), (20, 100, 2, 5), (9, 300, 1, 2)])
 @pytest.mark.parametrize("pauses", [False, True])
 def test_statistics_are_those_of_all_rows_so_far(sizes, pauses):
-    """Rows of inactive agents do not count; the first ones count next to nothing: a mean of 0, a variance of 1."""
+    """Rows of inactive agents do not count; the first ones count next to nothing: a mean of 0, a
+    variance of 1.
+    """
     rng, columns = np.random.default_rng(sizes), sizes[-1]
-    rms, statistics, seen = RunningMeanStd((columns,), "cpu"), Statistics(HostExecutor(threads=2), Shard(sizes[1])), []
+    rms, statistics, seen = (
+        RunningMeanStd((columns,), "cpu"),
+        Statistics(HostExecutor(threads=2), Shard(sizes[1])),
+        [],
+    )
     for k in range(3):
-        values, active = rng.normal(3 * k, 1 + k, sizes).astype(np.float32), rng.random(sizes[:-1]) < (0.0, 0.6, 0.3)[k]
-        given = torch.from_numpy(np.where(active[..., None], values, np.nan)) if pauses else torch.from_numpy(values)
+        values, active = (
+            rng.normal(3 * k, 1 + k, sizes).astype(np.float32),
+            rng.random(sizes[:-1]) < (0.0, 0.6, 0.3)[k],
+        )
+        given = (
+            torch.from_numpy(np.where(active[..., None], values, np.nan))
+            if pauses
+            else torch.from_numpy(values)
+        )
         statistics.update(rms, given, torch.from_numpy(active) if pauses else None)
         seen.append((values[active] if pauses else values).reshape(-1, columns))
     rows, prior = np.concatenate(seen).astype(np.float64), 1e-4
@@ -49,7 +65,9 @@ def test_a_rank_sums_up_its_blocks_as_one_that_has_all(sizes):
 
 
 def test_a_block_of_very_many_environments_is_all_of_it():
-    """Of more than there are 32 bits for, once their number is multiplied by that of blocks; of the other ranks' is nothing."""
+    """Of more than there are 32 bits for, once their number is multiplied by that of blocks; of the
+    other ranks' is nothing.
+    """
     shard = Shard(2**26 + 5, Ranks(127, 128))
     rms, statistics = RunningMeanStd((1,), "cpu"), Statistics(HostExecutor(), shard)
     statistics.update(rms, torch.ones(1, shard.num_envs, 1, 1))
@@ -62,7 +80,9 @@ def test_scales_are_one_over_the_deviation():
     rms.variance.copy_(torch.tensor([4.0, 0.25, 0.0]))
     statistics = Statistics(HostExecutor(), Shard(1))
     statistics.scale(rms, center, scale)
-    expected = torch.tensor([1 / (4 + 1e-8) ** 0.5, 1 / (0.25 + 1e-8) ** 0.5, 1e4], dtype=torch.float64).float()
+    expected = torch.tensor(
+        [1 / (4 + 1e-8) ** 0.5, 1 / (0.25 + 1e-8) ** 0.5, 1e4], dtype=torch.float64
+    ).float()
     assert torch.equal(scale, expected) and torch.equal(center, rms.mean.float())
     alone = torch.zeros(3)
     statistics.scale(rms, None, alone)  # of rewards, which have no center
@@ -82,12 +102,17 @@ def test_returns_are_discounted_until_their_episode_ends():
         now[over[t]] = 0.0
     rollout = SimpleNamespace(reward={"g": reward}, active={}, **parts)
     found, counts = Statistics(HostExecutor(), Shard(2)).returns(rollout, "g", running, gamma)
-    assert counts is None and torch.equal(found.view(5, 2, 2), torch.stack(expected)) and torch.equal(running, now)
+    assert (
+        counts is None
+        and torch.equal(found.view(5, 2, 2), torch.stack(expected))
+        and torch.equal(running, now)
+    )
 
 
 @pytest.mark.parametrize("held", [0, 1])
 def test_returns_of_a_pause_are_those_of_the_step_before_it(held):
-    """One agent, active in steps 1, 3 and 5; its episode ends with step 3. Rewards are 1, 2, 4, 8, 16, 32.
+    """One agent, active in steps 1, 3 and 5; its episode ends with step 3. Rewards are 1, 2, 4, 8,
+    16, 32.
 
     The first is of a step of the rollout before, if one is held, and the fifth of none.
     """
@@ -96,9 +121,14 @@ def test_returns_of_a_pause_are_those_of_the_step_before_it(held):
     active = torch.tensor([0, 1, 0, 1, 0, 1], dtype=torch.bool).view(6, 1, 1)
     parts = dict(terminated=flags.clone(), truncated=flags.clone(), active={"g": active})
     parts["terminated"][3] = True
-    rollout, running = SimpleNamespace(reward={"g": reward}, **parts), torch.full((1, 1), 100.0 * held)
+    rollout, running = (
+        SimpleNamespace(reward={"g": reward}, **parts),
+        torch.full((1, 1), 100.0 * held),
+    )
     kind = torch.full((1, 1), held, dtype=torch.uint8)
-    found, counts = Statistics(HostExecutor(), Shard(1)).returns(rollout, "g", running, torch.tensor(0.5), kind)
+    found, counts = Statistics(HostExecutor(), Shard(1)).returns(
+        rollout, "g", running, torch.tensor(0.5), kind
+    )
     first = 0.5 * (101 * held) + 2 + 4
     want = [*[101.0] * held, first, 0.5 * first + 8, 32]
     assert found.view(6)[counts.view(6) == 1].tolist() == want and running.item() == 32

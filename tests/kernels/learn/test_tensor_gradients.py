@@ -1,9 +1,10 @@
 """Gradients by matrix units, or what stands for them on a CPU, against torch's in float64.
 
-Whatever rounds the operands of its products to bfloat16, torch's autocast among them, decides otherwise than float64 in rows
-near a border of PPO's clip, and in units of ReLU near 0: that alone moves the gradient of one random network in four by more
-than 2 % of its norm (kernels/NOTES.md). So kernels are held to the gradient of rounded operands, layer by layer and much
-closer; to that of float64 in cases that are near no border.
+Whatever rounds the operands of its products to bfloat16, torch's autocast among them, decides
+otherwise than float64 in rows near a border of PPO's clip, and in units of ReLU near 0: that alone
+moves the gradient of one random network in four by more than 2 % of its norm (kernels/NOTES.md). So
+kernels are held to the gradient of rounded operands, layer by layer and much closer; to that of
+float64 in cases that are near no border.
 """
 
 from copy import deepcopy
@@ -26,11 +27,20 @@ NARROW = [name for name in CASES if name != "17 rows, wide"]
 WIDE_NETWORKS = {
     "256 and 256": (
         A2C(num_steps=9, hidden=(256, 256), activation="relu", shared_layers=True),
-        dict(envs=5, actions="several", agents=(2, 2), masks=True, leaving=True, obs_dim=34, normalised=True),
+        dict(
+            envs=5,
+            actions="several",
+            agents=(2, 2),
+            masks=True,
+            leaving=True,
+            obs_dim=34,
+            normalised=True,
+        ),
     ),
     "part by part": (PPO(num_steps=40, hidden=(144, 40, 112)), dict(envs=30, obs_dim=19)),
 }
-# As far from float64 as bfloat16 operands bring them, by 2 to 4 %: weights of some size, and units of ReLU near 0.
+# As far from float64 as bfloat16 operands bring them, by 2 to 4 %: weights of some size, and units
+# of ReLU near 0.
 PPO_ONCE = partial(PPO, num_steps=8, shared_layers=True, update_epochs=1, num_minibatches=1)
 UNITS = A2C(num_steps=8, activation="relu", shared_layers=True, norm_adv=True)
 FAR = {
@@ -40,7 +50,9 @@ FAR = {
 }
 LARGE = ("17 rows, wide", "one row", "groups, leaving", "Gaussian", "A2C", *WIDE_NETWORKS, *FAR)
 # Hidden layers of 33 to 64, of which many rows go to warp groups; here few do.
-HALF_WIDE = {"three hidden layers": (A2C(num_steps=9, hidden=(64, 40, 33)), dict(envs=30, obs_dim=16))}
+HALF_WIDE = {
+    "three hidden layers": (A2C(num_steps=9, hidden=(64, 40, 33)), dict(envs=30, obs_dim=16))
+}
 GROUPED = (
     "shared",
     "several heads, masks",
@@ -62,17 +74,23 @@ WAYS = [(name, way, f"{name}{suffix}") for way, names, suffix in KINDS for name 
 def ways(skipped=()):
     """Return (name, arithmetic) as parameters, the long ones marked as slow."""
     marks = {True: pytest.mark.slow, False: ()}
-    return [pytest.param(name, way, marks=marks[name in skipped], id=title) for name, way, title in WAYS]
+    return [
+        pytest.param(name, way, marks=marks[name in skipped], id=title) for name, way, title in WAYS
+    ]
 
 
-# Of a layer's gradient, in norm, from the same of rounded operands: sums in another order, and those of matrix units, which are
-# cut off and not rounded, have an operand rounded to its other side now and then.
+# Of a layer's gradient, in norm, from the same of rounded operands: sums in another order, and
+# those of matrix units, which are cut off and not rounded, have an operand rounded to its other
+# side now and then.
 ON_CPU, ON_GPU = 1e-3, 5e-3
-BESIDE = 5e-3  # of a ratio, on either side of a border of the clip: further than such an operand moves it
+# of a ratio, on either side of a border of the clip: further than such an operand moves it
+BESIDE = 5e-3
 
 
 def leave_borders(case, network):
-    """Move ratios that the order of a sum may bring to either side of a border of the clip away from it."""
+    """Move ratios that the order of a sum may bring to either side of a border of the clip away
+    from it.
+    """
     d, clip = case.distribution, case.numbers["clip_coef"]
     for part, there in zip(case.parts, case.columns["log_prob"], strict=True):
         rows = part["value"].numel()
@@ -87,7 +105,9 @@ def leave_borders(case, network):
 
 
 def assert_near(name, executor, arithmetic):
-    """Each layer's gradient is that of rounded operands, and all are near torch's in float64, unless such operands are not."""
+    """Each layer's gradient is that of rounded operands, and all are near torch's in float64,
+    unless such operands are not.
+    """
     config, about = (CASES | WIDE_NETWORKS | HALF_WIDE | FAR)[name]
     case = problem(config, executor=executor, arithmetic=arithmetic, **about)
     tanh = torch.tanh if executor is None else tanh_by_hardware
@@ -111,15 +131,21 @@ def assert_near(name, executor, arithmetic):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("name", "arithmetic"), [("A2C", TENSOR), ("three hidden layers", BY_GROUPS)])
+@pytest.mark.parametrize(
+    ("name", "arithmetic"), [("A2C", TENSOR), ("three hidden layers", BY_GROUPS)]
+)
 def test_rounded_operands_are_near_float64_where_nothing_is_decided(name, arithmetic):
-    """Within 1 %, and in its direction: the loss and the activation are smooth, the weights as they begin."""
+    """Within 1 %, and in its direction: the loss and the activation are smooth, the weights as they
+    begin.
+    """
     config, about = (CASES | HALF_WIDE)[name]
     for seed in range(10):
         case = problem(config, arithmetic=arithmetic, **about | dict(seed=seed, gain=0.0))
         case.gradients.arrange()
         (_, exact), (_, rounded) = reference(case), reference(case, network=rounded_network)
-        exact, rounded = (torch.cat([part.flatten() for part in parts]) for parts in (exact, rounded))
+        exact, rounded = (
+            torch.cat([part.flatten() for part in parts]) for parts in (exact, rounded)
+        )
         assert (rounded - exact).norm() <= 0.01 * exact.norm(), seed
         assert torch.nn.functional.cosine_similarity(rounded, exact, dim=0) >= 0.9999, seed
 
@@ -145,5 +171,6 @@ def test_gradients_by_matrix_units_are_near_torchs(name, arithmetic):
     if arithmetic is BY_GROUPS and int(executor.device.compute_capability) != WARP_GROUPS:
         pytest.skip("this GPU has no wgmma")
     assert_near(name, executor, arithmetic)
-    executor.resident_teams = lambda program, kernel: 1  # a block has all tiles of a tower then, one after the other
+    # a block has all tiles of a tower then, one after the other
+    executor.resident_teams = lambda program, kernel: 1
     assert_near(name, executor, arithmetic)

@@ -1,4 +1,5 @@
-"""Kernels for matrix units by teams of threads on a CPU: each member has what a warp of a GPU has, and no sync is missing.
+"""Kernels for matrix units by teams of threads on a CPU: each member has what a warp of a GPU has,
+and no sync is missing.
 
 Members take turns from sync to sync, in an order that changes, so that a missing sync shows.
 """
@@ -18,25 +19,39 @@ pytestmark = pytest.mark.full
 
 
 def by_teams(arithmetic, team, envs, found, obs_dim=19):
-    """Return what ``found(case, executor)`` gives for blocks of 16 rows of one network, by one thread and by a team of them."""
+    """Return what ``found(case, executor)`` gives for blocks of 16 rows of one network, by one
+    thread and by a team of them.
+    """
     config = PPO(num_steps=11, hidden=(40, 34), num_minibatches=2, update_epochs=1)
-    about = dict(actions="several", agents=(2,), masks=True, leaving=True, obs_dim=obs_dim, arithmetic=arithmetic)
+    about = dict(
+        actions="several",
+        agents=(2,),
+        masks=True,
+        leaving=True,
+        obs_dim=obs_dim,
+        arithmetic=arithmetic,
+    )
     with pytest.MonkeyPatch.context() as patched:
         for module in (tensor, wide):
             patched.setattr(module, f"{module.__name__.rpartition('.')[2].upper()}_ROWS", (16, 16))
         executors = HostExecutor(threads=1, flags=("-O1",)), HostExecutor(team_threads=team)
-        return [found(problem(config, envs=envs, executor=each, **about), each) for each in executors]
+        return [
+            found(problem(config, envs=envs, executor=each, **about), each) for each in executors
+        ]
 
 
-# Of 32 members some have no row of a tile, as on a GPU; those of a warp group share its rows. Of 13 entries of an observation
-# a member of a block has so few that it loads those of the next tile ahead.
+# Of 32 members some have no row of a tile, as on a GPU; those of a warp group share its rows. Of 13
+# entries of an observation a member of a block has so few that it loads those of the next tile
+# ahead.
 @pytest.mark.parametrize(
     ("arithmetic", "team", "obs_dim"),
     [(TENSOR, 32, 13), (WIDE, 32, 19), (BY_GROUPS, 4, 19)],
     ids=["block", "wide", "warp groups"],
 )
 def test_a_team_of_threads_has_the_gradients_of_one_by_matrix_units(arithmetic, team, obs_dim):
-    """No sync is missing, and nobody's rows are left out; some numbers are summed up in another order."""
+    """No sync is missing, and nobody's rows are left out; some numbers are summed up in another
+    order.
+    """
 
     def gradient(case, executor):
         return [*compute(case, 0, 1), case.shared["metric_sums"]]
@@ -59,7 +74,9 @@ def test_a_team_of_threads_has_the_outputs_of_one_by_matrix_units(arithmetic, en
 
 
 def test_a_row_is_found_in_chunks_of_one_size_as_in_any():
-    """The first are divided, the others searched: told that they may differ, a kernel finds the same rows."""
+    """The first are divided, the others searched: told that they may differ, a kernel finds the
+    same rows.
+    """
     config, found = PPO(num_steps=11, hidden=(16,), num_minibatches=3, update_epochs=1), []
     for alike in (True, False):
         case = problem(config, envs=21, arithmetic=TENSOR)

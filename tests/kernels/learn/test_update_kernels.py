@@ -1,4 +1,6 @@
-"""Steps alone, along gradients that are made up: sums in their order, what stops a step, and the same bits by any team."""
+"""Steps alone, along gradients that are made up: sums in their order, what stops a step, and the
+same bits by any team.
+"""
 
 from itertools import pairwise
 from types import SimpleNamespace
@@ -13,24 +15,44 @@ from cupydrive.algorithms.kernels.layout import PAD, TEAMS, NetworkLayout
 from cupydrive.algorithms.kernels.steps import Steps, UncopiedSteps
 from cupydrive.executors.host import HostExecutor
 
-LAYOUT = NetworkLayout(((3, 18, 2), (3, 18, 1)), 2)  # rows of fewer numbers than a team has members, and of more
+# rows of fewer numbers than a team has members, and of more
+LAYOUT = NetworkLayout(((3, 18, 2), (3, 18, 1)), 2)
 REPORTED = ("policy_loss", "value_loss", "entropy", "grad_norm", "old_approx_kl", "approx_kl")
 
 
-def made(how, pieces, parts=1, strips=1, shares=1, copied=True, target=None, inverse=0.25, **numbers):
+def made(
+    how, pieces, parts=1, strips=1, shares=1, copied=True, target=None, inverse=0.25, **numbers
+):
     """Return ``Steps`` along ``pieces``, with a wall behind each array that they read or write."""
     rng = np.random.default_rng(1)
     sizes = [shape for into, out in LAYOUT.layers for shape in ((out, into), (out,))]
-    weights = [walled(torch.from_numpy(rng.normal(0, 1, size).astype(np.float32))) for size in sizes]
-    usual = {"learning_rate": 1e-2, "ent_coef": 0.0, "vf_coef": 0.0, "max_grad_norm": 0.5, "skip": 0.0, "bad": 0.0}
+    weights = [
+        walled(torch.from_numpy(rng.normal(0, 1, size).astype(np.float32))) for size in sizes
+    ]
+    usual = {
+        "learning_rate": 1e-2,
+        "ent_coef": 0.0,
+        "vf_coef": 0.0,
+        "max_grad_norm": 0.5,
+        "skip": 0.0,
+        "bad": 0.0,
+    }
     shared = {name: walled(torch.tensor(value)) for name, value in (usual | numbers).items()}
-    shared |= {"iteration": torch.tensor([3]), "metric_sums": walled(torch.zeros(len(REPORTED) + 1))}
-    steps = (Steps if copied else UncopiedSteps)(HostExecutor(**how), LAYOUT, weights, REPORTED, shared)
+    shared |= {
+        "iteration": torch.tensor([3]),
+        "metric_sums": walled(torch.zeros(len(REPORTED) + 1)),
+    }
+    steps = (Steps if copied else UncopiedSteps)(
+        HostExecutor(**how), LAYOUT, weights, REPORTED, shared
+    )
     for name in ("steps", "total", "squares", "copies", "step_size", "corrections"):
         setattr(steps, name, walled(getattr(steps, name)))
     steps.first, steps.second = ([walled(p) for p in of] for of in (steps.first, steps.second))
     steps.shares, moments = shares, torch.full((2, 2, 4), inverse)
-    steps.attach(SimpleNamespace(parts=parts, sums=walled(pieces), moments=moments, minibatches=2, epochs=2), target)
+    steps.attach(
+        SimpleNamespace(parts=parts, sums=walled(pieces), moments=moments, minibatches=2, epochs=2),
+        target,
+    )
     steps.strips = steps.call["strips"] = strips
     return steps
 
@@ -40,7 +62,12 @@ def bits(tensors):
 
 
 # Pieces, parts; strips of one team, teams that take the step; whether kernels read copies.
-SIZES = [(100, 3, 1, 1, True), (128, 32, 1, 5, False), (37, 4, 7, LAYOUT.rows, True), (16, 16, 2, 7, False)]
+SIZES = [
+    (100, 3, 1, 1, True),
+    (128, 32, 1, 5, False),
+    (37, 4, 7, LAYOUT.rows, True),
+    (16, 16, 2, 7, False),
+]
 
 
 @pytest.mark.full
@@ -64,13 +91,26 @@ def test_steps_along_any_pieces_are_the_same_by_any_team_in_any_order(sizes):
             assert np.array_equal(steps.total.numpy(), expected)
             assert np.allclose(steps.squares.numpy(), squares, rtol=1e-6, atol=0)
             shared = [steps.shared[name] for name in ("metric_sums", "skip", "bad", "iteration")]
-            found.append(bits((*steps.weights, *steps.first, *steps.second, steps.steps, steps.copies, *shared)))
+            found.append(
+                bits(
+                    (
+                        *steps.weights,
+                        *steps.first,
+                        *steps.second,
+                        steps.steps,
+                        steps.copies,
+                        *shared,
+                    )
+                )
+            )
     assert found[1:] == found[:1] * 5
 
 
 @pytest.mark.full
 def test_a_team_larger_than_any_row_reads_nothing_behind_the_last():
-    """As large as a GPU's, whose members load what they need first before they know what becomes of the step."""
+    """As large as a GPU's, whose members load what they need first before they know what becomes of
+    the step.
+    """
     pieces, found = torch.full((1, LAYOUT.gradient), 0.125), []
     for how in (OTHER_TEAMS["one thread"], dict(team_threads=TEAMS["update"])):
         steps = made(how, pieces, shares=LAYOUT.rows)
@@ -80,7 +120,9 @@ def test_a_team_larger_than_any_row_reads_nothing_behind_the_last():
 
 
 def after(numbers, **settings):
-    """Return what is shared after the first epoch's last step, along 0, where ``numbers`` are the sums of what is reported."""
+    """Return what is shared after the first epoch's last step, along 0, where ``numbers`` are the
+    sums of what is reported.
+    """
     piece = torch.zeros(1, LAYOUT.gradient)
     piece[0, LAYOUT.gradient - PAD : LAYOUT.gradient - PAD + len(numbers)] = torch.tensor(numbers)
     steps = made(OTHER_TEAMS["one thread"], piece, **settings)

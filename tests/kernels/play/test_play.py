@@ -1,4 +1,6 @@
-"""Rollouts in one launch (``env_play``) leave the bytes of rollouts by a launch for each forward pass, draw and step."""
+"""Rollouts in one launch (``env_play``) leave the bytes of rollouts by a launch for each forward
+pass, draw and step.
+"""
 
 from dataclasses import replace
 
@@ -16,7 +18,8 @@ from cupydrive.codegen.layout import PlayLayout
 from cupydrive.executors.host import HostExecutor
 from cupydrive.training.begin import make_run
 
-# Of more heads than one draw of random words has; those added are not masked, and nothing comes of them.
+# Of more heads than one draw of random words has; those added are not masked, and nothing comes of
+# them.
 FIVE_HEADS = masked.PYTHON.replace("[3, 2]", "[3, 2, 2, 3, 4]").replace('"masked"', '"five_heads"')
 FEW = {"max_episode_steps": 6, "num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 2}
 CASES = {  # environment, settings by policy, copies, parameters
@@ -27,7 +30,12 @@ CASES = {  # environment, settings by policy, copies, parameters
         8,
         {"max_episode_steps": 5},
     ),
-    "crews of whole warps": ("cartpole", cd.PPO(num_steps=4, hidden=(40,)), 64, {"max_episode_steps": 3}),
+    "crews of whole warps": (
+        "cartpole",
+        cd.PPO(num_steps=4, hidden=(40,)),
+        64,
+        {"max_episode_steps": 3},
+    ),
     "no hidden layer": ("cartpole", cd.A2C(num_steps=8, hidden=()), 5, {}),
     "squashed, normalised": (
         "pendulum",
@@ -56,21 +64,31 @@ CASES = {  # environment, settings by policy, copies, parameters
 
 # What others nearly cover is left to `make test-all`.
 NEARLY_COVERED = (
-    "episodes end", "crews of whole warps", "no hidden layer", "Gaussian, wide", "two policies", "two policies, normalised",
+    "episodes end", "crews of whole warps", "no hidden layer", "Gaussian, wide", "two policies",
+    "two policies, normalised",
 )  # fmt: skip
-SAMPLED = [pytest.param(name, marks=pytest.mark.slow) if name in NEARLY_COVERED else name for name in CASES]
+SAMPLED = [
+    pytest.param(name, marks=pytest.mark.slow) if name in NEARLY_COVERED else name for name in CASES
+]
 
 
 @pytest.fixture(autouse=True)
 def walls(monkeypatch):
-    """Arrays that fill whole pieces of 64 bytes, to which all are aligned, end at a page that nobody may touch."""
+    """Arrays that fill whole pieces of 64 bytes, to which all are aligned, end at a page that
+    nobody may touch.
+    """
     allocate = HostExecutor.allocate
 
     def before_a_wall(self, shape, dtype):
         plain = allocate(self, shape, dtype)
         if plain.nbytes == 0 or plain.nbytes % 64:
             return plain
-        return walled(torch.from_numpy(plain.view(np.uint8).reshape(-1))).numpy().view(dtype).reshape(shape)
+        return (
+            walled(torch.from_numpy(plain.view(np.uint8).reshape(-1)))
+            .numpy()
+            .view(dtype)
+            .reshape(shape)
+        )
 
     monkeypatch.setattr(HostExecutor, "allocate", before_a_wall)
 
@@ -80,28 +98,44 @@ def made(case, device="cpu", precision="float32"):
     env, settings, num_envs, params = CASES[case]
     cd.register(FIVE_HEADS, masked.KERNEL)
     if isinstance(settings, dict):
-        how = {"policies": {name: replace(of_one, precision=precision) for name, of_one in settings.items()}}
+        how = {
+            "policies": {
+                name: replace(of_one, precision=precision) for name, of_one in settings.items()
+            }
+        }
     else:
         how = {"algorithm": replace(settings, precision=precision)}
-    return make_run(env, **how, num_envs=num_envs, seed=3, device=device, backend="kernels", **params)
+    return make_run(
+        env, **how, num_envs=num_envs, seed=3, device=device, backend="kernels", **params
+    )
 
 
 def crew_sizes(run):
-    """Return numbers of environments that crews of ``run`` may have: 1, and as many as share out all of them."""
+    """Return numbers of environments that crews of ``run`` may have: 1, and as many as share out
+    all of them.
+    """
     return sorted({1, max(k for k in (1, 2, 4, 8, 32) if run.num_envs % k == 0)})
 
 
 def crews_of(run, envs):
     """Return the ``Play`` of crews of ``envs`` environments on a GPU, some of them in a block."""
-    layout = play_layout(run.batch, policies_of(run.batch, run.rollout.player_of), run.batch.layout.team, envs)
+    layout = play_layout(
+        run.batch, policies_of(run.batch, run.rollout.player_of), run.batch.layout.team, envs
+    )
     return Play(run.rollout, replace(layout, crews=4))
 
 
 def rows(run):
-    """Return the bytes of all that the last rollout wrote, by name; of episodes' ends, where they ended."""
+    """Return the bytes of all that the last rollout wrote, by name; of episodes' ends, where they
+    ended.
+    """
     rollout, found = run.rollout, {}
     over = rollout.terminated | rollout.truncated
-    found |= {"terminated": rollout.terminated, "truncated": rollout.truncated, "length": rollout.episode_length[over]}
+    found |= {
+        "terminated": rollout.terminated,
+        "truncated": rollout.truncated,
+        "length": rollout.episode_length[over],
+    }
     found |= {name: values[over] for name, values in rollout.metrics.items()}
     for g in run.batch.groups:
         stored = rollout.player_of[g.name].stored[g.name]
@@ -112,13 +146,17 @@ def rows(run):
             if g.name in getattr(rollout, name):
                 found[f"{name} of {g.name}"] = getattr(rollout, name)[g.name][over]
         found |= {
-            f"{name} of {g.name}": stored[name] for name in ("log_prob", "value", "raw") if stored[name] is not None
+            f"{name} of {g.name}": stored[name]
+            for name in ("log_prob", "value", "raw")
+            if stored[name] is not None
         }
     return {name: values.cpu().numpy().tobytes() for name, values in found.items()}
 
 
 def assert_alike(plain, *others, iterations=3):
-    """All learn, so that each rollout begins where the one before it has ended, with other weights."""
+    """All learn, so that each rollout begins where the one before it has ended, with other
+    weights.
+    """
     for _ in range(iterations):
         plain.iterate()
         want = rows(plain)
@@ -131,7 +169,9 @@ def assert_alike(plain, *others, iterations=3):
     want = plain.snapshot()
     for fused in others:
         got = fused.snapshot()
-        assert [name for name in want if got[name].numpy().tobytes() != want[name].numpy().tobytes()] == []
+        assert [
+            name for name in want if got[name].numpy().tobytes() != want[name].numpy().tobytes()
+        ] == []
 
 
 @pytest.mark.full
@@ -167,7 +207,8 @@ def test_so_it_has_where_products_are_those_of_matrix_units(case, monkeypatch):
         pytest.param("episodes end", 4, False, marks=pytest.mark.slow),
         pytest.param("two policies", 32, False, marks=pytest.mark.slow),
         pytest.param("two policies", 32, True, marks=pytest.mark.slow),
-        pytest.param("two policies, normalised", 4, True, marks=pytest.mark.slow),  # members see by what others load
+        # members see by what others load
+        pytest.param("two policies, normalised", 4, True, marks=pytest.mark.slow),
     ],
 )
 def test_a_crew_of_threads_has_the_bytes_of_one(case, team, tensor, monkeypatch):
@@ -198,7 +239,9 @@ def test_a_crew_is_some_warps_or_one_larger_team():
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_gpu_plays_in_one_launch_with_the_bytes_of_many(case, precision):
-    """Crews of one environment, and of as many as share out all of them; of the blocks the last one is not full."""
+    """Crews of one environment, and of as many as share out all of them; of the blocks the last one
+    is not full.
+    """
     plain = made(case, "cuda", precision)
     assert plain.rollout.play is not None
     plain.rollout.play = None

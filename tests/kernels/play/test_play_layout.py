@@ -8,7 +8,13 @@ import pytest
 from test_nvrtc import compile_to
 
 import cupydrive as cd
-from cupydrive.algorithms.kernels.play import gpu_layout, play_unit, policies_of, policy_weight_bytes, tile_bytes
+from cupydrive.algorithms.kernels.play import (
+    gpu_layout,
+    play_unit,
+    policies_of,
+    policy_weight_bytes,
+    tile_bytes,
+)
 from cupydrive.codegen.layout import PlayLayout
 from cupydrive.training.begin import make_run
 
@@ -25,14 +31,27 @@ NETWORKS = [  # environment, settings, threads and environments of a crew
 
 def playing(env, settings, tensor, **params):
     """Return a batch and the policies that play in it."""
-    run = make_run(env, replace(settings, precision="float32"), num_envs=4, device="cpu", backend="kernels", **params)
-    return run.batch, [replace(policy, tensor=tensor) for policy in policies_of(run.batch, run.rollout.player_of)]
+    run = make_run(
+        env,
+        replace(settings, precision="float32"),
+        num_envs=4,
+        device="cpu",
+        backend="kernels",
+        **params,
+    )
+    return run.batch, [
+        replace(policy, tensor=tensor) for policy in policies_of(run.batch, run.rollout.player_of)
+    ]
 
 
 def on_h200(batch, num_envs):
-    """Return what ``gpu_layout`` reads of a batch of ``num_envs`` environments there, one thread each."""
+    """Return what ``gpu_layout`` reads of a batch of ``num_envs`` environments there, one thread
+    each.
+    """
     parts = {name: getattr(batch, name) for name in ("spec", "params", "groups")}
-    return SimpleNamespace(**parts, num_envs=num_envs, executor=H200, layout=SimpleNamespace(team=1))
+    return SimpleNamespace(
+        **parts, num_envs=num_envs, executor=H200, layout=SimpleNamespace(team=1)
+    )
 
 
 def block_bytes(batch, policies, layout):
@@ -46,9 +65,12 @@ def block_bytes(batch, policies, layout):
 @pytest.mark.parametrize(("env", "settings", "team", "envs"), NETWORKS)
 def test_a_block_has_the_bytes_that_its_layout_was_chosen_by(env, settings, team, envs, tensor):
     batch, policies = playing(env, settings, tensor)
-    one, two = (block_bytes(batch, policies, PlayLayout(team, envs, crews=crews)) for crews in (1, 2))
+    one, two = (
+        block_bytes(batch, policies, PlayLayout(team, envs, crews=crews)) for crews in (1, 2)
+    )
     tiles, weights = (
-        sum(of(policy) for policy in policies) for of in (lambda p: tile_bytes(p, envs), policy_weight_bytes)
+        sum(of(policy) for policy in policies)
+        for of in (lambda p: tile_bytes(p, envs), policy_weight_bytes)
     )
     assert abs(two - one - tiles) <= PADDING
     assert abs(2 * one - two - weights) <= PADDING

@@ -1,4 +1,6 @@
-"""Generalised advantage estimation against its definition, a recursion in NumPy, and cases worked out by hand."""
+"""Generalised advantage estimation against its definition, a recursion in NumPy, and cases worked
+out by hand.
+"""
 
 import numpy as np
 import pytest
@@ -15,18 +17,30 @@ pytestmark = pytest.mark.optimised
 
 
 def sizes(n, agents, steps, slots=0):
-    """Return the ints of struct Advantages: observations of two entries, one action, three choices."""
+    """Return the ints of struct Advantages: observations of two entries, one action, three
+    choices.
+    """
     return dict(num_envs=n, agents=agents, steps=steps, slots=slots, obs_dim=2, heads=1, choices=3)
 
 
 def estimate(
-    reward, value, terminated, truncated, final_value=None, active=None, left=None, gamma=0.9, lam=0.8, scale=1.0
+    reward,
+    value,
+    terminated,
+    truncated,
+    final_value=None,
+    active=None,
+    left=None,
+    gamma=0.9,
+    lam=0.8,
+    scale=1.0,
 ):
     """Run the kernels on NumPy arrays (T, N, C) and (T, N); return advantages and returns."""
     program = executor("cpu").build(assemble_file("train/advantages"))
     steps, n, agents = reward.shape
     slots = 0 if final_value is None else len(final_value)
-    t = {k: None if v is None else walled(torch.from_numpy(np.ascontiguousarray(v))) for k, v in dict(
+    t = {k: None if v is None else walled(torch.from_numpy(np.ascontiguousarray(v))) for k,
+    v in dict(
         gamma=np.float32([gamma]), gae_lambda=np.float32([lam]), reward_scale=np.float32([scale]),
         reward=reward.astype(np.float32), value=value.astype(np.float32),
         final_value=None if final_value is None else final_value.astype(np.float32),
@@ -42,7 +56,9 @@ def estimate(
 
 
 def reference(reward, value, terminated, truncated, final, active, left, gamma, lam):
-    """Return advantages as sums over the future: what each step adds until the first cut, in float64."""
+    """Return advantages as sums over the future: what each step adds until the first cut, in
+    float64.
+    """
     steps, n, agents = reward.shape
     out = np.zeros(reward.shape)
     for t in range(steps):
@@ -58,7 +74,9 @@ def reference(reward, value, terminated, truncated, final, active, left, gamma, 
                             break
                         continue
                     ends = terminated[k, e] or left[k, e, i]
-                    after = 0.0 if ends else final[k, e, i] if truncated[k, e] else value[k + 1, e, i]
+                    after = (
+                        0.0 if ends else final[k, e, i] if truncated[k, e] else value[k + 1, e, i]
+                    )
                     total += weight * (reward[k, e, i] + gamma * after - value[k, e, i])
                     if terminated[k, e] or truncated[k, e]:
                         break
@@ -115,17 +133,29 @@ def test_cases_worked_out_by_hand():
     # the second step ends the task: its error is 1 - 20, and the first sees no further
     assert by_hand(terminated=flag(0, 1, 0)) == [1 + 0.25 * -19, -19, -9]
     # it is cut by the limit: the final observation is worth 6
-    assert by_hand(truncated=flag(0, 1, 0), final_value=np.full((1, 1, 1), 6.0)) == [1 + 0.25 * -16, -16, -9]
+    assert by_hand(truncated=flag(0, 1, 0), final_value=np.full((1, 1, 1), 6.0)) == [
+        1 + 0.25 * -16,
+        -16,
+        -9,
+    ]
     # the agent leaves in it, and has the reward of the third step, too
     gone = dict(active=flag(1, 1, 0)[..., None], left=flag(0, 1, 0)[..., None])
     assert by_hand(**gone) == [1 + 0.25 * -18, -18, 0]
 
 
 def test_what_is_cut_beyond_the_last_slot_is_worth_nothing():
-    """Final observations of one slot: the first truncation has it, of the second nothing is known."""
-    assert by_hand(truncated=flag(1, 1, 0), final_value=np.full((1, 1, 1), 6.0)) == [1 + 3 - 10, 1 - 20, -9]
+    """Final observations of one slot: the first truncation has it, of the second nothing is
+    known.
+    """
+    assert by_hand(truncated=flag(1, 1, 0), final_value=np.full((1, 1, 1), 6.0)) == [
+        1 + 3 - 10,
+        1 - 20,
+        -9,
+    ]
     at, truncated = walled(torch.full((1, 1), -1)), torch.ones(3, 1, dtype=torch.bool)
-    call = make_call({"num_envs": 1, "steps": 3, "slots": 1}, {"truncated": truncated, "truncated_at": at})
+    call = make_call(
+        {"num_envs": 1, "steps": 3, "slots": 1}, {"truncated": truncated, "truncated_at": at}
+    )
     executor("cpu").build(assemble_file("train/advantages")).launch("truncations", call, 1, 0)
     assert at.item() == 0
 
@@ -133,14 +163,18 @@ def test_what_is_cut_beyond_the_last_slot_is_worth_nothing():
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("steps", [1, 3, 7, 20])
 def test_rewards_of_a_pause_belong_to_the_step_before_it_in_any_rollout(steps):
-    """With lambda 0 an advantage ends at the next active step: rollouts of any length learn the same of every step."""
+    """With lambda 0 an advantage ends at the next active step: rollouts of any length learn the
+    same of every step.
+    """
     rng, n, agents, gamma = np.random.default_rng(5), 6, 3, 0.9
     total = 420
     game = stream(rng, total, n, agents)
     want = one_step_errors(game, gamma)
     shape, f = (n, agents), torch.float32
     held = [torch.zeros(shape, dtype=torch.uint8), *(torch.zeros(shape) for _ in range(3))]
-    held = dict(zip(HELD, [*held, torch.zeros((*shape, 2)), torch.zeros((*shape, 1)), None], strict=True))
+    held = dict(
+        zip(HELD, [*held, torch.zeros((*shape, 2)), torch.zeros((*shape, 1)), None], strict=True)
+    )
     found, times = np.full(want.shape, np.nan), np.zeros(want.shape, int)
     weights = row_weights(game, steps)
     program = executor("cpu").build(assemble_file("train/advantages"))
@@ -151,39 +185,68 @@ def test_rewards_of_a_pause_belong_to_the_step_before_it_in_any_rollout(steps):
         value = torch.from_numpy(game["value"][begin : begin + steps + 1].copy())
         own = number[begin : begin + steps]
         obs, action = torch.stack([own, -own], -1).contiguous(), own[..., None].clone()
-        log_prob, out = own + 0.5, {k: torch.empty(part["reward"].shape) for k in ("advantage", "returns")}
+        log_prob, out = (
+            own + 0.5,
+            {k: torch.empty(part["reward"].shape) for k in ("advantage", "returns")},
+        )
         weight = torch.empty(part["reward"].shape, dtype=torch.uint8)
         one, slots = torch.ones(1), max(1, int(part["truncated"].sum(0).max()))
         final = torch.zeros(slots, n, agents)
         for e in range(n):
             for slot, t in enumerate(part["truncated"][:, e].nonzero().flatten().tolist()):
                 final[slot, e] = part["final"][t, e]
-        pointers = dict(gamma=one * gamma, gae_lambda=one * 0, reward_scale=one, reward=part["reward"], value=value)
-        pointers |= dict(final_value=final, terminated=part["terminated"], truncated=part["truncated"])
+        pointers = dict(
+            gamma=one * gamma,
+            gae_lambda=one * 0,
+            reward_scale=one,
+            reward=part["reward"],
+            value=value,
+        )
+        pointers |= dict(
+            final_value=final, terminated=part["terminated"], truncated=part["truncated"]
+        )
         pointers |= dict(active=part["active"], left=part["left"], **out, weight=weight)
         pointers |= dict(obs=obs, action=action, mask=None, log_prob=log_prob, **held)
-        program.launch("advantages_with_pauses", make_call(sizes(n, agents, steps, slots), pointers), n * agents, 0)
+        program.launch(
+            "advantages_with_pauses",
+            make_call(sizes(n, agents, steps, slots), pointers),
+            n * agents,
+            0,
+        )
         again = (weight[0] == 1) & ~part["active"][0]  # a held step in the row of a pause
         want_weight = torch.from_numpy(weights[begin : begin + steps])
-        assert torch.equal(weight[1:], want_weight[1:]) and torch.equal(weight[0][~again], want_weight[0][~again])
+        assert torch.equal(weight[1:], want_weight[1:]) and torch.equal(
+            weight[0][~again], want_weight[0][~again]
+        )
         for t, e, i in (weight == 1).nonzero().tolist():
             step = int(obs[t, e, i, 0])
-            assert (action[t, e, i, 0], obs[t, e, i, 1], log_prob[t, e, i]) == (step, -step, step + 0.5)
+            assert (action[t, e, i, 0], obs[t, e, i, 1], log_prob[t, e, i]) == (
+                step,
+                -step,
+                step + 0.5,
+            )
             assert value[t, e, i] == game["value"][step, e, i] and (step == begin + t or t == 0)
             found[step, e, i] = out["advantage"][t, e, i]
             times[step, e, i] += 1
-            np.testing.assert_allclose(out["returns"][t, e, i], found[step, e, i] + value[t, e, i], rtol=1e-6)
-    known = np.isfinite(want) & (np.arange(total) < total - 100)[:, None, None]  # seen to their end by then
+            np.testing.assert_allclose(
+                out["returns"][t, e, i], found[step, e, i] + value[t, e, i], rtol=1e-6
+            )
+    # seen to their end by then
+    known = np.isfinite(want) & (np.arange(total) < total - 100)[:, None, None]
     np.testing.assert_allclose(found[known], want[known], rtol=1e-5, atol=1e-5)
     assert not times[~game["active"]].any()
     assert times[known].min() == 1
-    assert (times[known] - 1).sum() <= total // steps * n * agents  # again: one held step of each agent in each rollout
+    # again: one held step of each agent in each rollout
+    assert (times[known] - 1).sum() <= total // steps * n * agents
 
 
 def test_advantages_look_beyond_a_pause():
-    """The agent pauses in the second of four steps: its first step has that reward, too, and one gamma to the third."""
+    """The agent pauses in the second of four steps: its first step has that reward, too, and one
+    gamma to the third.
+    """
     arrays = dict(
-        reward=np.array([1.0, 10, 1, 1]).reshape(4, 1, 1), value=np.array([10.0, 99, 30, 40, 50]).reshape(5, 1, 1),
+        reward=np.array([1.0, 10, 1, 1]).reshape(4, 1, 1),
+        value=np.array([10.0, 99, 30, 40, 50]).reshape(5, 1, 1),
         terminated=np.zeros((4, 1), bool), truncated=np.zeros((4, 1), bool),
         active=np.array([1, 0, 1, 1], bool).reshape(4, 1, 1), left=np.zeros((4, 1, 1), bool),
     )  # fmt: skip
@@ -196,25 +259,52 @@ def test_advantages_look_beyond_a_pause():
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("hidden_state", [False, True])
 def test_critics_learn_the_value_of_a_pause(hidden_state):
-    """Steps 0 and 1 are of one rollout, the agent pauses from step 1 on; the next two rollouts begin in the pause.
+    """Steps 0 and 1 are of one rollout, the agent pauses from step 1 on; the next two rollouts
+    begin in the pause.
 
-    The value there is that of the rewards to come and of the next active step. A policy with hidden state learns no step again.
+    The value there is that of the rewards to come and of the next active step. A policy with hidden
+    state learns no step again.
     """
-    value, program = np.array([10.0, 99, 30]).reshape(3, 1, 1), executor("cpu").build(assemble_file("train/advantages"))
-    memory = [torch.zeros(1, 1, dtype=torch.uint8), *(torch.zeros(1, 1) for _ in range(3)), torch.zeros(1, 1, 2)]
+    value, program = (
+        np.array([10.0, 99, 30]).reshape(3, 1, 1),
+        executor("cpu").build(assemble_file("train/advantages")),
+    )
+    memory = [
+        torch.zeros(1, 1, dtype=torch.uint8),
+        *(torch.zeros(1, 1) for _ in range(3)),
+        torch.zeros(1, 1, 2),
+    ]
     memory = dict(zip(HELD, [*memory, torch.zeros(1, 1, 1), None], strict=True))
     memory |= dict.fromkeys(HELD[1:]) if hidden_state else {}
     found = []
     for active, reward in (((1, 0), (1, 2)), ((0, 0), (4, 8)), ((0, 1), (16, 32))):
         one, out = torch.ones(1), {k: torch.zeros(2, 1, 1) for k in ("advantage", "returns")}
         flags = {k: torch.zeros(2, 1, dtype=torch.bool) for k in ("terminated", "truncated")}
-        rows = torch.tensor(reward, dtype=torch.float32).view(2, 1, 1), torch.tensor(value, dtype=torch.float32)
-        pointers = dict(
-            gamma=0.5 * one, gae_lambda=0 * one, reward_scale=one, reward=rows[0], value=rows[1], final_value=None
+        rows = (
+            torch.tensor(reward, dtype=torch.float32).view(2, 1, 1),
+            torch.tensor(value, dtype=torch.float32),
         )
-        pointers |= flags | dict(active=torch.tensor(active, dtype=torch.bool).view(2, 1, 1), left=None, **out)
-        pointers |= {"weight": torch.zeros(2, 1, 1, dtype=torch.uint8), "obs": torch.zeros(2, 1, 1, 2)}
-        pointers |= {"action": torch.zeros(2, 1, 1, 1), "mask": None, "log_prob": torch.zeros(2, 1, 1), **memory}
+        pointers = dict(
+            gamma=0.5 * one,
+            gae_lambda=0 * one,
+            reward_scale=one,
+            reward=rows[0],
+            value=rows[1],
+            final_value=None,
+        )
+        pointers |= flags | dict(
+            active=torch.tensor(active, dtype=torch.bool).view(2, 1, 1), left=None, **out
+        )
+        pointers |= {
+            "weight": torch.zeros(2, 1, 1, dtype=torch.uint8),
+            "obs": torch.zeros(2, 1, 1, 2),
+        }
+        pointers |= {
+            "action": torch.zeros(2, 1, 1, 1),
+            "mask": None,
+            "log_prob": torch.zeros(2, 1, 1),
+            **memory,
+        }
         program.launch("advantages_with_pauses", make_call(sizes(1, 1, 2), pointers), 1, 0)
         found.append((pointers["weight"].flatten().tolist(), out["returns"].flatten().tolist()))
     again = 2 if hidden_state else 1
@@ -224,8 +314,15 @@ def test_critics_learn_the_value_of_a_pause(hidden_state):
 
 
 def test_rewards_are_scaled():
-    plain = estimate(np.full((3, 2, 1), 3.0), np.zeros((4, 2, 1)), *(np.zeros((3, 2), bool) for _ in "ab"))
-    scaled = estimate(np.full((3, 2, 1), 6.0), np.zeros((4, 2, 1)), *(np.zeros((3, 2), bool) for _ in "ab"), scale=0.5)
+    plain = estimate(
+        np.full((3, 2, 1), 3.0), np.zeros((4, 2, 1)), *(np.zeros((3, 2), bool) for _ in "ab")
+    )
+    scaled = estimate(
+        np.full((3, 2, 1), 6.0),
+        np.zeros((4, 2, 1)),
+        *(np.zeros((3, 2), bool) for _ in "ab"),
+        scale=0.5,
+    )
     np.testing.assert_array_equal(plain, scaled)
 
 

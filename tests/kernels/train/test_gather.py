@@ -17,13 +17,19 @@ WIDTHS = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 76, 127, 1
 
 
 def rows_are_right(device, widths, size, chosen, seed=0):
-    """Gather from float, int and bool columns of these widths; compare with torch's own indexing."""
+    """Gather from float, int and bool columns of these widths; compare with torch's own
+    indexing.
+    """
     torch.manual_seed(seed)
     columns = {f"float {w}": torch.randn(size, w, device=device) for w in widths}
     columns |= {
-        f"int {w}": torch.randint(-(2**31), 2**31 - 1, (size, w), dtype=torch.int32, device=device) for w in widths
+        f"int {w}": torch.randint(-(2**31), 2**31 - 1, (size, w), dtype=torch.int32, device=device)
+        for w in widths
     }
-    columns |= {"flat": torch.randn(size, device=device), "mask": torch.rand(size, 3, device=device) < 0.5}
+    columns |= {
+        "flat": torch.randn(size, device=device),
+        "mask": torch.rand(size, 3, device=device) < 0.5,
+    }
     index = torch.randint(0, size, (chosen,), device=device)
     taken = RowGather(executor(device))(columns, index)
     assert taken.keys() == columns.keys()
@@ -38,7 +44,11 @@ def test_rows_of_any_width(width):
 
 @pytest.mark.full
 @settings(max_examples=10, deadline=None)
-@given(st.lists(st.sampled_from(WIDTHS), min_size=1, max_size=4, unique=True), st.integers(1, 200), st.integers(1, 500))
+@given(
+    st.lists(st.sampled_from(WIDTHS), min_size=1, max_size=4, unique=True),
+    st.integers(1, 200),
+    st.integers(1, 500),
+)
 def test_several_columns_at_once(widths, size, chosen):
     rows_are_right("cpu", widths, size, chosen)
 
@@ -51,5 +61,7 @@ def test_rows_of_any_width_on_a_gpu(width):
 
 
 def test_a_team_of_threads_is_refused_on_the_cpu():
-    with pytest.raises(DeviceError, match="a team on the CPU has 1 member, the layout says 4; leave layout out"):
+    with pytest.raises(
+        DeviceError, match="a team on the CPU has 1 member, the layout says 4; leave layout out"
+    ):
         cd.make("tag_grid", device="cpu", layout=Layout(4))

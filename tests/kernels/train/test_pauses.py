@@ -1,4 +1,6 @@
-"""Agents that pause: what happens while one is inactive belongs to its last active step, in every algorithm."""
+"""Agents that pause: what happens while one is inactive belongs to its last active step, in every
+algorithm.
+"""
 
 from types import SimpleNamespace
 
@@ -17,17 +19,28 @@ QUIET = dict(device="cpu", progress=False)
 
 @pytest.mark.parametrize("steps", [1, 3, 4])
 def test_replayed_transitions_go_from_one_active_step_to_the_next(steps):
-    """The ring holds all of the stream: each transition has the rewards until the agent's next active step, and leads there."""
+    """The ring holds all of the stream: each transition has the rewards until the agent's next
+    active step, and leads there.
+    """
     total, n, agents = 240, 5, 2
-    game = {k: torch.from_numpy(v) for k, v in stream(np.random.default_rng(1), total, n, agents).items()}
-    # An observation is the number of its step; critics that give -obs / 8 make one-step errors of transitions comparable.
-    number = torch.arange(total, dtype=torch.float32)[:, None, None, None].expand(total, n, agents, 1)
+    game = {
+        k: torch.from_numpy(v)
+        for k, v in stream(np.random.default_rng(1), total, n, agents).items()
+    }
+    # An observation is the number of its step; critics that give -obs / 8 make one-step errors of
+    # transitions comparable.
+    number = torch.arange(total, dtype=torch.float32)[:, None, None, None].expand(
+        total, n, agents, 1
+    )
     final = number + 0.5
     game["value"], game["final"] = ((-x[..., 0] / 8).contiguous() for x in (number, final))
     want = one_step_errors({k: v.numpy() for k, v in game.items()}, 0.9)
     group = SimpleNamespace(name="g", count=agents, obs_dim=1, heads=1)
     batch = SimpleNamespace(num_envs=n, require_memory=lambda *_: None, executor=executor("cpu"))
-    rollout, replay = SimpleNamespace(batch=batch, device="cpu", steps=steps, active={"g": None}), None
+    rollout, replay = (
+        SimpleNamespace(batch=batch, device="cpu", steps=steps, active={"g": None}),
+        None,
+    )
     for begin in range(0, total - steps, steps):
         own = slice(begin, begin + steps)
         for name in ("terminated", "truncated"):
@@ -51,11 +64,22 @@ def test_replayed_transitions_go_from_one_active_step_to_the_next(steps):
 @pytest.mark.full
 @pytest.mark.parametrize("leaves", [False, True])
 @pytest.mark.parametrize(
-    "settings", [cd.PPO(learning_rate=1e-2, num_steps=n) for n in (1, 3)] + [cd.A2C(learning_rate=1e-2, num_steps=1)]
+    "settings",
+    [cd.PPO(learning_rate=1e-2, num_steps=n) for n in (1, 3)]
+    + [cd.A2C(learning_rate=1e-2, num_steps=1)],
 )
 def test_a_reward_that_comes_after_the_turn_is_learnt_from(settings, leaves):
-    """In rollouts of 1 and 3 steps many rewards are of an action in an earlier one; the value of the first step becomes 1."""
-    run = cd.train(turns(spaces.Discrete(2), leaves), settings, num_envs=128, steps=8_000, backend="torch", **QUIET)
+    """In rollouts of 1 and 3 steps many rewards are of an action in an earlier one; the value of
+    the first step becomes 1.
+    """
+    run = cd.train(
+        turns(spaces.Discrete(2), leaves),
+        settings,
+        num_envs=128,
+        steps=8_000,
+        backend="torch",
+        **QUIET,
+    )
     assert run.evaluate(200, greedy=False).mean("return")[0] > 0.95
     with torch.no_grad():
         assert run.policies["actor"](torch.zeros(1, 1))[1].item() > 0.6
@@ -63,7 +87,9 @@ def test_a_reward_that_comes_after_the_turn_is_learnt_from(settings, leaves):
 
 @pytest.mark.full
 def test_ddpg_learns_from_a_reward_that_comes_after_the_turn():
-    settings = cd.DDPG(learning_starts=200, num_steps=3, updates=12, batch_size=128, actor_learning_rate=2e-3)
+    settings = cd.DDPG(
+        learning_starts=200, num_steps=3, updates=12, batch_size=128, actor_learning_rate=2e-3
+    )
     space = spaces.Box(-1.0, 1.0, (1,), np.float32)
     run = cd.train(turns(space), settings, num_envs=16, steps=6_000, **QUIET)
     assert run.evaluate(50).mean("return")[0] > 0.9
@@ -73,13 +99,23 @@ def test_ddpg_learns_from_a_reward_that_comes_after_the_turn():
 @pytest.mark.parametrize("backend", ["kernels", "torch"])
 def test_a_run_with_held_steps_goes_on_bit_for_bit(backend, tmp_path):
     """Stopped where steps are held, and resumed from the folder."""
-    settings, how = cd.PPO(num_steps=3, num_minibatches=1), dict(num_envs=8, backend=backend, **QUIET)
+    settings, how = (
+        cd.PPO(num_steps=3, num_minibatches=1),
+        dict(num_envs=8, backend=backend, **QUIET),
+    )
     whole = cd.train(turns(spaces.Discrete(2)), settings, steps=24 * 7, **how)
     part = cd.train(
-        turns(spaces.Discrete(2)), settings, steps=24 * 7, out=tmp_path / "run", callback=lambda *_: True, **how
+        turns(spaces.Discrete(2)),
+        settings,
+        steps=24 * 7,
+        out=tmp_path / "run",
+        callback=lambda *_: True,
+        **how,
     )
     assert part.step < whole.step
-    again = cd.train(cd.load(tmp_path / "run", device="cpu", env=turns(spaces.Discrete(2))), progress=False)
+    again = cd.train(
+        cd.load(tmp_path / "run", device="cpu", env=turns(spaces.Discrete(2))), progress=False
+    )
     held = [key for key in whole.tensors() if ".held" in key]
     assert held and again.step == whole.step
     assert all(torch.equal(a, whole.tensors()[key]) for key, a in again.tensors().items())
@@ -90,5 +126,7 @@ def test_a_run_with_held_steps_goes_on_bit_for_bit(backend, tmp_path):
 def test_rewards_are_scaled_by_the_returns_of_active_steps(steps):
     """Returns are 0 or 1, half of each: of deviation 0.5."""
     settings = cd.PPO(num_steps=steps, num_minibatches=1, normalize_reward=True, learning_rate=1e-9)
-    run = cd.train(turns(spaces.Discrete(2)), settings, num_envs=128, steps=128 * 96, backend="torch", **QUIET)
+    run = cd.train(
+        turns(spaces.Discrete(2)), settings, num_envs=128, steps=128 * 96, backend="torch", **QUIET
+    )
     assert run.learners["actor"].reward_scale.item() == pytest.approx(2.0, rel=0.08)

@@ -1,6 +1,7 @@
 """The sampling kernels' densities equal torch's, and so do those of the distributions in Python.
 
-Which action a random word becomes is in test_training_kernels.py, and the words are in tests/kernels/drive/test_random.py.
+Which action a random word becomes is in test_training_kernels.py, and the words are in
+tests/kernels/drive/test_random.py.
 """
 
 from dataclasses import replace
@@ -28,7 +29,9 @@ def sampler(space, n, kind=Categorical, count=1, **options):
 
 
 def draw(sample, parameters, step=0, mask=None, **options):
-    """Return the (N, C, H) actions, log-probabilities (N, C) and whatever else of one launch, all environments at ``step``."""
+    """Return the (N, C, H) actions, log-probabilities (N, C) and whatever else of one launch, all
+    environments at ``step``.
+    """
     batch, group = sample.batch, sample.group
     clock = np.zeros(batch.num_envs, CLOCK)
     clock["episode"], clock["elapsed"] = 1, step
@@ -36,7 +39,13 @@ def draw(sample, parameters, step=0, mask=None, **options):
     rows = (batch.num_envs, group.count)
     kind = torch.float32 if group.continuous else torch.int32
     action, log_prob = torch.empty((*rows, group.heads), dtype=kind), torch.empty(rows)
-    sample(parameters.float().expand(rows[0] * rows[1], -1).contiguous(), action, log_prob, mask=mask, **options)
+    sample(
+        parameters.float().expand(rows[0] * rows[1], -1).contiguous(),
+        action,
+        log_prob,
+        mask=mask,
+        **options,
+    )
     return action, log_prob
 
 
@@ -77,7 +86,10 @@ def test_log_probability_and_entropy_equal_torchs(sizes, masked):
 def test_gaussian_densities_equal_torchs(squashed):
     n, generator = 1_000_000, torch.Generator().manual_seed(2)
     sample = sampler(BOX, n, Gaussian, squashed=squashed)
-    mean, log_deviation = torch.randn(3, generator=generator), torch.randn(3, generator=generator) * 0.3
+    mean, log_deviation = (
+        torch.randn(3, generator=generator),
+        torch.randn(3, generator=generator) * 0.3,
+    )
     parameters, raw = torch.cat([mean, log_deviation]), torch.empty(n, 1, 3)
     action, log_prob = draw(sample, parameters, 5, raw=raw)
     base = torch.distributions.Normal(mean.double(), log_deviation.double().exp())
@@ -87,13 +99,18 @@ def test_gaussian_densities_equal_torchs(squashed):
         steps = [torch.distributions.TanhTransform(cache_size=1), into_box]
         wanted = torch.distributions.TransformedDistribution(base, steps)
         assert ((action[:, 0] >= low) & (action[:, 0] <= high)).all()
-        inside = (raw[:, 0].abs() < 3).all(1)  # beyond, a float32 action does not determine the density
+        # beyond, a float32 action does not determine the density
+        inside = (raw[:, 0].abs() < 3).all(1)
         want = wanted.log_prob(steps[1](steps[0](raw[:, 0].double())))
-        torch.testing.assert_close(action[:, 0].double(), steps[1](torch.tanh(raw[:, 0].double())), rtol=0, atol=3e-6)
+        torch.testing.assert_close(
+            action[:, 0].double(), steps[1](torch.tanh(raw[:, 0].double())), rtol=0, atol=3e-6
+        )
     else:
         inside, want = slice(None), base.log_prob(raw[:, 0].double())
         assert torch.equal(raw, action)
-    torch.testing.assert_close(log_prob[:, 0].double()[inside], want.sum(1)[inside], rtol=1e-6, atol=1e-5)
+    torch.testing.assert_close(
+        log_prob[:, 0].double()[inside], want.sum(1)[inside], rtol=1e-6, atol=1e-5
+    )
     ours, entropy = sample.distribution.log_prob_and_entropy(parameters.expand(n, -1), raw[:, 0])
     torch.testing.assert_close(ours.double()[inside], want.sum(1)[inside], rtol=1e-6, atol=1e-5)
     # The entropy is the mean of -log density, for a squashed Gaussian in expectation.

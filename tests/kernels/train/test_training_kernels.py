@@ -1,8 +1,10 @@
-"""Each kernel of kernels/train, row by row, against the same thing written in NumPy from its description.
+"""Each kernel of kernels/train, row by row, against the same thing written in NumPy from its
+description.
 
-The random words come from cupydrive/random.py, which is pinned to published vectors: so a kernel that draws for another
-purpose, agent, environment, episode or step than it says gives other numbers here. Sizes are odd, ids do not begin at 0, rows
-are wider than what is read of them, and every environment is at a step of its own.
+The random words come from cupydrive/random.py, which is pinned to published vectors: so a kernel
+that draws for another purpose, agent, environment, episode or step than it says gives other numbers
+here. Sizes are odd, ids do not begin at 0, rows are wider than what is read of them, and every
+environment is at a step of its own.
 """
 
 import numpy as np
@@ -50,7 +52,9 @@ def head_words(stream, heads):
 
 
 def normal_numbers(stream, heads):
-    """Return (N, C, H) float64 standard normal numbers: Box and Muller's two of two words, in pairs."""
+    """Return (N, C, H) float64 standard normal numbers: Box and Muller's two of two words, in
+    pairs.
+    """
     count = -(-heads // 4) * 4
     u = unit(head_words(stream, count)).astype(np.float64)
     radius, angle = np.sqrt(-2 * np.log(1 - u[..., 0::2])), 2 * np.pi * u[..., 1::2]
@@ -69,7 +73,12 @@ def test_choices_are_the_inverse_of_the_cumulative_distribution(masked, device):
     value = rng.normal(size=(N * AGENTS, 2)).astype(np.float32)
     mask = rng.random((N, AGENTS, sum(sizes))) < 0.6 if masked else None
     rows = np.full((N, AGENTS), FAR, np.float32)
-    outputs = dict(action=np.full((N, AGENTS, len(sizes)), -1, np.int32), log_prob=rows, entropy=rows, value_row=rows)
+    outputs = dict(
+        action=np.full((N, AGENTS, len(sizes)), -1, np.int32),
+        log_prob=rows,
+        entropy=rows,
+        value_row=rows,
+    )
     program = categorical(sizes, device)
     got = sample(program, (N, AGENTS), logits, clock, outputs, device, mask, value)
     greedy = sample(program, (N, AGENTS), logits, clock, outputs, device, mask, value, greedy=1)
@@ -115,10 +124,18 @@ def test_logits_that_are_not_numbers_leave_the_last_choice_that_has_a_weight():
 
 
 def test_what_is_not_asked_for_is_not_written():
-    """Neither log-probability nor entropy nor a value: null pointers, which a kernel must not follow."""
+    """Neither log-probability nor entropy nor a value: null pointers, which a kernel must not
+    follow.
+    """
     clock = clocks(np.random.default_rng(0), N)
     action = np.full((N, AGENTS, 1), -1, np.int32)
-    got = sample(categorical((2,)), (N, AGENTS), np.zeros((N * AGENTS, 2), np.float32), clock, dict(action=action))
+    got = sample(
+        categorical((2,)),
+        (N, AGENTS),
+        np.zeros((N * AGENTS, 2), np.float32),
+        clock,
+        dict(action=action),
+    )
     assert set(got["action"].ravel()) == {0, 1}
     raw = np.full((N, AGENTS, 5), FAR, np.float32)
     parameters = np.zeros((N * AGENTS, 10), np.float32)
@@ -133,13 +150,19 @@ def test_gaussian_actions_are_made_of_their_words(squashed, device):
     clock = clocks(rng, N)
     parameters = rng.normal(0, 0.4, (N * AGENTS, 2 * heads + 3)).astype(np.float32)
     value = rng.normal(size=(N * AGENTS, 3)).astype(np.float32)
-    entries, rows = np.full((N, AGENTS, heads), FAR, np.float32), np.full((N, AGENTS), FAR, np.float32)
+    entries, rows = (
+        np.full((N, AGENTS, heads), FAR, np.float32),
+        np.full((N, AGENTS), FAR, np.float32),
+    )
     outputs = dict(raw=entries, action=entries, log_prob=rows, value_row=rows)
     for greedy in (0, 1):
         program = gaussian(BOX, squashed, device)
-        got = sample(program, (N, AGENTS), parameters, clock, outputs, device, value=value, greedy=greedy)
+        got = sample(
+            program, (N, AGENTS), parameters, clock, outputs, device, value=value, greedy=greedy
+        )
         mean, log_deviation = (
-            parameters[:, k * heads : (k + 1) * heads].reshape(N, AGENTS, heads).astype(np.float64) for k in (0, 1)
+            parameters[:, k * heads : (k + 1) * heads].reshape(N, AGENTS, heads).astype(np.float64)
+            for k in (0, 1)
         )
         normal = 0.0 * mean if greedy else normal_numbers(policy_stream(clock), heads)
         raw = mean + np.exp(log_deviation) * normal
@@ -179,7 +202,9 @@ def test_exploration_noise_is_made_of_its_words(started, device):
     if started:
         wanted = arrays["mean"] + noise
     else:
-        words = np.stack([stream.bits(AGENTS, 2048 + h, FIRST_AGENT)[..., 0] for h in range(heads)], axis=-1)
+        words = np.stack(
+            [stream.bits(AGENTS, 2048 + h, FIRST_AGENT)[..., 0] for h in range(heads)], axis=-1
+        )
         wanted = 2.0 * unit(words) - 1.0
     action = BOX.low + (BOX.high - BOX.low) / 2 * (np.clip(wanted, -1, 1) + 1)
     np.testing.assert_allclose(got["noise"], noise, rtol=0, atol=2e-6)
@@ -196,7 +221,10 @@ def test_words_of_kernels_in_python(purpose, device):
     ints = dict(size=size, agents=AGENTS, draws=draws, first_env=FIRST_ENV, purpose=purpose)
     shape = (N + 1, AGENTS, draws, 4)  # the last one is nobody's
     arrays = dict(
-        seed=SEED_WORDS, clock=bytes_of(clock), bits=np.zeros(shape, np.int32), uniform=np.zeros(shape, np.float32)
+        seed=SEED_WORDS,
+        clock=bytes_of(clock),
+        bits=np.zeros(shape, np.int32),
+        uniform=np.zeros(shape, np.float32),
     )
     got = launch(build("tools/draws", device=device), "draw_words", size, ints, arrays, device)
     episode, step = {
@@ -204,29 +232,41 @@ def test_words_of_kernels_in_python(purpose, device):
         DYNAMICS: (clock["episode"] - 1, clock["elapsed"]),
         ACTION: (0, clock["time"] // 4),
     }[purpose]
-    words = np.stack([RandomStream(SEED, IDS, episode, step, purpose).bits(AGENTS, d) for d in range(draws)], axis=2)
+    words = np.stack(
+        [RandomStream(SEED, IDS, episode, step, purpose).bits(AGENTS, d) for d in range(draws)],
+        axis=2,
+    )
     np.testing.assert_array_equal(got["bits"][:N].view(np.uint32), words)
     np.testing.assert_array_equal(got["uniform"][:N], unit(words))
     assert not got["bits"][N].any() and not got["uniform"][N].any()
 
 
-# ---- permutations and random rows ------------------------------------------------------------------------------------
+# ---- permutations and random rows ----------------------------------------------------------------
 
 
 def permuted(size, draw=0, count=0, device="cpu", seed=SEED_WORDS):
     arrays = dict(seed=seed, count=np.int64([count]), index=np.full(size + 1, -1, np.int64))
-    return launch(build("train/shuffle", device=device), "shuffle", size, dict(size=size, draw=draw), arrays, device)[
-        "index"
-    ]
+    return launch(
+        build("train/shuffle", device=device),
+        "shuffle",
+        size,
+        dict(size=size, draw=draw),
+        arrays,
+        device,
+    )["index"]
 
 
 def feistel(size, draw, count):
-    """Return the permutation as its description says: a Feistel network with Philox's words as keys, walked until inside."""
+    """Return the permutation as its description says: a Feistel network with Philox's words as
+    keys, walked until inside.
+    """
     half = next(h for h in range(1, 16) if h == 15 or 4**h >= size)
     low = np.uint64((1 << half) - 1)
     key = [SEED & 0xFFFFFFFF, SEED >> 32]
     counter = (count & 0xFFFFFFFF, count >> 32, draw)
-    keys = np.concatenate([philox((*counter, k << 20 | SHUFFLE << 16), key) for k in (0, 1)]).astype(np.uint64)
+    keys = np.concatenate(
+        [philox((*counter, k << 20 | SHUFFLE << 16), key) for k in (0, 1)]
+    ).astype(np.uint64)
 
     def mix(x):
         for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
@@ -254,10 +294,17 @@ def test_a_shuffle_is_the_permutation_of_its_keys(size, device):
 
 
 def test_shuffles_of_other_epochs_iterations_and_seeds_have_nothing_in_common():
-    """Independent permutations agree in about one place, whatever their length (Poisson of mean 1), and do not correlate."""
+    """Independent permutations agree in about one place, whatever their length (Poisson of mean 1),
+    and do not correlate.
+    """
     size, base = 4099, dict(draw=1, count=2)
     first = permuted(size, **base)[:size]
-    others = [dict(base, draw=0), dict(base, draw=2), dict(base, count=3), dict(base, count=2 + (1 << 32))]
+    others = [
+        dict(base, draw=0),
+        dict(base, draw=2),
+        dict(base, count=3),
+        dict(base, count=2 + (1 << 32)),
+    ]
     others += [dict(base, seed=SEED_WORDS + 1), dict(base, seed=SEED_WORDS + (1 << 32))]
     for other in others:
         second = permuted(size, **other)[:size]
@@ -272,22 +319,31 @@ def test_random_rows_come_from_their_words_and_reach_every_row(device):
     program, size = build("train/shuffle", device=device), 4001
     for limit, draw, count in ((1, 0, 0), (7, 2, 3), (1000, 1, (5 << 32) + 9), (2**32, 4, 1)):
         arrays = dict(
-            seed=SEED_WORDS, count=np.int64([count]), limit=np.int64([limit]), index=np.full(size + 1, -1, np.int64)
+            seed=SEED_WORDS,
+            count=np.int64([count]),
+            limit=np.int64([limit]),
+            index=np.full(size + 1, -1, np.int64),
         )
         got = launch(program, "draw", size, dict(size=size, draw=draw), arrays, device)["index"]
         assert got[size] == -1
-        words = philox((count & 0xFFFFFFFF, np.arange(size), draw, SHUFFLE << 16 | 1), (SEED & 0xFFFFFFFF, SEED >> 32))[
-            :, 0
-        ]
-        np.testing.assert_array_equal(got[:size], (words.astype(object) * limit >> 32).astype(np.int64))
-        assert limit > 7 or set(got[:size]) == set(range(limit))  # the first and the last row are drawn, too
+        words = philox(
+            (count & 0xFFFFFFFF, np.arange(size), draw, SHUFFLE << 16 | 1),
+            (SEED & 0xFFFFFFFF, SEED >> 32),
+        )[:, 0]
+        np.testing.assert_array_equal(
+            got[:size], (words.astype(object) * limit >> 32).astype(np.int64)
+        )
+        # the first and the last row are drawn, too
+        assert limit > 7 or set(got[:size]) == set(range(limit))
 
 
-# ---- ragged ends -----------------------------------------------------------------------------------------------------
+# ---- ragged ends ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, pytest.param(NAN_OF_A_GPU, id="NaN of a GPU")])
+@pytest.mark.parametrize(
+    "bad", [np.nan, np.inf, -np.inf, pytest.param(NAN_OF_A_GPU, id="NaN of a GPU")]
+)
 def test_a_number_that_is_not_finite_is_found_wherever_it_stands(bad, device):
     none, program = (1 << 62) - 1, build("train/finite", (("ARRAYS", 2),), device=device)
     for size in (1, 2, 3, 4, 5, 7, 129):
@@ -302,29 +358,49 @@ def test_a_number_that_is_not_finite_is_found_wherever_it_stands(bad, device):
             values[list(places)] = bad
             wanted = 3 << 40 | places[0] if places else none
             elements = -(-size // 4)
-            ints, longs = {"begin.0": 0, "begin.1": elements, "begin.2": 2 * elements}, {"size.0": size, "size.1": size}
+            ints, longs = (
+                {"begin.0": 0, "begin.1": elements, "begin.2": 2 * elements},
+                {"size.0": size, "size.1": size},
+            )
             for order in ((values, others), (others, values)):
                 arrays = {"values.0": order[0], "values.1": order[1]}
                 arrays |= dict(iteration=np.int64([3]), first=np.int64([none, none]))
-                got = launch(program, "look_for_nonfinite", 2 * elements, ints, arrays, device, longs)
-                assert got["first"].tolist() == [wanted if array is values else none for array in order]
+                got = launch(
+                    program, "look_for_nonfinite", 2 * elements, ints, arrays, device, longs
+                )
+                assert got["first"].tolist() == [
+                    wanted if array is values else none for array in order
+                ]
 
 
 def test_the_earliest_number_that_is_not_finite_is_kept():
     program, values = build("train/finite", (("ARRAYS", 1),)), np.float32([0, 0, 0, 0, 0, np.nan])
-    for found_before, wanted in ((2 << 40 | 9, 2 << 40 | 9), (3 << 40 | 9, 3 << 40 | 5), (4 << 40, 3 << 40 | 5)):
+    for found_before, wanted in (
+        (2 << 40 | 9, 2 << 40 | 9),
+        (3 << 40 | 9, 3 << 40 | 5),
+        (4 << 40, 3 << 40 | 5),
+    ):
         arrays = dict(values=values, iteration=np.int64([3]), first=np.int64([found_before]))
-        got = launch(program, "look_for_nonfinite", 2, {"begin.0": 0, "begin.1": 2}, arrays, longs={"size.0": 6})
+        got = launch(
+            program,
+            "look_for_nonfinite",
+            2,
+            {"begin.0": 0, "begin.1": 2},
+            arrays,
+            longs={"size.0": 6},
+        )
         assert got["first"][0] == wanted
 
 
-# ---- extreme random words --------------------------------------------------------------------------------------------
+# ---- extreme random words ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("word", [0, 1])
 def test_the_least_and_the_greatest_word_give_finite_numbers_within_bounds(word, device):
-    """0 and 2**32 - 1 as the first word (the radius of Box and Muller, and a choice) and as the second (the angle)."""
+    """0 and 2**32 - 1 as the first word (the radius of Box and Muller, and a choice) and as the
+    second (the angle).
+    """
     for extreme, (env, episode, step, agent) in words_with_extremes(POLICY, word).items():
         clock = clocks(np.random.default_rng(0), 1)
         clock["episode"] = np.uint32((episode + 1) & 0xFFFFFFFF)
@@ -340,18 +416,25 @@ def test_the_least_and_the_greatest_word_give_finite_numbers_within_bounds(word,
         ):
             outputs = dict(action=np.full((1, 1, 4), -1, np.int32), log_prob=one, entropy=one)
             parameters = np.tile(np.float32(logits), 4)[None]
-            got = sample(categorical((4,) * 4, device), (1, 1), parameters, clock, outputs, device, **ids)
+            got = sample(
+                categorical((4,) * 4, device), (1, 1), parameters, clock, outputs, device, **ids
+            )
             action = got["action"][0, 0, word]
             assert 0 <= action < 4 and action not in impossible
-            possible = [k for k in range(4) if logits[k] > -np.inf and logits[k] >= max(logits) - 100]
+            possible = [
+                k for k in range(4) if logits[k] > -np.inf and logits[k] >= max(logits) - 100
+            ]
             assert action == (possible[-1] if extreme else possible[0])
             assert np.isfinite(got["log_prob"]).all() and np.isfinite(got["entropy"]).all()
         entries = np.full((1, 1, 5), FAR, np.float32)
         for squashed in (0, 1):
             outputs = dict(raw=entries, action=entries, log_prob=one)
             program = gaussian(BOX, squashed, device)
-            got = sample(program, (1, 1), np.zeros((1, 10), np.float32), clock, outputs, device, **ids)
-            assert np.isfinite(got["log_prob"]).all() and (np.abs(got["raw"]) < 5.78).all()  # sqrt(48 log 2): 2**-24
+            got = sample(
+                program, (1, 1), np.zeros((1, 10), np.float32), clock, outputs, device, **ids
+            )
+            # sqrt(48 log 2): 2**-24
+            assert np.isfinite(got["log_prob"]).all() and (np.abs(got["raw"]) < 5.78).all()
             if word == 0:
                 radius = np.hypot(*got["raw"][0, 0, :2])
                 assert abs(radius - (np.sqrt(48 * np.log(2)) if extreme else 0.0)) < 1e-5
