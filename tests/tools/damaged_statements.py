@@ -155,10 +155,19 @@ def damages(file: str, text: str, tree: ast.Module) -> Iterator[tuple[Damage, as
             for kind, whole, part, after in changes(child) if function else ():
                 (start, end), (first, last) = place(whole), place(part)
                 damaged = text[start:first] + after(text[first:last]) + text[last:end]
-                yield Damage(file, function, kind, text[start:end], damaged), whole, start, end
+                before, changed = plain(text[start:end]), plain(damaged)
+                yield Damage(file, function, kind, before, changed), whole, start, end
             yield from visit(child, inside)
 
     yield from visit(tree, "")
+
+
+def plain(code: str) -> str:
+    """Return a statement or an expression as Python writes it, whatever its line breaks."""
+    try:
+        return ast.unparse(ast.parse(f"(\n{code}\n)"))
+    except SyntaxError:  # a statement
+        return ast.unparse(ast.parse(code))
 
 
 def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST, ast.AST, Callable[[str], str]]]:
