@@ -207,7 +207,8 @@ def register(
         raise SpecError(f"{found.name}: there is no kernel; pass kernel=, its path or text")
     if isinstance(found.kernel, Path) and not os.path.isfile(found.kernel.expanduser()):
         raise SpecError(
-            f"{found.name}: there is no kernel file {found.kernel}; write it, or pass kernel="
+            f"{found.name}: there is no kernel file {shown(str(found.kernel))}; write it, or pass "
+            "kernel="
         )
     _registered[found.name] = replace(made, spec=found)
     return found

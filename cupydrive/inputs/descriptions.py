@@ -237,10 +237,19 @@ def check_spec(spec: "EnvSpec") -> None:
         checked_choice(where, f"metrics[{metric!r}]", kind, ("int", "float"))
     for metric in spec.display.showcase.get("figures", {}):
         checked_choice(where, "showcase['figures']", metric, tuple(spec.metrics))
-    if not checked_sequence(where, "cases", spec.cases):
+    cases = checked_sequence(where, "cases", spec.cases)
+    for case in cases:
+        checked_mapping(where, "cases", case)
+    if not cases:
         raise SpecError(
             f"{where}: cases = (); the checker needs one at least, such as {{}}: default parameters"
         )
+    checked_mapping(where, "training", spec.training)
+    if spec.reward_threshold is not None:
+        checked_float(where, "reward_threshold", spec.reward_threshold)
+    checked_str(where, "summary", spec.summary)
+    if checked_str(where, "title", spec.title):
+        checked_name(where, "title", spec.title)
     is_text = isinstance(spec.kernel, str) and "\n" in checked_str(where, "kernel", spec.kernel)
     if (
         not is_text

@@ -72,7 +72,7 @@ class FrozenPolicy:
             )
         envs.compare_origin(self.path, spec, config.get("origin"))
         plays = {part: name for name in config["policies"] for part in name.split("+")}
-        name = self.policy or plays.get(group.name, group.name)
+        name = plays.get(group.name, group.name) if self.policy is None else self.policy
         if name not in config["policies"]:
             known = ", ".join(config["policies"])
             raise TrainingError(f"{self.path} has no policy {shown(name)}; it has: {known}")

@@ -24,7 +24,13 @@ from cupydrive.executors import choose, executor
 from cupydrive.executors.ahead import build_ahead
 from cupydrive.executors.modes import ordinary_modes
 from cupydrive.executors.ranks import Shard, current_ranks
-from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_int, checked_path
+from cupydrive.inputs.arguments import (
+    checked_bool,
+    checked_choice,
+    checked_instance,
+    checked_int,
+    checked_path,
+)
 from cupydrive.inputs.files import file_errors, write_atomically
 from cupydrive.inputs.names import NotCopied
 from cupydrive.playing import inference
@@ -82,6 +88,7 @@ class Run(NotCopied):
     """
 
     def __init__(self, config: TrainConfig, share: int = 1) -> None:
+        config = checked_instance("Run", "config", config, TrainConfig, "a TrainConfig")
         self.config = config.made_of()
         self.spec, self.params, self.settings = config.spec, config.params, config.policies
         self.num_envs, self.seed = config.num_envs, config.seed

@@ -138,7 +138,7 @@ def test_a_kernel_file_is_called_after_the_spec_and_no_spec_as_one_of_the_packag
     file.write_text(point.PYTHON.replace('EnvSpec("point"', 'EnvSpec("yours"'))
     with pytest.raises(
         SpecError,
-        match=r"no kernel file .*yours\.cu; write it",
+        match=r"no kernel file .*yours\.cu'; write it",
     ):
         envs.get(str(file))
 

@@ -133,7 +133,7 @@ def test_settings_of_ones_own_may_be_nested_and_are_read_back(value, tmp_path):
     assert about == json.loads(json.dumps(value, default=float))
 
 
-@pytest.mark.parametrize("value", [float("nan"), (1, np.ones(2)), {3}, len, b"x", "x" * 20_000])
+@pytest.mark.parametrize("value", [float("nan"), (1, np.ones(2)), {3}, len, b"x"])
 def test_settings_that_no_file_holds_are_refused_before_training(value, tmp_path):
     with pytest.raises(
         ParameterError,

@@ -34,7 +34,7 @@ def stuck() -> int:
     print("in native code", flush=True)
     lock(mutex)
 
-interrupts.SECONDS = 0.2
+interrupts.PATIENCE_SECONDS = 0.2
 main.COMMANDS["info"] = stuck
 sys.argv = ["cupydrive", "info"]
 sys.exit(main.main())

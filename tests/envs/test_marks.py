@@ -2,6 +2,8 @@
 is possible.
 """
 
+from dataclasses import replace
+
 import learning
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from value_iteration import Grid, grid, iterate, play, starts
 
 from cupydrive import envs
 from cupydrive.algorithms import PPO
-from cupydrive.errors import ParameterError
+from cupydrive.errors import ParameterError, SpecError
 from cupydrive.experiments.train import train
 from cupydrive.training.begin import make_run
 
@@ -26,6 +28,8 @@ def test_a_mark_is_a_number_of_the_only_group():
     assert all(len(envs.get(name).groups(envs.get(name).make_params())) == 1 for name in marks())
     with pytest.raises(ParameterError, match="tag_grid says no mark; pass mark="):
         solve("tag_grid", device="cpu")
+    with pytest.raises(SpecError, match="reward_threshold = 'high'"):
+        replace(envs.get("cartpole"), reward_threshold="high")
 
 
 @pytest.mark.full
