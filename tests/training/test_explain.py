@@ -18,7 +18,7 @@ from cupydrive.errors import NotFiniteError, TrainingError
 from cupydrive.spec import Field
 from cupydrive.training import explain, loop
 from cupydrive.training.begin import make_run
-from cupydrive.training.runfolder import checkpoints
+from cupydrive.training.runfolder import checkpoints, read_checkpoint
 from cupydrive.training.together import Alone
 
 STEPS, ENVS, LIMIT = 8, 6, 50  # of a rollout, and of an episode
@@ -360,6 +360,9 @@ def test_a_replay_begins_at_the_last_checkpoint(monkeypatch, tmp_path):
     trained = iterations.index(15 * each, 1)  # where the first replay begins
     assert iterations[0] == 15 * each and len(iterations) - trained <= 2 * trained
     assert str(found) == str(expected)
+    saved = read_checkpoint(tmp_path, "cartpole")
+    kept = explain.Replay(run, saved, line=None).run.snapshot()
+    assert all(torch.equal(kept[name], tensor) for name, tensor in saved["tensors"].items())
 
 
 def test_a_long_run_without_a_checkpoint_is_not_replayed(monkeypatch):

@@ -23,7 +23,7 @@ from cupydrive.cli.main import main
 from cupydrive.errors import LostProcessError, ParameterError
 from cupydrive.executors.ranks import DistributedRanks, Ranks, Shard, lost_ranks
 from cupydrive.training import processes
-from cupydrive.training.ranks import of_all_ranks, part
+from cupydrive.training.ranks import Wishes, of_all_ranks, part
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
 
@@ -52,6 +52,12 @@ def test_sums_of_gradients_are_those_of_one_process(said, name):
     assert np.abs(np.array(first["weights"]) - weights).max() <= 1e-4 * np.abs(weights).max()
     assert first["metrics"] == pytest.approx(alone["metrics"], rel=1e-3, abs=1e-4)
     assert all(one["alike"][name] == first for one in said[SIZE])
+
+
+def test_any_process_may_stop_and_the_first_decides_else():
+    told = torch.tensor([[0, 1, 7], [1, 0, 3]], dtype=torch.float64)
+    assert Wishes.of_all(told) == Wishes(stop=True, save=True, seconds=7.0)
+    assert Wishes.of_all(told[:1]) == Wishes(stop=False, save=True, seconds=7.0)
 
 
 @pytest.mark.full
