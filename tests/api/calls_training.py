@@ -28,8 +28,11 @@ def ppo() -> cd.PPO:
 
 
 def population() -> cd.Population:
-    """Return two runs of CartPole after one iteration."""
-    return cd.train("cartpole", ppo(), seeds=2, **SMALL)
+    """Return two runs of CartPole after one iteration, as if that had taken no time."""
+    made = cd.train("cartpole", ppo(), seeds=2, **SMALL)
+    for run in made:
+        run.seconds = 0.0
+    return made
 
 
 def trained(**options: object) -> cd.Run:
