@@ -7,9 +7,7 @@ obs, info = env.reset(seed=0)
 print(cd.check("tag_continuous"))
 """
 
-import re
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,10 +16,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Modules by name, from the stub that editors read. `import cupydrive` needs neither torch nor CuPy.
-_STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
-_HOME = {
-    name: module for module, name in re.findall(r"^from (\S+) import (\w+) as", _STUB, re.MULTILINE)
-}
+with open(__file__.removesuffix(".py") + ".pyi", encoding="utf-8") as _stub:
+    _lines = [line.split() for line in _stub if line.startswith("from cupydrive.")]
+_HOME = {line[3]: line[1] for line in _lines}  # from MODULE import NAME as NAME
 __all__ = ["__version__", *_HOME]
 
 

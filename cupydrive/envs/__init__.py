@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cupydrive.errors import (
     CupydriveWarning,
@@ -32,9 +32,11 @@ from cupydrive.errors import (
     did_you_mean,
 )
 from cupydrive.inputs.arguments import MOST_LETTERS, checked_path, checked_str, kind_of, shown
-from cupydrive.inputs.formats import Origin
 from cupydrive.inputs.kernels import printable, read_kernel
 from cupydrive.spec import EnvSpec
+
+if TYPE_CHECKING:
+    from cupydrive.inputs.formats import Origin  # which imports pydantic
 
 OF_DATA = "_data"  # end of the name of a module that reads an environment's published data
 USER_MODULE = "cupydrive_user_"  # and the file's name: what the module of a user's file is called
@@ -254,7 +256,7 @@ def _digest(content: bytes) -> str:
 # ---- environments that data files name -----------------------------------------------------------
 
 
-def origin(spec: EnvSpec) -> Origin | None:
+def origin(spec: EnvSpec) -> "Origin | None":
     """Return which files an environment of a user's own came from, as information for data files;
     None for the package's.
 
@@ -270,19 +272,19 @@ def origin(spec: EnvSpec) -> Origin | None:
         file = Path(spec.kernel).expanduser().resolve()
         kernel_sha256 = _digest(b"".join(read_kernel(file).values())) if file.is_file() else None
         kernel = printable(file)
-    return Origin(
-        python=made.python if made else None,
-        python_sha256=made.python_sha256 if made else None,
-        kernel=kernel,
-        kernel_sha256=kernel_sha256,
-    )
+    return {
+        "python": made.python if made else None,
+        "python_sha256": made.python_sha256 if made else None,
+        "kernel": kernel,
+        "kernel_sha256": kernel_sha256,
+    }
 
 
 def of_data(
     what: str,
     call: str,
     name: str,
-    made_from: Origin | None,
+    made_from: "Origin | None",
     given: EnvSpec | str | os.PathLike[str] | None = None,
 ) -> EnvSpec:
     """Return the ``EnvSpec`` that a data file belongs to. Nothing that the file names is executed.
@@ -321,7 +323,7 @@ def of_data(
     return spec
 
 
-def compare_origin(what: str, spec: EnvSpec, made_from: Origin | None) -> None:
+def compare_origin(what: str, spec: EnvSpec, made_from: "Origin | None") -> None:
     """Warn if ``spec`` has other files than those that ``what`` was made from; None compares
     nothing.
     """

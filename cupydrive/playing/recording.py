@@ -19,7 +19,7 @@ from cupydrive.executors import choose, executor
 from cupydrive.inputs.archive import pack_npz, read_npz
 from cupydrive.inputs.arguments import checked_path, is_number, require_folder, shown
 from cupydrive.inputs.files import file_errors, write_atomically
-from cupydrive.inputs.formats import FORMAT, RECORDING, FormatError, explained
+from cupydrive.inputs.formats import FORMAT, RECORDING, FormatError, Origin, explained
 from cupydrive.protocols import EnvParams
 from cupydrive.simulation.batch import Batch
 from cupydrive.simulation.buffers import Buffers
@@ -82,7 +82,7 @@ class Recording:
     action: dict[str, np.ndarray]
     first_env: int = 0
     checksum: int | None = field(default=None)
-    origin: envs.Origin | None = None
+    origin: Origin | None = None
     tables: dict | None = None
 
     @property

@@ -16,15 +16,14 @@ from cupydrive import envs
 from cupydrive.errors import ParameterError, SnapshotError, UnknownFieldError, did_you_mean
 from cupydrive.executors import executor
 from cupydrive.executors.interop import Views, as_numpy
-from cupydrive.inputs.archive import pack_npz, read_npz
 from cupydrive.inputs.arguments import checked_path, require_folder, shown
 from cupydrive.inputs.files import file_errors, write_atomically
-from cupydrive.inputs.formats import FORMAT, SNAPSHOT, FormatError, explained
 from cupydrive.spec import kept_params
 
 if TYPE_CHECKING:
     import torch
 
+    from cupydrive.inputs.formats import Origin
     from cupydrive.simulation.batch import Batch
     from cupydrive.simulation.vector import VectorEnv
 
@@ -63,7 +62,7 @@ class Snapshot:
     returns: dict[str, np.ndarray]
     obs: dict[str, np.ndarray]
     action_mask: dict[str, np.ndarray]
-    origin: envs.Origin | None = None
+    origin: Origin | None = None
     tables: dict | None = None
 
     @classmethod
@@ -149,6 +148,10 @@ class Snapshot:
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the snapshot as a NumPy archive (.npz)."""
+        # Here, since importing pydantic takes as long as making an environment.
+        from cupydrive.inputs.archive import pack_npz
+        from cupydrive.inputs.formats import FORMAT
+
         path = checked_path("save", "path", path)
         require_folder("path", path)
         about = {
@@ -168,6 +171,9 @@ class Snapshot:
         Raises:
             SnapshotError: If it is none, or is damaged.
         """
+        from cupydrive.inputs.archive import read_npz
+        from cupydrive.inputs.formats import SNAPSHOT, FormatError, explained
+
         path = checked_path("load", "path", path)
         with file_errors(SnapshotError, f"path = {str(path)!r} cannot be read"):
             try:
