@@ -159,10 +159,10 @@ class Logbook:
                         (self.out / EXPLANATION_FILE).unlink(missing_ok=True)
                         write_atomically(path, pack_metrics(self.run.metrics))
                         self.file = Appended(path)
-                        opened.callback(self.file.close)
+                        opened.callback(self._close, self.file)
                         if find_spec("tensorboard") is not None:
                             self.events = Events(self.out, self.run.step)
-                            opened.callback(self.events.close)
+                            opened.callback(self._close, self.events)
                             new.append(self.events.path)
                     yield
             finally:
@@ -173,6 +173,10 @@ class Logbook:
     def _writing(self) -> AbstractContextManager[None]:
         """Return a context in which errors of the disk become ``TrainingError``."""
         return file_errors(TrainingError, not_written(self.out))  # type: ignore[arg-type]
+
+    def _close(self, file: Appended) -> None:
+        with self._writing():
+            file.close()
 
     def save(self) -> None:
         """Write a checkpoint of this moment, if there is a folder; all ranks take part."""

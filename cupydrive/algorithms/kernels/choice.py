@@ -46,7 +46,8 @@ def make_learner(
     arithmetic, reason = None, "backend = 'torch'"
     if backend != "torch":
         arithmetic, reason = choose_arithmetic(settings, group, executor, backend)
-    if arithmetic is not None and isinstance(settings, PPO | A2C):
+    if arithmetic is not None:
+        assert isinstance(settings, PPO | A2C)
         learner = KernelLearner(settings, REPORTED[type(settings)], arithmetic)
         return learner, f"policy {name!r} learns by kernels, {arithmetic.name}"
     if backend == "kernels":
