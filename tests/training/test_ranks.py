@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,7 +24,8 @@ from cupydrive.cli.main import main
 from cupydrive.errors import LostProcessError, ParameterError
 from cupydrive.executors.ranks import DistributedRanks, Ranks, Shard, lost_ranks
 from cupydrive.training import processes
-from cupydrive.training.ranks import Wishes, of_all_ranks, part
+from cupydrive.training.config import resolve
+from cupydrive.training.ranks import Wishes, of_all_ranks, part, require_equal
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
 
@@ -52,6 +54,30 @@ def test_sums_of_gradients_are_those_of_one_process(said, name):
     assert np.abs(np.array(first["weights"]) - weights).max() <= 1e-4 * np.abs(weights).max()
     assert first["metrics"] == pytest.approx(alone["metrics"], rel=1e-3, abs=1e-4)
     assert all(one["alike"][name] == first for one in said[SIZE])
+
+
+def test_processes_compare_what_they_must_agree_on(tmp_path):
+    """A folder, progress and a callback are the first one's alone."""
+    sent = []
+
+    class Second(Ranks):
+        def gather_bytes(self, content):
+            sent.append(content)
+            return [sent[0], content]
+
+    config = resolve("cartpole", device="cpu", num_envs=4)
+    shard = SimpleNamespace(ranks=Second(1, 2, alone=False))
+    about = {"device": "cpu", "step": 0, "backends": {}, "as_json": config.as_json}
+    run = SimpleNamespace(shard=shard, **about)
+    require_equal(run, config)
+    alike = {"out": tmp_path, "progress": False, "callback": lambda step, metrics: None}
+    require_equal(run, replace(config, **alike))
+    for differs in ({"steps": 7}, {"keep": 9}, {"cuda_graph": False}):
+        with pytest.raises(ParameterError, match="they differ on rank 1"):
+            require_equal(run, replace(config, **differs))
+    for differs in ({"step": 8}, {"backends": {"cart": "torch"}}, {"device": "cuda"}):
+        with pytest.raises(ParameterError, match="they differ on rank 1"):
+            require_equal(SimpleNamespace(shard=shard, **about | differs), config)
 
 
 def test_any_process_may_stop_and_the_first_decides_else():
