@@ -7,6 +7,10 @@ from cupydrive.algorithms import A2C as A2C
 from cupydrive.algorithms import DDPG as DDPG
 from cupydrive.algorithms import PPO as PPO
 from cupydrive.algorithms import OnPolicy as OnPolicy
+from cupydrive.algorithms.architecture import GRU as GRU
+from cupydrive.algorithms.architecture import LSTM as LSTM
+from cupydrive.algorithms.architecture import MinGRU as MinGRU
+from cupydrive.algorithms.architecture import Network as Network
 from cupydrive.algorithms.pool import OpponentPool as OpponentPool
 from cupydrive.checks.checker import check as check
 from cupydrive.cli.scaffold import new as new

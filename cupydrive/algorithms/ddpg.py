@@ -14,11 +14,12 @@ from typing import Annotated
 import torch
 from annotated_types import Ge, Gt, Le
 
+from cupydrive.algorithms.architecture import Activation, Widths
 from cupydrive.algorithms.off_policy import OffPolicyLearner
 from cupydrive.algorithms.replay import transitions
 from cupydrive.algorithms.rows import weighted_mean
 from cupydrive.algorithms.schedule import LARGEST, Range, Schedule
-from cupydrive.algorithms.settings import Activation, Fraction, Positive, Settings, Widths
+from cupydrive.algorithms.settings import Fraction, Positive, Settings
 from cupydrive.inputs.validation import Count
 from cupydrive.playing.rollout import Rollout
 

@@ -18,7 +18,7 @@ from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import as_torch
 from cupydrive.executors.modes import default_device, ordinary_modes
 from cupydrive.inputs.arguments import kind_of, shown
-from cupydrive.playing.policy import ActorCritic, with_state
+from cupydrive.playing.policy import ActorCritic, RecurrentActorCritic, with_state
 from cupydrive.playing.torch_settings import drawing_from, own_random_numbers
 
 if TYPE_CHECKING:
@@ -63,8 +63,12 @@ def make_network(
         require_default_memory(
             config, group, size, rollout.batch, rollout.batch.num_envs * group.count
         )
-        about = group.obs_dim, size, config.hidden, config.activation, config.shared_layers, initial
-        return ActorCritic(*about, rollout.generator).to(rollout.device)
+        network = config.architecture
+        if network.core is not None:
+            made = RecurrentActorCritic(group.obs_dim, size, network, rollout.generator)
+            return made.to(rollout.device)
+        about = group.obs_dim, size, network, initial, rollout.generator
+        return ActorCritic(*about).to(rollout.device)
     where = f"the policy of {group.name!r}, {getattr(given, '__name__', type(given).__name__)},"
     with drawing_from(rollout.generator), default_device("cpu"):
         network = made_by(where, given, group.obs_dim, size)
@@ -85,9 +89,16 @@ def require_default_memory(
     """Raise ``MemoryLimitError`` if the default network does not fit into memory with ``rows`` rows
     at once.
     """
-    inner = (group.obs_dim, *config.hidden)
-    widths = [(*inner, size + 1)] if config.shared_layers else [(*inner, size), (*inner, 1)]
-    require_network_memory(f"{type(config).__name__}.hidden = {config.hidden}", batch, rows, widths)
+    network = config.architecture
+    inner: tuple[int, ...] = (group.obs_dim, *network.hidden)
+    if network.core is not None:  # gates of each unit, and its output
+        inner = (
+            *inner,
+            *[4 * network.core.size, network.core.size] * getattr(network.core, "layers", 1),
+        )
+    widths = [(*inner, size + 1)] if network.shared else [(*inner, size), (*inner, 1)]
+    where = f"{type(config).__name__}: the network {network}"
+    require_network_memory(where, batch, rows, widths)
 
 
 def made_by(

@@ -76,7 +76,7 @@ class OnPolicyLearner(ScheduledLearner):
         """Raise ``ParameterError`` unless the distribution fits the actions, and the rows divide
         into minibatches.
         """
-        check_rows(self.config, groups, num_envs, self.config.policy)
+        check_rows(self.config, groups, num_envs, self.config.policy or self.config.architecture)
 
     # ---- what it holds ----
 

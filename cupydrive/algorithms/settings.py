@@ -8,12 +8,12 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from annotated_types import Ge, Le, MaxLen
 from pydantic import BeforeValidator
 
+from cupydrive.algorithms.architecture import Activation, Network, Widths, as_network
 from cupydrive.algorithms.schedule import Range, Schedule
 from cupydrive.errors import MemoryLimitError, ParameterError, did_you_mean
-from cupydrive.inputs.arguments import T, shown
+from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.validation import Count, validated
 
 if TYPE_CHECKING:
@@ -22,19 +22,6 @@ if TYPE_CHECKING:
 ARGS = "\n\nArgs:"  # begins the list of settings in a docstring
 COPIES = 4  # of each weight while it learns: itself, its gradient, two moments of Adam
 NEEDED = "a torch.nn.Module, its class, or a function (obs_dim, size) -> module"
-# layer, network: far beyond what fits, so that a slip is not a matter of memory
-WIDEST, DEEPEST = 65_536, 64
-
-
-def as_tuple(value: T) -> T | tuple:
-    """Return a list as a tuple."""
-    return tuple(value) if isinstance(value, list) else value
-
-
-Activation = Literal["tanh", "relu", "silu", "gelu"]
-Widths = Annotated[
-    tuple[Annotated[int, Ge(1), Le(WIDEST)], ...], MaxLen(DEEPEST), BeforeValidator(as_tuple)
-]
 NonNegative = Annotated[Schedule, Range(0.0)]
 Positive = Annotated[Schedule, Range(0.0, positive=True)]
 Fraction = Annotated[Schedule, Range(0.0, 1.0)]
@@ -98,6 +85,8 @@ class OnPolicy(Settings):
         hidden: Width of each hidden layer; ``()``: a linear policy.
         activation: ``tanh``, ``relu``, ``silu`` or ``gelu``.
         shared_layers: Actor and critic share their hidden layers.
+        network: ``Network``, which has more than ``hidden``, ``activation`` and ``shared_layers``
+            say, such as a core with hidden state; those three are left out then.
         distribution: ``auto``, ``categorical``, ``gaussian`` or ``squashed``.
         policy: A network of one's own instead of the default one: a ``torch.nn.Module``, which is
             copied, its class, or a function ``(obs_dim, size) -> module``. It is called with
@@ -127,6 +116,7 @@ class OnPolicy(Settings):
     hidden: Widths = (64, 64)
     activation: Activation = "tanh"
     shared_layers: bool = False
+    network: Annotated[Network | None, BeforeValidator(as_network)] = None
     distribution: Literal["auto", "categorical", "gaussian", "squashed"] = "auto"
     policy: object = None
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -141,6 +131,20 @@ class OnPolicy(Settings):
             raise ParameterError(
                 f"{type(self).__name__}.policy = {shown(self.policy)}; it must be {NEEDED}, or None"
             )
+        if self.network is not None:
+            short = {f.name: f.default for f in fields(self)}
+            for name in ("policy", "hidden", "activation", "shared_layers"):
+                if getattr(self, name) != short[name]:
+                    raise ParameterError(
+                        f"{type(self).__name__}: network describes the whole policy; leave "
+                        f"{name} = {shown(getattr(self, name))} out"
+                    )
+
+    @property
+    def architecture(self) -> Network:
+        """The described network: ``network``, or what the short form stands for."""
+        short = Network(hidden=self.hidden, activation=self.activation, shared=self.shared_layers)
+        return self.network or short
 
 
 def unknown_setting(kind: type, name: str) -> str:

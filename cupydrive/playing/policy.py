@@ -27,6 +27,7 @@ from cupydrive.playing.inference import BoxPolicy, DiscretePolicy, Moments, Poli
 from cupydrive.playing.torch_settings import threads_worth
 
 if TYPE_CHECKING:
+    from cupydrive.algorithms.architecture import Network
     from cupydrive.codegen.source import Unit
     from cupydrive.protocols import Program
     from cupydrive.simulation.batch import Batch
@@ -64,44 +65,49 @@ class PaddedLinear(nn.Linear):
 def mlp(
     sizes: Sequence[int],
     activation: str = "tanh",
-    last_gain: float = 1.0,
+    last_gain: float | None = 1.0,
     initial: bool = True,
     generator: torch.Generator | None = None,
+    layer_norm: bool = False,
 ) -> nn.Sequential:
     """Return a multilayer perceptron with orthogonal weights and zero biases.
 
     Args:
         sizes: Width of the input, of each hidden layer and of the output.
         activation: Name in ``ACTIVATIONS``, between layers.
-        last_gain: Gain of the last layer's weights; the others have the square root of 2.
+        last_gain: Gain of the last layer's weights; the others have the square root of 2. None:
+            the last layer is a hidden one, too.
         initial: False: the weights are left to whoever fills them.
         generator: ``torch.Generator`` of the weights. Defaults to torch's own.
+        layer_norm: Normalise hidden layers before their activation.
     """
-    layers = []
+    layers: list[nn.Module] = []
     for k, (inner, outer) in enumerate(pairwise(sizes)):
-        last = k == len(sizes) - 2
-        layers.append(PaddedLinear(inner, outer, dtype=torch.float32, device="cpu"))
-        weight, bias = layers[-1].parameters()
+        last = last_gain is not None and k == len(sizes) - 2
+        linear = PaddedLinear(inner, outer, dtype=torch.float32, device="cpu")
+        layers.append(linear)
+        weight, bias = linear.parameters()
         if initial:
             # as torch.nn.Linear does, so that seeds keep their weights
             for drawn in (weight, bias):
                 nn.init.uniform_(drawn, generator=generator)
-            nn.init.orthogonal_(weight, last_gain if last else math.sqrt(2), generator=generator)
+            gain = last_gain if last and last_gain is not None else math.sqrt(2)
+            nn.init.orthogonal_(weight, gain, generator=generator)
             nn.init.zeros_(bias)
+        if not last and layer_norm:
+            layers.append(nn.LayerNorm(outer, dtype=torch.float32, device="cpu"))
         if not last:
             layers.append(ACTIVATIONS[activation]())
     return nn.Sequential(*layers)
 
 
 class ActorCritic(nn.Module):
-    """The default policy: two perceptrons, or one with two outputs.
+    """The described policy without hidden state: two perceptrons, or one with two outputs.
 
     Args:
         obs_dim: D.
         size: Number of the distribution's parameters.
-        hidden: Width of each hidden layer.
-        activation: Name in ``ACTIVATIONS``.
-        shared: Actor and critic share their hidden layers: half the work, but their gradients mix.
+        network: ``Network`` without a core.
         initial: False: the weights are left to whoever fills them.
         generator: ``torch.Generator`` of the weights. Defaults to torch's own.
     """
@@ -110,23 +116,21 @@ class ActorCritic(nn.Module):
         self,
         obs_dim: int,
         size: int,
-        hidden: Sequence[int] = (64, 64),
-        activation: str = "tanh",
-        shared: bool = False,
+        network: Network,
         initial: bool = True,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        if shared:
-            self.body = mlp((obs_dim, *hidden, size + 1), activation, 1.0, initial, generator)
+        self.shared, self.size = network.shared, size
+        about = initial, generator, network.layer_norm
+        inner = (obs_dim, *network.hidden)
+        if network.shared:
+            self.body = mlp((*inner, size + 1), network.activation, 1.0, *about)
             if initial:
-                weight = self.body[-1].weight.detach()
-                nn.init.orthogonal_(weight[:size], 0.01, generator=generator)
-                nn.init.orthogonal_(weight[size:], 1.0, generator=generator)
+                fill_outputs(self.body[-1].weight, size, generator)
         else:
-            self.actor = mlp((obs_dim, *hidden, size), activation, 0.01, initial, generator)
-            self.critic = mlp((obs_dim, *hidden, 1), activation, 1.0, initial, generator)
-        self.shared, self.size = shared, size
+            self.actor = mlp((*inner, size), network.activation, 0.01, *about)
+            self.critic = mlp((*inner, 1), network.activation, 1.0, *about)
 
     def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return ``(parameters, value)`` of observations (B, D): (B, size) and (B,)."""
@@ -134,6 +138,91 @@ class ActorCritic(nn.Module):
             out = self.body(obs)
             return out[:, : self.size], out[:, self.size]
         return self.actor(obs), self.critic(obs)[:, 0]
+
+
+@threads_worth(0)
+def fill_outputs(weight: nn.Parameter, size: int, generator: torch.Generator | None) -> None:
+    """Fill the weights of the outputs of a network that is actor and critic: ``size`` parameters of
+    a distribution, and a value.
+    """
+    nn.init.orthogonal_(weight.detach()[:size], 0.01, generator=generator)
+    nn.init.orthogonal_(weight.detach()[size:], 1.0, generator=generator)
+
+
+class Tower(nn.Module):
+    """Hidden layers, a core and outputs.
+
+    Args:
+        obs_dim: D.
+        outputs: How many.
+        network: ``Network`` with a core.
+        gain: Of the weights of the outputs.
+        generator: ``torch.Generator`` of the weights. Defaults to torch's own.
+    """
+
+    @threads_worth(0)
+    def __init__(
+        self,
+        obs_dim: int,
+        outputs: int,
+        network: Network,
+        gain: float,
+        generator: torch.Generator | None,
+    ) -> None:
+        super().__init__()
+        assert network.core is not None
+        sizes = (obs_dim, *network.hidden)
+        about = network.activation, None, True, generator, network.layer_norm
+        self.encoder = mlp(sizes, *about)
+        self.core = network.core.module(sizes[-1], generator)
+        self.head = mlp((network.core.size, outputs), "tanh", gain, True, generator)[0]
+
+    def forward(
+        self, obs: torch.Tensor, state: torch.Tensor, start: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the outputs and the next state."""
+        seen, state = self.core(self.encoder(obs), state, start)
+        return self.head(seen), state
+
+
+class RecurrentActorCritic(nn.Module):
+    """The described policy with hidden state: two towers, or one with two outputs; the contract is
+    ``with_state``'s.
+
+    Args:
+        obs_dim: D.
+        size: Number of the distribution's parameters.
+        network: ``Network`` with a core.
+        generator: ``torch.Generator`` of the weights. Defaults to torch's own.
+    """
+
+    def __init__(
+        self,
+        obs_dim: int,
+        size: int,
+        network: Network,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        self.shared, self.size, self.state_size = network.shared, size, network.state_size
+        if network.shared:
+            self.body = Tower(obs_dim, size + 1, network, 1.0, generator)
+            fill_outputs(self.body.head.weight, size, generator)
+        else:
+            self.actor = Tower(obs_dim, size, network, 0.01, generator)
+            self.critic = Tower(obs_dim, 1, network, 1.0, generator)
+
+    def forward(
+        self, obs: torch.Tensor, state: torch.Tensor, start: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return ``(parameters, value, state)``: (L * b, size), (L * b,), (b, state_size)."""
+        if self.shared:
+            out, state = self.body(obs, state, start)
+            return out[:, : self.size], out[:, self.size], state
+        of_actor, of_critic = state.chunk(2, 1)
+        parameters, of_actor = self.actor(obs, of_actor, start)
+        value, of_critic = self.critic(obs, of_critic, start)
+        return parameters, value[:, 0], torch.cat((of_actor, of_critic), 1)
 
 
 class Stateless:

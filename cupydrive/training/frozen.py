@@ -17,6 +17,7 @@ from torch import nn
 
 from cupydrive import envs
 from cupydrive.algorithms import ALGORITHMS
+from cupydrive.algorithms.architecture import Network, network_as_json
 from cupydrive.algorithms.pool import OpponentPool, unpooled
 from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.inputs.arguments import checked_bool, checked_path, checked_str, shown
@@ -159,6 +160,8 @@ def plain_value(value: Any) -> Json:
     """Return a setting with Python's numbers for NumPy's, in lists and dicts."""
     if isinstance(value, tuple | list):
         return list(map(plain_value, value))
+    if isinstance(value, Network):
+        return plain_value(network_as_json(value))
     if isinstance(value, dict):
         return {key: plain_value(one) for key, one in value.items()}
     return value.item() if isinstance(value, np.generic) else value

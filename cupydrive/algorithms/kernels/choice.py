@@ -104,17 +104,22 @@ def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str 
         return f"{kind.__name__} has no kernels; {' and '.join(k.__name__ for k in REPORTED)} have"
     if settings.policy is not None:
         return "its network is one of your own"
-    if settings.activation not in ("tanh", "relu"):
-        return f"activation = {settings.activation!r}; kernels have tanh and relu"
+    network = settings.architecture
+    if network.core is not None:
+        return f"{network.core} has no kernels"
+    if network.layer_norm:
+        return "layer_norm has no kernels"
+    if network.activation not in ("tanh", "relu"):
+        return f"activation = {network.activation!r}; kernels have tanh and relu"
     if settings.compile:
         return f"compile = {settings.compile!r} needs torch"
-    if len(settings.hidden) > MOST_LAYERS:
-        return f"{len(settings.hidden)} hidden layers; kernels have {MOST_LAYERS} at most"
+    if len(network.hidden) > MOST_LAYERS:
+        return f"{len(network.hidden)} hidden layers; kernels have {MOST_LAYERS} at most"
     size = make_distribution(group, settings.distribution).size
     layout = NetworkLayout.of(settings, group.obs_dim, size)
     if 0 in (forward_tiles(layout, executor, 1).rows, gradient_tiles(layout, executor, 1).rows):
         return (
-            f"hidden = {settings.hidden} with {group.obs_dim} entries of an observation is too "
+            f"hidden = {network.hidden} with {group.obs_dim} entries of an observation is too "
             f"wide for kernels"
         )
     if isinstance(executor, HostExecutor) and not executor.fuses():

@@ -64,9 +64,10 @@ class NetworkLayout:
     @classmethod
     def of(cls, config: OnPolicy, obs_dim: int, size: int) -> NetworkLayout:
         """Return the layout of the default network that ``config`` describes."""
-        inner = (obs_dim, *config.hidden)
-        towers = ((*inner, size + 1),) if config.shared_layers else ((*inner, size), (*inner, 1))
-        return cls(towers, size, config.activation == "relu")
+        network = config.architecture
+        inner = (obs_dim, *network.hidden)
+        towers = ((*inner, size + 1),) if network.shared else ((*inner, size), (*inner, 1))
+        return cls(towers, size, network.activation == "relu")
 
     @cached_property
     def layers(self) -> list[tuple[int, int]]:
