@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from cupydrive.algorithms.architecture import Network
 from cupydrive.algorithms.settings import NEEDED, OnPolicy, require_network_memory
 from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import as_torch
@@ -63,12 +64,8 @@ def make_network(
         require_default_memory(
             config, group, size, rollout.batch, rollout.batch.num_envs * group.count
         )
-        network = config.architecture
-        if network.core is not None:
-            made = RecurrentActorCritic(group.obs_dim, size, network, rollout.generator)
-            return made.to(rollout.device)
-        about = group.obs_dim, size, network, initial, rollout.generator
-        return ActorCritic(*about).to(rollout.device)
+        about = config.architecture, group.obs_dim, size, initial, rollout.generator
+        return described(*about).to(rollout.device)
     where = f"the policy of {group.name!r}, {getattr(given, '__name__', type(given).__name__)},"
     with drawing_from(rollout.generator), default_device("cpu"):
         network = made_by(where, given, group.obs_dim, size)
@@ -81,6 +78,27 @@ def make_network(
     network = network.to(rollout.device)
     try_out(where, network, group, size, rollout)
     return network
+
+
+def described(
+    network: Network,
+    obs_dim: int,
+    size: int,
+    initial: bool = True,
+    generator: torch.Generator | None = None,
+) -> ActorCritic | RecurrentActorCritic:
+    """Return the module of a described network, on the CPU.
+
+    Args:
+        network: ``Network``.
+        obs_dim: Entries of an observation.
+        size: Number of the distribution's parameters.
+        initial: False may leave the weights to the caller.
+        generator: ``torch.Generator`` of the weights. Defaults to torch's own.
+    """
+    if network.core is not None:
+        return RecurrentActorCritic(obs_dim, size, network, generator)
+    return ActorCritic(obs_dim, size, network, initial, generator)
 
 
 def require_default_memory(

@@ -177,6 +177,7 @@ class Shard:
     Args:
         all_envs: N of all ranks.
         ranks: ``Ranks``.
+        most_blocks: How many blocks there are at most.
 
     Attributes:
         all_blocks: Of all ranks.
@@ -190,6 +191,7 @@ class Shard:
 
     all_envs: int
     ranks: Ranks = Ranks()
+    most_blocks: int = BLOCKS
 
     def __post_init__(self) -> None:
         if self.all_blocks < self.ranks.size:
@@ -202,7 +204,7 @@ class Shard:
     @property
     def all_blocks(self) -> int:
         """Return how many blocks there are."""
-        return min(self.all_envs, BLOCKS)
+        return min(self.all_envs, self.most_blocks)
 
     @cached_property
     def blocks(self) -> range:

@@ -13,6 +13,13 @@
 
 using namespace policy;  // functions.cuh
 
+#ifndef COPY_FIRST
+#define COPY_FIRST 0     // 1: backward passes go on before the first layers, too
+#endif
+#ifndef ACTIVATE_LAST
+#define ACTIVATE_LAST 0  // 1: the last layer is followed by an activation, too
+#endif
+
 constexpr int STRIP = SIDE_FLOATS == 1 ? 1 : PAD;  // columns that one member adds up
 constexpr int METRICS = PAD;  // numbers of the last row: sums over rows of what is reported
 constexpr int TENSORS = 2 * TOWERS * LAYERS;  // weights and biases of each layer, as the network has them: (OUT, IN), (OUT)
@@ -26,7 +33,7 @@ constexpr int before(const Size what, const int tower, const int layer) {
       if (t > tower || (t == tower && l >= layer)) return sum;
       const int in = WIDTH[t][l], out = WIDTH[t][l + 1];
       sum += what == FORWARD_COPIES ? (in + 1) * padded(out)
-           : what == BACKWARD_COPIES ? (l == 0 ? 0 : out * padded(in))
+           : what == BACKWARD_COPIES ? (l == 0 && !COPY_FIRST ? 0 : out * padded(in))
            : what == GRADIENT ? out * padded(in) + padded(out)
            : what == GRADIENT_ROWS ? out + 1
            : padded(out);
@@ -36,7 +43,7 @@ constexpr int before(const Size what, const int tower, const int layer) {
 }
 template <int T, int L> struct Layer {
   static constexpr int IN = WIDTH[T][L], OUT = WIDTH[T][L + 1], IN_PAD = padded(IN), OUT_PAD = padded(OUT);
-  static constexpr bool FIRST = L == 0, LAST = L == LAYERS - 1;
+  static constexpr bool FIRST = L == 0, LAST = L == LAYERS - 1, ACTIVATED = !LAST || ACTIVATE_LAST;
   static constexpr int NUMBER = T * LAYERS + L;  // its weights are tensor 2 * NUMBER of the network, its biases the next
   static constexpr int FORWARD_BEFORE = before(FORWARD_COPIES, T, L);  // its place in `copies`
   // equal(constant): there is nothing else there

@@ -19,8 +19,8 @@ struct Chunk {
     place = minibatch_of_all * call.all_blocks + call.first_block + block;
     epoch = minibatch_of_all / call.minibatches;
     minibatch = minibatch_of_all - epoch * call.minibatches;
-    begin = call.first_env(block) * call.rows_of_env();
-    count = call.first_env(block + 1) * call.rows_of_env() - begin;
+    begin = call.first_env(block) * call.drawn_of_env();
+    count = call.first_env(block + 1) * call.drawn_of_env() - begin;
     from = call.part(minibatch, count);  // equal(swapped arguments): the product fits into 32 bits
     until = call.part(minibatch + 1, count);
   }
@@ -31,21 +31,20 @@ struct Chunk {
 struct Worth {
   u8 in_game;
   float advantage;
-  DEVICE void load(const Learn& call, const int row) {
-    const Place place(call, row);
+  DEVICE void load(const Learn& call, const Place place) {
     in_game = place.weight(call) == 1;
     advantage = call.advantage[place.group][place.row];
   }
 };
 // Rows that a GPU's thread loads at once, where one minibatch has all rows and few threads.
 // equal(swap >, swap ||, constant 2, constant 3): same order of sums; equal(constant 1): 8 or 16 numbers, one on a GPU
-constexpr int AT_ONCE = SIDE_FLOATS > 1 || SHUFFLED ? 1 : 16;
+constexpr int AT_ONCE = SIDE_FLOATS > 1 || SHUFFLED || SEQUENCES ? 1 : 16;
 
 // Draws the rows of chunk e into `order`, and fills `counts` and `sums`.
 DEVICE void arrange_chunk(const Learn& call, const Team team, Workspace& work, const int e) {
   const Chunk chunk(call, e);
   int* const order = call.epoch_order(chunk.epoch) + chunk.begin;
-  const int used = chunk.chains();
+  const int used = chunk.chains(), steps = SEQUENCES ? call.steps : 1;
   if (team.rank < used) {  // who has no row does not make the keys; equal(swap <): more work, same result
     const Random random{*call.seed, (u32)*call.iteration, (u32)(*call.iteration >> 32), (u32)chunk.epoch, SHUFFLE};
     const Cipher cipher(chunk.count, random, (u32)(call.first_block + chunk.block), 2);
@@ -64,15 +63,18 @@ DEVICE void arrange_chunk(const Learn& call, const Team team, Workspace& work, c
           // equal(dropped condition): more work, same result
           if (SHUFFLED || at >= run.end) run = run_of_block(call, chunk.block, at);
           rows[k] = at + run.apart;
-          found[k].load(call, rows[k]);
+          found[k].load(call, Place(call, rows[k]));
         }
         UNROLL for (int k = 0; k < AT_ONCE; ++k) {
           const int j = first + k * CHAINS;
           if (j >= chunk.until) continue;
           order[j] = rows[k];
-          if (!found[k].in_game) continue;
-          count += 1;
-          sum += found[k].advantage;
+          for (int t = 0; t < steps; ++t) {
+            if (t > 0) found[k].load(call, Place(call, rows[k]).later(call, t));
+            if (!found[k].in_game) continue;
+            count += 1;
+            sum += found[k].advantage;
+          }
         }
       }
       work.count[c] = count;
@@ -112,14 +114,16 @@ DEVICE void spread_chunk(const Learn& call, const Team team, Workspace& work, co
   const Chunk chunk(call, e);
   const int* const order = call.epoch_order(chunk.epoch) + chunk.begin;
   const float mean = call.moments[e / call.blocks].mean;
-  const int used = chunk.chains();
+  const int used = chunk.chains(), steps = SEQUENCES ? call.steps : 1;
   for (int c : team.each(used)) {
     float sum = 0.0f;
     for (int j = chunk.from + c; j < chunk.until; j += CHAINS) {
-      const Place place(call, order[j]);
-      if (place.weight(call) != 1) continue;
-      const float apart = call.advantage[place.group][place.row] - mean;
-      sum = math::fma(apart, apart, sum);
+      for (int t = 0; t < steps; ++t) {
+        const Place place = Place(call, order[j]).later(call, t);
+        if (place.weight(call) != 1) continue;
+        const float apart = call.advantage[place.group][place.row] - mean;
+        sum = math::fma(apart, apart, sum);
+      }
     }
     work.sum[c] = sum;
   }

@@ -1,11 +1,11 @@
 // minibatches.cuh -- which rows each minibatch has.
 //
 // Block b of B has environments [b N / B, (b + 1) N / B), in any process. It permutes its rows, (T, its environments, agents) of
-// all groups that share the policy, and gives the m-th part of them to minibatch m: a stratified shuffle. A chunk is the rows of
-// one block in one minibatch. Its rows are summed up in order; then chunks within P parts of neighbouring blocks; then the parts
+// all groups that share the policy, or its sequences of T rows, and gives the m-th part of them to minibatch m: a stratified
+// shuffle. A chunk is the rows of one block in one minibatch. Its rows are summed up in order; then chunks within P parts of neighbouring blocks; then the parts
 // (update.cu). So bits depend only on the total N, T and the number of minibatches.
 // Letters: T steps, N environments here, R rows of all groups here; E epochs, M minibatches of each; B blocks of all processes.
-// Constants: AGENT_GROUPS.
+// Constants: AGENT_GROUPS; SEQUENCES (1: minibatches have whole sequences of T rows of one agent, 0: rows).
 #pragma once
 #include "learn/sums.cuh"
 
@@ -50,15 +50,18 @@ struct Learn {
 
   // Where block b of those here begins among the environments here.
   DEVICE int first_env(int b) const { return share(first_block + b, all_envs, all_blocks) - envs_before; }
-  DEVICE int rows_of_env() const {
+  DEVICE int agents_of_env() const {
     int sum = 0;
     for (int g = 0; g < AGENT_GROUPS; ++g) sum += agents[g];
-    return sum * steps;
+    return sum;
   }
+  DEVICE int rows_of_env() const { return agents_of_env() * steps; }
+  // What minibatches share out: rows, or whole sequences, each known by its row of step 0.
+  DEVICE int drawn_of_env() const { return SEQUENCES ? agents_of_env() : rows_of_env(); }
   // Where the part of minibatch m begins among n rows.
   // equal(swapped arguments 1): the product fits into 32 bits
   DEVICE int part(int m, int n) const { return share(m, n, minibatches); }
-  DEVICE int* epoch_order(int which) const { return order + (size_type)which * rows_of_env() * num_envs; }
+  DEVICE int* epoch_order(int which) const { return order + (size_type)which * drawn_of_env() * num_envs; }
 };
 
 // A row of all groups, one after the other: which group's it is, and its place in the arrays of that group.
@@ -71,18 +74,24 @@ struct Place {
       row -= rows;
     }
   }
+  // The same agent's row, some steps later.
+  DEVICE Place later(const Learn& call, int steps) const {
+    Place place = *this;
+    place.row += steps * call.num_envs * call.agents[group];
+    return place;
+  }
   DEVICE u8 weight(const Learn& call) const { return call.active[group] == nullptr ? (u8)1 : call.active[group][row]; }
 };
 
-// Rows of a block of one group and step: for j before `end` the j-th is j + `apart`, as `Place` takes it.
+// Rows, or sequences, of a block of one group and step: for j before `end` the j-th is j + `apart`, as `Place` takes it.
 struct Run { int apart, end; };
 
 // Those from the j-th row of block b on.
 DEVICE Run run_of_block(const Learn& call, const int b, const int j) {
-  const int first = call.first_env(b), envs = call.first_env(b + 1) - first;
+  const int first = call.first_env(b), envs = call.first_env(b + 1) - first, steps = SEQUENCES ? 1 : call.steps;
   int before = 0, passed = 0, agents = call.agents[0];  // rows of the groups before: of all blocks, of this one
   for (int g = 0; g < AGENT_GROUPS - 1; ++g) {  // equal(swap -, swap <): the last group ends the search
-    const int rows = call.steps * envs * agents;
+    const int rows = steps * envs * agents;
     if (j < passed + rows) break;
     passed += rows;
     before += call.steps * call.num_envs * agents;

@@ -152,7 +152,7 @@ template <class Here> DEVICE void copy_row(const Update& call, const Team team, 
   float* const own = call.copies + Here::BACKWARD_BEFORE + row * Here::IN_PAD;
   NO_UNROLL for (int k : team.each(Here::IN)) {
     transposed[k * Here::OUT_PAD + row] = weights[k];
-    if constexpr (!Here::FIRST) own[k] = weights[k];
+    if constexpr (COPY_FIRST || !Here::FIRST) own[k] = weights[k];
   }
 }
 

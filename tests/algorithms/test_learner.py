@@ -17,6 +17,7 @@ from learner_weights import QUIET, WEIGHTS, digest, recorded
 
 import cupydrive as cd
 from cupydrive import envs
+from cupydrive.algorithms.architecture import Network
 from cupydrive.algorithms.kernels import choice
 from cupydrive.algorithms.kernels.arithmetic import TENSOR, WIDE
 from cupydrive.algorithms.kernels.choice import make_learner, tensor_arithmetic, why_not
@@ -324,7 +325,7 @@ def test_a_run_folder_says_which_learner_it_is_of(tmp_path):
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_initial_weights_are_orthogonal_with_the_gains_of_torchs(shared):
-    policy = ActorCritic(5, 7, (40, 24), shared=shared)
+    policy = ActorCritic(5, 7, Network(hidden=(40, 24), shared=shared))
     fill_initial(policy, 3, 2)
     layers = tensors_of(policy)
     assert all((bias == 0).all() for bias in layers[1::2])

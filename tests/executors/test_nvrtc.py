@@ -133,7 +133,7 @@ NETWORK = (
     ("NEAR_COPIES", 1),
     ("NEAR_CHUNK", 1),
 )
-LOSS = (("AGENT_GROUPS", 2), ("CLIPPED", 1), ("CLIP_VALUE", 1), ("NORMALIZE", 1))
+LOSS = (("AGENT_GROUPS", 2), ("SEQUENCES", 0), ("CLIPPED", 1), ("CLIP_VALUE", 1), ("NORMALIZE", 1))
 WIDTHS = "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 64, 17, 10}, {5, 64, 17, 1}};\n#define GAUSSIAN 0\n"
 CUT = (("MOST_OUT", 128), ("MOST_IN", 128), ("SLAB", 64), ("STAGES", 3))
 DRAWN = (("HEADS", 2), ("CHOICES", 10), ("LARGEST", 7))
@@ -162,7 +162,7 @@ FILES = [
     ("train/gather", (("COLUMNS", 3),), column_words((76, 1, 2))),
     ("learn/initial", (), ""),
     ("learn/statistics", (), ""),
-    ("learn/minibatches", (("AGENT_GROUPS", 2), ("SHUFFLED", 1)), ""),
+    ("learn/minibatches", (("AGENT_GROUPS", 2), ("SEQUENCES", 0), ("SHUFFLED", 1)), ""),
     ("learn/exact/forward", (*NETWORK, *DRAWN), WIDTHS + head_sizes((3, 7))),
     (
         "learn/exact/gradient",

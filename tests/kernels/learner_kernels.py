@@ -14,9 +14,10 @@ from cupydrive.algorithms.kernels.arithmetic import EXACT
 from cupydrive.algorithms.kernels.choice import REPORTED
 from cupydrive.algorithms.kernels.gradients import Task
 from cupydrive.algorithms.kernels.layout import NetworkLayout, padded, tensors_of
+from cupydrive.algorithms.networks import described
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.ranks import Shard
-from cupydrive.playing.policy import ActorCritic, make_distribution
+from cupydrive.playing.policy import make_distribution
 from cupydrive.playing.torch_settings import own_random_numbers
 from cupydrive.spec import Group
 
@@ -78,9 +79,7 @@ def problem(
     distribution = make_distribution(groups[0], config.distribution)
     with own_random_numbers():
         torch.manual_seed(seed)
-        policy = ActorCritic(
-            obs_dim, distribution.size, config.hidden, config.activation, config.shared_layers
-        )
+        policy = described(config.architecture, obs_dim, distribution.size)
         with torch.no_grad():
             for p in policy.parameters():  # logits and biases of some size
                 p.add_(torch.randn_like(p) * 0.2 * gain)
@@ -184,24 +183,29 @@ def reference(case, epoch=0, minibatch=0, network=lambda policy: policy):
 
     ``network(policy)`` is what gives ``(parameters, value)`` of observations.
     """
-    config, s, d = case.config, case.numbers, case.distribution
+    config, d = case.config, case.distribution
     index = torch.tensor(chosen(case, epoch, minibatch))
     columns = {}
     for name in case.parts[0]:
         if case.parts[0][name] is not None:
             flat = [p[name].reshape(p["value"].numel(), *p[name].shape[3:]) for p in case.parts]
             columns[name] = torch.cat(flat)[index]
-    policy = ActorCritic(
-        case.groups[0].obs_dim, d.size, config.hidden, config.activation, config.shared_layers
-    ).double()
+    policy = described(config.architecture, case.groups[0].obs_dim, d.size).double()
     policy.load_state_dict(case.policy.state_dict())
-    active = columns.get("active", torch.ones(len(index), dtype=torch.bool))
-    columns = {
-        name: (c.double() if c.is_floating_point() else c)[active] for name, c in columns.items()
-    }
+    columns = {name: c.double() if c.is_floating_point() else c for name, c in columns.items()}
     parameters, value = network(policy)(
         seen(case.normal and [n.double() for n in case.normal], columns["obs"])
     )
+    losses, loss = losses_of(case, columns, parameters, value)
+    return losses, torch.autograd.grad(loss, tensors_of(policy))
+
+
+def losses_of(case, columns, parameters, value):
+    """Return the losses of rows by name, and the one that is minimised."""
+    config, s, d = case.config, case.numbers, case.distribution
+    active = columns.get("active", torch.ones(len(value), dtype=torch.bool))
+    columns = {name: c[active] for name, c in columns.items()}
+    parameters, value = parameters[active], value[active]
     log_prob, entropy = d.log_prob_and_entropy(parameters, columns["action"], columns.get("mask"))
     advantage = columns["advantage"]
     if config.norm_adv:
@@ -229,6 +233,4 @@ def reference(case, epoch=0, minibatch=0, network=lambda policy: policy):
         - s["ent_coef"] * losses["entropy"]
         + s["vf_coef"] * losses["value_loss"]
     )
-    return {name: x.item() for name, x in losses.items()}, torch.autograd.grad(
-        loss, tensors_of(policy)
-    )
+    return {name: x.item() for name, x in losses.items()}, loss

@@ -3,9 +3,11 @@
 from typing import Any
 
 from cupydrive.algorithms.a2c import A2C, A2CLearner
+from cupydrive.algorithms.architecture import LSTM
 from cupydrive.algorithms.kernels.arithmetic import EXACT, TENSOR, WIDE, Arithmetic
 from cupydrive.algorithms.kernels.layout import NetworkLayout, forward_tiles, gradient_tiles
 from cupydrive.algorithms.kernels.learner import KernelLearner
+from cupydrive.algorithms.kernels.recurrent import RecurrentKernelLearner
 from cupydrive.algorithms.kernels.tensor import fitting_rows, why_no_tensor
 from cupydrive.algorithms.kernels.wide import WIDE_ROWS, wide_bytes
 from cupydrive.algorithms.pool import OpponentPool, PooledLearner
@@ -48,7 +50,12 @@ def make_learner(
         arithmetic, reason = choose_arithmetic(settings, group, executor, backend)
     if arithmetic is not None:
         assert isinstance(settings, PPO | A2C)
-        learner = KernelLearner(settings, REPORTED[type(settings)], arithmetic)
+        reported = REPORTED[type(settings)]
+        learner = (
+            KernelLearner(settings, reported, arithmetic)
+            if settings.architecture.core is None
+            else RecurrentKernelLearner(settings, reported)
+        )
         return learner, f"policy {name!r} learns by kernels, {arithmetic.name}"
     if backend == "kernels":
         raise ParameterError(
@@ -70,6 +77,10 @@ def choose_arithmetic(
     assert isinstance(settings, PPO | A2C)
     if settings.precision == "float32" or (settings.precision == "auto" and executor.name == "cpu"):
         return EXACT, ""
+    if settings.architecture.core is not None:
+        if settings.precision == "auto" and backend == "kernels":
+            return EXACT, ""
+        return None, f"{settings.architecture.core} has no kernels in bfloat16"
     size = make_distribution(group, settings.distribution).size
     way, reason = tensor_arithmetic(NetworkLayout.of(settings, group.obs_dim, size), executor)
     return (
@@ -105,7 +116,7 @@ def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str 
     if settings.policy is not None:
         return "its network is one of your own"
     network = settings.architecture
-    if network.core is not None:
+    if isinstance(network.core, LSTM):
         return f"{network.core} has no kernels"
     if network.layer_norm:
         return "layer_norm has no kernels"
@@ -117,7 +128,10 @@ def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str 
         return f"{len(network.hidden)} hidden layers; kernels have {MOST_LAYERS} at most"
     size = make_distribution(group, settings.distribution).size
     layout = NetworkLayout.of(settings, group.obs_dim, size)
-    if 0 in (forward_tiles(layout, executor, 1).rows, gradient_tiles(layout, executor, 1).rows):
+    if network.core is None and 0 in (
+        forward_tiles(layout, executor, 1).rows,
+        gradient_tiles(layout, executor, 1).rows,
+    ):
         return (
             f"hidden = {network.hidden} with {group.obs_dim} entries of an observation is too "
             f"wide for kernels"

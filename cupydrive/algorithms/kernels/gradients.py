@@ -112,6 +112,7 @@ class Task:
         """
         own = (
             ("AGENT_GROUPS", len(self.agents)),
+            ("SEQUENCES", self.layout.sequences),
             ("CLIPPED", hasattr(self.config, "clip_coef")),
             ("CLIP_VALUE", getattr(self.config, "clip_vloss", False)),
             ("NORMALIZE", self.config.norm_adv),
@@ -123,11 +124,15 @@ class Task:
 def minibatch_unit(task: Task) -> Unit:
     """Return the ``Unit`` of ``kernels/learn/minibatches.cu``."""
     minibatches = task.epochs * task.minibatches
-    constants = ("AGENT_GROUPS", len(task.agents)), ("SHUFFLED", minibatches > 1)
+    constants: Constants = (
+        ("AGENT_GROUPS", len(task.agents)),
+        ("SEQUENCES", task.layout.sequences),
+        ("SHUFFLED", minibatches > 1),
+    )
     chunks = minibatches * len(task.shard.blocks)
     crowded = chunks > CHUNKS_AT_ONCE * task.executor.processors
     team = min(task.executor.max_team, drawers(task.rows * task.epochs // chunks, crowded))
-    return assemble_file("learn/minibatches", constants, team=team)
+    return assemble_file("learn/minibatches", tuple(constants), team=team)
 
 
 def drawers(rows: int, crowded: bool) -> int:
@@ -205,8 +210,9 @@ class Minibatches:
         chunks = (self.epochs, self.minibatches, shard.all_blocks)
         self.moments = self.zeros(self.epochs, self.minibatches, 4)
         self.partials, self.sums = self.gradient_memory()
+        drawn = task.rows // (task.steps if task.layout.sequences else 1)
         self.memory = {
-            "order": self.zeros(self.epochs, self.rows, dtype=torch.int32),
+            "order": self.zeros(self.epochs, drawn, dtype=torch.int32),
             "counts": self.zeros(*chunks, dtype=torch.int32),
             "sums": self.zeros(*chunks),
             "squares": self.zeros(*chunks),
@@ -297,6 +303,10 @@ class Gradients(Minibatches):
         ]
         self.own = self.shares[shard.ranks.rank]
         super().__init__(task, columns, shared, len(self.own))
+        self.build(task, shared)
+
+    def build(self, task: Task, shared: Shared) -> None:
+        """Build what ``compute`` launches."""
         self.program = task.executor.build(exact_gradient_unit(task))
 
     def gradient_memory(self) -> tuple[torch.Tensor, torch.Tensor]:

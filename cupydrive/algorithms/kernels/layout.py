@@ -18,7 +18,13 @@ from torch import nn
 
 from cupydrive.algorithms.settings import OnPolicy
 from cupydrive.codegen.source import Unit, assemble_file
-from cupydrive.playing.policy import ActorCritic, Categorical, Gaussian
+from cupydrive.playing.policy import (
+    ActorCritic,
+    Categorical,
+    Gaussian,
+    RecurrentActorCritic,
+    Tower,
+)
 from cupydrive.protocols import Executor
 
 Distribution = Categorical | Gaussian
@@ -60,6 +66,7 @@ class NetworkLayout:
     towers: tuple[tuple[int, ...], ...]
     size: int
     relu: bool = False
+    sequences = False  # whether minibatches have whole sequences of an agent's rows
 
     @classmethod
     def of(cls, config: OnPolicy, obs_dim: int, size: int) -> NetworkLayout:
@@ -143,10 +150,16 @@ class NetworkLayout:
         )
 
 
-def tensors_of(policy: ActorCritic) -> list[nn.Parameter]:
-    """Return the weights and biases of an ``ActorCritic``, layer by layer, tower after tower."""
-    towers = [policy.body] if policy.shared else [policy.actor, policy.critic]
-    return [p for tower in towers for layer in tower[::2] for p in (layer.weight, layer.bias)]
+def tensors_of(policy: ActorCritic | RecurrentActorCritic) -> list[nn.Parameter]:
+    """Return the weights and biases of a described network, layer by layer, tower after tower."""
+    found = []
+    for tower in [policy.body] if policy.shared else [policy.actor, policy.critic]:
+        parts = (*tower.encoder, tower.core, tower.head) if isinstance(tower, Tower) else tower
+        for part in parts:
+            weights = [p for name, p in part.named_parameters() if name.startswith("weight")]
+            biases = [p for name, p in part.named_parameters() if name.startswith("bias")]
+            found += [p for pair in zip(weights, biases, strict=True) for p in pair]
+    return found
 
 
 def distribution_parts(distribution: Distribution) -> tuple[Constants, str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,12 @@ from cupydrive.executors.ahead import build_ahead
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.interop import as_torch, make_call, zeros
 from cupydrive.executors.ranks import Shard, current_ranks
-from cupydrive.playing.policy import ActorCritic, first_agent, make_distribution
+from cupydrive.playing.policy import (
+    ActorCritic,
+    RecurrentActorCritic,
+    first_agent,
+    make_distribution,
+)
 from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Program
 from cupydrive.spec import Group
@@ -85,7 +91,6 @@ class KernelLearner(OnPolicyLearner):
         batch, executor = rollout.batch, rollout.batch.executor
         device, weights = rollout.device, tensors_of(self.policy)
         fill_initial(self.policy, int(executor.get(batch.seed)[0]), first_agent(batch, group))
-        self.program = executor.build(self.forward_unit)
         self.skip_update = zeros(device)
         self.center = self.scale = None
         if self.obs_rms is not None:
@@ -95,6 +100,11 @@ class KernelLearner(OnPolicyLearner):
         shared |= {"skip": self.skip_update, "bad": self.bad, "iteration": self.iteration}
         shared["metric_sums"] = self.metric_sums
         self.steps = self.arithmetic.steps(executor, self.layout, weights, self.reported, shared)
+
+    @cached_property
+    def program(self) -> Program:
+        """What launches forward passes."""
+        return self.task.executor.build(self.forward_unit)
 
     def optimizer_tensors(self) -> dict[str, torch.Tensor]:
         """Return Adam's state by name: the tensors themselves."""
@@ -132,13 +142,24 @@ class KernelLearner(OnPolicyLearner):
         shared |= {"seed": as_torch(rollout.batch.seed), "iteration": self.iteration}
         shared |= {"skip": self.skip_update, "center": self.center, "scale": self.scale}
         shared |= {"copies": self.steps.copies, "weights": self.arithmetic.pointers(self.steps)}
+        shared |= self.sequence_tensors()
         self.gradients = self.arithmetic.gradients(self.task, columns, shared)
         self.steps.attach(self.gradients, getattr(self.config, "target_kl", None))
         if self.statistics is not None:
             for g in groups:
                 self.statistics.reserve(rollout.steps, g.count, g.obs_dim)
+        self.prepare_passes(rollout)
+
+    def sequence_tensors(self) -> dict[str, Any]:
+        """Return what gradients of whole sequences need besides, by name."""
+        return {}
+
+    def prepare_passes(self, rollout: Rollout) -> None:
+        """Prepare the forward pass of each row."""
         rows = range(rollout.steps + 1)
-        self.passes = {g.name: [self.forward_call(rollout, g, t) for t in rows] for g in groups}
+        self.passes = {
+            g.name: [self.forward_call(rollout, g, t) for t in rows] for g in self.groups
+        }
 
     def rows_at_once(self, rollout: Rollout) -> int:
         """Return the rows of a tile, or those whose outputs are kept: no more are computed
@@ -235,8 +256,8 @@ class KernelLearner(OnPolicyLearner):
         """
 
 
-# Gains of hidden layers, of the distribution's parameters, of the value.
-HIDDEN, ACTIONS, VALUE = math.sqrt(2), 0.01, 1.0
+# Gains of hidden layers, of each gate, of the distribution's parameters, of the value.
+HIDDEN, GATES, ACTIONS, VALUE = math.sqrt(2), 1.0, 0.01, 1.0
 
 
 def initial_unit() -> Unit:
@@ -246,9 +267,9 @@ def initial_unit() -> Unit:
     return assemble_file("learn/initial")
 
 
-def fill_initial(policy: ActorCritic, seed: int, agent: int) -> None:
-    """Give an ``ActorCritic`` the initial weights of one seed: orthogonal, with biases of 0, as
-    ``policy.mlp`` makes them.
+def fill_initial(policy: ActorCritic | RecurrentActorCritic, seed: int, agent: int) -> None:
+    """Give a described network the initial weights of one seed: orthogonal, with biases of 0, as
+    ``playing/policy.py`` makes them.
 
     Args:
         policy: The module; its weights are written in place.
@@ -257,16 +278,19 @@ def fill_initial(policy: ActorCritic, seed: int, agent: int) -> None:
     """
     program = HostExecutor().build(initial_unit())
     layers = tensors_of(policy)
-    last = len(layers) // 2 - 1
+    towers = 1 if policy.shared else 2
+    each = len(layers) // 2 // towers
     with torch.no_grad():
         for k, (weight, bias) in enumerate(zip(layers[::2], layers[1::2], strict=True)):
             bias.zero_()
-            if policy.shared and k == last:
+            if (k + 1) % each:
+                recurrent = isinstance(policy, RecurrentActorCritic)
+                core = recurrent and k % each >= policy.hidden
+                parts = [(gate, GATES) for gate in weight.chunk(3)] if core else [(weight, HIDDEN)]
+            elif policy.shared:
                 parts = [(weight[: policy.size], ACTIONS), (weight[policy.size :], VALUE)]
-            elif policy.shared or k not in (last // 2, last):
-                parts = [(weight, HIDDEN)]
             else:
-                parts = [(weight, VALUE if k == last else ACTIONS)]
+                parts = [(weight, VALUE if k == each * towers - 1 else ACTIONS)]
             for part, (rows, gain) in enumerate(parts):
                 rows.copy_(orthogonal(program, rows.shape, gain, seed, (agent, k, part)))
 

@@ -73,8 +73,8 @@ template <int COUNT> DEVICE void bring_near(const Team team, float* to, const fl
 // ---- forwards ----
 
 // Applies the activation to what a product has left.
-template <int STRIDE, bool LAST> struct Activate {
-  static constexpr bool NEEDED = TEAM > 1 && !LAST;
+template <int STRIDE, bool ACTIVATED> struct Activate {
+  static constexpr bool NEEDED = TEAM > 1 && ACTIVATED;
   float* out;
   DEVICE void four(const int m, const int n) const {
     Four some;
@@ -95,7 +95,7 @@ template <int T, int L> DEVICE void forward_from(const Team team, Tile& tile, co
         [&](int, int n, auto& some) INLINED { some.load(biases + n); },
         [&](int m, int n, auto& some) INLINED {
           float* const to = out + m * Here::OUT_PAD + n;
-          if constexpr (TEAM > 1 || Here::LAST) {
+          if constexpr (TEAM > 1 || !Here::ACTIVATED) {
             some.store(to);
           } else {
             constexpr int N = sizeof(some) / sizeof(float);
@@ -104,7 +104,7 @@ template <int T, int L> DEVICE void forward_from(const Team team, Tile& tile, co
             for (int j = 0; j < N; ++j) to[j] = activation<RELU>(sums[j]);
           }
         },
-        Activate<Here::OUT_PAD, Here::LAST>{out});
+        Activate<Here::OUT_PAD, Here::ACTIVATED>{out});
     team.sync();
     forward_from<T + (L == LAYERS - 1), L == LAYERS - 1 ? 0 : L + 1>(team, tile, rows, copies);
   }

@@ -1,0 +1,710 @@
+"""Networks with hidden state in kernels: ``kernels/learn/recurrent``, in exact float32.
+
+A network is computed part by part, each a launch over all rows of a minibatch: hidden layers, the
+products of the core's gates, the scan over time, the outputs. The kernels of parts leave their
+results in memory, row after row; the next one reads them. A minibatch has whole sequences.
+
+Letters: T steps, N environments, C agents of a group, D observation entries, M numbers of hidden
+state; R rows of a minibatch's slots (``sequences.cuh``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+from cupydrive.algorithms.architecture import GRU, MinGRU, Network
+from cupydrive.algorithms.kernels.arithmetic import Arithmetic
+from cupydrive.algorithms.kernels.gradients import (
+    Gradients,
+    Shared,
+    Task,
+    minibatch_unit,
+)
+from cupydrive.algorithms.kernels.layout import (
+    ONE_MEMBER_ROWS,
+    Constants,
+    NetworkLayout,
+    padded,
+    widest,
+)
+from cupydrive.algorithms.kernels.learner import KernelLearner, initial_unit
+from cupydrive.algorithms.kernels.statistics import statistics_unit
+from cupydrive.algorithms.on_policy import OnPolicyLearner
+from cupydrive.algorithms.settings import OnPolicy
+from cupydrive.codegen.source import Unit, assemble_file
+from cupydrive.errors import ParameterError
+from cupydrive.executors.ahead import build_ahead
+from cupydrive.executors.host import HostExecutor
+from cupydrive.executors.interop import make_call, zeros
+from cupydrive.executors.ranks import Shard
+from cupydrive.playing.policy import make_distribution
+from cupydrive.playing.rollout import Rollout
+from cupydrive.protocols import Executor, Program
+from cupydrive.spec import Group
+
+TEAM = 256  # threads of one team on a GPU
+TEAM_ROWS, TEAM_SEQUENCES = 32, 16  # of a team on a GPU, at most
+UNITS_AT_ONCE = 256  # of a MinGRU, that one team has
+ROW_PARTS = "#define COPY_FIRST 1\n"  # weights are copied for derivatives by the inputs, too
+ACTIVATED = "#define ACTIVATE_LAST 1\n"
+
+
+@dataclass(frozen=True)
+class RecurrentLayout(NetworkLayout):
+    """Sizes of a network with hidden state, whose ``towers`` are its linear layers, one by one.
+
+    Args:
+        network: The description.
+        obs_dim: D.
+    """
+
+    network: Network = field(default_factory=Network)
+    obs_dim: int = 0
+    sequences = True
+
+    @classmethod
+    def made(cls, network: Network, obs_dim: int, size: int) -> RecurrentLayout:
+        """Return the layout of a network with a core."""
+        outputs = (size + 1,) if network.shared else (size, 1)
+        layers = [layer for out in outputs for layer in tower_layers(network, obs_dim, out)]
+        return cls(tuple(layers), size, network.activation == "relu", network, obs_dim)
+
+    @cached_property
+    def copied(self) -> int:
+        """Floats of the copies of the weights that kernels read."""
+        return self.forward_copied + sum(out * padded(into) for into, out in self.layers)
+
+    def places(self, layer: int) -> tuple[int, int, int]:
+        """Return where a layer begins: among the forward copies, the backward copies, and in a
+        gradient.
+        """
+        before = self.layers[:layer]
+        return (
+            sum((into + 1) * padded(out) for into, out in before),
+            self.forward_copied + sum(out * padded(into) for into, out in before),
+            sum(out * padded(into) + padded(out) for into, out in before),
+        )
+
+    def unit(
+        self,
+        path: str,
+        executor: Executor,
+        constants: Constants = (),
+        spaces: str = "",
+        team: int | None = None,
+    ) -> Unit:
+        """Return the ``Unit`` of ``kernels/learn/PATH.cu`` for these layers."""
+        return super().unit(path, executor, constants, ROW_PARTS + spaces, team)
+
+
+def tower_layers(network: Network, obs_dim: int, outputs: int) -> list[tuple[int, int]]:
+    """Return (inputs, outputs) of the linear layers of one tower: hidden ones, those of the core,
+    the last one.
+    """
+    core, widths = network.core, (obs_dim, *network.hidden)
+    assert isinstance(core, GRU | MinGRU)
+    gates = 3 * core.size
+    cores = [(core.size, gates)] * (core.layers if isinstance(core, MinGRU) else 1)
+    if isinstance(core, GRU):
+        cores = [(widths[-1], gates), *cores]
+    return [*pairwise(widths), *cores, (core.size, outputs)]
+
+
+# ---- parts ---------------------------------------------------------------------------------------
+
+
+class Launch:
+    """A kernel and its argument, with the memory that it points to.
+
+    Args:
+        program: ``Program``.
+        kernel: Name.
+        elements: How many.
+        work: Operations, about.
+        pointers: Tensors by name, or None.
+        ints: Numbers by name.
+        learn: ``struct Learn``, which comes first, or None.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        kernel: str,
+        elements: int,
+        work: int,
+        pointers: Mapping[str, torch.Tensor | None],
+        ints: Mapping[str, int] | None = None,
+        learn: np.ndarray | None = None,
+    ) -> None:
+        self.program, self.kernel, self.elements, self.work = program, kernel, elements, work
+        self.pointers = pointers
+        structs = {} if learn is None else {"learn": learn}
+        self.call = make_call(ints or {}, pointers, structs=structs)
+
+    def point(self, **tensors: torch.Tensor | None) -> None:
+        """Let it point to other tensors, which the caller keeps."""
+        for name, tensor in tensors.items():
+            self.call[name] = 0 if tensor is None else tensor.data_ptr()
+
+    def __call__(self) -> None:
+        """Queue it."""
+        self.program.launch(self.kernel, self.call, self.elements, self.work)
+
+
+class Part:
+    """A chain of linear layers: ``kernels/learn/recurrent/part.cu``.
+
+    Args:
+        task: What is learnt.
+        layers: Numbers of the layers.
+        observes: It reads observations.
+        activated: The last layer is a hidden one.
+        adds: Derivatives by inputs are added to what is there.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        layers: range,
+        observes: bool = False,
+        activated: bool = False,
+        adds: bool = False,
+    ) -> None:
+        layout = task.layout
+        assert isinstance(layout, RecurrentLayout)
+        self.observes, self.layout, self.task = observes, layout, task
+        widths = [layout.layers[k] for k in layers]
+        tower = (widths[0][0], *(out for _, out in widths))
+        self.outputs, self.inputs = padded(tower[-1]), padded(tower[0])
+        self.forward_at, self.backward_at, self.gradient_at = layout.places(layers.start)
+        if len(layers) > 1:  # derivatives by the inputs of the first one are not needed
+            self.backward_at = layout.places(layers[1])[1]
+        own = NetworkLayout((tower,), tower[-1], layout.relu)
+        row_bytes = own.tile_bytes + (own.spare_bytes if task.executor.max_team > 1 else 0)
+        rows = TEAM_ROWS if task.executor.max_team > 1 else ONE_MEMBER_ROWS
+        self.tile = widest(row_bytes, task.executor.team_bytes, rows).rows
+        constants = (
+            ("TILE", self.tile),
+            ("OBSERVES", observes),
+            ("ADDS", adds),
+            ("TOTAL_FLOATS", layout.gradient),
+            ("AGENT_GROUPS", len(task.agents)),
+            ("SEQUENCES", True),
+        )
+        spaces = ROW_PARTS * (len(layers) == 1) + ACTIVATED * activated
+        self.unit = own.unit("recurrent/part", task.executor, constants, spaces, TEAM)
+        self.work = own.copied  # products of a row
+
+    @cached_property
+    def program(self) -> Program:
+        """What launches the kernels."""
+        return self.task.executor.build(self.unit)
+
+    def weights(self, copies: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the forward copies from this part's on, by name."""
+        return {"weights": copies[self.forward_at :]}
+
+    def acting(
+        self, rows: int, x: torch.Tensor | None, out: torch.Tensor, copies: torch.Tensor
+    ) -> Launch:
+        """Return the launch of ``rows`` rows; ``x``: what it reads, None: observations, which the
+        caller sets.
+        """
+        pointers = {"in": x, "center": None, "scale": None, **self.weights(copies), "out": out}
+        about = -(-rows // self.tile), rows * self.work
+        return Launch(self.program, "act_rows", *about, pointers, {"rows": rows})
+
+
+# ---- cores ---------------------------------------------------------------------------------------
+
+
+class Slots:
+    """Memory for the rows of one minibatch, and what all launches of learning share.
+
+    Args:
+        task: What is learnt.
+        learn: ``struct Learn``.
+        shared: Tensors by name: ``copies``, ``chunks``, ``partials``; ``start`` and ``first``, one
+            for each group.
+    """
+
+    def __init__(self, task: Task, learn: np.ndarray, shared: Shared) -> None:
+        self.task, self.learn, self.shared = task, learn, shared
+        shard = task.shard
+        envs = -(-shard.all_envs // shard.all_blocks)
+        self.most = -(-envs * sum(task.agents) // task.minibatches)
+        self.blocks, self.pieces = len(shard.blocks), int(learn["pieces"])
+        self.slot = task.steps * self.most
+        self.rows = self.blocks * self.slot
+
+    def zeros(self, columns: int) -> torch.Tensor:
+        """Return rows of so many numbers, all 0."""
+        return zeros(self.task.executor.name, self.rows, columns)
+
+    def part(self, part: Part, kernel: str, **tensors: torch.Tensor | None) -> Launch:
+        """Return a launch of a part's kernel."""
+        copies, floats = self.shared["copies"], part.gradient_at
+        pointers = {name: tensors.get(name) for name in ("in", "out", "by_in")}
+        pointers |= {**part.weights(copies), "backwards": copies[part.backward_at :]}
+        pointers |= {name: self.shared[name].view(-1)[floats:] for name in ("chunks", "partials")}
+        tiles = self.blocks * -(-self.slot // part.tile)
+        elements = self.pieces if kernel == "gradient" else tiles
+        about = elements, self.rows * part.work
+        return Launch(part.program, kernel, *about, pointers, learn=self.learn)
+
+    def starts(self, state_at: int = 0) -> dict[str, torch.Tensor]:
+        """Return where episodes start, and the states before the first step from a number on, by
+        name.
+        """
+        found = {f"start.{g}": tensor for g, tensor in enumerate(self.shared["start"])}
+        firsts = enumerate(self.shared["first"])
+        return found | {f"first.{g}": tensor.view(-1)[state_at:] for g, tensor in firsts}
+
+
+class GruKernels:
+    """The core of one tower: ``kernels/learn/recurrent/gru.cu``.
+
+    Args:
+        task: What is learnt.
+        layers: Numbers of its two layers: of what it reads, of its state.
+        observes: It reads observations.
+        state_at: Where its state begins among the numbers of an agent's.
+    """
+
+    def __init__(self, task: Task, layers: range, observes: bool, state_at: int) -> None:
+        layout, executor = task.layout, task.executor
+        assert isinstance(layout, RecurrentLayout)
+        self.task, self.units, gates = (
+            task,
+            layout.layers[layers[1]][0],
+            padded(3 * layout.layers[layers[1]][0]),
+        )
+        self.gates = gates
+        self.inner, self.outer = (
+            Part(task, range(k, k + 1), observes and k == layers[0]) for k in layers
+        )
+        sequences, wanted = -(-task.minibatch_rows // task.steps), TEAM_SEQUENCES
+        if executor.max_team > 1:
+            wanted = min(wanted, -(-sequences // executor.processors))
+        row_bytes = 4 * (padded(self.units) + gates + 2)
+        self.tile = widest(row_bytes, executor.team_bytes, wanted).rows
+        constants = (
+            ("TILE", self.tile),
+            ("AGENT_GROUPS", len(task.agents)),
+            ("SEQUENCES", True),
+            ("STATE", layout.network.state_size),
+            ("STATE_AT", state_at),
+        )
+        own = NetworkLayout(((self.units, 3 * self.units),), 3 * self.units)
+        self.unit = own.unit("recurrent/gru", executor, constants, ROW_PARTS, TEAM)
+        self.work = self.units * gates
+
+    @property
+    def units_of(self) -> list[Unit]:
+        """The ``Unit``s of its kernels."""
+        return [self.unit, self.inner.unit, self.outer.unit]
+
+    @cached_property
+    def program(self) -> Program:
+        """What launches the scan."""
+        return self.task.executor.build(self.unit)
+
+    def acting(
+        self, rows: int, x: torch.Tensor | None, copies: torch.Tensor
+    ) -> tuple[list[Launch], torch.Tensor]:
+        """Return the launches of one step of ``rows`` agents, and the outputs; ``x``: what it
+        reads.
+        """
+        device = self.task.executor.name
+        gates = zeros(device, rows, self.gates)
+        out = zeros(device, rows, padded(self.units))
+        pointers = {"in": gates, "before": None, "start": None, **self.outer.weights(copies)}
+        pointers |= {"after": None, "out": out}
+        about = -(-rows // self.tile), rows * self.work
+        scan = Launch(self.program, "act", *about, pointers, {"rows": rows})
+        return [self.inner.acting(rows, x, gates, copies), scan], out
+
+    def learning(
+        self, slots: Slots, x: torch.Tensor | None, by_x: torch.Tensor | None, by_out: torch.Tensor
+    ) -> tuple[list[Launch], torch.Tensor, list[Launch]]:
+        """Return the launches forwards, the outputs, and the launches backwards.
+
+        Args:
+            slots: ``Slots``.
+            x: (R, inputs) that it reads; None: observations.
+            by_x: The same, derivatives by it, which are filled; or None.
+            by_out: (R, units), derivatives by the outputs.
+        """
+        inner, gates = slots.zeros(self.gates), slots.zeros(self.gates)
+        before, out = (slots.zeros(padded(self.units)) for _ in range(2))
+        copies = slots.shared["copies"]
+        pointers: dict[str, torch.Tensor | None] = {"in": inner, "gates": gates, "before": before}
+        pointers |= {"out": out, "by_out": by_out, **self.outer.weights(copies)}
+        pointers |= {"backwards": copies[self.outer.backward_at :], **slots.starts()}
+        about = slots.blocks * -(-slots.most // self.tile), slots.rows * self.work, pointers
+        forwards = [
+            slots.part(self.inner, "forward_sequences", **{"in": x, "out": inner}),
+            Launch(self.program, "forwards", *about, learn=slots.learn),
+        ]
+        backwards = [
+            Launch(self.program, "backwards", *about, learn=slots.learn),
+            slots.part(self.outer, "gradient", **{"in": before, "out": gates}),
+            slots.part(self.inner, "gradient", **{"in": x, "out": inner}),
+        ]
+        if by_x is not None:
+            backwards.append(slots.part(self.inner, "by_inputs", out=inner, by_in=by_x))
+        return forwards, out, backwards
+
+
+class MinGruKernels:
+    """The core of one tower: ``kernels/learn/recurrent/mingru.cu``; arguments as of
+    ``GruKernels``.
+    """
+
+    def __init__(self, task: Task, layers: range, observes: bool, state_at: int) -> None:
+        layout, executor = task.layout, task.executor
+        assert isinstance(layout, RecurrentLayout)
+        self.task, self.state_at = task, state_at
+        self.size = layout.layers[layers[0]][0]
+        self.units, self.gates = padded(self.size), padded(3 * self.size)
+        self.parts = [Part(task, range(k, k + 1), adds=True) for k in layers]
+        constants = (
+            ("UNITS", self.size),
+            ("AT_ONCE", UNITS_AT_ONCE),
+            ("AGENT_GROUPS", len(task.agents)),
+            ("SEQUENCES", True),
+            ("STATE", layout.network.state_size),
+        )
+        team = min(TEAM, executor.max_team)
+        self.unit = assemble_file("learn/recurrent/mingru", constants, team=team)
+
+    @property
+    def units_of(self) -> list[Unit]:
+        """The ``Unit``s of its kernels."""
+        return [self.unit, self.parts[0].unit]
+
+    @cached_property
+    def program(self) -> Program:
+        """What launches the scan."""
+        return self.task.executor.build(self.unit)
+
+    def acting(
+        self, rows: int, x: torch.Tensor | None, copies: torch.Tensor
+    ) -> tuple[list[Launch], torch.Tensor]:
+        """Return the launches of one step of ``rows`` agents, and the outputs; ``x``: what it
+        reads.
+        """
+        device, launches = self.task.executor.name, []
+        assert x is not None
+        for k, part in enumerate(self.parts):
+            gates, out = zeros(device, rows, self.gates), zeros(device, rows, self.units)
+            pointers = {"x": x, "gates": gates, "before": None, "start": None, "after": None}
+            ints = {"rows": rows, "state_at": self.state_at + k * self.size}
+            about = -(-rows * self.size // UNITS_AT_ONCE), rows * self.gates
+            launches.append(part.acting(rows, x, gates, copies))
+            launches.append(Launch(self.program, "act", *about, pointers | {"out": out}, ints))
+            x = out
+        return launches, x
+
+    def learning(
+        self, slots: Slots, x: torch.Tensor | None, by_x: torch.Tensor | None, by_out: torch.Tensor
+    ) -> tuple[list[Launch], torch.Tensor, list[Launch]]:
+        """Return the launches forwards, the outputs, and the launches backwards; arguments as
+        ``GruKernels.learning``'s.
+        """
+        forwards: list[Launch] = []
+        backwards: list[Launch] = []
+        assert x is not None and by_x is not None
+        shares = slots.blocks * -(-slots.most * self.size // UNITS_AT_ONCE)
+        # Derivatives by a layer's inputs are those by the outputs of the one before it.
+        slopes = [by_x, *(slots.zeros(self.units) for _ in self.parts[1:]), by_out]
+        for k, part in enumerate(self.parts):
+            gates, out = slots.zeros(self.gates), slots.zeros(self.units)
+            pointers = {"x": x, "gates": gates, "states": slots.zeros(self.units), "out": out}
+            pointers |= {"by_x": slopes[k], **slots.starts(self.state_at + k * self.size)}
+            back = pointers | {"out": slopes[k + 1]}
+            about = shares, slots.rows * self.gates
+            forwards.append(slots.part(part, "forward_sequences", **{"in": x, "out": gates}))
+            forwards.append(Launch(self.program, "forwards", *about, pointers, learn=slots.learn))
+            backwards = [
+                Launch(self.program, "backwards", *about, back, learn=slots.learn),
+                slots.part(part, "gradient", **{"in": x, "out": gates}),
+                slots.part(part, "by_inputs", out=gates, by_in=slopes[k]),
+                *backwards,
+            ]
+            x = out
+        return forwards, x, backwards
+
+
+class TowerKernels:
+    """One tower of a network.
+
+    Args:
+        task: What is learnt.
+        number: Which.
+    """
+
+    def __init__(self, task: Task, number: int) -> None:
+        layout = task.layout
+        assert isinstance(layout, RecurrentLayout)
+        network, each = layout.network, len(layout.layers) // layout.network.towers
+        assert network.core is not None
+        hidden, first = len(network.hidden), number * each
+        last = first + each - 1
+        kernels = GruKernels if isinstance(network.core, GRU) else MinGruKernels
+        self.task, self.encoder = task, None
+        if hidden:
+            self.encoder = Part(task, range(first, first + hidden), True, activated=True)
+        self.core = kernels(
+            task, range(first + hidden, last), not hidden, number * network.core.state_size
+        )
+        self.head = Part(task, range(last, last + 1))
+
+    @property
+    def units(self) -> list[Unit]:
+        """The ``Unit``s of its kernels."""
+        encoder = [] if self.encoder is None else [self.encoder.unit]
+        return [*encoder, *self.core.units_of, self.head.unit]
+
+    def acting(self, rows: int, copies: torch.Tensor) -> tuple[list[Launch], torch.Tensor]:
+        """Return the launches of one step of ``rows`` agents, and the outputs (rows, padded)."""
+        launches, x = [], None
+        if self.encoder is not None:
+            x = zeros(self.task.executor.name, rows, self.encoder.outputs)
+            launches.append(self.encoder.acting(rows, None, x, copies))
+        core, seen = self.core.acting(rows, x, copies)
+        out = zeros(self.task.executor.name, rows, self.head.outputs)
+        return [*launches, *core, self.head.acting(rows, seen, out, copies)], out
+
+    def learning(self, slots: Slots) -> tuple[list[Launch], torch.Tensor, list[Launch]]:
+        """Return the launches forwards, the outputs (R, padded), and the launches backwards."""
+        x = by_x = None
+        forwards, backwards = [], []
+        if self.encoder is not None:
+            x, by_x = (slots.zeros(self.encoder.outputs) for _ in range(2))
+            forwards = [slots.part(self.encoder, "forward_sequences", out=x)]
+            backwards = [slots.part(self.encoder, "gradient", out=by_x)]
+        by_out = slots.zeros(self.head.inputs)
+        of_core, seen, core_back = self.core.learning(slots, x, by_x, by_out)
+        out = slots.zeros(self.head.outputs)
+        forwards += [
+            *of_core,
+            slots.part(self.head, "forward_sequences", **{"in": seen, "out": out}),
+        ]
+        head = [
+            slots.part(self.head, "gradient", **{"in": seen, "out": out}),
+            slots.part(self.head, "by_inputs", out=out, by_in=by_out),
+        ]
+        return forwards, out, [*head, *core_back, *backwards]
+
+
+# ---- the learner ---------------------------------------------------------------------------------
+
+
+def towers_of(task: Task) -> list[TowerKernels]:
+    """Return the towers of a network with a core."""
+    assert isinstance(task.layout, RecurrentLayout)
+    return [TowerKernels(task, k) for k in range(task.layout.network.towers)]
+
+
+def loss_unit(task: Task) -> Unit:
+    """Return the ``Unit`` of ``kernels/learn/recurrent/loss.cu``."""
+    layout, outputs = task.layout, padded(task.layout.layers[-1][1])
+    assert isinstance(layout, RecurrentLayout)
+    shared = layout.network.shared
+    parameters = outputs if shared else padded(layout.size)
+    constants = (
+        ("TILE", TEAM if task.executor.max_team > 1 else ONE_MEMBER_ROWS),
+        ("TOTAL_FLOATS", layout.gradient),
+        ("PARAMETERS_STRIDE", parameters),
+        ("VALUE_STRIDE", outputs),
+        ("VALUE_AT", layout.size if shared else 0),
+    )
+    return task.unit("recurrent/loss", constants, TEAM)
+
+
+class RecurrentGradients(Gradients):
+    """The gradients of one policy with hidden state; arguments as ``Gradients``', whose ``shared``
+    has ``start`` (T, N, C) and ``first`` (N, C, M) of each group, too.
+    """
+
+    def build(self, task: Task, shared: Shared) -> None:
+        """Prepare what ``compute`` launches."""
+        about = {"chunks": self.memory["chunks"], "partials": self.partials, **shared}
+        slots, towers = Slots(task, self.call, about), towers_of(task)
+        forwards: list[Launch] = []
+        backwards: list[Launch] = []
+        outputs = []
+        for tower in towers:
+            there, out, back = tower.learning(slots)
+            forwards += there
+            backwards += back
+            outputs.append(out)
+        pointers = {"parameters": outputs[0], "value": outputs[-1]}
+        program, work = task.executor.build(loss_unit(task)), slots.rows * outputs[0].shape[1]
+        loss = Launch(program, "loss", slots.pieces, work, pointers, learn=self.call)
+        self.launches = [*forwards, loss, *backwards]
+
+    def compute(self, epoch: int, minibatch: int) -> None:
+        """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
+        for launch in self.launches:
+            launch.call["learn"]["epoch"], launch.call["learn"]["minibatch"] = epoch, minibatch
+            launch()
+        self.exchange()
+
+
+RECURRENT = Arithmetic("float32", lambda *_: None, lambda task: [], RecurrentGradients, near=False)
+
+
+class RecurrentKernelLearner(KernelLearner):
+    """One policy of PPO or A2C with hidden state.
+
+    Args:
+        config: ``PPO`` or ``A2C``.
+        reported: Names of what is logged.
+    """
+
+    def __init__(self, config: OnPolicy, reported: tuple[str, ...]) -> None:
+        super().__init__(config, reported, RECURRENT)
+
+    def make(self, group: Group, rollout: Rollout) -> None:
+        """Make the network and what goes with it, while programs are built side by side."""
+        config, executor = self.config, rollout.batch.executor
+        distribution = make_distribution(group, config.distribution)
+        agents = [g.count for g in rollout.batch.groups if rollout.player_of[g.name] is self]
+        self.layout = layout = RecurrentLayout.made(
+            config.architecture, group.obs_dim, distribution.size
+        )
+        shard = sequence_shard(rollout.shard, sum(agents), getattr(config, "num_minibatches", 1))
+        self.task = Task(executor, layout, distribution, config, shard, rollout.steps, agents)
+        self.towers = towers_of(self.task)
+        units = [unit for tower in self.towers for unit in tower.units]
+        units += [loss_unit(self.task), minibatch_unit(self.task), distribution.unit()]
+        units.append(layout.unit("update", executor))
+        units += [statistics_unit()] * (config.normalize_obs or config.normalize_reward)
+        build_ahead([(HostExecutor(), initial_unit()), *((executor, unit) for unit in units)])
+        OnPolicyLearner.make(self, group, rollout)
+
+    def begin(self, rollout: Rollout, group: Group) -> None:
+        """Prepare to play ``group``: take the memory of its rows, and of where its episodes
+        start.
+        """
+        super().begin(rollout, group)
+        shape = rollout.steps + 1, rollout.batch.num_envs, group.count
+        self.stored[group.name]["start"] = zeros(rollout.device, *shape, dtype=torch.uint8)
+
+    def rows_at_once(self, rollout: Rollout) -> int:
+        """Return the rows of a minibatch."""
+        return self.task.minibatch_rows
+
+    def sequence_tensors(self) -> dict[str, Any]:
+        """Return where episodes start, and states before the first step, by group."""
+        stored = [self.stored[g.name] for g in self.groups]
+        return {
+            "start": [each["start"] for each in stored],
+            "first": [each["memory"][0] for each in stored],
+        }
+
+    def prepare_passes(self, rollout: Rollout) -> None:
+        """Prepare forward passes of one step."""
+        self.passes = {}
+        for g in self.groups:
+            rows = rollout.batch.num_envs * g.count
+            made = [tower.acting(rows, self.steps.copies) for tower in self.towers]
+            self.passes[g.name] = [x for x, _ in made], [out for _, out in made]
+
+    def see(
+        self,
+        g: Group,
+        obs: torch.Tensor,
+        before: torch.Tensor,
+        start: torch.Tensor | None,
+        after: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return parameters (N * C, size) and values (N * C,) of one step, which the next call
+        overwrites; launches of it are queued.
+
+        Args:
+            g: ``Group``.
+            obs: (N * C, D) observations.
+            before: (N * C, M) hidden states.
+            start: (N * C,) uint8, where they are forgotten; None: nowhere.
+            after: (N * C, M), filled with the next ones; None: nobody needs them.
+        """
+        passes, outputs = self.passes[g.name]
+        for launches in passes:
+            launches[0].point(**{"in": obs}, center=self.center, scale=self.scale)
+            for launch in launches:
+                if launch.kernel == "act":
+                    launch.point(before=before, start=start, after=after)
+                launch()
+        size = self.layout.size
+        return outputs[0][:, :size], outputs[-1][:, size if len(outputs) == 1 else 0]
+
+    def act(self, rollout: Rollout, t: int) -> None:
+        """Collect: actions, their log-probabilities and the values of row t, by the policy as it
+        is.
+        """
+        if t == 0:
+            self.begin_rollout()
+        for g in self.groups:
+            stored, start = self.stored[g.name], self.note_start(rollout, g, t)
+            obs, memory = rollout.obs[g.name][t].view(-1, g.obs_dim), stored["memory"]
+            parameters, value = self.see(g, obs, memory[t], start, memory[t + 1])
+            rows = {"log_prob": stored["log_prob"][t], "value_row": stored["value"][t]}
+            rows |= {
+                "mask": rollout.mask(g, t),
+                "raw": None if stored["raw"] is None else stored["raw"][t],
+            }
+            self.samplers[g.name](parameters, rollout.action[g.name][t], value=value, **rows)
+
+    def note_start(self, rollout: Rollout, g: Group, t: int) -> torch.Tensor:
+        """Return where episodes start with row t, (N, C) uint8, and keep it for learning."""
+        start = self.stored[g.name]["start"][t]
+        if t > 0:  # `finish` has forgotten what ended with the rollout before
+            start.copy_(rollout.agent_starts(g, t).view(start.shape))
+        return start
+
+    def last_values(self, rollout: Rollout, g: Group) -> None:
+        """Fill the values after the last step, and those of the observations in which episodes were
+        truncated.
+        """
+        stored, n, steps = self.stored[g.name], rollout.batch.num_envs, rollout.steps
+        memory, start = stored["memory"], self.note_start(rollout, g, steps)
+        obs = rollout.obs[g.name][-1].view(-1, g.obs_dim)
+        stored["value"][-1].copy_(self.see(g, obs, memory[-1], start, None)[1].view(n, -1))
+        every = torch.arange(n, device=rollout.device)
+        for slot, at in enumerate(stored["truncated_at"]):
+            rows = at * n + every
+            final = rollout.final_obs[g.name].view(steps * n, -1).index_select(0, rows)
+            left = memory[1:].view(steps * n, -1).index_select(0, rows)  # by the last step
+            value = self.see(g, final.view(-1, g.obs_dim), left, None, None)[1]
+            stored["final_value"][slot].copy_(value.view(n, -1))
+
+
+def sequence_shard(shard: Shard, agents: int, minibatches: int) -> Shard:
+    """Return the blocks of a process for whole sequences: each has one for each minibatch.
+
+    Args:
+        shard: The environments of this process.
+        agents: Of one environment.
+        minibatches: Of one epoch.
+
+    Raises:
+        ParameterError: If blocks of that size would not stay within a process.
+    """
+    fitting = max(1, shard.all_envs * agents // minibatches)
+    found = replace(shard, most_blocks=min(shard.most_blocks, fitting))
+    if len(found.blocks) == 0 or found.envs != shard.envs:
+        raise ParameterError(
+            f"num_envs = {shard.all_envs} and num_minibatches = {minibatches} leave "
+            f"{found.all_blocks} blocks of sequences, which {shard.ranks.size} processes cannot "
+            f"share evenly; take more environments, or fewer minibatches"
+        )
+    return found

@@ -1,0 +1,155 @@
+// part.cu -- a chain of linear layers of a network with hidden state: outputs of rows, derivatives by their inputs, and gradients.
+//
+// The chain is the only tower of network.cuh. It reads observations, or rows that another part has written.
+// Constants: those of network.cuh and sequences.cuh; OBSERVES (1: reads observations), ADDS (1: derivatives by inputs are added to
+// what is there), TOTAL_FLOATS (GRADIENT_FLOATS of the whole network).
+#include "learn/exact/network.cuh"
+#include "learn/recurrent/sequences.cuh"
+
+typedef Layer<0, LAYERS - 1> Last;
+constexpr int IN_PAD = padded(OBS), OUT_PAD = Last::OUT_PAD, OWN_FLOATS = GRADIENT_FLOATS - METRICS;
+
+struct Workspace {
+  Tile tile;
+  alignas(16) float spare[SPARE_FLOATS > 0 ? SPARE_FLOATS : 1];
+};
+
+// Rows that are acted upon.
+struct Rows {
+  int rows;
+  const float* in;       // (rows, OBS): observations, or (rows, IN_PAD)
+  const float* center;   // (OBS) or null: observations are normalised
+  const float* scale;    // (OBS)
+  const float* weights;  // forward copies, from this part's on
+  float* out;            // (rows, OUT_PAD)
+};
+struct Part {
+  Learn learn;
+  const float* in;         // slots of rows (IN_PAD); null: observations
+  float* out;              // slots of rows (OUT_PAD): outputs; of gradients: derivatives by them
+  float* by_in;            // slots of rows (IN_PAD): derivatives by inputs
+  const float* weights;    // forward copies, from this part's on
+  const float* backwards;  // backward copies, likewise
+  float* chunks;           // (pieces, TOTAL_FLOATS), from this part's on
+  float* partials;         // likewise
+};
+
+DEVICE void store_outputs(const Team team, Tile& tile, const int rows, float* to) {
+  copy_rows(team, to, tile.outputs<0, LAYERS - 1>(), rows * OUT_PAD);
+}
+
+DEVICE void act_tile(const Rows& call, const Team team, Workspace& work, const int e) {
+  const int first = e * TILE, left = call.rows - first, rows = left < TILE ? left : TILE;
+  if constexpr (OBSERVES) {
+    for (int i : team.each(rows * SHARERS)) {
+      const int m = i / SHARERS;
+      read_observation(work.tile, m, i % SHARERS, call.in + (size_type)(first + m) * OBS, call.center, call.scale);
+    }
+  } else {
+    copy_rows(team, work.tile.input(), call.in + (size_type)first * IN_PAD, rows * IN_PAD);
+  }
+  team.sync();
+  forward(team, work.tile, rows, call.weights);
+  store_outputs(team, work.tile, rows, call.out + (size_type)first * OUT_PAD);
+}
+
+// Rows [from, from + rows) of a slot.
+DEVICE void read_inputs(const Part& call, const Team team, Tile& tile, const Sequences& of, const int from, const int rows) {
+  if constexpr (OBSERVES) {
+    const Learn& learn = call.learn;
+    for (int i : team.each(rows * SHARERS)) {
+      const int m = i / SHARERS;
+      const Place place = of.place(from + m);
+      read_observation(tile, m, i % SHARERS, learn.obs[place.group] + (size_type)place.row * OBS, learn.center, learn.scale);
+    }
+  } else {
+    copy_rows(team, tile.input(), call.in + (of.first + from) * IN_PAD, rows * IN_PAD);
+  }
+}
+
+// What one team computes of a slot: which block's, and which rows.
+struct Share {
+  Sequences of;
+  int from, rows;
+  DEVICE Share(const Learn& call, const int e, const int tiles) : of(call, e / tiles), from(e % tiles * TILE) {
+    const int left = of.rows() - from;
+    rows = left < TILE ? left : TILE;
+  }
+};
+DEVICE int tiles_of_slot(const Learn& call) { return (call.steps * most_sequences(call) + TILE - 1) / TILE; }
+
+DEVICE void forward_tile(const Part& call, const Team team, Workspace& work, const int e) {
+  const Share own(call.learn, e, tiles_of_slot(call.learn));
+  if (own.rows <= 0 || *call.learn.skip > 0.0f) return;
+  read_inputs(call, team, work.tile, own.of, own.from, own.rows);
+  team.sync();
+  forward(team, work.tile, own.rows, call.weights);
+  store_outputs(team, work.tile, own.rows, call.out + (own.of.first + own.from) * OUT_PAD);
+}
+
+// Derivatives by the inputs of the first layer, which is the only one where they are needed.
+DEVICE void inputs_tile(const Part& call, const Team team, Workspace& work, const int e) {
+  const Share own(call.learn, e, tiles_of_slot(call.learn));
+  if (own.rows <= 0 || *call.learn.skip > 0.0f) return;
+  float* const slopes = work.tile.outputs<0, LAYERS - 1>();
+  float* const by_in = call.by_in + (own.of.first + own.from) * IN_PAD;
+  copy_rows(team, slopes, call.out + (own.of.first + own.from) * OUT_PAD, own.rows * OUT_PAD);
+  team.sync();
+  multiply<TILE, OBS, TEAM>(
+      team, own.rows, Last::OUT, Entries<false>{slopes, OUT_PAD}, call.backwards, IN_PAD,
+      [&](int m, int n, auto& some) INLINED {
+        if constexpr (ADDS) some.load(by_in + m * IN_PAD + n);
+        else some = {};
+      },
+      [&](int m, int n, auto& some) INLINED { some.store(by_in + m * IN_PAD + n); });
+}
+
+// Derivatives by what the last layer's product gives, from those by the rows that it leaves.
+DEVICE void read_slopes(const Part& call, const Team team, Tile& tile, const Sequences& of, const int from, const int rows) {
+  float* const outputs = tile.outputs<0, LAYERS - 1>();
+  const float* const by_out = call.out + (of.first + from) * OUT_PAD;
+  if constexpr (Last::ACTIVATED) {
+    for (int i : team.each(rows * OUT_PAD)) outputs[i] = by_out[i] * activation_gradient<RELU>(outputs[i]);
+  } else {
+    copy_rows(team, outputs, by_out, rows * OUT_PAD);
+  }
+}
+
+// Part `piece` of the blocks: the sum of its slots' gradients.
+DEVICE void learn_piece(const Part& call, const Team team, Workspace& work, const int piece) {
+  const Learn& learn = call.learn;
+  if (*learn.skip > 0.0f) return;
+  float* const sums = call.partials + (size_type)piece * TOTAL_FLOATS;
+  float* const chunk = call.chunks + (size_type)piece * TOTAL_FLOATS;
+  bool begun = false;
+  for (int b = share(piece, learn.blocks, learn.pieces); b < share(piece + 1, learn.blocks, learn.pieces); ++b) {
+    const Sequences of(learn, b);
+    if (of.count == 0) continue;
+    for (int from = 0; from < of.rows(); from += TILE) {
+      const int left = of.rows() - from, rows = left < TILE ? left : TILE;
+      read_inputs(call, team, work.tile, of, from, rows);
+      team.sync();
+      if constexpr (LAYERS > 1 || Last::ACTIVATED) forward(team, work.tile, rows, call.weights);
+      read_slopes(call, team, work.tile, of, from, rows);
+      team.sync();
+      backward(team, work.tile, work.spare, rows, call.backwards - FORWARD_FLOATS, chunk, from == 0);
+      team.sync();  // the tile is written again
+    }
+    for (int strip : team.each(OWN_FLOATS / STRIP)) {
+      Lanes<STRIP> sum{}, more;
+      if (begun) sum.load(sums + strip * STRIP);
+      more.load(chunk + strip * STRIP);
+      sum.add(more);
+      sum.store(sums + strip * STRIP);
+    }
+    begun = true;
+    team.sync();  // the chunk is written again
+  }
+  if (!begun) for (int i : team.each(OWN_FLOATS)) sums[i] = 0.0f;
+}
+
+#include "drive/launch.cuh"
+KERNEL(act_rows, Rows, (call.rows + TILE - 1) / TILE, act_tile(call, team, *work, e))
+KERNEL(forward_sequences, Part, call.learn.blocks * tiles_of_slot(call.learn), forward_tile(call, team, *work, e))
+KERNEL(by_inputs, Part, call.learn.blocks * tiles_of_slot(call.learn), inputs_tile(call, team, *work, e))
+KERNEL(gradient, Part, call.learn.pieces, learn_piece(call, team, *work, e))

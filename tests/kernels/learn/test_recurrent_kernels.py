@@ -1,0 +1,169 @@
+"""Kernels of networks with hidden state: gradients against torch's in float64."""
+
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from learner_kernels import ACTIONS, losses_of, rows, seen, unpadded
+
+import cupydrive as cd
+from cupydrive.algorithms.kernels.choice import REPORTED
+from cupydrive.algorithms.kernels.gradients import Task
+from cupydrive.algorithms.kernels.layout import tensors_of
+from cupydrive.algorithms.kernels.recurrent import (
+    RecurrentGradients,
+    RecurrentLayout,
+    sequence_shard,
+)
+from cupydrive.algorithms.kernels.steps import Steps
+from cupydrive.algorithms.networks import described
+from cupydrive.executors.host import HostExecutor
+from cupydrive.executors.ranks import Shard
+from cupydrive.playing.policy import make_distribution
+from cupydrive.playing.torch_settings import own_random_numbers
+from cupydrive.spec import Group
+
+
+def problem(
+    config, actions="one", envs=4, obs_dim=5, agents=(1,), masks=False, leaving=False,
+    executor=None, seed=0, normalised=False,
+):  # fmt: skip
+    """Return a network with hidden state, random rows with starts at random steps, and what
+    computes gradients.
+    """
+    rng = np.random.default_rng(seed)
+    executor = executor or HostExecutor(2, flags=("-O1",))
+    groups = [Group(f"g{k}", count, obs_dim, ACTIONS[actions]) for k, count in enumerate(agents)]
+    distribution = make_distribution(groups[0])
+    with own_random_numbers():
+        torch.manual_seed(seed)
+        policy = described(config.architecture, obs_dim, distribution.size)
+        with torch.no_grad():
+            for p in policy.parameters():  # logits and biases of some size
+                p.add_(torch.randn_like(p) * 0.2)
+    count = config.num_steps, envs
+    parts = [rows(rng, count, g, distribution, masks, leaving) for g in groups]
+    for part, g in zip(parts, groups, strict=True):
+        shape = (*count, g.count)
+        part["start"] = torch.from_numpy(rng.random(shape) < 0.2).to(torch.uint8)
+        states = rng.normal(0, 1, (envs, g.count, policy.state_size)).astype(np.float32)
+        part["first"] = torch.from_numpy(states)
+        part["log_prob"] = torch.from_numpy(rng.normal(-1, 0.3, shape).astype(np.float32))
+    normal = None
+    if normalised:
+        normal = [
+            torch.from_numpy(rng.uniform(0.5, 1.5, obs_dim).astype(np.float32)) for _ in range(2)
+        ]
+    numbers = {"learning_rate": 1e-3, "clip_coef": 0.2, "ent_coef": 0.03, "vf_coef": 0.7}
+    numbers["max_grad_norm"] = 0.5
+    shared = {name: torch.tensor(value) for name, value in numbers.items()}
+    shared |= {"skip": torch.zeros(()), "bad": torch.zeros(())}
+    shared |= dict(zip(("center", "scale"), normal or (None, None), strict=True))
+    shared |= {"seed": torch.tensor([11]), "iteration": torch.tensor([3])}
+    reported = REPORTED[type(config)]
+    shared["metric_sums"] = torch.zeros(len(reported) + 1)
+    device = executor.name
+    policy.to(device)
+    shared = {k: None if x is None else x.to(device) for k, x in shared.items()}
+    for part in parts:
+        part |= {k: None if x is None else x.to(device) for k, x in part.items()}
+    layout = RecurrentLayout.made(config.architecture, obs_dim, distribution.size)
+    steps = Steps(executor, layout, tensors_of(policy), reported, shared)
+    shard = sequence_shard(Shard(envs), sum(agents), getattr(config, "num_minibatches", 1))
+    task = Task(executor, layout, distribution, config, shard, config.num_steps, agents)
+    columns = {name: [part[name] for part in parts] for name in parts[0]}
+    more = {"copies": steps.copies, "start": columns["start"], "first": columns["first"]}
+    gradients = RecurrentGradients(task, columns, shared | more)
+    steps.attach(gradients)
+    return SimpleNamespace(
+        config=config, distribution=distribution, policy=policy, layout=layout, parts=parts,
+        shared=shared, steps=steps, gradients=gradients, numbers=numbers, normal=normal,
+        task=task, obs_dim=obs_dim,
+    )  # fmt: skip
+
+
+def compute(case, epoch=0, minibatch=0):
+    """Compute the gradient of one minibatch and take its step; return it by tensor."""
+    case.steps.lay_out()
+    case.gradients.arrange()
+    case.gradients.compute(epoch, minibatch)
+    case.steps.descend(epoch, minibatch)
+    return unpadded(case.layout, case.steps.total.cpu())
+
+
+def chosen(case, epoch, minibatch):
+    """Return the numbers of a minibatch's sequences among all, the groups one after the other."""
+    task, shard = case.task, case.task.shard
+    n, each, blocks = shard.all_envs, sum(task.agents), shard.all_blocks
+    order = case.gradients.memory["order"][epoch].tolist()
+    taken, found = [], []
+    for first, last in pairwise(b * n // blocks for b in range(blocks + 1)):
+        size, begin = (last - first) * each, first * each
+        cut = [begin + m * size // task.minibatches for m in (minibatch, minibatch + 1)]
+        taken += order[slice(*cut)]
+    starts = np.cumsum([0, *(task.steps * n * count for count in task.agents)])
+    before = np.cumsum([0, *(n * count for count in task.agents)])
+    for row in taken:
+        group = int(np.searchsorted(starts, row, "right")) - 1
+        found.append(int(row - starts[group] + before[group]))
+    return found
+
+
+def reference(case, epoch=0, minibatch=0):
+    """Return the losses of a minibatch by name and the gradients by tensor, in float64."""
+    index = torch.tensor(chosen(case, epoch, minibatch))
+    columns = {}
+    for name, first in case.parts[0].items():
+        if first is not None:
+            lead = 1 if name == "first" else 2
+            flat = [p[name].cpu().flatten(lead - 1, lead) for p in case.parts]
+            columns[name] = torch.cat(flat, lead - 1).index_select(lead - 1, index)
+    columns = {k: c.double() if c.is_floating_point() else c for k, c in columns.items()}
+    state, start = columns.pop("first"), columns.pop("start").bool().flatten()
+    columns = {name: c.flatten(0, 1) for name, c in columns.items()}
+    policy = described(case.config.architecture, case.obs_dim, case.distribution.size).double()
+    policy.load_state_dict(case.policy.state_dict())
+    normal = case.normal and [x.double() for x in case.normal]
+    parameters, value, _ = policy(seen(normal, columns["obs"]), state, start)
+    losses, loss = losses_of(case, columns, parameters, value)
+    return losses, torch.autograd.grad(loss, tensors_of(policy))
+
+
+def network(**about):
+    return cd.PPO(network=cd.Network(**about), num_steps=7, num_minibatches=2, update_epochs=2)
+
+
+# Sizes that fill no tile; one or two towers; hidden layers, none; several groups, masks, a Box.
+CASES = {
+    "gru": (network(hidden=(24,), core=cd.GRU(17), shared=True), dict(envs=6)),
+    "gru, two towers": (network(hidden=(16, 20), core=cd.GRU(32), activation="relu"), dict(envs=5, agents=(2,))),
+    "gru of observations": (network(hidden=(), core=cd.GRU(16), shared=True), dict(envs=8, normalised=True)),
+    "gru, groups": (network(hidden=(16,), core=cd.GRU(16), shared=True),
+    dict(envs=4, agents=(3, 1), actions="several", masks=True, leaving=True)),
+    "mingru": (network(hidden=(20,), core=cd.MinGRU(20), shared=True), dict(envs=6)),
+    "mingru, two towers": (network(hidden=(32, 16), core=cd.MinGRU(16, layers=3)),
+    dict(envs=3, agents=(2,), actions="box", normalised=True)),
+    "A2C": (cd.A2C(network=cd.Network(hidden=(16,), core=cd.MinGRU(16, layers=1), shared=True), num_steps=9),
+    dict(envs=140)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_of_sequences_are_torchs_in_float64(name):
+    config, about = CASES[name]
+    case = problem(config, **about)
+    last = case.gradients.epochs - 1, case.gradients.minibatches - 1
+    case.steps.lay_out()
+    case.gradients.arrange()
+    losses, expected = reference(case, *last)
+    found = compute(case, *last)
+    for layer, (mine, exact) in enumerate(zip(found, expected, strict=True)):
+        assert (mine - exact).norm() <= 1e-5 * exact.norm(), layer
+    *sums, count = case.shared["metric_sums"].tolist()
+    assert count == 1
+    reported = dict(zip(case.steps.reported, sums, strict=True))
+    norm = torch.stack([g.norm() for g in expected]).norm().item()
+    for key, value in (losses | {"grad_norm": norm}).items():
+        assert reported[key] == pytest.approx(value, rel=2e-5, abs=2e-6), key
