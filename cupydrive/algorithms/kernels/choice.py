@@ -7,7 +7,7 @@ from cupydrive.algorithms.architecture import LSTM
 from cupydrive.algorithms.kernels.arithmetic import EXACT, TENSOR, WIDE, Arithmetic
 from cupydrive.algorithms.kernels.layout import NetworkLayout, forward_tiles, gradient_tiles
 from cupydrive.algorithms.kernels.learner import KernelLearner
-from cupydrive.algorithms.kernels.recurrent import RecurrentKernelLearner
+from cupydrive.algorithms.kernels.recurrent import RECURRENT, RecurrentKernelLearner
 from cupydrive.algorithms.kernels.tensor import fitting_rows, why_no_tensor
 from cupydrive.algorithms.kernels.wide import WIDE_ROWS, wide_bytes
 from cupydrive.algorithms.pool import OpponentPool, PooledLearner
@@ -23,7 +23,12 @@ MOST_LAYERS = 3  # hidden ones
 
 
 def make_learner(
-    name: str, settings: LearnerSettings, group: Group, executor: Executor, backend: str = "auto"
+    name: str,
+    settings: LearnerSettings,
+    group: Group,
+    executor: Executor,
+    backend: str = "auto",
+    pooled: bool = False,
 ) -> tuple[Any, str]:
     """Return the ``Learner`` of one policy, and in one line which backend it got and why.
 
@@ -34,12 +39,13 @@ def make_learner(
         executor: Where it learns.
         backend: ``"auto"``, ``"kernels"`` or ``"torch"``. ``"auto"`` takes kernels where they
             apply.
+        pooled: Its past snapshots play, too.
 
     Raises:
         ParameterError: If ``backend`` is ``"kernels"`` and they do not apply.
     """
     if isinstance(settings, OpponentPool):
-        inner, words = make_learner(name, settings.settings, group, executor, backend)
+        inner, words = make_learner(name, settings.settings, group, executor, backend, pooled=True)
         played = (
             f"up to {settings.size} past snapshots of it play {settings.share:g} of the "
             f"environments"
@@ -48,13 +54,15 @@ def make_learner(
     arithmetic, reason = None, "backend = 'torch'"
     if backend != "torch":
         arithmetic, reason = choose_arithmetic(settings, group, executor, backend)
+    if pooled and arithmetic is RECURRENT:
+        arithmetic, reason = None, "kernels do not play snapshots with hidden state"
     if arithmetic is not None:
         assert isinstance(settings, PPO | A2C)
         reported = REPORTED[type(settings)]
         learner = (
-            KernelLearner(settings, reported, arithmetic)
-            if settings.architecture.core is None
-            else RecurrentKernelLearner(settings, reported)
+            RecurrentKernelLearner(settings, reported)
+            if arithmetic is RECURRENT
+            else KernelLearner(settings, reported, arithmetic)
         )
         return learner, f"policy {name!r} learns by kernels, {arithmetic.name}"
     if backend == "kernels":
@@ -76,10 +84,10 @@ def choose_arithmetic(
         return None, reason
     assert isinstance(settings, PPO | A2C)
     if settings.precision == "float32" or (settings.precision == "auto" and executor.name == "cpu"):
-        return EXACT, ""
+        return EXACT if settings.architecture.core is None else RECURRENT, ""
     if settings.architecture.core is not None:
         if settings.precision == "auto" and backend == "kernels":
-            return EXACT, ""
+            return RECURRENT, ""
         return None, f"{settings.architecture.core} has no kernels in bfloat16"
     size = make_distribution(group, settings.distribution).size
     way, reason = tensor_arithmetic(NetworkLayout.of(settings, group.obs_dim, size), executor)

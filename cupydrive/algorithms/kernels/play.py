@@ -184,11 +184,11 @@ def choose_layout(
             name for name, player in player_of.items() if not isinstance(player, KernelLearner)
         ]
         return None, f"kernels that learn do not play {', '.join(others)}"
-    wide = [
-        name
-        for name, player in player_of.items()
-        if isinstance(player, KernelLearner) and not player.arithmetic.near
-    ]
+    learners = {k: own for k, own in player_of.items() if isinstance(own, KernelLearner)}
+    held = [k for k, own in learners.items() if own.config.architecture.core is not None]
+    if held:
+        return None, f"the policy of {' and '.join(held)} has hidden state"
+    wide = [k for k, own in learners.items() if not own.arithmetic.near]
     if wide:
         return None, f"the network of {' and '.join(wide)} is too wide for one block"
     if batch.executor.name == "cpu":

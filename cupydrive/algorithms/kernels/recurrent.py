@@ -10,6 +10,7 @@ state; R rows of a minibatch's slots (``sequences.cuh``).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -613,11 +614,11 @@ class RecurrentKernelLearner(KernelLearner):
 
     def prepare_passes(self, rollout: Rollout) -> None:
         """Prepare forward passes of one step."""
-        self.passes = {}
+        self.steps_of = {}
         for g in self.groups:
             rows = rollout.batch.num_envs * g.count
             made = [tower.acting(rows, self.steps.copies) for tower in self.towers]
-            self.passes[g.name] = [x for x, _ in made], [out for _, out in made]
+            self.steps_of[g.name] = [x for x, _ in made], [out for _, out in made]
 
     def see(
         self,
@@ -637,7 +638,7 @@ class RecurrentKernelLearner(KernelLearner):
             start: (N * C,) uint8, where they are forgotten; None: nowhere.
             after: (N * C, M), filled with the next ones; None: nobody needs them.
         """
-        passes, outputs = self.passes[g.name]
+        passes, outputs = self.steps_of[g.name]
         for launches in passes:
             launches[0].point(**{"in": obs}, center=self.center, scale=self.scale)
             for launch in launches:
