@@ -195,8 +195,7 @@ class Part:
             ("OBSERVES", observes),
             ("ADDS", adds),
             ("TOTAL_FLOATS", layout.gradient),
-            ("AGENT_GROUPS", len(task.agents)),
-            ("SEQUENCES", True),
+            *sequence_constants(task),
         )
         spaces = ROW_PARTS * (len(layers) == 1) + ACTIVATED * activated
         self.unit = own.unit("recurrent/part", task.executor, constants, spaces, TEAM)
@@ -236,6 +235,7 @@ class Slots:
     """
 
     def __init__(self, task: Task, learn: np.ndarray, shared: Shared) -> None:
+        assert isinstance(task.layout, RecurrentLayout)
         self.task, self.learn, self.shared = task, learn, shared
         shard = task.shard
         envs = -(-shard.all_envs // shard.all_blocks)
@@ -243,6 +243,9 @@ class Slots:
         self.blocks, self.pieces = len(shard.blocks), int(learn["pieces"])
         self.slot = task.steps * self.most
         self.rows = self.blocks * self.slot
+        device, state = task.executor.name, task.layout.network.state_size
+        self.start = zeros(device, self.rows, dtype=torch.uint8)
+        self.first = zeros(device, self.blocks * self.most, state)
 
     def zeros(self, columns: int) -> torch.Tensor:
         """Return rows of so many numbers, all 0."""
@@ -259,13 +262,29 @@ class Slots:
         about = elements, self.rows * part.work
         return Launch(part.program, kernel, *about, pointers, learn=self.learn)
 
-    def starts(self, state_at: int = 0) -> dict[str, torch.Tensor]:
-        """Return where episodes start, and the states before the first step from a number on, by
-        name.
-        """
-        found = {f"start.{g}": tensor for g, tensor in enumerate(self.shared["start"])}
-        firsts = enumerate(self.shared["first"])
-        return found | {f"first.{g}": tensor.view(-1)[state_at:] for g, tensor in firsts}
+    def take(self) -> Launch:
+        """Return the launch that fills ``start`` and ``first``."""
+        pointers: dict[str, torch.Tensor] = {"start": self.start, "first": self.first}
+        for name in ("start", "first"):
+            pointers |= {f"{name}.{g}": tensor for g, tensor in enumerate(self.shared[name])}
+        program = self.task.executor.build(take_unit(self.task))
+        return Launch(program, "take", self.blocks, self.rows, pointers, learn=self.learn)
+
+
+def take_unit(task: Task) -> Unit:
+    """Return the ``Unit`` of ``kernels/learn/recurrent/take.cu``."""
+    assert isinstance(task.layout, RecurrentLayout)
+    constants = (*sequence_constants(task), ("STATE", task.layout.network.state_size))
+    return assemble_file("learn/recurrent/take", constants, team=min(TEAM, task.executor.max_team))
+
+
+def sequence_constants(task: Task, time_major: bool = False) -> Constants:
+    """Return the constants of ``kernels/learn/recurrent/sequences.cuh``."""
+    return (
+        ("AGENT_GROUPS", len(task.agents)),
+        ("SEQUENCES", True),
+        ("TIME_MAJOR", time_major),
+    )
 
 
 class GruKernels:
@@ -297,8 +316,7 @@ class GruKernels:
         self.tile = widest(row_bytes, executor.team_bytes, wanted).rows
         constants = (
             ("TILE", self.tile),
-            ("AGENT_GROUPS", len(task.agents)),
-            ("SEQUENCES", True),
+            *sequence_constants(task),
             ("STATE", layout.network.state_size),
             ("STATE_AT", state_at),
         )
@@ -347,7 +365,8 @@ class GruKernels:
         copies = slots.shared["copies"]
         pointers: dict[str, torch.Tensor | None] = {"in": inner, "gates": gates, "before": before}
         pointers |= {"out": out, "by_out": by_out, **self.outer.weights(copies)}
-        pointers |= {"backwards": copies[self.outer.backward_at :], **slots.starts()}
+        pointers |= {"backwards": copies[self.outer.backward_at :]}
+        pointers |= {"start": slots.start, "first": slots.first}
         about = slots.blocks * -(-slots.most // self.tile), slots.rows * self.work, pointers
         forwards = [
             slots.part(self.inner, "forward_sequences", **{"in": x, "out": inner}),
@@ -378,12 +397,13 @@ class MinGruKernels:
         constants = (
             ("UNITS", self.size),
             ("AT_ONCE", UNITS_AT_ONCE),
-            ("AGENT_GROUPS", len(task.agents)),
-            ("SEQUENCES", True),
+            ("X_STRIDE", self.units),
+            ("GATES_STRIDE", self.gates),
             ("STATE", layout.network.state_size),
+            *sequence_constants(task),
         )
         team = min(TEAM, executor.max_team)
-        self.unit = assemble_file("learn/recurrent/mingru", constants, team=team)
+        self.unit = assemble_file("learn/recurrent/mingru", constants, "#define HALF 0\n", team)
 
     @property
     def units_of(self) -> list[Unit]:
@@ -428,13 +448,13 @@ class MinGruKernels:
         for k, part in enumerate(self.parts):
             gates, out = slots.zeros(self.gates), slots.zeros(self.units)
             pointers = {"x": x, "gates": gates, "states": slots.zeros(self.units), "out": out}
-            pointers |= {"by_x": slopes[k], **slots.starts(self.state_at + k * self.size)}
-            back = pointers | {"out": slopes[k + 1]}
-            about = shares, slots.rows * self.gates
+            pointers |= {"by_out": slopes[k + 1], "by_x": slopes[k], "start": slots.start}
+            pointers["first"] = slots.first.view(-1)[self.state_at + k * self.size :]
+            about = shares, slots.rows * self.gates, pointers
             forwards.append(slots.part(part, "forward_sequences", **{"in": x, "out": gates}))
-            forwards.append(Launch(self.program, "forwards", *about, pointers, learn=slots.learn))
+            forwards.append(Launch(self.program, "forwards", *about, learn=slots.learn))
             backwards = [
-                Launch(self.program, "backwards", *about, back, learn=slots.learn),
+                Launch(self.program, "backwards", *about, learn=slots.learn),
                 slots.part(part, "gradient", **{"in": x, "out": gates}),
                 slots.part(part, "by_inputs", out=gates, by_in=slopes[k]),
                 *backwards,
@@ -526,6 +546,7 @@ def loss_unit(task: Task) -> Unit:
         ("PARAMETERS_STRIDE", parameters),
         ("VALUE_STRIDE", outputs),
         ("VALUE_AT", layout.size if shared else 0),
+        ("TIME_MAJOR", False),
     )
     return task.unit("recurrent/loss", constants, TEAM)
 
@@ -550,7 +571,7 @@ class RecurrentGradients(Gradients):
         pointers = {"parameters": outputs[0], "value": outputs[-1]}
         program, work = task.executor.build(loss_unit(task)), slots.rows * outputs[0].shape[1]
         loss = Launch(program, "loss", slots.pieces, work, pointers, learn=self.call)
-        self.launches = [*forwards, loss, *backwards]
+        self.launches = [slots.take(), *forwards, loss, *backwards]
 
     def compute(self, epoch: int, minibatch: int) -> None:
         """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
@@ -586,7 +607,8 @@ class RecurrentKernelLearner(KernelLearner):
         self.task = Task(executor, layout, distribution, config, shard, rollout.steps, agents)
         self.towers = towers_of(self.task)
         units = [unit for tower in self.towers for unit in tower.units]
-        units += [loss_unit(self.task), minibatch_unit(self.task), distribution.unit()]
+        units += [loss_unit(self.task), take_unit(self.task), minibatch_unit(self.task)]
+        units.append(distribution.unit())
         units.append(layout.unit("update", executor))
         units += [statistics_unit()] * (config.normalize_obs or config.normalize_reward)
         build_ahead([(HostExecutor(), initial_unit()), *((executor, unit) for unit in units)])

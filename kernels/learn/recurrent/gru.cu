@@ -14,7 +14,6 @@ constexpr int UNITS = OBS, UNITS_PAD = padded(UNITS), GATES = 3 * UNITS, GATES_P
 struct Workspace {
   alignas(16) float state[TILE * UNITS_PAD];  // h; on the way back the derivatives by it
   alignas(16) float gates[TILE * GATES_PAD];  // g; on the way back the derivatives by it
-  int place[TILE], group[TILE];               // of each sequence's step
 };
 
 // One step of all agents.
@@ -36,8 +35,8 @@ struct Scan {
   const float* by_out;     // slots of rows (UNITS_PAD): derivatives by h'
   const float* weights;    // forward copies
   const float* backwards;  // backward copies
-  const u8* start[AGENT_GROUPS];     // (T, N, C)
-  const float* first[AGENT_GROUPS];  // (N, C, STATE): before step 0
+  const u8* start;         // rows: 1 where an episode starts
+  const float* first;      // (sequences, STATE): before step 0
 };
 
 DEVICE float sigmoid(const float x) { return quotient(1.0f, 1.0f + exponential(-x)); }
@@ -95,33 +94,21 @@ struct Share {
     count = left < TILE ? left : TILE;
   }
   // Row of step t of the m-th of them.
-  DEVICE size_type row(const int t, const int m) const { return of.first + (size_type)t * of.count + from + m; }
+  DEVICE size_type row(const int t, const int m) const { return of.row(t, from + m); }
 };
-
-DEVICE void find_places(const Team team, Workspace& work, const Share& own, const int t) {
-  for (int m : team.each(own.count)) {
-    const Place place = own.of.place(t, own.from + m);
-    work.place[m] = place.row;
-    work.group[m] = place.group;
-  }
-}
 
 DEVICE void scan(const Scan& call, const Team team, Workspace& work, const int e) {
   const Share own(call.learn, e);
   if (own.count <= 0 || *call.learn.skip > 0.0f) return;
-  find_places(team, work, own, 0);
-  team.sync();
   each_unit(team, own.count, [&](int m, int u) INLINED {
-    work.state[m * UNITS_PAD + u] = call.first[work.group[m]][(size_type)work.place[m] * STATE + STATE_AT + u];
+    work.state[m * UNITS_PAD + u] = call.first[(size_type)(own.of.first + own.from + m) * STATE + STATE_AT + u];
   });
   for (int t = 0; t < call.learn.steps; ++t) {
-    team.sync();  // places have been read
-    if (t > 0) find_places(team, work, own, t);
-    team.sync();
     each_unit(team, own.count, [&](int m, int u) INLINED {
+      const size_type row = own.row(t, m);
       float& state = work.state[m * UNITS_PAD + u];
-      if (call.start[work.group[m]][work.place[m]]) state = 0.0f;
-      call.before[own.row(t, m) * UNITS_PAD + u] = state;
+      if (call.start[row]) state = 0.0f;
+      call.before[row * UNITS_PAD + u] = state;
     });
     team.sync();
     multiply_states(team, work, own.count, call.weights);
@@ -146,7 +133,6 @@ DEVICE void scan_back(const Scan& call, const Team team, Workspace& work, const 
   if (own.count <= 0 || *call.learn.skip > 0.0f) return;
   each_unit(team, own.count, [&](int m, int u) INLINED { work.state[m * UNITS_PAD + u] = 0.0f; });
   for (int t = call.learn.steps - 1; t >= 0; --t) {
-    find_places(team, work, own, t);
     each_unit(team, own.count, [&](int m, int u) INLINED {
       const size_type row = own.row(t, m);
       float* const x = call.in + row * GATES_PAD + u;
@@ -171,9 +157,8 @@ DEVICE void scan_back(const Scan& call, const Team team, Workspace& work, const 
         [&](int m, int n, auto& some) INLINED { some.store(work.state + m * UNITS_PAD + n); });
     team.sync();
     each_unit(team, own.count, [&](int m, int u) INLINED {
-      if (call.start[work.group[m]][work.place[m]]) work.state[m * UNITS_PAD + u] = 0.0f;
+      if (call.start[own.row(t, m)]) work.state[m * UNITS_PAD + u] = 0.0f;
     });
-    team.sync();
   }
 }
 

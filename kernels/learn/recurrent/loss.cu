@@ -26,9 +26,10 @@ DEVICE void lose_piece(const Loss& call, const Team team, Workspace& work, const
       const int left = of.rows() - from, rows = left < TILE ? left : TILE;
       team.sync();  // metrics are written again
       for (int m : team.each(rows)) {
-        const size_type at = of.first + from + m;
+        const int t = (from + m) / of.count, s = from + m - t * of.count;
+        const size_type at = of.row(t, s);
         Transition row;
-        row.load(learn, of.place(from + m));
+        row.load(learn, of.place(t, s));
         differentiate_row(coefficients, row, moments, call.parameters + at * PARAMETERS_STRIDE,
                           call.value[at * VALUE_STRIDE + VALUE_AT], work.metric[m]);
       }

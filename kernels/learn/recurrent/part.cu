@@ -63,7 +63,7 @@ DEVICE void read_inputs(const Part& call, const Team team, Tile& tile, const Seq
       read_observation(tile, m, i % SHARERS, learn.obs[place.group] + (size_type)place.row * OBS, learn.center, learn.scale);
     }
   } else {
-    copy_rows(team, tile.input(), call.in + (of.first + from) * IN_PAD, rows * IN_PAD);
+    copy_rows(team, tile.input(), call.in + (of.slot() + from) * IN_PAD, rows * IN_PAD);
   }
 }
 
@@ -84,7 +84,7 @@ DEVICE void forward_tile(const Part& call, const Team team, Workspace& work, con
   read_inputs(call, team, work.tile, own.of, own.from, own.rows);
   team.sync();
   forward(team, work.tile, own.rows, call.weights);
-  store_outputs(team, work.tile, own.rows, call.out + (own.of.first + own.from) * OUT_PAD);
+  store_outputs(team, work.tile, own.rows, call.out + (own.of.slot() + own.from) * OUT_PAD);
 }
 
 // Derivatives by the inputs of the first layer, which is the only one where they are needed.
@@ -92,8 +92,8 @@ DEVICE void inputs_tile(const Part& call, const Team team, Workspace& work, cons
   const Share own(call.learn, e, tiles_of_slot(call.learn));
   if (own.rows <= 0 || *call.learn.skip > 0.0f) return;
   float* const slopes = work.tile.outputs<0, LAYERS - 1>();
-  float* const by_in = call.by_in + (own.of.first + own.from) * IN_PAD;
-  copy_rows(team, slopes, call.out + (own.of.first + own.from) * OUT_PAD, own.rows * OUT_PAD);
+  float* const by_in = call.by_in + (own.of.slot() + own.from) * IN_PAD;
+  copy_rows(team, slopes, call.out + (own.of.slot() + own.from) * OUT_PAD, own.rows * OUT_PAD);
   team.sync();
   multiply<TILE, OBS, TEAM>(
       team, own.rows, Last::OUT, Entries<false>{slopes, OUT_PAD}, call.backwards, IN_PAD,
@@ -107,7 +107,7 @@ DEVICE void inputs_tile(const Part& call, const Team team, Workspace& work, cons
 // Derivatives by what the last layer's product gives, from those by the rows that it leaves.
 DEVICE void read_slopes(const Part& call, const Team team, Tile& tile, const Sequences& of, const int from, const int rows) {
   float* const outputs = tile.outputs<0, LAYERS - 1>();
-  const float* const by_out = call.out + (of.first + from) * OUT_PAD;
+  const float* const by_out = call.out + (of.slot() + from) * OUT_PAD;
   if constexpr (Last::ACTIVATED) {
     for (int i : team.each(rows * OUT_PAD)) outputs[i] = by_out[i] * activation_gradient<RELU>(outputs[i]);
   } else {

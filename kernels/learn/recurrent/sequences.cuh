@@ -1,8 +1,9 @@
 // sequences.cuh -- where the rows of whole sequences are while they are learnt from: T steps of each agent of a minibatch.
 //
-// Every block has a slot of rows, step after step: row t * count + s of a slot is step t of the block's s-th sequence. Networks with
-// hidden state are computed part by part: each kernel reads rows that the one before it has written.
-// Letters: T steps, N environments, C agents of a group. Constants: those of minibatches.cuh, with SEQUENCES 1.
+// Networks with hidden state are computed part by part: each kernel reads rows that the one before it has written. A block has places
+// for as many sequences as it may have in any minibatch. Its rows lie together, step after step; with TIME_MAJOR 1 those of all
+// blocks do, and rows without a sequence have derivatives of 0, as a library multiplies all of them.
+// Letters: T steps, N environments, C agents of a group. Constants: those of minibatches.cuh, with SEQUENCES 1; TIME_MAJOR.
 #pragma once
 #include "learn/minibatches.cuh"
 #include "learn/exact/lanes.cuh"
@@ -18,17 +19,22 @@ DEVICE int most_sequences(const Learn& call) {
 // Those of one block in this minibatch.
 struct Sequences {
   const Learn& call;
-  int count;          // how many
-  size_type first;    // row of the slot
+  int count, most;    // how many, and how many there may be
+  int first;          // its first sequence's place among those of all blocks
   const int* order;   // (count): the row of step 0 of each
 
-  DEVICE Sequences(const Learn& learn, const int block) : call(learn), first((size_type)block * learn.steps * most_sequences(learn)) {
+  DEVICE Sequences(const Learn& learn, const int block) : call(learn), most(most_sequences(learn)), first(block * most) {
     const int each = call.drawn_of_env(), begin = call.first_env(block) * each, all = call.first_env(block + 1) * each - begin;
     const int from = call.part(call.minibatch, all);
     count = call.part(call.minibatch + 1, all) - from;
     order = call.epoch_order(call.epoch) + begin + from;
   }
   DEVICE int rows() const { return call.steps * count; }
+  // Memory's row of step t of sequence s. Where the rows of a block lie together they are slot() + [0, rows()).
+  DEVICE size_type row(const int t, const int s) const {
+    return TIME_MAJOR ? (size_type)t * call.blocks * most + first + s : slot() + (size_type)t * count + s;
+  }
+  DEVICE size_type slot() const { return (size_type)first * call.steps; }
   // Where step t of sequence s is in the arrays of its group.
   DEVICE Place place(const int t, const int s) const { return Place(call, order[s]).later(call, t); }
   DEVICE Place place(const int row) const {
