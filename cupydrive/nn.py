@@ -6,7 +6,8 @@ start) -> (out, state)``.
     x       (L * b, inputs) float32
     state   (b, state_size) before the first step
     start   (L * b,) bool: the state is set to 0 before the step; None: nowhere
-    out     (L * b, size); the returned state is the one after the last step
+    out     (L * b, size), bfloat16 from scans under autocast to it; the returned state is the one
+            after the last step
 
 Sources: Cho et al. 2014 for the GRU, in PyTorch's form and with its names of weights; Hochreiter &
 Schmidhuber 1997 and Gers et al. 2000 for the LSTM; Feng et al. 2024, "Were RNNs all we needed?",
@@ -20,6 +21,8 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 from torch.nn import functional
+
+from cupydrive.scans import GRUScan, MinGRUScan, gru_fits, rows_dtype
 
 
 def orthogonal(
@@ -76,6 +79,9 @@ class Recurrent(nn.Module):
 class GRU(Recurrent):
     """A gated recurrent unit; weights as ``torch.nn.GRUCell`` has them.
 
+    Under autocast to bfloat16 all steps are one launch (``scans.py``), for a multiple of 16 units
+    up to 128. Otherwise they are a loop of torch.
+
     Args:
         inputs: Entries of ``x``.
         size: Units, also ``state_size``.
@@ -97,6 +103,10 @@ class GRU(Recurrent):
         self, x: torch.Tensor, state: torch.Tensor, start: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return ``(out, state)``."""
+        weights = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
+        dtype = rows_dtype(x, state, *weights)
+        if dtype == torch.bfloat16 and gru_fits(self.size, x.device):
+            return GRUScan.apply(x.to(dtype), *weights, state, start)
         seen = []
         for inner, begins in steps_of(
             functional.linear(x, self.weight_ih, self.bias_ih), state, start
@@ -181,18 +191,31 @@ class MinGRU(Recurrent):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return ``(out, state)``."""
         left = []
+        dtype = rows_dtype(x, state, self.weight_0)
         for k, own in enumerate(state.chunk(self.layers, 1)):
-            linear = functional.linear(x, getattr(self, f"weight_{k}"), getattr(self, f"bias_{k}"))
-            candidate, update, shown = linear.chunk(3, 1)
-            new = torch.where(candidate >= 0, candidate + 0.5, torch.sigmoid(candidate))
-            update, seen = torch.sigmoid(update), []
-            for (row, begins), z in zip(
-                steps_of(new, own, start), update.view(-1, *own.shape), strict=True
-            ):
-                if begins is not None:
-                    own = own.masked_fill(begins, 0.0)
-                own = own + z * (row - own)
-                seen.append(own)
-            x = x + torch.sigmoid(shown) * (torch.cat(seen) - x)
+            weights = getattr(self, f"weight_{k}"), getattr(self, f"bias_{k}")
+            if dtype is None:
+                x, own = self.loop(x, *weights, own, start)
+            else:
+                x, own = MinGRUScan.apply(x.to(dtype), *weights, own, start)
             left.append(own)
         return x, torch.cat(left, 1)
+
+    @staticmethod
+    def loop(
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        state: torch.Tensor,
+        start: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return ``(out, state)`` of one layer, step by step."""
+        candidate, update, shown = functional.linear(x, weight, bias).chunk(3, 1)
+        new = torch.where(candidate >= 0, candidate + 0.5, torch.sigmoid(candidate))
+        update, seen = torch.sigmoid(update).view(-1, *state.shape), []
+        for (row, begins), z in zip(steps_of(new, state, start), update, strict=True):
+            if begins is not None:
+                state = state.masked_fill(begins, 0.0)
+            state = state + z * (row - state)
+            seen.append(state)
+        return x + torch.sigmoid(shown) * (torch.cat(seen) - x), state

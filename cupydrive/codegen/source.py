@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from cupydrive.codegen.agreement import agreement, state_fields
 from cupydrive.codegen.dialect import check_dialect, code_only
 from cupydrive.codegen.includes import KERNELS, paste, shown_path
-from cupydrive.codegen.layout import Layout, Observations, PlayLayout, fits_bytes
+from cupydrive.codegen.layout import WARP, Layout, Observations, PlayLayout, fits_bytes
 from cupydrive.errors import SpecError
 from cupydrive.inputs.kernels import as_text, read_kernel
 from cupydrive.inputs.tables import Table
@@ -154,9 +154,9 @@ def assemble_file(
         constants: Pairs (name, int) of compile-time constants.
         spaces: Generated text that the file includes as ``generated/spaces.cuh``.
         team: Threads of one element on a GPU; a block has 128, or those of one element if that are
-            more.
+            more than a warp.
     """
-    layout = Layout(team, max(1, 128 // team))
+    layout = Layout(team, 128 // team if team <= WARP else 1)
     sizes = [
         f"#define TEAM {team}",
         f"#define ENVS_PER_BLOCK {layout.envs_per_block}",

@@ -31,6 +31,8 @@ DEVICE float square_root(float x) { return math::sqrt(x); }
 DEVICE float hyperbolic_tangent(float x) { return math::tanh(x); }
 #endif
 
+DEVICE float sigmoid(float x) { return math::fma(0.5f, hyperbolic_tangent(0.5f * x), 0.5f); }
+
 template <bool RELU> DEVICE float activation(float x) {
   if constexpr (RELU) return x < 0.0f ? 0.0f : x;  // keeps NaN; equal(swap <): the result is 0 either way
   else return hyperbolic_tangent(x);

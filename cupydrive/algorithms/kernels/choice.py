@@ -3,11 +3,12 @@
 from typing import Any
 
 from cupydrive.algorithms.a2c import A2C, A2CLearner
-from cupydrive.algorithms.architecture import LSTM
+from cupydrive.algorithms.architecture import GRU, LSTM, Network
 from cupydrive.algorithms.kernels.arithmetic import EXACT, TENSOR, WIDE, Arithmetic
 from cupydrive.algorithms.kernels.layout import NetworkLayout, forward_tiles, gradient_tiles
 from cupydrive.algorithms.kernels.learner import KernelLearner
-from cupydrive.algorithms.kernels.recurrent import RECURRENT, RecurrentKernelLearner
+from cupydrive.algorithms.kernels.recurrent import RECURRENT, ExactRecurrentLearner
+from cupydrive.algorithms.kernels.recurrent_tensor import TENSOR_RECURRENT, RecurrentTensorLearner
 from cupydrive.algorithms.kernels.tensor import fitting_rows, why_no_tensor
 from cupydrive.algorithms.kernels.wide import WIDE_ROWS, wide_bytes
 from cupydrive.algorithms.pool import OpponentPool, PooledLearner
@@ -16,10 +17,13 @@ from cupydrive.errors import ParameterError
 from cupydrive.executors.host import HostExecutor
 from cupydrive.playing.policy import make_distribution
 from cupydrive.protocols import Executor, LearnerSettings
+from cupydrive.scans import MOST_UNITS
 from cupydrive.spec import Group
 
 REPORTED = {PPO: PPOLearner.reported, A2C: A2CLearner.reported}
 MOST_LAYERS = 3  # hidden ones
+SCANNED = 16  # units of a core, of which scans in bfloat16 take a multiple
+LEARNERS = {RECURRENT: ExactRecurrentLearner, TENSOR_RECURRENT: RecurrentTensorLearner}
 
 
 def make_learner(
@@ -54,16 +58,12 @@ def make_learner(
     arithmetic, reason = None, "backend = 'torch'"
     if backend != "torch":
         arithmetic, reason = choose_arithmetic(settings, group, executor, backend)
-    if pooled and arithmetic is RECURRENT:
+    if pooled and arithmetic in LEARNERS:
         arithmetic, reason = None, "kernels do not play snapshots with hidden state"
     if arithmetic is not None:
         assert isinstance(settings, PPO | A2C)
         reported = REPORTED[type(settings)]
-        learner = (
-            RecurrentKernelLearner(settings, reported)
-            if arithmetic is RECURRENT
-            else KernelLearner(settings, reported, arithmetic)
-        )
+        learner = LEARNERS.get(arithmetic, KernelLearner)(settings, reported, arithmetic)
         return learner, f"policy {name!r} learns by kernels, {arithmetic.name}"
     if backend == "kernels":
         raise ParameterError(
@@ -86,9 +86,11 @@ def choose_arithmetic(
     if settings.precision == "float32" or (settings.precision == "auto" and executor.name == "cpu"):
         return EXACT if settings.architecture.core is None else RECURRENT, ""
     if settings.architecture.core is not None:
-        if settings.precision == "auto" and backend == "kernels":
-            return RECURRENT, ""
-        return None, f"{settings.architecture.core} has no kernels in bfloat16"
+        reason = why_no_scan(settings.architecture, executor)
+        if reason is None:
+            return TENSOR_RECURRENT, ""
+        exact = settings.precision == "auto" and backend == "kernels"
+        return (RECURRENT, "") if exact else (None, reason)
     size = make_distribution(group, settings.distribution).size
     way, reason = tensor_arithmetic(NetworkLayout.of(settings, group.obs_dim, size), executor)
     return (
@@ -114,6 +116,18 @@ def tensor_arithmetic(layout: NetworkLayout, executor: Executor) -> tuple[Arithm
         f"memory, which has {limit:,}"
     )
     return None, reason
+
+
+def why_no_scan(network: Network, executor: Executor) -> str | None:
+    """Return why tensor cores do not compute a network with hidden state, or None if they do."""
+    core = network.core
+    assert core is not None
+    if (reason := why_no_tensor(executor)) is not None:
+        return reason
+    if core.size % SCANNED or (isinstance(core, GRU) and core.size > MOST_UNITS):
+        most = f" up to {MOST_UNITS}" * isinstance(core, GRU)
+        return f"{core} has kernels in bfloat16 for multiples of {SCANNED} units{most}"
+    return None
 
 
 def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str | None:

@@ -10,7 +10,7 @@ state; R rows of a minibatch's slots (``sequences.cuh``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -29,6 +29,7 @@ from cupydrive.algorithms.kernels.gradients import (
 )
 from cupydrive.algorithms.kernels.layout import (
     ONE_MEMBER_ROWS,
+    PAD,
     Constants,
     NetworkLayout,
     padded,
@@ -37,7 +38,6 @@ from cupydrive.algorithms.kernels.layout import (
 from cupydrive.algorithms.kernels.learner import KernelLearner, initial_unit
 from cupydrive.algorithms.kernels.statistics import statistics_unit
 from cupydrive.algorithms.on_policy import OnPolicyLearner
-from cupydrive.algorithms.settings import OnPolicy
 from cupydrive.codegen.source import Unit, assemble_file
 from cupydrive.errors import ParameterError
 from cupydrive.executors.ahead import build_ahead
@@ -47,11 +47,11 @@ from cupydrive.executors.ranks import Shard
 from cupydrive.playing.policy import make_distribution
 from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Executor, Program
+from cupydrive.scans import STEPS_AT_ONCE, mingru_unit
 from cupydrive.spec import Group
 
 TEAM = 256  # threads of one team on a GPU
 TEAM_ROWS, TEAM_SEQUENCES = 32, 16  # of a team on a GPU, at most
-UNITS_AT_ONCE = 256  # of a MinGRU, that one team has
 ROW_PARTS = "#define COPY_FIRST 1\n"  # weights are copied for derivatives by the inputs, too
 ACTIVATED = "#define ACTIVATE_LAST 1\n"
 
@@ -144,9 +144,14 @@ class Launch:
         learn: np.ndarray | None = None,
     ) -> None:
         self.program, self.kernel, self.elements, self.work = program, kernel, elements, work
-        self.pointers = pointers
+        self.pointers, self.learns = pointers, learn is not None
         structs = {} if learn is None else {"learn": learn}
         self.call = make_call(ints or {}, pointers, structs=structs)
+
+    def choose(self, epoch: int, minibatch: int) -> None:
+        """Let it be of a minibatch, if it has ``struct Learn``."""
+        if self.learns:
+            self.call["learn"]["epoch"], self.call["learn"]["minibatch"] = epoch, minibatch
 
     def point(self, **tensors: torch.Tensor | None) -> None:
         """Let it point to other tensors, which the caller keeps."""
@@ -246,6 +251,7 @@ class Slots:
         device, state = task.executor.name, task.layout.network.state_size
         self.start = zeros(device, self.rows, dtype=torch.uint8)
         self.first = zeros(device, self.blocks * self.most, state)
+        self.ends = Ends(self.blocks * self.most, task.steps, state, self.start, self.first)
 
     def zeros(self, columns: int) -> torch.Tensor:
         """Return rows of so many numbers, all 0."""
@@ -274,17 +280,42 @@ class Slots:
 def take_unit(task: Task) -> Unit:
     """Return the ``Unit`` of ``kernels/learn/recurrent/take.cu``."""
     assert isinstance(task.layout, RecurrentLayout)
-    constants = (*sequence_constants(task), ("STATE", task.layout.network.state_size))
+    state = ("STATE", task.layout.network.state_size)
+    constants = (*sequence_constants(task), state)
     return assemble_file("learn/recurrent/take", constants, team=min(TEAM, task.executor.max_team))
 
 
-def sequence_constants(task: Task, time_major: bool = False) -> Constants:
+def sequence_constants(task: Task) -> Constants:
     """Return the constants of ``kernels/learn/recurrent/sequences.cuh``."""
-    return (
-        ("AGENT_GROUPS", len(task.agents)),
-        ("SEQUENCES", True),
-        ("TIME_MAJOR", time_major),
-    )
+    return (("AGENT_GROUPS", len(task.agents)), ("SEQUENCES", True))
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What scans of sequences begin and end with.
+
+    Args:
+        count: How many sequences.
+        steps: Of each.
+        stride: Numbers from one sequence's state to the next one's.
+        start: (steps * count) uint8; None: the caller points to it.
+        states: (count, M) float32 before the first step; None: likewise.
+    """
+
+    count: int
+    steps: int
+    stride: int
+    start: torch.Tensor | None = None
+    states: torch.Tensor | None = None
+
+    @property
+    def ints(self) -> dict[str, int]:
+        """Numbers of a scan's argument, by name."""
+        return {"count": self.count, "steps": self.steps, "stride": self.stride}
+
+    def state(self, at: int) -> torch.Tensor | None:
+        """Return the states from number ``at`` of an agent's on."""
+        return None if self.states is None else self.states.view(-1)[at:]
 
 
 class GruKernels:
@@ -294,35 +325,22 @@ class GruKernels:
         task: What is learnt.
         layers: Numbers of its two layers: of what it reads, of its state.
         observes: It reads observations.
-        state_at: Where its state begins among the numbers of an agent's.
+        state_at: Where its states begin among the numbers of an agent's.
     """
 
     def __init__(self, task: Task, layers: range, observes: bool, state_at: int) -> None:
         layout, executor = task.layout, task.executor
         assert isinstance(layout, RecurrentLayout)
-        self.task, self.units, gates = (
-            task,
-            layout.layers[layers[1]][0],
-            padded(3 * layout.layers[layers[1]][0]),
-        )
-        self.gates = gates
+        self.task, self.size, self.state_at = task, layout.layers[layers[1]][0], state_at
+        self.units, self.gates = padded(self.size), padded(3 * self.size)
         self.inner, self.outer = (
             Part(task, range(k, k + 1), observes and k == layers[0]) for k in layers
         )
         sequences, wanted = -(-task.minibatch_rows // task.steps), TEAM_SEQUENCES
         if executor.max_team > 1:
             wanted = min(wanted, -(-sequences // executor.processors))
-        row_bytes = 4 * (padded(self.units) + gates + 2)
-        self.tile = widest(row_bytes, executor.team_bytes, wanted).rows
-        constants = (
-            ("TILE", self.tile),
-            *sequence_constants(task),
-            ("STATE", layout.network.state_size),
-            ("STATE_AT", state_at),
-        )
-        own = NetworkLayout(((self.units, 3 * self.units),), 3 * self.units)
-        self.unit = own.unit("recurrent/gru", executor, constants, ROW_PARTS, TEAM)
-        self.work = self.units * gates
+        self.tile = widest(4 * (self.units + self.gates), executor.team_bytes, wanted).rows
+        self.unit = gru_unit(executor, self.size, self.tile)
 
     @property
     def units_of(self) -> list[Unit]:
@@ -334,20 +352,23 @@ class GruKernels:
         """What launches the scan."""
         return self.task.executor.build(self.unit)
 
+    def scan(self, kernel: str, ends: Ends, pointers: Mapping[str, torch.Tensor | None]) -> Launch:
+        """Return a launch of the scan."""
+        teams, work = -(-ends.count // self.tile), ends.count * ends.steps * self.size * self.gates
+        return Launch(self.program, kernel, teams, work, pointers, ends.ints)
+
     def acting(
-        self, rows: int, x: torch.Tensor | None, copies: torch.Tensor
+        self, ends: Ends, x: torch.Tensor | None, copies: torch.Tensor
     ) -> tuple[list[Launch], torch.Tensor]:
-        """Return the launches of one step of ``rows`` agents, and the outputs; ``x``: what it
-        reads.
+        """Return the launches of one step, and the outputs; ``x``: what it reads, None:
+        observations.
         """
-        device = self.task.executor.name
-        gates = zeros(device, rows, self.gates)
-        out = zeros(device, rows, padded(self.units))
-        pointers = {"in": gates, "before": None, "start": None, **self.outer.weights(copies)}
-        pointers |= {"after": None, "out": out}
-        about = -(-rows // self.tile), rows * self.work
-        scan = Launch(self.program, "act", *about, pointers, {"rows": rows})
-        return [self.inner.acting(rows, x, gates, copies), scan], out
+        device, rows = self.task.executor.name, ends.count
+        gates, out = zeros(device, rows, self.gates), zeros(device, rows, self.units)
+        pointers = {**self.outer.weights(copies), "start": None, "gates": gates, "inner": None}
+        pointers |= {"before": None, "state": None, "out": out, "next": None}
+        inner = self.inner.acting(rows, x, gates, copies)
+        return [inner, self.scan("forward", ends, pointers)], out
 
     def learning(
         self, slots: Slots, x: torch.Tensor | None, by_x: torch.Tensor | None, by_out: torch.Tensor
@@ -360,26 +381,32 @@ class GruKernels:
             by_x: The same, derivatives by it, which are filled; or None.
             by_out: (R, units), derivatives by the outputs.
         """
-        inner, gates = slots.zeros(self.gates), slots.zeros(self.gates)
-        before, out = (slots.zeros(padded(self.units)) for _ in range(2))
+        gates, products = slots.zeros(self.gates), slots.zeros(self.gates)
+        inner, before, out = (slots.zeros(self.units) for _ in range(3))
         copies = slots.shared["copies"]
-        pointers: dict[str, torch.Tensor | None] = {"in": inner, "gates": gates, "before": before}
-        pointers |= {"out": out, "by_out": by_out, **self.outer.weights(copies)}
-        pointers |= {"backwards": copies[self.outer.backward_at :]}
-        pointers |= {"start": slots.start, "first": slots.first}
-        about = slots.blocks * -(-slots.most // self.tile), slots.rows * self.work, pointers
+        of = {"start": slots.start, "gates": gates, "inner": inner, "before": before}
+        there = {**self.outer.weights(copies), **of, "state": slots.ends.state(self.state_at)}
+        there |= {"out": out, "next": None}
+        back = {"weights": copies[self.outer.backward_at :], **of, "d_out": by_out}
+        back |= {"d_gates": gates, "d_products": products}
         forwards = [
-            slots.part(self.inner, "forward_sequences", **{"in": x, "out": inner}),
-            Launch(self.program, "forwards", *about, learn=slots.learn),
+            slots.part(self.inner, "forward_sequences", **{"in": x, "out": gates}),
+            self.scan("forward", slots.ends, there),
         ]
         backwards = [
-            Launch(self.program, "backwards", *about, learn=slots.learn),
-            slots.part(self.outer, "gradient", **{"in": before, "out": gates}),
-            slots.part(self.inner, "gradient", **{"in": x, "out": inner}),
+            self.scan("backward", slots.ends, back),
+            slots.part(self.outer, "gradient", **{"in": before, "out": products}),
+            slots.part(self.inner, "gradient", **{"in": x, "out": gates}),
         ]
         if by_x is not None:
-            backwards.append(slots.part(self.inner, "by_inputs", out=inner, by_in=by_x))
+            backwards.append(slots.part(self.inner, "by_inputs", out=gates, by_in=by_x))
         return forwards, out, backwards
+
+
+def gru_unit(executor: Executor, size: int, tile: int) -> Unit:
+    """Return the ``Unit`` of ``kernels/learn/recurrent/gru.cu`` for teams of ``tile`` sequences."""
+    own = NetworkLayout(((size, 3 * size),), 3 * size)
+    return own.unit("recurrent/gru", executor, (("TILE", tile),), ROW_PARTS, TEAM)
 
 
 class MinGruKernels:
@@ -390,20 +417,10 @@ class MinGruKernels:
     def __init__(self, task: Task, layers: range, observes: bool, state_at: int) -> None:
         layout, executor = task.layout, task.executor
         assert isinstance(layout, RecurrentLayout)
-        self.task, self.state_at = task, state_at
-        self.size = layout.layers[layers[0]][0]
+        self.task, self.size, self.state_at = task, layout.layers[layers[0]][0], state_at
         self.units, self.gates = padded(self.size), padded(3 * self.size)
         self.parts = [Part(task, range(k, k + 1), adds=True) for k in layers]
-        constants = (
-            ("UNITS", self.size),
-            ("AT_ONCE", UNITS_AT_ONCE),
-            ("X_STRIDE", self.units),
-            ("GATES_STRIDE", self.gates),
-            ("STATE", layout.network.state_size),
-            *sequence_constants(task),
-        )
-        team = min(TEAM, executor.max_team)
-        self.unit = assemble_file("learn/recurrent/mingru", constants, "#define HALF 0\n", team)
+        self.unit, self.threads = mingru_unit(executor, self.size, False, self.units, self.gates)
 
     @property
     def units_of(self) -> list[Unit]:
@@ -415,21 +432,23 @@ class MinGruKernels:
         """What launches the scan."""
         return self.task.executor.build(self.unit)
 
+    def scan(self, kernel: str, ends: Ends, pointers: Mapping[str, torch.Tensor | None]) -> Launch:
+        """Return a launch of the scan."""
+        about = ends.count * self.threads, ends.count * ends.steps * self.gates
+        return Launch(self.program, kernel, *about, pointers, ends.ints)
+
     def acting(
-        self, rows: int, x: torch.Tensor | None, copies: torch.Tensor
+        self, ends: Ends, x: torch.Tensor | None, copies: torch.Tensor
     ) -> tuple[list[Launch], torch.Tensor]:
-        """Return the launches of one step of ``rows`` agents, and the outputs; ``x``: what it
-        reads.
-        """
-        device, launches = self.task.executor.name, []
+        """Return the launches of one step, and the outputs; ``x``: what it reads."""
+        device, rows, launches = self.task.executor.name, ends.count, []
         assert x is not None
-        for k, part in enumerate(self.parts):
+        for part in self.parts:
             gates, out = zeros(device, rows, self.gates), zeros(device, rows, self.units)
-            pointers = {"x": x, "gates": gates, "before": None, "start": None, "after": None}
-            ints = {"rows": rows, "state_at": self.state_at + k * self.size}
-            about = -(-rows * self.size // UNITS_AT_ONCE), rows * self.gates
+            pointers = {"rows": gates, "x": x, "bias": None, "start": None, "kept": None}
+            pointers |= {"state": None, "out": out, "next": None}
             launches.append(part.acting(rows, x, gates, copies))
-            launches.append(Launch(self.program, "act", *about, pointers | {"out": out}, ints))
+            launches.append(self.scan("forward", ends, pointers))
             x = out
         return launches, x
 
@@ -442,21 +461,21 @@ class MinGruKernels:
         forwards: list[Launch] = []
         backwards: list[Launch] = []
         assert x is not None and by_x is not None
-        shares = slots.blocks * -(-slots.most * self.size // UNITS_AT_ONCE)
+        ends, device = slots.ends, self.task.executor.name
         # Derivatives by a layer's inputs are those by the outputs of the one before it.
         slopes = [by_x, *(slots.zeros(self.units) for _ in self.parts[1:]), by_out]
         for k, part in enumerate(self.parts):
-            gates, out = slots.zeros(self.gates), slots.zeros(self.units)
-            pointers = {"x": x, "gates": gates, "states": slots.zeros(self.units), "out": out}
-            pointers |= {"by_out": slopes[k + 1], "by_x": slopes[k], "start": slots.start}
-            pointers["first"] = slots.first.view(-1)[self.state_at + k * self.size :]
-            about = shares, slots.rows * self.gates, pointers
-            forwards.append(slots.part(part, "forward_sequences", **{"in": x, "out": gates}))
-            forwards.append(Launch(self.program, "forwards", *about, learn=slots.learn))
+            rows, out = slots.zeros(self.gates), slots.zeros(self.units)
+            kept = zeros(device, -(-ends.steps // STEPS_AT_ONCE), ends.count, self.size)
+            of = {"rows": rows, "x": x, "bias": None, "start": slots.start, "kept": kept}
+            there = {"state": ends.state(self.state_at + k * self.size), "out": out, "next": None}
+            back = {"d_out": slopes[k + 1], "d_next": None, "d_rows": rows, "d_x": slopes[k]}
+            forwards.append(slots.part(part, "forward_sequences", **{"in": x, "out": rows}))
+            forwards.append(self.scan("forward", ends, of | there))
             backwards = [
-                Launch(self.program, "backwards", *about, learn=slots.learn),
-                slots.part(part, "gradient", **{"in": x, "out": gates}),
-                slots.part(part, "by_inputs", out=gates, by_in=slopes[k]),
+                self.scan("backward", ends, of | back | {"d_bias": None, "d_state": None}),
+                slots.part(part, "gradient", **{"in": x, "out": rows}),
+                slots.part(part, "by_inputs", out=rows, by_in=slopes[k]),
                 *backwards,
             ]
             x = out
@@ -479,12 +498,16 @@ class TowerKernels:
         hidden, first = len(network.hidden), number * each
         last = first + each - 1
         kernels = GruKernels if isinstance(network.core, GRU) else MinGruKernels
-        self.task, self.encoder = task, None
+        self.places = range(
+            number * network.core.state_size,
+            (number + 1) * network.core.state_size,
+            network.core.size,
+        )  # of each layer's states among an agent's
+        self.task, self.encoder, self.state_size = task, None, network.state_size
         if hidden:
             self.encoder = Part(task, range(first, first + hidden), True, activated=True)
-        self.core = kernels(
-            task, range(first + hidden, last), not hidden, number * network.core.state_size
-        )
+        about = range(first + hidden, last), not hidden, self.places.start
+        self.core = kernels(task, *about)
         self.head = Part(task, range(last, last + 1))
 
     @property
@@ -499,7 +522,8 @@ class TowerKernels:
         if self.encoder is not None:
             x = zeros(self.task.executor.name, rows, self.encoder.outputs)
             launches.append(self.encoder.acting(rows, None, x, copies))
-        core, seen = self.core.acting(rows, x, copies)
+        ends = Ends(rows, 1, self.state_size)
+        core, seen = self.core.acting(ends, x, copies)
         out = zeros(self.task.executor.name, rows, self.head.outputs)
         return [*launches, *core, self.head.acting(rows, seen, out, copies)], out
 
@@ -525,6 +549,30 @@ class TowerKernels:
         return forwards, out, [*head, *core_back, *backwards]
 
 
+def scans_of(work: Sequence[object]) -> list[Launch]:
+    """Return the launches among ``work`` that scan forwards, layer after layer."""
+    return [each for each in work if isinstance(each, Launch) and each.kernel == "forward"]
+
+
+def point_states(
+    scans: Sequence[tuple[Launch, int]],
+    before: torch.Tensor,
+    start: torch.Tensor | None,
+    after: torch.Tensor | None,
+) -> None:
+    """Let scans of one step read and write hidden states of other memory.
+
+    Args:
+        scans: Launches, and where each one's states begin among an agent's M.
+        before: (N * C, M).
+        start: (N * C,) uint8 or None.
+        after: (N * C, M) or None.
+    """
+    for scan, place in scans:
+        last = None if after is None else after.view(-1)[place:]
+        scan.point(state=before.view(-1)[place:], start=start, next=last)
+
+
 # ---- the learner ---------------------------------------------------------------------------------
 
 
@@ -534,19 +582,22 @@ def towers_of(task: Task) -> list[TowerKernels]:
     return [TowerKernels(task, k) for k in range(task.layout.network.towers)]
 
 
-def loss_unit(task: Task) -> Unit:
-    """Return the ``Unit`` of ``kernels/learn/recurrent/loss.cu``."""
-    layout, outputs = task.layout, padded(task.layout.layers[-1][1])
+def loss_unit(task: Task, strides: Sequence[int], reported: int) -> Unit:
+    """Return the ``Unit`` of ``kernels/learn/recurrent/loss.cu``.
+
+    Args:
+        task: What is learnt.
+        strides: Numbers of a row of each tower's outputs.
+        reported: Numbers from one piece's sums of what is reported to the next piece's.
+    """
+    layout = task.layout
     assert isinstance(layout, RecurrentLayout)
-    shared = layout.network.shared
-    parameters = outputs if shared else padded(layout.size)
     constants = (
         ("TILE", TEAM if task.executor.max_team > 1 else ONE_MEMBER_ROWS),
-        ("TOTAL_FLOATS", layout.gradient),
-        ("PARAMETERS_STRIDE", parameters),
-        ("VALUE_STRIDE", outputs),
-        ("VALUE_AT", layout.size if shared else 0),
-        ("TIME_MAJOR", False),
+        ("PARAMETERS_STRIDE", strides[0]),
+        ("VALUE_STRIDE", strides[-1]),
+        ("VALUE_AT", layout.size if layout.network.shared else 0),
+        ("REPORTED_STRIDE", reported),
     )
     return task.unit("recurrent/loss", constants, TEAM)
 
@@ -569,14 +620,19 @@ class RecurrentGradients(Gradients):
             backwards += back
             outputs.append(out)
         pointers = {"parameters": outputs[0], "value": outputs[-1]}
-        program, work = task.executor.build(loss_unit(task)), slots.rows * outputs[0].shape[1]
+        pointers |= {"by_parameters": None, "by_value": None}
+        pointers["reported"] = self.partials.view(-1)[task.layout.gradient - PAD :]
+        program = task.executor.build(
+            loss_unit(task, [tower.head.outputs for tower in towers], task.layout.gradient)
+        )
+        work = slots.rows * outputs[0].shape[1]
         loss = Launch(program, "loss", slots.pieces, work, pointers, learn=self.call)
         self.launches = [slots.take(), *forwards, loss, *backwards]
 
     def compute(self, epoch: int, minibatch: int) -> None:
         """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
         for launch in self.launches:
-            launch.call["learn"]["epoch"], launch.call["learn"]["minibatch"] = epoch, minibatch
+            launch.choose(epoch, minibatch)
             launch()
         self.exchange()
 
@@ -585,34 +641,28 @@ RECURRENT = Arithmetic("float32", lambda *_: None, lambda task: [], RecurrentGra
 
 
 class RecurrentKernelLearner(KernelLearner):
-    """One policy of PPO or A2C with hidden state.
+    """One policy of PPO or A2C with hidden state; arguments as of ``KernelLearner``."""
 
-    Args:
-        config: ``PPO`` or ``A2C``.
-        reported: Names of what is logged.
-    """
-
-    def __init__(self, config: OnPolicy, reported: tuple[str, ...]) -> None:
-        super().__init__(config, reported, RECURRENT)
+    layout: RecurrentLayout
 
     def make(self, group: Group, rollout: Rollout) -> None:
         """Make the network and what goes with it, while programs are built side by side."""
         config, executor = self.config, rollout.batch.executor
         distribution = make_distribution(group, config.distribution)
         agents = [g.count for g in rollout.batch.groups if rollout.player_of[g.name] is self]
-        self.layout = layout = RecurrentLayout.made(
-            config.architecture, group.obs_dim, distribution.size
-        )
+        about = config.architecture, group.obs_dim, distribution.size
+        self.layout = layout = RecurrentLayout.made(*about)
         shard = sequence_shard(rollout.shard, sum(agents), getattr(config, "num_minibatches", 1))
         self.task = Task(executor, layout, distribution, config, shard, rollout.steps, agents)
-        self.towers = towers_of(self.task)
-        units = [unit for tower in self.towers for unit in tower.units]
-        units += [loss_unit(self.task), take_unit(self.task), minibatch_unit(self.task)]
-        units.append(distribution.unit())
+        units = [*self.units(), minibatch_unit(self.task), distribution.unit()]
         units.append(layout.unit("update", executor))
         units += [statistics_unit()] * (config.normalize_obs or config.normalize_reward)
         build_ahead([(HostExecutor(), initial_unit()), *((executor, unit) for unit in units)])
         OnPolicyLearner.make(self, group, rollout)
+
+    def units(self) -> list[Unit]:
+        """Return the ``Unit``s of the network's kernels."""
+        raise NotImplementedError
 
     def begin(self, rollout: Rollout, group: Group) -> None:
         """Prepare to play ``group``: take the memory of its rows, and of where its episodes
@@ -634,14 +684,6 @@ class RecurrentKernelLearner(KernelLearner):
             "first": [each["memory"][0] for each in stored],
         }
 
-    def prepare_passes(self, rollout: Rollout) -> None:
-        """Prepare forward passes of one step."""
-        self.steps_of = {}
-        for g in self.groups:
-            rows = rollout.batch.num_envs * g.count
-            made = [tower.acting(rows, self.steps.copies) for tower in self.towers]
-            self.steps_of[g.name] = [x for x, _ in made], [out for _, out in made]
-
     def see(
         self,
         g: Group,
@@ -660,15 +702,7 @@ class RecurrentKernelLearner(KernelLearner):
             start: (N * C,) uint8, where they are forgotten; None: nowhere.
             after: (N * C, M), filled with the next ones; None: nobody needs them.
         """
-        passes, outputs = self.steps_of[g.name]
-        for launches in passes:
-            launches[0].point(**{"in": obs}, center=self.center, scale=self.scale)
-            for launch in launches:
-                if launch.kernel == "act":
-                    launch.point(before=before, start=start, after=after)
-                launch()
-        size = self.layout.size
-        return outputs[0][:, :size], outputs[-1][:, size if len(outputs) == 1 else 0]
+        raise NotImplementedError
 
     def act(self, rollout: Rollout, t: int) -> None:
         """Collect: actions, their log-probabilities and the values of row t, by the policy as it
@@ -709,6 +743,49 @@ class RecurrentKernelLearner(KernelLearner):
             left = memory[1:].view(steps * n, -1).index_select(0, rows)  # by the last step
             value = self.see(g, final.view(-1, g.obs_dim), left, None, None)[1]
             stored["final_value"][slot].copy_(value.view(n, -1))
+
+
+class ExactRecurrentLearner(RecurrentKernelLearner):
+    """One policy of PPO or A2C with hidden state, in exact float32."""
+
+    def units(self) -> list[Unit]:
+        """Return the ``Unit``s of the network's kernels."""
+        self.towers = towers_of(self.task)
+        units = [unit for tower in self.towers for unit in tower.units]
+        strides = [tower.head.outputs for tower in self.towers]
+        loss = loss_unit(self.task, strides, self.layout.gradient)
+        return [*units, loss, take_unit(self.task)]
+
+    def prepare_passes(self, rollout: Rollout) -> None:
+        """Prepare forward passes of one step."""
+        self.steps_of = {}
+        for g in self.groups:
+            rows = rollout.batch.num_envs * g.count
+            made = [tower.acting(rows, self.steps.copies) for tower in self.towers]
+            scans = [
+                pair
+                for tower, (launches, _) in zip(self.towers, made, strict=True)
+                for pair in zip(scans_of(launches), tower.places, strict=True)
+            ]
+            self.steps_of[g.name] = [x for x, _ in made], [out for _, out in made], scans
+
+    def see(
+        self,
+        g: Group,
+        obs: torch.Tensor,
+        before: torch.Tensor,
+        start: torch.Tensor | None,
+        after: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return parameters and values of one step; arguments as of ``RecurrentKernelLearner``."""
+        passes, outputs, scans = self.steps_of[g.name]
+        point_states(scans, before, start, after)
+        for launches in passes:
+            launches[0].point(**{"in": obs}, center=self.center, scale=self.scale)
+            for launch in launches:
+                launch()
+        size = self.layout.size
+        return outputs[0][:, :size], outputs[-1][:, size if len(outputs) == 1 else 0]
 
 
 def sequence_shard(shard: Shard, agents: int, minibatches: int) -> Shard:

@@ -1,5 +1,7 @@
 // loss.cu -- the loss of rows of sequences: derivatives by a network's outputs in their place, and sums of what is reported.
-// Constants: those of loss.cuh and sequences.cuh; PARAMETERS, METRICS; TOTAL_FLOATS; PARAMETERS_STRIDE, VALUE_STRIDE, VALUE_AT.
+// Constants: those of loss.cuh and sequences.cuh; PARAMETERS, METRICS; PARAMETERS_STRIDE, VALUE_STRIDE,
+// VALUE_AT; REPORTED_STRIDE; TILE.
+#include "drive/halves.cuh"
 #include "learn/layers.cuh"
 #include "learn/loss.cuh"
 #include "learn/recurrent/sequences.cuh"
@@ -8,16 +10,26 @@ struct Workspace { float metric[TILE][METRICS]; };
 
 struct Loss {
   Learn learn;
-  float* parameters;  // slots of rows (PARAMETERS_STRIDE)
-  float* value;       // slots of rows (VALUE_STRIDE), each value VALUE_AT in its row
+  float* parameters;     // rows (PARAMETERS_STRIDE): outputs, then derivatives by them
+  float* value;          // rows (VALUE_STRIDE), each value VALUE_AT in its row: likewise
+  bf16* by_parameters;   // rows (PARAMETERS_STRIDE), or null: the derivatives, for a library's products
+  bf16* by_value;        // rows (VALUE_STRIDE): likewise
+  float* reported;       // (pieces, REPORTED_STRIDE): sums of what is reported
 };
+
+// Rounds a row of derivatives for a library.
+DEVICE void round_row(const Loss& call, const size_type at) {
+  if (call.by_parameters == nullptr) return;
+  for (int k = 0; k < PARAMETERS; ++k) call.by_parameters[at * PARAMETERS_STRIDE + k] = call.parameters[at * PARAMETERS_STRIDE + k];
+  call.by_value[at * VALUE_STRIDE + VALUE_AT] = call.value[at * VALUE_STRIDE + VALUE_AT];
+}
 
 DEVICE void lose_piece(const Loss& call, const Team team, Workspace& work, const int piece) {
   const Learn& learn = call.learn;
   if (*learn.skip > 0.0f) return;
   const Coefficients coefficients(learn);
   const Moments moments = learn.moments[learn.epoch * learn.minibatches + learn.minibatch];
-  float* const sums = learn.partials + (size_type)piece * TOTAL_FLOATS + TOTAL_FLOATS - METRICS;
+  float* const sums = call.reported + (size_type)piece * REPORTED_STRIDE;
   for (int k : team.each(METRICS)) sums[k] = 0.0f;
   for (int b = share(piece, learn.blocks, learn.pieces); b < share(piece + 1, learn.blocks, learn.pieces); ++b) {
     const Sequences of(learn, b);
@@ -26,12 +38,12 @@ DEVICE void lose_piece(const Loss& call, const Team team, Workspace& work, const
       const int left = of.rows() - from, rows = left < TILE ? left : TILE;
       team.sync();  // metrics are written again
       for (int m : team.each(rows)) {
-        const int t = (from + m) / of.count, s = from + m - t * of.count;
-        const size_type at = of.row(t, s);
+        const size_type at = of.row(from + m);
         Transition row;
-        row.load(learn, of.place(t, s));
+        row.load(learn, of.place(from + m));
         differentiate_row(coefficients, row, moments, call.parameters + at * PARAMETERS_STRIDE,
                           call.value[at * VALUE_STRIDE + VALUE_AT], work.metric[m]);
+        round_row(call, at);
       }
       team.sync();
       int j = 0;
@@ -42,6 +54,12 @@ DEVICE void lose_piece(const Loss& call, const Team team, Workspace& work, const
     }
     int j = 0;
     for (int k : team.each(METRICS)) sums[k] += own[j++];
+    for (int i : team.each(learn.steps * (of.most - of.count))) {  // of places without a sequence
+      const size_type at = of.row(i % learn.steps, of.count + i / learn.steps);
+      for (int k = 0; k < PARAMETERS; ++k) call.parameters[at * PARAMETERS_STRIDE + k] = 0.0f;
+      call.value[at * VALUE_STRIDE + VALUE_AT] = 0.0f;
+      round_row(call, at);
+    }
   }
 }
 

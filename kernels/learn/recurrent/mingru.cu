@@ -1,127 +1,196 @@
-// mingru.cu -- minimal gated recurrent units with a highway gate, of rows in float32 or bfloat16: steps while acting, whole sequences while
-// learning, and the way back. Products of matrices are other parts' (part.cu): gates do not see the state.
+// mingru.cu -- a layer of minimal gated recurrent units over whole sequences, forward and backward: a thread takes UNITS neighbouring
+// units of one sequence through all steps, AT_ONCE of which it loads together.
 //
-// Source: Feng et al. 2024, "Were RNNs all we needed?", with the highway gate of Srivastava et al. 2015, as PufferLib has them. With
-// c, g, p the products of x, z = sigmoid(g) and s = sigmoid(p):
-//   new = c + 0.5 if c >= 0 else sigmoid(c), h' = h + z (new - h), out = x + s (h' - x).
-// The state is 0 where an episode starts, and no derivative passes there.
-// Constants: UNITS; AT_ONCE (units that a team has); HALF; X_STRIDE, GATES_STRIDE (of rows); STATE (numbers
-// of an agent's whole state); those of sequences.cuh.
-#include "learn/recurrent/row.cuh"
-#include "learn/recurrent/sequences.cuh"
+// Rows are those of nn.py, time first: row t * sequences + s; its equations and names, too: candidate, update, shown. The state is
+// float32; backward computes it again from the one that forward keeps of every AT_ONCE-th step.
+// Source: Feng et al. 2024, "Were RNNs all we needed?"; Srivastava et al. 2015 for the highway gate.
+//
+// Constants: SIZE, UNITS, a power of two that divides it; X_STRIDE, ROWS_STRIDE (of rows); the generated text defines APPROXIMATE, 1: rows are bfloat16.
+#include "generated/spaces.cuh"
+#include "learn/functions.cuh"
+#include "learn/mma/bfloat.cuh"
 
-using namespace policy;  // functions.cuh
+#if APPROXIMATE
+typedef bf16 row_t;
+#else
+typedef float row_t;
+#endif
+constexpr int AT_ONCE = 8, ACROSS = SIZE / UNITS;
 
-constexpr int UNITS_PAD = padded(UNITS);
-
-struct Workspace { float state[AT_ONCE]; };  // h, or derivatives by it, of some units of some sequences
-
-// One step of all agents.
-struct Steps {
-  int rows, state_at;   // of STATE, where this layer's begin
-  const Entry* x;         // (rows, X_STRIDE)
-  const Entry* gates;     // (rows, GATES_STRIDE)
-  const float* before;  // (rows, STATE)
-  const u8* start;      // (rows) or null: nowhere
-  float* after;         // (rows, STATE) or null: nobody needs it
-  Entry* out;             // (rows, X_STRIDE)
+struct Workspace {};
+struct Sequences {
+  int count, steps, stride;  // stride: from one sequence's state to the next
+  const row_t* rows;   // (steps * count, ROWS_STRIDE): products of the inputs
+  const row_t* x;      // (steps * count, X_STRIDE)
+  const float* bias;   // (3 SIZE), or null: 0
+  const u8* start;     // (steps * count), or null: nowhere
+  float* kept;         // or null, (ceil(steps / AT_ONCE), count, SIZE): the state before steps 0, AT_ONCE, ...
 };
-struct Scan {
-  Learn learn;
-  const Entry* x;         // rows (X_STRIDE)
-  Entry* gates;           // rows (GATES_STRIDE): c, g, p, then derivatives by them
-  Entry* states;          // rows (UNITS_PAD): h'
-  Entry* out;             // rows (X_STRIDE)
-  const Entry* by_out;    // rows (UNITS_PAD): derivatives by `out`
-  Entry* by_x;            // rows (UNITS_PAD): derivatives by `x` that pass by the highway
-  const u8* start;      // rows: 1 where an episode starts
-  const float* first;   // (sequences, STATE), from this layer's part on: before step 0
-};
-
-DEVICE float sigmoid(const float x) { return quotient(1.0f, 1.0f + exponential(-x)); }
-
-struct Cell {
-  float fresh, update, shown, after, out;
-  DEVICE Cell(const float x, const Entry* gates, const float before) {
-    const float c = number(gates[0]);
-    fresh = c >= 0.0f ? c + 0.5f : sigmoid(c);
-    update = sigmoid(number(gates[UNITS]));
-    shown = sigmoid(number(gates[2 * UNITS]));
-    after = math::fma(update, fresh - before, before);
-    out = math::fma(shown, after - x, x);
-  }
-};
-
-DEVICE void act_unit(const Steps& call, const int i) {
-  const size_type row = i / UNITS, u = i % UNITS, at = row * STATE + call.state_at + u;
-  const bool starts = call.start != nullptr && call.start[row];
-  const Cell cell(number(call.x[row * X_STRIDE + u]), call.gates + row * GATES_STRIDE + u, starts ? 0.0f : call.before[at]);
-  if (call.after != nullptr) call.after[at] = cell.after;
-  put(call.out[row * X_STRIDE + u], cell.out);
-}
-DEVICE void act_units(const Steps& call, const Team team, const int e) {
-  const int first = e * AT_ONCE, left = call.rows * UNITS - first;
-  for (int i : team.each(left < AT_ONCE ? left : AT_ONCE)) act_unit(call, first + i);
-}
-
-DEVICE int shares_of_block(const Learn& call) { return (most_sequences(call) * UNITS + AT_ONCE - 1) / AT_ONCE; }
-
-// Units of one block that a team scans.
-struct Share {
+struct Forward {
   Sequences of;
-  int from, count;
-  DEVICE Share(const Learn& call, const int e) : of(call, e / shares_of_block(call)), from(e % shares_of_block(call) * AT_ONCE) {
-    const int left = of.count * UNITS - from;
-    count = left < AT_ONCE ? left : AT_ONCE;
-  }
-  DEVICE int sequence(const int i) const { return (from + i) / UNITS; }
-  DEVICE int unit(const int i) const { return (from + i) % UNITS; }
-  DEVICE size_type row(const int t, const int i) const { return of.row(t, sequence(i)); }
-  // The state of unit i before the first step.
-  DEVICE float first(const Scan& call, const int i) const {
-    return call.first[(size_type)(of.first + sequence(i)) * STATE + unit(i)];
+  const float* state;  // (count, stride): before the first step
+  row_t* out;          // (steps * count, X_STRIDE)
+  float* next;         // (count, stride): after the last step, or null
+};
+struct Backward {
+  Sequences of;
+  const row_t* d_out;   // (steps * count, X_STRIDE)
+  const float* d_next;  // (count, stride), or null: 0
+  row_t* d_rows;        // (steps * count, ROWS_STRIDE)
+  row_t* d_x;           // (steps * count, X_STRIDE): by the highway gate alone
+  float* d_bias;        // (count, 3 SIZE): of each sequence; or null
+  float* d_state;       // (count, stride), or null
+};
+
+// UNITS numbers of a row, loaded and stored at once.
+constexpr int PACK_BYTES = UNITS * (int)sizeof(row_t);
+struct alignas(PACK_BYTES < 16 ? PACK_BYTES : 16) MAY_ALIAS Pack {
+  row_t of[UNITS];
+
+  DEVICE float operator[](const int j) const { return as_float(of[j]); }
+  static DEVICE float as_float(const float x) { return x; }
+  static DEVICE float as_float(const bf16 x) { return math::from_bits((u32)x.bits << 16); }
+};
+DEVICE void put(float& to, const float x) { to = x; }
+DEVICE void put(bf16& to, const float x) { to.bits = (u16)pair(x, 0.0f); }
+DEVICE Pack pack_at(const row_t* at) { return *(const Pack*)at; }
+DEVICE void store(row_t* at, const float (&x)[UNITS]) {
+  Pack all;
+  UNROLL for (int j = 0; j < UNITS; ++j) put(all.of[j], x[j]);
+  *(Pack*)at = all;
+}
+
+// The units of one thread.
+struct Place {
+  int sequence, unit;
+  DEVICE explicit Place(const int e) : sequence(e / ACROSS), unit(e % ACROSS * UNITS) {}
+  DEVICE size_type outside(const Sequences& of) const { return (size_type)sequence * of.stride + unit; }
+  DEVICE size_type in_state() const { return (size_type)sequence * SIZE + unit; }
+  DEVICE size_type row(const Sequences& of, const int t) const { return (size_type)t * of.count + sequence; }
+};
+
+// The gates of one unit in one step, and the state after it.
+struct Unit {
+  float slope, fresh, update, shown, after;  // slope: of `fresh`
+
+  DEVICE Unit(const float candidate, const float update_at, const float shown_at, const float before) {
+    const float squashed = policy::sigmoid(candidate);
+    fresh = candidate >= 0.0f ? candidate + 0.5f : squashed;
+    slope = candidate >= 0.0f ? 1.0f : squashed * (1.0f - squashed);
+    update = policy::sigmoid(update_at);
+    shown = policy::sigmoid(shown_at);
+    after = math::fma(update, fresh - before, before);
   }
 };
 
-DEVICE void scan(const Scan& call, const Team team, Workspace& work, const int e) {
-  const Share own(call.learn, e);
-  if (own.count <= 0 || *call.learn.skip > 0.0f) return;
-  for (int i : team.each(own.count)) work.state[i] = own.first(call, i);
-  for (int t = 0; t < call.learn.steps; ++t) {
-    for (int i : team.each(own.count)) {
-      const size_type row = own.row(t, i), u = own.unit(i);
-      const float before = call.start[row] ? 0.0f : work.state[i];
-      const Cell cell(number(call.x[row * X_STRIDE + u]), call.gates + row * GATES_STRIDE + u, before);
-      work.state[i] = cell.after;
-      put(call.states[row * UNITS_PAD + u], cell.after);
-      put(call.out[row * X_STRIDE + u], cell.out);
+// Steps [first, first + many) of a thread's units, many <= AT_ONCE; the last one again in the place of those that are missing.
+struct Steps {
+  Pack gate[3][AT_ONCE], x[AT_ONCE];
+  bool begins[AT_ONCE];
+  int many;
+
+  DEVICE void load(const Sequences& of, const Place place, const int first) {
+    many = math::min(of.steps - first, AT_ONCE);
+    UNROLL for (int k = 0; k < AT_ONCE; ++k) {
+      const size_type row = place.row(of, math::min(first + k, of.steps - 1));
+      UNROLL for (int part = 0; part < 3; ++part) gate[part][k] = pack_at(of.rows + row * ROWS_STRIDE + part * SIZE + place.unit);
+      x[k] = pack_at(of.x + row * X_STRIDE + place.unit);
+      begins[k] = of.start != nullptr && of.start[row] != 0;
     }
   }
+  DEVICE Unit unit(const int k, const int j, const float (&bias)[3][UNITS], const float before) const {
+    return {gate[0][k][j] + bias[0][j], gate[1][k][j] + bias[1][j], gate[2][k][j] + bias[2][j], before};
+  }
+};
+
+DEVICE void load_bias(float (&bias)[3][UNITS], const Sequences& of, const Place place) {
+  UNROLL for (int part = 0; part < 3; ++part) {
+    UNROLL for (int j = 0; j < UNITS; ++j) bias[part][j] = of.bias == nullptr ? 0.0f : of.bias[part * SIZE + place.unit + j];
+  }
+}
+// Where the state before step `first` is kept.
+DEVICE float* kept_at(const Sequences& of, const Place place, const int first) {
+  return of.kept + (size_type)(first / AT_ONCE) * of.count * SIZE + place.in_state();
 }
 
-DEVICE void scan_back(const Scan& call, const Team team, Workspace& work, const int e) {
-  const Share own(call.learn, e);
-  if (own.count <= 0 || *call.learn.skip > 0.0f) return;
-  for (int i : team.each(own.count)) work.state[i] = 0.0f;
-  for (int t = call.learn.steps - 1; t >= 0; --t) {
-    for (int i : team.each(own.count)) {
-      const size_type row = own.row(t, i), u = own.unit(i);
-      const bool starts = call.start[row];
-      Entry* const gates = call.gates + row * GATES_STRIDE + u;
-      const float before = starts ? 0.0f : t == 0 ? own.first(call, i) : number(call.states[own.row(t - 1, i) * UNITS_PAD + u]);
-      const float x = number(call.x[row * X_STRIDE + u]), slope = number(call.by_out[row * UNITS_PAD + u]), c = number(gates[0]);
-      const Cell cell(x, gates, before);
-      const float by_state = math::fma(slope, cell.shown, work.state[i]), by_fresh = by_state * cell.update;
-      put(call.by_x[row * UNITS_PAD + u], slope * (1.0f - cell.shown));
-      put(gates[2 * UNITS], slope * (cell.after - x) * (cell.shown * (1.0f - cell.shown)));
-      put(gates[UNITS], by_state * (cell.fresh - before) * (cell.update * (1.0f - cell.update)));
-      put(gates[0], c >= 0.0f ? by_fresh : by_fresh * (cell.fresh * (1.0f - cell.fresh)));
-      work.state[i] = starts ? 0.0f : by_state * (1.0f - cell.update);
+DEVICE void scan_forward(const Forward& call, const int e) {
+  const Sequences& of = call.of;
+  const Place place(e);
+  float bias[3][UNITS], state[UNITS];
+  load_bias(bias, of, place);
+  UNROLL for (int j = 0; j < UNITS; ++j) state[j] = call.state[place.outside(of) + j];
+  NO_UNROLL for (int first = 0; first < of.steps; first += AT_ONCE) {
+    Steps steps;
+    steps.load(of, place, first);
+    float* const kept = kept_at(of, place, first);
+    if (of.kept != nullptr) {
+      UNROLL for (int j = 0; j < UNITS; ++j) kept[j] = state[j];
     }
+    UNROLL for (int k = 0; k < AT_ONCE; ++k) {
+      if (k >= steps.many) break;
+      float out[UNITS];
+      UNROLL for (int j = 0; j < UNITS; ++j) {
+        const Unit unit = steps.unit(k, j, bias, steps.begins[k] ? 0.0f : state[j]);
+        state[j] = unit.after;
+        out[j] = math::fma(unit.shown, state[j] - steps.x[k][j], steps.x[k][j]);
+      }
+      store(call.out + place.row(of, first + k) * X_STRIDE + place.unit, out);
+    }
+  }
+  if (call.next == nullptr) return;
+  UNROLL for (int j = 0; j < UNITS; ++j) call.next[place.outside(of) + j] = state[j];
+}
+
+DEVICE void scan_backward(const Backward& call, const int e) {
+  const Sequences& of = call.of;
+  const Place place(e);
+  float bias[3][UNITS], d_bias[3][UNITS] = {}, d_state[UNITS];
+  load_bias(bias, of, place);
+  UNROLL for (int j = 0; j < UNITS; ++j) d_state[j] = call.d_next == nullptr ? 0.0f : call.d_next[place.outside(of) + j];
+  NO_UNROLL for (int first = (of.steps - 1) / AT_ONCE * AT_ONCE; first >= 0; first -= AT_ONCE) {
+    Steps steps;
+    steps.load(of, place, first);
+    Pack d_out[AT_ONCE];
+    UNROLL for (int k = 0; k < AT_ONCE; ++k) {
+      d_out[k] = pack_at(call.d_out + place.row(of, math::min(first + k, of.steps - 1)) * X_STRIDE + place.unit);
+    }
+    float before[AT_ONCE][UNITS], state[UNITS];
+    const float* const kept = kept_at(of, place, first);
+    UNROLL for (int j = 0; j < UNITS; ++j) state[j] = kept[j];
+    UNROLL for (int k = 0; k < AT_ONCE; ++k) {
+      if (k >= steps.many) break;
+      UNROLL for (int j = 0; j < UNITS; ++j) {
+        before[k][j] = steps.begins[k] ? 0.0f : state[j];
+        state[j] = steps.unit(k, j, bias, before[k][j]).after;
+      }
+    }
+    UNROLL for (int k = AT_ONCE - 1; k >= 0; --k) {
+      if (k >= steps.many) continue;
+      float d_gate[3][UNITS], d_x[UNITS];
+      UNROLL for (int j = 0; j < UNITS; ++j) {
+        const Unit unit = steps.unit(k, j, bias, before[k][j]);
+        const float out = d_out[k][j], seen = out * unit.shown, d = d_state[j] + seen, into = d * unit.update;
+        d_x[j] = out - seen;
+        d_gate[0][j] = into * unit.slope;
+        d_gate[1][j] = into * (1.0f - unit.update) * (unit.fresh - before[k][j]);
+        d_gate[2][j] = seen * (1.0f - unit.shown) * (unit.after - steps.x[k][j]);
+        d_state[j] = steps.begins[k] ? 0.0f : d - into;
+        UNROLL for (int part = 0; part < 3; ++part) d_bias[part][j] += d_gate[part][j];
+      }
+      const size_type row = place.row(of, first + k);
+      UNROLL for (int part = 0; part < 3; ++part) store(call.d_rows + row * ROWS_STRIDE + part * SIZE + place.unit, d_gate[part]);
+      store(call.d_x + row * X_STRIDE + place.unit, d_x);
+    }
+  }
+  if (call.d_state != nullptr) {
+    UNROLL for (int j = 0; j < UNITS; ++j) call.d_state[place.outside(of) + j] = d_state[j];
+  }
+  if (call.d_bias == nullptr) return;
+  UNROLL for (int part = 0; part < 3; ++part) {
+    UNROLL for (int j = 0; j < UNITS; ++j) call.d_bias[(size_type)place.sequence * 3 * SIZE + part * SIZE + place.unit + j] = d_bias[part][j];
   }
 }
 
 #include "drive/launch.cuh"
-KERNEL(act, Steps, (call.rows * UNITS + AT_ONCE - 1) / AT_ONCE, act_units(call, team, e))
-KERNEL(forwards, Scan, call.learn.blocks * shares_of_block(call.learn), scan(call, team, *work, e))
-KERNEL(backwards, Scan, call.learn.blocks * shares_of_block(call.learn), scan_back(call, team, *work, e))
+KERNEL(forward, Forward, call.of.count * ACROSS, scan_forward(call, e))
+KERNEL(backward, Backward, call.of.count * ACROSS, scan_backward(call, e))

@@ -25,17 +25,22 @@ struct Rows {
 };
 struct Part {
   Learn learn;
-  const float* in;         // slots of rows (IN_PAD); null: observations
-  float* out;              // slots of rows (OUT_PAD): outputs; of gradients: derivatives by them
-  float* by_in;            // slots of rows (IN_PAD): derivatives by inputs
+  const float* in;         // rows (IN_PAD); null: observations
+  float* out;              // rows (OUT_PAD): outputs; of gradients: derivatives by them
+  float* by_in;            // rows (IN_PAD): derivatives by inputs
   const float* weights;    // forward copies, from this part's on
   const float* backwards;  // backward copies, likewise
   float* chunks;           // (pieces, TOTAL_FLOATS), from this part's on
   float* partials;         // likewise
 };
 
-DEVICE void store_outputs(const Team team, Tile& tile, const int rows, float* to) {
-  copy_rows(team, to, tile.outputs<0, LAYERS - 1>(), rows * OUT_PAD);
+// Copies `count` numbers, a multiple of 4 that is aligned to 16 bytes.
+DEVICE void copy_numbers(const Team team, float* to, const float* from, const int count) {
+  UNROLL_TIMES(4) for (int i : team.each(count / 4)) {
+    Four four;
+    four.load(from + 4 * i);
+    four.store(to + 4 * i);
+  }
 }
 
 DEVICE void act_tile(const Rows& call, const Team team, Workspace& work, const int e) {
@@ -46,14 +51,14 @@ DEVICE void act_tile(const Rows& call, const Team team, Workspace& work, const i
       read_observation(work.tile, m, i % SHARERS, call.in + (size_type)(first + m) * OBS, call.center, call.scale);
     }
   } else {
-    copy_rows(team, work.tile.input(), call.in + (size_type)first * IN_PAD, rows * IN_PAD);
+    copy_numbers(team, work.tile.input(), call.in + (size_type)first * IN_PAD, rows * IN_PAD);
   }
   team.sync();
   forward(team, work.tile, rows, call.weights);
-  store_outputs(team, work.tile, rows, call.out + (size_type)first * OUT_PAD);
+  copy_numbers(team, call.out + (size_type)first * OUT_PAD, work.tile.outputs<0, LAYERS - 1>(), rows * OUT_PAD);
 }
 
-// Rows [from, from + rows) of a slot.
+// Rows [from, from + rows) of a block.
 DEVICE void read_inputs(const Part& call, const Team team, Tile& tile, const Sequences& of, const int from, const int rows) {
   if constexpr (OBSERVES) {
     const Learn& learn = call.learn;
@@ -63,11 +68,11 @@ DEVICE void read_inputs(const Part& call, const Team team, Tile& tile, const Seq
       read_observation(tile, m, i % SHARERS, learn.obs[place.group] + (size_type)place.row * OBS, learn.center, learn.scale);
     }
   } else {
-    copy_rows(team, tile.input(), call.in + (of.slot() + from) * IN_PAD, rows * IN_PAD);
+    bring_rows<IN_PAD>(team, tile.input(), call.in, of, from, rows);
   }
 }
 
-// What one team computes of a slot: which block's, and which rows.
+// Rows of a block that one team computes.
 struct Share {
   Sequences of;
   int from, rows;
@@ -76,46 +81,52 @@ struct Share {
     rows = left < TILE ? left : TILE;
   }
 };
-DEVICE int tiles_of_slot(const Learn& call) { return (call.steps * most_sequences(call) + TILE - 1) / TILE; }
+DEVICE int tiles_of_block(const Learn& call) { return (call.steps * most_sequences(call) + TILE - 1) / TILE; }
 
 DEVICE void forward_tile(const Part& call, const Team team, Workspace& work, const int e) {
-  const Share own(call.learn, e, tiles_of_slot(call.learn));
+  const Share own(call.learn, e, tiles_of_block(call.learn));
   if (own.rows <= 0 || *call.learn.skip > 0.0f) return;
   read_inputs(call, team, work.tile, own.of, own.from, own.rows);
   team.sync();
   forward(team, work.tile, own.rows, call.weights);
-  store_outputs(team, work.tile, own.rows, call.out + (own.of.slot() + own.from) * OUT_PAD);
+  const float* const outputs = work.tile.outputs<0, LAYERS - 1>();
+  each_four<OUT_PAD>(team, own.of, own.from, own.rows, [&](size_type there, int here) INLINED {
+    Four four;
+    four.load(outputs + here);
+    four.store(call.out + there);
+  });
 }
 
 // Derivatives by the inputs of the first layer, which is the only one where they are needed.
 DEVICE void inputs_tile(const Part& call, const Team team, Workspace& work, const int e) {
-  const Share own(call.learn, e, tiles_of_slot(call.learn));
+  const Share own(call.learn, e, tiles_of_block(call.learn));
   if (own.rows <= 0 || *call.learn.skip > 0.0f) return;
   float* const slopes = work.tile.outputs<0, LAYERS - 1>();
-  float* const by_in = call.by_in + (own.of.slot() + own.from) * IN_PAD;
-  copy_rows(team, slopes, call.out + (own.of.slot() + own.from) * OUT_PAD, own.rows * OUT_PAD);
+  bring_rows<OUT_PAD>(team, slopes, call.out, own.of, own.from, own.rows);
   team.sync();
   multiply<TILE, OBS, TEAM>(
       team, own.rows, Last::OUT, Entries<false>{slopes, OUT_PAD}, call.backwards, IN_PAD,
       [&](int m, int n, auto& some) INLINED {
-        if constexpr (ADDS) some.load(by_in + m * IN_PAD + n);
+        if constexpr (ADDS) some.load(call.by_in + own.of.row(own.from + m) * IN_PAD + n);
         else some = {};
       },
-      [&](int m, int n, auto& some) INLINED { some.store(by_in + m * IN_PAD + n); });
+      [&](int m, int n, auto& some) INLINED { some.store(call.by_in + own.of.row(own.from + m) * IN_PAD + n); });
 }
 
 // Derivatives by what the last layer's product gives, from those by the rows that it leaves.
 DEVICE void read_slopes(const Part& call, const Team team, Tile& tile, const Sequences& of, const int from, const int rows) {
   float* const outputs = tile.outputs<0, LAYERS - 1>();
-  const float* const by_out = call.out + (of.slot() + from) * OUT_PAD;
-  if constexpr (Last::ACTIVATED) {
-    for (int i : team.each(rows * OUT_PAD)) outputs[i] = by_out[i] * activation_gradient<RELU>(outputs[i]);
-  } else {
-    copy_rows(team, outputs, by_out, rows * OUT_PAD);
-  }
+  each_four<OUT_PAD>(team, of, from, rows, [&](size_type there, int here) INLINED {
+    Four four;
+    four.load(call.out + there);
+    if constexpr (Last::ACTIVATED) {
+      UNROLL for (int j = 0; j < 4; ++j) four.of[j] *= activation_gradient<RELU>(outputs[here + j]);
+    }
+    four.store(outputs + here);
+  });
 }
 
-// Part `piece` of the blocks: the sum of its slots' gradients.
+// Part `piece` of the blocks: the sum of their gradients.
 DEVICE void learn_piece(const Part& call, const Team team, Workspace& work, const int piece) {
   const Learn& learn = call.learn;
   if (*learn.skip > 0.0f) return;
@@ -150,6 +161,6 @@ DEVICE void learn_piece(const Part& call, const Team team, Workspace& work, cons
 
 #include "drive/launch.cuh"
 KERNEL(act_rows, Rows, (call.rows + TILE - 1) / TILE, act_tile(call, team, *work, e))
-KERNEL(forward_sequences, Part, call.learn.blocks * tiles_of_slot(call.learn), forward_tile(call, team, *work, e))
-KERNEL(by_inputs, Part, call.learn.blocks * tiles_of_slot(call.learn), inputs_tile(call, team, *work, e))
+KERNEL(forward_sequences, Part, call.learn.blocks * tiles_of_block(call.learn), forward_tile(call, team, *work, e))
+KERNEL(by_inputs, Part, call.learn.blocks * tiles_of_block(call.learn), inputs_tile(call, team, *work, e))
 KERNEL(gradient, Part, call.learn.pieces, learn_piece(call, team, *work, e))

@@ -1,9 +1,9 @@
 // sequences.cuh -- where the rows of whole sequences are while they are learnt from: T steps of each agent of a minibatch.
 //
 // Networks with hidden state are computed part by part: each kernel reads rows that the one before it has written. A block has places
-// for as many sequences as it may have in any minibatch. Its rows lie together, step after step; with TIME_MAJOR 1 those of all
-// blocks do, and rows without a sequence have derivatives of 0, as a library multiplies all of them.
-// Letters: T steps, N environments, C agents of a group. Constants: those of minibatches.cuh, with SEQUENCES 1; TIME_MAJOR.
+// for as many sequences as it may have in any minibatch; in those that it has not the losses' derivatives are 0.
+// Rows are time first: row t * Q + q, with Q places of all blocks.
+// Letters: T steps, N environments, C agents of a group. Constants: those of minibatches.cuh, with SEQUENCES 1.
 #pragma once
 #include "learn/minibatches.cuh"
 #include "learn/exact/lanes.cuh"
@@ -30,11 +30,12 @@ struct Sequences {
     order = call.epoch_order(call.epoch) + begin + from;
   }
   DEVICE int rows() const { return call.steps * count; }
-  // Memory's row of step t of sequence s. Where the rows of a block lie together they are slot() + [0, rows()).
-  DEVICE size_type row(const int t, const int s) const {
-    return TIME_MAJOR ? (size_type)t * call.blocks * most + first + s : slot() + (size_type)t * count + s;
+  // Memory's row of step t of sequence s, and of the block's r-th row.
+  DEVICE size_type row(const int t, const int s) const { return (size_type)t * call.blocks * most + first + s; }
+  DEVICE size_type row(const int r) const {
+    const int t = r / count;
+    return row(t, r - t * count);
   }
-  DEVICE size_type slot() const { return (size_type)first * call.steps; }
   // Where step t of sequence s is in the arrays of its group.
   DEVICE Place place(const int t, const int s) const { return Place(call, order[s]).later(call, t); }
   DEVICE Place place(const int row) const {
@@ -43,11 +44,20 @@ struct Sequences {
   }
 };
 
-// Copies COUNT * rows numbers, a multiple of 4 that is aligned to 16 bytes.
-DEVICE void copy_rows(const Team team, float* to, const float* from, const int count) {
-  UNROLL_TIMES(4) for (int i : team.each(count / 4)) {
-    Four four;
-    four.load(from + 4 * i);
-    four.store(to + 4 * i);
+// visit(memory, tile) for four numbers at a time of rows [from, from + rows) of a block, of PADDED numbers each: their places.
+template <int PADDED, class Visit>
+DEVICE void each_four(const Team team, const Sequences& of, const int from, const int rows, Visit visit) {
+  UNROLL_TIMES(4) for (int i : team.each(rows * (PADDED / 4))) {
+    const int m = i / (PADDED / 4), column = i % (PADDED / 4) * 4;
+    visit(of.row(from + m) * PADDED + column, m * PADDED + column);
   }
+}
+// Copies rows from memory to a tile.
+template <int PADDED>
+DEVICE void bring_rows(const Team team, float* tile, const float* memory, const Sequences& of, const int from, const int rows) {
+  each_four<PADDED>(team, of, from, rows, [&](size_type there, int here) INLINED {
+    Four four;
+    four.load(memory + there);
+    four.store(tile + here);
+  });
 }

@@ -1,0 +1,517 @@
+"""Networks with hidden state on tensor cores: products by PyTorch's library, scans by
+``kernels/learn``.
+
+Rows, weights and derivatives are rounded to bfloat16 before products; sums, outputs and hidden
+states are float32. The rows of a step lie together, so that each product is one call for all
+sequences of a minibatch.
+
+Letters: T steps, N environments, C agents of a group; R rows of a minibatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from cupydrive.algorithms.architecture import GRU, MinGRU
+from cupydrive.algorithms.kernels.arithmetic import Arithmetic
+from cupydrive.algorithms.kernels.gradients import Columns, Minibatches, Shared, Task
+from cupydrive.algorithms.kernels.layout import PAD, NetworkLayout, padded
+from cupydrive.algorithms.kernels.recurrent import (
+    TEAM,
+    Ends,
+    Launch,
+    RecurrentKernelLearner,
+    RecurrentLayout,
+    Slots,
+    loss_unit,
+    point_states,
+    scans_of,
+    sequence_constants,
+)
+from cupydrive.algorithms.kernels.steps import UncopiedSteps
+from cupydrive.codegen.source import Unit, assemble_file
+from cupydrive.executors.interop import zeros
+from cupydrive.playing.rollout import Rollout
+from cupydrive.protocols import Executor
+from cupydrive.scans import ROWS as GRU_ROWS
+from cupydrive.scans import SHARES as GRU_SHARES
+from cupydrive.scans import STEPS_AT_ONCE, gru_program, mingru_program
+from cupydrive.spec import Group
+
+ALIGNED = 8  # entries of bfloat16 that a library reads at once
+ROWS_AT_ONCE = 64  # of rows.cu
+HALF = "#define HALF 1\n"
+Work = Launch | Callable[[], object]  # queues something
+
+
+def aligned(n: int) -> int:
+    """Return ``n`` rounded up to what a library reads at once."""
+    return -(-n // ALIGNED) * ALIGNED
+
+
+def half_zeros(device: str, *shape: int) -> torch.Tensor:
+    """Return zeros in bfloat16."""
+    return zeros(device, *shape, dtype=torch.bfloat16)
+
+
+def product(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, adds: bool = False) -> None:
+    """Write the product of bfloat16 matrices into ``out``, or add it (``adds``)."""
+    if out.dtype == a.dtype:
+        torch.addmm(out, a, b, out=out) if adds else torch.mm(a, b, out=out)
+    elif a.is_cuda:
+        torch.mm(a, b, out_dtype=out.dtype, out=out)
+    else:  # for tests
+        out.copy_(a.float() @ b.float())
+
+
+class MatrixSteps(UncopiedSteps):
+    """As ``Steps``, for weights that a library multiplies by: in bfloat16, rows and columns padded
+    with zeros.
+
+    Attributes:
+        matrices: (padded OUT, padded IN) and (padded OUT,) of each layer.
+    """
+
+    def __init__(self, executor: Executor, layout: NetworkLayout, *about: Any) -> None:
+        super().__init__(executor, layout, *about)
+        device = executor.name
+        self.matrices = [
+            (half_zeros(device, aligned(out), aligned(into)), half_zeros(device, aligned(out)))
+            for into, out in layout.layers
+        ]
+        sizes = [size for into, out in layout.layers for size in ((out, into), (out,))]
+        flat = [tensor for pair in self.matrices for tensor in pair]
+        self.views = [
+            tensor[tuple(slice(n) for n in size)] for tensor, size in zip(flat, sizes, strict=True)
+        ]
+
+    def lay_out(self) -> None:
+        """Round the weights, which a checkpoint or a caller may have changed."""
+        torch._foreach_copy_(self.views, self.weights)
+
+    def descend(self, epoch: int, minibatch: int) -> None:
+        """Step along the gradient that was computed last, and round the new weights."""
+        super().descend(epoch, minibatch)
+        self.lay_out()
+
+
+# ---- parts ---------------------------------------------------------------------------------------
+
+
+class Linear:
+    """One linear layer.
+
+    Args:
+        task: What is learnt.
+        layer: Its number.
+        shared: ``matrices`` of ``MatrixSteps`` and the network's ``own`` weights, float32; for
+            learning also ``partials`` (1, ...).
+    """
+
+    def __init__(self, task: Task, layer: int, shared: Shared) -> None:
+        layout = task.layout
+        assert isinstance(layout, RecurrentLayout)
+        self.into, self.out = layout.layers[layer]
+        self.weight, self.bias = shared["matrices"][layer]
+        self.own_weight, self.own_bias = shared["own"][2 * layer : 2 * layer + 2]
+        if (partials := shared.get("partials")) is not None:
+            at = layout.places(layer)[2]
+            sums = partials[0, at : at + self.out * padded(self.into)]
+            self.weight_sums = sums.view(self.out, -1)[:, : aligned(self.into)]
+            self.bias_sums = partials[0, at + sums.numel() :][: self.out]
+
+    def forwards(self, x: torch.Tensor, out: torch.Tensor, biased: bool = True) -> Work:
+        """Return what fills ``out`` (R, padded OUT) from ``x`` (R, padded IN)."""
+        weight = self.weight.t()
+        if not biased:
+            return lambda: product(x, weight, out)
+        if out.dtype == torch.bfloat16:
+            return lambda: torch.addmm(self.bias, x, weight, out=out)
+
+        def both() -> None:
+            product(x, weight, out)
+            out.add_(self.bias)
+
+        return both
+
+    def gradient(self, x: torch.Tensor, slopes: torch.Tensor, biased: bool = True) -> Work:
+        """Return what fills this layer's part of the gradient, from derivatives by its outputs."""
+        left = slopes[:, : self.out]
+
+        def both() -> None:
+            product(left.t(), x, self.weight_sums)
+            if biased:
+                torch.sum(left, 0, dtype=torch.float32, out=self.bias_sums)
+
+        return both
+
+    def by_inputs(self, slopes: torch.Tensor, by_x: torch.Tensor, adds: bool = False) -> Work:
+        """Return what fills ``by_x`` (R, padded IN), or adds to it, from derivatives by outputs."""
+        return lambda: product(slopes, self.weight, by_x, adds)
+
+
+class HalfSlots(Slots):
+    """Memory for the rows of one minibatch, in bfloat16."""
+
+    def zeros(self, columns: int) -> torch.Tensor:
+        """Return rows of so many numbers in bfloat16, all 0."""
+        return half_zeros(self.task.executor.name, self.rows, columns)
+
+
+def rows_unit(task: Task, width: int) -> Unit:
+    """Return the ``Unit`` of ``kernels/learn/recurrent/rows.cu``."""
+    layout = task.layout
+    assert isinstance(layout, RecurrentLayout)
+    constants = (
+        ("OBS", layout.obs_dim),
+        ("OBS_STRIDE", aligned(layout.obs_dim)),
+        ("WIDTH", width),
+        ("STRIDE", aligned(width)),
+        ("RELU", layout.relu),
+        *sequence_constants(task),
+    )
+    team = min(TEAM, task.executor.max_team)
+    return assemble_file("learn/recurrent/rows", constants, HALF, team)
+
+
+class Encoder:
+    """Hidden layers, each a product and an activation.
+
+    Args:
+        task: What is learnt.
+        layers: Numbers of the layers.
+        shared: As of ``Linear``.
+    """
+
+    def __init__(self, task: Task, layers: range, shared: Shared) -> None:
+        self.task = task
+        self.linears = [Linear(task, k, shared) for k in layers]
+
+    def activation(self, kernel: str, width: int, out: torch.Tensor, by_out: Any = None) -> Launch:
+        """Return a launch of ``rows.cu`` over all rows of ``out``."""
+        program, rows = self.task.executor.build(rows_unit(self.task, width)), len(out)
+        about = -(-rows // ROWS_AT_ONCE), rows * width
+        return Launch(program, kernel, *about, {"out": out, "by_out": by_out}, {"rows": rows})
+
+    def work(
+        self, x: torch.Tensor, make: Callable[[int], torch.Tensor]
+    ) -> tuple[list[Work], torch.Tensor, list[Work], torch.Tensor | None]:
+        """Return work forwards, the outputs, work backwards, and where derivatives by the outputs
+        go; None without layers.
+
+        Args:
+            x: (R, padded D) observations.
+            make: Returns rows of so many numbers.
+        """
+        forwards: list[Work] = []
+        backwards: list[Work] = []
+        slopes: torch.Tensor | None = None
+        for linear in self.linears:
+            out, by_out = make(aligned(linear.out)), make(aligned(linear.out))
+            forwards += [linear.forwards(x, out), self.activation("forwards", linear.out, out)]
+            back: list[Work] = [
+                self.activation("backwards", linear.out, out, by_out),
+                linear.gradient(x, by_out),
+            ]
+            if slopes is not None:
+                back.append(linear.by_inputs(by_out, slopes))
+            backwards = [*back, *backwards]
+            x, slopes = out, by_out
+        return forwards, x, backwards, slopes
+
+
+Backwards = Callable[[torch.Tensor, torch.Tensor | None], list[Work]]
+
+
+class Core:
+    """The core of one tower, whose steps are scanned by one launch for each layer.
+
+    Args:
+        task: What is learnt.
+        layers: Numbers of its linear layers.
+        places: Where each layer's states begin among an agent's.
+        shared: As of ``Linear``.
+    """
+
+    def __init__(self, task: Task, layers: range, places: range, shared: Shared) -> None:
+        layout = task.layout
+        assert isinstance(layout, RecurrentLayout)
+        self.task, self.size, self.places = task, layout.layers[layers[-1]][0], places
+        self.linears = [Linear(task, k, shared) for k in layers]
+
+    def scans(
+        self, x: torch.Tensor, make: Callable[[int], torch.Tensor], ends: Ends
+    ) -> tuple[list[Work], torch.Tensor, Backwards]:
+        """Return work forwards, the outputs, and what makes the work backwards.
+
+        Args:
+            x: (R, padded IN) that it reads.
+            make: Returns rows of so many numbers.
+            ends: What scans begin and end with.
+        """
+        raise NotImplementedError
+
+
+class GruCore(Core):
+    """``kernels/learn/recurrent/tensor_gru.cu``."""
+
+    def scans(
+        self, x: torch.Tensor, make: Callable[[int], torch.Tensor], ends: Ends
+    ) -> tuple[list[Work], torch.Tensor, Backwards]:
+        """Return work forwards, the outputs, and what makes the work backwards."""
+        inner, outer = self.linears
+        device, size = self.task.executor.name, self.size
+        gates, product_rows, before, out = (make(n) for n in (3 * size, size, size, size))
+        teams = -(-ends.count // GRU_ROWS)
+        program = gru_program(size, torch.device(device))
+        pointers = {"weight": outer.own_weight, "bias_input": inner.own_bias}
+        pointers |= {"bias_state": outer.own_bias, "start": ends.start, "gates": gates}
+        pointers |= {"inner": product_rows, "before": before}
+        ints, about = ends.ints, (teams, ends.count * ends.steps * size)
+        there = {"state": ends.state(self.places[0]), "out": out, "next": None}
+        scan = Launch(program, "forward", *about, pointers | there, ints)
+
+        def backwards(by_out: torch.Tensor, by_x: torch.Tensor | None) -> list[Work]:
+            by_gates, by_inner = make(3 * size), make(size)
+            sums = zeros(device, teams, GRU_SHARES, 4 * size)
+            back = {"d_out": by_out, "d_next": None, "d_gates": by_gates, "d_inner": by_inner}
+            back |= {"d_bias": sums, "d_state": None}
+            scan = Launch(program, "backward", *about, pointers | back, ints)
+
+            def gradients() -> None:
+                total = sums.sum((0, 1))
+                inner.bias_sums.copy_(total[: 3 * size])
+                outer.bias_sums[: 2 * size].copy_(total[: 2 * size])
+                outer.bias_sums[2 * size :].copy_(total[3 * size :])
+                product(by_gates[:, : 2 * size].t(), before, outer.weight_sums[: 2 * size])
+                product(by_inner.t(), before, outer.weight_sums[2 * size :])
+
+            work: list[Work] = [scan, gradients, inner.gradient(x, by_gates, biased=False)]
+            return work if by_x is None else [*work, inner.by_inputs(by_gates, by_x)]
+
+        return [inner.forwards(x, gates, biased=False), scan], out, backwards
+
+
+class MinGruCore(Core):
+    """``kernels/learn/recurrent/tensor_mingru.cu``."""
+
+    def scans(
+        self, x: torch.Tensor, make: Callable[[int], torch.Tensor], ends: Ends
+    ) -> tuple[list[Work], torch.Tensor, Backwards]:
+        """Return work forwards, the outputs, and what makes the work backwards."""
+        device, size = self.task.executor.name, self.size
+        program, threads = mingru_program(size, torch.device(device), torch.bfloat16)
+        ints, about = ends.ints, (ends.count * threads, ends.count * ends.steps * size)
+        kept_steps = -(-ends.steps // STEPS_AT_ONCE)
+        forwards: list[Work] = []
+        layers = []
+        for k, linear in enumerate(self.linears):
+            rows, out = make(3 * size), make(size)
+            kept = zeros(device, kept_steps, ends.count, size)
+            pointers = {"rows": rows, "x": x, "bias": linear.own_bias, "start": ends.start}
+            pointers["kept"] = kept
+            there = {"state": ends.state(self.places[k]), "out": out, "next": None}
+            forwards.append(linear.forwards(x, rows, biased=False))
+            forwards.append(Launch(program, "forward", *about, pointers | there, ints))
+            layers.append((linear, x, pointers))
+            x = out
+
+        def backwards(by_out: torch.Tensor, by_x: torch.Tensor | None) -> list[Work]:
+            work: list[Work] = []
+            for k, (linear, seen, pointers) in reversed(list(enumerate(layers))):
+                by_rows = make(3 * size)
+                by_seen = by_x if k == 0 and by_x is not None else make(size)
+                sums = zeros(device, ends.count, 3 * size)
+                back = {"d_out": by_out, "d_next": None, "d_rows": by_rows, "d_x": by_seen}
+                back |= {"d_bias": sums, "d_state": None}
+                work += [
+                    Launch(program, "backward", *about, pointers | back, ints),
+                    partial(torch.sum, sums, 0, out=linear.bias_sums),
+                    linear.gradient(seen, by_rows, biased=False),
+                    linear.by_inputs(by_rows, by_seen, adds=True),
+                ]
+                by_out = by_seen
+            return work
+
+        return forwards, x, backwards
+
+
+class TensorTower:
+    """One tower of a network.
+
+    Args:
+        task: What is learnt.
+        number: Which.
+        shared: As of ``Linear``.
+    """
+
+    def __init__(self, task: Task, number: int, shared: Shared) -> None:
+        layout = task.layout
+        assert isinstance(layout, RecurrentLayout)
+        network, each = layout.network, len(layout.layers) // layout.network.towers
+        core = network.core
+        assert isinstance(core, GRU | MinGRU)
+        hidden, first = len(network.hidden), number * each
+        last = first + each - 1
+        self.encoder = Encoder(task, range(first, first + hidden), shared)
+        kind = GruCore if isinstance(core, GRU) else MinGruCore
+        self.places = range(
+            number * core.state_size, (number + 1) * core.state_size, core.size
+        )  # of each layer's states among an agent's
+        self.core = kind(task, range(first + hidden, last), self.places, shared)
+        self.head = Linear(task, last, shared)
+        self.device, self.outputs = task.executor.name, aligned(self.head.out)
+
+    def work(
+        self, obs: torch.Tensor, make: Callable[[int], torch.Tensor], ends: Ends
+    ) -> tuple[list[Work], torch.Tensor, Callable[[torch.Tensor], list[Work]]]:
+        """Return work forwards, the outputs (R, padded) float32, and what makes the work backwards
+        from derivatives by them in bfloat16.
+        """
+        encoding, x, encoder_back, by_x = self.encoder.work(obs, make)
+        scanning, seen, core_back = self.core.scans(x, make, ends)
+        out = zeros(self.device, len(obs), self.outputs)
+
+        def backwards(by_outputs: torch.Tensor) -> list[Work]:
+            by_seen = make(aligned(self.core.size))
+            head = [
+                self.head.gradient(seen, by_outputs),
+                self.head.by_inputs(by_outputs, by_seen),
+            ]
+            return [*head, *core_back(by_seen, by_x), *encoder_back]
+
+        return [*encoding, *scanning, self.head.forwards(seen, out)], out, backwards
+
+
+class TensorGradients(Minibatches):
+    """The gradients of one policy with hidden state; arguments as ``Minibatches``', whose
+    ``shared`` has ``start`` (T, N, C) and ``first`` (N, C, M) of each group, too.
+    """
+
+    parts = 1
+
+    def __init__(self, task: Task, columns: Columns, shared: Shared) -> None:
+        super().__init__(task, columns, shared, 1)
+        about = {"partials": self.partials, **shared}
+        slots = HalfSlots(task, self.call, about)
+        layout = task.layout
+        assert isinstance(layout, RecurrentLayout)
+        obs = slots.zeros(aligned(layout.obs_dim))
+        program, shares = task.executor.build(rows_unit(task, 1)), -(-slots.slot // ROWS_AT_ONCE)
+        sizes = slots.blocks * shares, slots.rows
+        see = Launch(program, "see_in_sequences", *sizes, {"out": obs}, learn=self.call)
+        forwards: list[Work] = [slots.take(), see]
+        backs: list[Callable[[torch.Tensor], list[Work]]] = []
+        outputs = []
+        for k in range(layout.network.towers):
+            tower = TensorTower(task, k, about)
+            work, out, back = tower.work(obs, slots.zeros, slots.ends)
+            forwards += work
+            outputs.append(out)
+            backs.append(back)
+        slopes = [slots.zeros(out.shape[1]) for out in outputs]
+        sums = zeros(self.device, slots.blocks, PAD)
+        pointers = {"parameters": outputs[0], "value": outputs[-1]}
+        pointers |= {"by_parameters": slopes[0], "by_value": slopes[-1], "reported": sums}
+        program = task.executor.build(loss_unit(task, [x.shape[1] for x in outputs], PAD))
+        loss = Launch(program, "loss", slots.blocks, slots.rows, pointers, learn=self.call)
+        loss.call["learn"]["pieces"] = slots.blocks
+        report = partial(torch.sum, sums, 0, out=self.partials[0, -PAD:])
+        backwards: list[Work] = []
+        for back, by_outputs in zip(backs, slopes, strict=True):
+            backwards += back(by_outputs)
+        self.work: list[Work] = [*forwards, loss, report, *backwards]
+
+    def compute(self, epoch: int, minibatch: int) -> None:
+        """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
+        for work in self.work:
+            if isinstance(work, Launch):
+                work.choose(epoch, minibatch)
+            work()
+        self.exchange()
+
+
+# ---- the learner ---------------------------------------------------------------------------------
+
+
+class RecurrentTensorLearner(RecurrentKernelLearner):
+    """One policy of PPO or A2C with hidden state, on tensor cores."""
+
+    def units(self) -> list[Unit]:
+        """Return the ``Unit``s that it launches."""
+        network, task = self.layout.network, self.task
+        widths = {1, *network.hidden}
+        strides = [aligned(out) for out in (self.layout.layers[-1][1],) * network.towers]
+        return [*(rows_unit(task, width) for width in widths), loss_unit(task, strides, PAD)]
+
+    def sequence_tensors(self) -> dict[str, Any]:
+        """Return what gradients need besides, by name."""
+        own = {"matrices": self.steps.matrices, "own": self.steps.weights}
+        return super().sequence_tensors() | own
+
+    def prepare_passes(self, rollout: Rollout) -> None:
+        """Prepare forward passes of one step."""
+        layout, device = self.layout, self.task.executor.name
+        self.steps_of: dict[str, Step] = {}
+        for g in self.groups:
+            rows = rollout.batch.num_envs * g.count
+            obs = half_zeros(device, rows, aligned(layout.obs_dim))
+            pointers = {"obs": None, "center": self.center, "scale": self.scale, "out": obs}
+            program = self.task.executor.build(rows_unit(self.task, 1))
+            about = -(-rows // ROWS_AT_ONCE), rows * layout.obs_dim
+            see = Launch(program, "see", *about, pointers, {"rows": rows})
+            works, outputs = [], []
+            scans: list[tuple[Launch, int]] = []
+            for k in range(layout.network.towers):
+                tower = TensorTower(self.task, k, self.sequence_tensors())
+                ends = Ends(rows, 1, layout.network.state_size)
+                work, out, _ = tower.work(obs, partial(half_zeros, device, rows), ends)
+                scans += zip(scans_of(work), tower.places, strict=True)
+                works += work
+                outputs.append(out)
+            self.steps_of[g.name] = Step(see, works, scans, outputs)
+
+    def see(
+        self,
+        g: Group,
+        obs: torch.Tensor,
+        before: torch.Tensor,
+        start: torch.Tensor | None,
+        after: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return parameters and values of one step; arguments as of ``RecurrentKernelLearner``."""
+        step, size = self.steps_of[g.name], self.layout.size
+        step.see.point(obs=obs)
+        point_states(step.scans, before, start, after)
+        step.see()
+        for work in step.works:
+            work()
+        outputs = step.outputs
+        return outputs[0][:, :size], outputs[-1][:, size if len(outputs) == 1 else 0]
+
+
+@dataclass
+class Step:
+    """Forward passes of one step of all agents of a group.
+
+    Args:
+        see: Launch that rounds observations.
+        works: What follows it.
+        scans: Launches among them that step a layer, and where its states begin among an agent's.
+        outputs: (rows, padded) float32 of each tower.
+    """
+
+    see: Launch
+    works: list[Work]
+    scans: list[tuple[Launch, int]]
+    outputs: list[torch.Tensor]
+
+
+TENSOR_RECURRENT = Arithmetic(
+    "bfloat16", lambda *_: None, lambda task: [], TensorGradients, MatrixSteps, near=False
+)

@@ -1,0 +1,224 @@
+"""Recurrent layers over whole sequences in one launch: autograd functions of our kernels.
+
+``nn.py`` says what their arguments mean. The product of all inputs and weights is torch's. The
+steps are a kernel's: ``tensor_gru.cu`` and ``mingru.cu`` of ``kernels/learn/recurrent``.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from functools import lru_cache
+
+import torch
+from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differentiable
+
+from cupydrive.codegen.source import Unit, assemble_file
+from cupydrive.executors import executor
+from cupydrive.executors.interop import make_call, torch_stream
+from cupydrive.protocols import Executor, Program
+
+ROWS, SHARES = 16, 8  # of gru.cu
+MOST_UNITS = 128  # whose weights fit into the registers of one multiprocessor
+TENSOR_CORES = (8, 0)  # first compute capability with bfloat16
+STEPS_AT_ONCE = 8  # of mingru.cu
+
+
+def rows_dtype(x: torch.Tensor, *others: torch.Tensor) -> torch.dtype | None:
+    """Return the dtype of a scan's rows under the current autocast, or None if there is no scan.
+
+    There is none while a program is exported or compiled, and for weights or states (``others``)
+    that are not float32.
+    """
+    kind = x.device.type
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or kind not in ("cpu", "cuda"):
+        return None
+    if any(other.dtype != torch.float32 for other in others):
+        return None
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    return dtype if dtype in (torch.float32, torch.bfloat16) else None
+
+
+def gru_fits(size: int, device: torch.device) -> bool:
+    """Return whether a GRU of ``size`` units has a scan in bfloat16 on ``device``."""
+    cores = device.type == "cpu" or torch.cuda.get_device_capability(device) >= TENSOR_CORES
+    return cores and size % 16 == 0 and size <= MOST_UNITS
+
+
+@lru_cache(maxsize=64)
+def gru_program(size: int, device: torch.device) -> Program:
+    """Return the program of ``tensor_gru.cu``, in which a warp has 16 units."""
+    where = executor(device.type)
+    team = min(where.max_team, 1 << (2 * size - 1).bit_length())
+    return where.build(assemble_file("learn/recurrent/tensor_gru", (("SIZE", size),), team=team))
+
+
+@lru_cache(maxsize=64)
+def mingru_program(size: int, device: torch.device, dtype: torch.dtype) -> tuple[Program, int]:
+    """Return the program of ``kernels/learn/recurrent/mingru.cu``, and how many threads share a
+    sequence.
+    """
+    where = executor(device.type)
+    unit, threads = mingru_unit(where, size, dtype == torch.bfloat16, size, 3 * size)
+    return where.build(unit), threads
+
+
+def mingru_unit(where: Executor, size: int, half: bool, x: int, rows: int) -> tuple[Unit, int]:
+    """Return the ``Unit`` of ``kernels/learn/recurrent/mingru.cu``, and how many threads share a
+    sequence.
+
+    A thread has 4 bytes of each row on a GPU, up to 16 units on a CPU.
+
+    Args:
+        where: Where it runs.
+        size: Units of the layer.
+        half: Whether rows are bfloat16.
+        x: Numbers from one row of the inputs to the next.
+        rows: The same, of their products.
+    """
+    units = math.gcd(size, 16 if where.name == "cpu" else 1 + half)
+    constants = ("SIZE", size), ("UNITS", units), ("X_STRIDE", x), ("ROWS_STRIDE", rows)
+    text = f"#define APPROXIMATE {int(half)}"
+    return assemble_file("learn/recurrent/mingru", constants, text), size // units
+
+
+def launch(
+    program: Program, kernel: str, teams: int, rows: int, tensors: dict[str, torch.Tensor | None]
+) -> None:
+    """Queue a kernel in torch's current stream.
+
+    Args:
+        program: Its program.
+        kernel: Its name.
+        teams: Number of thread teams.
+        rows: Number of steps times sequences.
+        tensors: By member of the kernel's structs, in their order; the last one has a row for each
+            sequence.
+    """
+    last = next(reversed(tensors.values()))
+    assert last is not None
+    count, size = last.shape
+    call = make_call({"count": count, "steps": rows // count, "stride": size}, tensors)
+    with torch_stream() if last.device.type == "cuda" else nullcontext():
+        program.launch(kernel, call, teams, rows * size)
+
+
+def aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """Return ``tensor`` contiguous and aligned to 16 bytes, as kernels load it."""
+    tensor = tensor.contiguous()
+    return tensor.clone() if tensor.data_ptr() % 16 else tensor
+
+
+class GRUScan(torch.autograd.Function):
+    """Steps of ``nn.GRU`` for bfloat16 ``x``: ``(x, weight_ih, weight_hh, bias_ih, bias_hh, state,
+    start) -> (out, state)``.
+
+    ``out`` is bfloat16; weights, biases and states are float32.
+    """
+
+    names = ("weight", "bias_input", "bias_state", "start", "gates", "inner", "before")
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx,
+        x: torch.Tensor,
+        weight_ih: torch.Tensor,
+        weight_hh: torch.Tensor,
+        bias_ih: torch.Tensor,
+        bias_hh: torch.Tensor,
+        state: torch.Tensor,
+        start: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return ``(out, state)``."""
+        count, size = state.shape
+        rounded = weight_ih.to(x.dtype)
+        gates = x @ rounded.t()
+        inner, before, out = (gates.new_empty(len(x), size) for _ in range(3))
+        state, weight_hh = state.contiguous(), weight_hh.contiguous()
+        start, last = None if start is None else start.contiguous(), torch.empty_like(state)
+        saved = weight_hh, bias_ih, bias_hh, start, gates, inner, before
+        of = dict(zip(GRUScan.names, saved, strict=True))
+        of |= {"state": state, "out": out, "next": last}
+        launch(gru_program(size, x.device), "forward", -(-count // ROWS), len(x), of)
+        ctx.save_for_backward(x, rounded, *saved)
+        return out, last
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: BackwardCFunction, d_out: torch.Tensor, d_next: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
+        """Return the gradients of what ``forward`` takes."""
+        x, rounded, *saved = ctx.saved_tensors
+        *_, gates, inner, before = saved
+        size, teams = d_next.shape[1], -(-len(d_next) // ROWS)
+        d_next = d_next.contiguous()
+        d_gates, d_inner, d_state = map(torch.empty_like, (gates, inner, d_next))
+        sums = d_next.new_zeros(teams, SHARES, 4 * size)
+        of = dict(zip(GRUScan.names, saved, strict=True))
+        of |= {"d_out": aligned(d_out), "d_next": d_next, "d_gates": d_gates, "d_inner": d_inner}
+        of |= {"d_bias": sums, "d_state": d_state}
+        launch(gru_program(size, x.device), "backward", teams, len(x), of)
+        d_weight = torch.cat((d_gates[:, : 2 * size].t() @ before, d_inner.t() @ before))
+        d_bias = sums.sum((0, 1))
+        return (
+            d_gates @ rounded if ctx.needs_input_grad[0] else None,
+            (d_gates.t() @ x).float(),
+            d_weight.float(),
+            d_bias[: 3 * size],
+            torch.cat((d_bias[: 2 * size], d_bias[3 * size :])),
+            d_state,
+            None,
+        )
+
+
+class MinGRUScan(torch.autograd.Function):
+    """Steps of a layer of ``nn.MinGRU``: ``(x, weight, bias, state, start) -> (out, state)``.
+
+    ``x`` and ``out`` are both bfloat16 or both float32; weights, biases and states are float32.
+    """
+
+    names = ("rows", "x", "bias", "start", "kept")
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        state: torch.Tensor,
+        start: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return ``(out, state)``."""
+        count, size = state.shape
+        rounded, x, state = weight.to(x.dtype), aligned(x), state.contiguous()
+        start = None if start is None else start.contiguous()
+        out, last = torch.empty_like(x), torch.empty_like(state)
+        kept = state.new_empty(-(-len(x) // (count * STEPS_AT_ONCE)), count, size)
+        saved = x @ rounded.t(), x, bias, start, kept
+        of = dict(zip(MinGRUScan.names, saved, strict=True))
+        of |= {"state": state, "out": out, "next": last}
+        program, threads = mingru_program(size, x.device, x.dtype)
+        launch(program, "forward", count * threads, len(x), of)
+        ctx.save_for_backward(rounded, *saved)
+        return out, last
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: BackwardCFunction, d_out: torch.Tensor, d_next: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
+        """Return the gradients of what ``forward`` takes."""
+        rounded, *saved = ctx.saved_tensors
+        rows, x, *_ = saved
+        count, size = d_next.shape
+        d_next = d_next.contiguous()
+        d_rows, d_x, d_state = map(torch.empty_like, (rows, x, d_next))
+        sums = d_next.new_empty(count, 3 * size)
+        of = dict(zip(MinGRUScan.names, saved, strict=True))
+        of |= {"d_out": aligned(d_out), "d_next": d_next, "d_rows": d_rows, "d_x": d_x}
+        of |= {"d_bias": sums, "d_state": d_state}
+        program, threads = mingru_program(size, x.device, x.dtype)
+        launch(program, "backward", count * threads, len(x), of)
+        d_x = torch.addmm(d_x, d_rows, rounded)
+        return d_x, (d_rows.t() @ x).float(), sums.sum(0), d_state, None

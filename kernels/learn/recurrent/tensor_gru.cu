@@ -1,0 +1,234 @@
+// gru.cu -- a layer of gated recurrent units over whole sequences, forward and backward: a team takes ROWS sequences through all steps.
+//
+// The state stays in registers in float32; its bfloat16 copy in shared memory is the left factor of the next step's product. Rows are
+// those of nn.py, time first: row t * sequences + s. Gates stand in the order reset, update, new, as in torch.nn.GRUCell.
+// Source: Cho et al. 2014, in PyTorch's form.
+//
+// Constants: SIZE, a multiple of 16, up to 128.
+#define APPROXIMATE 1
+#include "learn/mma/kept.cuh"
+#include "learn/functions.cuh"
+
+struct Sequences {
+  int count, steps, stride;  // stride: from one sequence's state to the next
+  const float* weight;        // (3 SIZE, SIZE), of the state
+  const float* bias_input;    // (3 SIZE)
+  const float* bias_state;    // (3 SIZE)
+  const u8* start;            // (steps * count), or null: nowhere
+  bf16* gates;                // (steps * count, 3 SIZE): products of the inputs; forward writes what reset and update are the
+                              // sigmoids of in their place
+  bf16* inner;                // (steps * count, SIZE): what reset multiplies
+  bf16* before;               // (steps * count, SIZE): the state before each step
+
+  DEVICE bool has(const int sequence) const { return sequence < count; }
+  DEVICE size_type row(const int t, const int sequence) const { return (size_type)t * count + sequence; }
+  DEVICE bool begins(const size_type row) const { return start != nullptr && start[row] != 0; }
+};
+struct Forward {
+  Sequences of;
+  const float* state;  // (count, stride): before the first step
+  bf16* out;           // (steps * count, SIZE)
+  float* next;         // (count, stride): after the last step, or null
+};
+struct Backward {
+  Sequences of;
+  const bf16* d_out;    // (steps * count, SIZE)
+  const float* d_next;  // (count, stride), or null: 0
+  bf16* d_gates;        // (steps * count, 3 SIZE)
+  bf16* d_inner;        // (steps * count, SIZE)
+  float* d_bias;        // (teams, SHARES, 4 SIZE): of gates, then of `inner`; a part of the sum in each share
+  float* d_state;       // (count, stride), or null
+};
+constexpr int SHARES = 8;
+
+struct alignas(16) Four32 { float of[4]; };
+struct Workspace {
+  alignas(16) bf16 left[2][ROWS * (3 * SIZE + SKEW)];  // one is read while the next step's is written
+  Four32 bias[4][SIZE / 4];                            // of reset, update, new and `inner`
+
+  DEVICE void load_biases(const Team team, const Sequences& of) {
+    for (int i : team.each(SIZE)) {
+      bias[0][i / 4].of[i % 4] = of.bias_input[i] + of.bias_state[i];
+      bias[1][i / 4].of[i % 4] = of.bias_input[SIZE + i] + of.bias_state[SIZE + i];
+      bias[2][i / 4].of[i % 4] = of.bias_input[2 * SIZE + i];
+      bias[3][i / 4].of[i % 4] = of.bias_state[2 * SIZE + i];
+    }
+  }
+};
+
+// What a thread prefetches of a step.
+struct Inputs {
+  Four gate[3][QUADS];
+  bool begins[QUADS];
+
+  DEVICE void load(const Sequences& of, const Team team, const int t, const int first) {
+    each_quad(team, [&](const Quad quad) INLINED {
+      const int k = quad.number;
+      begins[k] = false;
+      UNROLL for (int part = 0; part < 3; ++part) gate[part][k] = {0u, 0u};
+      if (!of.has(first + quad.row)) return;
+      const size_type row = of.row(t, first + quad.row);
+      begins[k] = of.begins(row);
+      UNROLL for (int part = 0; part < 3; ++part) gate[part][k] = four_at(of.gates + row * 3 * SIZE + part * SIZE + quad.unit);
+    });
+  }
+};
+
+DEVICE void scan_forward(const Forward& call, const Team team, Workspace& work, const int e) {
+  const Sequences& of = call.of;
+  const int first = e * ROWS;
+  KeptProduct<3, SIZE> product;
+  product.load(team, [&](int part, int unit, int k) INLINED { return of.weight[(part * SIZE + unit) * SIZE + k]; });
+  work.load_biases(team, of);
+  Inputs now;
+  now.load(of, team, 0, first);
+  float state[QUADS][4];
+  // Hands the state to step t, which may be the first of an episode.
+  const auto hand_over = [&](const int t, const Inputs& inputs) INLINED {
+    const Matrix<SIZE> left{work.left[t % 2]};
+    each_quad(team, [&](const Quad quad) INLINED {
+      float(&h)[4] = state[quad.number];
+      UNROLL for (int j = 0; j < 4; ++j) h[j] = inputs.begins[quad.number] ? 0.0f : h[j];
+      const Four rounded = four(h);
+      four_at(left.row(quad.row) + quad.unit) = rounded;
+      if (of.has(first + quad.row)) four_at(of.before + of.row(t, first + quad.row) * SIZE + quad.unit) = rounded;
+    });
+  };
+  each_quad(team, [&](const Quad quad) INLINED {
+    const int sequence = first + quad.row;
+    UNROLL for (int j = 0; j < 4; ++j) {
+      state[quad.number][j] = of.has(sequence) ? call.state[(size_type)sequence * of.stride + quad.unit + j] : 0.0f;
+    }
+  });
+  hand_over(0, now);
+  team.sync();  // before `left` and biases are read
+  NO_UNROLL for (int t = 0; t < of.steps; ++t) {
+    Inputs next;
+    if (t + 1 < of.steps) next.load(of, team, t + 1, first);
+    product.multiply(team, Matrix<SIZE>{work.left[t % 2]});
+    each_quad(team, [&](const Quad quad) INLINED {
+      const int k = quad.number;
+      Four32 bias[4];
+      UNROLL for (int part = 0; part < 4; ++part) bias[part] = work.bias[part][quad.unit / 4];
+      float reset[4], update[4], inner[4];
+      UNROLL for (int j = 0; j < 4; ++j) {
+        reset[j] = now.gate[0][k][j] + product.at(0, quad, j) + bias[0].of[j];
+        update[j] = now.gate[1][k][j] + product.at(1, quad, j) + bias[1].of[j];
+        inner[j] = product.at(2, quad, j) + bias[3].of[j];
+        const float candidate = math::fma(policy::sigmoid(reset[j]), inner[j], now.gate[2][k][j] + bias[2].of[j]);
+        const float fresh = policy::hyperbolic_tangent(candidate);
+        state[k][j] = math::fma(policy::sigmoid(update[j]), state[k][j] - fresh, fresh);
+      }
+      if (!of.has(first + quad.row)) return;
+      const size_type row = of.row(t, first + quad.row);
+      four_at(of.gates + row * 3 * SIZE + quad.unit) = four(reset);
+      four_at(of.gates + row * 3 * SIZE + SIZE + quad.unit) = four(update);
+      four_at(of.inner + row * SIZE + quad.unit) = four(inner);
+      four_at(call.out + row * SIZE + quad.unit) = four(state[k]);
+    });
+    if (t + 1 < of.steps) hand_over(t + 1, next);
+    now = next;
+    team.sync();  // before the next step reads `left`, and the one after it writes the other
+  }
+  each_quad(team, [&](const Quad quad) INLINED {
+    const int sequence = first + quad.row;
+    if (!of.has(sequence) || call.next == nullptr) return;
+    UNROLL for (int j = 0; j < 4; ++j) call.next[(size_type)sequence * of.stride + quad.unit + j] = state[quad.number][j];
+  });
+}
+
+// What a thread prefetches of a step on the way back.
+struct Kept {
+  Inputs inputs;
+  Four inner[QUADS], before[QUADS], d_out[QUADS];
+
+  DEVICE void load(const Backward& call, const Team team, const int t, const int first) {
+    inputs.load(call.of, team, t, first);
+    each_quad(team, [&](const Quad quad) INLINED {
+      const int k = quad.number;
+      inner[k] = before[k] = d_out[k] = {0u, 0u};
+      if (!call.of.has(first + quad.row)) return;
+      const size_type at = call.of.row(t, first + quad.row) * SIZE + quad.unit;
+      inner[k] = four_at(call.of.inner + at);
+      before[k] = four_at(call.of.before + at);
+      d_out[k] = four_at(call.d_out + at);
+    });
+  }
+};
+
+DEVICE void scan_backward(const Backward& call, const Team team, Workspace& work, const int e) {
+  const Sequences& of = call.of;
+  const int first = e * ROWS;
+  KeptProduct<1, 3 * SIZE> product;
+  product.load(team, [&](int, int unit, int k) INLINED { return of.weight[k * SIZE + unit]; });
+  work.load_biases(team, of);
+  Kept now;
+  now.load(call, team, of.steps - 1, first);
+  float d_state[QUADS][4], d_bias[4][COLUMNS][4] = {};
+  each_quad(team, [&](const Quad quad) INLINED {
+    const int sequence = first + quad.row;
+    UNROLL for (int j = 0; j < 4; ++j) {
+      const bool given = of.has(sequence) && call.d_next != nullptr;
+      d_state[quad.number][j] = given ? call.d_next[(size_type)sequence * of.stride + quad.unit + j] : 0.0f;
+    }
+  });
+  team.sync();  // before biases are read
+  NO_UNROLL for (int t = of.steps - 1; t >= 0; --t) {
+    const Matrix<3 * SIZE> left{work.left[t % 2]};
+    bool begins[QUADS];
+    each_quad(team, [&](const Quad quad) INLINED {
+      const int k = quad.number;
+      const Four32 bias = work.bias[2][quad.unit / 4];
+      float d_reset[4], d_update[4], d_new[4], d_inner[4];
+      UNROLL for (int j = 0; j < 4; ++j) {
+        const float reset = policy::sigmoid(now.inputs.gate[0][k][j]), update = policy::sigmoid(now.inputs.gate[1][k][j]);
+        const float inner = now.inner[k][j], before = now.before[k][j];
+        const float fresh = policy::hyperbolic_tangent(math::fma(reset, inner, now.inputs.gate[2][k][j] + bias.of[j]));
+        const float d = d_state[k][j] + now.d_out[k][j], rest = d - d * update;
+        d_new[j] = rest * math::fma(-fresh, fresh, 1.0f);
+        d_inner[j] = d_new[j] * reset;
+        d_reset[j] = d_inner[j] * inner * (1.0f - reset);
+        d_update[j] = rest * update * (before - fresh);
+        d_state[k][j] = d * update;
+        d_bias[0][quad.column][j] += d_reset[j];
+        d_bias[1][quad.column][j] += d_update[j];
+        d_bias[2][quad.column][j] += d_new[j];
+        d_bias[3][quad.column][j] += d_inner[j];
+      }
+      begins[k] = now.inputs.begins[k];
+      bf16* const row = left.row(quad.row) + quad.unit;
+      four_at(row) = four(d_reset);
+      four_at(row + SIZE) = four(d_update);
+      four_at(row + 2 * SIZE) = four(d_inner);
+      if (!of.has(first + quad.row)) return;
+      const size_type at = of.row(t, first + quad.row);
+      bf16* const d_gates = call.d_gates + at * 3 * SIZE + quad.unit;
+      four_at(d_gates) = four(d_reset);
+      four_at(d_gates + SIZE) = four(d_update);
+      four_at(d_gates + 2 * SIZE) = four(d_new);
+      four_at(call.d_inner + at * SIZE + quad.unit) = four(d_inner);
+    });
+    if (t > 0) now.load(call, team, t - 1, first);
+    team.sync();  // before `left` is read, and after the step before has read the other
+    product.multiply(team, left);
+    each_quad(team, [&](const Quad quad) INLINED {
+      const int k = quad.number;
+      UNROLL for (int j = 0; j < 4; ++j) d_state[k][j] = begins[k] ? 0.0f : d_state[k][j] + product.at(0, quad, j);
+    });
+  }
+  each_quad(team, [&](const Quad quad) INLINED {
+    const int sequence = first + quad.row;
+    if (of.has(sequence) && call.d_state != nullptr) {
+      UNROLL for (int j = 0; j < 4; ++j) call.d_state[(size_type)sequence * of.stride + quad.unit + j] = d_state[quad.number][j];
+    }
+    if (quad.number != quad.column) return;  // the sums of these units are stored once
+    float* const sums = call.d_bias + ((size_type)e * SHARES + share_of(team)) * 4 * SIZE + quad.unit;
+    UNROLL for (int part = 0; part < 4; ++part) {
+      UNROLL for (int j = 0; j < 4; ++j) sums[part * SIZE + j] = d_bias[part][quad.column][j];
+    }
+  });
+}
+
+#include "drive/launch.cuh"
+KERNEL(forward, Forward, (call.of.count + ROWS - 1) / ROWS, scan_forward(call, team, *work, e))
+KERNEL(backward, Backward, (call.of.count + ROWS - 1) / ROWS, scan_backward(call, team, *work, e))
