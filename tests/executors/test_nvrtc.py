@@ -178,6 +178,12 @@ FILES = [
     ("learn/wide/wide_sums", TILED, WIDTHS + head_sizes((3, 7))),
     ("learn/mma/tensor_gradient", TILED, WIDTHS + head_sizes((3, 7))),
     ("learn/mma/resident", TILED, WIDTHS + head_sizes((3, 7))),
+    ("learn/recurrent/tensor_gru", (("SIZE", 64),), ""),
+    (
+        "learn/recurrent/mingru",
+        (("SIZE", 128), ("UNITS", 2), ("X_STRIDE", 128), ("ROWS_STRIDE", 384)),
+        "#define APPROXIMATE 1",
+    ),
     ("learn/hopper/group_resident", ONE_TOWER, ONE_WIDTHS + head_sizes((3, 7))),
     ("learn/hopper/group_gradient", TILED, WIDTHS.replace("17", "40") + head_sizes((3, 7))),
 ]
@@ -203,7 +209,8 @@ def played(name, settings, envs, tensor=False):
 
 def unit_of(name, constants, generated):
     """Return the unit of one of ``FILES`` for the team that a GPU gets."""
-    return assemble_file(name, constants, generated, BLOCK if constants[:1] == NETWORK[:1] else 1)
+    by_blocks = constants[:1] == NETWORK[:1] or name == "learn/recurrent/tensor_gru"
+    return assemble_file(name, constants, generated, BLOCK if by_blocks else 1)
 
 
 def test_every_kernel_that_is_no_environments_is_compiled_here():

@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "cupydrive"
 # Rooms, and the modules beside them. One imports itself and those that stand before it.
 ORDER = [
-    "errors", "protocols", "inputs", "random", "spec", "envs", "codegen", "executors", "drawing",
-    "terminal", "simulation", "checks", "playing", "rendering", "algorithms", "training",
+    "errors", "protocols", "inputs", "random", "spec", "envs", "codegen", "executors", "scans", "nn",
+    "drawing", "terminal", "simulation", "checks", "playing", "rendering", "algorithms", "training",
     "experiments", "examples",
     "adapters", "gymnasium", "pettingzoo", "stable_baselines3", "lightning", "gallery", "bench",
     "profiling", "cli", "__main__",

@@ -3,7 +3,7 @@
 #include "drive/halves.cuh"
 #include "drive/math.cuh"
 
-#ifdef __CUDACC__
+#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800
 // Two numbers as bfloat16 in one word, the first in its lower half.
 DEVICE u32 pair(float first, float second) {
   u32 word;

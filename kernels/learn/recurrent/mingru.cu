@@ -1,8 +1,8 @@
-// mingru.cu -- a layer of minimal gated recurrent units over whole sequences, forward and backward: a thread takes UNITS neighbouring
-// units of one sequence through all steps, AT_ONCE of which it loads together.
+// mingru.cu -- a layer of minimal gated recurrent units over whole sequences, forward and backward: a thread takes UNITS
+// neighbouring units of one sequence through all steps, AT_ONCE of which it loads together.
 //
-// Rows are those of nn.py, time first: row t * sequences + s; its equations and names, too: candidate, update, shown. The state is
-// float32; backward computes it again from the one that forward keeps of every AT_ONCE-th step.
+// Rows are those of nn.py, time first: row t * count + s. So are the equations and names: candidate, update, shown. The state is
+// float32. Backward computes it again from the one that forward keeps of every AT_ONCE-th step.
 // Source: Feng et al. 2024, "Were RNNs all we needed?"; Srivastava et al. 2015 for the highway gate.
 //
 // Constants: SIZE, UNITS, a power of two that divides it; X_STRIDE, ROWS_STRIDE (of rows); the generated text defines APPROXIMATE, 1: rows are bfloat16.
@@ -186,8 +186,9 @@ DEVICE void scan_backward(const Backward& call, const int e) {
     UNROLL for (int j = 0; j < UNITS; ++j) call.d_state[place.outside(of) + j] = d_state[j];
   }
   if (call.d_bias == nullptr) return;
+  float* const sums = call.d_bias + (size_type)place.sequence * 3 * SIZE + place.unit;
   UNROLL for (int part = 0; part < 3; ++part) {
-    UNROLL for (int j = 0; j < UNITS; ++j) call.d_bias[(size_type)place.sequence * 3 * SIZE + part * SIZE + place.unit + j] = d_bias[part][j];
+    UNROLL for (int j = 0; j < UNITS; ++j) sums[part * SIZE + j] = d_bias[part][j];
   }
 }
 

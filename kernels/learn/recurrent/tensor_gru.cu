@@ -1,7 +1,8 @@
-// gru.cu -- a layer of gated recurrent units over whole sequences, forward and backward: a team takes ROWS sequences through all steps.
+// tensor_gru.cu -- a layer of gated recurrent units over whole sequences on tensor cores, forward and backward: a team takes ROWS
+// sequences through all steps.
 //
-// The state stays in registers in float32; its bfloat16 copy in shared memory is the left factor of the next step's product. Rows are
-// those of nn.py, time first: row t * sequences + s. Gates stand in the order reset, update, new, as in torch.nn.GRUCell.
+// The state stays in registers in float32. Its bfloat16 copy in shared memory is the left factor of the next step's product. Rows
+// are those of nn.py, time first: row t * count + s. Gates stand in the order reset, update, new, as in torch.nn.GRUCell.
 // Source: Cho et al. 2014, in PyTorch's form.
 //
 // Constants: SIZE, a multiple of 16, up to 128.
