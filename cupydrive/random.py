@@ -53,9 +53,11 @@ def unit(words: np.ndarray) -> np.ndarray:
     return (np.asarray(words) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
 
 
-def below(words: np.ndarray, n: int) -> np.ndarray:
+def below(words: np.ndarray, n: npt.ArrayLike) -> np.ndarray:
     """Return int32 in [0, ``n``) from uint32 ``words``."""
-    return ((np.asarray(words).astype(np.uint64) * np.uint64(n)) >> _SHIFT).astype(np.int32)
+    return ((np.asarray(words).astype(np.uint64) * np.asarray(n, np.uint64)) >> _SHIFT).astype(
+        np.int32
+    )
 
 
 class RandomStream:
