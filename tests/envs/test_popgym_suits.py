@@ -12,7 +12,7 @@ from conftest import optional
 
 import cupydrive as cd
 
-TITLES = {"repeat_previous": "RepeatPrevious"}
+TITLES = {"repeat_previous": "RepeatPrevious", "repeat_first": "RepeatFirst"}
 CASES = [(name, level) for name in TITLES for level in ("easy", "medium", "hard")]
 
 
