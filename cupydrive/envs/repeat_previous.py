@@ -213,9 +213,9 @@ def draw_cards(
     box: tuple[float, float, float, float],
     framed: int = -1,
     color: str = "",
+    columns: int = 16,
 ) -> None:
-    """Draw cards in rows of at most 16 into a box (left, bottom, right, top), the first at the
-    upper left.
+    """Draw cards into a box (left, bottom, right, top), the first at the upper left.
 
     Args:
         canvas: The picture.
@@ -223,9 +223,10 @@ def draw_cards(
         box: Where they lie.
         framed: Number of the card that has a frame.
         color: Of the frame.
+        columns: Most cards of a row.
     """
     suits, (left, bottom, right, top) = np.asarray(suits), box
-    columns = min(len(suits), 16)
+    columns = min(len(suits), columns)
     side = min((right - left) / columns, (top - bottom) / (1.4 * -(-len(suits) // columns)))
     left = (left + right - columns * side) / 2
     for i, suit in enumerate(suits):

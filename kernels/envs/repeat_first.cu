@@ -9,7 +9,7 @@
 struct Params {};
 struct State { u32 deck; int first, card, answer; };
 #include "drive/env.cuh"
-#include "suits.cuh"
+#include "envs/suits.cuh"
 
 DEVICE void reset(Env& env) {
   const u32 word = env.random.bits(0).x;

@@ -8,7 +8,7 @@
 struct Params {};
 struct State { u32 deck; Array<u32, WORDS> seen; int answer; };
 #include "drive/env.cuh"
-#include "suits.cuh"
+#include "envs/suits.cuh"
 
 DEVICE void reset(Env& env) {
   const u32 word = env.random.bits(0).x;
@@ -26,7 +26,7 @@ DEVICE bool step(Env& env) {
   if (env.team.leader()) {
     constexpr float REWARD = 1.0f / (float)(NUM_CARDS - K);
     s.answer = env.player.action(0);
-    const u32 wanted = s.seen[(K - 1) / 16] >> 2 * ((K - 1) % 16) & 3u;
+    const u32 wanted = s.seen[WORDS - 1] >> 2 * ((K - 1) % 16) & 3u;
     const bool asked = NUM_CARDS - cards_in(s.deck) >= K;
     env.player.reward(0) = asked ? ((u32)s.answer == wanted ? REWARD : -REWARD) : 0.0f;
     push(s.seen, draw_card(s.deck, env.random.bits(0).x));

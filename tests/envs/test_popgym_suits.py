@@ -12,7 +12,11 @@ from conftest import optional
 
 import cupydrive as cd
 
-TITLES = {"repeat_previous": "RepeatPrevious", "repeat_first": "RepeatFirst"}
+TITLES = {
+    "repeat_previous": "RepeatPrevious",
+    "repeat_first": "RepeatFirst",
+    "autoencode": "Autoencode",
+}
 CASES = [(name, level) for name in TITLES for level in ("easy", "medium", "hard")]
 
 
