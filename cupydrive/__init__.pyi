@@ -76,6 +76,7 @@ from cupydrive.spec import nearest_decision as nearest_decision
 from cupydrive.spec import param as param
 from cupydrive.training.config import TrainConfig as TrainConfig
 from cupydrive.training.frozen import FrozenPolicy as FrozenPolicy
+from cupydrive.training.policy_check import check_policy as check_policy
 from cupydrive.training.run import Run as Run
 from cupydrive.training.suggestions import suggested_algorithm as suggested_algorithm
 

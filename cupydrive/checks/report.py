@@ -25,6 +25,11 @@ REFERENCE = "against the NumPy reference, one step"
 STATISTICS = "autoreset, time limit, statistics"
 PATHS = "fused rollout against single steps, bit for bit"
 DEVICE_CASE = "cpu against cuda"
+# Of `check_policy`. The policy's name stands before them.
+TRIAL = "the trial before training"
+BEFORE_RESET = "acting against learning, before a reset"
+AFTER_RESET = "acting against learning, after a reset"
+OTHER_PAST = "after a reset, learning with another past"
 
 _TEAM_ADVICE = (
     "guard what belongs to no agent by `if (env.team.leader())`, loop over agents by `for (int i "
@@ -36,6 +41,10 @@ ADVICE = {
     **dict.fromkeys((THREAD_CASE, BOUNDS), "something is read before it is written"),
     PATHS: "only State outlives a step, and observe must write every entry of a mask",
     DEVICE_CASE: "use the functions of math::, and add floats up in one order",
+    BEFORE_RESET: "a call of more rows, or of L steps time first, must give what calls of one step give",
+    AFTER_RESET: "in a call of L steps, set the state to 0 before each step where `start` is true",
+    OTHER_PAST: "set the state to 0 before the step where `start` is true: state.masked_fill("
+    "start[:, None], 0.0) (docs/how/own_policy.md)",
 }
 
 
@@ -89,6 +98,7 @@ class Report:
     skipped: list[str] = field(default_factory=list)
     compared_with: str = "against the reference"
     case: dict[str, Any] | None = None  # the one of ``cases`` that is being compared
+    remedy: str = "Add parameters to `cases` or states to `sample_states` that lead to it"
 
     def tally(self, part: str, name: str) -> Tally:
         """Return the tally of ``name`` in ``part``, made on first use."""
@@ -143,7 +153,7 @@ class Report:
                 ``got``.
             factor: Multiplies the tolerance, where roundings add up.
             bits: Compare bit for bit; NaN equals NaN.
-            where: (N,) bool, rows that count.
+            where: (N,) bool, rows that count; also of more leading axes of ``got``.
             step: (N,) elapsed steps, or one for all, for the message.
             axes: Names of the axes, for the message.
             sides: Names of ``got`` and ``want``, for the message.
@@ -157,6 +167,7 @@ class Report:
                 f"{self.env}: {name} has the shape {want.shape} in the {sides[1]}, expected "
                 f"{got.shape}: {', '.join(axes[: max(got.ndim, want.ndim)])}{self.with_case}"
             )
+        leading = got.shape[:1] if where is None else where.shape
         ids = np.arange(len(got)) if where is None else np.flatnonzero(where)
         if where is not None:
             got, want = got[where], want[where]
@@ -187,8 +198,8 @@ class Report:
         at = tuple(
             np.argwhere(~equal & wrong.reshape(*wrong.shape, *(1,) * (equal.ndim - wrong.ndim)))[0]
         )
-        first = int(ids[at[0]])
-        place = [f"{axis} {i}" for axis, i in zip(axes, (first, *at[1:]), strict=False)]
+        first = np.unravel_index(ids[at[0]], leading)
+        place = [f"{axis} {i}" for axis, i in zip(axes, (*first, *at[1:]), strict=False)]
         if step is not None:
             steps = np.asarray(step)
             place.append(f"step {int(steps[first] if steps.ndim else steps)}")
@@ -220,8 +231,7 @@ class Report:
             if t.too_many_excused
         ]
         found += [
-            f"event never seen: {name}. Add parameters to `cases` or states to `sample_states` "
-            f"that lead to it"
+            f"event never seen: {name}. {self.remedy}"
             for name, times in self.events.items()
             if times == 0
         ]

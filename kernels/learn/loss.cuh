@@ -1,7 +1,7 @@
 // loss.cuh -- PPO's and A2C's loss of one row: its gradient by the network's outputs, and what is reported.
 //
 // Source: cupydrive/algorithms/ppo.py and a2c.py. Constants: those of the distribution; CLIPPED (1: PPO, 0: A2C),
-// CLIP_VALUE, NORMALIZE (advantages). Generated: GAUSSIAN (0 or 1).
+// CLIP_VALUE, NORMALIZE (advantages), STORES (1: log-probabilities and values are stored, for cd.check_policy). Generated: GAUSSIAN (0 or 1).
 #pragma once
 #include "learn/functions.cuh"
 #include "learn/minibatches.cuh"
@@ -20,6 +20,7 @@ struct Transition {
   Distribution::Action action[HEADS];
   const u8* mask;  // (CHOICES) or null
   float log_prob, value, advantage, returns;
+  float *log_prob_now, *value_now;  // with STORES
 
   // What the halves of the loss need: of the policy, of the value.
   DEVICE void load(const Learn& call, const Place place, const bool policy = true, const bool of_value = true) {
@@ -36,10 +37,12 @@ struct Transition {
 #endif
       if constexpr (CLIPPED) log_prob = call.log_prob[g][row];
       advantage = call.advantage[g][row];
+      if constexpr (STORES) log_prob_now = call.log_prob_now[g] + row;
     }
     if (of_value) {
       if constexpr (CLIP_VALUE) value = call.value[g][row];
       returns = call.returns[g][row];
+      if constexpr (STORES) value_now = call.value_now[g] + row;
     }
   }
 };
@@ -55,6 +58,7 @@ struct Coefficients {
 DEVICE void differentiate_policy(const Coefficients& of, const Transition& row, const Moments moments, float* parameters,
                                  float* metric) {
   const Distribution now(parameters, row.mask, row.action);
+  if constexpr (STORES) *row.log_prob_now = now.log_prob;
   float advantage = row.advantage;
   if constexpr (NORMALIZE) advantage = quotient(advantage - moments.mean, moments.divisor);
 
@@ -79,6 +83,7 @@ DEVICE void differentiate_policy(const Coefficients& of, const Transition& row, 
 // The same of its value.
 DEVICE void differentiate_value(const Coefficients& of, const Transition& row, const Moments moments, float& value,
                                 float* metric) {
+  if constexpr (STORES) *row.value_now = value;
   const float wrong = value - row.returns;
   float error = wrong * wrong, by_value = wrong;  // twice the loss, and the loss's derivative
   if constexpr (CLIP_VALUE) {

@@ -47,6 +47,8 @@ struct Learn {
   const float* value[AGENT_GROUPS];
   const float* advantage[AGENT_GROUPS];
   const float* returns[AGENT_GROUPS];
+  float* log_prob_now[AGENT_GROUPS];    // null but with STORES of loss.cuh: what the weights give now
+  float* value_now[AGENT_GROUPS];
 
   // Where block b of those here begins among the environments here.
   DEVICE int first_env(int b) const { return share(first_block + b, all_envs, all_blocks) - envs_before; }

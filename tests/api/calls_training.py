@@ -107,6 +107,14 @@ OBS = {"obs": ("obs", "observation")}
 ROWS |= {
     "best_num_envs": Row(fastest, {"env": "cartpole", "device": "cpu", "gravity": 9.8}),
     "train": Row(cd.train, lambda it: {**TRAINING, "out": folder() / "run", "callback": lambda *_: None}, words=OUT),
+    "check_policy": Row(
+        lambda **given: cd.check_policy(**given).to_dict(),
+        {"env": "cartpole", "algorithm": ppo(), "num_envs": 4, "seed": 0, "device": "cpu", "backend": "torch", "gravity": 9.8},
+    ),
+    "check_policy of policies": Row(
+        lambda **given: cd.check_policy("tag_grid", num_envs=4, device="cpu", **given, **PAIR).to_dict(),
+        {"policies": {"tagger": ppo(), "runner": cd.RandomPolicy()}},
+    ),
     "train of policies": Row(
         lambda **given: cd.train("tag_grid", **given, **SMALL, **PAIR),
         {"policies": {"tagger": ppo(), "runner": cd.RandomPolicy()}},

@@ -27,6 +27,12 @@ def test_axes_are_named_by_what_they_count():
     assert report.tallies["where", "x"].failure.startswith(
         "x: environment 3, agent 2, entry 1, entry 0, step 30: kernel 1, ref"
     )
+    some = np.zeros((5, 4, 3), bool)
+    some[3, 2, 1] = some[1, 1, 1] = True
+    report.compare("some", "x", other, zeros, where=some, axes=("step", "environment", "agent"))
+    assert report.tallies["some", "x"].failure == (
+        "x: step 3, environment 2, agent 1: kernel 1, reference 0 (1 of 2 rows)"
+    )
 
 
 def test_a_row_that_rounding_tips_is_excused():

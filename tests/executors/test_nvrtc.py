@@ -133,7 +133,14 @@ NETWORK = (
     ("NEAR_COPIES", 1),
     ("NEAR_CHUNK", 1),
 )
-LOSS = (("AGENT_GROUPS", 2), ("SEQUENCES", 0), ("CLIPPED", 1), ("CLIP_VALUE", 1), ("NORMALIZE", 1))
+LOSS = (
+    ("AGENT_GROUPS", 2),
+    ("SEQUENCES", 0),
+    ("CLIPPED", 1),
+    ("CLIP_VALUE", 1),
+    ("NORMALIZE", 1),
+    ("STORES", 1),
+)
 WIDTHS = "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 64, 17, 10}, {5, 64, 17, 1}};\n#define GAUSSIAN 0\n"
 CUT = (("MOST_OUT", 128), ("MOST_IN", 128), ("SLAB", 64), ("STAGES", 3))
 DRAWN = (("HEADS", 2), ("CHOICES", 10), ("LARGEST", 7))

@@ -34,6 +34,8 @@ class Arithmetic:
             layers are kept.
         near: Whether a block keeps the weights: then one takes many tiles of a forward pass, and
             ``kernels/play`` has it.
+        tolerance: Relative difference allowed between what a policy gives while it acts and while
+            it learns, with equal weights; 0: equal bits.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Arithmetic:
     pointers: Callable = lambda steps: {}
     rows_at_once: Callable = lambda layout, rows: 0
     near: bool = True
+    tolerance: float = 2.0**-7
 
 
 EXACT = Arithmetic(
@@ -51,6 +54,7 @@ EXACT = Arithmetic(
     gradients.exact_forward_unit,
     lambda task: [gradients.exact_gradient_unit(task)],
     gradients.Gradients,
+    tolerance=0.0,
 )
 
 

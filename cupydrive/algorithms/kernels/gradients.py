@@ -38,9 +38,11 @@ from cupydrive.protocols import Executor
 DRAWERS, FEW_DRAWERS = 128, 4
 CHUNKS_AT_ONCE = 16
 GRADIENT_BYTES = 2**28  # of the gradients of all parts: larger networks have fewer of them
+# What kernels store of a row with ``Task.stores``: (T, N, C) of each group.
+STORED = ("log_prob_now", "value_now")
 # What a row is learnt from, in the order of ``struct Learn``: (T, N, C, ...) of each group, or
 # None.
-COLUMNS = ("obs", "action", "mask", "active", "log_prob", "value", "advantage", "returns")
+COLUMNS = ("obs", "action", "mask", "active", "log_prob", "value", "advantage", "returns", *STORED)
 
 
 Columns = Mapping[str, Sequence[torch.Tensor | None]]  # by name of COLUMNS, a tensor of each group
@@ -71,6 +73,7 @@ class Task:
         shard: The environments of this process.
         steps: T.
         agents: Number of agents of each group that it plays.
+        stores: Whether kernels store the log-probability and the value that each row has now.
     """
 
     executor: Executor
@@ -80,6 +83,7 @@ class Task:
     shard: Shard
     steps: int
     agents: Sequence[int]
+    stores: bool = False
 
     @property
     def epochs(self) -> int:
@@ -116,6 +120,7 @@ class Task:
             ("CLIPPED", hasattr(self.config, "clip_coef")),
             ("CLIP_VALUE", getattr(self.config, "clip_vloss", False)),
             ("NORMALIZE", self.config.norm_adv),
+            ("STORES", self.stores),
         )
         of_actions, spaces = distribution_parts(self.distribution)
         return self.layout.unit(path, self.executor, (*constants, *of_actions, *own), spaces, team)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -21,7 +22,7 @@ import torch
 from torch import nn
 
 from cupydrive.algorithms.kernels.arithmetic import Arithmetic
-from cupydrive.algorithms.kernels.gradients import Task, minibatch_unit
+from cupydrive.algorithms.kernels.gradients import STORED, Task, minibatch_unit
 from cupydrive.algorithms.kernels.layout import PAD, NetworkLayout, padded, tensors_of
 from cupydrive.algorithms.kernels.statistics import statistics_unit
 from cupydrive.algorithms.kernels.steps import SCHEDULED
@@ -44,6 +45,8 @@ from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Program
 from cupydrive.spec import Group
 
+# Of log-densities: draws compute them from a normal number, learning from the rounded action.
+DENSITY = 1e-5
 MOST_ROWS = 2**30  # of an iteration: kernels count them in 32 bits, and permute so many
 
 
@@ -135,14 +138,15 @@ class KernelLearner(OnPolicyLearner):
             "mask": [rollout.action_mask.get(g.name) for g in groups],
             "active": [stored[g.name].get("weight") for g in groups],
         }
-        for name in ("log_prob", "value", "advantage", "returns"):
-            columns[name] = [stored[g.name][name] for g in groups]
+        for name in ("log_prob", "value", "advantage", "returns", *STORED):
+            columns[name] = [stored[g.name].get(name) for g in groups]
         scheduled = ("clip_coef", "ent_coef", "vf_coef")
         shared = {name: getattr(self.scheduled, name, None) for name in scheduled}
         shared |= {"seed": as_torch(rollout.batch.seed), "iteration": self.iteration}
         shared |= {"skip": self.skip_update, "center": self.center, "scale": self.scale}
         shared |= {"copies": self.steps.copies, "weights": self.arithmetic.pointers(self.steps)}
         shared |= self.sequence_tensors()
+        self.columns, self.shared = columns, shared
         self.gradients = self.arithmetic.gradients(self.task, columns, shared)
         self.steps.attach(self.gradients, getattr(self.config, "target_kl", None))
         if self.statistics is not None:
@@ -249,6 +253,30 @@ class KernelLearner(OnPolicyLearner):
             self.gradients.arrange()
             self.gradients.learn(self.steps)
             self.finish(rollout)  # its kernels, too, run in torch's stream
+
+    @property
+    def tolerances(self) -> tuple[float, float]:
+        """Relative differences of log-probabilities and of values allowed between acting and
+        learning with equal weights; 0: equal bits.
+        """
+        limit = self.arithmetic.tolerance
+        return max(limit, DENSITY if self.distribution.raw_size else 0.0), limit
+
+    def replayed(self, rollout: Rollout) -> dict[str, torch.Tensor]:
+        """Return what ``OnPolicyLearner.replayed`` does, NaN where a row is not learnt from.
+
+        The kernels are those of ``update``, compiled to store both numbers.
+        """
+        like = self.columns["log_prob"]
+        now = {name: [torch.full_like(rows, math.nan) for rows in like] for name in STORED}
+        task, columns = replace(self.task, stores=True), self.columns | now
+        gradients = self.arithmetic.gradients(task, columns, self.shared)
+        with rollout.stream():
+            gradients.arrange()
+            for minibatch in range(gradients.minibatches):
+                gradients.compute(0, minibatch)
+        pairs = zip(*now.values(), strict=True)
+        return {g.name: torch.stack(pair) for g, pair in zip(self.groups, pairs, strict=True)}
 
     def count(self) -> None:
         """Do nothing: the last minibatch's step has counted the iteration, and has said that the
