@@ -41,7 +41,7 @@ ADVICE = {
     **dict.fromkeys((THREAD_CASE, BOUNDS), "something is read before it is written"),
     PATHS: "only State outlives a step, and observe must write every entry of a mask",
     DEVICE_CASE: "use the functions of math::, and add floats up in one order",
-    BEFORE_RESET: "a call of more rows, or of L steps time first, must give what calls of one step give",
+    BEFORE_RESET: "a call of more rows, or of L steps, must give what calls of one step give",
     AFTER_RESET: "in a call of L steps, set the state to 0 before each step where `start` is true",
     OTHER_PAST: "set the state to 0 before the step where `start` is true: state.masked_fill("
     "start[:, None], 0.0) (docs/how/own_policy.md)",

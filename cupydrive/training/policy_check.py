@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from cupydrive.spec import EnvSpec
     from cupydrive.training.run import Run
 
-RESETS = "resets inside the rollout"
+RESETS_INSIDE = "resets inside the rollout"
 # After a reset, errors may be so many times those before one, or reach this share of the tolerance.
 NO_WORSE, LEAST = 8.0, 0.125
 
@@ -103,11 +103,11 @@ def check_policy(
         report.skipped.append("acting against learning: training refuses the policy")
         return report
     with run.computing():
-        compare_all(report, run)
+        compare_policies(report, run)
     return report
 
 
-def compare_all(report: Report, run: Run) -> None:
+def compare_policies(report: Report, run: Run) -> None:
     """Compare all policies of a run that learn by PPO, A2C or the like; this spoils the run.
 
     Raises:
@@ -124,7 +124,7 @@ def compare_all(report: Report, run: Run) -> None:
         both = [f"within {limit:.2g}" if limit else "bit for bit" for limit in learner.tolerances]
         if both[0] != both[1]:
             both = [f"log_prob {both[0]}", f"value {both[1]}"]
-        words.append(f"{run.backends[name]}: {', '.join(dict.fromkeys(both))}")
+        words.append(f"{run.backends[name]}, {', '.join(dict.fromkeys(both))}")
         Trial("", learner.policy).put_back(SPREAD)
     report.compared_with = f"acted and learnt again; {'; '.join(words)}"
     others = run.learners.keys() - learners.keys()
@@ -141,7 +141,7 @@ def compare_all(report: Report, run: Run) -> None:
     rollout.collect()
     resets = torch.stack([rollout.starts(t) for t in range(rollout.steps)])
     resets[0] = False  # of the rollout before
-    report.count({RESETS: resets.cpu().numpy()})
+    report.count({RESETS_INSIDE: resets.cpu().numpy()})
     for name, learner in learners.items():
         compare_policy(report, name, learner, rollout, resets)
 

@@ -11,7 +11,7 @@ from cupydrive.algorithms.kernels.arithmetic import TENSOR, WIDE
 from cupydrive.algorithms.kernels.learner import KernelLearner
 from cupydrive.checks.report import AFTER_RESET, BEFORE_RESET, OTHER_PAST, TRIAL
 from cupydrive.errors import ParameterError
-from cupydrive.training.policy_check import RESETS
+from cupydrive.training.policy_check import RESETS_INSIDE
 
 GROUPS = {"tagger": cd.PPO(hidden=(16,)), "runner": cd.A2C(num_steps=32, hidden=(16,))}
 POOL = {"tagger": cd.PPO(policy=Joint), "runner": cd.OpponentPool(cd.PPO(policy=Recurrent))}
@@ -47,7 +47,7 @@ def worst(report):
 def test_what_ships_and_a_correct_module_pass(options, tolerance):
     report = check(**options)
     assert report.passed and worst(report) <= tolerance, report
-    assert report.events[RESETS] > 0
+    assert report.events[RESETS_INSIDE] > 0
     assert all(tally.compared > 0 for tally in report.tallies.values())
 
 
@@ -193,7 +193,7 @@ def test_a_rollout_without_a_reset_fails():
     report = cd.check_policy("cartpole", cd.PPO(num_steps=1), device="cpu")
     assert not failed(report) and not report.passed
     assert report.failures() == [
-        f"event never seen: {RESETS}. Raise num_envs, or num_steps of the algorithm"
+        f"event never seen: {RESETS_INSIDE}. Raise num_envs, or num_steps of the algorithm"
     ]
 
 
