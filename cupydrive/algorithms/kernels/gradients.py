@@ -38,14 +38,14 @@ from cupydrive.protocols import Executor
 DRAWERS, FEW_DRAWERS = 128, 4
 CHUNKS_AT_ONCE = 16
 GRADIENT_BYTES = 2**28  # of the gradients of all parts: larger networks have fewer of them
-# What kernels store of a row with ``Task.stores``: (T, N, C) of each group.
-STORED = ("log_prob_now", "value_now")
 # What a row is learnt from, in the order of ``struct Learn``: (T, N, C, ...) of each group, or
 # None.
-COLUMNS = ("obs", "action", "mask", "active", "log_prob", "value", "advantage", "returns", *STORED)
+COLUMNS = ("obs", "action", "mask", "active", "log_prob", "value", "advantage", "returns")
+# What kernels store of a row with ``Task.stores``: behind these, (T, N, C) of each group, or None.
+STORED = ("log_prob_now", "value_now")
 
 
-Columns = Mapping[str, Sequence[torch.Tensor | None]]  # by name of COLUMNS, a tensor of each group
+Columns = Mapping[str, Sequence[torch.Tensor | None]]  # by name, a tensor of each group
 Shared = Mapping[str, Any]  # tensors by name, or None
 # Tensors that all kernels read, in the order of ``struct Learn``.
 LOSS_TENSORS = (
@@ -174,7 +174,8 @@ class Minibatches:
 
     Args:
         task: What is learnt.
-        columns: Tensors by group, for each name of ``COLUMNS``.
+        columns: Tensors by group, for each name of ``COLUMNS``, and with ``task.stores`` of
+            ``STORED``.
         shared: Tensors by name: ``seed``, ``iteration``, ``skip``, ``copies``, the scheduled
             ``clip_coef``, ``ent_coef`` and ``vf_coef``, and ``center`` and ``scale`` of
             observations or None. ``weights``: what kernels read of the network besides ``copies``,
@@ -231,8 +232,9 @@ class Minibatches:
         ints |= {"epochs": self.epochs, "minibatches": self.minibatches, "epoch": 0, "minibatch": 0}
         ints |= {f"agents.{g}": count for g, count in enumerate(task.agents)}
         pointers = {name: shared[name] for name in LOSS_TENSORS} | self.memory
-        for name in COLUMNS:
-            pointers |= {f"{name}.{g}": tensor for g, tensor in enumerate(columns[name])}
+        for name in (*COLUMNS, *STORED):
+            tensors = columns[name] if name in columns else [None] * len(task.agents)
+            pointers |= {f"{name}.{g}": tensor for g, tensor in enumerate(tensors)}
         self.call = make_call(ints, pointers | dict(behind or {}))
 
     def gradient_memory(self) -> tuple[torch.Tensor, torch.Tensor]:

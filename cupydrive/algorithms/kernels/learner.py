@@ -138,8 +138,8 @@ class KernelLearner(OnPolicyLearner):
             "mask": [rollout.action_mask.get(g.name) for g in groups],
             "active": [stored[g.name].get("weight") for g in groups],
         }
-        for name in ("log_prob", "value", "advantage", "returns", *STORED):
-            columns[name] = [stored[g.name].get(name) for g in groups]
+        for name in ("log_prob", "value", "advantage", "returns"):
+            columns[name] = [stored[g.name][name] for g in groups]
         scheduled = ("clip_coef", "ent_coef", "vf_coef")
         shared = {name: getattr(self.scheduled, name, None) for name in scheduled}
         shared |= {"seed": as_torch(rollout.batch.seed), "iteration": self.iteration}
