@@ -1,1 +1,3 @@
-"""Runs: what they are made of, the loop that trains them, their folders, and why one failed."""
+"""Runs: what they are made of, the loop that trains them, their folders, why one failed, and
+whether policies learn what they did.
+"""
