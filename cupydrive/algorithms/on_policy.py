@@ -380,11 +380,11 @@ class OnPolicyLearner(ScheduledLearner):
             return self.gather(rows, chosen)
 
     @property
-    def tolerances(self) -> tuple[float, float]:
-        """Relative differences of log-probabilities and of values allowed between acting and
-        learning with equal weights: torch adds in another order for another number of rows.
+    def tolerance(self) -> float:
+        """Relative difference of log-probabilities and values allowed between acting and learning
+        with equal weights: torch adds in another order for another number of rows.
         """
-        return (2e-2, 2e-2) if self.config.precision == "bfloat16" else (1e-4, 1e-4)
+        return 2e-2 if self.config.precision == "bfloat16" else 1e-4
 
     def replayed(self, rollout: Rollout) -> dict[str, torch.Tensor]:
         """Return by group the log-probabilities and the values, (2, T, N, C), that learning gives

@@ -62,11 +62,10 @@ def check_policy(
     act, and return a ``Report``, as of ``check``.
 
     A rollout of ``num_steps`` steps, in which episodes end at random steps, goes through the
-    learning path with unchanged weights. Kernels in float32 must give equal bits, except for
-    log-densities of continuous actions, which may differ by 1e-5. Kernels in bfloat16 may differ by
-    2^-7, torch by 1e-4 in float32 and by 2e-2 in bfloat16. Differences are relative where a number
-    exceeds 1. Steps after a reset are reported apart, and may differ no more than the others. What
-    was seen before a reset must not change what comes after it.
+    learning path with unchanged weights. Kernels in float32 must give equal bits. Kernels in
+    bfloat16 may differ by 2^-7, torch by 1e-4 in float32 and by 2e-2 in bfloat16. Differences are
+    relative where a number exceeds 1. Steps after a reset are reported apart, and may differ no
+    more than the others. What was seen before a reset must not change what comes after it.
 
     The weights are initial ones plus random numbers up to 0.05, since weights of 0 would hide
     differences. A module that training would refuse is a failed check. It takes some seconds.
@@ -121,10 +120,9 @@ def compare_policies(report: Report, run: Run) -> None:
         )
     words = []
     for name, learner in learners.items():
-        both = [f"within {limit:.2g}" if limit else "bit for bit" for limit in learner.tolerances]
-        if both[0] != both[1]:
-            both = [f"log_prob {both[0]}", f"value {both[1]}"]
-        words.append(f"{run.backends[name]}, {', '.join(dict.fromkeys(both))}")
+        limit = learner.tolerance
+        agree = f"within {limit:.2g}" if limit else "bit for bit"
+        words.append(f"{run.backends[name]}, {agree}")
         Trial("", learner.policy).put_back(SPREAD)
     report.compared_with = f"acted and learnt again; {'; '.join(words)}"
     others = run.learners.keys() - learners.keys()
@@ -207,7 +205,7 @@ def compare_rows(
         weight = torch.ones_like(one[g.name][0]) if weight is None else weight
         for k, counts in enumerate((weight == 1, weight > 0)):
             rows = (where[..., None] & counts).cpu().numpy()
-            tolerance = learner.tolerances[k]
+            tolerance = learner.tolerance
             limit = min(tolerance, max(NO_WORSE * before, LEAST * tolerance))
             field = f"{('log_prob', 'value')[k]}.{g.name}{words}"
             a, b = (each[g.name][k].cpu().numpy() for each in (one, other))

@@ -33,8 +33,10 @@ DEVICE float draw_from_box(const Random& random, const int agent, const float* m
     const float normal = greedy ? 0.0f : n.pick(head);
     const float raw = mean[head] + math::exp(log_deviation[head]) * normal;
     take(head, Space::SQUASHED ? into_box<Space>(math::tanh(raw), head) : raw, raw);
-    log_prob -= 0.5f * normal * normal + log_deviation[head] + HALF_LOG_TWO_PI;
-    if (Space::SQUASHED) log_prob -= log_slope_of_tanh(raw) + math::log(0.5f * Space::span(head));
+    const float apart = (raw - mean[head]) * math::exp(-log_deviation[head]);
+    float stretch = 0.0f;
+    if (Space::SQUASHED) stretch = log_slope_of_tanh(raw) + math::log(0.5f * Space::span(head));
+    log_prob -= 0.5f * apart * apart + log_deviation[head] + HALF_LOG_TWO_PI + stretch;
   }
   return log_prob;
 }

@@ -40,6 +40,16 @@ WEIGHTS = {
         cd.A2C(num_steps=6, hidden=(24, 16)),
         dict(num_envs=9, steps=300),
     ),
+    "cartpole, GRU": (
+        "cartpole",
+        cd.PPO(network=cd.Network(hidden=(24,), core=cd.GRU(20), shared=True), num_steps=40),
+        dict(num_envs=36, steps=4_000),
+    ),
+    "tag_grid, MinGRU": (
+        "tag_grid",
+        cd.PPO(network=cd.Network(hidden=(24,), core=cd.MinGRU(24)), num_minibatches=3),
+        dict(num_envs=30, steps=3_000),
+    ),
     "pendulum, normalised": (
         "pendulum",
         cd.PPO(

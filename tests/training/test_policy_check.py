@@ -17,8 +17,9 @@ GROUPS = {"tagger": cd.PPO(hidden=(16,)), "runner": cd.A2C(num_steps=32, hidden=
 POOL = {"tagger": cd.PPO(policy=Joint), "runner": cd.OpponentPool(cd.PPO(policy=Recurrent))}
 
 
-def check(policy=None, env="cartpole", **options):
-    settings = {} if "policies" in options else {"algorithm": cd.PPO(policy=policy)}
+def check(policy=None, env="cartpole", network=None, **options):
+    own = cd.PPO(policy=policy, network=network)
+    settings = {} if "policies" in options else {"algorithm": own}
     return cd.check_policy(env, **settings, device="cpu", **options)
 
 
@@ -40,7 +41,10 @@ def worst(report):
         ({"backend": "torch"}, 1e-4),
         ({"policies": POOL, "env": "tag_grid"}, 1e-4),
         ({"policies": GROUPS, "env": "tag_grid"}, 0.0),
-        ({"env": "pendulum"}, 1e-5),
+        ({"env": "pendulum"}, 0.0),
+        ({"network": cd.Network(hidden=(16,), core=cd.GRU(16), shared=True)}, 0.0),
+        ({"network": cd.Network(hidden=(24,), core=cd.MinGRU(24)), "env": "pendulum"}, 0.0),
+        ({"network": cd.Network(hidden=(16,), core=cd.LSTM(16), layer_norm=True)}, 1e-4),
         ({"env": "tag_continuous", "num_envs": 8, "num_taggers": 2}, 0.0),
     ],
 )

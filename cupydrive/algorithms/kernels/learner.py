@@ -45,8 +45,6 @@ from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Program
 from cupydrive.spec import Group
 
-# Of log-densities: draws compute them from a normal number, learning from the rounded action.
-DENSITY = 1e-5
 MOST_ROWS = 2**30  # of an iteration: kernels count them in 32 bits, and permute so many
 
 
@@ -255,12 +253,11 @@ class KernelLearner(OnPolicyLearner):
             self.finish(rollout)  # its kernels, too, run in torch's stream
 
     @property
-    def tolerances(self) -> tuple[float, float]:
-        """Relative differences of log-probabilities and of values allowed between acting and
-        learning with equal weights; 0: equal bits.
+    def tolerance(self) -> float:
+        """Relative difference of log-probabilities and values allowed between acting and learning
+        with equal weights; 0: equal bits.
         """
-        limit = self.arithmetic.tolerance
-        return max(limit, DENSITY if self.distribution.raw_size else 0.0), limit
+        return self.arithmetic.tolerance
 
     def replayed(self, rollout: Rollout) -> dict[str, torch.Tensor]:
         """Return what ``OnPolicyLearner.replayed`` does, NaN where a row is not learnt from.

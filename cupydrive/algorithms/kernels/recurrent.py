@@ -637,7 +637,14 @@ class RecurrentGradients(Gradients):
         self.exchange()
 
 
-RECURRENT = Arithmetic("float32", lambda *_: None, lambda task: [], RecurrentGradients, near=False)
+RECURRENT = Arithmetic(
+    "float32",
+    lambda *_: None,
+    lambda task: [],
+    RecurrentGradients,
+    near=False,
+    tolerance=0.0,
+)
 
 
 class RecurrentKernelLearner(KernelLearner):
