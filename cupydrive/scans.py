@@ -53,6 +53,13 @@ def gru_program(size: int, device: torch.device) -> Program:
     return where.build(assemble_file("learn/recurrent/tensor_gru", (("SIZE", size),), team=team))
 
 
+def gru_teams(where: Executor, count: int) -> int:
+    """Return among how many teams ``tensor_gru.cu`` shares out sequences forwards: one for each
+    processor, since a team loads the weights once.
+    """
+    return min(-(-count // ROWS), where.processors)
+
+
 @lru_cache(maxsize=64)
 def mingru_program(size: int, device: torch.device, dtype: torch.dtype) -> tuple[Program, int]:
     """Return the program of ``kernels/learn/recurrent/mingru.cu``, and how many threads share a
@@ -83,7 +90,12 @@ def mingru_unit(where: Executor, size: int, half: bool, x: int, rows: int) -> tu
 
 
 def launch(
-    program: Program, kernel: str, teams: int, rows: int, tensors: dict[str, torch.Tensor | None]
+    program: Program,
+    kernel: str,
+    teams: int,
+    rows: int,
+    tensors: dict[str, torch.Tensor | None],
+    **ints: int,
 ) -> None:
     """Queue a kernel in torch's current stream.
 
@@ -94,11 +106,12 @@ def launch(
         rows: Number of steps times sequences.
         tensors: By member of the kernel's structs, in their order; the last one has a row for each
             sequence.
+        **ints: Numbers of the kernel's struct besides count, steps and stride.
     """
     last = next(reversed(tensors.values()))
     assert last is not None
     count, size = last.shape
-    call = make_call({"count": count, "steps": rows // count, "stride": size}, tensors)
+    call = make_call({"count": count, "steps": rows // count, "stride": size, **ints}, tensors)
     with torch_stream() if last.device.type == "cuda" else nullcontext():
         program.launch(kernel, call, teams, rows * size)
 
@@ -139,7 +152,8 @@ class GRUScan(torch.autograd.Function):
         saved = weight_hh, bias_ih, bias_hh, start, gates, inner, before
         of = dict(zip(GRUScan.names, saved, strict=True))
         of |= {"state": state, "out": out, "next": last}
-        launch(gru_program(size, x.device), "forward", -(-count // ROWS), len(x), of)
+        teams = gru_teams(executor(x.device.type), count)
+        launch(gru_program(size, x.device), "forward", teams, len(x), of, shares=teams)
         ctx.save_for_backward(x, rounded, *saved)
         return out, last
 
@@ -158,7 +172,7 @@ class GRUScan(torch.autograd.Function):
         of = dict(zip(GRUScan.names, saved, strict=True))
         of |= {"d_out": aligned(d_out), "d_next": d_next, "d_gates": d_gates, "d_inner": d_inner}
         of |= {"d_bias": sums, "d_state": d_state}
-        launch(gru_program(size, x.device), "backward", teams, len(x), of)
+        launch(gru_program(size, x.device), "backward", teams, len(x), of, shares=teams)
         d_weight = torch.cat((d_gates[:, : 2 * size].t() @ before, d_inner.t() @ before))
         d_bias = sums.sum((0, 1))
         return (

@@ -732,7 +732,11 @@ class RecurrentKernelLearner(KernelLearner):
         """Return where episodes start with row t, (N, C) uint8, and keep it for learning."""
         start = self.stored[g.name]["start"][t]
         if t > 0:  # `finish` has forgotten what ended with the rollout before
-            start.copy_(rollout.agent_starts(g, t).view(start.shape))
+            ended = (
+                x[t - 1][:, None].expand(-1, g.count)
+                for x in (rollout.terminated, rollout.truncated)
+            )
+            torch.logical_or(*ended, out=start.view(torch.bool))
         return start
 
     def last_values(self, rollout: Rollout, g: Group) -> None:

@@ -32,6 +32,7 @@ from cupydrive.algorithms.kernels.recurrent import (
     point_states,
     scans_of,
     sequence_constants,
+    take_unit,
 )
 from cupydrive.algorithms.kernels.steps import UncopiedSteps
 from cupydrive.codegen.source import Unit, assemble_file
@@ -40,7 +41,7 @@ from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Executor
 from cupydrive.scans import ROWS as GRU_ROWS
 from cupydrive.scans import SHARES as GRU_SHARES
-from cupydrive.scans import STEPS_AT_ONCE, gru_program, mingru_program
+from cupydrive.scans import STEPS_AT_ONCE, gru_program, gru_teams, mingru_program
 from cupydrive.spec import Group
 
 ALIGNED = 8  # entries of bfloat16 that a library reads at once
@@ -79,25 +80,30 @@ class MatrixSteps(UncopiedSteps):
 
     def __init__(self, executor: Executor, layout: NetworkLayout, *about: Any) -> None:
         super().__init__(executor, layout, *about)
-        device = executor.name
-        self.matrices = [
-            (half_zeros(device, aligned(out), aligned(into)), half_zeros(device, aligned(out)))
-            for into, out in layout.layers
-        ]
-        sizes = [size for into, out in layout.layers for size in ((out, into), (out,))]
-        flat = [tensor for pair in self.matrices for tensor in pair]
-        self.views = [
-            tensor[tuple(slice(n) for n in size)] for tensor, size in zip(flat, sizes, strict=True)
-        ]
+        sizes = [(aligned(out), aligned(into)) for into, out in layout.layers]
+        flat = half_zeros(executor.name, sum(out * (into + 1) for out, into in sizes))
+        self.matrices, at = [], 0
+        for out, into in sizes:
+            matrix, bias = flat[at:].split((out * into, out, len(flat) - at - out * (into + 1)))[:2]
+            self.matrices.append((matrix.view(out, into), bias))
+            at += out * (into + 1)
+        pointers = {"to": flat} | {f"weights.{k}": each for k, each in enumerate(self.weights)}
+        program = executor.build(matrices_unit(executor, layout))
+        self.round = Launch(program, "round_weights", layout.rows, len(flat), pointers)
 
     def lay_out(self) -> None:
         """Round the weights, which a checkpoint or a caller may have changed."""
-        torch._foreach_copy_(self.views, self.weights)
+        self.round()
 
     def descend(self, epoch: int, minibatch: int) -> None:
         """Step along the gradient that was computed last, and round the new weights."""
         super().descend(epoch, minibatch)
         self.lay_out()
+
+
+def matrices_unit(executor: Executor, layout: NetworkLayout) -> Unit:
+    """Return the ``Unit`` of ``kernels/learn/recurrent/matrices.cu``."""
+    return layout.unit("recurrent/matrices", executor, (("ALIGNED", ALIGNED),), team=32)
 
 
 # ---- parts ---------------------------------------------------------------------------------------
@@ -132,12 +138,9 @@ class Linear:
             return lambda: product(x, weight, out)
         if out.dtype == torch.bfloat16:
             return lambda: torch.addmm(self.bias, x, weight, out=out)
-
-        def both() -> None:
-            product(x, weight, out)
-            out.add_(self.bias)
-
-        return both
+        if out.is_cuda:
+            return lambda: torch.addmm(self.bias, x, weight, out_dtype=out.dtype, out=out)
+        return lambda: torch.addmm(self.bias.float(), x.float(), weight.float(), out=out)
 
     def gradient(self, x: torch.Tensor, slopes: torch.Tensor, biased: bool = True) -> Work:
         """Return what fills this layer's part of the gradient, from derivatives by its outputs."""
@@ -170,8 +173,7 @@ def rows_unit(task: Task, width: int) -> Unit:
     constants = (
         ("OBS", layout.obs_dim),
         ("OBS_STRIDE", aligned(layout.obs_dim)),
-        ("WIDTH", width),
-        ("STRIDE", aligned(width)),
+        ("STRIDE", width),
         ("RELU", layout.relu),
         *sequence_constants(task),
     )
@@ -192,11 +194,13 @@ class Encoder:
         self.task = task
         self.linears = [Linear(task, k, shared) for k in layers]
 
-    def activation(self, kernel: str, width: int, out: torch.Tensor, by_out: Any = None) -> Launch:
-        """Return a launch of ``rows.cu`` over all rows of ``out``."""
-        program, rows = self.task.executor.build(rows_unit(self.task, width)), len(out)
+    def activation(self, kernel: str, **tensors: torch.Tensor) -> Launch:
+        """Return a launch of ``rows.cu`` over all rows of ``out``, ``by_out`` and ``sums``."""
+        rows, width = tensors["out"].shape
+        program = self.task.executor.build(rows_unit(self.task, width))
         about = -(-rows // ROWS_AT_ONCE), rows * width
-        return Launch(program, kernel, *about, {"out": out, "by_out": by_out}, {"rows": rows})
+        pointers = {name: tensors.get(name) for name in ("out", "by_out", "sums")}
+        return Launch(program, kernel, *about, pointers, {"rows": rows})
 
     def work(
         self, x: torch.Tensor, make: Callable[[int], torch.Tensor]
@@ -213,10 +217,12 @@ class Encoder:
         slopes: torch.Tensor | None = None
         for linear in self.linears:
             out, by_out = make(aligned(linear.out)), make(aligned(linear.out))
-            forwards += [linear.forwards(x, out), self.activation("forwards", linear.out, out)]
+            forwards += [linear.forwards(x, out), self.activation("activate", out=out)]
+            sums = zeros(self.task.executor.name, -(-len(out) // ROWS_AT_ONCE), out.shape[1])
             back: list[Work] = [
-                self.activation("backwards", linear.out, out, by_out),
-                linear.gradient(x, by_out),
+                self.activation("activate_back", out=out, by_out=by_out, sums=sums),
+                partial(torch.sum, sums[:, : linear.out], 0, out=linear.bias_sums),
+                linear.gradient(x, by_out, biased=False),
             ]
             if slopes is not None:
                 back.append(linear.by_inputs(by_out, slopes))
@@ -266,33 +272,34 @@ class GruCore(Core):
         """Return work forwards, the outputs, and what makes the work backwards."""
         inner, outer = self.linears
         device, size = self.task.executor.name, self.size
-        gates, product_rows, before, out = (make(n) for n in (3 * size, size, size, size))
-        teams = -(-ends.count // GRU_ROWS)
+        gates, out = make(3 * size), make(size)
+        product_rows, before = (make(size), make(size)) if ends.steps > 1 else (None, None)
+        tiles, teams = -(-ends.count // GRU_ROWS), gru_teams(self.task.executor, ends.count)
         program = gru_program(size, torch.device(device))
         pointers = {"weight": outer.own_weight, "bias_input": inner.own_bias}
         pointers |= {"bias_state": outer.own_bias, "start": ends.start, "gates": gates}
         pointers |= {"inner": product_rows, "before": before}
-        ints, about = ends.ints, (teams, ends.count * ends.steps * size)
+        work, ints = ends.count * ends.steps * size, ends.ints | {"shares": teams}
         there = {"state": ends.state(self.places[0]), "out": out, "next": None}
-        scan = Launch(program, "forward", *about, pointers | there, ints)
+        scan = Launch(program, "forward", teams, work, pointers | there, ints)
 
         def backwards(by_out: torch.Tensor, by_x: torch.Tensor | None) -> list[Work]:
             by_gates, by_inner = make(3 * size), make(size)
-            sums = zeros(device, teams, GRU_SHARES, 4 * size)
+            assert before is not None
+            sums = zeros(device, tiles, GRU_SHARES, 4 * size)
             back = {"d_out": by_out, "d_next": None, "d_gates": by_gates, "d_inner": by_inner}
             back |= {"d_bias": sums, "d_state": None}
-            scan = Launch(program, "backward", *about, pointers | back, ints)
+            scan = Launch(program, "backward", tiles, work, pointers | back, ints)
 
             def gradients() -> None:
-                total = sums.sum((0, 1))
-                inner.bias_sums.copy_(total[: 3 * size])
-                outer.bias_sums[: 2 * size].copy_(total[: 2 * size])
-                outer.bias_sums[2 * size :].copy_(total[3 * size :])
+                torch.sum(sums[..., : 3 * size], (0, 1), out=inner.bias_sums)
+                outer.bias_sums[: 2 * size].copy_(inner.bias_sums[: 2 * size])
+                torch.sum(sums[..., 3 * size :], (0, 1), out=outer.bias_sums[2 * size :])
                 product(by_gates[:, : 2 * size].t(), before, outer.weight_sums[: 2 * size])
                 product(by_inner.t(), before, outer.weight_sums[2 * size :])
 
-            work: list[Work] = [scan, gradients, inner.gradient(x, by_gates, biased=False)]
-            return work if by_x is None else [*work, inner.by_inputs(by_gates, by_x)]
+            found: list[Work] = [scan, gradients, inner.gradient(x, by_gates, biased=False)]
+            return found if by_x is None else [*found, inner.by_inputs(by_gates, by_x)]
 
         return [inner.forwards(x, gates, biased=False), scan], out, backwards
 
@@ -402,7 +409,10 @@ class TensorGradients(Minibatches):
         layout = task.layout
         assert isinstance(layout, RecurrentLayout)
         obs = slots.zeros(aligned(layout.obs_dim))
-        program, shares = task.executor.build(rows_unit(task, 1)), -(-slots.slot // ROWS_AT_ONCE)
+        program, shares = (
+            task.executor.build(rows_unit(task, ALIGNED)),
+            -(-slots.slot // ROWS_AT_ONCE),
+        )
         sizes = slots.blocks * shares, slots.rows
         see = Launch(program, "see_in_sequences", *sizes, {"out": obs}, learn=self.call)
         forwards: list[Work] = [slots.take(), see]
@@ -445,9 +455,11 @@ class RecurrentTensorLearner(RecurrentKernelLearner):
     def units(self) -> list[Unit]:
         """Return the ``Unit``s that it launches."""
         network, task = self.layout.network, self.task
-        widths = {1, *network.hidden}
+        widths = {ALIGNED, *map(aligned, network.hidden)}
         strides = [aligned(out) for out in (self.layout.layers[-1][1],) * network.towers]
-        return [*(rows_unit(task, width) for width in widths), loss_unit(task, strides, PAD)]
+        units = [rows_unit(task, width) for width in widths]
+        units += [matrices_unit(task.executor, self.layout), take_unit(task)]
+        return [*units, loss_unit(task, strides, PAD)]
 
     def sequence_tensors(self) -> dict[str, Any]:
         """Return what gradients need besides, by name."""
@@ -462,7 +474,7 @@ class RecurrentTensorLearner(RecurrentKernelLearner):
             rows = rollout.batch.num_envs * g.count
             obs = half_zeros(device, rows, aligned(layout.obs_dim))
             pointers = {"obs": None, "center": self.center, "scale": self.scale, "out": obs}
-            program = self.task.executor.build(rows_unit(self.task, 1))
+            program = self.task.executor.build(rows_unit(self.task, ALIGNED))
             about = -(-rows // ROWS_AT_ONCE), rows * layout.obs_dim
             see = Launch(program, "see", *about, pointers, {"rows": rows})
             works, outputs = [], []

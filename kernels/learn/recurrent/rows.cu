@@ -1,14 +1,17 @@
 // rows.cu -- rows in bfloat16 for a library's products: observations, activations, and the derivatives that pass these.
-// Constants: OBS, OBS_STRIDE (of a row: what is behind its entries stays 0), WIDTH, STRIDE (likewise, of activations), RELU (0: tanh);
+// Constants: OBS, OBS_STRIDE (of a row: what is behind its entries stays 0), STRIDE (likewise, of activations), RELU (0: tanh);
 // those of sequences.cuh. Generated: HALF 1.
 #include "learn/recurrent/row.cuh"
 #include "learn/recurrent/sequences.cuh"
 
 using namespace policy;  // functions.cuh
 
-constexpr int ROWS_AT_ONCE = 64;  // that one team has
+constexpr int ROWS_AT_ONCE = 64;   // that one team has
+constexpr int FOURS = STRIDE / 4;  // of a row of activations
+// Threads that have the same fours of different rows, at least one.
+constexpr int SHARERS = TEAM > FOURS ? TEAM / FOURS : 1;
 
-struct Workspace {};
+struct Workspace { float sum[SHARERS][STRIDE]; };
 
 // Rows that are acted upon.
 struct See {
@@ -26,7 +29,10 @@ struct Activate {
   int rows;
   bf16* out;            // (rows, STRIDE): what a product has left, then activations
   bf16* by_out;         // (rows, STRIDE): derivatives by activations, then by what the product has left
+  float* sums;          // (teams, STRIDE): of those, over the rows of a team
 };
+// Four entries of a row.
+struct alignas(8) MAY_ALIAS Halves { bf16 of[4]; };
 
 DEVICE void see_rows(const See& call, const Team team, const int e) {
   const int first = e * ROWS_AT_ONCE, left = call.rows - first, rows = left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE;
@@ -52,21 +58,45 @@ DEVICE void see_sequences(const SeeSequences& call, const Team team, const int e
   }
 }
 
-template <class Visit> DEVICE void each_entry(const Activate& call, const Team team, const int e, Visit visit) {
+// visit(fours of a row, place of the first of them) for all rows that a team has.
+template <class Visit> DEVICE void each_activation(const Activate& call, const Team team, const int e, Visit visit) {
   const int first = e * ROWS_AT_ONCE, left = call.rows - first, rows = left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE;
-  for (int i : team.each(rows * WIDTH)) visit((size_type)(first + i / WIDTH) * STRIDE + i % WIDTH);
+  for (int four = team.rank % FOURS; four < FOURS && team.rank / FOURS < SHARERS; four += TEAM) {
+    for (int m = team.rank / FOURS; m < rows; m += SHARERS) visit(4 * four, (size_type)(first + m) * STRIDE + 4 * four);
+  }
 }
 DEVICE void activate_rows(const Activate& call, const Team team, const int e) {
-  each_entry(call, team, e, [&](size_type at) INLINED { put(call.out[at], activation<RELU>(number(call.out[at]))); });
-}
-DEVICE void activate_back(const Activate& call, const Team team, const int e) {
-  each_entry(call, team, e, [&](size_type at) INLINED {
-    put(call.by_out[at], number(call.by_out[at]) * activation_gradient<RELU>(number(call.out[at])));
+  each_activation(call, team, e, [&](int, size_type at) INLINED {
+    Halves& four = *(Halves*)(call.out + at);
+    Halves found = four;
+    UNROLL for (bf16& x : found.of) put(x, activation<RELU>(number(x)));
+    four = found;
   });
+}
+DEVICE void activate_back_rows(const Activate& call, const Team team, Workspace& work, const int e) {
+  for (int i : team.each(SHARERS * STRIDE)) work.sum[i / STRIDE][i % STRIDE] = 0.0f;
+  team.sync();
+  each_activation(call, team, e, [&](int column, size_type at) INLINED {
+    const Halves out = *(const Halves*)(call.out + at);
+    Halves& four = *(Halves*)(call.by_out + at);
+    Halves found = four;
+    UNROLL for (int j = 0; j < 4; ++j) {
+      const float slope = number(found.of[j]) * activation_gradient<RELU>(number(out.of[j]));
+      put(found.of[j], slope);
+      work.sum[team.rank / FOURS % SHARERS][column + j] += slope;
+    }
+    four = found;
+  });
+  team.sync();
+  for (int k : team.each(STRIDE)) {
+    float sum = 0.0f;
+    for (int i = 0; i < SHARERS; ++i) sum += work.sum[i][k];
+    call.sums[(size_type)e * STRIDE + k] = sum;
+  }
 }
 
 #include "drive/launch.cuh"
 KERNEL(see, See, (call.rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, see_rows(call, team, e))
 KERNEL(see_in_sequences, SeeSequences, call.learn.blocks * shares_of_block(call.learn), see_sequences(call, team, e))
-KERNEL(forwards, Activate, (call.rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, activate_rows(call, team, e))
-KERNEL(backwards, Activate, (call.rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, activate_back(call, team, e))
+KERNEL(activate, Activate, (call.rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, activate_rows(call, team, e))
+KERNEL(activate_back, Activate, (call.rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, activate_back_rows(call, team, *work, e))

@@ -12,14 +12,15 @@
 
 struct Sequences {
   int count, steps, stride;  // stride: from one sequence's state to the next
+  int shares;                // teams among which the sequences are shared out, ROWS at a time
   const float* weight;        // (3 SIZE, SIZE), of the state
   const float* bias_input;    // (3 SIZE)
   const float* bias_state;    // (3 SIZE)
   const u8* start;            // (steps * count), or null: nowhere
   bf16* gates;                // (steps * count, 3 SIZE): products of the inputs; forward writes what reset and update are the
                               // sigmoids of in their place
-  bf16* inner;                // (steps * count, SIZE): what reset multiplies
-  bf16* before;               // (steps * count, SIZE): the state before each step
+  bf16* inner;                // (steps * count, SIZE): what reset multiplies; or null: there is no way back
+  bf16* before;               // (steps * count, SIZE): the state before each step; or null
 
   DEVICE bool has(const int sequence) const { return sequence < count; }
   DEVICE size_type row(const int t, const int sequence) const { return (size_type)t * count + sequence; }
@@ -75,12 +76,9 @@ struct Inputs {
   }
 };
 
-DEVICE void scan_forward(const Forward& call, const Team team, Workspace& work, const int e) {
+// Takes ROWS sequences, from `first` on, through all steps.
+DEVICE void scan_rows(const Forward& call, const Team team, Workspace& work, KeptProduct<3, SIZE>& product, const int first) {
   const Sequences& of = call.of;
-  const int first = e * ROWS;
-  KeptProduct<3, SIZE> product;
-  product.load(team, [&](int part, int unit, int k) INLINED { return of.weight[(part * SIZE + unit) * SIZE + k]; });
-  work.load_biases(team, of);
   Inputs now;
   now.load(of, team, 0, first);
   float state[QUADS][4];
@@ -92,7 +90,7 @@ DEVICE void scan_forward(const Forward& call, const Team team, Workspace& work, 
       UNROLL for (int j = 0; j < 4; ++j) h[j] = inputs.begins[quad.number] ? 0.0f : h[j];
       const Four rounded = four(h);
       four_at(left.row(quad.row) + quad.unit) = rounded;
-      if (of.has(first + quad.row)) four_at(of.before + of.row(t, first + quad.row) * SIZE + quad.unit) = rounded;
+      if (of.before != nullptr && of.has(first + quad.row)) four_at(of.before + of.row(t, first + quad.row) * SIZE + quad.unit) = rounded;
     });
   };
   each_quad(team, [&](const Quad quad) INLINED {
@@ -122,9 +120,11 @@ DEVICE void scan_forward(const Forward& call, const Team team, Workspace& work, 
       }
       if (!of.has(first + quad.row)) return;
       const size_type row = of.row(t, first + quad.row);
-      four_at(of.gates + row * 3 * SIZE + quad.unit) = four(reset);
-      four_at(of.gates + row * 3 * SIZE + SIZE + quad.unit) = four(update);
-      four_at(of.inner + row * SIZE + quad.unit) = four(inner);
+      if (of.inner != nullptr) {
+        four_at(of.gates + row * 3 * SIZE + quad.unit) = four(reset);
+        four_at(of.gates + row * 3 * SIZE + SIZE + quad.unit) = four(update);
+        four_at(of.inner + row * SIZE + quad.unit) = four(inner);
+      }
       four_at(call.out + row * SIZE + quad.unit) = four(state[k]);
     });
     if (t + 1 < of.steps) hand_over(t + 1, next);
@@ -136,6 +136,14 @@ DEVICE void scan_forward(const Forward& call, const Team team, Workspace& work, 
     if (!of.has(sequence) || call.next == nullptr) return;
     UNROLL for (int j = 0; j < 4; ++j) call.next[(size_type)sequence * of.stride + quad.unit + j] = state[quad.number][j];
   });
+}
+
+DEVICE void scan_forward(const Forward& call, const Team team, Workspace& work, const int e) {
+  const Sequences& of = call.of;
+  KeptProduct<3, SIZE> product;
+  product.load(team, [&](int part, int unit, int k) INLINED { return of.weight[(part * SIZE + unit) * SIZE + k]; });
+  work.load_biases(team, of);
+  NO_UNROLL for (int first = e * ROWS; first < of.count; first += of.shares * ROWS) scan_rows(call, team, work, product, first);
 }
 
 // What a thread prefetches of a step on the way back.
@@ -231,5 +239,5 @@ DEVICE void scan_backward(const Backward& call, const Team team, Workspace& work
 }
 
 #include "drive/launch.cuh"
-KERNEL(forward, Forward, (call.of.count + ROWS - 1) / ROWS, scan_forward(call, team, *work, e))
+KERNEL(forward, Forward, call.of.shares, scan_forward(call, team, *work, e))
 KERNEL(backward, Backward, (call.of.count + ROWS - 1) / ROWS, scan_backward(call, team, *work, e))

@@ -230,5 +230,7 @@ def test_a_value_at_the_bound_of_its_clip_has_the_gradient_of_torch():
 def test_a_chunk_of_any_size_has_threads_that_a_block_can_have(crowded):
     for rows in (1, 3, 4, 5, 8, 31, 32, 33, 63, 64, 65, 128, 1000):
         team = drawers(rows, crowded)
-        unit = assemble_file("learn/minibatches", (("AGENT_GROUPS", 1), ("SEQUENCES", 0), ("SHUFFLED", 1)), team=team)
+        unit = assemble_file(
+            "learn/minibatches", (("AGENT_GROUPS", 1), ("SEQUENCES", 0), ("SHUFFLED", 1)), team=team
+        )
         assert unit.layout.team == team and (team >= min(rows, 128) or not crowded)
