@@ -61,13 +61,18 @@ def rounded_linear(x, weight, bias):
     return in_bfloat16(LINEAR(in_bfloat16(x), in_bfloat16(weight))) + bias
 
 
-def results(call, module, x, state, start):
+def weights_like(found):
+    """Return random numbers of the shapes of ``found``."""
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(each.shape, generator=generator).to(each.device) for each in found]
+
+
+def results(call, module, x, state, start, weights=None):
     """Return outputs, states and the gradients of a random sum of both."""
     module.zero_grad()
     x, state = x.clone().requires_grad_(), state.clone().requires_grad_()
     found = call(module, x, state, start)
-    generator = torch.Generator().manual_seed(1)
-    weights = [torch.randn(each.shape, generator=generator).to(x.device) for each in found]
+    weights = weights or weights_like(found)
     sum((each * weight).sum() for each, weight in zip(found, weights, strict=True)).backward()
     gradients = [x.grad, state.grad, *(p.grad for p in module.parameters())]
     return [each.detach().clone() for each in (*found, *gradients)]
@@ -187,9 +192,11 @@ def test_what_has_no_scan_keeps_the_loop(kind, monkeypatch):
 def test_a_graph_replays_a_scan(kind):
     module, x, state, start = problem(kind, 48, 20, 50, "cuda")
     found = []
+    weights = weights_like(scanned(kind, module, x, state, start))
 
     def call():
-        found[:] = results(lambda *given: scanned(kind, *given), module, x, state, start)
+        about = module, x, state, start, weights
+        found[:] = results(lambda *given: scanned(kind, *given), *about)
 
     call()
     eager = [each.clone() for each in found]

@@ -204,31 +204,38 @@ class Encoder:
 
     def work(
         self, x: torch.Tensor, make: Callable[[int], torch.Tensor]
-    ) -> tuple[list[Work], torch.Tensor, list[Work], torch.Tensor | None]:
-        """Return work forwards, the outputs, work backwards, and where derivatives by the outputs
-        go; None without layers.
+    ) -> tuple[list[Work], torch.Tensor, Callable[[], tuple[list[Work], torch.Tensor | None]]]:
+        """Return work forwards, the outputs, and what makes the work backwards and rows for
+        derivatives by the outputs, None without layers.
 
         Args:
             x: (R, padded D) observations.
             make: Returns rows of so many numbers.
         """
         forwards: list[Work] = []
-        backwards: list[Work] = []
-        slopes: torch.Tensor | None = None
+        seen = [x]
         for linear in self.linears:
-            out, by_out = make(aligned(linear.out)), make(aligned(linear.out))
-            forwards += [linear.forwards(x, out), self.activation("activate", out=out)]
-            sums = zeros(self.task.executor.name, -(-len(out) // ROWS_AT_ONCE), out.shape[1])
-            back: list[Work] = [
-                self.activation("activate_back", out=out, by_out=by_out, sums=sums),
-                partial(torch.sum, sums[:, : linear.out], 0, out=linear.bias_sums),
-                linear.gradient(x, by_out, biased=False),
-            ]
-            if slopes is not None:
-                back.append(linear.by_inputs(by_out, slopes))
-            backwards = [*back, *backwards]
-            x, slopes = out, by_out
-        return forwards, x, backwards, slopes
+            x = make(aligned(linear.out))
+            forwards += [linear.forwards(seen[-1], x), self.activation("activate", out=x)]
+            seen.append(x)
+
+        def backwards() -> tuple[list[Work], torch.Tensor | None]:
+            work: list[Work] = []
+            slopes: torch.Tensor | None = None
+            for linear, x, out in zip(self.linears, seen, seen[1:], strict=False):
+                by_out = torch.zeros_like(out)
+                sums = zeros(self.task.executor.name, -(-len(out) // ROWS_AT_ONCE), out.shape[1])
+                back: list[Work] = [
+                    self.activation("activate_back", out=out, by_out=by_out, sums=sums),
+                    partial(torch.sum, sums[:, : linear.out], 0, out=linear.bias_sums),
+                    linear.gradient(x, by_out, biased=False),
+                ]
+                if slopes is not None:
+                    back.append(linear.by_inputs(by_out, slopes))
+                work, slopes = [*back, *work], by_out
+            return work, slopes
+
+        return forwards, x, backwards
 
 
 Backwards = Callable[[torch.Tensor, torch.Tensor | None], list[Work]]
@@ -380,7 +387,7 @@ class TensorTower:
         """Return work forwards, the outputs (R, padded) float32, and what makes the work backwards
         from derivatives by them in bfloat16.
         """
-        encoding, x, encoder_back, by_x = self.encoder.work(obs, make)
+        encoding, x, encoder_back = self.encoder.work(obs, make)
         scanning, seen, core_back = self.core.scans(x, make, ends)
         out = zeros(self.device, len(obs), self.outputs)
 
@@ -390,7 +397,8 @@ class TensorTower:
                 self.head.gradient(seen, by_outputs),
                 self.head.by_inputs(by_outputs, by_seen),
             ]
-            return [*head, *core_back(by_seen, by_x), *encoder_back]
+            encoder, by_x = encoder_back()
+            return [*head, *core_back(by_seen, by_x), *encoder]
 
         return [*encoding, *scanning, self.head.forwards(seen, out)], out, backwards
 
