@@ -35,7 +35,13 @@ class Params:
     start_range: float = cd.param(
         0.05, "Starts are uniform within plus or minus this.", low=0.0, high=1e3
     )
+    position_only: bool = cd.param(False, "Observe x and theta, without velocities.")
     max_episode_steps: int = cd.param(500, "Time limit.", unit="steps", low=1)
+
+
+def observed(p: Params) -> tuple[cd.Field, ...]:
+    """Return the fields of the state that are observed."""
+    return state(p)[:: 2 if p.position_only else 1]
 
 
 def state(p: Params) -> tuple[cd.Field, ...]:
@@ -50,10 +56,19 @@ def state(p: Params) -> tuple[cd.Field, ...]:
 
 def groups(p: Params) -> tuple[cd.Group, ...]:
     """Return the one group: the cart."""
-    scale = np.array([f.scale for f in state(p)])
-    high = np.array([2 * p.x_limit, np.inf, 2 * p.theta_limit, np.inf], np.float32)
+    scale = np.array([f.scale for f in observed(p)])
+    limits = {"x": 2 * p.x_limit, "theta": 2 * p.theta_limit}
+    high = np.array([limits.get(f.name, np.inf) for f in observed(p)], np.float32)
     return (
-        cd.Group("cart", 1, 4, spaces.Discrete(2), obs_scale=scale, obs_low=-high, obs_high=high),
+        cd.Group(
+            "cart",
+            1,
+            len(scale),
+            spaces.Discrete(2),
+            obs_scale=scale,
+            obs_low=-high,
+            obs_high=high,
+        ),
     )
 
 
@@ -103,14 +118,9 @@ def step(
 
 
 def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observation:
-    """Return the state itself, (N, 1, 4)."""
-    return cd.Observation(
-        {
-            "cart": np.stack([states[f.name] for f in state(p)], axis=-1)[:, None, :].astype(
-                np.float64
-            )
-        }
-    )
+    """Return the observed fields of the state, (N, 1, 4), or (N, 1, 2) with ``position_only``."""
+    seen = [states[f.name].astype(np.float64) for f in observed(p)]
+    return cd.Observation({"cart": np.stack(seen, axis=-1)[:, None, :]})
 
 
 def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
@@ -149,6 +159,7 @@ SPEC = cd.EnvSpec(
     groups=groups,
     time_limit="truncates",
     reference=cd.Reference(reset, step, observe, sample_states),
+    cases=({}, {"position_only": True}),
     display=cd.Display(
         draw=draw,
         # There is no third action: without a key it is the last one.

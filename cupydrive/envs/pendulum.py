@@ -36,6 +36,7 @@ class Params:
     start_speed: float = cd.param(
         1.0, "Starts have any angle, and speeds up to this.", unit="rad/s", low=0.0, high=50.0
     )
+    position_only: bool = cd.param(False, "Observe cosine and sine, without the speed.")
     max_episode_steps: int = cd.param(200, "Time limit.", unit="steps", low=1)
 
 
@@ -50,10 +51,18 @@ def state(p: Params) -> tuple[cd.Field, ...]:
 def groups(p: Params) -> tuple[cd.Group, ...]:
     """Return the one group: the pole."""
     torque = spaces.Box(-p.max_torque, p.max_torque, (1,), np.float32)
+    seen = 2 if p.position_only else 3
     scale, high = np.array([1.0, 1.0, 8.0]), np.array([1.0, 1.0, p.max_speed], np.float32)
     return (
         cd.Group(
-            "pole", 1, 3, torque, obs_scale=scale, reward_scale=16.0, obs_low=-high, obs_high=high
+            "pole",
+            1,
+            seen,
+            torque,
+            obs_scale=scale[:seen],
+            reward_scale=16.0,
+            obs_low=-high[:seen],
+            obs_high=high[:seen],
         ),
     )
 
@@ -97,11 +106,10 @@ def step(
 
 
 def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observation:
-    """Return cosine, sine and speed, (N, 1, 3)."""
+    """Return cosine, sine and speed, (N, 1, 3), or (N, 1, 2) with ``position_only``."""
     theta = states["theta"].astype(np.float64)
-    return cd.Observation(
-        {"pole": np.stack([np.cos(theta), np.sin(theta), states["theta_dot"]], axis=-1)[:, None]}
-    )
+    seen = [np.cos(theta), np.sin(theta)] + ([] if p.position_only else [states["theta_dot"]])
+    return cd.Observation({"pole": np.stack(seen, axis=-1)[:, None]})
 
 
 def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
@@ -115,8 +123,12 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
-    """Return actions (N, C) of the one head: pump energy in, and balance near the top."""
-    cosine, sine, speed = obs[..., 0], obs[..., 1], obs[..., 2]
+    """Return actions (N, C) of the one head: pump energy in, and balance near the top.
+
+    With ``position_only`` the speed is taken as 0, so that this rule fails where memory is needed.
+    """
+    cosine, sine = obs[..., 0], obs[..., 1]
+    speed = 0.0 * cosine if p.position_only else obs[..., 2]
     energy = p.length * speed**2 / (3 * p.gravity) + cosine - 1  # 0: just enough to reach the top
     pump = p.max_torque * (2.0 * (speed * energy < 0) - 1.0)
     balance = -(10.0 * sine + 2.5 * speed) * (p.mass * p.length**2)
@@ -142,6 +154,7 @@ SPEC = cd.EnvSpec(
     groups=groups,
     time_limit="truncates",
     reference=cd.Reference(reset, step, observe, sample_states),
+    cases=({}, {"position_only": True}),
     heuristic=heuristic,
     display=cd.Display(
         draw=draw,

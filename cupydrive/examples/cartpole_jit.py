@@ -59,14 +59,17 @@ def step_kernel(  # type: ignore[no-untyped-def]
 
 
 @jit.rawkernel()
-def observe_kernel(x, x_dot, theta, theta_dot, obs, n):  # type: ignore[no-untyped-def]
-    """Write the state itself."""
+def observe_kernel(x, x_dot, theta, theta_dot, obs, size, n):  # type: ignore[no-untyped-def]
+    """Write the observed fields of the state: all ``size`` = 4, or the two positions."""
     e = jit.grid(1)
     if e < n:
         obs[e, 0, 0] = x[e]
-        obs[e, 0, 1] = x_dot[e]
-        obs[e, 0, 2] = theta[e]
-        obs[e, 0, 3] = theta_dot[e]
+        if size == 2:
+            obs[e, 0, 1] = theta[e]
+        else:
+            obs[e, 0, 1] = x_dot[e]
+            obs[e, 0, 2] = theta[e]
+            obs[e, 0, 3] = theta_dot[e]
 
 
 def launch(kernel: Callable[..., None], env: Arrays, *arguments: Any) -> None:
@@ -101,7 +104,8 @@ def step(env: Arrays) -> None:
 
 def observe(env: Arrays) -> None:
     """Write the observations."""
-    launch(observe_kernel, env, env.obs["cart"])
+    obs: Any = env.obs["cart"]
+    launch(observe_kernel, env, obs, np.int32(obs.shape[2]))
 
 
 SPEC = replace(

@@ -48,9 +48,9 @@ def step(env: Arrays) -> None:
 
 
 def observe(env: Arrays) -> None:
-    """Write the state itself."""
-    for k, name in enumerate(FIELDS):
-        env.obs["cart"][:, 0, k] = env.state[name]
+    """Write the observed fields of the state."""
+    for k, f in enumerate(cartpole.observed(env.params)):
+        env.obs["cart"][:, 0, k] = env.state[f.name]
 
 
 SPEC = replace(

@@ -42,5 +42,7 @@ DEVICE void observe(Env& env) {
   if (!env.team.leader()) return;
   const State& s = env.state;
   auto row = env.cart.obs(0);
-  row[0] = s.x; row[1] = s.x_dot; row[2] = s.theta; row[3] = s.theta_dot;
+  row[0] = s.x;
+  if constexpr (POSITION_ONLY) { row[1] = s.theta; }
+  else { row[1] = s.x_dot; row[2] = s.theta; row[3] = s.theta_dot; }
 }

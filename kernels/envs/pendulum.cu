@@ -33,5 +33,5 @@ DEVICE void observe(Env& env) {
   auto row = env.pole.obs(0);
   row[0] = cosine;
   row[1] = sine;
-  row[2] = env.state.theta_dot;
+  if constexpr (!POSITION_ONLY) row[2] = env.state.theta_dot;
 }

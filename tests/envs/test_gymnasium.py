@@ -7,7 +7,10 @@ import warnings
 import gymnasium
 import numpy as np
 import pytest
+import torch
+from gymnasium import spaces
 
+import cupydrive as cd
 from cupydrive import envs
 
 N = 100_000
@@ -99,6 +102,32 @@ def test_observations_spaces_and_limits_are_gymnasiums(name):
         env.state = np.array(list(state), np.float64)
         get = getattr(env, "_get_obs", None) or getattr(env, "_get_ob", None)
         np.testing.assert_allclose(ours, get() if get else env.state, rtol=0, atol=2e-6)
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("name, seen", [("cartpole", [0, 2]), ("pendulum", [0, 1])])
+def test_with_position_only_all_but_the_observations_is_gymnasiums(name, seen):
+    """Gymnasium's class takes each step from our state, with the same action."""
+    ours, env = cd.make(name, position_only=True, device="cpu"), theirs(name)
+    space = env.observation_space
+    assert ours.single_observation_space == spaces.Box(space.low[seen], space.high[seen])
+    ours.reset(seed=4)
+    env.action_space.seed(4)
+    ended = 0
+    for _ in range(600):
+        env.reset()
+        env.state = np.array(
+            [ours.state[f][0].item() for f in ours.spec.state_dtype(ours.params).names]
+        )
+        action = env.action_space.sample()
+        want = env.step(action)
+        obs, reward, terminated, truncated, info = ours.step(torch.as_tensor(action)[None])
+        last = info["final_obs"] if terminated or truncated else obs
+        np.testing.assert_allclose(last[0], want[0][seen], rtol=0, atol=2e-6)
+        np.testing.assert_allclose(reward[0], want[1], rtol=0, atol=1e-5)
+        assert terminated[0] == want[2]
+        ended += bool(terminated or truncated)
+    assert ended > 2
 
 
 STARTS = {
