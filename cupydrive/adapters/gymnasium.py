@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from copy import deepcopy
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -407,13 +408,14 @@ def register(env: str | Path | EnvSpec) -> str:
     spec = one_agent(env, {}, None)
     name = f"{NAMESPACE}/{spec.title}-v0"
     given = spec.name if spec.name in envs.names() else spec
+    defaults = {f.name: f.default for f in fields(spec.params)}
     gymnasium.register(
         name,
         entry_point="cupydrive.gymnasium:Env",
         vector_entry_point="cupydrive.gymnasium:VectorEnv",
         # "The maximum number of steps before truncation", for Gymnasium's TimeLimit: a task ends by
-        # itself.
-        max_episode_steps=spec.make_params().max_episode_steps
+        # itself. A limit of 0 follows from other parameters, which a TimeLimit does not know.
+        max_episode_steps=defaults["max_episode_steps"] or None
         if spec.time_limit == "truncates"
         else None,
         kwargs={"env": given},
