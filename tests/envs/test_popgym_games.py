@@ -1,4 +1,4 @@
-"""Battleship is POPGym's own game: its boards, step by step, and its random
+"""Battleship and Concentration are POPGym's own games: its boards, step by step, and its random
 policy's mean.
 """
 
@@ -54,7 +54,25 @@ def outcome(env, seen, obs, action):
     np.testing.assert_array_equal(obs, [1 - seen, seen, *last.reshape(2 * size)])
 
 
-GAMES = {"battleship": (sweep, board, outcome)}
+def matches(env, rng):
+    """Return actions that turn over all pairs of the deck, in random order."""
+    cards = np.argsort(env.state + rng.random(len(env.state)))  # neighbours match
+    return rng.permutation(cards.reshape(-1, 2)).reshape(-1)
+
+
+def deck(env):
+    """Return the state of ours with the cards of theirs."""
+    bits = 1 if env.facedown_card == 2 else 4
+    return {"deck": words(env.state, bits)}
+
+
+def cards(env, seen, obs, action):
+    """Compare the kinds of cards that are seen."""
+    kinds = env.facedown_card + 1
+    np.testing.assert_array_equal(obs.reshape(-1, kinds), np.eye(kinds)[seen])
+
+
+GAMES = {"battleship": (sweep, board, outcome), "concentration": (matches, deck, cards)}
 
 
 @pytest.mark.quick(3)
@@ -118,7 +136,9 @@ def test_a_random_policy_gets_popgyms_mean(name, difficulty):
     assert abs(mean - returns.mean()) < 3 * error
 
 
-@pytest.mark.parametrize("name, limits", [("battleship", (64, 100, 144))])
+@pytest.mark.parametrize(
+    "name, limits", [("battleship", (64, 100, 144)), ("concentration", (104, 208, 104))]
+)
 def test_difficulty_sets_the_time_limit_unless_it_is_given(name, limits):
     for difficulty, limit in zip(LEVELS, limits, strict=True):
         assert cd.make(name, difficulty=difficulty, device="cpu").params.max_episode_steps == limit
