@@ -217,6 +217,12 @@ SPEC = cd.EnvSpec(
         "num_envs": 64,
         "steps": 15_000_000,
         "ppo": {
+            "network": {
+                "hidden": (128,),
+                "core": {"kind": "gru", "size": 128},
+                "activation": "relu",
+                "shared": True,
+            },
             "learning_rate": ((0, 3e-3), (15_000_000, 3e-4)),
             "num_steps": 64,
             "gamma": 0.0,

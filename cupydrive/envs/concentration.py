@@ -202,6 +202,12 @@ SPEC = cd.EnvSpec(
         "num_envs": 64,
         "steps": 15_000_000,
         "ppo": {
+            "network": {
+                "hidden": (128,),
+                "core": {"kind": "gru", "size": 128},
+                "activation": "relu",
+                "shared": True,
+            },
             "learning_rate": ((0, 3e-3), (15_000_000, 1e-4)),
             "num_steps": 104,
             "num_minibatches": 8,

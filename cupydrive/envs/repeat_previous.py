@@ -290,6 +290,12 @@ SPEC = cd.EnvSpec(
         "steps": 250_000,
         # no answer changes what comes later
         "ppo": {
+            "network": {
+                "hidden": (128,),
+                "core": {"kind": "gru", "size": 128},
+                "activation": "relu",
+                "shared": True,
+            },
             "learning_rate": 2e-3,
             "num_steps": 64,
             "num_minibatches": 8,

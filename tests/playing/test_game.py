@@ -103,9 +103,6 @@ def test_no_two_keys_do_the_same(name):
     # where every action has a key, no key is the first action until another is pressed
     same = actions[""] == (None,)
     assert len(set(ends)) == len(ends) - same
-    """A key may do what no key does at the start, where the action before is the first one."""
-        acted.add(game.player.action.tobytes())
-    actions = game.player.actions.values()
 
 
 @pytest.mark.full
