@@ -198,6 +198,8 @@ SPEC = cd.EnvSpec(
         fps=8,
     ),
     # What a card is worth shows at once, in the next step at the latest: hence the small gamma.
+    # In 1.5 million steps a GRU of 128 units goes from -0.20 to 0.31 by actions drawn, -0.24 by the
+    # likeliest ones.
     training={
         "num_envs": 64,
         "steps": 15_000_000,
