@@ -205,7 +205,6 @@ class RecurrentActorCritic(nn.Module):
     ) -> None:
         super().__init__()
         self.shared, self.size, self.state_size = network.shared, size, network.state_size
-        self.hidden = len(network.hidden)
         if network.shared:
             self.body = Tower(obs_dim, size + 1, network, 1.0, generator)
             fill_outputs(self.body.head.weight, size, generator)

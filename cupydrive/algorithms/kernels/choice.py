@@ -84,8 +84,8 @@ def choose_arithmetic(
         return None, reason
     assert isinstance(settings, PPO | A2C)
     if settings.precision == "float32" or (settings.precision == "auto" and executor.name == "cpu"):
-        return EXACT if settings.architecture.core is None else RECURRENT, ""
-    if settings.architecture.core is not None:
+        return RECURRENT if by_parts(settings.architecture) else EXACT, ""
+    if by_parts(settings.architecture):
         reason = why_no_scan(settings.architecture, executor)
         if reason is None:
             return TENSOR_RECURRENT, ""
@@ -118,13 +118,21 @@ def tensor_arithmetic(layout: NetworkLayout, executor: Executor) -> tuple[Arithm
     return None, reason
 
 
+def by_parts(network: Network) -> bool:
+    """Return whether a network's parts are launches of their own: of hidden state, normalisation,
+    or many layers.
+    """
+    return network.core is not None or network.layer_norm or len(network.hidden) > MOST_LAYERS
+
+
 def why_no_scan(network: Network, executor: Executor) -> str | None:
     """Return why tensor cores do not compute a network with hidden state, or None if they do."""
     core = network.core
-    assert core is not None
     if (reason := why_no_tensor(executor)) is not None:
         return reason
-    if core.size % SCANNED or (isinstance(core, GRU) and core.size > MOST_UNITS):
+    if core is not None and (
+        core.size % SCANNED or (isinstance(core, GRU) and core.size > MOST_UNITS)
+    ):
         most = f" up to {MOST_UNITS}" * isinstance(core, GRU)
         return f"{core} has kernels in bfloat16 for multiples of {SCANNED} units{most}"
     return None
@@ -140,17 +148,13 @@ def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str 
     network = settings.architecture
     if isinstance(network.core, LSTM):
         return f"{network.core} has no kernels"
-    if network.layer_norm:
-        return "layer_norm has no kernels"
     if network.activation not in ("tanh", "relu"):
         return f"activation = {network.activation!r}; kernels have tanh and relu"
     if settings.compile:
         return f"compile = {settings.compile!r} needs torch"
-    if len(network.hidden) > MOST_LAYERS:
-        return f"{len(network.hidden)} hidden layers; kernels have {MOST_LAYERS} at most"
     size = make_distribution(group, settings.distribution).size
     layout = NetworkLayout.of(settings, group.obs_dim, size)
-    if network.core is None and 0 in (
+    if not by_parts(network) and 0 in (
         forward_tiles(layout, executor, 1).rows,
         gradient_tiles(layout, executor, 1).rows,
     ):

@@ -66,7 +66,11 @@ class NetworkLayout:
     towers: tuple[tuple[int, ...], ...]
     size: int
     relu: bool = False
-    sequences = False  # whether minibatches have whole sequences of an agent's rows
+
+    @property
+    def sequences(self) -> bool:
+        """Whether minibatches have whole sequences of an agent's rows."""
+        return False
 
     @classmethod
     def of(cls, config: OnPolicy, obs_dim: int, size: int) -> NetworkLayout:

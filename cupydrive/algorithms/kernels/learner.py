@@ -304,20 +304,32 @@ def fill_initial(policy: ActorCritic | RecurrentActorCritic, seed: int, agent: i
     program = HostExecutor().build(initial_unit())
     layers = tensors_of(policy)
     towers = 1 if policy.shared else 2
-    each = len(layers) // 2 // towers
+    each, gates = len(layers) // 2 // towers, gate_layers(policy)
     with torch.no_grad():
         for k, (weight, bias) in enumerate(zip(layers[::2], layers[1::2], strict=True)):
             bias.zero_()
-            if (k + 1) % each:
-                recurrent = isinstance(policy, RecurrentActorCritic)
-                core = recurrent and k % each >= policy.hidden
-                parts = [(gate, GATES) for gate in weight.chunk(3)] if core else [(weight, HIDDEN)]
+            if weight.ndim == 1:  # of a normalisation
+                weight.fill_(1.0)
+                continue
+            if k % each in gates:
+                parts = [(gate, GATES) for gate in weight.chunk(3)]
+            elif (k + 1) % each:
+                parts = [(weight, HIDDEN)]
             elif policy.shared:
                 parts = [(weight[: policy.size], ACTIONS), (weight[policy.size :], VALUE)]
             else:
                 parts = [(weight, VALUE if k == each * towers - 1 else ACTIONS)]
             for part, (rows, gain) in enumerate(parts):
                 rows.copy_(orthogonal(program, rows.shape, gain, seed, (agent, k, part)))
+
+
+def gate_layers(policy: ActorCritic | RecurrentActorCritic) -> range:
+    """Return the numbers of a core's layers among those of a tower."""
+    if isinstance(policy, ActorCritic):
+        return range(0)
+    tower = policy.body if policy.shared else policy.actor
+    hidden, core = (len(list(part.parameters())) // 2 for part in (tower.encoder, tower.core))
+    return range(hidden, hidden + core)
 
 
 def orthogonal(

@@ -52,6 +52,7 @@ from cupydrive.spec import Group
 
 TEAM = 256  # threads of one team on a GPU
 TEAM_ROWS, TEAM_SEQUENCES = 32, 16  # of a team on a GPU, at most
+NORM_ROWS = 64  # that a team of norm.cu has
 ROW_PARTS = "#define COPY_FIRST 1\n"  # weights are copied for derivatives by the inputs, too
 ACTIVATED = "#define ACTIVATE_LAST 1\n"
 
@@ -67,7 +68,11 @@ class RecurrentLayout(NetworkLayout):
 
     network: Network = field(default_factory=Network)
     obs_dim: int = 0
-    sequences = True
+
+    @property
+    def sequences(self) -> bool:
+        """Whether minibatches have whole sequences of an agent's rows: with hidden state."""
+        return self.network.core is not None
 
     @classmethod
     def made(cls, network: Network, obs_dim: int, size: int) -> RecurrentLayout:
@@ -105,16 +110,17 @@ class RecurrentLayout(NetworkLayout):
 
 
 def tower_layers(network: Network, obs_dim: int, outputs: int) -> list[tuple[int, int]]:
-    """Return (inputs, outputs) of the linear layers of one tower: hidden ones, those of the core,
-    the last one.
+    """Return (inputs, outputs) of the layers of one tower: hidden ones, those of the core, the last
+    one. Gains and biases of a normalisation are a layer of one input.
     """
-    core, widths = network.core, (obs_dim, *network.hidden)
-    assert isinstance(core, GRU | MinGRU)
-    gates = 3 * core.size
-    cores = [(core.size, gates)] * (core.layers if isinstance(core, MinGRU) else 1)
+    core, widths, layers = network.core, (obs_dim, *network.hidden), []
+    for pair in pairwise(widths):
+        layers += [pair, (1, pair[1])] if network.layer_norm else [pair]
     if isinstance(core, GRU):
-        cores = [(widths[-1], gates), *cores]
-    return [*pairwise(widths), *cores, (core.size, outputs)]
+        layers += [(widths[-1], 3 * core.size), (core.size, 3 * core.size)]
+    elif isinstance(core, MinGRU):
+        layers += [(core.size, 3 * core.size)] * core.layers
+    return [*layers, (widths[-1] if core is None else core.size, outputs)]
 
 
 # ---- parts ---------------------------------------------------------------------------------------
@@ -244,14 +250,15 @@ class Slots:
         self.task, self.learn, self.shared = task, learn, shared
         shard = task.shard
         envs = -(-shard.all_envs // shard.all_blocks)
-        self.most = -(-envs * sum(task.agents) // task.minibatches)
+        steps = task.steps if task.layout.sequences else 1
+        self.most = -(-envs * task.rows_of_env // steps // task.minibatches)
         self.blocks, self.pieces = len(shard.blocks), int(learn["pieces"])
-        self.slot = task.steps * self.most
+        self.slot = steps * self.most
         self.rows = self.blocks * self.slot
         device, state = task.executor.name, task.layout.network.state_size
         self.start = zeros(device, self.rows, dtype=torch.uint8)
         self.first = zeros(device, self.blocks * self.most, state)
-        self.ends = Ends(self.blocks * self.most, task.steps, state, self.start, self.first)
+        self.ends = Ends(self.blocks * self.most, steps, state, self.start, self.first)
 
     def zeros(self, columns: int) -> torch.Tensor:
         """Return rows of so many numbers, all 0."""
@@ -268,13 +275,15 @@ class Slots:
         about = elements, self.rows * part.work
         return Launch(part.program, kernel, *about, pointers, learn=self.learn)
 
-    def take(self) -> Launch:
-        """Return the launch that fills ``start`` and ``first``."""
+    def take(self) -> list[Launch]:
+        """Return the launch that fills ``start`` and ``first``, if there is a hidden state."""
+        if not self.task.layout.sequences:
+            return []
         pointers: dict[str, torch.Tensor] = {"start": self.start, "first": self.first}
         for name in ("start", "first"):
             pointers |= {f"{name}.{g}": tensor for g, tensor in enumerate(self.shared[name])}
         program = self.task.executor.build(take_unit(self.task))
-        return Launch(program, "take", self.blocks, self.rows, pointers, learn=self.learn)
+        return [Launch(program, "take", self.blocks, self.rows, pointers, learn=self.learn)]
 
 
 def take_unit(task: Task) -> Unit:
@@ -287,7 +296,7 @@ def take_unit(task: Task) -> Unit:
 
 def sequence_constants(task: Task) -> Constants:
     """Return the constants of ``kernels/learn/recurrent/sequences.cuh``."""
-    return (("AGENT_GROUPS", len(task.agents)), ("SEQUENCES", True))
+    return (("AGENT_GROUPS", len(task.agents)), ("SEQUENCES", task.layout.sequences))
 
 
 @dataclass(frozen=True)
@@ -482,6 +491,150 @@ class MinGruKernels:
         return forwards, x, backwards
 
 
+class Norm:
+    """Normalisation of a hidden layer, and its activation: ``kernels/learn/recurrent/norm.cu``.
+
+    Args:
+        task: What is learnt.
+        layer: Number of its gains and biases among the layers.
+    """
+
+    def __init__(self, task: Task, layer: int) -> None:
+        layout = task.layout
+        assert isinstance(layout, RecurrentLayout)
+        self.task, self.width = task, layout.layers[layer][1]
+        self.outputs = padded(self.width)
+        self.forward_at, _, self.gradient_at = layout.places(layer)
+        sums = PAD, PAD * self.width, layout.gradient
+        self.unit = norm_unit(task, self.width, self.outputs, sums, half=False)
+
+    @cached_property
+    def program(self) -> Program:
+        """What launches the kernels."""
+        return self.task.executor.build(self.unit)
+
+    def gains(self, copies: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return gains and biases by name."""
+        own = copies[self.forward_at :]
+        return {"gain": own, "bias": own[self.outputs :]}
+
+    def acting(self, rows: int, x: torch.Tensor, out: torch.Tensor, copies: torch.Tensor) -> Launch:
+        """Return the launch of ``rows`` rows."""
+        about = -(-rows // NORM_ROWS), rows * self.width
+        pointers = {"in": x, "out": out, **self.gains(copies)}
+        return Launch(self.program, "act_rows", *about, pointers, {"rows": rows})
+
+    def learning(
+        self, slots: Slots, x: torch.Tensor, out: torch.Tensor, by_out: torch.Tensor
+    ) -> tuple[Launch, list[Launch]]:
+        """Return the launch forwards, and those backwards, which turn derivatives by ``out`` into
+        those by ``x``.
+        """
+        copies, partials = slots.shared["copies"], slots.shared["partials"].view(-1)
+        pointers = {"in": x, "out": out, "by_out": by_out, "moments": slots.zeros(2)}
+        pointers |= {**self.gains(copies), "partials": partials[self.gradient_at :]}
+        return norm_launches(self.program, slots, self.width, pointers)
+
+
+def norm_unit(task: Task, width: int, stride: int, sums: tuple[int, int, int], half: bool) -> Unit:
+    """Return the ``Unit`` of ``kernels/learn/recurrent/norm.cu``.
+
+    Args:
+        task: What is learnt.
+        width: Entries of a row.
+        stride: Numbers from one row to the next.
+        sums: Numbers from one gain's sum to the next one's, where those of biases begin, and from
+            one piece's to the next one's.
+        half: Whether rows are bfloat16.
+    """
+    names = ("GAIN_STRIDE", "BIASES_AT", "TOTAL_FLOATS")
+    constants = (
+        ("WIDTH", width),
+        ("STRIDE", stride),
+        ("RELU", task.layout.relu),
+        *zip(names, sums, strict=True),
+        *sequence_constants(task),
+    )
+    team = min(NORM_ROWS, task.executor.max_team)
+    return assemble_file("learn/recurrent/norm", constants, f"#define HALF {int(half)}\n", team)
+
+
+def norm_launches(
+    program: Program, slots: Slots, width: int, pointers: Mapping[str, torch.Tensor | None]
+) -> tuple[Launch, list[Launch]]:
+    """Return the launch of ``norm.cu`` forwards, and those backwards."""
+    tiles, work = slots.blocks * -(-slots.slot // NORM_ROWS), slots.rows * width
+    there, back = (
+        Launch(program, kernel, tiles, work, pointers, learn=slots.learn)
+        for kernel in ("forward_sequences", "backwards")
+    )
+    sums = Launch(program, "gradient", slots.pieces, work, pointers, learn=slots.learn)
+    return there, [sums, back]
+
+
+class EncoderKernels:
+    """The hidden layers of one tower.
+
+    Args:
+        task: What is learnt.
+        layers: Numbers of their layers, gains and biases among them.
+    """
+
+    def __init__(self, task: Task, layers: range) -> None:
+        assert isinstance(task.layout, RecurrentLayout)
+        self.task = task
+        self.parts: list[tuple[Part, Norm | None]] = []
+        if task.layout.network.layer_norm:
+            for k in layers[::2]:
+                part = Part(task, range(k, k + 1), observes=k == layers.start)
+                self.parts.append((part, Norm(task, k + 1)))
+        elif layers:
+            self.parts.append((Part(task, layers, observes=True, activated=True), None))
+
+    @property
+    def units(self) -> list[Unit]:
+        """The ``Unit``s of their kernels."""
+        return [each.unit for pair in self.parts for each in pair if each is not None]
+
+    def acting(self, rows: int, copies: torch.Tensor) -> tuple[list[Launch], torch.Tensor | None]:
+        """Return the launches of ``rows`` rows, and the outputs; None without layers."""
+        launches: list[Launch] = []
+        x: torch.Tensor | None = None
+        for part, norm in self.parts:
+            out = zeros(self.task.executor.name, rows, part.outputs)
+            launches.append(part.acting(rows, x, out, copies))
+            if norm is not None:
+                launches.append(norm.acting(rows, out, out, copies))
+            x = out
+        return launches, x
+
+    def learning(
+        self, slots: Slots
+    ) -> tuple[list[Launch], torch.Tensor | None, torch.Tensor | None, list[Launch]]:
+        """Return the launches forwards, the outputs, rows for derivatives by them, and the launches
+        backwards.
+        """
+        forwards: list[Launch] = []
+        backwards: list[Launch] = []
+        x = by_x = None
+        for part, norm in self.parts:
+            out, by_out = slots.zeros(part.outputs), slots.zeros(part.outputs)
+            back = [slots.part(part, "gradient", **{"in": x, "out": by_out})]
+            if by_x is not None:
+                back.append(slots.part(part, "by_inputs", out=by_out, by_in=by_x))
+            if norm is None:
+                forwards.append(slots.part(part, "forward_sequences", **{"in": x, "out": out}))
+            else:
+                left = slots.zeros(part.outputs)
+                forwards.append(slots.part(part, "forward_sequences", **{"in": x, "out": left}))
+                there, norm_back = norm.learning(slots, left, out, by_out)
+                forwards.append(there)
+                back = [*norm_back, *back]
+            backwards = [*back, *backwards]
+            x, by_x = out, by_out
+        return forwards, x, by_x, backwards
+
+
 class TowerKernels:
     """One tower of a network.
 
@@ -494,59 +647,54 @@ class TowerKernels:
         layout = task.layout
         assert isinstance(layout, RecurrentLayout)
         network, each = layout.network, len(layout.layers) // layout.network.towers
-        assert network.core is not None
-        hidden, first = len(network.hidden), number * each
-        last = first + each - 1
-        kernels = GruKernels if isinstance(network.core, GRU) else MinGruKernels
-        self.places = range(
-            number * network.core.state_size,
-            (number + 1) * network.core.state_size,
-            network.core.size,
-        )  # of each layer's states among an agent's
-        self.task, self.encoder, self.state_size = task, None, network.state_size
-        if hidden:
-            self.encoder = Part(task, range(first, first + hidden), True, activated=True)
-        about = range(first + hidden, last), not hidden, self.places.start
-        self.core = kernels(task, *about)
-        self.head = Part(task, range(last, last + 1))
+        hidden = len(network.hidden) * (1 + network.layer_norm)
+        first, last = number * each, (number + 1) * each - 1
+        self.task, self.state_size = task, network.state_size
+        self.encoder = EncoderKernels(task, range(first, first + hidden))
+        self.places, self.core = state_places(network, number), None
+        if network.core is not None:
+            kernels = GruKernels if isinstance(network.core, GRU) else MinGruKernels
+            about = range(first + hidden, last), not hidden, self.places.start
+            self.core = kernels(task, *about)
+        self.head = Part(task, range(last, last + 1), not hidden and network.core is None)
 
     @property
     def units(self) -> list[Unit]:
         """The ``Unit``s of its kernels."""
-        encoder = [] if self.encoder is None else [self.encoder.unit]
-        return [*encoder, *self.core.units_of, self.head.unit]
+        core = [] if self.core is None else self.core.units_of
+        return [*self.encoder.units, *core, self.head.unit]
 
     def acting(self, rows: int, copies: torch.Tensor) -> tuple[list[Launch], torch.Tensor]:
         """Return the launches of one step of ``rows`` agents, and the outputs (rows, padded)."""
-        launches, x = [], None
-        if self.encoder is not None:
-            x = zeros(self.task.executor.name, rows, self.encoder.outputs)
-            launches.append(self.encoder.acting(rows, None, x, copies))
-        ends = Ends(rows, 1, self.state_size)
-        core, seen = self.core.acting(ends, x, copies)
+        launches, x = self.encoder.acting(rows, copies)
+        if self.core is not None:
+            core, x = self.core.acting(Ends(rows, 1, self.state_size), x, copies)
+            launches += core
         out = zeros(self.task.executor.name, rows, self.head.outputs)
-        return [*launches, *core, self.head.acting(rows, seen, out, copies)], out
+        return [*launches, self.head.acting(rows, x, out, copies)], out
 
     def learning(self, slots: Slots) -> tuple[list[Launch], torch.Tensor, list[Launch]]:
         """Return the launches forwards, the outputs (R, padded), and the launches backwards."""
-        x = by_x = None
-        forwards, backwards = [], []
-        if self.encoder is not None:
-            x, by_x = (slots.zeros(self.encoder.outputs) for _ in range(2))
-            forwards = [slots.part(self.encoder, "forward_sequences", out=x)]
-            backwards = [slots.part(self.encoder, "gradient", out=by_x)]
-        by_out = slots.zeros(self.head.inputs)
-        of_core, seen, core_back = self.core.learning(slots, x, by_x, by_out)
+        forwards, x, by_x, backwards = self.encoder.learning(slots)
+        if self.core is not None:
+            by_out = slots.zeros(self.head.inputs)
+            of_core, x, core_back = self.core.learning(slots, x, by_x, by_out)
+            forwards += of_core
+            backwards, by_x = [*core_back, *backwards], by_out
         out = slots.zeros(self.head.outputs)
-        forwards += [
-            *of_core,
-            slots.part(self.head, "forward_sequences", **{"in": seen, "out": out}),
-        ]
-        head = [
-            slots.part(self.head, "gradient", **{"in": seen, "out": out}),
-            slots.part(self.head, "by_inputs", out=out, by_in=by_out),
-        ]
-        return forwards, out, [*head, *core_back, *backwards]
+        forwards.append(slots.part(self.head, "forward_sequences", **{"in": x, "out": out}))
+        head = [slots.part(self.head, "gradient", **{"in": x, "out": out})]
+        if by_x is not None:
+            head.append(slots.part(self.head, "by_inputs", out=out, by_in=by_x))
+        return forwards, out, [*head, *backwards]
+
+
+def state_places(network: Network, tower: int) -> range:
+    """Return where the states of a tower's layers begin among an agent's."""
+    if network.core is None:
+        return range(0)
+    each = network.core.state_size
+    return range(tower * each, (tower + 1) * each, network.core.size)
 
 
 def scans_of(work: Sequence[object]) -> list[Launch]:
@@ -568,6 +716,8 @@ def point_states(
         start: (N * C,) uint8 or None.
         after: (N * C, M) or None.
     """
+    if before is None:
+        return
     for scan, place in scans:
         last = None if after is None else after.view(-1)[place:]
         scan.point(state=before.view(-1)[place:], start=start, next=last)
@@ -627,7 +777,7 @@ class RecurrentGradients(Gradients):
         )
         work = slots.rows * outputs[0].shape[1]
         loss = Launch(program, "loss", slots.pieces, work, pointers, learn=self.call)
-        self.launches = [slots.take(), *forwards, loss, *backwards]
+        self.launches = [*slots.take(), *forwards, loss, *backwards]
 
     def compute(self, epoch: int, minibatch: int) -> None:
         """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
@@ -659,7 +809,8 @@ class RecurrentKernelLearner(KernelLearner):
         agents = [g.count for g in rollout.batch.groups if rollout.player_of[g.name] is self]
         about = config.architecture, group.obs_dim, distribution.size
         self.layout = layout = RecurrentLayout.made(*about)
-        shard = sequence_shard(rollout.shard, sum(agents), getattr(config, "num_minibatches", 1))
+        drawn = sum(agents) * (1 if layout.sequences else rollout.steps)
+        shard = sequence_shard(rollout.shard, drawn, getattr(config, "num_minibatches", 1))
         self.task = Task(executor, layout, distribution, config, shard, rollout.steps, agents)
         units = [*self.units(), minibatch_unit(self.task), distribution.unit()]
         units.append(layout.unit("update", executor))
@@ -685,6 +836,8 @@ class RecurrentKernelLearner(KernelLearner):
 
     def sequence_tensors(self) -> dict[str, Any]:
         """Return where episodes start, and states before the first step, by group."""
+        if not self.layout.sequences:
+            return {}
         stored = [self.stored[g.name] for g in self.groups]
         return {
             "start": [each["start"] for each in stored],
@@ -695,7 +848,7 @@ class RecurrentKernelLearner(KernelLearner):
         self,
         g: Group,
         obs: torch.Tensor,
-        before: torch.Tensor,
+        before: torch.Tensor | None,
         start: torch.Tensor | None,
         after: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -705,7 +858,7 @@ class RecurrentKernelLearner(KernelLearner):
         Args:
             g: ``Group``.
             obs: (N * C, D) observations.
-            before: (N * C, M) hidden states.
+            before: (N * C, M) hidden states, or None: there are none.
             start: (N * C,) uint8, where they are forgotten; None: nowhere.
             after: (N * C, M), filled with the next ones; None: nobody needs them.
         """
@@ -720,7 +873,8 @@ class RecurrentKernelLearner(KernelLearner):
         for g in self.groups:
             stored, start = self.stored[g.name], self.note_start(rollout, g, t)
             obs, memory = rollout.obs[g.name][t].view(-1, g.obs_dim), stored["memory"]
-            parameters, value = self.see(g, obs, memory[t], start, memory[t + 1])
+            before, after = (None, None) if memory is None else (memory[t], memory[t + 1])
+            parameters, value = self.see(g, obs, before, start, after)
             rows = {"log_prob": stored["log_prob"][t], "value_row": stored["value"][t]}
             rows |= {
                 "mask": rollout.mask(g, t),
@@ -746,12 +900,15 @@ class RecurrentKernelLearner(KernelLearner):
         stored, n, steps = self.stored[g.name], rollout.batch.num_envs, rollout.steps
         memory, start = stored["memory"], self.note_start(rollout, g, steps)
         obs = rollout.obs[g.name][-1].view(-1, g.obs_dim)
-        stored["value"][-1].copy_(self.see(g, obs, memory[-1], start, None)[1].view(n, -1))
+        before = None if memory is None else memory[-1]
+        stored["value"][-1].copy_(self.see(g, obs, before, start, None)[1].view(n, -1))
         every = torch.arange(n, device=rollout.device)
         for slot, at in enumerate(stored["truncated_at"]):
             rows = at * n + every
             final = rollout.final_obs[g.name].view(steps * n, -1).index_select(0, rows)
-            left = memory[1:].view(steps * n, -1).index_select(0, rows)  # by the last step
+            left = None
+            if memory is not None:  # by the last step
+                left = memory[1:].view(steps * n, -1).index_select(0, rows)
             value = self.see(g, final.view(-1, g.obs_dim), left, None, None)[1]
             stored["final_value"][slot].copy_(value.view(n, -1))
 
@@ -784,7 +941,7 @@ class ExactRecurrentLearner(RecurrentKernelLearner):
         self,
         g: Group,
         obs: torch.Tensor,
-        before: torch.Tensor,
+        before: torch.Tensor | None,
         start: torch.Tensor | None,
         after: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -799,18 +956,18 @@ class ExactRecurrentLearner(RecurrentKernelLearner):
         return outputs[0][:, :size], outputs[-1][:, size if len(outputs) == 1 else 0]
 
 
-def sequence_shard(shard: Shard, agents: int, minibatches: int) -> Shard:
+def sequence_shard(shard: Shard, drawn: int, minibatches: int) -> Shard:
     """Return the blocks of a process for whole sequences: each has one for each minibatch.
 
     Args:
         shard: The environments of this process.
-        agents: Of one environment.
+        drawn: Sequences of one environment.
         minibatches: Of one epoch.
 
     Raises:
         ParameterError: If blocks of that size would not stay within a process.
     """
-    fitting = max(1, shard.all_envs * agents // minibatches)
+    fitting = max(1, shard.all_envs * drawn // minibatches)
     found = replace(shard, most_blocks=min(shard.most_blocks, fitting))
     if len(found.blocks) == 0 or found.envs != shard.envs:
         raise ParameterError(

@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
-from cupydrive.algorithms.architecture import GRU, MinGRU
+from cupydrive.algorithms.architecture import GRU
 from cupydrive.algorithms.kernels.arithmetic import Arithmetic
 from cupydrive.algorithms.kernels.gradients import Columns, Minibatches, Shared, Task
 from cupydrive.algorithms.kernels.layout import PAD, NetworkLayout, padded
 from cupydrive.algorithms.kernels.recurrent import (
+    NORM_ROWS,
     TEAM,
     Ends,
     Launch,
@@ -29,16 +31,19 @@ from cupydrive.algorithms.kernels.recurrent import (
     RecurrentLayout,
     Slots,
     loss_unit,
+    norm_launches,
+    norm_unit,
     point_states,
     scans_of,
     sequence_constants,
+    state_places,
     take_unit,
 )
 from cupydrive.algorithms.kernels.steps import UncopiedSteps
 from cupydrive.codegen.source import Unit, assemble_file
 from cupydrive.executors.interop import zeros
 from cupydrive.playing.rollout import Rollout
-from cupydrive.protocols import Executor
+from cupydrive.protocols import Executor, Program
 from cupydrive.scans import ROWS as GRU_ROWS
 from cupydrive.scans import SHARES as GRU_SHARES
 from cupydrive.scans import STEPS_AT_ONCE, gru_program, gru_teams, mingru_program
@@ -159,7 +164,12 @@ class Linear:
 
 
 class HalfSlots(Slots):
-    """Memory for the rows of one minibatch, in bfloat16."""
+    """Memory for the rows of one minibatch, in bfloat16; each block is a piece of the sums."""
+
+    def __init__(self, task: Task, learn: np.ndarray, shared: Shared) -> None:
+        learn = learn.copy()
+        learn["pieces"] = learn["blocks"]
+        super().__init__(task, learn, shared)
 
     def zeros(self, columns: int) -> torch.Tensor:
         """Return rows of so many numbers in bfloat16, all 0."""
@@ -182,17 +192,19 @@ def rows_unit(task: Task, width: int) -> Unit:
 
 
 class Encoder:
-    """Hidden layers, each a product and an activation.
+    """Hidden layers, each a product, perhaps a normalisation, and an activation.
 
     Args:
         task: What is learnt.
-        layers: Numbers of the layers.
+        layers: Numbers of the layers, gains and biases among them.
         shared: As of ``Linear``.
     """
 
     def __init__(self, task: Task, layers: range, shared: Shared) -> None:
-        self.task = task
-        self.linears = [Linear(task, k, shared) for k in layers]
+        assert isinstance(task.layout, RecurrentLayout)
+        self.task, self.normed = task, task.layout.network.layer_norm
+        self.linears = [Linear(task, k, shared) for k in layers[:: 1 + self.normed]]
+        self.gains = [Linear(task, k, shared) for k in layers[1::2]] if self.normed else []
 
     def activation(self, kernel: str, **tensors: torch.Tensor) -> Launch:
         """Return a launch of ``rows.cu`` over all rows of ``out``, ``by_out`` and ``sums``."""
@@ -202,8 +214,14 @@ class Encoder:
         pointers = {name: tensors.get(name) for name in ("out", "by_out", "sums")}
         return Launch(program, kernel, *about, pointers, {"rows": rows})
 
+    def norm(self, k: int) -> Program:
+        """Return what launches a layer's normalisation."""
+        width = self.gains[k].out
+        unit = norm_unit(self.task, width, aligned(width), (1, width, 2 * width), half=True)
+        return self.task.executor.build(unit)
+
     def work(
-        self, x: torch.Tensor, make: Callable[[int], torch.Tensor]
+        self, x: torch.Tensor, make: Callable[[int], torch.Tensor], slots: Slots | None
     ) -> tuple[list[Work], torch.Tensor, Callable[[], tuple[list[Work], torch.Tensor | None]]]:
         """Return work forwards, the outputs, and what makes the work backwards and rows for
         derivatives by the outputs, None without layers.
@@ -211,31 +229,79 @@ class Encoder:
         Args:
             x: (R, padded D) observations.
             make: Returns rows of so many numbers.
+            slots: ``Slots`` of the rows; None: they are acted upon.
         """
         forwards: list[Work] = []
-        seen = [x]
-        for linear in self.linears:
-            x = make(aligned(linear.out))
-            forwards += [linear.forwards(seen[-1], x), self.activation("activate", out=x)]
-            seen.append(x)
+        backs: list[Callable[[], tuple[list[Work], torch.Tensor]]] = []
+        for k, linear in enumerate(self.linears):
+            if self.normed:
+                there, x, back = self.normalised(k, x, make, slots)
+            else:
+                there, x, back = self.activated(linear, x, make)
+            forwards += there
+            backs.append(back)
 
         def backwards() -> tuple[list[Work], torch.Tensor | None]:
             work: list[Work] = []
             slopes: torch.Tensor | None = None
-            for linear, x, out in zip(self.linears, seen, seen[1:], strict=False):
-                by_out = torch.zeros_like(out)
-                sums = zeros(self.task.executor.name, -(-len(out) // ROWS_AT_ONCE), out.shape[1])
-                back: list[Work] = [
-                    self.activation("activate_back", out=out, by_out=by_out, sums=sums),
-                    partial(torch.sum, sums[:, : linear.out], 0, out=linear.bias_sums),
-                    linear.gradient(x, by_out, biased=False),
-                ]
+            for linear, back in zip(self.linears, backs, strict=True):
+                own, by_out = back()
                 if slopes is not None:
-                    back.append(linear.by_inputs(by_out, slopes))
-                work, slopes = [*back, *work], by_out
+                    own.append(linear.by_inputs(by_out, slopes))
+                work, slopes = [*own, *work], by_out
             return work, slopes
 
         return forwards, x, backwards
+
+    def activated(
+        self, linear: Linear, x: torch.Tensor, make: Callable[[int], torch.Tensor]
+    ) -> tuple[list[Work], torch.Tensor, Callable[[], tuple[list[Work], torch.Tensor]]]:
+        """Return work forwards, the outputs of a layer, and what makes the work backwards and rows
+        for derivatives by the outputs.
+        """
+        out = make(aligned(linear.out))
+
+        def back() -> tuple[list[Work], torch.Tensor]:
+            by_out = torch.zeros_like(out)
+            sums = zeros(self.task.executor.name, -(-len(out) // ROWS_AT_ONCE), out.shape[1])
+            work: list[Work] = [
+                self.activation("activate_back", out=out, by_out=by_out, sums=sums),
+                partial(torch.sum, sums[:, : linear.out], 0, out=linear.bias_sums),
+                linear.gradient(x, by_out, biased=False),
+            ]
+            return work, by_out
+
+        return [linear.forwards(x, out), self.activation("activate", out=out)], out, back
+
+    def normalised(
+        self, k: int, x: torch.Tensor, make: Callable[[int], torch.Tensor], slots: Slots | None
+    ) -> tuple[list[Work], torch.Tensor, Callable[[], tuple[list[Work], torch.Tensor]]]:
+        """Return the same of a layer whose product is normalised."""
+        linear, gains, program = self.linears[k], self.gains[k], self.norm(k)
+        left, out = make(aligned(linear.out)), make(aligned(linear.out))
+        own = {"gain": gains.own_weight, "bias": gains.own_bias}
+        forwards: list[Work] = [linear.forwards(x, left)]
+        if slots is None:
+            about = -(-len(out) // NORM_ROWS), out.numel()
+            pointers = {"in": left, "out": out, **own}
+            act = Launch(program, "act_rows", *about, pointers, {"rows": len(out)})
+            return [*forwards, act], out, lambda: ([], out)
+        by_out = torch.zeros_like(out)
+        sums = zeros(self.task.executor.name, slots.pieces, 2, gains.out)
+        moments = zeros(self.task.executor.name, slots.rows, 2)
+        given = {"in": left, "out": out, "by_out": by_out, "moments": moments, **own}
+        there, launches = norm_launches(program, slots, gains.out, given | {"partials": sums})
+
+        def back() -> tuple[list[Work], torch.Tensor]:
+            work: list[Work] = [
+                *launches,
+                partial(torch.sum, sums[:, 0], 0, out=gains.weight_sums[:, 0]),
+                partial(torch.sum, sums[:, 1], 0, out=gains.bias_sums),
+                linear.gradient(x, by_out),
+            ]
+            return work, by_out
+
+        return [*forwards, there], out, back
 
 
 Backwards = Callable[[torch.Tensor, torch.Tensor | None], list[Work]]
@@ -368,39 +434,44 @@ class TensorTower:
         layout = task.layout
         assert isinstance(layout, RecurrentLayout)
         network, each = layout.network, len(layout.layers) // layout.network.towers
-        core = network.core
-        assert isinstance(core, GRU | MinGRU)
-        hidden, first = len(network.hidden), number * each
-        last = first + each - 1
+        hidden = len(network.hidden) * (1 + network.layer_norm)
+        first, last = number * each, (number + 1) * each - 1
         self.encoder = Encoder(task, range(first, first + hidden), shared)
-        kind = GruCore if isinstance(core, GRU) else MinGruCore
-        self.places = range(
-            number * core.state_size, (number + 1) * core.state_size, core.size
-        )  # of each layer's states among an agent's
-        self.core = kind(task, range(first + hidden, last), self.places, shared)
+        self.places, self.core = state_places(network, number), None
+        if network.core is not None:
+            kind = GruCore if isinstance(network.core, GRU) else MinGruCore
+            self.core = kind(task, range(first + hidden, last), self.places, shared)
         self.head = Linear(task, last, shared)
         self.device, self.outputs = task.executor.name, aligned(self.head.out)
 
     def work(
-        self, obs: torch.Tensor, make: Callable[[int], torch.Tensor], ends: Ends
+        self,
+        obs: torch.Tensor,
+        make: Callable[[int], torch.Tensor],
+        ends: Ends,
+        slots: Slots | None = None,
     ) -> tuple[list[Work], torch.Tensor, Callable[[torch.Tensor], list[Work]]]:
         """Return work forwards, the outputs (R, padded) float32, and what makes the work backwards
         from derivatives by them in bfloat16.
         """
-        encoding, x, encoder_back = self.encoder.work(obs, make)
-        scanning, seen, core_back = self.core.scans(x, make, ends)
+        work, x, encoder_back = self.encoder.work(obs, make, slots)
+        core_back: Backwards | None = None
+        if self.core is not None:
+            scanning, x, core_back = self.core.scans(x, make, ends)
+            work += scanning
         out = zeros(self.device, len(obs), self.outputs)
 
         def backwards(by_outputs: torch.Tensor) -> list[Work]:
-            by_seen = make(aligned(self.core.size))
-            head = [
-                self.head.gradient(seen, by_outputs),
-                self.head.by_inputs(by_outputs, by_seen),
-            ]
-            encoder, by_x = encoder_back()
-            return [*head, *core_back(by_seen, by_x), *encoder]
+            found, by_x = encoder_back()
+            if core_back is not None:
+                by_seen = torch.zeros_like(x)
+                found, by_x = [*core_back(by_seen, by_x), *found], by_seen
+            head: list[Work] = [self.head.gradient(x, by_outputs)]
+            if by_x is not None:
+                head.append(self.head.by_inputs(by_outputs, by_x))
+            return [*head, *found]
 
-        return [*encoding, *scanning, self.head.forwards(seen, out)], out, backwards
+        return [*work, self.head.forwards(x, out)], out, backwards
 
 
 class TensorGradients(Minibatches):
@@ -422,13 +493,13 @@ class TensorGradients(Minibatches):
             -(-slots.slot // ROWS_AT_ONCE),
         )
         sizes = slots.blocks * shares, slots.rows
-        see = Launch(program, "see_in_sequences", *sizes, {"out": obs}, learn=self.call)
-        forwards: list[Work] = [slots.take(), see]
+        see = Launch(program, "see_in_sequences", *sizes, {"out": obs}, learn=slots.learn)
+        forwards: list[Work] = [*slots.take(), see]
         backs: list[Callable[[torch.Tensor], list[Work]]] = []
         outputs = []
         for k in range(layout.network.towers):
             tower = TensorTower(task, k, about)
-            work, out, back = tower.work(obs, slots.zeros, slots.ends)
+            work, out, back = tower.work(obs, slots.zeros, slots.ends, slots)
             forwards += work
             outputs.append(out)
             backs.append(back)
@@ -437,8 +508,7 @@ class TensorGradients(Minibatches):
         pointers = {"parameters": outputs[0], "value": outputs[-1]}
         pointers |= {"by_parameters": slopes[0], "by_value": slopes[-1], "reported": sums}
         program = task.executor.build(loss_unit(task, [x.shape[1] for x in outputs], PAD))
-        loss = Launch(program, "loss", slots.blocks, slots.rows, pointers, learn=self.call)
-        loss.call["learn"]["pieces"] = slots.blocks
+        loss = Launch(program, "loss", slots.pieces, slots.rows, pointers, learn=slots.learn)
         report = partial(torch.sum, sums, 0, out=self.partials[0, -PAD:])
         backwards: list[Work] = []
         for back, by_outputs in zip(backs, slopes, strict=True):

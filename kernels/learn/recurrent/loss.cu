@@ -54,8 +54,8 @@ DEVICE void lose_piece(const Loss& call, const Team team, Workspace& work, const
     }
     int j = 0;
     for (int k : team.each(METRICS)) sums[k] += own[j++];
-    for (int i : team.each(learn.steps * (of.most - of.count))) {  // of places without a sequence
-      const size_type at = of.row(i % learn.steps, of.count + i / learn.steps);
+    for (int i : team.each(steps_of(learn) * (of.most - of.count))) {  // of places without a sequence
+      const size_type at = of.row(i % steps_of(learn), of.count + i / steps_of(learn));
       for (int k = 0; k < PARAMETERS; ++k) call.parameters[at * PARAMETERS_STRIDE + k] = 0.0f;
       call.value[at * VALUE_STRIDE + VALUE_AT] = 0.0f;
       round_row(call, at);

@@ -81,7 +81,7 @@ struct Share {
     rows = left < TILE ? left : TILE;
   }
 };
-DEVICE int tiles_of_block(const Learn& call) { return (call.steps * most_sequences(call) + TILE - 1) / TILE; }
+DEVICE int tiles_of_block(const Learn& call) { return (steps_of(call) * most_sequences(call) + TILE - 1) / TILE; }
 
 DEVICE void forward_tile(const Part& call, const Team team, Workspace& work, const int e) {
   const Share own(call.learn, e, tiles_of_block(call.learn));

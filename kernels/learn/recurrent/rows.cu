@@ -42,7 +42,7 @@ DEVICE void see_rows(const See& call, const Team team, const int e) {
     put(call.out[row * OBS_STRIDE + d], seen(call.obs[row * OBS + d], call.center, call.scale, d));
   }
 }
-DEVICE int shares_of_block(const Learn& call) { return (call.steps * most_sequences(call) + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE; }
+DEVICE int shares_of_block(const Learn& call) { return (steps_of(call) * most_sequences(call) + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE; }
 
 DEVICE void see_sequences(const SeeSequences& call, const Team team, const int e) {
   const Learn& learn = call.learn;

@@ -1,19 +1,20 @@
-// sequences.cuh -- where the rows of whole sequences are while they are learnt from: T steps of each agent of a minibatch.
+// sequences.cuh -- where the rows of a minibatch are while they are learnt from: T steps of each agent, or single rows.
 //
-// Networks with hidden state are computed part by part: each kernel reads rows that the one before it has written. A block has places
+// Networks that are no plain perceptrons are computed part by part: each kernel reads rows that the one before it has written. A block has places
 // for as many sequences as it may have in any minibatch; in those that it has not the losses' derivatives are 0.
 // Rows are time first: row t * Q + q, with Q places of all blocks.
-// Letters: T steps, N environments, C agents of a group. Constants: those of minibatches.cuh, with SEQUENCES 1.
+// Letters: T steps, N environments, C agents of a group. Constants: those of minibatches.cuh.
 #pragma once
 #include "learn/minibatches.cuh"
 #include "learn/exact/lanes.cuh"
 
-static_assert(SEQUENCES, "rows of one agent stay together");
+// Steps of a sequence: one, if minibatches have rows (SEQUENCES 0).
+DEVICE int steps_of(const Learn& call) { return SEQUENCES ? call.steps : 1; }
 
 // The most sequences that a block has in a minibatch.
 DEVICE int most_sequences(const Learn& call) {
   const int envs = (call.all_envs + call.all_blocks - 1) / call.all_blocks;
-  return (envs * call.agents_of_env() + call.minibatches - 1) / call.minibatches;
+  return (envs * call.drawn_of_env() + call.minibatches - 1) / call.minibatches;
 }
 
 // Those of one block in this minibatch.
@@ -29,7 +30,7 @@ struct Sequences {
     count = call.part(call.minibatch + 1, all) - from;
     order = call.epoch_order(call.epoch) + begin + from;
   }
-  DEVICE int rows() const { return call.steps * count; }
+  DEVICE int rows() const { return steps_of(call) * count; }
   // Memory's row of step t of sequence s, and of the block's r-th row.
   DEVICE size_type row(const int t, const int s) const { return (size_type)t * call.blocks * most + first + s; }
   DEVICE size_type row(const int r) const {

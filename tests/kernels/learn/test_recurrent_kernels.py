@@ -48,7 +48,8 @@ def problem(
     for part, g in zip(parts, groups, strict=True):
         shape = (*count, g.count)
         part["start"] = torch.from_numpy(rng.random(shape) < 0.2).to(torch.uint8)
-        states = rng.normal(0, 1, (envs, g.count, policy.state_size)).astype(np.float32)
+        size = config.architecture.state_size
+        states = rng.normal(0, 1, (envs, g.count, size)).astype(np.float32)
         part["first"] = torch.from_numpy(states)
         part["log_prob"] = torch.from_numpy(rng.normal(-1, 0.3, shape).astype(np.float32))
     normal = None
@@ -72,7 +73,8 @@ def problem(
     layout = RecurrentLayout.made(config.architecture, obs_dim, distribution.size)
     kind = TENSOR_RECURRENT if tensor else RECURRENT
     steps = kind.steps(executor, layout, tensors_of(policy), reported, shared)
-    shard = sequence_shard(Shard(envs), sum(agents), getattr(config, "num_minibatches", 1))
+    drawn = sum(agents) * (1 if layout.sequences else config.num_steps)
+    shard = sequence_shard(Shard(envs), drawn, getattr(config, "num_minibatches", 1))
     task = Task(executor, layout, distribution, config, shard, config.num_steps, agents)
     columns = {name: [part[name] for part in parts] for name in parts[0]}
     more = {"copies": steps.copies, "start": columns["start"], "first": columns["first"]}
@@ -93,13 +95,15 @@ def compute(case, epoch=0, minibatch=0):
     case.gradients.arrange()
     case.gradients.compute(epoch, minibatch)
     case.steps.descend(epoch, minibatch)
-    return unpadded(case.layout, case.steps.total.cpu())
+    found = unpadded(case.layout, case.steps.total.cpu())
+    return [x.view(p.shape) for x, p in zip(found, tensors_of(case.policy), strict=True)]
 
 
 def chosen(case, epoch, minibatch):
     """Return the numbers of a minibatch's sequences among all, the groups one after the other."""
     task, shard = case.task, case.task.shard
-    n, each, blocks = shard.all_envs, sum(task.agents), shard.all_blocks
+    steps = 1 if case.layout.sequences else task.steps
+    n, each, blocks = shard.all_envs, sum(task.agents) * steps, shard.all_blocks
     order = case.gradients.memory["order"][epoch].tolist()
     taken, found = [], []
     for first, last in pairwise(b * n // blocks for b in range(blocks + 1)):
@@ -110,7 +114,7 @@ def chosen(case, epoch, minibatch):
     before = np.cumsum([0, *(n * count for count in task.agents)])
     for row in taken:
         group = int(np.searchsorted(starts, row, "right")) - 1
-        found.append(int(row - starts[group] + before[group]))
+        found.append(int(row - starts[group] + (before if case.layout.sequences else starts)[group]))
     return found
 
 
@@ -122,14 +126,18 @@ def reference(case, epoch=0, minibatch=0):
         if first is not None:
             lead = 1 if name == "first" else 2
             flat = [p[name].cpu().flatten(lead - 1, lead) for p in case.parts]
-            columns[name] = torch.cat(flat, lead - 1).index_select(lead - 1, index)
+            if not case.layout.sequences and lead == 2:  # rows, as one step
+                flat = [each.flatten(0, 1)[None] for each in flat]
+            if case.layout.sequences or lead == 2:
+                columns[name] = torch.cat(flat, lead - 1).index_select(lead - 1, index)
     columns = {k: c.double() if c.is_floating_point() else c for k, c in columns.items()}
-    state, start = columns.pop("first"), columns.pop("start").bool().flatten()
+    state, start = columns.pop("first", None), columns.pop("start").bool().flatten()
     columns = {name: c.flatten(0, 1) for name, c in columns.items()}
     policy = described(case.config.architecture, case.obs_dim, case.distribution.size).double()
     policy.load_state_dict(case.policy.state_dict())
     normal = case.normal and [x.double() for x in case.normal]
-    parameters, value, _ = policy(seen(normal, columns["obs"]), state, start)
+    states = (state, start) if case.layout.sequences else ()
+    parameters, value, *_ = policy(seen(normal, columns["obs"]), *states)
     losses, loss = losses_of(case, columns, parameters, value)
     return losses, torch.autograd.grad(loss, tensors_of(policy))
 
@@ -148,6 +156,12 @@ CASES = {
     "mingru": (network(hidden=(20,), core=cd.MinGRU(20), shared=True), dict(envs=6)),
     "mingru, two towers": (network(hidden=(32, 16), core=cd.MinGRU(16, layers=3)),
     dict(envs=3, agents=(2,), actions="box", normalised=True)),
+    "norm": (network(hidden=(20, 17), layer_norm=True, shared=True), dict(envs=6)),
+    "norm, two towers": (network(hidden=(16,), layer_norm=True, activation="relu"),
+    dict(envs=5, agents=(3, 1), actions="several", masks=True, leaving=True)),
+    "norm before a core": (network(hidden=(24, 16), core=cd.MinGRU(16), layer_norm=True), dict(envs=5)),
+    "five layers": (network(hidden=(16, 24, 8, 16, 20)), dict(envs=5, actions="box")),
+    "linear": (network(hidden=(), shared=True), dict(envs=5)),
     "A2C": (cd.A2C(network=cd.Network(hidden=(16,), core=cd.MinGRU(16, layers=1), shared=True), num_steps=9),
     dict(envs=140)),
 }  # fmt: skip
@@ -181,6 +195,9 @@ HALVES = {
     "mingru, two towers": (network(hidden=(16,), core=cd.MinGRU(16, layers=3)),
     dict(envs=19, agents=(2,), masks=True, leaving=True, actions="several")),
     "mingru": (network(hidden=(8, 32), core=cd.MinGRU(32), shared=True), dict(envs=6)),
+    "norm": (network(hidden=(20, 16), layer_norm=True), dict(envs=6)),
+    "norm before a core": (network(hidden=(24, 16), core=cd.GRU(16), layer_norm=True, shared=True), dict(envs=7)),
+    "four layers": (network(hidden=(16, 24, 8, 16), shared=True), dict(envs=6)),
 }  # fmt: skip
 
 
@@ -199,3 +216,41 @@ def test_gradients_of_bfloat16_factors_are_near_torchs_in_float64(name):
         norms = torch.stack([x.norm() for x in expected])
         assert wrong.norm() <= 0.02 * norms.norm()
         assert (wrong <= 0.06 * norms).all()
+
+
+def by_layer(tensors):
+    """Return the weights and biases of each layer as one vector."""
+    pairs = zip(tensors[::2], tensors[1::2], strict=True)
+    return [torch.cat([weight.flatten(), bias]) for weight, bias in pairs]
+
+
+def drawn(seed):
+    """Return random settings and sizes of a problem."""
+    rng = np.random.default_rng(seed)
+    hidden = tuple(int(n) for n in rng.integers(16, 200, rng.integers(0, 4)))
+    size = int(rng.integers(16, 200))
+    core = [None, cd.GRU(size), cd.MinGRU(size, layers=int(rng.integers(1, 3)))][rng.integers(3)]
+    if isinstance(core, cd.MinGRU):
+        hidden = (*hidden, size)
+    if rng.random() < 0.2:  # as wide as they may be
+        hidden = (512, *hidden[1:]) if hidden and len(hidden) > 1 else hidden
+        core = cd.GRU(512) if isinstance(core, cd.GRU) else core
+    about = dict(hidden=hidden, core=core, shared=bool(rng.integers(2)))
+    about |= dict(layer_norm=bool(rng.integers(2)), activation=str(rng.choice(["tanh", "relu"])))
+    actions = str(rng.choice(["one", "several", "box"]))
+    sizes = dict(envs=int(rng.integers(2, 9)), obs_dim=int(rng.integers(1, 60)), actions=actions)
+    masks = actions == "several" and bool(rng.integers(2))
+    return network(**about), sizes | dict(agents=(2,), masks=masks, seed=seed)
+
+
+@pytest.mark.parametrize(
+    "seed", [pytest.param(k, marks=() if k < 2 else pytest.mark.full) for k in range(20)]
+)
+def test_gradients_of_random_networks_are_torchs_in_float64(seed):
+    config, about = drawn(seed)
+    case = problem(config, **about)
+    case.steps.lay_out()
+    case.gradients.arrange()
+    expected = by_layer(reference(case, 1, 1)[1])
+    for layer, (mine, exact) in enumerate(zip(by_layer(compute(case, 1, 1)), expected, strict=True)):
+        assert (mine - exact).norm() <= 1e-5 * exact.norm(), (config.network, layer)

@@ -1,0 +1,134 @@
+// norm.cu -- layer normalisation and the activation after it: rows while acting and learning, and the way back.
+//
+// Source: Ba et al. 2016, with PyTorch's epsilon. With x a row of WIDTH entries, s one over its deviation:
+//   y = (x - mean) s,  out = activation(gain y + bias).
+// Constants: WIDTH, STRIDE (of a row), RELU (0: tanh); GAIN_STRIDE, BIASES_AT, TOTAL_FLOATS (where sums go); those of sequences.cuh.
+// Generated: HALF.
+#include "learn/recurrent/row.cuh"
+#include "learn/recurrent/sequences.cuh"
+
+using namespace policy;  // functions.cuh
+
+constexpr int ROWS_AT_ONCE = 64;  // that one team has
+constexpr float EPSILON = 1e-5f;
+
+struct Workspace {};
+
+struct Gains {
+  const float* gain;  // (WIDTH)
+  const float* bias;  // (WIDTH)
+};
+// Rows that are acted upon.
+struct Rows {
+  int rows;
+  const Entry* in;  // (rows, STRIDE): what a product has left
+  Entry* out;       // (rows, STRIDE): activations
+  Gains of;
+};
+struct Norm {
+  Learn learn;
+  const Entry* in;  // rows (STRIDE)
+  Entry* out;       // rows (STRIDE)
+  Entry* by_out;    // rows (STRIDE): derivatives by `out`, then by `in`
+  float* moments;   // rows (2): mean, one over the deviation
+  Gains of;
+  float* partials;  // (pieces, TOTAL_FLOATS), from this layer's part on
+};
+
+struct RowMoments { float mean, scale; };
+
+DEVICE RowMoments normalise(const Entry* in, Entry* out, const Gains& of) {
+  float sum = 0.0f, squares = 0.0f;
+  for (int n = 0; n < WIDTH; ++n) sum += number(in[n]);
+  const float mean = sum / (float)WIDTH;
+  for (int n = 0; n < WIDTH; ++n) {
+    const float apart = number(in[n]) - mean;
+    squares = math::fma(apart, apart, squares);
+  }
+  const float scale = 1.0f / math::sqrt(squares / (float)WIDTH + EPSILON);
+  for (int n = 0; n < WIDTH; ++n) {
+    put(out[n], activation<RELU>(math::fma((number(in[n]) - mean) * scale, of.gain[n], of.bias[n])));
+  }
+  return {mean, scale};
+}
+
+DEVICE void act_tile(const Rows& call, const Team team, const int e) {
+  const int first = e * ROWS_AT_ONCE, left = call.rows - first;
+  for (int m : team.each(left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE)) {
+    const size_type at = (size_type)(first + m) * STRIDE;
+    normalise(call.in + at, call.out + at, call.of);
+  }
+}
+
+DEVICE int tiles_of_block(const Learn& call) { return (steps_of(call) * most_sequences(call) + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE; }
+
+// visit(row) for the rows of a block that a team has.
+template <class Visit> DEVICE void each_row(const Learn& call, const Team team, const int e, Visit visit) {
+  if (*call.skip > 0.0f) return;
+  const Sequences of(call, e / tiles_of_block(call));
+  const int first = e % tiles_of_block(call) * ROWS_AT_ONCE, left = of.rows() - first;
+  for (int m : team.each(left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE)) visit(of.row(first + m));
+}
+DEVICE void forward_tile(const Norm& call, const Team team, const int e) {
+  each_row(call.learn, team, e, [&](size_type row) INLINED {
+    const RowMoments found = normalise(call.in + row * STRIDE, call.out + row * STRIDE, call.of);
+    call.moments[2 * row] = found.mean;
+    call.moments[2 * row + 1] = found.scale;
+  });
+}
+
+// Derivative by gain[n] y + bias[n] of a row.
+DEVICE float by_scaled(const Norm& call, const size_type row, const int n) {
+  const size_type at = row * STRIDE + n;
+  return number(call.by_out[at]) * activation_gradient<RELU>(number(call.out[at]));
+}
+DEVICE float normalised(const Norm& call, const size_type row, const int n) {
+  return (number(call.in[row * STRIDE + n]) - call.moments[2 * row]) * call.moments[2 * row + 1];
+}
+
+DEVICE void backward_tile(const Norm& call, const Team team, const int e) {
+  each_row(call.learn, team, e, [&](size_type row) INLINED {
+    float sum = 0.0f, with = 0.0f;
+    for (int n = 0; n < WIDTH; ++n) {
+      const float slope = by_scaled(call, row, n) * call.of.gain[n];
+      sum += slope;
+      with = math::fma(slope, normalised(call, row, n), with);
+    }
+    sum /= (float)WIDTH;
+    with /= (float)WIDTH;
+    for (int n = 0; n < WIDTH; ++n) {
+      const float slope = by_scaled(call, row, n) * call.of.gain[n];
+      put(call.by_out[row * STRIDE + n], call.moments[2 * row + 1] * (slope - sum - normalised(call, row, n) * with));
+    }
+  });
+}
+
+// Part `piece` of the blocks: sums of the derivatives by gains and biases, before `backwards` replaces those by `out`.
+DEVICE void learn_piece(const Norm& call, const Team team, const int piece) {
+  const Learn& learn = call.learn;
+  if (*learn.skip > 0.0f) return;
+  float* const sums = call.partials + (size_type)piece * TOTAL_FLOATS;
+  for (int n : team.each(WIDTH)) {
+    float gains = 0.0f, biases = 0.0f;
+    for (int b = share(piece, learn.blocks, learn.pieces); b < share(piece + 1, learn.blocks, learn.pieces); ++b) {
+      const Sequences of(learn, b);
+      float gain = 0.0f, bias = 0.0f;
+      for (int r = 0; r < of.rows(); ++r) {
+        const size_type row = of.row(r);
+        const float slope = by_scaled(call, row, n);
+        gain = math::fma(slope, normalised(call, row, n), gain);
+        bias += slope;
+      }
+      gains += gain;
+      biases += bias;
+    }
+    sums[n * GAIN_STRIDE] = gains;
+    sums[BIASES_AT + n] = biases;
+  }
+}
+
+#include "drive/launch.cuh"
+KERNEL(act_rows, Rows, (call.rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, act_tile(call, team, e))
+KERNEL(forward_sequences, Norm, call.learn.blocks * tiles_of_block(call.learn), forward_tile(call, team, e))
+KERNEL(gradient, Norm, call.learn.pieces, learn_piece(call, team, e))
+KERNEL(backwards, Norm, call.learn.blocks * tiles_of_block(call.learn), backward_tile(call, team, e))
