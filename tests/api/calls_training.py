@@ -95,6 +95,13 @@ def fastest(**given: object) -> object:
 
 ROWS = {kind.__name__: settings(kind) for kind in (cd.PPO, cd.A2C, cd.DDPG, cd.OnPolicy)}
 assert len(ROWS) == len(ALGORITHMS) + 1
+UNITS = {"size": "count", "layers": "count"}
+ROWS |= {kind.__name__: Row(kind, {"size": 8}, kinds=UNITS) for kind in (cd.GRU, cd.LSTM)}
+ROWS["MinGRU"] = Row(cd.MinGRU, {"size": 8, "layers": 2}, kinds=UNITS)
+ROWS["Network"] = Row(
+    cd.Network,
+    {"hidden": (8,), "core": cd.GRU(8), "activation": "relu", "shared": True, "layer_norm": False},
+)
 OUT = {"out": ("out", "cannot be locked")}
 TRAINING = {
     "env": "cartpole", "algorithm": ppo(), "policies": None, "cuda_graph": None, "seed": 0,

@@ -102,6 +102,9 @@ CALLED_BY_US = {
     "FrozenPolicy.player",
     "Snapshot.of",
     "Snapshot.restore",
+    "GRU.module",
+    "LSTM.module",
+    "MinGRU.module",
 }
 OF_AUTHORS = ("EnvSpec.", "PythonKernels")
 WITHOUT_ARGUMENTS = {"info", "names", "HeuristicPolicy", "RandomPolicy"}
