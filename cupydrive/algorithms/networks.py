@@ -61,9 +61,7 @@ def make_network(
     """
     given = config.policy
     if given is None:
-        require_default_memory(
-            config, group, size, rollout.batch, rollout.batch.num_envs * group.count
-        )
+        require_default_memory(config, group, size, rollout.batch)
         about = config.architecture, group.obs_dim, size, initial, rollout.generator
         return described(*about).to(rollout.device)
     where = f"the policy of {group.name!r}, {getattr(given, '__name__', type(given).__name__)},"
@@ -102,10 +100,15 @@ def described(
 
 
 def require_default_memory(
-    config: OnPolicy, group: Group, size: int, batch: Batch, rows: int
+    config: OnPolicy,
+    group: Group,
+    size: int,
+    batch: Batch,
+    rows: int = 0,
+    num_envs: int | None = None,
 ) -> None:
-    """Raise ``MemoryLimitError`` if the default network does not fit into memory with ``rows`` rows
-    at once.
+    """Raise ``MemoryLimitError`` if the described network does not fit into memory with ``rows``
+    rows at once; ``num_envs`` is ``require_network_memory``'s.
     """
     network = config.architecture
     inner: tuple[int, ...] = (group.obs_dim, *network.hidden)
@@ -116,7 +119,7 @@ def require_default_memory(
         )
     widths = [(*inner, size + 1)] if network.shared else [(*inner, size), (*inner, 1)]
     where = f"{type(config).__name__}: the network {network}"
-    require_network_memory(where, batch, rows, widths)
+    require_network_memory(where, batch, rows, widths, num_envs)
 
 
 def made_by(

@@ -166,16 +166,17 @@ class OnPolicyLearner(ScheduledLearner):
         Raises:
             ParameterError: If the network, as is seen now, has a memory, and agents do not divide
                 into minibatches.
-            MemoryLimitError: If the default network does not fit into memory with the rows of one
+            MemoryLimitError: If the described network does not fit into memory with the rows of one
                 gradient step.
         """
         check_rows(self.config, self.groups, rollout.shard.all_envs, self.ask)
         self.note_weights()
         if self.config.policy is None:
             rows = self.rows_at_once(rollout)
-            require_default_memory(
-                self.config, self.groups[0], self.distribution.size, rollout.batch, rows
-            )
+            whole = rows * getattr(self.config, "num_minibatches", 1) >= self.rows(rollout)
+            envs = rollout.shard.all_envs if whole else None  # of a tile fewer make no difference
+            about = self.groups[0], self.distribution.size, rollout.batch
+            require_default_memory(self.config, *about, rows, envs)
 
     def rows(self, rollout: Rollout) -> int:
         """Return B."""

@@ -157,7 +157,11 @@ def unknown_setting(kind: type, name: str) -> str:
 
 
 def require_network_memory(
-    where: str, batch: Batch, rows: int, networks: Sequence[Sequence[int]]
+    where: str,
+    batch: Batch,
+    rows: int,
+    networks: Sequence[Sequence[int]],
+    num_envs: int | None = None,
 ) -> None:
     """Raise ``MemoryLimitError`` if perceptrons and what learning keeps for them do not fit into
     free memory.
@@ -166,16 +170,19 @@ def require_network_memory(
         where: The setting that decides, such as ``"PPO.hidden = (64, 64)"``.
         batch: ``Batch`` of the device.
         rows: Of one forward pass with gradients, which keeps each layer's outputs before and after
-            the activation.
+            the activation. 0 counts the weights only.
         networks: Widths of each network from the input to the output.
+        num_envs: Environments to whose number ``rows`` is proportional. None if it is not.
     """
     weights = sum((inner + 1) * outer for widths in networks for inner, outer in pairwise(widths))
-    outputs = sum(sum(widths[1:]) for widths in networks)
-    needed = 4 * (COPIES * weights + 2 * rows * outputs)
-    free = batch.executor.free_bytes()
+    fixed = 4 * COPIES * weights
+    row = 4 * 2 * sum(sum(widths[1:]) for widths in networks)
+    needed, free = fixed + rows * row, batch.executor.free_bytes()
     if needed > free:
+        fitting = (free - fixed) // row * num_envs // rows if num_envs else 0
+        largest = f"the largest num_envs that fits is {fitting:,}; or " * (fitting > 0)
         raise MemoryLimitError(
             f"{where} makes {weights:,} weights, which need {needed:,} bytes with gradients, "
-            f"Adam's state and the outputs of {rows:,} rows; {free:,} are free on "
-            f"{batch.executor.name}; lower hidden, or the rows of a minibatch"
+            f"Adam's state{f' and the outputs of {rows:,} rows' * (rows > 0)}; {free:,} are free "
+            f"on {batch.executor.name}; {largest}lower hidden, or the rows of a minibatch"
         )

@@ -468,7 +468,7 @@ def test_networks_and_replay_buffers_that_do_not_fit_are_refused_before_memory_i
     wide = (65_536,) * 8
     with pytest.raises(
         MemoryLimitError,
-        match=r"PPO.hidden = \(65536, .*weights, which need .* bytes .* lower hidden",
+        match=r"PPO: the network .*\(65536, .*weights, which need .* bytes .* lower hidden",
     ):
         short(cd.PPO(num_steps=8, hidden=wide))
     with pytest.raises(MemoryLimitError, match=r"DDPG.hidden"):
@@ -485,3 +485,21 @@ def test_networks_and_replay_buffers_that_do_not_fit_are_refused_before_memory_i
         )
     with pytest.raises(MemoryLimitError, match=r"buffer_size = 2000000000 needs .* bytes"):
         short(cd.DDPG(num_steps=8, buffer_size=2_000_000_000), "pendulum")
+
+
+@pytest.mark.parametrize("network", [cd.Network(), cd.Network(core=cd.GRU(64))])
+def test_the_largest_num_envs_that_a_networks_error_names_is_the_largest_that_fits(
+    network, monkeypatch
+):
+    monkeypatch.setattr(HostExecutor, "free_bytes", lambda self: 4 * 2**20)
+
+    def make(num_envs):
+        settings = cd.A2C(num_steps=8, network=network)
+        return make_run("cartpole", settings, num_envs=num_envs, device="cpu", backend="torch")
+
+    with pytest.raises(MemoryLimitError, match="the largest num_envs that fits is") as caught:
+        make(2**12)
+    largest = int(re.search(r"fits is ([\d,]+)", str(caught.value))[1].replace(",", ""))
+    assert make(largest).num_envs == largest > 1
+    with pytest.raises(MemoryLimitError, match=f"fits is {largest:,}; or lower hidden"):
+        make(largest + 1)
