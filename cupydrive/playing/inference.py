@@ -100,7 +100,11 @@ class PolicyModule(nn.Module):
         return next(self.network.parameters()).device
 
     def parameters_of(
-        self, obs: torch.Tensor, state: torch.Tensor | None, mask: torch.Tensor | None = None
+        self,
+        obs: torch.Tensor,
+        state: torch.Tensor | None,
+        mask: torch.Tensor | None = None,
+        start: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the network's first output for observations (..., D), (B, size), without autocast,
         and the next state.
@@ -113,7 +117,7 @@ class PolicyModule(nn.Module):
             )
         if torch.is_autocast_enabled(obs.device.type):
             with torch.autocast(obs.device.type, enabled=False, cache_enabled=False):
-                return self.parameters_of(obs, state)
+                return self.parameters_of(obs, state, start=start)
         rows = obs.reshape(-1, self.obs_dim).float()
         if self.normalizes:
             rows = ((rows - self.mean) * self.scale).clamp(-10.0, 10.0)
@@ -121,11 +125,17 @@ class PolicyModule(nn.Module):
             return self.network(rows)[0].float(), None
         lead = (*obs.shape[:-1], self.state_size)
         state = rows.new_zeros(lead) if state is None else state.to(rows.dtype)
+        if start is not None:
+            state = state.masked_fill(start[..., None], 0.0)
         parameters, _, state = self.network(rows, state.reshape(-1, self.state_size), None)
         return parameters.float(), state.reshape(lead)
 
     def forward(
-        self, obs: torch.Tensor, mask: torch.Tensor | None = None, state: torch.Tensor | None = None
+        self,
+        obs: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        state: torch.Tensor | None = None,
+        start: torch.Tensor | None = None,
     ) -> Acted:
         """Return the likeliest actions; for a network with hidden state ``(actions, next state)``.
 
@@ -133,8 +143,10 @@ class PolicyModule(nn.Module):
             obs: (..., D) floats.
             mask: (..., K), true or 1 where a choice is allowed. None is for groups without masks.
             state: (..., M) hidden state. None starts from zeros.
+            start: (...,) bool, true where an episode begins: the state is set to 0 before the step.
+                None sets none.
         """
-        parameters, state = self.parameters_of(obs, state, mask)
+        parameters, state = self.parameters_of(obs, state, mask, start)
         action = self.likeliest(parameters, obs, mask)
         return (action, state) if self.state_size else action
 
@@ -483,8 +495,9 @@ def export_onnx(module: Module, path: str | PathLike[str]) -> Path:
     """Write a ``PolicyModule`` as an ONNX file and return its path.
 
     Its input is ``obs``, (batch, D) float32, and ``mask``, (batch, K) bool, where the group's
-    choices may be forbidden; its output is ``action``, as the module returns it. Of a policy with
-    hidden state ``state``, (batch, M), is an input, too, and ``next_state`` an output.
+    choices may be forbidden. Its output is ``action``, as the module returns it. A policy with
+    hidden state also has the inputs ``state``, (batch, M) float32, and ``start``, (batch,) bool,
+    and the output ``next_state``.
 
     Raises:
         ParameterError: If the path does not end in .onnx.
@@ -503,6 +516,7 @@ def export_onnx(module: Module, path: str | PathLike[str]) -> Path:
         inputs["mask"] = torch.ones(2, sum(module.sizes), dtype=torch.bool, device="cpu")
     if module.state_size:
         inputs["state"] = torch.zeros(2, module.state_size, dtype=torch.float32, device="cpu")
+        inputs["start"] = torch.zeros(2, dtype=torch.bool, device="cpu")
     batch = torch.export.Dim("batch")
     with quiet_exporter():
         try:

@@ -198,7 +198,8 @@ class Run(NotCopied):
         It is a copy in evaluation mode, with the normalisation inside: it can be moved to another
         device, and training on does not change it. ``torch.export.export`` and ``torch.jit.trace``
         accept it. Its second input is the mask of allowed choices, for groups with masks. With
-        hidden state, ``policy(obs, state=state)`` returns ``(actions, state)``.
+        hidden state, ``policy(obs, state=state, start=start)`` returns ``(actions, state)``. Where
+        ``start`` (...,) is true, an episode begins and the state is set to 0 before the step.
 
         Args:
             group: Name; None: the only group.
@@ -211,8 +212,9 @@ class Run(NotCopied):
 
         Args:
             path: File that ends in ``.onnx``. Its input is ``obs`` (batch, D) float32, and ``mask``
-                (batch, K) bool where choices may be forbidden; its output ``action`` is what
-                ``policy(group)`` returns.
+                (batch, K) bool where choices may be forbidden. Its output ``action`` is what
+                ``policy(group)`` returns. With hidden state, the inputs ``state`` (batch, M)
+                float32 and ``start`` (batch,) bool, and the output ``next_state``, are added.
             group: Name; None: the only group.
 
         Raises:

@@ -387,17 +387,36 @@ def test_hidden_states_come_by_group():
             run.act(obs, state)
 
 
+CORES = {"gru": cd.GRU(16), "mingru": cd.MinGRU(16), "lstm": cd.LSTM(16)}
+
+
 @pytest.mark.full
-def test_a_hidden_state_is_an_input_and_an_output_of_onnx(recurrent_run, tmp_path):
+@pytest.mark.parametrize("kind", ["own", *CORES])
+def test_a_hidden_state_is_an_input_and_an_output_of_onnx(kind, recurrent_run, tmp_path):
+    """Where ``start`` is true, the step is that of a state of zeros."""
     onnxruntime = needed_for_onnx()
-    obs, state = torch.randn(7, 4), torch.randn(7, 8)
-    session = onnxruntime.InferenceSession(recurrent_run.export(tmp_path / "recurrent.onnx"))
-    action, after = session.run(
-        ["action", "next_state"], {"obs": obs.numpy(), "state": state.numpy()}
-    )
-    want, moved = recurrent_run.act(obs, state)
-    assert np.array_equal(action, want.numpy())
-    np.testing.assert_allclose(after, moved.numpy(), rtol=1e-5, atol=1e-5)
+    run = recurrent_run
+    if kind in CORES:
+        network = cd.Network(hidden=(16,), core=CORES[kind])
+        run = cd.train("cartpole", cd.PPO(num_steps=8, network=network), steps=640, **QUIET)
+        with torch.no_grad():
+            run.policies["cart"].actor.head.weight.mul_(30.0)
+    session = onnxruntime.InferenceSession(run.export(tmp_path / "recurrent.onnx"))
+    inputs, outputs = session.get_inputs(), session.get_outputs()
+    assert [x.name for x in inputs] == ["obs", "state", "start"]
+    assert [x.name for x in outputs] == ["action", "next_state"]
+    for rows in (1, 2, 64):
+        obs, state = torch.randn(rows, 4), torch.randn(rows, inputs[1].shape[1])
+        start = torch.arange(rows) % 2 == 1
+        given = {"obs": obs.numpy(), "state": state.numpy(), "start": start.numpy()}
+        action, after = session.run(None, given)
+        want, moved = run.act(obs, state.masked_fill(start[:, None], 0.0))
+        assert np.array_equal(action, want.numpy())
+        np.testing.assert_allclose(after, moved.numpy(), rtol=1e-5, atol=1e-5)
+        same, left = run.policy()(obs, state=state, start=start)
+        assert torch.equal(same, want) and torch.equal(left, moved)
+        assert not start.any() or not torch.equal(run.act(obs, state)[1], moved)
+    assert len(np.unique(action)) == 2
 
 
 @pytest.mark.full
