@@ -117,9 +117,14 @@ CORES: dict[str, type[Core]] = {kind.kind: kind for kind in (GRU, LSTM, MinGRU)}
 
 
 def as_core(value: object) -> object:
-    """Return the core that a dictionary of JSON describes; other values as they are."""
-    if not isinstance(value, Mapping):
+    """Return the core that a dictionary of JSON describes; a core or None as it is."""
+    if value is None or isinstance(value, Core):
         return value
+    if not isinstance(value, Mapping):
+        kinds = ", ".join(kind.__name__ for kind in CORES.values())
+        raise ParameterError(
+            f"Network: core = {shown(value)}; it must be {kinds} or None, such as GRU(128)"
+        )
     about = dict(value)
     kind = about.pop("kind", None)
     if kind not in CORES:

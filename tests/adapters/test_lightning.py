@@ -32,6 +32,11 @@ STEPS = ENVS * SETTINGS.num_steps * ITERATIONS
 KINDS = {
     "kernels": ("cartpole", SETTINGS, {"backend": "kernels"}),
     "torch": ("cartpole", SETTINGS, {"backend": "torch"}),
+    "hidden state": (
+        "cartpole",
+        cd.PPO(num_steps=8, network=cd.Network(hidden=(16,), core=cd.GRU(16))),
+        {"backend": "kernels"},
+    ),
     "two policies": (
         "tag_grid",
         cd.A2C(num_steps=8, hidden=(16,), normalize_obs=True),

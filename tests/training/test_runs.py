@@ -35,6 +35,14 @@ KINDS = {
         lambda: cd.PPO(normalize_obs=True, normalize_reward=True, **SMALL_PPO),
     ),
     "a2c": ("tag_grid", lambda: cd.A2C(num_steps=8, hidden=(16,))),
+    "ppo, GRU": (
+        "cartpole",
+        lambda: cd.PPO(num_steps=8, network=cd.Network(hidden=(16,), core=cd.GRU(16))),
+    ),
+    "a2c, MinGRU": (
+        "tag_grid",
+        lambda: cd.A2C(num_steps=8, network=cd.Network(hidden=(16,), core=cd.MinGRU(16))),
+    ),
     "ddpg": (
         "point",
         lambda: cd.DDPG(
