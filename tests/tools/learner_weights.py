@@ -43,12 +43,12 @@ WEIGHTS = {
     "cartpole, GRU": (
         "cartpole",
         cd.PPO(network=cd.Network(hidden=(24,), core=cd.GRU(20), shared=True), num_steps=40),
-        dict(num_envs=36, steps=4_000),
+        dict(num_envs=96, steps=8_000),
     ),
     "tag_grid, MinGRU": (
         "tag_grid",
         cd.PPO(network=cd.Network(hidden=(24,), core=cd.MinGRU(24)), num_minibatches=3),
-        dict(num_envs=30, steps=3_000),
+        dict(num_envs=72, steps=5_000),
     ),
     "pendulum, normalised": (
         "pendulum",

@@ -25,6 +25,7 @@ from cupydrive.playing.torch_settings import own_random_numbers
 from cupydrive.training.begin import make_run
 
 QUIET = {"device": "cpu", "progress": False}
+HIDDEN_STATE = cd.Network(hidden=(16,), core=cd.GRU(16))
 # A2C learns from all rows at once, in no order: but for rounding, what processes learn together is
 # what one learns.
 TOGETHER = {
@@ -34,6 +35,11 @@ TOGETHER = {
         "tag_continuous",
         cd.A2C(num_steps=6, hidden=(24,), normalize_obs=True, normalize_reward=True),
         {"num_envs": 10, "backend": "torch", "steps": 10 * 6 * 4},
+    ),
+    "torch, hidden state": ("cartpole", cd.A2C(num_steps=6, network=HIDDEN_STATE),
+    {"num_envs": 40, "backend": "torch", "steps": 40 * 6 * 4}),
+    "tensor, hidden state": (
+        "cartpole", cd.A2C(num_steps=4, network=HIDDEN_STATE, precision="bfloat16"), {"num_envs": 40, "steps": 40 * 4 * 2},
     ),
     "tensor": ("cartpole", cd.A2C(num_steps=4, hidden=(16,), precision="bfloat16"),
     {"num_envs": 40, "steps": 40 * 4 * 2}),
@@ -155,6 +161,10 @@ def on_cpus(rank, size):
         said["lost number"] = refused(lambda: with_a_lost_number(rank))
         said["population"] = refused(lambda: cd.train("cartpole", seeds=2, **QUIET))
         said["too few"] = refused(lambda: run_of(num_envs=size - 1))
+        sequences = cd.PPO(num_steps=4, network=HIDDEN_STATE)
+        said["sequences"] = refused(
+            lambda: cd.train("cartpole", sequences, num_envs=16, steps=64, **QUIET)
+        )
         said["ddpg"] = refused(lambda: cd.train("pendulum", "ddpg", **QUIET))
         said["envs"] = [run_of().shard.envs.start, run_of().shard.envs.stop]
     return said

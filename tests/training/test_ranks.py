@@ -103,6 +103,7 @@ def test_all_processes_end_with_one_error(said):
         ),
         "population": ("ParameterError", "seeds= and members="),
         "too few": ("ParameterError", f"num_envs = {SIZE - 1} environments"),
+        "sequences": ("ParameterError", "4 blocks of sequences, which 3 processes cannot share"),
         "ddpg": ("ParameterError", "learns by DDPG"),
     }
     for what, expected in words.items():
