@@ -44,7 +44,7 @@ ADVICE = {
     BEFORE_RESET: "a call of more rows, or of L steps, must give what calls of one step give",
     AFTER_RESET: "in a call of L steps, set the state to 0 before each step where `start` is true",
     OTHER_PAST: "set the state to 0 before the step where `start` is true: state.masked_fill("
-    "start[:, None], 0.0) (docs/how/own_policy.md)",
+    "start[:, None], 0.0) (docs/how/hidden_state.md)",
 }
 
 
