@@ -1,8 +1,10 @@
 // perceptron.cuh -- the forward pass of a perceptron for a few rows, by the threads of one crew, with weights in shared memory and
 // the bits of learn/exact/network.cuh: each output is one chain of fused multiply-adds in ascending order, from the bias on.
 //
-// A Network is generated: OBS, PARAMETERS, TOWERS, LAYERS, RELU, width(tower, layer), AGENTS (rows of one environment), and
-// COPIED (numbers of `copies` that forward passes read, as layers.cuh has them).
+// A Network is generated: OBS, PARAMETERS, TOWERS, LAYERS (linear ones), RELU, width(tower, layer) and outputs(tower, layer) of each,
+// AGENTS (rows of one environment), and COPIED (numbers of `copies` that forward passes read, as layers.cuh has them). With hidden
+// state: STATE (numbers of an agent's, else 0), SIZE (units of the core), HIDDEN (layers before it), GATED (its linear layers, whose
+// outputs are three gates of each unit), gated(layer), GRU (otherwise MinGRU).
 #pragma once
 
 namespace policy {
@@ -18,13 +20,10 @@ constexpr int at_least(int n, int least) { return n > least ? n : least; }
 // Floats from one row of a tile to the next: an odd number of 16-byte chunks, so that eight rows lie in different banks.
 constexpr int stride(int n) { return (divided_up(n, 4) | 1) * 4; }
 
-// Some numbers side by side, that are read at once.
-template <int N> struct alignas(4 * N) MAY_ALIAS Pack { float of[N]; };
-
 template <class Network, int T, int L> struct Layer {
-  static constexpr int IN = Network::width(T, L), OUT = Network::width(T, L + 1), OUT_PAD = padded(OUT);
+  static constexpr int IN = Network::width(T, L), OUT = Network::outputs(T, L), OUT_PAD = padded(OUT);
   static constexpr int NUMBERS = (IN + 1) * OUT_PAD;  // weights, transposed: (IN, padded OUT), then biases
-  static constexpr bool LAST = L == Network::LAYERS - 1;
+  static constexpr bool LAST = L == Network::LAYERS - 1, ACTIVATED = !LAST && !Network::gated(L);
 };
 
 // Where the weights of a layer begin: in `copies`, whose first part they are, and here.
@@ -104,20 +103,39 @@ template <class Network> struct Tile {
   alignas(16) float odd[TOWERS][LAYERS > 1 ? ROWS * ODD : 4];  // equal(swap >): more room, never read
   alignas(16) float even[TOWERS][LAYERS > 2 ? ROWS * EVEN : 4];
   alignas(16) float output[TOWERS][ROWS * OUT];
+  // Of a core: layers with hidden state of one tower, their states, and what the gates' products give; a GRU has two of these.
+  static constexpr int SCANS = Network::GRU ? 1 : Network::GATED, PRODUCTS = Network::GRU ? 2 : Network::GATED > 0;
+  static constexpr int UNITS = stride(Network::SIZE), GATES = stride(3 * Network::SIZE);
+  alignas(16) float states[TOWERS][SCANS > 0 ? SCANS * ROWS * UNITS : 4];
+  alignas(16) float gates[TOWERS][PRODUCTS > 0 ? PRODUCTS * ROWS * GATES : 4];
 
+  // Number k of a row's hidden state; those after it follow up to the next multiple of SIZE.
+  DEVICE float* state(const int row, const int k) {
+    const int scan = k / Network::SIZE, tower = scan / SCANS;
+    return states[tower] + (scan - tower * SCANS) * ROWS * UNITS + row * UNITS + k - scan * Network::SIZE;
+  }
   DEVICE float* observation(const int row) { return input + row * stride(Network::OBS); }
   DEVICE const float* parameters(const int row) const { return output[0] + row * OUT; }
   DEVICE float value(const int row) const { return output[TOWERS - 1][row * OUT + (TOWERS == 1 ? Network::PARAMETERS : 0)]; }
+  // Whether layer l reads the state of a GRU, before a step or after it.
+  static constexpr bool is_state(const int l) { return Network::GRU && (l == Network::HIDDEN + 1 || l == Network::HIDDEN + 2); }
   // What layer l reads, and what the one before it has written.
   template <int L> DEVICE float* numbers(const int tower) {
-    if constexpr (L == 0) return input;
+    if constexpr (is_state(L)) return states[tower];
+    else if constexpr (L == 0) return input;
     else if constexpr (L == LAYERS) return output[tower];
     else if constexpr (L % 2 == 1) return odd[tower];
     else return even[tower];
   }
   template <int L> static constexpr int numbers_stride() {
-    return L == 0 ? stride(Network::OBS) : L == LAYERS ? OUT : L % 2 == 1 ? ODD : EVEN;
+    return is_state(L) ? UNITS : L == 0 ? stride(Network::OBS) : L == LAYERS ? OUT : L % 2 == 1 ? ODD : EVEN;
   }
+  // What layer l writes.
+  template <int L> DEVICE float* results(const int tower) {
+    if constexpr (Network::gated(L)) return gates[tower] + (Network::GRU ? L - Network::HIDDEN : 0) * ROWS * GATES;
+    else return numbers<L + 1>(tower);
+  }
+  template <int L> static constexpr int results_stride() { return Network::gated(L) ? GATES : numbers_stride<L + 1>(); }
 };
 
 // Layer L of all towers. A part of the work, one thread's, is DOWN rows by ACROSS columns of one tower.
@@ -150,13 +168,13 @@ template <class Network, int L> DEVICE void compute_layer(const Crew crew, Tile<
   typedef typename Part::Last Last;
   typedef Tile<Network> Rows;
   constexpr int ROWS = Part::ROWS, DOWN = Part::DOWN, ACROSS = Part::ACROSS, IN = First::IN, SECOND = Network::TOWERS - 1;
-  constexpr int IN_STRIDE = Rows::template numbers_stride<L>(), OUT_STRIDE = Rows::template numbers_stride<L + 1>();
+  constexpr int IN_STRIDE = Rows::template numbers_stride<L>(), OUT_STRIDE = Rows::template results_stride<L>();
   for (int part = crew.rank; part < Part::COLUMNS * Part::ACROSS_ALL; part += Crew::SIZE) {
     const int column = part % Part::COLUMNS, m = part / Part::COLUMNS * DOWN;
     const bool second = SECOND && column >= Part::FIRST_COLUMNS;
     const int n = (column - (second ? Part::FIRST_COLUMNS : 0)) * ACROSS, wide = second ? Last::OUT_PAD : First::OUT_PAD;
     const float* const from = tile.template numbers<L>(second);
-    float* const to = tile.template numbers<L + 1>(second) + m * OUT_STRIDE + n;
+    float* const to = tile.template results<L>(second) + m * OUT_STRIDE + n;
     const float* const weights = layers + n + (second ? weights_before<Network, SECOND, L>() : weights_before<Network, 0, L>());
     const float* rows[DOWN];  // in a part that is not whole the last one stands for those that are missing
     float sum[DOWN][ACROSS];
@@ -207,11 +225,11 @@ template <class Network, int L> DEVICE void compute_layer(const Crew crew, Tile<
     UNROLL for (int i = 0; i < DOWN; ++i) {
       Pack<ACROSS> result;
       UNROLL for (int j = 0; j < ACROSS; ++j) {
-        result.of[j] = First::LAST || !Part::FEW ? sum[i][j] : activation<Network::RELU>(sum[i][j]);
+        result.of[j] = !First::ACTIVATED || !Part::FEW ? sum[i][j] : activation<Network::RELU>(sum[i][j]);
       }
       if (Part::WHOLE || m + i < ROWS) *(Pack<ACROSS>*)(to + i * OUT_STRIDE) = result;
     }
-    if constexpr (!First::LAST && !Part::FEW) {
+    if constexpr (First::ACTIVATED && !Part::FEW) {
       UNROLL_TIMES(8 / ACROSS) for (int i = 0; i < DOWN; ++i) {
         if (!Part::WHOLE && m + i >= ROWS) break;
         Pack<ACROSS> result = *(Pack<ACROSS>*)(to + i * OUT_STRIDE);
@@ -222,10 +240,35 @@ template <class Network, int L> DEVICE void compute_layer(const Crew crew, Tile<
   }
 }
 
+// The step of a core's layer, whose gates' last product was that of linear layer L; all threads have written products.
+template <class Network, int L> DEVICE void step_units(const Crew crew, Tile<Network>& tile) {
+  typedef Tile<Network> Rows;
+  constexpr int SIZE = Network::SIZE, ROWS = Rows::ROWS, GATES = Rows::GATES, UNITS = Rows::UNITS;
+  for (int i = crew.rank; i < Network::TOWERS * ROWS * SIZE; i += Crew::SIZE) {
+    const int u = i % SIZE, row = i / SIZE, second = row / ROWS, m = row - second * ROWS;
+    const float* const x = tile.gates[second] + m * GATES + u;
+    if constexpr (Network::GRU) {
+      const float* const g = x + ROWS * GATES;
+      float& state = tile.states[second][m * UNITS + u];
+      state = GruUnit(x[0] + g[0], x[SIZE] + g[SIZE], g[2 * SIZE], x[2 * SIZE], state).after;
+    } else {
+      float& state = tile.states[second][((L - Network::HIDDEN) * ROWS + m) * UNITS + u];
+      const float read = tile.template numbers<L>(second)[m * Rows::template numbers_stride<L>() + u];
+      const MinGruUnit unit(x[0], x[SIZE], x[2 * SIZE], state);
+      state = unit.after;
+      tile.template numbers<L + 1>(second)[m * Rows::template numbers_stride<L + 1>() + u] = math::fma(unit.shown, state - read, read);
+    }
+  }
+}
+
 template <class Network, int L = 0> DEVICE void forward_from(const Crew crew, Tile<Network>& tile, const float* layers) {
   if constexpr (L < Network::LAYERS) {
     if constexpr (L > 0) crew.sync();
     compute_layer<Network, L>(crew, tile, layers);
+    if constexpr (Network::gated(L) && !(Network::GRU && L == Network::HIDDEN)) {
+      crew.sync();
+      step_units<Network, L>(crew, tile);
+    }
     forward_from<Network, L + 1>(crew, tile, layers);
   }
 }

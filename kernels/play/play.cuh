@@ -10,7 +10,14 @@
 #include "train/boxes.cuh"
 #include "generated/policies.cuh"
 #define APPROXIMATE BY_MATRIX_UNITS
-#include "learn/functions.cuh"
+#include "learn/recurrent/cells.cuh"  // before what follows, of which one file alone is compiled
+
+namespace policy {
+
+// Some numbers side by side, that are read at once.
+template <int N> struct alignas(4 * N) MAY_ALIAS Pack { float of[N]; };
+
+}  // namespace policy
 #if BY_MATRIX_UNITS
 #include "play/tensor.cuh"
 #else
@@ -26,6 +33,9 @@ template <class Kind> struct PlayedRows {
   float* raw;       // (T, N, C, HEADS): actions of a Box before squashing; else null
   float* log_prob;  // (T, N, C)
   float* value;     // (T + 1, N, C)
+  // Of policies with hidden state, else null:
+  float* memory;    // (T + 1, N, C, STATE): row 0, and of the others what steps leave that are the last or truncate an episode
+  u8* start;        // (T + 1, N, C): from row 1 on, 1 where a step begins an episode
 };
 struct Play {
   Batch batch;
@@ -112,6 +122,40 @@ struct PlayPhases : TeamPhases<false> {
     }
   }
 
+  // visit(four numbers or one of an agent's hidden state, the same in row `row` of what is stored) for this member's agents.
+  template <class Kind, class Visit> DEVICE void each_state(Kind, const PlayedRows<Kind>& played, const size_type row, Visit visit) {
+    typedef typename PolicyOf<Kind>::Network Network;
+    constexpr int WIDE = Network::SIZE % 4 == 0 ? 4 : 1;
+    FOR_OWN(team, k, i, Kind::COUNT) {
+      float* const far = played.memory + (row * Kind::COUNT + i) * Network::STATE;
+      UNROLL_TIMES(4) for (int n = 0; n < Network::STATE; n += WIDE) {
+        visit(*(Pack<WIDE>*)policy_part(Kind{}, near.tiles).state(tile_row<Kind>(i), n), *(Pack<WIDE>*)(far + n));
+      }
+    }
+  }
+  template <class Visit> DEVICE void each_group_with_state(Visit visit) {
+    each_group([&](auto kind, const auto& played) INLINED {
+      if constexpr (PolicyOf<decltype(kind)>::Network::STATE > 0) visit(kind, played);
+    }, call.rows);
+  }
+  // The hidden state before the first step.
+  DEVICE void recall() {
+    each_group_with_state([&](auto kind, const auto& played) INLINED {
+      each_state(kind, played, e, [](auto& here, const auto& there) INLINED { here = there; });
+    });
+  }
+  // After step t: hidden state is 0 where the episode is over.
+  DEVICE void remember() {
+    each_group_with_state([&](auto kind, const auto& played) INLINED {
+      const size_type next = row + batch.num_envs;
+      FOR_OWN(team, k, i, kind.COUNT) played.start[next * kind.COUNT + i] = over;
+      if (t + 1 == batch.steps || (!HORIZON_ENDS_TASK && over && !ended)) {
+        each_state(kind, played, next, [](const auto& here, auto& there) INLINED { there = here; });
+      }
+      if (over) each_state(kind, played, next, [](auto& here, const auto&) INLINED { here = {}; });
+    });
+  }
+
   // The row before the first is the last row of the rollout before, which is still in its place.
   DEVICE void load() {
     Given::load(0);
@@ -125,6 +169,7 @@ struct PlayPhases : TeamPhases<false> {
         for (int n : team.each(BYTES)) rows.action_mask[first * BYTES + n] = rows.action_mask[last * BYTES + n];
       }
     }, batch.rows);
+    recall();
     team.sync();  // equal(dropped sync): a crew syncs before it goes on
   }
 
@@ -213,7 +258,10 @@ DEVICE void play(const Play& call, const Crew crew, BlockMemory& block, const in
     each_policy([&](auto, auto& tile, auto& weights, const auto& far) INLINED { forward(crew, tile, weights, far); }, near.tiles,
                 block.weights, call.policies);
     crew.sync();
-    if (mine && t < batch.steps) take_step(phases, t);
+    if (mine && t < batch.steps) {
+      take_step(phases, t);
+      phases.remember();
+    }
   }
   if (mine) {
     phases.keep_values();

@@ -2,17 +2,21 @@
 //
 // A result is accumulated in blocks of 16 factors: it has the same bits in a tile of any size. One warp takes rows through all
 // layers of a tower in registers. A Network is that of perceptron.cuh, and FIRST_TOWER: towers of the policies before it.
+//
+// The hidden state is float32 in shared memory. A thread reads and writes it at the places of its accumulators only, so that a warp
+// needs no barrier within a step. Bits are not those of separate launches, which round what the layers of a core hand each other.
 #pragma once
 #include "learn/mma/mma.cuh"
 
 namespace policy {
 
-constexpr int BLOCK = 16;  // rows and columns that matrix units take at once
+constexpr int BLOCK = 16;       // rows and columns that matrix units take at once
+constexpr int WARP_BANKS = 32;  // of shared memory, 4 bytes wide
 
 constexpr int padded(int n) { return (n + BLOCK - 1) / BLOCK * BLOCK; }  // equal(swap -): adds zeros
 
 template <class Network, int T, int L> struct Layer {
-  static constexpr int IN = Network::width(T, L), OUT = Network::width(T, L + 1), IN_PAD = padded(IN), OUT_PAD = padded(OUT);
+  static constexpr int IN = Network::width(T, L), OUT = Network::outputs(T, L), IN_PAD = padded(IN), OUT_PAD = padded(OUT);
   static constexpr int TENSOR = 2 * (T * Network::LAYERS + L);  // its weights; the next are its biases
   static constexpr bool LAST = L == Network::LAYERS - 1;
 };
@@ -22,14 +26,14 @@ template <class Network> constexpr int weights_before(const int tower, const int
   int sum = 0;  // equal(swap = 0;): a CPU's matrix may begin anywhere
   for (int k = 0; k < tower * Network::LAYERS + layer; ++k) {
     const int t = k / Network::LAYERS, l = k % Network::LAYERS;
-    sum += padded(Network::width(t, l + 1)) * (padded(Network::width(t, l)) + SKEW);
+    sum += padded(Network::outputs(t, l)) * (padded(Network::width(t, l)) + SKEW);
   }
   return sum;
 }
 template <class Network> constexpr int biases_before(const int tower, const int layer) {
   int sum = 0;  // equal(swap = 0;): a CPU's matrix may begin anywhere
   for (int k = 0; k < tower * Network::LAYERS + layer; ++k) {
-    sum += padded(Network::width(k / Network::LAYERS, k % Network::LAYERS + 1));
+    sum += padded(Network::outputs(k / Network::LAYERS, k % Network::LAYERS));
   }
   return sum;
 }
@@ -55,7 +59,7 @@ template <class Network> struct Source {
 // The same in a block's memory.
 template <class Network> struct NearWeights {
   alignas(16) bf16 matrices[weights_before<Network>(Network::TOWERS, 0)];
-  float biases[biases_before<Network>(Network::TOWERS, 0)];
+  alignas(8) float biases[biases_before<Network>(Network::TOWERS, 0)];
   float center[Network::OBS], scale[Network::OBS];
 
   template <int T, int L> DEVICE Matrix<Layer<Network, T, L>::IN_PAD> weights() {
@@ -89,7 +93,13 @@ template <class Network> struct Tile {
   static constexpr int ALL_ROWS = padded(ROWS), FIRST = Network::width(0, LAYERS), LAST = Network::width(TOWERS - 1, LAYERS);
   static constexpr int OUT = padded(FIRST > LAST ? FIRST : LAST) + 1;  // equal(swap >): equal where they meet
   alignas(16) bf16 input[ALL_ROWS * Matrix<padded(Network::OBS)>::STRIDE];
+  // Floats from one row's hidden state to the next. Fours of neighbouring rows change places, so that they lie in different banks.
+  static constexpr int STATES = (Network::STATE + WARP_BANKS - 1) / WARP_BANKS * WARP_BANKS;
+  alignas(16) float states[STATES > 0 ? ALL_ROWS * STATES : 4];
   float results[TOWERS][ALL_ROWS * OUT];
+
+  // Number k of a row's hidden state; those after it follow up to the next multiple of 8.
+  DEVICE float* state(const int row, const int k) { return states + row * STATES + (k ^ row % 4 * 8); }
 
   DEVICE Matrix<padded(Network::OBS)> inputs() { return {input}; }
   DEVICE bf16* observation(const int row) { return inputs().row(row); }
@@ -97,9 +107,12 @@ template <class Network> struct Tile {
   DEVICE float value(const int row) const { return results[TOWERS - 1][row * OUT + (TOWERS == 1 ? Network::PARAMETERS : 0)]; }
 };
 
-// Puts zeros where observations have no entries.
+// Puts zeros where observations have no entries, and where rows that nobody asks for have hidden state.
 template <class Network> DEVICE void begin_tile(const Crew crew, Tile<Network>& tile) {
   for (int m = crew.rank; m < Tile<Network>::ALL_ROWS; m += Crew::SIZE) {
+    if (m >= Tile<Network>::ROWS) {
+      for (int k = 0; k < Network::STATE; ++k) *tile.state(m, k) = 0.0f;
+    }
     // equal(swap < 1): rows that nobody asks for; equal(swap < 2): room between rows, never read
     for (int d = m < Tile<Network>::ROWS ? Network::OBS : 0; d < padded(Network::OBS); ++d) tile.observation(m)[d] = 0.0f;
   }
@@ -118,6 +131,47 @@ DEVICE void keep_results(Tile<Network>& tile, const int m, const int n, const fl
   if (n + 1 < OUT) to[1] = d;  // equal(dropped condition): padded columns, never read
 }
 
+// Two neighbouring units of a core's layer, of one row.
+typedef Pack<2> Two;
+// Products of two units for each gate, and of what the reset gate multiplies.
+struct Sums { float of[4][2]; };
+
+// Replaces the state of units n and n + 1 and returns what the layer makes of `x`, two numbers that it has read.
+template <class Network, int T, int L>
+DEVICE u32 step_mingru(const NearWeights<Network>& near, const int n, const Sums& sums, const u32 x, float* at) {
+  const float* const biases = near.biases + biases_before<Network>(T, L) + n;
+  const float read[2] = {first_of(x), second_of(x)};
+  Two state = *(const Two*)at, out;
+  UNROLL for (int j = 0; j < 2; ++j) {
+    float gate[3];
+    UNROLL for (int part = 0; part < 3; ++part) gate[part] = sums.of[part][j] + biases[part * Network::SIZE + j];
+    const MinGruUnit unit(gate[0], gate[1], gate[2], state.of[j]);
+    state.of[j] = unit.after;
+    out.of[j] = math::fma(unit.shown, unit.after - read[j], read[j]);
+  }
+  *(Two*)at = state;
+  return pair(out.of[0], out.of[1]);
+}
+// The same of gated recurrent units, whose two layers are L and L + 1; sums: of reset, update, what reset multiplies, candidate.
+template <class Network, int T, int L>
+DEVICE u32 step_gru(const NearWeights<Network>& near, const int n, const Sums& sums, float* at) {
+  constexpr int SIZE = Network::SIZE;
+  const float* const of_input = near.biases + biases_before<Network>(T, L) + n;
+  const float* const of_state = near.biases + biases_before<Network>(T, L + 1) + n;
+  Two state = *(const Two*)at;
+  UNROLL for (int j = 0; j < 2; ++j) {
+    const float reset = sums.of[0][j] + (of_input[j] + of_state[j]), update = sums.of[1][j] + (of_input[SIZE + j] + of_state[SIZE + j]);
+    const float inner = sums.of[2][j] + of_state[2 * SIZE + j], candidate = sums.of[3][j] + of_input[2 * SIZE + j];
+    state.of[j] = GruUnit(reset, update, inner, candidate, state.of[j]).after;
+  }
+  *(Two*)at = state;
+  return pair(state.of[0], state.of[1]);
+}
+// Where the states of a core's layer begin among an agent's: a GRU has one, of two linear layers.
+template <class Network, int T, int L> constexpr int states_before() {
+  return (T * (Network::GRU ? 1 : Network::GATED) + (Network::GRU ? 0 : L - Network::HIDDEN)) * Network::SIZE;
+}
+
 #ifdef __CUDACC__
 // A 16 x 16 block of weights. They are constant now: without `volatile` and "memory" the compiler may prefetch them.
 DEVICE void load_weights(u32 (&to)[4], const u32 address) {
@@ -125,10 +179,83 @@ DEVICE void load_weights(u32 (&to)[4], const u32 address) {
       : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(address));
 }
 
+// Adds the products of a block of rows with those columns of layer L that begin with `column`, or (BEGIN) begins with them.
+template <class Network, int T, int L, bool BEGIN, int DEPTH>
+DEVICE void add_block(float (&sum)[2][4], const u32 (&left)[DEPTH][1][4], const u32 weights, const int column, const int k) {
+  u32 right[4];
+  load_weights(right, weights + (u32)sizeof(bf16) * (column * Matrix<Layer<Network, T, L>::IN_PAD>::STRIDE + BLOCK * k));
+  UNROLL for (int half = 0; half < 2; ++half) {
+    if (BEGIN && k == 0) mma_zero(sum[half], left[0][0], right[2 * half], right[2 * half + 1]);
+    else mma_add(sum[half], left[k][0], right[2 * half], right[2 * half + 1]);
+  }
+}
+// Where a lane's weights of the first block of a layer are.
+template <class Network, int T, int L> DEVICE u32 corner_of(const u32 matrices) {
+  constexpr int STRIDE = Matrix<Layer<Network, T, L>::IN_PAD>::STRIDE;
+  const int lane = threadIdx.x % WARP_SIZE;
+  return matrices + (u32)sizeof(bf16) * (weights_before<Network>(T, L) + (lane / 16 * 8 + lane % 8) * STRIDE + lane / 8 % 2 * 8);
+}
+
+// The layer of a core that begins with linear layer L, of one block of rows.
+template <class Network, int T, int L, int DEPTH>
+DEVICE void compute_core(Tile<Network>& tile, NearWeights<Network>& near, const u32 matrices, const int first,
+                         const u32 (&left)[DEPTH][1][4], u32 (&outputs)[Network::SIZE / BLOCK][1][4]) {
+  constexpr int SIZE = Network::SIZE, COLUMNS = SIZE / BLOCK, HIGH = Tile<Network>::ROWS <= BLOCK / 2 ? 1 : 2;
+  const int lane = threadIdx.x % WARP_SIZE, m = first + lane / 4, unit = lane % 4 * 2;
+  const u32 weights = corner_of<Network, T, L>(matrices);
+  constexpr int STATES = states_before<Network, T, L>();
+  // The state before the step as left factor: all of it, before any is replaced.
+  [[maybe_unused]] u32 state[Network::GRU ? COLUMNS : 1][1][4];
+  if constexpr (Network::GRU) {
+    UNROLL for (int k = 0; k < COLUMNS; ++k) {
+      UNROLL for (int word = 0; word < 4; ++word) {
+        const Two two = *(const Two*)tile.state(m + word % 2 * 8, STATES + BLOCK * k + word / 2 * 8 + unit);
+        state[k][0][word] = pair(two.of[0], two.of[1]);
+      }
+    }
+  }
+  UNROLL for (int column = 0; column < COLUMNS; ++column) {
+    float sum[4][2][4];
+    UNROLL for (int k = 0; k < DEPTH; ++k) {
+      UNROLL for (int part = 0; part < 3; ++part) {
+        // The candidate of a GRU is not added to what the state gives.
+        add_block<Network, T, L, true>(sum[Network::GRU && part == 2 ? 3 : part], left, weights, part * SIZE + BLOCK * column, k);
+      }
+    }
+    if constexpr (Network::GRU) {
+      const u32 of_state = corner_of<Network, T, L + 1>(matrices);
+      UNROLL for (int k = 0; k < COLUMNS; ++k) {
+        add_block<Network, T, L + 1, false>(sum[0], state, of_state, BLOCK * column, k);
+        add_block<Network, T, L + 1, false>(sum[1], state, of_state, SIZE + BLOCK * column, k);
+        add_block<Network, T, L + 1, true>(sum[2], state, of_state, 2 * SIZE + BLOCK * column, k);
+      }
+    }
+    UNROLL for (int half = 0; half < 2; ++half) {
+      UNROLL for (int lower = 0; lower < 2; ++lower) {
+        if (lower >= HIGH) { outputs[column][0][2 * half + lower] = 0u; continue; }
+        Sums sums;
+        UNROLL for (int part = 0; part < 4; ++part) {
+          UNROLL for (int j = 0; j < 2; ++j) sums.of[part][j] = !Network::GRU && part == 3 ? 0.0f : sum[part][half][2 * lower + j];
+        }
+        const int n = BLOCK * column + 8 * half + unit;
+        float* const at = tile.state(m + 8 * lower, STATES + n);
+        u32& out = outputs[column][0][2 * half + lower];
+        if constexpr (Network::GRU) out = step_gru<Network, T, L>(near, n, sums, at);
+        else out = step_mingru<Network, T, L>(near, n, sums, left[column][0][2 * half + lower], at);
+      }
+    }
+  }
+}
+
 // Layer L of tower T, and those after it, for TALL blocks of rows from `first` on. `matrices`: where all weights begin.
 template <class Network, int T, int L, int TALL, int DEPTH>
 DEVICE void compute_layers(Tile<Network>& tile, NearWeights<Network>& near, const u32 matrices, const int first,
-                           const u32 (&left)[DEPTH][TALL][4]) {
+                           const u32 (&left)[DEPTH][TALL][4]);
+
+// The same where layer L is a plain one.
+template <class Network, int T, int L, int TALL, int DEPTH>
+DEVICE void compute_plain(Tile<Network>& tile, NearWeights<Network>& near, const u32 matrices, const int first,
+                          const u32 (&left)[DEPTH][TALL][4]) {
   typedef Layer<Network, T, L> Here;
   constexpr int COLUMNS = Here::OUT_PAD / BLOCK, STRIDE = Matrix<Here::IN_PAD>::STRIDE;
   // Halves of a block, of its columns and of its rows, that anybody asks for.
@@ -164,11 +291,23 @@ DEVICE void compute_layers(Tile<Network>& tile, NearWeights<Network>& near, cons
   if constexpr (!Here::LAST) compute_layers<Network, T, L + 1>(tile, near, matrices, first, outputs);
 }
 
+template <class Network, int T, int L, int TALL, int DEPTH>
+DEVICE void compute_layers(Tile<Network>& tile, NearWeights<Network>& near, const u32 matrices, const int first,
+                           const u32 (&left)[DEPTH][TALL][4]) {
+  if constexpr (Network::gated(L)) {
+    u32 outputs[Network::SIZE / BLOCK][1][4];
+    compute_core<Network, T, L>(tile, near, matrices, first, left, outputs);
+    compute_layers<Network, T, L + (Network::GRU ? 2 : 1)>(tile, near, matrices, first, outputs);
+  } else {
+    compute_plain<Network, T, L>(tile, near, matrices, first, left);
+  }
+}
+
 // Parameters and values of all rows; sync before and after. The towers of all policies are split among the crew's warps.
 template <class Network>
 DEVICE void forward(const Crew crew, Tile<Network>& tile, NearWeights<Network>& near, const Source<Network>&) {
   constexpr int DEPTH = padded(Network::OBS) / BLOCK, ROWS = Tile<Network>::ROWS;
-  constexpr int TALL = ROWS > BLOCK && widest<Network>() <= 64 ? 2 : 1;  // two chains side by side, where registers hold them
+  constexpr int TALL = ROWS > BLOCK && widest<Network>() <= 64 && Network::GATED == 0 ? 2 : 1;  // two chains side by side, where registers hold them
   const int warp = WARPS_PER_CREW == 1 ? 0 : crew.rank / WARP_SIZE;
   u32 matrices = (u32)__cvta_generic_to_shared(near.matrices);
   hold(matrices);  // else the compiler would load weights before the first step, and move them out of registers again
@@ -186,7 +325,48 @@ DEVICE void forward(const Crew crew, Tile<Network>& tile, NearWeights<Network>& 
 #else
 template <class Network, int T, int L>
 DEVICE void compute_layers(const Team team, Tile<Network>& tile, NearWeights<Network>& near,
-                           const Matrix<Layer<Network, T, L>::IN_PAD> inputs) {
+                           const Matrix<Layer<Network, T, L>::IN_PAD> inputs);
+
+template <class Network, int T, int L>
+DEVICE void compute_core(const Team team, Tile<Network>& tile, NearWeights<Network>& near,
+                         const Matrix<Layer<Network, T, L>::IN_PAD> inputs) {
+  typedef Layer<Network, T, L> Here;
+  constexpr int ROWS = Tile<Network>::ALL_ROWS, SIZE = Network::SIZE, STATES = states_before<Network, T, L>();
+  alignas(16) bf16 numbers[ROWS * Matrix<SIZE>::STRIDE], before[Matrix<SIZE>::STRIDE];
+  const Matrix<SIZE> outputs{numbers}, state{before};
+  for (int m : team.each(ROWS)) {
+    float sum[Here::OUT_PAD] = {};
+    add_row<Here::OUT_PAD, Here::IN_PAD, true>(sum, m, inputs, near.template weights<T, L>());
+    if constexpr (Network::GRU) {
+      float of_state[Here::OUT_PAD] = {};
+      for (int n = 0; n < SIZE; n += 2) state.two(0, n) = pair(*tile.state(m, STATES + n), *tile.state(m, STATES + n + 1));
+      add_row<Here::OUT_PAD, SIZE, true>(of_state, 0, state, near.template weights<T, L + 1>());
+      for (int n = 0; n < SIZE; n += 2) {
+        Sums sums;
+        for (int j = 0; j < 2; ++j) {
+          sums.of[0][j] = sum[n + j] + of_state[n + j];
+          sums.of[1][j] = sum[SIZE + n + j] + of_state[SIZE + n + j];
+          sums.of[2][j] = of_state[2 * SIZE + n + j];
+          sums.of[3][j] = sum[2 * SIZE + n + j];
+        }
+        outputs.two(m, n) = step_gru<Network, T, L>(near, n, sums, tile.state(m, STATES + n));
+      }
+    } else {
+      for (int n = 0; n < SIZE; n += 2) {
+        Sums sums;
+        for (int part = 0; part < 3; ++part) {
+          for (int j = 0; j < 2; ++j) sums.of[part][j] = sum[part * SIZE + n + j];
+        }
+        outputs.two(m, n) = step_mingru<Network, T, L>(near, n, sums, inputs.two(m, n), tile.state(m, STATES + n));
+      }
+    }
+  }
+  compute_layers<Network, T, L + (Network::GRU ? 2 : 1)>(team, tile, near, outputs);
+}
+
+template <class Network, int T, int L>
+DEVICE void compute_plain(const Team team, Tile<Network>& tile, NearWeights<Network>& near,
+                          const Matrix<Layer<Network, T, L>::IN_PAD> inputs) {
   typedef Layer<Network, T, L> Here;
   constexpr int ROWS = Tile<Network>::ALL_ROWS;
   const float* const biases = near.biases + biases_before<Network>(T, L);
@@ -202,6 +382,13 @@ DEVICE void compute_layers(const Team team, Tile<Network>& tile, NearWeights<Net
     }
   }
   if constexpr (!Here::LAST) compute_layers<Network, T, L + 1>(team, tile, near, outputs);
+}
+
+template <class Network, int T, int L>
+DEVICE void compute_layers(const Team team, Tile<Network>& tile, NearWeights<Network>& near,
+                           const Matrix<Layer<Network, T, L>::IN_PAD> inputs) {
+  if constexpr (Network::gated(L)) compute_core<Network, T, L>(team, tile, near, inputs);
+  else compute_plain<Network, T, L>(team, tile, near, inputs);
 }
 
 // As above; a thread of a crew takes rows of its own through all layers.

@@ -16,10 +16,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from cupydrive.algorithms.architecture import GRU, Network
 from cupydrive.algorithms.kernels import tensor
 from cupydrive.algorithms.kernels.arithmetic import TENSOR
-from cupydrive.algorithms.kernels.layout import Distribution, NetworkLayout, padded
+from cupydrive.algorithms.kernels.layout import PAD, Distribution, NetworkLayout, padded
 from cupydrive.algorithms.kernels.learner import KernelLearner
+from cupydrive.algorithms.kernels.recurrent import RecurrentLayout
+from cupydrive.algorithms.kernels.recurrent_tensor import TENSOR_RECURRENT
 from cupydrive.algorithms.pool import PooledLearner
 from cupydrive.codegen.agreement import batch_dtype
 from cupydrive.codegen.layout import WARP, PlayLayout
@@ -42,6 +45,7 @@ BUSY = 4  # warps of a processor, one on each of its schedulers
 OBS_REGISTER_BYTES = 256
 TEAM_MEMORY = 32 * 1024  # of a block's memory, for what the teams of a warp keep there
 RESERVED_BYTES = 2048  # of it, for padding and what else is shared
+PLAYED = ("raw", "log_prob", "value", "memory", "start")  # members of ``struct PlayedRows``
 
 
 @dataclass(frozen=True)
@@ -49,12 +53,14 @@ class Policy:
     """One policy as kernels know it.
 
     Args:
+        network: The description.
         layout: ``NetworkLayout``.
         distribution: ``Categorical`` or ``Gaussian``.
         groups: The groups that it plays, of equal spaces.
         tensor: Whether it computes by matrix units.
     """
 
+    network: Network
     layout: NetworkLayout
     distribution: Distribution
     groups: tuple[Group, ...]
@@ -64,12 +70,30 @@ class Policy:
     def of(cls, learner: KernelLearner, groups: Sequence[Group]) -> Policy:
         """Return that of a ``KernelLearner``, which need not have begun to play."""
         distribution = make_distribution(groups[0], learner.config.distribution)
-        return cls(
-            NetworkLayout.of(learner.config, groups[0].obs_dim, distribution.size),
-            distribution,
-            tuple(groups),
-            learner.arithmetic is TENSOR,
-        )
+        network, obs_dim = learner.config.architecture, groups[0].obs_dim
+        if network.core is None:
+            layout = NetworkLayout.of(learner.config, obs_dim, distribution.size)
+        else:
+            layout = RecurrentLayout.made(network, obs_dim, distribution.size)
+        by_tensor_cores = learner.arithmetic in (TENSOR, TENSOR_RECURRENT)
+        return cls(network, layout, distribution, tuple(groups), by_tensor_cores)
+
+    @property
+    def towers(self) -> list[list[tuple[int, int]]]:
+        """(inputs, outputs) of the linear layers of each tower."""
+        layers = self.layout.layers
+        each = len(layers) // self.network.towers
+        return [layers[k : k + each] for k in range(0, len(layers), each)]
+
+    @property
+    def results(self) -> int:
+        """Outputs of the tower that has more."""
+        return max(tower[-1][1] for tower in self.towers)
+
+    @property
+    def rows(self) -> int:
+        """Rows of one environment."""
+        return sum(g.count for g in self.groups)
 
 
 def policies_of(batch: Batch, player_of: Mapping[str, Player]) -> list[Policy] | None:
@@ -101,7 +125,7 @@ class Play:
         self.learners = [player for player in players if isinstance(player, KernelLearner)]
         policies = policies_of(rollout.batch, rollout.player_of) or []
         self.program = rollout.batch.executor.build(play_unit(rollout.batch, policies, layout))
-        self.call = play_call(rollout, self.learners)
+        self.call = play_call(rollout, self.learners, policies)
         self.work = (
             rollout.batch.num_envs
             * rollout.steps
@@ -185,12 +209,12 @@ def choose_layout(
         ]
         return None, f"kernels that learn do not play {', '.join(others)}"
     learners = {k: own for k, own in player_of.items() if isinstance(own, KernelLearner)}
-    held = [k for k, own in learners.items() if own.config.architecture.core is not None]
-    if held:
-        return None, f"the policy of {' and '.join(held)} has hidden state"
     wide = [k for k, own in learners.items() if not own.arithmetic.near]
     if wide:
         return None, f"the network of {' and '.join(wide)} is too wide for one block"
+    odd = [k for k, own in learners.items() if own.config.architecture.layer_norm]
+    if odd:
+        return None, f"the network of {' and '.join(odd)} has LayerNorm"
     if batch.executor.name == "cpu":
         return None, "a CPU is faster where one launch computes the rows of all environments"
     if len({policy.tensor for policy in policies}) > 1:
@@ -255,7 +279,8 @@ def play_layout(
     crew = envs * workspace + sum(tile_bytes(policy, envs) for policy in policies)
     left = executor.shared_bytes - RESERVED_BYTES - sum(map(policy_weight_bytes, policies))
     crews = min(wanted, left // crew)
-    if crews < (1 if envs == 1 else wanted / 2):
+    smaller = envs > 1 and any(p.rows * envs > PAD or not p.tensor for p in policies)
+    if crews < (wanted / 2 if smaller else 1):
         return None
     warps = max(1, min(BUSY_WARPS // int(crews), useful_warps(policies, envs)))
     return replace(layout, crews=int(crews), warps=1 << (warps.bit_length() - 1))
@@ -266,10 +291,9 @@ def useful_warps(policies: Sequence[Policy], envs: int) -> int:
     results of the widest layer.
     """
     if policies[0].tensor:
-        return sum(len(policy.layout.towers) for policy in policies)
+        return sum(policy.network.towers for policy in policies)
     widest = (
-        envs * sum(g.count for g in p.groups) * sum(max(t[1:]) for t in p.layout.towers)
-        for p in policies
+        envs * p.rows * sum(max(out for _, out in tower) for tower in p.towers) for p in policies
     )
     return max(-(-outputs // WARP) for outputs in widest)
 
@@ -278,18 +302,23 @@ def tile_bytes(policy: Policy, envs: int) -> int:
     """Return the bytes that the rows of ``envs`` environments take in a crew's memory (``struct
     Tile``).
     """
-    rows, towers = envs * sum(g.count for g in policy.groups), policy.layout.towers
-    results = max(tower[-1] for tower in towers)
+    rows, towers, core = envs * policy.rows, policy.towers, policy.network.core
+    obs_dim = towers[0][0][0]
     if policy.tensor:  # rows in whole blocks; observations in bfloat16
-        each = 2 * (padded(towers[0][0]) + tensor.SKEW) + 4 * len(towers) * (padded(results) + 1)
+        each = 2 * (padded(obs_dim) + tensor.SKEW) + 4 * len(towers) * (padded(policy.results) + 1)
+        each += 4 * -(-policy.network.state_size // WARP) * WARP
         return -(-padded(rows) * each // 16) * 16
-    # Hidden layers lie in two places by turns.
-    hidden = [
-        max(map(stride, (width for tower in towers for width in tower[k:-1:2])), default=0)
+    # Inputs of layers lie in two places by turns.
+    inputs = [
+        max(map(stride, (into for tower in towers for into, _ in tower[k::2])), default=0)
         for k in (1, 2)
     ]
+    of_core = 0
+    if core is not None:  # gates, and states of each layer
+        layers = core.state_size // core.size
+        of_core = stride(3 * core.size) * (1 + isinstance(core, GRU)) + layers * stride(core.size)
     return 4 * rows * (
-        stride(towers[0][0]) + len(towers) * (sum(hidden) + stride(results))
+        stride(obs_dim) + len(towers) * (sum(inputs) + of_core + stride(policy.results))
     ) + 32 * len(towers)
 
 
@@ -304,24 +333,22 @@ def policy_weight_bytes(policy: Policy) -> int:
     """Return the bytes of a network's weights in a block's memory, and of what normalises its
     observations.
     """
-    towers = policy.layout.towers
-    layers = (
-        sum(map(tensor.tower_weight_bytes, towers))
-        if policy.tensor
-        else 4 * policy.layout.forward_copied
-    )
-    return layers + 8 * towers[0][0]
+    layers = policy.layout.layers
+    weights = tensor.weight_bytes(layers) if policy.tensor else 4 * policy.layout.forward_copied
+    return weights + 8 * layers[0][0]
 
 
-def play_call(rollout: Rollout, learners: Sequence[KernelLearner]) -> np.ndarray:
+def play_call(
+    rollout: Rollout, learners: Sequence[KernelLearner], policies: Sequence[Policy]
+) -> np.ndarray:
     """Return ``struct Play``."""
     batch = rollout.batch
     pointers: dict[str, torch.Tensor | None] = {}
     for g in batch.groups:
         stored = next(learner.stored[g.name] for learner in learners if g.name in learner.stored)
-        pointers |= {f"{g.name}.{name}": stored[name] for name in ("raw", "log_prob", "value")}
+        pointers |= {f"{g.name}.{name}": stored.get(name) for name in PLAYED}
     for k, learner in enumerate(learners):
-        if learner.arithmetic is TENSOR:
+        if policies[k].tensor:
             pointers |= {
                 f"{k}.{name}": p
                 for name, p in tensor.weight_pointers(learner.steps.weights).items()
@@ -344,7 +371,7 @@ def policies_text(policies: Sequence[Policy]) -> str:
     """Return what ``kernels/play`` reads about policies: a struct of each network in C, and which
     group it plays.
     """
-    towers = [len(policy.layout.towers) for policy in policies]
+    towers = [policy.network.towers for policy in policies]
     lines = [
         line
         for k, policy in enumerate(policies)
@@ -382,14 +409,16 @@ def network_text(number: int, policy: Policy, towers_before: int) -> list[str]:
     """Return the lines of ``struct network_NUMBER``, whose towers come after those of the policies
     before it.
     """
-    layout, distribution = policy.layout, policy.distribution
-    widths = [width for tower in layout.towers for width in tower]
+    layout, distribution, network = policy.layout, policy.distribution, policy.network
+    towers, core = policy.towers, network.core
+    widths = [width for tower in towers for width in (*(n for n, _ in tower), tower[-1][1])]
+    hidden = len(network.hidden)
+    size, gated = (0, 0) if core is None else (core.size, len(towers[0]) - hidden - 1)
     lines = [
         f"struct network_{number} {{",
-        f"  static constexpr int OBS = {layout.towers[0][0]}, PARAMETERS = {layout.size}, TOWERS "
-        f"= {len(layout.towers)};",
-        f"  static constexpr int LAYERS = {len(layout.towers[0]) - 1}, AGENTS = "
-        f"{sum(g.count for g in policy.groups)};",
+        f"  static constexpr int OBS = {widths[0]}, PARAMETERS = {layout.size};",
+        f"  static constexpr int TOWERS = {len(towers)}, LAYERS = {len(towers[0])}, AGENTS = "
+        f"{policy.rows};",
         f"  static constexpr int FIRST_TOWER = {towers_before};",
         f"  static constexpr int COPIED = {layout.forward_copied}, HEADS = {distribution.heads};",
         f"  static constexpr bool RELU = {int(layout.relu)}, GAUSSIAN = "
@@ -398,6 +427,13 @@ def network_text(number: int, policy: Policy, towers_before: int) -> list[str]:
         f"    constexpr int of[] = {{{', '.join(map(str, widths))}}};",
         "    return of[tower * (LAYERS + 1) + layer];",
         "  }",
+        f"  static constexpr int STATE = {network.state_size}, SIZE = {size}, HIDDEN = {hidden}, "
+        f"GATED = {gated};",
+        f"  static constexpr bool GRU = {int(isinstance(core, GRU))};",
+        "  static constexpr bool gated(int layer) { return layer >= HIDDEN && layer < HIDDEN + "
+        "GATED; }",
+        "  static constexpr int outputs(int tower, int layer) { return gated(layer) ? 3 * SIZE : "
+        "width(tower, layer + 1); }",
     ]
     if isinstance(distribution, Gaussian):
         low, span = distribution.space.low, distribution.space.high - distribution.space.low

@@ -792,7 +792,6 @@ RECURRENT = Arithmetic(
     lambda *_: None,
     lambda task: [],
     RecurrentGradients,
-    near=False,
     tolerance=0.0,
 )
 
@@ -898,10 +897,12 @@ class RecurrentKernelLearner(KernelLearner):
         truncated.
         """
         stored, n, steps = self.stored[g.name], rollout.batch.num_envs, rollout.steps
-        memory, start = stored["memory"], self.note_start(rollout, g, steps)
-        obs = rollout.obs[g.name][-1].view(-1, g.obs_dim)
-        before = None if memory is None else memory[-1]
-        stored["value"][-1].copy_(self.see(g, obs, before, start, None)[1].view(n, -1))
+        memory = stored["memory"]
+        if rollout.play is None:
+            start, obs = self.note_start(rollout, g, steps), rollout.obs[g.name][-1]
+            before = None if memory is None else memory[-1]
+            value = self.see(g, obs.view(-1, g.obs_dim), before, start, None)[1]
+            stored["value"][-1].copy_(value.view(n, -1))
         every = torch.arange(n, device=rollout.device)
         for slot, at in enumerate(stored["truncated_at"]):
             rows = at * n + every

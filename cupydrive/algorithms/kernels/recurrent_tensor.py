@@ -603,5 +603,5 @@ class Step:
 
 
 TENSOR_RECURRENT = Arithmetic(
-    "bfloat16", lambda *_: None, lambda task: [], TensorGradients, MatrixSteps, near=False
+    "bfloat16", lambda *_: None, lambda task: [], TensorGradients, MatrixSteps
 )

@@ -12,7 +12,7 @@ kernels for tests. Letters: T steps, N environments; B blocks of environments, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -84,12 +84,12 @@ def tower_bytes(tower: Sequence[int], rows: int) -> int:
     """Return the bytes of one tower's weights, rows and results; ``tower``: widths from the
     observation to the output.
     """
-    return tower_weight_bytes(tower) + rows * tile_row_bytes(tower, tower[-1])
+    return weight_bytes(pairwise(tower)) + rows * tile_row_bytes(tower, tower[-1])
 
 
-def tower_weight_bytes(tower: Sequence[int]) -> int:
-    """Return the bytes of one tower's weights, in bfloat16, and biases."""
-    return sum(padded(out) * (2 * (padded(into) + SKEW) + 4) for into, out in pairwise(tower))
+def weight_bytes(layers: Iterable[tuple[int, int]]) -> int:
+    """Return the bytes of the weights, in bfloat16, and biases of layers (inputs, outputs)."""
+    return sum(padded(out) * (2 * (padded(into) + SKEW) + 4) for into, out in layers)
 
 
 def tile_row_bytes(widths: Sequence[int], results: int) -> int:
@@ -162,9 +162,7 @@ def warp_bytes(layout: NetworkLayout) -> int:
         return 2**30
     results = max(tower[-1] for tower in layout.towers) + 1
     row = 4 * (2 * layout.towers[0][0] + results)
-    return (
-        sum(map(tower_weight_bytes, layout.towers)) + TENSOR_THREADS // WARP * WARP_ROWS * row + PAD
-    )
+    return weight_bytes(layout.layers) + TENSOR_THREADS // WARP * WARP_ROWS * row + PAD
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@
 // Constants: those of layers.cuh, of one layer (SIZE -> 3 SIZE); TILE.
 #include "learn/exact/multiply.cuh"
 #include "learn/layers.cuh"
+#include "learn/recurrent/cells.cuh"
 
 constexpr int SIZE = OBS, SIZE_PAD = padded(SIZE), GATES_PAD = padded(3 * SIZE);
 
@@ -35,17 +36,6 @@ struct Backward {
   const float* d_out;  // (steps * count, SIZE_PAD)
   float* d_gates;      // (steps * count, GATES_PAD): derivatives by x
   float* d_products;   // (steps * count, GATES_PAD): derivatives by g
-};
-
-// What the gates make of a state.
-struct Cell {
-  float reset, update, fresh, after;
-  DEVICE Cell(const float* x, const float* g, const float before) {
-    reset = sigmoid(x[0] + g[0]);
-    update = sigmoid(x[SIZE] + g[SIZE]);
-    fresh = hyperbolic_tangent(math::fma(reset, g[2 * SIZE], x[2 * SIZE]));
-    after = math::fma(update, before - fresh, fresh);
-  }
 };
 
 // Sequences that a team has: visit(m, u) for all of their units, the m-th of TILE.
@@ -85,7 +75,7 @@ DEVICE void scan_forward(const Forward& call, const Team team, Workspace& work, 
       float* const x = of.gates + row * GATES_PAD + u;
       const float* const g = work.gates + m * GATES_PAD + u;
       float& state = work.state[m * SIZE_PAD + u];
-      const Cell cell(x, g, state);
+      const GruUnit cell(x[0] + g[0], x[SIZE] + g[SIZE], g[2 * SIZE], x[2 * SIZE], state);
       if (of.inner != nullptr) {
         x[0] = cell.reset;
         x[SIZE] = cell.update;

@@ -7,7 +7,7 @@
 //
 // Constants: SIZE, UNITS, a power of two that divides it; X_STRIDE, ROWS_STRIDE (of rows); the generated text defines APPROXIMATE, 1: rows are bfloat16.
 #include "generated/spaces.cuh"
-#include "learn/functions.cuh"
+#include "learn/recurrent/cells.cuh"
 #include "learn/mma/bfloat.cuh"
 
 #if APPROXIMATE
@@ -69,19 +69,7 @@ struct Place {
   DEVICE size_type row(const Sequences& of, const int t) const { return (size_type)t * of.count + sequence; }
 };
 
-// The gates of one unit in one step, and the state after it.
-struct Unit {
-  float slope, fresh, update, shown, after;  // slope: of `fresh`
-
-  DEVICE Unit(const float candidate, const float update_at, const float shown_at, const float before) {
-    const float squashed = policy::sigmoid(candidate);
-    fresh = candidate >= 0.0f ? candidate + 0.5f : squashed;
-    slope = candidate >= 0.0f ? 1.0f : squashed * (1.0f - squashed);
-    update = policy::sigmoid(update_at);
-    shown = policy::sigmoid(shown_at);
-    after = math::fma(update, fresh - before, before);
-  }
-};
+typedef policy::MinGruUnit Unit;
 
 // Steps [first, first + many) of a thread's units, many <= AT_ONCE; the last one again in the place of those that are missing.
 struct Steps {
