@@ -50,8 +50,8 @@ from cupydrive.protocols import Executor, Program
 from cupydrive.scans import STEPS_AT_ONCE, mingru_unit
 from cupydrive.spec import Group
 
-TEAM = 256  # threads of one team on a GPU
-TEAM_ROWS, TEAM_SEQUENCES = 32, 16  # of a team on a GPU, at most
+PART_TEAM = 256  # threads of one team on a GPU
+PART_ROWS, TEAM_SEQUENCES = 32, 16  # of a team on a GPU, at most
 NORM_ROWS = 64  # that a team of norm.cu has
 ROW_PARTS = "#define COPY_FIRST 1\n"  # weights are copied for derivatives by the inputs, too
 ACTIVATED = "#define ACTIVATE_LAST 1\n"
@@ -126,7 +126,7 @@ def tower_layers(network: Network, obs_dim: int, outputs: int) -> list[tuple[int
 # ---- parts ---------------------------------------------------------------------------------------
 
 
-class Launch:
+class KernelLaunch:
     """A kernel and its argument, with the memory that it points to.
 
     Args:
@@ -169,7 +169,7 @@ class Launch:
         self.program.launch(self.kernel, self.call, self.elements, self.work)
 
 
-class Part:
+class LinearPart:
     """A chain of linear layers: ``kernels/learn/recurrent/part.cu``.
 
     Args:
@@ -199,7 +199,7 @@ class Part:
             self.backward_at = layout.places(layers[1])[1]
         own = NetworkLayout((tower,), tower[-1], layout.relu)
         row_bytes = own.tile_bytes + (own.spare_bytes if task.executor.max_team > 1 else 0)
-        rows = TEAM_ROWS if task.executor.max_team > 1 else ONE_MEMBER_ROWS
+        rows = PART_ROWS if task.executor.max_team > 1 else ONE_MEMBER_ROWS
         self.tile = widest(row_bytes, task.executor.team_bytes, rows).rows
         constants = (
             ("TILE", self.tile),
@@ -209,7 +209,7 @@ class Part:
             *sequence_constants(task),
         )
         spaces = ROW_PARTS * (len(layers) == 1) + ACTIVATED * activated
-        self.unit = own.unit("recurrent/part", task.executor, constants, spaces, TEAM)
+        self.unit = own.unit("recurrent/part", task.executor, constants, spaces, PART_TEAM)
         self.work = own.copied  # products of a row
 
     @cached_property
@@ -223,13 +223,13 @@ class Part:
 
     def acting(
         self, rows: int, x: torch.Tensor | None, out: torch.Tensor, copies: torch.Tensor
-    ) -> Launch:
+    ) -> KernelLaunch:
         """Return the launch of ``rows`` rows; ``x``: what it reads, None: observations, which the
         caller sets.
         """
         pointers = {"in": x, "center": None, "scale": None, **self.weights(copies), "out": out}
         about = -(-rows // self.tile), rows * self.work
-        return Launch(self.program, "act_rows", *about, pointers, {"rows": rows})
+        return KernelLaunch(self.program, "act_rows", *about, pointers, {"rows": rows})
 
 
 # ---- cores ---------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ class Slots:
         """Return rows of so many numbers, all 0."""
         return zeros(self.task.executor.name, self.rows, columns)
 
-    def part(self, part: Part, kernel: str, **tensors: torch.Tensor | None) -> Launch:
+    def part(self, part: LinearPart, kernel: str, **tensors: torch.Tensor | None) -> KernelLaunch:
         """Return a launch of a part's kernel."""
         copies, floats = self.shared["copies"], part.gradient_at
         pointers = {name: tensors.get(name) for name in ("in", "out", "by_in")}
@@ -273,9 +273,9 @@ class Slots:
         tiles = self.blocks * -(-self.slot // part.tile)
         elements = self.pieces if kernel == "gradient" else tiles
         about = elements, self.rows * part.work
-        return Launch(part.program, kernel, *about, pointers, learn=self.learn)
+        return KernelLaunch(part.program, kernel, *about, pointers, learn=self.learn)
 
-    def take(self) -> list[Launch]:
+    def take(self) -> list[KernelLaunch]:
         """Return the launch that fills ``start`` and ``first``, if there is a hidden state."""
         if not self.task.layout.sequences:
             return []
@@ -283,7 +283,7 @@ class Slots:
         for name in ("start", "first"):
             pointers |= {f"{name}.{g}": tensor for g, tensor in enumerate(self.shared[name])}
         program = self.task.executor.build(take_unit(self.task))
-        return [Launch(program, "take", self.blocks, self.rows, pointers, learn=self.learn)]
+        return [KernelLaunch(program, "take", self.blocks, self.rows, pointers, learn=self.learn)]
 
 
 def take_unit(task: Task) -> Unit:
@@ -291,7 +291,9 @@ def take_unit(task: Task) -> Unit:
     assert isinstance(task.layout, RecurrentLayout)
     state = ("STATE", task.layout.network.state_size)
     constants = (*sequence_constants(task), state)
-    return assemble_file("learn/recurrent/take", constants, team=min(TEAM, task.executor.max_team))
+    return assemble_file(
+        "learn/recurrent/take", constants, team=min(PART_TEAM, task.executor.max_team)
+    )
 
 
 def sequence_constants(task: Task) -> Constants:
@@ -343,7 +345,7 @@ class GruKernels:
         self.task, self.size, self.state_at = task, layout.layers[layers[1]][0], state_at
         self.units, self.gates = padded(self.size), padded(3 * self.size)
         self.inner, self.outer = (
-            Part(task, range(k, k + 1), observes and k == layers[0]) for k in layers
+            LinearPart(task, range(k, k + 1), observes and k == layers[0]) for k in layers
         )
         sequences, wanted = -(-task.minibatch_rows // task.steps), TEAM_SEQUENCES
         if executor.max_team > 1:
@@ -361,14 +363,16 @@ class GruKernels:
         """What launches the scan."""
         return self.task.executor.build(self.unit)
 
-    def scan(self, kernel: str, ends: Ends, pointers: Mapping[str, torch.Tensor | None]) -> Launch:
+    def scan(
+        self, kernel: str, ends: Ends, pointers: Mapping[str, torch.Tensor | None]
+    ) -> KernelLaunch:
         """Return a launch of the scan."""
         teams, work = -(-ends.count // self.tile), ends.count * ends.steps * self.size * self.gates
-        return Launch(self.program, kernel, teams, work, pointers, ends.ints)
+        return KernelLaunch(self.program, kernel, teams, work, pointers, ends.ints)
 
     def acting(
         self, ends: Ends, x: torch.Tensor | None, copies: torch.Tensor
-    ) -> tuple[list[Launch], torch.Tensor]:
+    ) -> tuple[list[KernelLaunch], torch.Tensor]:
         """Return the launches of one step, and the outputs; ``x``: what it reads, None:
         observations.
         """
@@ -381,7 +385,7 @@ class GruKernels:
 
     def learning(
         self, slots: Slots, x: torch.Tensor | None, by_x: torch.Tensor | None, by_out: torch.Tensor
-    ) -> tuple[list[Launch], torch.Tensor, list[Launch]]:
+    ) -> tuple[list[KernelLaunch], torch.Tensor, list[KernelLaunch]]:
         """Return the launches forwards, the outputs, and the launches backwards.
 
         Args:
@@ -415,7 +419,7 @@ class GruKernels:
 def gru_unit(executor: Executor, size: int, tile: int) -> Unit:
     """Return the ``Unit`` of ``kernels/learn/recurrent/gru.cu`` for teams of ``tile`` sequences."""
     own = NetworkLayout(((size, 3 * size),), 3 * size)
-    return own.unit("recurrent/gru", executor, (("TILE", tile),), ROW_PARTS, TEAM)
+    return own.unit("recurrent/gru", executor, (("TILE", tile),), ROW_PARTS, PART_TEAM)
 
 
 class MinGruKernels:
@@ -428,7 +432,7 @@ class MinGruKernels:
         assert isinstance(layout, RecurrentLayout)
         self.task, self.size, self.state_at = task, layout.layers[layers[0]][0], state_at
         self.units, self.gates = padded(self.size), padded(3 * self.size)
-        self.parts = [Part(task, range(k, k + 1), adds=True) for k in layers]
+        self.parts = [LinearPart(task, range(k, k + 1), adds=True) for k in layers]
         self.unit, self.threads = mingru_unit(executor, self.size, False, self.units, self.gates)
 
     @property
@@ -441,14 +445,16 @@ class MinGruKernels:
         """What launches the scan."""
         return self.task.executor.build(self.unit)
 
-    def scan(self, kernel: str, ends: Ends, pointers: Mapping[str, torch.Tensor | None]) -> Launch:
+    def scan(
+        self, kernel: str, ends: Ends, pointers: Mapping[str, torch.Tensor | None]
+    ) -> KernelLaunch:
         """Return a launch of the scan."""
         about = ends.count * self.threads, ends.count * ends.steps * self.gates
-        return Launch(self.program, kernel, *about, pointers, ends.ints)
+        return KernelLaunch(self.program, kernel, *about, pointers, ends.ints)
 
     def acting(
         self, ends: Ends, x: torch.Tensor | None, copies: torch.Tensor
-    ) -> tuple[list[Launch], torch.Tensor]:
+    ) -> tuple[list[KernelLaunch], torch.Tensor]:
         """Return the launches of one step, and the outputs; ``x``: what it reads."""
         device, rows, launches = self.task.executor.name, ends.count, []
         assert x is not None
@@ -463,12 +469,12 @@ class MinGruKernels:
 
     def learning(
         self, slots: Slots, x: torch.Tensor | None, by_x: torch.Tensor | None, by_out: torch.Tensor
-    ) -> tuple[list[Launch], torch.Tensor, list[Launch]]:
+    ) -> tuple[list[KernelLaunch], torch.Tensor, list[KernelLaunch]]:
         """Return the launches forwards, the outputs, and the launches backwards; arguments as
         ``GruKernels.learning``'s.
         """
-        forwards: list[Launch] = []
-        backwards: list[Launch] = []
+        forwards: list[KernelLaunch] = []
+        backwards: list[KernelLaunch] = []
         assert x is not None and by_x is not None
         ends, device = slots.ends, self.task.executor.name
         # Derivatives by a layer's inputs are those by the outputs of the one before it.
@@ -518,15 +524,17 @@ class Norm:
         own = copies[self.forward_at :]
         return {"gain": own, "bias": own[self.outputs :]}
 
-    def acting(self, rows: int, x: torch.Tensor, out: torch.Tensor, copies: torch.Tensor) -> Launch:
+    def acting(
+        self, rows: int, x: torch.Tensor, out: torch.Tensor, copies: torch.Tensor
+    ) -> KernelLaunch:
         """Return the launch of ``rows`` rows."""
         about = -(-rows // NORM_ROWS), rows * self.width
         pointers = {"in": x, "out": out, **self.gains(copies)}
-        return Launch(self.program, "act_rows", *about, pointers, {"rows": rows})
+        return KernelLaunch(self.program, "act_rows", *about, pointers, {"rows": rows})
 
     def learning(
         self, slots: Slots, x: torch.Tensor, out: torch.Tensor, by_out: torch.Tensor
-    ) -> tuple[Launch, list[Launch]]:
+    ) -> tuple[KernelLaunch, list[KernelLaunch]]:
         """Return the launch forwards, and those backwards, which turn derivatives by ``out`` into
         those by ``x``.
         """
@@ -561,14 +569,14 @@ def norm_unit(task: Task, width: int, stride: int, sums: tuple[int, int, int], h
 
 def norm_launches(
     program: Program, slots: Slots, width: int, pointers: Mapping[str, torch.Tensor | None]
-) -> tuple[Launch, list[Launch]]:
+) -> tuple[KernelLaunch, list[KernelLaunch]]:
     """Return the launch of ``norm.cu`` forwards, and those backwards."""
     tiles, work = slots.blocks * -(-slots.slot // NORM_ROWS), slots.rows * width
     there, back = (
-        Launch(program, kernel, tiles, work, pointers, learn=slots.learn)
+        KernelLaunch(program, kernel, tiles, work, pointers, learn=slots.learn)
         for kernel in ("forward_sequences", "backwards")
     )
-    sums = Launch(program, "gradient", slots.pieces, work, pointers, learn=slots.learn)
+    sums = KernelLaunch(program, "gradient", slots.pieces, work, pointers, learn=slots.learn)
     return there, [sums, back]
 
 
@@ -583,22 +591,24 @@ class EncoderKernels:
     def __init__(self, task: Task, layers: range) -> None:
         assert isinstance(task.layout, RecurrentLayout)
         self.task = task
-        self.parts: list[tuple[Part, Norm | None]] = []
+        self.parts: list[tuple[LinearPart, Norm | None]] = []
         if task.layout.network.layer_norm:
             for k in layers[::2]:
-                part = Part(task, range(k, k + 1), observes=k == layers.start)
+                part = LinearPart(task, range(k, k + 1), observes=k == layers.start)
                 self.parts.append((part, Norm(task, k + 1)))
         elif layers:
-            self.parts.append((Part(task, layers, observes=True, activated=True), None))
+            self.parts.append((LinearPart(task, layers, observes=True, activated=True), None))
 
     @property
     def units(self) -> list[Unit]:
         """The ``Unit``s of their kernels."""
         return [each.unit for pair in self.parts for each in pair if each is not None]
 
-    def acting(self, rows: int, copies: torch.Tensor) -> tuple[list[Launch], torch.Tensor | None]:
+    def acting(
+        self, rows: int, copies: torch.Tensor
+    ) -> tuple[list[KernelLaunch], torch.Tensor | None]:
         """Return the launches of ``rows`` rows, and the outputs; None without layers."""
-        launches: list[Launch] = []
+        launches: list[KernelLaunch] = []
         x: torch.Tensor | None = None
         for part, norm in self.parts:
             out = zeros(self.task.executor.name, rows, part.outputs)
@@ -610,12 +620,12 @@ class EncoderKernels:
 
     def learning(
         self, slots: Slots
-    ) -> tuple[list[Launch], torch.Tensor | None, torch.Tensor | None, list[Launch]]:
+    ) -> tuple[list[KernelLaunch], torch.Tensor | None, torch.Tensor | None, list[KernelLaunch]]:
         """Return the launches forwards, the outputs, rows for derivatives by them, and the launches
         backwards.
         """
-        forwards: list[Launch] = []
-        backwards: list[Launch] = []
+        forwards: list[KernelLaunch] = []
+        backwards: list[KernelLaunch] = []
         x = by_x = None
         for part, norm in self.parts:
             out, by_out = slots.zeros(part.outputs), slots.zeros(part.outputs)
@@ -656,7 +666,7 @@ class TowerKernels:
             kernels = GruKernels if isinstance(network.core, GRU) else MinGruKernels
             about = range(first + hidden, last), not hidden, self.places.start
             self.core = kernels(task, *about)
-        self.head = Part(task, range(last, last + 1), not hidden and network.core is None)
+        self.head = LinearPart(task, range(last, last + 1), not hidden and network.core is None)
 
     @property
     def units(self) -> list[Unit]:
@@ -664,7 +674,7 @@ class TowerKernels:
         core = [] if self.core is None else self.core.units_of
         return [*self.encoder.units, *core, self.head.unit]
 
-    def acting(self, rows: int, copies: torch.Tensor) -> tuple[list[Launch], torch.Tensor]:
+    def acting(self, rows: int, copies: torch.Tensor) -> tuple[list[KernelLaunch], torch.Tensor]:
         """Return the launches of one step of ``rows`` agents, and the outputs (rows, padded)."""
         launches, x = self.encoder.acting(rows, copies)
         if self.core is not None:
@@ -673,7 +683,7 @@ class TowerKernels:
         out = zeros(self.task.executor.name, rows, self.head.outputs)
         return [*launches, self.head.acting(rows, x, out, copies)], out
 
-    def learning(self, slots: Slots) -> tuple[list[Launch], torch.Tensor, list[Launch]]:
+    def learning(self, slots: Slots) -> tuple[list[KernelLaunch], torch.Tensor, list[KernelLaunch]]:
         """Return the launches forwards, the outputs (R, padded), and the launches backwards."""
         forwards, x, by_x, backwards = self.encoder.learning(slots)
         if self.core is not None:
@@ -697,13 +707,13 @@ def state_places(network: Network, tower: int) -> range:
     return range(tower * each, (tower + 1) * each, network.core.size)
 
 
-def scans_of(work: Sequence[object]) -> list[Launch]:
+def scans_of(work: Sequence[object]) -> list[KernelLaunch]:
     """Return the launches among ``work`` that scan forwards, layer after layer."""
-    return [each for each in work if isinstance(each, Launch) and each.kernel == "forward"]
+    return [each for each in work if isinstance(each, KernelLaunch) and each.kernel == "forward"]
 
 
 def point_states(
-    scans: Sequence[tuple[Launch, int]],
+    scans: Sequence[tuple[KernelLaunch, int]],
     before: torch.Tensor,
     start: torch.Tensor | None,
     after: torch.Tensor | None,
@@ -743,13 +753,13 @@ def loss_unit(task: Task, strides: Sequence[int], reported: int) -> Unit:
     layout = task.layout
     assert isinstance(layout, RecurrentLayout)
     constants = (
-        ("TILE", TEAM if task.executor.max_team > 1 else ONE_MEMBER_ROWS),
+        ("TILE", PART_TEAM if task.executor.max_team > 1 else ONE_MEMBER_ROWS),
         ("PARAMETERS_STRIDE", strides[0]),
         ("VALUE_STRIDE", strides[-1]),
         ("VALUE_AT", layout.size if layout.network.shared else 0),
         ("REPORTED_STRIDE", reported),
     )
-    return task.unit("recurrent/loss", constants, TEAM)
+    return task.unit("recurrent/loss", constants, PART_TEAM)
 
 
 class RecurrentGradients(Gradients):
@@ -761,8 +771,8 @@ class RecurrentGradients(Gradients):
         """Prepare what ``compute`` launches."""
         about = {"chunks": self.memory["chunks"], "partials": self.partials, **shared}
         slots, towers = Slots(task, self.call, about), towers_of(task)
-        forwards: list[Launch] = []
-        backwards: list[Launch] = []
+        forwards: list[KernelLaunch] = []
+        backwards: list[KernelLaunch] = []
         outputs = []
         for tower in towers:
             there, out, back = tower.learning(slots)
@@ -776,7 +786,7 @@ class RecurrentGradients(Gradients):
             loss_unit(task, [tower.head.outputs for tower in towers], task.layout.gradient)
         )
         work = slots.rows * outputs[0].shape[1]
-        loss = Launch(program, "loss", slots.pieces, work, pointers, learn=self.call)
+        loss = KernelLaunch(program, "loss", slots.pieces, work, pointers, learn=self.call)
         self.launches = [*slots.take(), *forwards, loss, *backwards]
 
     def compute(self, epoch: int, minibatch: int) -> None:
@@ -969,11 +979,14 @@ def sequence_shard(shard: Shard, drawn: int, minibatches: int) -> Shard:
         ParameterError: If blocks of that size would not stay within a process.
     """
     fitting = max(1, shard.all_envs * drawn // minibatches)
-    found = replace(shard, most_blocks=min(shard.most_blocks, fitting))
-    if len(found.blocks) == 0 or found.envs != shard.envs:
-        raise ParameterError(
-            f"num_envs = {shard.all_envs} and num_minibatches = {minibatches} leave "
-            f"{found.all_blocks} blocks of sequences, which {shard.ranks.size} processes cannot "
-            f"share evenly; take more environments, or fewer minibatches"
-        )
-    return found
+    blocks = min(shard.all_blocks, fitting)
+    if blocks >= shard.ranks.size:
+        found = replace(shard, most_blocks=blocks)
+        ranks = range(shard.ranks.size)
+        if all(found.envs_of(rank) == shard.envs_of(rank) for rank in ranks):
+            return found
+    raise ParameterError(
+        f"num_envs = {shard.all_envs} and num_minibatches = {minibatches} leave {blocks} blocks of "
+        f"sequences, which {shard.ranks.size} processes cannot share evenly; take more "
+        f"environments, or fewer minibatches"
+    )

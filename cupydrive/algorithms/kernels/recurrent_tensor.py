@@ -24,9 +24,9 @@ from cupydrive.algorithms.kernels.gradients import Columns, Minibatches, Shared,
 from cupydrive.algorithms.kernels.layout import PAD, NetworkLayout, padded
 from cupydrive.algorithms.kernels.recurrent import (
     NORM_ROWS,
-    TEAM,
+    PART_TEAM,
     Ends,
-    Launch,
+    KernelLaunch,
     RecurrentKernelLearner,
     RecurrentLayout,
     Slots,
@@ -49,15 +49,15 @@ from cupydrive.scans import SHARES as GRU_SHARES
 from cupydrive.scans import STEPS_AT_ONCE, gru_program, gru_teams, mingru_program
 from cupydrive.spec import Group
 
-ALIGNED = 8  # entries of bfloat16 that a library reads at once
+ROW_ENTRIES = 8  # entries of bfloat16 that a library reads at once
 ROWS_AT_ONCE = 64  # of rows.cu
 HALF = "#define HALF 1\n"
-Work = Launch | Callable[[], object]  # queues something
+Queued = KernelLaunch | Callable[[], object]  # queues something
 
 
-def aligned(n: int) -> int:
+def row_width(n: int) -> int:
     """Return ``n`` rounded up to what a library reads at once."""
-    return -(-n // ALIGNED) * ALIGNED
+    return -(-n // ROW_ENTRIES) * ROW_ENTRIES
 
 
 def half_zeros(device: str, *shape: int) -> torch.Tensor:
@@ -85,7 +85,7 @@ class MatrixSteps(UncopiedSteps):
 
     def __init__(self, executor: Executor, layout: NetworkLayout, *about: Any) -> None:
         super().__init__(executor, layout, *about)
-        sizes = [(aligned(out), aligned(into)) for into, out in layout.layers]
+        sizes = [(row_width(out), row_width(into)) for into, out in layout.layers]
         flat = half_zeros(executor.name, sum(out * (into + 1) for out, into in sizes))
         self.matrices, at = [], 0
         for out, into in sizes:
@@ -94,21 +94,21 @@ class MatrixSteps(UncopiedSteps):
             at += out * (into + 1)
         pointers = {"to": flat} | {f"weights.{k}": each for k, each in enumerate(self.weights)}
         program = executor.build(matrices_unit(executor, layout))
-        self.round = Launch(program, "round_weights", layout.rows, len(flat), pointers)
+        self.round = KernelLaunch(program, "round_weights", layout.rows, len(flat), pointers)
 
     def lay_out(self) -> None:
         """Round the weights, which a checkpoint or a caller may have changed."""
         self.round()
 
     def descend(self, epoch: int, minibatch: int) -> None:
-        """Step along the gradient that was computed last, and round the new weights."""
+        """ActingStep along the gradient that was computed last, and round the new weights."""
         super().descend(epoch, minibatch)
         self.lay_out()
 
 
 def matrices_unit(executor: Executor, layout: NetworkLayout) -> Unit:
     """Return the ``Unit`` of ``kernels/learn/recurrent/matrices.cu``."""
-    return layout.unit("recurrent/matrices", executor, (("ALIGNED", ALIGNED),), team=32)
+    return layout.unit("recurrent/matrices", executor, (("ALIGNED", ROW_ENTRIES),), team=32)
 
 
 # ---- parts ---------------------------------------------------------------------------------------
@@ -133,10 +133,10 @@ class Linear:
         if (partials := shared.get("partials")) is not None:
             at = layout.places(layer)[2]
             sums = partials[0, at : at + self.out * padded(self.into)]
-            self.weight_sums = sums.view(self.out, -1)[:, : aligned(self.into)]
+            self.weight_sums = sums.view(self.out, -1)[:, : row_width(self.into)]
             self.bias_sums = partials[0, at + sums.numel() :][: self.out]
 
-    def forwards(self, x: torch.Tensor, out: torch.Tensor, biased: bool = True) -> Work:
+    def forwards(self, x: torch.Tensor, out: torch.Tensor, biased: bool = True) -> Queued:
         """Return what fills ``out`` (R, padded OUT) from ``x`` (R, padded IN)."""
         weight = self.weight.t()
         if not biased:
@@ -147,7 +147,7 @@ class Linear:
             return lambda: torch.addmm(self.bias, x, weight, out_dtype=out.dtype, out=out)
         return lambda: torch.addmm(self.bias.float(), x.float(), weight.float(), out=out)
 
-    def gradient(self, x: torch.Tensor, slopes: torch.Tensor, biased: bool = True) -> Work:
+    def gradient(self, x: torch.Tensor, slopes: torch.Tensor, biased: bool = True) -> Queued:
         """Return what fills this layer's part of the gradient, from derivatives by its outputs."""
         left = slopes[:, : self.out]
 
@@ -158,7 +158,7 @@ class Linear:
 
         return both
 
-    def by_inputs(self, slopes: torch.Tensor, by_x: torch.Tensor, adds: bool = False) -> Work:
+    def by_inputs(self, slopes: torch.Tensor, by_x: torch.Tensor, adds: bool = False) -> Queued:
         """Return what fills ``by_x`` (R, padded IN), or adds to it, from derivatives by outputs."""
         return lambda: product(slopes, self.weight, by_x, adds)
 
@@ -182,12 +182,12 @@ def rows_unit(task: Task, width: int) -> Unit:
     assert isinstance(layout, RecurrentLayout)
     constants = (
         ("OBS", layout.obs_dim),
-        ("OBS_STRIDE", aligned(layout.obs_dim)),
+        ("OBS_STRIDE", row_width(layout.obs_dim)),
         ("STRIDE", width),
         ("RELU", layout.relu),
         *sequence_constants(task),
     )
-    team = min(TEAM, task.executor.max_team)
+    team = min(PART_TEAM, task.executor.max_team)
     return assemble_file("learn/recurrent/rows", constants, HALF, team)
 
 
@@ -206,23 +206,23 @@ class Encoder:
         self.linears = [Linear(task, k, shared) for k in layers[:: 1 + self.normed]]
         self.gains = [Linear(task, k, shared) for k in layers[1::2]] if self.normed else []
 
-    def activation(self, kernel: str, **tensors: torch.Tensor) -> Launch:
+    def activation(self, kernel: str, **tensors: torch.Tensor) -> KernelLaunch:
         """Return a launch of ``rows.cu`` over all rows of ``out``, ``by_out`` and ``sums``."""
         rows, width = tensors["out"].shape
         program = self.task.executor.build(rows_unit(self.task, width))
         about = -(-rows // ROWS_AT_ONCE), rows * width
         pointers = {name: tensors.get(name) for name in ("out", "by_out", "sums")}
-        return Launch(program, kernel, *about, pointers, {"rows": rows})
+        return KernelLaunch(program, kernel, *about, pointers, {"rows": rows})
 
     def norm(self, k: int) -> Program:
         """Return what launches a layer's normalisation."""
         width = self.gains[k].out
-        unit = norm_unit(self.task, width, aligned(width), (1, width, 2 * width), half=True)
+        unit = norm_unit(self.task, width, row_width(width), (1, width, 2 * width), half=True)
         return self.task.executor.build(unit)
 
     def work(
         self, x: torch.Tensor, make: Callable[[int], torch.Tensor], slots: Slots | None
-    ) -> tuple[list[Work], torch.Tensor, Callable[[], tuple[list[Work], torch.Tensor | None]]]:
+    ) -> tuple[list[Queued], torch.Tensor, Callable[[], tuple[list[Queued], torch.Tensor | None]]]:
         """Return work forwards, the outputs, and what makes the work backwards and rows for
         derivatives by the outputs, None without layers.
 
@@ -231,8 +231,8 @@ class Encoder:
             make: Returns rows of so many numbers.
             slots: ``Slots`` of the rows; None: they are acted upon.
         """
-        forwards: list[Work] = []
-        backs: list[Callable[[], tuple[list[Work], torch.Tensor]]] = []
+        forwards: list[Queued] = []
+        backs: list[Callable[[], tuple[list[Queued], torch.Tensor]]] = []
         for k, linear in enumerate(self.linears):
             if self.normed:
                 there, x, back = self.normalised(k, x, make, slots)
@@ -241,8 +241,8 @@ class Encoder:
             forwards += there
             backs.append(back)
 
-        def backwards() -> tuple[list[Work], torch.Tensor | None]:
-            work: list[Work] = []
+        def backwards() -> tuple[list[Queued], torch.Tensor | None]:
+            work: list[Queued] = []
             slopes: torch.Tensor | None = None
             for linear, back in zip(self.linears, backs, strict=True):
                 own, by_out = back()
@@ -255,16 +255,16 @@ class Encoder:
 
     def activated(
         self, linear: Linear, x: torch.Tensor, make: Callable[[int], torch.Tensor]
-    ) -> tuple[list[Work], torch.Tensor, Callable[[], tuple[list[Work], torch.Tensor]]]:
+    ) -> tuple[list[Queued], torch.Tensor, Callable[[], tuple[list[Queued], torch.Tensor]]]:
         """Return work forwards, the outputs of a layer, and what makes the work backwards and rows
         for derivatives by the outputs.
         """
-        out = make(aligned(linear.out))
+        out = make(row_width(linear.out))
 
-        def back() -> tuple[list[Work], torch.Tensor]:
+        def back() -> tuple[list[Queued], torch.Tensor]:
             by_out = torch.zeros_like(out)
             sums = zeros(self.task.executor.name, -(-len(out) // ROWS_AT_ONCE), out.shape[1])
-            work: list[Work] = [
+            work: list[Queued] = [
                 self.activation("activate_back", out=out, by_out=by_out, sums=sums),
                 partial(torch.sum, sums[:, : linear.out], 0, out=linear.bias_sums),
                 linear.gradient(x, by_out, biased=False),
@@ -275,16 +275,16 @@ class Encoder:
 
     def normalised(
         self, k: int, x: torch.Tensor, make: Callable[[int], torch.Tensor], slots: Slots | None
-    ) -> tuple[list[Work], torch.Tensor, Callable[[], tuple[list[Work], torch.Tensor]]]:
+    ) -> tuple[list[Queued], torch.Tensor, Callable[[], tuple[list[Queued], torch.Tensor]]]:
         """Return the same of a layer whose product is normalised."""
         linear, gains, program = self.linears[k], self.gains[k], self.norm(k)
-        left, out = make(aligned(linear.out)), make(aligned(linear.out))
+        left, out = make(row_width(linear.out)), make(row_width(linear.out))
         own = {"gain": gains.own_weight, "bias": gains.own_bias}
-        forwards: list[Work] = [linear.forwards(x, left)]
+        forwards: list[Queued] = [linear.forwards(x, left)]
         if slots is None:
             about = -(-len(out) // NORM_ROWS), out.numel()
             pointers = {"in": left, "out": out, **own}
-            act = Launch(program, "act_rows", *about, pointers, {"rows": len(out)})
+            act = KernelLaunch(program, "act_rows", *about, pointers, {"rows": len(out)})
             return [*forwards, act], out, lambda: ([], out)
         by_out = torch.zeros_like(out)
         sums = zeros(self.task.executor.name, slots.pieces, 2, gains.out)
@@ -292,8 +292,8 @@ class Encoder:
         given = {"in": left, "out": out, "by_out": by_out, "moments": moments, **own}
         there, launches = norm_launches(program, slots, gains.out, given | {"partials": sums})
 
-        def back() -> tuple[list[Work], torch.Tensor]:
-            work: list[Work] = [
+        def back() -> tuple[list[Queued], torch.Tensor]:
+            work: list[Queued] = [
                 *launches,
                 partial(torch.sum, sums[:, 0], 0, out=gains.weight_sums[:, 0]),
                 partial(torch.sum, sums[:, 1], 0, out=gains.bias_sums),
@@ -304,10 +304,10 @@ class Encoder:
         return [*forwards, there], out, back
 
 
-Backwards = Callable[[torch.Tensor, torch.Tensor | None], list[Work]]
+Backwards = Callable[[torch.Tensor, torch.Tensor | None], list[Queued]]
 
 
-class Core:
+class ScannedCore:
     """The core of one tower, whose steps are scanned by one launch for each layer.
 
     Args:
@@ -325,7 +325,7 @@ class Core:
 
     def scans(
         self, x: torch.Tensor, make: Callable[[int], torch.Tensor], ends: Ends
-    ) -> tuple[list[Work], torch.Tensor, Backwards]:
+    ) -> tuple[list[Queued], torch.Tensor, Backwards]:
         """Return work forwards, the outputs, and what makes the work backwards.
 
         Args:
@@ -336,12 +336,12 @@ class Core:
         raise NotImplementedError
 
 
-class GruCore(Core):
+class GruCore(ScannedCore):
     """``kernels/learn/recurrent/tensor_gru.cu``."""
 
     def scans(
         self, x: torch.Tensor, make: Callable[[int], torch.Tensor], ends: Ends
-    ) -> tuple[list[Work], torch.Tensor, Backwards]:
+    ) -> tuple[list[Queued], torch.Tensor, Backwards]:
         """Return work forwards, the outputs, and what makes the work backwards."""
         inner, outer = self.linears
         device, size = self.task.executor.name, self.size
@@ -354,15 +354,15 @@ class GruCore(Core):
         pointers |= {"inner": product_rows, "before": before}
         work, ints = ends.count * ends.steps * size, ends.ints | {"shares": teams}
         there = {"state": ends.state(self.places[0]), "out": out, "next": None}
-        scan = Launch(program, "forward", teams, work, pointers | there, ints)
+        scan = KernelLaunch(program, "forward", teams, work, pointers | there, ints)
 
-        def backwards(by_out: torch.Tensor, by_x: torch.Tensor | None) -> list[Work]:
+        def backwards(by_out: torch.Tensor, by_x: torch.Tensor | None) -> list[Queued]:
             by_gates, by_inner = make(3 * size), make(size)
             assert before is not None
             sums = zeros(device, tiles, GRU_SHARES, 4 * size)
             back = {"d_out": by_out, "d_next": None, "d_gates": by_gates, "d_inner": by_inner}
             back |= {"d_bias": sums, "d_state": None}
-            scan = Launch(program, "backward", tiles, work, pointers | back, ints)
+            scan = KernelLaunch(program, "backward", tiles, work, pointers | back, ints)
 
             def gradients() -> None:
                 torch.sum(sums[..., : 3 * size], (0, 1), out=inner.bias_sums)
@@ -371,24 +371,24 @@ class GruCore(Core):
                 product(by_gates[:, : 2 * size].t(), before, outer.weight_sums[: 2 * size])
                 product(by_inner.t(), before, outer.weight_sums[2 * size :])
 
-            found: list[Work] = [scan, gradients, inner.gradient(x, by_gates, biased=False)]
+            found: list[Queued] = [scan, gradients, inner.gradient(x, by_gates, biased=False)]
             return found if by_x is None else [*found, inner.by_inputs(by_gates, by_x)]
 
         return [inner.forwards(x, gates, biased=False), scan], out, backwards
 
 
-class MinGruCore(Core):
-    """``kernels/learn/recurrent/tensor_mingru.cu``."""
+class MinGruCore(ScannedCore):
+    """``kernels/learn/recurrent/mingru.cu``."""
 
     def scans(
         self, x: torch.Tensor, make: Callable[[int], torch.Tensor], ends: Ends
-    ) -> tuple[list[Work], torch.Tensor, Backwards]:
+    ) -> tuple[list[Queued], torch.Tensor, Backwards]:
         """Return work forwards, the outputs, and what makes the work backwards."""
         device, size = self.task.executor.name, self.size
         program, threads = mingru_program(size, torch.device(device), torch.bfloat16)
         ints, about = ends.ints, (ends.count * threads, ends.count * ends.steps * size)
         kept_steps = -(-ends.steps // STEPS_AT_ONCE)
-        forwards: list[Work] = []
+        forwards: list[Queued] = []
         layers = []
         for k, linear in enumerate(self.linears):
             rows, out = make(3 * size), make(size)
@@ -397,12 +397,12 @@ class MinGruCore(Core):
             pointers["kept"] = kept
             there = {"state": ends.state(self.places[k]), "out": out, "next": None}
             forwards.append(linear.forwards(x, rows, biased=False))
-            forwards.append(Launch(program, "forward", *about, pointers | there, ints))
+            forwards.append(KernelLaunch(program, "forward", *about, pointers | there, ints))
             layers.append((linear, x, pointers))
             x = out
 
-        def backwards(by_out: torch.Tensor, by_x: torch.Tensor | None) -> list[Work]:
-            work: list[Work] = []
+        def backwards(by_out: torch.Tensor, by_x: torch.Tensor | None) -> list[Queued]:
+            work: list[Queued] = []
             for k, (linear, seen, pointers) in reversed(list(enumerate(layers))):
                 by_rows = make(3 * size)
                 by_seen = by_x if k == 0 and by_x is not None else make(size)
@@ -410,7 +410,7 @@ class MinGruCore(Core):
                 back = {"d_out": by_out, "d_next": None, "d_rows": by_rows, "d_x": by_seen}
                 back |= {"d_bias": sums, "d_state": None}
                 work += [
-                    Launch(program, "backward", *about, pointers | back, ints),
+                    KernelLaunch(program, "backward", *about, pointers | back, ints),
                     partial(torch.sum, sums, 0, out=linear.bias_sums),
                     linear.gradient(seen, by_rows, biased=False),
                     linear.by_inputs(by_rows, by_seen, adds=True),
@@ -442,7 +442,7 @@ class TensorTower:
             kind = GruCore if isinstance(network.core, GRU) else MinGruCore
             self.core = kind(task, range(first + hidden, last), self.places, shared)
         self.head = Linear(task, last, shared)
-        self.device, self.outputs = task.executor.name, aligned(self.head.out)
+        self.device, self.outputs = task.executor.name, row_width(self.head.out)
 
     def work(
         self,
@@ -450,7 +450,7 @@ class TensorTower:
         make: Callable[[int], torch.Tensor],
         ends: Ends,
         slots: Slots | None = None,
-    ) -> tuple[list[Work], torch.Tensor, Callable[[torch.Tensor], list[Work]]]:
+    ) -> tuple[list[Queued], torch.Tensor, Callable[[torch.Tensor], list[Queued]]]:
         """Return work forwards, the outputs (R, padded) float32, and what makes the work backwards
         from derivatives by them in bfloat16.
         """
@@ -461,12 +461,12 @@ class TensorTower:
             work += scanning
         out = zeros(self.device, len(obs), self.outputs)
 
-        def backwards(by_outputs: torch.Tensor) -> list[Work]:
+        def backwards(by_outputs: torch.Tensor) -> list[Queued]:
             found, by_x = encoder_back()
             if core_back is not None:
                 by_seen = torch.zeros_like(x)
                 found, by_x = [*core_back(by_seen, by_x), *found], by_seen
-            head: list[Work] = [self.head.gradient(x, by_outputs)]
+            head: list[Queued] = [self.head.gradient(x, by_outputs)]
             if by_x is not None:
                 head.append(self.head.by_inputs(by_outputs, by_x))
             return [*head, *found]
@@ -474,7 +474,7 @@ class TensorTower:
         return [*work, self.head.forwards(x, out)], out, backwards
 
 
-class TensorGradients(Minibatches):
+class RecurrentTensorGradients(Minibatches):
     """The gradients of one policy with hidden state; arguments as ``Minibatches``', whose
     ``shared`` has ``start`` (T, N, C) and ``first`` (N, C, M) of each group, too.
     """
@@ -487,15 +487,15 @@ class TensorGradients(Minibatches):
         slots = HalfSlots(task, self.call, about)
         layout = task.layout
         assert isinstance(layout, RecurrentLayout)
-        obs = slots.zeros(aligned(layout.obs_dim))
+        obs = slots.zeros(row_width(layout.obs_dim))
         program, shares = (
-            task.executor.build(rows_unit(task, ALIGNED)),
+            task.executor.build(rows_unit(task, ROW_ENTRIES)),
             -(-slots.slot // ROWS_AT_ONCE),
         )
         sizes = slots.blocks * shares, slots.rows
-        see = Launch(program, "see_in_sequences", *sizes, {"out": obs}, learn=slots.learn)
-        forwards: list[Work] = [*slots.take(), see]
-        backs: list[Callable[[torch.Tensor], list[Work]]] = []
+        see = KernelLaunch(program, "see_in_sequences", *sizes, {"out": obs}, learn=slots.learn)
+        forwards: list[Queued] = [*slots.take(), see]
+        backs: list[Callable[[torch.Tensor], list[Queued]]] = []
         outputs = []
         for k in range(layout.network.towers):
             tower = TensorTower(task, k, about)
@@ -508,17 +508,17 @@ class TensorGradients(Minibatches):
         pointers = {"parameters": outputs[0], "value": outputs[-1]}
         pointers |= {"by_parameters": slopes[0], "by_value": slopes[-1], "reported": sums}
         program = task.executor.build(loss_unit(task, [x.shape[1] for x in outputs], PAD))
-        loss = Launch(program, "loss", slots.pieces, slots.rows, pointers, learn=slots.learn)
+        loss = KernelLaunch(program, "loss", slots.pieces, slots.rows, pointers, learn=slots.learn)
         report = partial(torch.sum, sums, 0, out=self.partials[0, -PAD:])
-        backwards: list[Work] = []
+        backwards: list[Queued] = []
         for back, by_outputs in zip(backs, slopes, strict=True):
             backwards += back(by_outputs)
-        self.work: list[Work] = [*forwards, loss, report, *backwards]
+        self.work: list[Queued] = [*forwards, loss, report, *backwards]
 
     def compute(self, epoch: int, minibatch: int) -> None:
         """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
         for work in self.work:
-            if isinstance(work, Launch):
+            if isinstance(work, KernelLaunch):
                 work.choose(epoch, minibatch)
             work()
         self.exchange()
@@ -533,8 +533,8 @@ class RecurrentTensorLearner(RecurrentKernelLearner):
     def units(self) -> list[Unit]:
         """Return the ``Unit``s that it launches."""
         network, task = self.layout.network, self.task
-        widths = {ALIGNED, *map(aligned, network.hidden)}
-        strides = [aligned(out) for out in (self.layout.layers[-1][1],) * network.towers]
+        widths = {ROW_ENTRIES, *map(row_width, network.hidden)}
+        strides = [row_width(out) for out in (self.layout.layers[-1][1],) * network.towers]
         units = [rows_unit(task, width) for width in widths]
         units += [matrices_unit(task.executor, self.layout), take_unit(task)]
         return [*units, loss_unit(task, strides, PAD)]
@@ -547,16 +547,16 @@ class RecurrentTensorLearner(RecurrentKernelLearner):
     def prepare_passes(self, rollout: Rollout) -> None:
         """Prepare forward passes of one step."""
         layout, device = self.layout, self.task.executor.name
-        self.steps_of: dict[str, Step] = {}
+        self.steps_of: dict[str, ActingStep] = {}
         for g in self.groups:
             rows = rollout.batch.num_envs * g.count
-            obs = half_zeros(device, rows, aligned(layout.obs_dim))
+            obs = half_zeros(device, rows, row_width(layout.obs_dim))
             pointers = {"obs": None, "center": self.center, "scale": self.scale, "out": obs}
-            program = self.task.executor.build(rows_unit(self.task, ALIGNED))
+            program = self.task.executor.build(rows_unit(self.task, ROW_ENTRIES))
             about = -(-rows // ROWS_AT_ONCE), rows * layout.obs_dim
-            see = Launch(program, "see", *about, pointers, {"rows": rows})
+            see = KernelLaunch(program, "see", *about, pointers, {"rows": rows})
             works, outputs = [], []
-            scans: list[tuple[Launch, int]] = []
+            scans: list[tuple[KernelLaunch, int]] = []
             for k in range(layout.network.towers):
                 tower = TensorTower(self.task, k, self.sequence_tensors())
                 ends = Ends(rows, 1, layout.network.state_size)
@@ -564,7 +564,7 @@ class RecurrentTensorLearner(RecurrentKernelLearner):
                 scans += zip(scans_of(work), tower.places, strict=True)
                 works += work
                 outputs.append(out)
-            self.steps_of[g.name] = Step(see, works, scans, outputs)
+            self.steps_of[g.name] = ActingStep(see, works, scans, outputs)
 
     def see(
         self,
@@ -586,22 +586,22 @@ class RecurrentTensorLearner(RecurrentKernelLearner):
 
 
 @dataclass
-class Step:
+class ActingStep:
     """Forward passes of one step of all agents of a group.
 
     Args:
-        see: Launch that rounds observations.
+        see: KernelLaunch that rounds observations.
         works: What follows it.
         scans: Launches among them that step a layer, and where its states begin among an agent's.
         outputs: (rows, padded) float32 of each tower.
     """
 
-    see: Launch
-    works: list[Work]
-    scans: list[tuple[Launch, int]]
+    see: KernelLaunch
+    works: list[Queued]
+    scans: list[tuple[KernelLaunch, int]]
     outputs: list[torch.Tensor]
 
 
 TENSOR_RECURRENT = Arithmetic(
-    "bfloat16", lambda *_: None, lambda task: [], TensorGradients, MatrixSteps
+    "bfloat16", lambda *_: None, lambda task: [], RecurrentTensorGradients, MatrixSteps
 )
