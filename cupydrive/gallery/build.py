@@ -146,9 +146,8 @@ def make_entry(
         clips.append(draw_clip(found, recorded[part], kind, out))
         print(f"{spec.name}: {clips[-1]['video']}", flush=True)
     keep_curves(spec.name, [run], out)
-    science = spec.name in sources()  # it reads data of others
     entry = {
-        "chapter": "Sciences" if science else "Many agents" if len(policies) > 1 else "Classics",
+        "chapter": chapter_of(run),
         **about(spec),
         "changed": params,
         "clips": clips,
@@ -166,6 +165,16 @@ def make_entry(
     }
     draw_curve(spec.name, entry, out)
     return entry
+
+
+def chapter_of(run: Run) -> str:
+    """Return the chapter of an environment, given the run that its gallery entry shows."""
+    if run.spec.name in sources():  # it reads data of others
+        return "Sciences"
+    if len(run.config.policies) > 1:
+        return "Many agents"
+    remembers = any(getattr(policy, "state_size", 0) for policy in run.policies.values())
+    return "Memory" if remembers else "Classics"
 
 
 def about(spec: EnvSpec) -> dict:
