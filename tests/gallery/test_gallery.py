@@ -348,6 +348,8 @@ def test_committed_clips_are_of_the_settings_that_are_suggested_now():
             for g, how in training["policies"].items()
         }
         assert trained == said and entry["changed"] == params, name
+        remembers = any("core=GRU" in how for how in said.values())
+        assert (entry["chapter"] == "Memory") == remembers, name
         assert training["num_envs"] == copies and 0 <= training["env_steps"] - goal < goal / 20, (
             name
         )
