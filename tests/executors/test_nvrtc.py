@@ -147,6 +147,18 @@ DRAWN = (("HEADS", 2), ("CHOICES", 10), ("LARGEST", 7))
 TILED = (*NETWORK, ("ROWS", 64), *CUT, *LOSS, ("HEADS", 2), ("CHOICES", 10))
 ONE_TOWER = tuple((name, 1 if name == "TOWERS" else value) for name, value in TILED)
 ONE_WIDTHS = "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 64, 40, 11}};\n#define GAUSSIAN 0\n"
+# A part of a network with hidden state, of 5 inputs and 15 outputs.
+SEQUENCES = (("AGENT_GROUPS", 2), ("SEQUENCES", 1))
+PART = (
+    *(("OBS", 5), ("PARAMETERS", 10), ("TOWERS", 1), ("LAYERS", 1), ("RELU", 0), ("TILE", 8)),
+    *SEQUENCES,
+)
+CHAIN = "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 15}};\n#define COPY_FIRST 1\n"
+SUMS = (("GAIN_STRIDE", 16), ("BIASES_AT", 320), ("TOTAL_FLOATS", 4096))
+STRIDES = (
+    *((name, 16) for name in ("PARAMETERS_STRIDE", "VALUE_STRIDE", "REPORTED_STRIDE")),
+    ("VALUE_AT", 10),
+)
 BLOCK = 128  # threads of a team of the learner's kernels
 FILES = [
     ("train/categorical", (("HEADS", 2), ("CHOICES", 10), ("LARGEST", 7)), head_sizes((3, 7))),
@@ -186,6 +198,37 @@ FILES = [
     ("learn/mma/tensor_gradient", TILED, WIDTHS + head_sizes((3, 7))),
     ("learn/mma/resident", TILED, WIDTHS + head_sizes((3, 7))),
     ("learn/recurrent/tensor_gru", (("SIZE", 64),), ""),
+    ("learn/recurrent/part", (*PART, ("OBSERVES", 0), ("ADDS", 1), ("TOTAL_FLOATS", 4096)), CHAIN),
+    ("learn/recurrent/gru", PART, CHAIN),
+    ("learn/recurrent/take", (*SEQUENCES, ("STATE", 20)), ""),
+    (
+        "learn/recurrent/rows",
+        (("OBS", 5), ("OBS_STRIDE", 8), ("STRIDE", 24), ("RELU", 1), *SEQUENCES),
+        "#define HALF 1",
+    ),
+    (
+        "learn/recurrent/norm",
+        (("WIDTH", 20), ("STRIDE", 32), ("RELU", 0), *SUMS, *SEQUENCES),
+        "#define HALF 0",
+    ),
+    (
+        "learn/recurrent/matrices",
+        (("OBS", 5), ("PARAMETERS", 10), ("TOWERS", 2), ("LAYERS", 1), ("RELU", 0), ("ALIGNED", 8)),
+        "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 20}, {20, 10}};",
+    ),
+    (
+        "learn/recurrent/loss",
+        (
+            *PART[:-2],
+            *LOSS[:1],
+            ("SEQUENCES", 1),
+            *LOSS[2:],
+            *STRIDES,
+            ("HEADS", 2),
+            ("CHOICES", 10),
+        ),
+        CHAIN + "#define GAUSSIAN 0\n" + head_sizes((3, 7)),
+    ),
     (
         "learn/recurrent/mingru",
         (("SIZE", 128), ("UNITS", 2), ("X_STRIDE", 128), ("ROWS_STRIDE", 384)),

@@ -304,7 +304,7 @@ def test_the_committed_gallery_is_small_and_its_pages_are_those_of_its_results(m
     entries = read_entries(HERE)
     write_pages(HERE, entries, read_curves(HERE))
     assert len(written) == 2 and all(path.read_bytes() == text for path, text in written.items()), (
-        "run: cupydrive gallery --redraw"
+        "run: python gallery/redraw.py"
     )
     shown, told = (path.read_text() for path in written)
     assert sum(p.stat().st_size for p in HERE.rglob("*") if p.is_file()) < 2e6 * len(entries)

@@ -68,7 +68,7 @@ def minibatches_of(executor, config, sizes, columns, shared=SHARED):
     ``columns`` has.
     """
     columns = {name: columns.get(name, [None] * len(sizes[2])) for name in COLUMNS}
-    layout = SimpleNamespace(gradient=16)
+    layout = SimpleNamespace(gradient=16, sequences=False)
     return Minibatches(Task(executor, layout, None, config, *sizes), columns, shared, 1)
 
 

@@ -114,7 +114,9 @@ def chosen(case, epoch, minibatch):
     before = np.cumsum([0, *(n * count for count in task.agents)])
     for row in taken:
         group = int(np.searchsorted(starts, row, "right")) - 1
-        found.append(int(row - starts[group] + (before if case.layout.sequences else starts)[group]))
+        found.append(
+            int(row - starts[group] + (before if case.layout.sequences else starts)[group])
+        )
     return found
 
 
@@ -257,5 +259,7 @@ def test_gradients_of_random_networks_are_torchs_in_float64(seed):
     expected = by_layer(reference(case, 1, 1)[1])
     own = config.network
     kinks = own.activation == "relu" or own.layer_norm or isinstance(own.core, cd.MinGRU)
-    for layer, (mine, exact) in enumerate(zip(by_layer(compute(case, 1, 1)), expected, strict=True)):
+    for layer, (mine, exact) in enumerate(
+        zip(by_layer(compute(case, 1, 1)), expected, strict=True)
+    ):
         assert (mine - exact).norm() <= (5e-5 if kinks else 1e-5) * exact.norm(), (own, layer)
