@@ -1,7 +1,7 @@
 """Recurrent layers over whole sequences in one launch: autograd functions of our kernels.
 
 ``nn.py`` says what their arguments mean. The product of all inputs and weights is torch's. The
-steps are a kernel's: ``tensor_gru.cu`` and ``mingru.cu`` of ``kernels/learn/recurrent``.
+steps are a kernel's: ``kernels/learn/mma/gru.cu`` and ``kernels/learn/recurrent/mingru.cu``.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def gru_fits(size: int, device: torch.device) -> bool:
 
 @lru_cache(maxsize=64)
 def gru_program(size: int, device: torch.device) -> Program:
-    """Return the program of ``tensor_gru.cu``, in which a warp has 16 units."""
+    """Return the program of ``kernels/learn/mma/gru.cu``, in which a warp has 16 units."""
     where = executor(device.type)
     team = min(where.max_team, 1 << (2 * size - 1).bit_length())
-    return where.build(assemble_file("learn/recurrent/tensor_gru", (("SIZE", size),), team=team))
+    return where.build(assemble_file("learn/mma/gru", (("SIZE", size),), team=team))
 
 
 def gru_teams(where: Executor, count: int) -> int:
-    """Return among how many teams ``tensor_gru.cu`` shares out sequences forwards: one for each
+    """Return among how many teams ``kernels/learn/mma/gru.cu`` shares out sequences forwards: one for each
     processor, since a team loads the weights once.
     """
     return min(-(-count // ROWS), where.processors)

@@ -197,7 +197,7 @@ FILES = [
     ("learn/wide/wide_sums", TILED, WIDTHS + head_sizes((3, 7))),
     ("learn/mma/tensor_gradient", TILED, WIDTHS + head_sizes((3, 7))),
     ("learn/mma/resident", TILED, WIDTHS + head_sizes((3, 7))),
-    ("learn/recurrent/tensor_gru", (("SIZE", 64),), ""),
+    ("learn/mma/gru", (("SIZE", 64),), ""),
     ("learn/recurrent/part", (*PART, ("OBSERVES", 0), ("ADDS", 1), ("TOTAL_FLOATS", 4096)), CHAIN),
     ("learn/recurrent/gru", PART, CHAIN),
     ("learn/recurrent/take", (*SEQUENCES, ("STATE", 20)), ""),
@@ -259,7 +259,7 @@ def played(name, settings, envs, tensor=False):
 
 def unit_of(name, constants, generated):
     """Return the unit of one of ``FILES`` for the team that a GPU gets."""
-    by_blocks = constants[:1] == NETWORK[:1] or name == "learn/recurrent/tensor_gru"
+    by_blocks = constants[:1] == NETWORK[:1] or name == "learn/mma/gru"
     return assemble_file(name, constants, generated, BLOCK if by_blocks else 1)
 
 

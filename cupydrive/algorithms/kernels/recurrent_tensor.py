@@ -337,7 +337,7 @@ class ScannedCore:
 
 
 class GruCore(ScannedCore):
-    """``kernels/learn/recurrent/tensor_gru.cu``."""
+    """``kernels/learn/mma/gru.cu``."""
 
     def scans(
         self, x: torch.Tensor, make: Callable[[int], torch.Tensor], ends: Ends

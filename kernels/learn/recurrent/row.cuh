@@ -10,7 +10,7 @@ DEVICE float number(const float x) { return x; }
 DEVICE float number(const bf16 x) { return math::from_bits((u32)x.bits << 16); }
 DEVICE void put(float& to, const float x) { to = x; }
 DEVICE void put(bf16& to, const float x) {
-#ifdef __CUDACC__
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to.bits) : "f"(x));
 #else
   to = x;

@@ -1,4 +1,4 @@
-// tensor_gru.cu -- a layer of gated recurrent units over whole sequences on tensor cores, forward and backward: a team takes ROWS
+// gru.cu -- a layer of gated recurrent units over whole sequences on tensor cores, forward and backward: a team takes ROWS
 // sequences through all steps.
 //
 // The state stays in registers in float32. Its bfloat16 copy in shared memory is the left factor of the next step's product. Rows
