@@ -10,6 +10,7 @@
 
 constexpr int SKEW = 8;
 
+typedef u32 Word MAY_ALIAS;  // two entries
 // A matrix of ... x COLUMNS entries in memory.
 template <int COLUMNS> struct Matrix {
   static constexpr int STRIDE = COLUMNS + SKEW;
@@ -17,7 +18,7 @@ template <int COLUMNS> struct Matrix {
 
   DEVICE bf16* row(int m) const { return at + m * STRIDE; }
   // Entries n and n + 1 of row m; n is even.
-  DEVICE u32& two(int m, int n) const { return *(u32*)(row(m) + n); }
+  DEVICE Word& two(int m, int n) const { return *(Word*)(row(m) + n); }
 };
 
 #ifdef __CUDACC__

@@ -120,7 +120,7 @@ template <int T, int L = LAYERS - 1> DEVICE void backward(const Team team, Tower
     team.sync();  // all have read the inputs
     product<ROWS, Here::IN_PAD, Here::OUT_PAD, false>(
         team, slopes, tower.template weights_of<L>(), [&](int m, int n, float c, float d) INLINED {
-          u32& both = inputs.two(m, n);
+          Word& both = inputs.two(m, n);
           both = pair(c * activation_gradient<RELU>(first_of(both)), d * activation_gradient<RELU>(second_of(both)));
         });
     team.sync();

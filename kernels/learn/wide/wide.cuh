@@ -198,7 +198,7 @@ DEVICE void wide_backward(const Team team, WideTower<T>& tower, const Weights& w
     wide_product<ROWS, Here::IN_PAD, Here::OUT_PAD>(
         team, tower.template outputs_of<L>(), weights.backward(Here{}), [](int) INLINED { return 0.0f; },
         [&](int m, int n, float c, float d) INLINED {
-          u32& both = inputs.two(m, n);
+          Word& both = inputs.two(m, n);
           both = pair(c * activation_gradient<RELU>(first_of(both)), d * activation_gradient<RELU>(second_of(both)));
         });
     team.sync();
