@@ -106,13 +106,15 @@ template <class Network> struct Tile {
   // Of a core: layers with hidden state of one tower, their states, and what the gates' products give; a GRU has two of these.
   static constexpr int SCANS = Network::GRU ? 1 : Network::GATED, PRODUCTS = Network::GRU ? 2 : Network::GATED > 0;
   static constexpr int UNITS = stride(Network::SIZE), GATES = stride(3 * Network::SIZE);
-  alignas(16) float states[TOWERS][SCANS > 0 ? SCANS * ROWS * UNITS : 4];
-  alignas(16) float gates[TOWERS][PRODUCTS > 0 ? PRODUCTS * ROWS * GATES : 4];
+  static constexpr int OF_CORE = ROWS * (SCANS * UNITS + PRODUCTS * GATES);
+  alignas(16) float of_core[OF_CORE > 0 ? TOWERS * OF_CORE : 4];
 
+  DEVICE float* states(const int tower) { return of_core + tower * OF_CORE; }
+  DEVICE float* gates(const int tower) { return states(tower) + ROWS * SCANS * UNITS; }
   // Number k of a row's hidden state; those after it follow up to the next multiple of SIZE.
   DEVICE float* state(const int row, const int k) {
     const int scan = k / Network::SIZE, tower = scan / SCANS;
-    return states[tower] + (scan - tower * SCANS) * ROWS * UNITS + row * UNITS + k - scan * Network::SIZE;
+    return states(tower) + (scan - tower * SCANS) * ROWS * UNITS + row * UNITS + k - scan * Network::SIZE;
   }
   DEVICE float* observation(const int row) { return input + row * stride(Network::OBS); }
   DEVICE const float* parameters(const int row) const { return output[0] + row * OUT; }
@@ -121,7 +123,7 @@ template <class Network> struct Tile {
   static constexpr bool is_state(const int l) { return Network::GRU && (l == Network::HIDDEN + 1 || l == Network::HIDDEN + 2); }
   // What layer l reads, and what the one before it has written.
   template <int L> DEVICE float* numbers(const int tower) {
-    if constexpr (is_state(L)) return states[tower];
+    if constexpr (is_state(L)) return states(tower);
     else if constexpr (L == 0) return input;
     else if constexpr (L == LAYERS) return output[tower];
     else if constexpr (L % 2 == 1) return odd[tower];
@@ -132,7 +134,7 @@ template <class Network> struct Tile {
   }
   // What layer l writes.
   template <int L> DEVICE float* results(const int tower) {
-    if constexpr (Network::gated(L)) return gates[tower] + (Network::GRU ? L - Network::HIDDEN : 0) * ROWS * GATES;
+    if constexpr (Network::gated(L)) return gates(tower) + (Network::GRU ? L - Network::HIDDEN : 0) * ROWS * GATES;
     else return numbers<L + 1>(tower);
   }
   template <int L> static constexpr int results_stride() { return Network::gated(L) ? GATES : numbers_stride<L + 1>(); }
@@ -246,13 +248,13 @@ template <class Network, int L> DEVICE void step_units(const Crew crew, Tile<Net
   constexpr int SIZE = Network::SIZE, ROWS = Rows::ROWS, GATES = Rows::GATES, UNITS = Rows::UNITS;
   for (int i = crew.rank; i < Network::TOWERS * ROWS * SIZE; i += Crew::SIZE) {
     const int u = i % SIZE, row = i / SIZE, second = row / ROWS, m = row - second * ROWS;
-    const float* const x = tile.gates[second] + m * GATES + u;
+    const float* const x = tile.gates(second) + m * GATES + u;
     if constexpr (Network::GRU) {
       const float* const g = x + ROWS * GATES;
-      float& state = tile.states[second][m * UNITS + u];
+      float& state = tile.states(second)[m * UNITS + u];
       state = GruUnit(x[0] + g[0], x[SIZE] + g[SIZE], g[2 * SIZE], x[2 * SIZE], state).after;
     } else {
-      float& state = tile.states[second][((L - Network::HIDDEN) * ROWS + m) * UNITS + u];
+      float& state = tile.states(second)[((L - Network::HIDDEN) * ROWS + m) * UNITS + u];
       const float read = tile.template numbers<L>(second)[m * Rows::template numbers_stride<L>() + u];
       const MinGruUnit unit(x[0], x[SIZE], x[2 * SIZE], state);
       state = unit.after;

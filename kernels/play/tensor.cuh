@@ -91,7 +91,7 @@ DEVICE float see_entry(const NearWeights<Network>& near, const Source<Network>& 
 template <class Network> struct Tile {
   static constexpr int LAYERS = Network::LAYERS, TOWERS = Network::TOWERS, ROWS = ENVS_PER_BLOCK * Network::AGENTS;
   static constexpr int ALL_ROWS = padded(ROWS), FIRST = Network::width(0, LAYERS), LAST = Network::width(TOWERS - 1, LAYERS);
-  static constexpr int OUT = padded(FIRST > LAST ? FIRST : LAST) + 1;  // equal(swap >): equal where they meet
+  static constexpr int OUT = (FIRST > LAST ? FIRST : LAST) | 1;  // an odd number: rows in different banks; equal(swap >): equal where they meet
   alignas(16) bf16 input[ALL_ROWS * Matrix<padded(Network::OBS)>::STRIDE];
   // Floats from one row's hidden state to the next. Fours of neighbouring rows change places, so that they lie in different banks.
   static constexpr int STATES = (Network::STATE + WARP_BANKS - 1) / WARP_BANKS * WARP_BANKS;
@@ -128,44 +128,40 @@ DEVICE void keep_results(Tile<Network>& tile, const int m, const int n, const fl
   constexpr int OUT = Network::width(T, Network::LAYERS);
   float* const to = tile.results[T] + m * Tile<Network>::OUT + n;
   if (n < OUT) to[0] = c;
-  if (n + 1 < OUT) to[1] = d;  // equal(dropped condition): padded columns, never read
+  if (n + 1 < OUT) to[1] = d;
 }
 
 // Two neighbouring units of a core's layer, of one row.
 typedef Pack<2> Two;
-// Products of two units for each gate, and of what the reset gate multiplies.
-struct Sums { float of[4][2]; };
-
-// Replaces the state of units n and n + 1 and returns what the layer makes of `x`, two numbers that it has read.
-template <class Network, int T, int L>
-DEVICE u32 step_mingru(const NearWeights<Network>& near, const int n, const Sums& sums, const u32 x, float* at) {
-  const float* const biases = near.biases + biases_before<Network>(T, L) + n;
-  const float read[2] = {first_of(x), second_of(x)};
-  Two state = *(const Two*)at, out;
-  UNROLL for (int j = 0; j < 2; ++j) {
-    float gate[3];
-    UNROLL for (int part = 0; part < 3; ++part) gate[part] = sums.of[part][j] + biases[part * Network::SIZE + j];
-    const MinGruUnit unit(gate[0], gate[1], gate[2], state.of[j]);
-    state.of[j] = unit.after;
-    out.of[j] = math::fma(unit.shown, unit.after - read[j], read[j]);
-  }
-  *(Two*)at = state;
-  return pair(out.of[0], out.of[1]);
-}
-// The same of gated recurrent units, whose two layers are L and L + 1; sums: of reset, update, what reset multiplies, candidate.
-template <class Network, int T, int L>
-DEVICE u32 step_gru(const NearWeights<Network>& near, const int n, const Sums& sums, float* at) {
+// What begins the sums of units n and n + 1 of a core's layer: of its three gates, and of what a GRU's candidate adds to the product
+// that the reset gate multiplies. L is the first of the layer's linear ones.
+template <class Network, int T, int L> DEVICE Two gate_bias(const NearWeights<Network>& near, const int gate, const int n) {
   constexpr int SIZE = Network::SIZE;
-  const float* const of_input = near.biases + biases_before<Network>(T, L) + n;
-  const float* const of_state = near.biases + biases_before<Network>(T, L + 1) + n;
-  Two state = *(const Two*)at;
-  UNROLL for (int j = 0; j < 2; ++j) {
-    const float reset = sums.of[0][j] + (of_input[j] + of_state[j]), update = sums.of[1][j] + (of_input[SIZE + j] + of_state[SIZE + j]);
-    const float inner = sums.of[2][j] + of_state[2 * SIZE + j], candidate = sums.of[3][j] + of_input[2 * SIZE + j];
-    state.of[j] = GruUnit(reset, update, inner, candidate, state.of[j]).after;
+  const float* const biases = near.biases + biases_before<Network>(T, L) + n;
+  if constexpr (!Network::GRU) {
+    return *(const Two*)(biases + gate * SIZE);
+  } else {
+    const float* const of_state = near.biases + biases_before<Network>(T, L + 1) + n;
+    if (gate == 3) return *(const Two*)(biases + 2 * SIZE);
+    Two both = *(const Two*)(of_state + gate * SIZE);
+    if (gate < 2) UNROLL for (int j = 0; j < 2; ++j) both.of[j] += biases[gate * SIZE + j];
+    return both;
   }
-  *(Two*)at = state;
-  return pair(state.of[0], state.of[1]);
+}
+// Replaces the state of two units and returns their outputs. sum[gate]: as above, with the products; x: what a MinGRU has read.
+template <class Network> DEVICE u32 step_units(const Two (&sum)[Network::GATES], const u32 x, Two& state) {
+  const float read[2] = {first_of(x), second_of(x)};
+  Two out;
+  UNROLL for (int j = 0; j < 2; ++j) {
+    if constexpr (Network::GRU) {
+      out.of[j] = state.of[j] = GruUnit(sum[0].of[j], sum[1].of[j], sum[2].of[j], sum[3].of[j], state.of[j]).after;
+    } else {
+      const MinGruUnit unit(sum[0].of[j], sum[1].of[j], sum[2].of[j], state.of[j]);
+      state.of[j] = unit.after;
+      out.of[j] = math::fma(unit.shown, unit.after - read[j], read[j]);
+    }
+  }
+  return pair(out.of[0], out.of[1]);
 }
 // Where the states of a core's layer begin among an agent's: a GRU has one, of two linear layers.
 template <class Network, int T, int L> constexpr int states_before() {
@@ -179,15 +175,12 @@ DEVICE void load_weights(u32 (&to)[4], const u32 address) {
       : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(address));
 }
 
-// Adds the products of a block of rows with those columns of layer L that begin with `column`, or (BEGIN) begins with them.
-template <class Network, int T, int L, bool BEGIN, int DEPTH>
-DEVICE void add_block(float (&sum)[2][4], const u32 (&left)[DEPTH][1][4], const u32 weights, const int column, const int k) {
+// Adds the products of a block of rows with 16 columns of layer L, from `column` on.
+template <class Network, int T, int L, int DEPTH>
+DEVICE void add_columns(float (&sum)[2][4], const u32 (&left)[DEPTH][1][4], const u32 weights, const int column, const int k) {
   u32 right[4];
   load_weights(right, weights + (u32)sizeof(bf16) * (column * Matrix<Layer<Network, T, L>::IN_PAD>::STRIDE + BLOCK * k));
-  UNROLL for (int half = 0; half < 2; ++half) {
-    if (BEGIN && k == 0) mma_zero(sum[half], left[0][0], right[2 * half], right[2 * half + 1]);
-    else mma_add(sum[half], left[k][0], right[2 * half], right[2 * half + 1]);
-  }
+  UNROLL for (int half = 0; half < 2; ++half) mma_add(sum[half], left[k][0], right[2 * half], right[2 * half + 1]);
 }
 // Where a lane's weights of the first block of a layer are.
 template <class Network, int T, int L> DEVICE u32 corner_of(const u32 matrices) {
@@ -200,48 +193,57 @@ template <class Network, int T, int L> DEVICE u32 corner_of(const u32 matrices) 
 template <class Network, int T, int L, int DEPTH>
 DEVICE void compute_core(Tile<Network>& tile, NearWeights<Network>& near, const u32 matrices, const int first,
                          const u32 (&left)[DEPTH][1][4], u32 (&outputs)[Network::SIZE / BLOCK][1][4]) {
-  constexpr int SIZE = Network::SIZE, COLUMNS = SIZE / BLOCK, HIGH = Tile<Network>::ROWS <= BLOCK / 2 ? 1 : 2;
+  constexpr int SIZE = Network::SIZE, GATES = Network::GATES, COLUMNS = SIZE / BLOCK, HIGH = Tile<Network>::ROWS <= BLOCK / 2 ? 1 : 2;
   const int lane = threadIdx.x % WARP_SIZE, m = first + lane / 4, unit = lane % 4 * 2;
   const u32 weights = corner_of<Network, T, L>(matrices);
   constexpr int STATES = states_before<Network, T, L>();
   // The state before the step as left factor: all of it, before any is replaced.
-  [[maybe_unused]] u32 state[Network::GRU ? COLUMNS : 1][1][4];
+  [[maybe_unused]] u32 recurrent[Network::GRU ? COLUMNS : 1][1][4];
   if constexpr (Network::GRU) {
     UNROLL for (int k = 0; k < COLUMNS; ++k) {
       UNROLL for (int word = 0; word < 4; ++word) {
         const Two two = *(const Two*)tile.state(m + word % 2 * 8, STATES + BLOCK * k + word / 2 * 8 + unit);
-        state[k][0][word] = pair(two.of[0], two.of[1]);
+        recurrent[k][0][word] = pair(two.of[0], two.of[1]);
       }
     }
   }
   UNROLL for (int column = 0; column < COLUMNS; ++column) {
-    float sum[4][2][4];
+    Two before[2][2];  // prefetched
+    float sum[GATES][2][4];
+    UNROLL for (int half = 0; half < 2; ++half) {
+      const int n = BLOCK * column + 8 * half + unit;
+      UNROLL for (int lower = 0; lower < HIGH; ++lower) before[half][lower] = *(const Two*)tile.state(m + 8 * lower, STATES + n);
+      UNROLL for (int gate = 0; gate < GATES; ++gate) {
+        const Two bias = gate_bias<Network, T, L>(near, gate, n);
+        UNROLL for (int j = 0; j < 4; ++j) sum[gate][half][j] = bias.of[j % 2];
+      }
+    }
     UNROLL for (int k = 0; k < DEPTH; ++k) {
       UNROLL for (int part = 0; part < 3; ++part) {
-        // The candidate of a GRU is not added to what the state gives.
-        add_block<Network, T, L, true>(sum[Network::GRU && part == 2 ? 3 : part], left, weights, part * SIZE + BLOCK * column, k);
+        add_columns<Network, T, L>(sum[part == 2 ? GATES - 1 : part], left, weights, part * SIZE + BLOCK * column, k);
       }
     }
     if constexpr (Network::GRU) {
       const u32 of_state = corner_of<Network, T, L + 1>(matrices);
       UNROLL for (int k = 0; k < COLUMNS; ++k) {
-        add_block<Network, T, L + 1, false>(sum[0], state, of_state, BLOCK * column, k);
-        add_block<Network, T, L + 1, false>(sum[1], state, of_state, SIZE + BLOCK * column, k);
-        add_block<Network, T, L + 1, true>(sum[2], state, of_state, 2 * SIZE + BLOCK * column, k);
+        UNROLL for (int part = 0; part < 3; ++part) {
+          add_columns<Network, T, L + 1>(sum[part], recurrent, of_state, part * SIZE + BLOCK * column, k);
+        }
       }
     }
     UNROLL for (int half = 0; half < 2; ++half) {
       UNROLL for (int lower = 0; lower < 2; ++lower) {
-        if (lower >= HIGH) { outputs[column][0][2 * half + lower] = 0u; continue; }
-        Sums sums;
-        UNROLL for (int part = 0; part < 4; ++part) {
-          UNROLL for (int j = 0; j < 2; ++j) sums.of[part][j] = !Network::GRU && part == 3 ? 0.0f : sum[part][half][2 * lower + j];
-        }
-        const int n = BLOCK * column + 8 * half + unit;
-        float* const at = tile.state(m + 8 * lower, STATES + n);
         u32& out = outputs[column][0][2 * half + lower];
-        if constexpr (Network::GRU) out = step_gru<Network, T, L>(near, n, sums, at);
-        else out = step_mingru<Network, T, L>(near, n, sums, left[column][0][2 * half + lower], at);
+        out = 0u;
+        if (lower >= HIGH) continue;
+        Two sums[GATES];
+        UNROLL for (int gate = 0; gate < GATES; ++gate) {
+          UNROLL for (int j = 0; j < 2; ++j) sums[gate].of[j] = sum[gate][half][2 * lower + j];
+        }
+        u32 x = 0u;
+        if constexpr (!Network::GRU) x = left[column][0][2 * half + lower];
+        out = step_units<Network>(sums, x, before[half][lower]);
+        *(Two*)tile.state(m + 8 * lower, STATES + BLOCK * column + 8 * half + unit) = before[half][lower];
       }
     }
   }
@@ -331,34 +333,29 @@ template <class Network, int T, int L>
 DEVICE void compute_core(const Team team, Tile<Network>& tile, NearWeights<Network>& near,
                          const Matrix<Layer<Network, T, L>::IN_PAD> inputs) {
   typedef Layer<Network, T, L> Here;
-  constexpr int ROWS = Tile<Network>::ALL_ROWS, SIZE = Network::SIZE, STATES = states_before<Network, T, L>();
-  alignas(16) bf16 numbers[ROWS * Matrix<SIZE>::STRIDE], before[Matrix<SIZE>::STRIDE];
-  const Matrix<SIZE> outputs{numbers}, state{before};
+  constexpr int ROWS = Tile<Network>::ALL_ROWS, SIZE = Network::SIZE, GATES = Network::GATES, STATES = states_before<Network, T, L>();
+  alignas(16) bf16 numbers[ROWS * Matrix<SIZE>::STRIDE], state[Matrix<SIZE>::STRIDE];
+  const Matrix<SIZE> outputs{numbers}, recurrent{state};
   for (int m : team.each(ROWS)) {
-    float sum[Here::OUT_PAD] = {};
-    add_row<Here::OUT_PAD, Here::IN_PAD, true>(sum, m, inputs, near.template weights<T, L>());
+    float products[2][Here::OUT_PAD] = {};
+    add_row<Here::OUT_PAD, Here::IN_PAD, true>(products[0], m, inputs, near.template weights<T, L>());
     if constexpr (Network::GRU) {
-      float of_state[Here::OUT_PAD] = {};
-      for (int n = 0; n < SIZE; n += 2) state.two(0, n) = pair(*tile.state(m, STATES + n), *tile.state(m, STATES + n + 1));
-      add_row<Here::OUT_PAD, SIZE, true>(of_state, 0, state, near.template weights<T, L + 1>());
-      for (int n = 0; n < SIZE; n += 2) {
-        Sums sums;
+      for (int n = 0; n < SIZE; ++n) recurrent.row(0)[n] = *tile.state(m, STATES + n);
+      add_row<Here::OUT_PAD, SIZE, true>(products[1], 0, recurrent, near.template weights<T, L + 1>());
+    }
+    for (int n = 0; n < SIZE; n += 2) {
+      Two sums[GATES];
+      for (int gate = 0; gate < GATES; ++gate) {
+        sums[gate] = gate_bias<Network, T, L>(near, gate, n);
+        const int part = gate == 3 ? 2 : gate;
         for (int j = 0; j < 2; ++j) {
-          sums.of[0][j] = sum[n + j] + of_state[n + j];
-          sums.of[1][j] = sum[SIZE + n + j] + of_state[SIZE + n + j];
-          sums.of[2][j] = of_state[2 * SIZE + n + j];
-          sums.of[3][j] = sum[2 * SIZE + n + j];
+          const int at = part * SIZE + n + j;
+          sums[gate].of[j] += (Network::GRU && gate == 2 ? 0.0f : products[0][at]) + (gate == 3 ? 0.0f : products[1][at]);
         }
-        outputs.two(m, n) = step_gru<Network, T, L>(near, n, sums, tile.state(m, STATES + n));
       }
-    } else {
-      for (int n = 0; n < SIZE; n += 2) {
-        Sums sums;
-        for (int part = 0; part < 3; ++part) {
-          for (int j = 0; j < 2; ++j) sums.of[part][j] = sum[part * SIZE + n + j];
-        }
-        outputs.two(m, n) = step_mingru<Network, T, L>(near, n, sums, inputs.two(m, n), tile.state(m, STATES + n));
-      }
+      u32 x = 0u;
+      if constexpr (!Network::GRU) x = inputs.two(m, n);
+      outputs.two(m, n) = step_units<Network>(sums, x, *(Two*)tile.state(m, STATES + n));
     }
   }
   compute_layers<Network, T, L + (Network::GRU ? 2 : 1)>(team, tile, near, outputs);

@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from cupydrive import envs
 from cupydrive.algorithms import A2C, PPO
+from cupydrive.algorithms.architecture import GRU, MinGRU, Network
 from cupydrive.algorithms.kernels import tensor
 from cupydrive.algorithms.kernels.gradients import Task, exact_forward_unit, exact_gradient_unit
 from cupydrive.algorithms.kernels.layout import NetworkLayout
@@ -245,6 +246,8 @@ PLAYED = [  # by policies in one launch: environment, algorithm, environments of
     ("cartpole", PPO(shared_layers=True), 16),
     ("pendulum", PPO(distribution="squashed", normalize_obs=True), 1),
     ("tag_grid", A2C(hidden=(20, 16)), 2),
+    ("tag_grid", A2C(network=Network(hidden=(32,), core=MinGRU(32), shared=True)), 4),
+    ("cartpole", PPO(network=Network(hidden=(20,), core=GRU(32))), 16),
 ]
 
 

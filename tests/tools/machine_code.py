@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from cupydrive import envs
 from cupydrive.algorithms import PPO
+from cupydrive.algorithms.architecture import GRU, MinGRU, Network
 from cupydrive.algorithms.kernels import gradients, play, resident, statistics, tensor, wide
 from cupydrive.algorithms.kernels.layout import NetworkLayout
 from cupydrive.algorithms.kernels.tensor import Way
@@ -95,12 +96,23 @@ LEARNERS = [
     ({}, 65_536, "statistics"),
 ]
 # Settings of PPO, an environment, its copies in a crew, and whether policies use tensor cores.
-PLAYERS = [
-    ({"shared_layers": True}, "cartpole", 16, tensor_cores) for tensor_cores in (False, True)
-] + [
-    ({"hidden": (20, 16), "activation": "relu"}, "tag_grid", 2, tensor_cores)
-    for tensor_cores in (False, True)
-]
+PLAYERS = (
+    [({"shared_layers": True}, "cartpole", 16, tensor_cores) for tensor_cores in (False, True)]
+    + [
+        ({"hidden": (20, 16), "activation": "relu"}, "tag_grid", 2, tensor_cores)
+        for tensor_cores in (False, True)
+    ]
+    + [
+        (
+            {"network": Network(hidden=(64,), core=core, activation="relu", shared=True)},
+            "cartpole",
+            16,
+            tensor_cores,
+        )
+        for core in (MinGRU(64, layers=1), GRU(64))
+        for tensor_cores in (False, True)
+    ]
+)
 H200 = SimpleNamespace(max_team=1024, team_bytes=227 * 1024, processors=132)
 REGISTERS, FRAME = 0x2F, 0x11  # attributes of the section .nv.info: of a function, by its symbol
 

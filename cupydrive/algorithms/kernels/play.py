@@ -305,7 +305,7 @@ def tile_bytes(policy: Policy, envs: int) -> int:
     rows, towers, core = envs * policy.rows, policy.towers, policy.network.core
     obs_dim = towers[0][0][0]
     if policy.tensor:  # rows in whole blocks; observations in bfloat16
-        each = 2 * (padded(obs_dim) + tensor.SKEW) + 4 * len(towers) * (padded(policy.results) + 1)
+        each = 2 * (padded(obs_dim) + tensor.SKEW) + 4 * len(towers) * (policy.results | 1)
         each += 4 * -(-policy.network.state_size // WARP) * WARP
         return -(-padded(rows) * each // 16) * 16
     # Inputs of layers lie in two places by turns.
@@ -430,6 +430,7 @@ def network_text(number: int, policy: Policy, towers_before: int) -> list[str]:
         f"  static constexpr int STATE = {network.state_size}, SIZE = {size}, HIDDEN = {hidden}, "
         f"GATED = {gated};",
         f"  static constexpr bool GRU = {int(isinstance(core, GRU))};",
+        "  static constexpr int GATES = GRU ? 4 : 3;",
         "  static constexpr bool gated(int layer) { return layer >= HIDDEN && layer < HIDDEN + "
         "GATED; }",
         "  static constexpr int outputs(int tower, int layer) { return gated(layer) ? 3 * SIZE : "

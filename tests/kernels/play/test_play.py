@@ -14,6 +14,7 @@ import cupydrive as cd
 from cupydrive.algorithms.kernels import choice
 from cupydrive.algorithms.kernels.arithmetic import TENSOR
 from cupydrive.algorithms.kernels.play import Play, make_play, play_layout, play_unit, policies_of
+from cupydrive.algorithms.kernels.recurrent_tensor import TENSOR_RECURRENT
 from cupydrive.codegen.layout import PlayLayout
 from cupydrive.executors.host import HostExecutor
 from cupydrive.training.begin import make_run
@@ -60,12 +61,50 @@ CASES = {  # environment, settings by policy, copies, parameters
         FEW,
     ),
 }
+STATEFUL = {  # likewise, of policies with hidden state
+    "MinGRU, episodes truncated": (
+        "cartpole",
+        cd.PPO(
+            num_steps=24,
+            network=cd.Network(
+                hidden=(32,), core=cd.MinGRU(32, layers=1), activation="relu", shared=True
+            ),
+        ),
+        8,
+        {"max_episode_steps": 9},
+    ),
+    "MinGRU, two layers, two towers": (
+        "tag_grid",
+        cd.A2C(num_steps=8, network=cd.Network(hidden=(20, 16), core=cd.MinGRU(16))),
+        6,
+        {"max_episode_steps": 5},
+    ),
+    "GRU, normalised": (
+        "pendulum",
+        cd.PPO(num_steps=8, normalize_obs=True, network=cd.Network(hidden=(33,), core=cd.GRU(16))),
+        4,
+        {"max_episode_steps": 6},
+    ),
+    "GRU, no hidden layer, two groups": (
+        "tag_continuous",
+        {
+            "tagger+runner": cd.PPO(
+                num_steps=8,
+                num_minibatches=2,
+                network=cd.Network(hidden=(), core=cd.GRU(16), shared=True),
+            )
+        },
+        4,
+        FEW,
+    ),
+}
+CASES |= STATEFUL
 
 
 # What others nearly cover is left to `make test-all`.
 NEARLY_COVERED = (
     "episodes end", "crews of whole warps", "no hidden layer", "Gaussian, wide", "two policies",
-    "two policies, normalised",
+    "two policies, normalised", "MinGRU, two layers, two towers",
 )  # fmt: skip
 SAMPLED = [
     pytest.param(name, marks=pytest.mark.slow) if name in NEARLY_COVERED else name for name in CASES
@@ -123,6 +162,15 @@ def crews_of(run, envs):
         run.batch, policies_of(run.batch, run.rollout.player_of), run.batch.layout.team, envs
     )
     return Play(run.rollout, replace(layout, crews=4))
+
+
+def threads_of(run, team):
+    """Return the ``Play`` of a crew of so many threads of this machine."""
+    play = Play(run.rollout, PlayLayout())
+    play.program = HostExecutor(team_threads=team).build(
+        play_unit(run.batch, policies_of(run.batch, run.rollout.player_of), PlayLayout(team))
+    )
+    return play
 
 
 def rows(run):
@@ -204,6 +252,8 @@ def test_so_it_has_where_products_are_those_of_matrix_units(case, monkeypatch):
         ("one policy, two groups", 16, False),  # whose threads have two rows at once, of five
         ("five heads, masks", 4, False),
         ("time limits, three layers", 4, True),
+        ("GRU, no hidden layer, two groups", 16, False),
+        pytest.param("MinGRU, two layers, two towers", 8, False, marks=pytest.mark.slow),
         pytest.param("episodes end", 4, False, marks=pytest.mark.slow),
         pytest.param("two policies", 32, False, marks=pytest.mark.slow),
         pytest.param("two policies", 32, True, marks=pytest.mark.slow),
@@ -215,12 +265,36 @@ def test_a_crew_of_threads_has_the_bytes_of_one(case, team, tensor, monkeypatch)
     if tensor:
         monkeypatch.setattr(choice, "EXACT", TENSOR)
     plain, fused = made(case), made(case)
-    layout = PlayLayout(team)
-    play = fused.rollout.play = Play(fused.rollout, PlayLayout())
-    play.program = HostExecutor(team_threads=team).build(
-        play_unit(fused.batch, policies_of(fused.batch, fused.rollout.player_of), layout)
-    )
+    fused.rollout.play = threads_of(fused, team)
     assert_alike(plain, fused, iterations=2)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("case", [
+    name if name == "MinGRU, episodes truncated" else pytest.param(name, marks=pytest.mark.slow)
+    for name in STATEFUL
+])  # fmt: skip
+def test_hidden_state_on_tensor_cores_is_that_of_learning(case, monkeypatch):
+    """Within the tolerance of ``check_policy``, and for a crew of threads to the bit what it is for
+    one.
+    """
+    monkeypatch.setattr(choice, "RECURRENT", TENSOR_RECURRENT)
+    one, crew = made(case), made(case)
+    one.rollout.play = Play(one.rollout, PlayLayout())
+    crew.rollout.play = threads_of(crew, 16)
+    assert_alike(one, crew, iterations=2)
+    one.rollout.collect()
+    for learner in one.learners.values():
+        with torch.no_grad():
+            for g in learner.groups:
+                learner.estimate(one.rollout, g)  # decides which rows are learnt from
+        learnt = learner.replayed(one.rollout)
+        for g in learner.groups:
+            stored = [learner.stored[g.name]["log_prob"], learner.stored[g.name]["value"][:-1]]
+            found = [
+                (a - b).abs() / (1 + b.abs()) for a, b in zip(stored, learnt[g.name], strict=True)
+            ]
+            assert 0 < torch.stack(found).nan_to_num().max() <= learner.tolerance
 
 
 def test_a_cpu_takes_the_plain_path_and_says_so():
@@ -240,11 +314,12 @@ def test_a_crew_is_some_warps_or_one_larger_team():
 @pytest.mark.parametrize("case", CASES)
 def test_a_gpu_plays_in_one_launch_with_the_bytes_of_many(case, precision):
     """Crews of one environment, and of as many as share out all of them; of the blocks the last one
-    is not full.
+    is not full. With hidden state tensor cores give other bits in many launches.
     """
     plain = made(case, "cuda", precision)
     assert plain.rollout.play is not None
-    plain.rollout.play = None
+    alone = case in STATEFUL and precision == "bfloat16"
+    plain.rollout.play = crews_of(plain, 1) if alone else None
     runs = {envs: made(case, "cuda", precision) for envs in crew_sizes(plain)}
     for envs, run in runs.items():
         run.rollout.play = crews_of(run, envs)

@@ -26,6 +26,8 @@ NETWORKS = [  # environment, settings, threads and environments of a crew
     ("cartpole", cd.PPO(hidden=(33, 17, 5), shared_layers=True), 1, 8),
     ("cartpole", cd.PPO(hidden=()), 1, 1),
     ("pendulum", cd.PPO(hidden=(130,), normalize_obs=True), 1, 16),
+    ("cartpole", cd.PPO(network=cd.Network(hidden=(80,), core=cd.MinGRU(80), shared=True)), 1, 8),
+    ("cartpole", cd.PPO(network=cd.Network(hidden=(17,), core=cd.GRU(48))), 1, 16),
 ]
 
 
