@@ -54,8 +54,8 @@ def gru_program(size: int, device: torch.device) -> Program:
 
 
 def gru_teams(where: Executor, count: int) -> int:
-    """Return among how many teams ``kernels/learn/mma/gru.cu`` shares out sequences forwards: one for each
-    processor, since a team loads the weights once.
+    """Return among how many teams ``gru.cu`` shares out sequences forwards: one for each processor,
+    since a team loads the weights once.
     """
     return min(-(-count // ROWS), where.processors)
 
