@@ -96,8 +96,7 @@ class Rollout:
     Attributes:
         play: What takes all steps in one launch instead of players step by step, or None; its
             ``collect()`` also carries row 0 over.
-        on_step: Called after each step with its row t, or None. Where ``play`` is set, there are no
-            single steps.
+        on_step: Called after each step with its row t, or None.
         side_by_side: Whether a GPU may run what players queue at the same time: they share nothing,
             and take no memory.
     """

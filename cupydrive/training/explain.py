@@ -219,7 +219,6 @@ class Replay:
             name = self.failed_policies()[0]
             found = self.nonfinite_row(name) or self.nonfinite_weight(name) or ("loss", None, None)
             return learning_explanation(run, rows, name, *found)
-        run.rollout.play = None  # single steps, of the same bits
         trace = Trace(run, place[1])
         run.rollout.on_step = trace.add
         while run.step < begin:

@@ -39,6 +39,7 @@ template <class Kind> struct PlayedRows {
 };
 struct Play {
   Batch batch;
+  int from, until;  // steps that this launch takes
   EachGroup<PlayedRows> rows;
   EachPolicy<Source> policies;
 };
@@ -138,10 +139,15 @@ struct PlayPhases : TeamPhases<false> {
       if constexpr (PolicyOf<decltype(kind)>::Network::STATE > 0) visit(kind, played);
     }, call.rows);
   }
-  // The hidden state before the first step.
+  // The hidden state before this launch's first step.
   DEVICE void recall() {
+    const size_type begin = (size_type)call.from * batch.num_envs + e;
     each_group_with_state([&](auto kind, const auto& played) INLINED {
-      each_state(kind, played, e, [](auto& here, const auto& there) INLINED { here = there; });
+      const bool starts = played.start[begin * kind.COUNT] != 0;  // as all agents do
+      each_state(kind, played, begin, [&](auto& here, const auto& there) INLINED {
+        if (starts) here = {};
+        else here = there;
+      });
     });
   }
   // After step t: hidden state is 0 where the episode is over.
@@ -149,7 +155,7 @@ struct PlayPhases : TeamPhases<false> {
     each_group_with_state([&](auto kind, const auto& played) INLINED {
       const size_type next = row + batch.num_envs;
       FOR_OWN(team, k, i, kind.COUNT) played.start[next * kind.COUNT + i] = over;
-      if (t + 1 == batch.steps || (!HORIZON_ENDS_TASK && over && !ended)) {
+      if (t + 1 == call.until || (!HORIZON_ENDS_TASK && over && !ended)) {
         each_state(kind, played, next, [](const auto& here, auto& there) INLINED { there = here; });
       }
       if (over) each_state(kind, played, next, [](auto& here, const auto&) INLINED { here = {}; });
@@ -158,12 +164,14 @@ struct PlayPhases : TeamPhases<false> {
 
   // The row before the first is the last row of the rollout before, which is still in its place.
   DEVICE void load() {
-    Given::load(0);
+    Given::load(call.from);
+    const bool carries = call.from == 0;
     each_group([&](auto kind, const auto& rows) INLINED {
-      const i64 first = e - batch.num_envs, last = (i64)(batch.steps - 1) * batch.num_envs + e;
+      const i64 first = e - batch.num_envs, last = (i64)((carries ? batch.steps : call.from) - 1) * batch.num_envs + e;
       constexpr int ENTRIES = kind.COUNT * kind.OBS;
-      copy_obs<ENTRIES, false>(team, rows.obs + first * ENTRIES, rows.obs + last * ENTRIES);
       see(kind, rows.obs + last * ENTRIES);
+      if (!carries) return;
+      copy_obs<ENTRIES, false>(team, rows.obs + first * ENTRIES, rows.obs + last * ENTRIES);
       if constexpr (kind.MASKED) {
         constexpr int BYTES = kind.COUNT * kind.CHOICES;
         for (int n : team.each(BYTES)) rows.action_mask[first * BYTES + n] = rows.action_mask[last * BYTES + n];
@@ -226,7 +234,7 @@ struct PlayPhases : TeamPhases<false> {
   DEVICE void keep_values() {
     each_group([&](auto kind, const auto& played) INLINED {
       FOR_OWN(team, k, i, kind.COUNT) {
-        const size_type at = ((size_type)batch.steps * batch.num_envs + e) * kind.COUNT + i;
+        const size_type at = ((size_type)call.until * batch.num_envs + e) * kind.COUNT + i;
         played.value[at] = policy_part(kind, near.tiles).value(tile_row<decltype(kind)>(i));
       }
     }, call.rows);
@@ -252,13 +260,13 @@ DEVICE void play(const Play& call, const Crew crew, BlockMemory& block, const in
   PlayPhases phases(call, team, work, e, env, own, start, observations, clock, near, block.weights, foreseen, slot);
   each_policy([&](auto, auto& tile) INLINED { begin_tile(crew, tile); }, near.tiles);
   if (mine) phases.load();  // equal(dropped condition): a CPU's crew has one environment
-  for (int t = 0; t <= batch.steps; ++t) {  // after the last step the policies are asked once more
+  for (int t = call.from; t <= call.until; ++t) {  // after the last step the policies are asked once more
     crew.sync();
     phases.foresee();
     each_policy([&](auto, auto& tile, auto& weights, const auto& far) INLINED { forward(crew, tile, weights, far); }, near.tiles,
                 block.weights, call.policies);
     crew.sync();
-    if (mine && t < batch.steps) {
+    if (mine && t < call.until) {
       take_step(phases, t);
       phases.remember();
     }

@@ -120,7 +120,7 @@ class Play:
     """
 
     def __init__(self, rollout: Rollout, layout: PlayLayout) -> None:
-        self.batch = rollout.batch
+        self.rollout, self.batch = rollout, rollout.batch
         players = dict.fromkeys(rollout.player_of[g.name] for g in rollout.batch.groups)
         self.learners = [player for player in players if isinstance(player, KernelLearner)]
         policies = policies_of(rollout.batch, rollout.player_of) or []
@@ -133,10 +133,18 @@ class Play:
         )
 
     def collect(self) -> None:
-        """Queue all steps, and the values after the last one."""
+        """Queue all steps, and the values after the last one; a launch for each step if the rollout
+        has ``on_step``.
+        """
         for learner in self.learners:
             learner.begin_rollout()
-        self.program.launch("env_play", self.call, self.batch.num_envs, self.work)
+        looker, steps = self.rollout.on_step, self.rollout.steps
+        each = steps if looker is None else 1
+        for t in range(0, steps, each):
+            self.call["from"], self.call["until"] = t, t + each
+            self.program.launch("env_play", self.call, self.batch.num_envs, self.work)
+            if looker is not None:
+                looker(t)
 
 
 def play_unit(batch: Batch, policies: Sequence[Policy], layout: PlayLayout) -> Unit:
@@ -358,6 +366,8 @@ def play_call(
         pointers |= {f"{k}.center": learner.center, f"{k}.scale": learner.scale}
     members = [
         ("batch", batch_dtype(batch.spec, batch.params)),
+        ("from", "i4"),
+        ("until", "i4"),
         *((name, "u8") for name in pointers),
     ]
     call = np.zeros((), np.dtype(members, align=True))

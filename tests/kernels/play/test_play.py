@@ -297,6 +297,20 @@ def test_hidden_state_on_tensor_cores_is_that_of_learning(case, monkeypatch):
             assert 0 < torch.stack(found).nan_to_num().max() <= learner.tolerance
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("case", [
+    "MinGRU, episodes truncated", pytest.param("five heads, masks", marks=pytest.mark.slow)
+])  # fmt: skip
+def test_launches_of_single_steps_have_the_bytes_of_one(case):
+    one, many = made(case), made(case)
+    for run in (one, many):
+        run.rollout.play = Play(run.rollout, PlayLayout())
+    seen: list[int] = []
+    many.rollout.on_step = seen.append
+    assert_alike(one, many, iterations=2)
+    assert seen == 2 * list(range(many.rollout.steps))
+
+
 def test_a_cpu_takes_the_plain_path_and_says_so():
     run = made("episodes end")
     line = "rollouts are launched step by step: a CPU is faster where one launch computes the rows of all environments"
