@@ -128,10 +128,13 @@ class PlayLayout(Layout):
             team.
         warps: Of a crew, if its teams are no larger than one; the first of them steps the
             environments.
+        hidden_near: Hidden states of policies are in a crew's shared memory. Otherwise they are
+            where learners store them, of policies on tensor cores that play one group each.
     """
 
     crews: int = 1
     warps: int = 1
+    hidden_near: bool = True
 
     @property
     def threads(self) -> int:

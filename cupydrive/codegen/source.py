@@ -94,6 +94,7 @@ def assemble_play(spec: EnvSpec, params: EnvParams, layout: PlayLayout, policies
     shown, texts = _texts(spec, params, layout)
     texts["generated/sizes.cuh"] += (
         f"\n#define CREWS {layout.crews}\n#define WARPS_PER_CREW {layout.warps}"
+        f"\n#define HIDDEN_NEAR {int(layout.hidden_near)}"
     )
     texts["generated/policies.cuh"] = policies
     return _unit(

@@ -144,10 +144,14 @@ struct PlayPhases : TeamPhases<false> {
     const size_type begin = (size_type)call.from * batch.num_envs + e;
     each_group_with_state([&](auto kind, const auto& played) INLINED {
       const bool starts = played.start[begin * kind.COUNT] != 0;  // as all agents do
+#if HIDDEN_NEAR
       each_state(kind, played, begin, [&](auto& here, const auto& there) INLINED {
         if (starts) here = {};
         else here = there;
       });
+#else
+      begin_where(kind, starts);
+#endif
     });
   }
   // After step t: hidden state is 0 where the episode is over.
@@ -155,12 +159,30 @@ struct PlayPhases : TeamPhases<false> {
     each_group_with_state([&](auto kind, const auto& played) INLINED {
       const size_type next = row + batch.num_envs;
       FOR_OWN(team, k, i, kind.COUNT) played.start[next * kind.COUNT + i] = over;
+#if HIDDEN_NEAR
       if (t + 1 == call.until || (!HORIZON_ENDS_TASK && over && !ended)) {
         each_state(kind, played, next, [](const auto& here, auto& there) INLINED { there = here; });
       }
       if (over) each_state(kind, played, next, [](auto& here, const auto&) INLINED { here = {}; });
+#else
+      begin_where(kind, over);
+#endif
     });
   }
+#if !HIDDEN_NEAR
+  template <class Kind> DEVICE void begin_where(Kind kind, const bool starts) {
+    FOR_OWN(team, k, i, Kind::COUNT) policy_part(kind, near.tiles).hidden.starts[tile_row<Kind>(i)] = starts;
+  }
+  // Before step `of_step`, by one thread: where the states of the crew are, from `first_env` on. A policy plays one group.
+  DEVICE void point(const int of_step, const int first_env) {
+    each_group_with_state([&](auto kind, const auto& played) INLINED {
+      auto& hidden = policy_part(kind, near.tiles).hidden;
+      constexpr int NUMBERS = kind.COUNT * PolicyOf<decltype(kind)>::Network::STATE;
+      hidden.before = played.memory + ((size_type)of_step * batch.num_envs + first_env) * NUMBERS;
+      hidden.after = of_step < batch.steps ? played.memory + ((size_type)(of_step + 1) * batch.num_envs + first_env) * NUMBERS : nullptr;
+    });
+  }
+#endif
 
   // The row before the first is the last row of the rollout before, which is still in its place.
   DEVICE void load() {
@@ -261,6 +283,9 @@ DEVICE void play(const Play& call, const Crew crew, BlockMemory& block, const in
   each_policy([&](auto, auto& tile) INLINED { begin_tile(crew, tile); }, near.tiles);
   if (mine) phases.load();  // equal(dropped condition): a CPU's crew has one environment
   for (int t = call.from; t <= call.until; ++t) {  // after the last step the policies are asked once more
+#if !HIDDEN_NEAR
+    if (crew.rank == 0) phases.point(t, first);
+#endif
     crew.sync();
     phases.foresee();
     each_policy([&](auto, auto& tile, auto& weights, const auto& far) INLINED { forward(crew, tile, weights, far); }, near.tiles,

@@ -3,8 +3,8 @@
 // A result is accumulated in blocks of 16 factors: it has the same bits in a tile of any size. One warp takes rows through all
 // layers of a tower in registers. A Network is that of perceptron.cuh, and FIRST_TOWER: towers of the policies before it.
 //
-// The hidden state is float32 in shared memory. A thread reads and writes it at the places of its accumulators only, so that a warp
-// needs no barrier within a step. Bits are not those of separate launches, which round what the layers of a core hand each other.
+// The hidden state is float32, in shared memory (HIDDEN_NEAR) or where the learner stores it. A thread reads and writes it at the
+// places of its accumulators only, so that a warp needs no barrier within a step. Bits are not those of separate launches, which round what the layers of a core hand each other.
 #pragma once
 #include "learn/mma/mma.cuh"
 
@@ -87,22 +87,61 @@ DEVICE float see_entry(const NearWeights<Network>& near, const Source<Network>& 
   return far.center == nullptr ? x : seen(x, near.center, near.scale, d);
 }
 
+// Two neighbouring units of a core's layer, of one row.
+typedef Pack<2> Two;
+
+#if HIDDEN_NEAR
+// The hidden state of a row. Fours of neighbouring rows change places, so that they lie in different banks.
+struct HiddenRow {
+  float* at;
+  int swizzle;
+
+  // Number k; those after it follow up to the next multiple of 8.
+  DEVICE float* number(const int k) const { return at + (k ^ swizzle); }
+  DEVICE Two load(const int k) const { return *(const Two*)number(k); }
+  DEVICE void store(const int k, const Two two) const { *(Two*)number(k) = two; }
+};
+template <class Network, int ROWS> struct Hidden {
+  static constexpr int FLOATS = (Network::STATE + WARP_BANKS - 1) / WARP_BANKS * WARP_BANKS;
+  alignas(16) float states[FLOATS > 0 ? padded(ROWS) * FLOATS : 4];
+
+  DEVICE HiddenRow row(const int m) { return {states + m * FLOATS, m % 4 * 8}; }
+};
+#else
+// The state before a step, unless that begins an episode, and where the state after it goes, unless there is no such row.
+struct HiddenRow {
+  const float* from;
+  float* to;
+
+  DEVICE Two load(const int k) const { return from == nullptr ? Two{} : *(const Two*)(from + k); }
+  DEVICE void store(const int k, const Two two) const { if (to != nullptr) *(Two*)(to + k) = two; }
+};
+template <class Network, int ROWS> struct Hidden {
+  const float* before;  // (ROWS, STATE)
+  float* after;         // (ROWS, STATE), or null
+  u8 starts[ROWS];      // whether the step begins an episode
+
+  DEVICE HiddenRow row(const int m) {
+    const bool there = m < ROWS;
+    return {there && !starts[m] ? before + m * Network::STATE : nullptr, there && after != nullptr ? after + m * Network::STATE : nullptr};
+  }
+};
+#endif
+
 // What a crew knows of the rows of its environments, and of as many more as fill whole blocks, which nobody asks for.
 template <class Network> struct Tile {
   static constexpr int LAYERS = Network::LAYERS, TOWERS = Network::TOWERS, ROWS = ENVS_PER_BLOCK * Network::AGENTS;
   static constexpr int ALL_ROWS = padded(ROWS), FIRST = Network::width(0, LAYERS), LAST = Network::width(TOWERS - 1, LAYERS);
   static constexpr int OUT = (FIRST > LAST ? FIRST : LAST) | 1;  // an odd number: rows in different banks; equal(swap >): equal where they meet
   alignas(16) bf16 input[ALL_ROWS * Matrix<padded(Network::OBS)>::STRIDE];
-  // Floats from one row's hidden state to the next. Fours of neighbouring rows change places, so that they lie in different banks.
-  static constexpr int STATES = (Network::STATE + WARP_BANKS - 1) / WARP_BANKS * WARP_BANKS;
-  alignas(16) float states[STATES > 0 ? ALL_ROWS * STATES : 4];
+  Hidden<Network, ROWS> hidden;
   float results[TOWERS][ALL_ROWS * OUT];
-
-  // Number k of a row's hidden state; those after it follow up to the next multiple of 8.
-  DEVICE float* state(const int row, const int k) { return states + row * STATES + (k ^ row % 4 * 8); }
 
   DEVICE Matrix<padded(Network::OBS)> inputs() { return {input}; }
   DEVICE bf16* observation(const int row) { return inputs().row(row); }
+#if HIDDEN_NEAR
+  DEVICE float* state(const int row, const int k) { return hidden.row(row).number(k); }
+#endif
   DEVICE const float* parameters(const int row) const { return results[0] + row * OUT; }
   DEVICE float value(const int row) const { return results[TOWERS - 1][row * OUT + (TOWERS == 1 ? Network::PARAMETERS : 0)]; }
 };
@@ -110,9 +149,11 @@ template <class Network> struct Tile {
 // Puts zeros where observations have no entries, and where rows that nobody asks for have hidden state.
 template <class Network> DEVICE void begin_tile(const Crew crew, Tile<Network>& tile) {
   for (int m = crew.rank; m < Tile<Network>::ALL_ROWS; m += Crew::SIZE) {
+#if HIDDEN_NEAR
     if (m >= Tile<Network>::ROWS) {
-      for (int k = 0; k < Network::STATE; ++k) *tile.state(m, k) = 0.0f;
+      for (int k = 0; k < Network::STATE; ++k) *tile.hidden.row(m).number(k) = 0.0f;
     }
+#endif
     // equal(swap < 1): rows that nobody asks for; equal(swap < 2): room between rows, never read
     for (int d = m < Tile<Network>::ROWS ? Network::OBS : 0; d < padded(Network::OBS); ++d) tile.observation(m)[d] = 0.0f;
   }
@@ -131,8 +172,6 @@ DEVICE void keep_results(Tile<Network>& tile, const int m, const int n, const fl
   if (n + 1 < OUT) to[1] = d;
 }
 
-// Two neighbouring units of a core's layer, of one row.
-typedef Pack<2> Two;
 // What begins the sums of units n and n + 1 of a core's layer: of its three gates, and of what a GRU's candidate adds to the product
 // that the reset gate multiplies. L is the first of the layer's linear ones.
 template <class Network, int T, int L> DEVICE Two gate_bias(const NearWeights<Network>& near, const int gate, const int n) {
@@ -197,12 +236,13 @@ DEVICE void compute_core(Tile<Network>& tile, NearWeights<Network>& near, const 
   const int lane = threadIdx.x % WARP_SIZE, m = first + lane / 4, unit = lane % 4 * 2;
   const u32 weights = corner_of<Network, T, L>(matrices);
   constexpr int STATES = states_before<Network, T, L>();
+  const HiddenRow hidden[2] = {tile.hidden.row(m), tile.hidden.row(m + 8)};
   // The state before the step as left factor: all of it, before any is replaced.
   [[maybe_unused]] u32 recurrent[Network::GRU ? COLUMNS : 1][1][4];
   if constexpr (Network::GRU) {
     UNROLL for (int k = 0; k < COLUMNS; ++k) {
       UNROLL for (int word = 0; word < 4; ++word) {
-        const Two two = *(const Two*)tile.state(m + word % 2 * 8, STATES + BLOCK * k + word / 2 * 8 + unit);
+        const Two two = hidden[word % 2].load(STATES + BLOCK * k + word / 2 * 8 + unit);
         recurrent[k][0][word] = pair(two.of[0], two.of[1]);
       }
     }
@@ -212,7 +252,7 @@ DEVICE void compute_core(Tile<Network>& tile, NearWeights<Network>& near, const 
     float sum[GATES][2][4];
     UNROLL for (int half = 0; half < 2; ++half) {
       const int n = BLOCK * column + 8 * half + unit;
-      UNROLL for (int lower = 0; lower < HIGH; ++lower) before[half][lower] = *(const Two*)tile.state(m + 8 * lower, STATES + n);
+      UNROLL for (int lower = 0; lower < HIGH; ++lower) before[half][lower] = hidden[lower].load(STATES + n);
       UNROLL for (int gate = 0; gate < GATES; ++gate) {
         const Two bias = gate_bias<Network, T, L>(near, gate, n);
         UNROLL for (int j = 0; j < 4; ++j) sum[gate][half][j] = bias.of[j % 2];
@@ -243,7 +283,7 @@ DEVICE void compute_core(Tile<Network>& tile, NearWeights<Network>& near, const 
         u32 x = 0u;
         if constexpr (!Network::GRU) x = left[column][0][2 * half + lower];
         out = step_units<Network>(sums, x, before[half][lower]);
-        *(Two*)tile.state(m + 8 * lower, STATES + BLOCK * column + 8 * half + unit) = before[half][lower];
+        hidden[lower].store(STATES + BLOCK * column + 8 * half + unit, before[half][lower]);
       }
     }
   }
@@ -334,13 +374,14 @@ DEVICE void compute_core(const Team team, Tile<Network>& tile, NearWeights<Netwo
                          const Matrix<Layer<Network, T, L>::IN_PAD> inputs) {
   typedef Layer<Network, T, L> Here;
   constexpr int ROWS = Tile<Network>::ALL_ROWS, SIZE = Network::SIZE, GATES = Network::GATES, STATES = states_before<Network, T, L>();
-  alignas(16) bf16 numbers[ROWS * Matrix<SIZE>::STRIDE], state[Matrix<SIZE>::STRIDE];
-  const Matrix<SIZE> outputs{numbers}, recurrent{state};
+  alignas(16) bf16 numbers[ROWS * Matrix<SIZE>::STRIDE], before[Matrix<SIZE>::STRIDE];
+  const Matrix<SIZE> outputs{numbers}, recurrent{before};
   for (int m : team.each(ROWS)) {
+    const HiddenRow hidden = tile.hidden.row(m);
     float products[2][Here::OUT_PAD] = {};
     add_row<Here::OUT_PAD, Here::IN_PAD, true>(products[0], m, inputs, near.template weights<T, L>());
     if constexpr (Network::GRU) {
-      for (int n = 0; n < SIZE; ++n) recurrent.row(0)[n] = *tile.state(m, STATES + n);
+      for (int n = 0; n < SIZE; ++n) recurrent.row(0)[n] = hidden.load(STATES + n / 2 * 2).of[n % 2];
       add_row<Here::OUT_PAD, SIZE, true>(products[1], 0, recurrent, near.template weights<T, L + 1>());
     }
     for (int n = 0; n < SIZE; n += 2) {
@@ -355,7 +396,9 @@ DEVICE void compute_core(const Team team, Tile<Network>& tile, NearWeights<Netwo
       }
       u32 x = 0u;
       if constexpr (!Network::GRU) x = inputs.two(m, n);
-      outputs.two(m, n) = step_units<Network>(sums, x, *(Two*)tile.state(m, STATES + n));
+      Two state = hidden.load(STATES + n);
+      outputs.two(m, n) = step_units<Network>(sums, x, state);
+      hidden.store(STATES + n, state);
     }
   }
   compute_layers<Network, T, L + (Network::GRU ? 2 : 1)>(team, tile, near, outputs);

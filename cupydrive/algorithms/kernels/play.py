@@ -257,8 +257,16 @@ def gpu_layout(batch: Batch, policies: Sequence[Policy]) -> PlayLayout | None:
         else max(1, batch.num_envs // busy)
     )
     most = min(limit, WARP // team, share)
-    options = (n for n in (32, 16, 8, 4, 2, 1) if n <= most and batch.num_envs % n == 0)
-    return next(filter(None, (play_layout(batch, policies, team, n) for n in options)), None)
+    options = [n for n in (32, 16, 8, 4, 2, 1) if n <= most and batch.num_envs % n == 0]
+    far = any(p.network.core is not None for p in policies) and all(
+        p.tensor and len(p.groups) == 1 for p in policies
+    )
+    found = (
+        play_layout(batch, policies, team, n, near)
+        for near in (True, False)[: 1 + far]
+        for n in options
+    )
+    return next(filter(None, found), None)
 
 
 def playing_team(batch: Batch) -> int:
@@ -273,7 +281,7 @@ def playing_team(batch: Batch) -> int:
 
 
 def play_layout(
-    batch: Batch, policies: Sequence[Policy], team: int, envs: int
+    batch: Batch, policies: Sequence[Policy], team: int, envs: int, hidden_near: bool = True
 ) -> PlayLayout | None:
     """Return the ``PlayLayout`` of crews with ``envs`` environments each, or None if fewer would
     let more warps in.
@@ -281,10 +289,10 @@ def play_layout(
     executor: Any = batch.executor
     obs_bytes = sum(4 * g.count * g.obs_dim for g in batch.groups)
     limit = OBS_REGISTER_BYTES * envs if team == 1 else TEAM_MEMORY
-    layout = PlayLayout(team, envs).fit(batch.spec, batch.params, limit)
+    layout = PlayLayout(team, envs, hidden_near=hidden_near).fit(batch.spec, batch.params, limit)
     wanted = min(MOST_CREWS, -(-batch.num_envs // (envs * executor.processors)))
     workspace = (layout.near_bytes(batch.spec, batch.params) + 2 * obs_bytes) * (team > 1)
-    crew = envs * workspace + sum(tile_bytes(policy, envs) for policy in policies)
+    crew = envs * workspace + sum(tile_bytes(p, envs, hidden_near) for p in policies)
     left = executor.shared_bytes - RESERVED_BYTES - sum(map(policy_weight_bytes, policies))
     crews = min(wanted, left // crew)
     smaller = envs > 1 and any(p.rows * envs > PAD or not p.tensor for p in policies)
@@ -306,15 +314,15 @@ def useful_warps(policies: Sequence[Policy], envs: int) -> int:
     return max(-(-outputs // WARP) for outputs in widest)
 
 
-def tile_bytes(policy: Policy, envs: int) -> int:
+def tile_bytes(policy: Policy, envs: int, hidden_near: bool = True) -> int:
     """Return the bytes that the rows of ``envs`` environments take in a crew's memory (``struct
-    Tile``).
+    Tile``); ``hidden_near`` as of ``PlayLayout``.
     """
     rows, towers, core = envs * policy.rows, policy.towers, policy.network.core
     obs_dim = towers[0][0][0]
     if policy.tensor:  # rows in whole blocks; observations in bfloat16
         each = 2 * (padded(obs_dim) + tensor.SKEW) + 4 * len(towers) * (policy.results | 1)
-        each += 4 * -(-policy.network.state_size // WARP) * WARP
+        each += 4 * -(-policy.network.state_size // WARP) * WARP if hidden_near else 2
         return -(-padded(rows) * each // 16) * 16
     # Inputs of layers lie in two places by turns.
     inputs = [

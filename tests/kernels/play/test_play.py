@@ -299,6 +299,19 @@ def test_hidden_state_on_tensor_cores_is_that_of_learning(case, monkeypatch):
 
 @pytest.mark.full
 @pytest.mark.parametrize("case", [
+    "MinGRU, episodes truncated", pytest.param("GRU, normalised", marks=pytest.mark.slow),
+    pytest.param("MinGRU, two layers, two towers", marks=pytest.mark.slow),
+])  # fmt: skip
+def test_hidden_state_has_the_same_bits_where_learners_store_it(case, monkeypatch):
+    monkeypatch.setattr(choice, "RECURRENT", TENSOR_RECURRENT)
+    near, far = made(case), made(case)
+    near.rollout.play = Play(near.rollout, PlayLayout())
+    far.rollout.play = Play(far.rollout, PlayLayout(hidden_near=False))
+    assert_alike(near, far)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("case", [
     "MinGRU, episodes truncated", pytest.param("five heads, masks", marks=pytest.mark.slow)
 ])  # fmt: skip
 def test_launches_of_single_steps_have_the_bytes_of_one(case):
