@@ -38,13 +38,29 @@ struct Backward {
   float* d_products;   // (steps * count, GATES_PAD): derivatives by g
 };
 
+template <int N> struct Pack { static constexpr int UNITS = N; };
+
 // Sequences that a team has: visit(m, u) for all of their units, the m-th of TILE.
 struct Own {
   const Sequences& of;
   int first, count;
   DEVICE Own(const Sequences& of, const int e) : of(of), first(e * TILE), count(math::min(of.count - first, TILE)) {}
   template <class Visit> DEVICE void each_unit(const Team team, Visit visit) const {
-    for (int i : team.each(count * SIZE)) visit(i / SIZE, i % SIZE);
+    each_pack(team, [&](auto pack, int m, int u) INLINED {
+      UNROLL for (int j = 0; j < decltype(pack)::UNITS; ++j) visit(m, u + j);
+    });
+  }
+  // visit(Pack, m, u) for units [u, u + Pack::UNITS) at once: many for a CPU's vectors.
+  template <class Visit> DEVICE void each_pack(const Team team, Visit visit) const {
+    if constexpr (TEAM == 1) {
+      for (int m = 0; m < count; ++m) {
+        int u = 0;
+        for (; u + PAD <= SIZE; u += PAD) visit(Pack<PAD>{}, m, u);
+        for (; u < SIZE; ++u) visit(Pack<1>{}, m, u);
+      }
+    } else {
+      for (int i : team.each(count * SIZE)) visit(Pack<1>{}, i / SIZE, i % SIZE);
+    }
   }
   DEVICE size_type row(const int t, const int m) const { return (size_type)t * of.count + first + m; }
   DEVICE bool starts(const size_type row) const { return of.start != nullptr && of.start[row] != 0; }
@@ -70,19 +86,36 @@ DEVICE void scan_forward(const Forward& call, const Team team, Workspace& work, 
         [&](int, int n, auto& some) INLINED { some.load(biases + n); },
         [&](int m, int n, auto& some) INLINED { some.store(work.gates + m * GATES_PAD + n); });
     team.sync();
-    own.each_unit(team, [&](int m, int u) INLINED {
+    own.each_pack(team, [&](auto pack, int m, int u) INLINED {
+      constexpr int N = decltype(pack)::UNITS;
       const size_type row = own.row(t, m);
       float* const x = of.gates + row * GATES_PAD + u;
       const float* const g = work.gates + m * GATES_PAD + u;
-      float& state = work.state[m * SIZE_PAD + u];
-      const GruUnit cell(x[0] + g[0], x[SIZE] + g[SIZE], g[2 * SIZE], x[2 * SIZE], state);
-      if (of.inner != nullptr) {
-        x[0] = cell.reset;
-        x[SIZE] = cell.update;
-        x[2 * SIZE] = cell.fresh;
-        of.inner[row * SIZE_PAD + u] = g[2 * SIZE];
+      float* const state = work.state + m * SIZE_PAD + u;
+      float reset[N], update[N], inner[N], fresh[N], after[N];
+      UNROLL for (int j = 0; j < N; ++j) {
+        reset[j] = x[j] + g[j];
+        update[j] = x[SIZE + j] + g[SIZE + j];
+        inner[j] = g[2 * SIZE + j];
+        fresh[j] = x[2 * SIZE + j];
+        after[j] = state[j];
       }
-      call.out[row * SIZE_PAD + u] = state = cell.after;
+      UNROLL for (int j = 0; j < N; ++j) {
+        const GruUnit cell(reset[j], update[j], inner[j], fresh[j], after[j]);
+        reset[j] = cell.reset;
+        update[j] = cell.update;
+        fresh[j] = cell.fresh;
+        after[j] = cell.after;
+      }
+      if (of.inner != nullptr) {
+        UNROLL for (int j = 0; j < N; ++j) {
+          x[j] = reset[j];
+          x[SIZE + j] = update[j];
+          x[2 * SIZE + j] = fresh[j];
+          of.inner[row * SIZE_PAD + u + j] = inner[j];
+        }
+      }
+      UNROLL for (int j = 0; j < N; ++j) call.out[row * SIZE_PAD + u + j] = state[j] = after[j];
     });
   }
   if (call.next == nullptr) return;
@@ -96,22 +129,27 @@ DEVICE void scan_backward(const Backward& call, const Team team, Workspace& work
   const Sequences& of = call.of;
   own.each_unit(team, [&](int m, int u) INLINED { work.state[m * SIZE_PAD + u] = 0.0f; });
   for (int t = of.steps - 1; t >= 0; --t) {
-    own.each_unit(team, [&](int m, int u) INLINED {
-      const size_type row = own.row(t, m);
-      const float* const gates = of.gates + row * GATES_PAD + u;
-      float& state = work.state[m * SIZE_PAD + u];
-      const float reset = gates[0], update = gates[SIZE], fresh = gates[2 * SIZE];
-      const float slope = call.d_out[row * SIZE_PAD + u] + state;
-      const float by_fresh = slope * (1.0f - update) * (1.0f - fresh * fresh);
-      const float by_reset = by_fresh * of.inner[row * SIZE_PAD + u] * (reset * (1.0f - reset));
-      const float by_update = slope * (of.before[row * SIZE_PAD + u] - fresh) * (update * (1.0f - update));
-      const float by_g[3] = {by_reset, by_update, by_fresh * reset};
-      UNROLL for (int k = 0; k < 3; ++k) {
-        const size_type at = row * GATES_PAD + k * SIZE + u;
-        call.d_gates[at] = k == 2 ? by_fresh : by_g[k];
-        work.gates[m * GATES_PAD + k * SIZE + u] = call.d_products[at] = by_g[k];
+    own.each_pack(team, [&](auto pack, int m, int u) INLINED {
+      constexpr int N = decltype(pack)::UNITS;
+      const size_type row = own.row(t, m), at = row * SIZE_PAD + u, gate = row * GATES_PAD + u;
+      float* const state = work.state + m * SIZE_PAD + u;
+      float by_g[3][N], by_fresh[N], rest[N];
+      UNROLL for (int j = 0; j < N; ++j) {
+        const float reset = of.gates[gate + j], update = of.gates[gate + SIZE + j], fresh = of.gates[gate + 2 * SIZE + j];
+        const float slope = call.d_out[at + j] + state[j];
+        by_fresh[j] = slope * (1.0f - update) * (1.0f - fresh * fresh);
+        by_g[0][j] = by_fresh[j] * of.inner[at + j] * (reset * (1.0f - reset));
+        by_g[1][j] = slope * (of.before[at + j] - fresh) * (update * (1.0f - update));
+        by_g[2][j] = by_fresh[j] * reset;
+        rest[j] = slope * update;
       }
-      state = slope * update;
+      UNROLL for (int k = 0; k < 3; ++k) {
+        UNROLL for (int j = 0; j < N; ++j) {
+          call.d_gates[gate + k * SIZE + j] = k == 2 ? by_fresh[j] : by_g[k][j];
+          work.gates[m * GATES_PAD + k * SIZE + u + j] = call.d_products[gate + k * SIZE + j] = by_g[k][j];
+        }
+      }
+      UNROLL for (int j = 0; j < N; ++j) state[j] = rest[j];
     });
     team.sync();
     multiply<TILE, SIZE, TEAM>(
