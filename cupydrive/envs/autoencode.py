@@ -171,8 +171,16 @@ SPEC = cd.EnvSpec(
     # last five cards dealt were known. So there is no return that counts as solved.
     training=PREVIOUS.training
     | {
-        "steps": 1_000_000,
-        "ppo": PREVIOUS.training["ppo"] | {"num_steps": 103},  # an episode with one deck
+        "num_envs": 256,
+        "steps": 40_000_000,
+        "ppo": PREVIOUS.training["ppo"]
+        | {
+            "learning_rate": ((0, 3e-3), (40_000_000, 1e-4)),
+            "num_steps": 104,
+            "gamma": 0.0,  # no answer changes what comes later
+            "gae_lambda": 0.0,
+            "ent_coef": 0.001,
+        },
     },
     summary="Name the suits of all cards dealt, the last one first (POPGym's Autoencode).",
 )

@@ -214,8 +214,8 @@ SPEC = cd.EnvSpec(
     # A shot's own reward says nearly all about it, and later ones add noise. In 4 million steps a
     # GRU of 128 units goes from -0.45 to -0.27.
     training={
-        "num_envs": 64,
-        "steps": 15_000_000,
+        "num_envs": 512,
+        "steps": 30_000_000,
         "ppo": {
             "network": {
                 "hidden": (128,),
@@ -223,11 +223,11 @@ SPEC = cd.EnvSpec(
                 "activation": "relu",
                 "shared": True,
             },
-            "learning_rate": ((0, 3e-3), (15_000_000, 3e-4)),
+            "learning_rate": ((0, 2e-3), (30_000_000, 1e-4)),
             "num_steps": 64,
             "gamma": 0.0,
             "gae_lambda": 0.0,
-            "ent_coef": ((0, 0.003), (10_000_000, 0.0)),
+            "ent_coef": ((0, 0.003), (20_000_000, 0.0)),
             "normalize_reward": True,
         },
     },

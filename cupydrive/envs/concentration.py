@@ -201,21 +201,21 @@ SPEC = cd.EnvSpec(
     # In 1.5 million steps a GRU of 128 units goes from -0.20 to 0.31 by actions drawn, -0.24 by the
     # likeliest ones.
     training={
-        "num_envs": 64,
-        "steps": 15_000_000,
+        "num_envs": 512,
+        "steps": 60_000_000,
         "ppo": {
             "network": {
-                "hidden": (128,),
+                "hidden": (256,),
                 "core": {"kind": "gru", "size": 128},
                 "activation": "relu",
                 "shared": True,
             },
-            "learning_rate": ((0, 3e-3), (15_000_000, 1e-4)),
+            "learning_rate": ((0, 2e-3), (60_000_000, 1e-4)),
             "num_steps": 104,
             "num_minibatches": 8,
             "gamma": 0.5,
             "gae_lambda": 0.9,
-            "ent_coef": ((0, 0.005), (15_000_000, 0.001)),
+            "ent_coef": ((0, 0.01), (60_000_000, 0.001)),
             "normalize_reward": True,
         },
     },

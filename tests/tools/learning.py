@@ -74,6 +74,12 @@ TAG_GRID = {"num_taggers": 4, "grid_length": 20}
 TAG_CONTINUOUS = {"num_taggers": 5, "num_runners": 20, "max_episode_steps": 50}
 
 
+def memory(core, steps, **settings):
+    """Return PPO with one network of ``core`` behind a hidden layer, and a falling learning rate."""
+    network = cd.Network(hidden=(core.size,), core=core, activation="relu", shared=True)
+    return cd.PPO(network=network, learning_rate=falling(2e-3, steps), **settings)
+
+
 def falling(rate, steps):
     """Return a schedule from ``rate`` to a twentieth of it."""
     return ((0, rate), (steps, rate / 20))
@@ -92,6 +98,23 @@ def suggested(name, mark, algorithm=None):
 LESSONS = {
     **{f"{name} ppo": suggested(name, MARKS[name]) for name in marks()},
     "cartpole a2c": suggested("cartpole", MARKS["cartpole"], "a2c"),
+    "repeat_previous mingru": Lesson(
+        "repeat_previous", {},
+        {"player": memory(cd.MinGRU(128), 1e6, gamma=0.5, gae_lambda=0.9, ent_coef=0.0,
+        num_minibatches=8, update_epochs=8, num_steps=64)},
+        1e6, 64, "player", 0.9,
+    ),
+    "cartpole position_only": Lesson(
+        "cartpole", {"position_only": True},
+        {"cart": memory(cd.GRU(64), 1e6, num_steps=128, normalize_obs=True, normalize_reward=True)},
+        1e6, 32, "cart", 475.0,
+    ),
+    "pendulum position_only": Lesson(
+        "pendulum", {"position_only": True},
+        {"pole": memory(cd.GRU(64), 2e6, num_steps=64, num_minibatches=8, gamma=0.95,
+        gae_lambda=0.9, ent_coef=0.0, normalize_obs=True, normalize_reward=True)},
+        2e6, 64, "pole", -250.0,
+    ),
     "tag_grid ppo": Lesson(
         "tag_grid", TAG_GRID,
         {"tagger": cd.PPO(learning_rate=falling(2.5e-3, 1e8), ent_coef=((0, 0.01), (1e8, 0.0)),
