@@ -21,7 +21,7 @@ run.render("cartpole.mp4")"""
 CHAPTERS = {  # in their order on the page
     "Many agents": "Taggers chase, runners flee, and both can learn.",
     "Sciences": "Rules and data of published models: chemistry, climate and trade, a pandemic.",
-    "Memory": "One observation is not enough: trained policies have hidden state, a GRU.",
+    "Memory": "One observation does not show all that matters. Trained policies have hidden state.",
     "Classics": "Small problems of control that every library has, by Gymnasium's rules.",
 }
 KINDS = {  # of clips, in their order, and what a clip without a title is called
