@@ -7,7 +7,12 @@ from cupydrive.algorithms.architecture import GRU, LSTM, Network
 from cupydrive.algorithms.kernels.arithmetic import EXACT, TENSOR, WIDE, Arithmetic
 from cupydrive.algorithms.kernels.layout import NetworkLayout, forward_tiles, gradient_tiles
 from cupydrive.algorithms.kernels.learner import KernelLearner
-from cupydrive.algorithms.kernels.recurrent import RECURRENT, ExactRecurrentLearner
+from cupydrive.algorithms.kernels.recurrent import (
+    RECURRENT,
+    ExactRecurrentLearner,
+    RecurrentLayout,
+    fits,
+)
 from cupydrive.algorithms.kernels.recurrent_tensor import TENSOR_RECURRENT, RecurrentTensorLearner
 from cupydrive.algorithms.kernels.tensor import fitting_rows, why_no_tensor
 from cupydrive.algorithms.kernels.wide import WIDE_ROWS, wide_bytes
@@ -153,11 +158,13 @@ def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str 
     if settings.compile:
         return f"compile = {settings.compile!r} needs torch"
     size = make_distribution(group, settings.distribution).size
-    layout = NetworkLayout.of(settings, group.obs_dim, size)
-    if not by_parts(network) and 0 in (
-        forward_tiles(layout, executor, 1).rows,
-        gradient_tiles(layout, executor, 1).rows,
-    ):
+    if by_parts(network):
+        room = fits(RecurrentLayout.made(network, group.obs_dim, size), executor)
+    else:
+        layout = NetworkLayout.of(settings, group.obs_dim, size)
+        tiles = forward_tiles(layout, executor, 1), gradient_tiles(layout, executor, 1)
+        room = all(each.rows for each in tiles)
+    if not room:
         return (
             f"hidden = {network.hidden} with {group.obs_dim} entries of an observation is too "
             f"wide for kernels"

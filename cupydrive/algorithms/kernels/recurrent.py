@@ -123,6 +123,13 @@ def tower_layers(network: Network, obs_dim: int, outputs: int) -> list[tuple[int
     return [*layers, (widths[-1] if core is None else core.size, outputs)]
 
 
+def fits(layout: RecurrentLayout, executor: Executor) -> bool:
+    """Return whether a team has room for one row of each part."""
+    hidden = (layout.obs_dim, *layout.network.hidden)
+    parts = [*layout.towers, *([] if layout.network.layer_norm else [hidden])]
+    return all(4 * sum(map(padded, widths)) <= executor.team_bytes for widths in parts)
+
+
 # ---- parts ---------------------------------------------------------------------------------------
 
 
