@@ -263,3 +263,17 @@ def test_gradients_of_random_networks_are_torchs_in_float64(seed):
         zip(by_layer(compute(case, 1, 1)), expected, strict=True)
     ):
         assert (mine - exact).norm() <= (5e-5 if kinks else 1e-5) * exact.norm(), (own, layer)
+
+
+@pytest.mark.parametrize("name", ["gru, groups", "mingru", "norm before a core"])
+def test_a_team_of_threads_has_the_bits_of_one(name):
+    """Threads of a team run in random order from sync to sync, and what they do to each other's
+    memory in between is an error.
+    """
+    config, about = CASES[name]
+    found = [
+        compute(problem(config, **about, executor=HostExecutor(1, team_threads=n)), 1, 1)
+        for n in (0, 4)
+    ]
+    for one, several in zip(*found, strict=True):
+        assert torch.equal(one, several)
