@@ -166,7 +166,15 @@ SPEC = cd.EnvSpec(
     reference=cd.Reference(reset, step, observe, sample_states),
     constants=constants,
     cases=PREVIOUS.cases,
-    display=replace(PREVIOUS.display, draw=draw),
+    display=replace(
+        PREVIOUS.display,
+        draw=draw,
+        # as much as two CPU cores learn in some ten minutes
+        showcase={
+            "steps": 10_000_000,
+            "ppo": {"learning_rate": ((0, 3e-3), (10_000_000, 1e-4))},
+        },
+    ),
     # The cards named last are not learnt: 1,000,000 env-steps with a GRU end at -0.36, as if the
     # last five cards dealt were known. So there is no return that counts as solved.
     training=PREVIOUS.training

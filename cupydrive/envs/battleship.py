@@ -210,7 +210,21 @@ SPEC = cd.EnvSpec(
     metrics={"repeats": "int"},
     cases=({}, {"difficulty": "medium"}, {"difficulty": "hard"}),
     heuristic=heuristic,
-    display=cd.Display(draw=draw, keys=keys, size=(760, 834), fps=8),
+    display=cd.Display(
+        draw=draw,
+        keys=keys,
+        size=(760, 834),
+        fps=8,
+        # as much as two CPU cores learn in some ten minutes
+        showcase={
+            "num_envs": 64,
+            "steps": 15_000_000,
+            "ppo": {
+                "learning_rate": ((0, 3e-3), (15_000_000, 3e-4)),
+                "ent_coef": ((0, 0.003), (10_000_000, 0.0)),
+            },
+        },
+    ),
     # A shot's own reward says nearly all about it, and later ones add noise. In 4 million steps a
     # GRU of 128 units goes from -0.45 to -0.27.
     training={
