@@ -22,7 +22,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from cupydrive.scans import GRUScan, MinGRUScan, gru_fits, rows_dtype
+from cupydrive.scans import (
+    MOST_EXACT_UNITS,
+    ExactGRUScan,
+    GRUScan,
+    MinGRUScan,
+    gru_fits,
+    rows_dtype,
+)
 
 
 def orthogonal(
@@ -79,8 +86,8 @@ class Recurrent(nn.Module):
 class GRU(Recurrent):
     """A gated recurrent unit; weights as ``torch.nn.GRUCell`` has them.
 
-    Under autocast to bfloat16 all steps are one launch (``scans.py``), for a multiple of 16 units
-    up to 128. Otherwise they are a loop of torch.
+    All steps of a sequence are one launch (``scans.py``): under autocast to bfloat16 for a multiple
+    of 16 units up to 128, in float32 up to 512. Otherwise they are a loop of torch.
 
     Args:
         inputs: Entries of ``x``.
@@ -107,6 +114,8 @@ class GRU(Recurrent):
         dtype = rows_dtype(x, state, *weights)
         if dtype == torch.bfloat16 and gru_fits(self.size, x.device):
             return GRUScan.apply(x.to(dtype), *weights, state, start)
+        if dtype == torch.float32 and x.shape[0] > state.shape[0] and self.size <= MOST_EXACT_UNITS:
+            return ExactGRUScan.apply(x, *weights, state, start)
         seen = []
         for inner, begins in steps_of(
             functional.linear(x, self.weight_ih, self.bias_ih), state, start

@@ -12,13 +12,16 @@ from functools import lru_cache
 
 import torch
 from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differentiable
+from torch.nn import functional
 
 from cupydrive.codegen.source import Unit, assemble_file
 from cupydrive.executors import executor
 from cupydrive.executors.interop import make_call, torch_stream
 from cupydrive.protocols import Executor, Program
 
-ROWS, SHARES = 16, 8  # of gru.cu
+ROWS, SHARES = 16, 8  # of mma/gru.cu
+EXACT_ROWS, EXACT_TEAM = 4, 256  # sequences and threads of a team of recurrent/gru.cu
+MOST_EXACT_UNITS = 512  # whose gates fit into one multiprocessor
 MOST_UNITS = 128  # whose weights fit into the registers of one multiprocessor
 TENSOR_CORES = (8, 0)  # first compute capability with bfloat16
 STEPS_AT_ONCE = 8  # of mingru.cu
@@ -68,6 +71,26 @@ def mingru_program(size: int, device: torch.device, dtype: torch.dtype) -> tuple
     where = executor(device.type)
     unit, threads = mingru_unit(where, size, dtype == torch.bfloat16, size, 3 * size)
     return where.build(unit), threads
+
+
+def exact_gru_unit(where: Executor, size: int, tile: int) -> Unit:
+    """Return the ``Unit`` of ``kernels/learn/recurrent/gru.cu`` for teams of ``tile`` sequences."""
+    layer = ("OBS", size), ("PARAMETERS", 3 * size), ("TOWERS", 1), ("LAYERS", 1), ("RELU", 0)
+    widths = f"constexpr int WIDTH[TOWERS][LAYERS + 1] = {{{{{size}, {3 * size}}}}};\n"
+    text, team = widths + "#define COPY_FIRST 1\n", min(EXACT_TEAM, where.max_team)
+    return assemble_file("learn/recurrent/gru", (*layer, ("TILE", tile)), text, team)
+
+
+@lru_cache(maxsize=64)
+def exact_gru_program(size: int, device: torch.device) -> Program:
+    """Return the program of ``kernels/learn/recurrent/gru.cu``."""
+    where = executor(device.type)
+    return where.build(exact_gru_unit(where, size, EXACT_ROWS))
+
+
+def whole(n: int) -> int:
+    """Return ``n`` rounded up to what exact kernels read at once."""
+    return -(-n // 16) * 16
 
 
 def mingru_unit(where: Executor, size: int, half: bool, x: int, rows: int) -> tuple[Unit, int]:
@@ -236,3 +259,66 @@ class MinGRUScan(torch.autograd.Function):
         launch(program, "backward", count * threads, len(x), of)
         d_x = torch.addmm(d_x, d_rows, rounded)
         return d_x, (d_rows.t() @ x).float(), sums.sum(0), d_state, None
+
+
+class ExactGRUScan(torch.autograd.Function):
+    """Steps of ``nn.GRU`` in float32; arguments and results are those of ``GRUScan``."""
+
+    names = ("weights", "start", "gates", "inner", "before")
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx,
+        x: torch.Tensor,
+        weight_ih: torch.Tensor,
+        weight_hh: torch.Tensor,
+        bias_ih: torch.Tensor,
+        bias_hh: torch.Tensor,
+        state: torch.Tensor,
+        start: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return ``(out, state)``."""
+        (count, size), rows, wide = state.shape, len(x), whole(3 * state.shape[1])
+        gates = x.new_zeros(rows, wide)
+        gates[:, : 3 * size] = functional.linear(x, weight_ih, bias_ih)
+        weights = x.new_zeros(size + 1, wide)
+        weights[:size, : 3 * size], weights[size, : 3 * size] = weight_hh.t(), bias_hh
+        inner, before, out = (x.new_zeros(rows, whole(size)) for _ in range(3))
+        state, start = state.contiguous(), None if start is None else start.contiguous()
+        last = torch.empty_like(state)
+        of = dict(zip(ExactGRUScan.names, (weights, start, gates, inner, before), strict=True))
+        of |= {"state": state, "out": out, "next": last}
+        program, teams = exact_gru_program(size, x.device), -(-count // EXACT_ROWS)
+        launch(program, "forward", teams, rows, of)
+        ctx.save_for_backward(x, weight_ih, weight_hh, start, gates, inner, before)
+        return out[:, :size], last
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: BackwardCFunction, d_out: torch.Tensor, d_next: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
+        """Return the gradients of what ``forward`` takes."""
+        x, weight_ih, weight_hh, start, gates, inner, before = ctx.saved_tensors
+        count, size = d_next.shape
+        weights = x.new_zeros(3 * size, whole(size))
+        weights[:, :size] = weight_hh
+        slopes = torch.zeros_like(inner)
+        slopes[:, :size] = d_out
+        d_gates, d_products = torch.zeros_like(gates), torch.zeros_like(gates)
+        d_state = torch.empty_like(d_next)
+        of = dict(zip(ExactGRUScan.names, (weights, start, gates, inner, before), strict=True))
+        of |= {"d_out": slopes, "d_next": d_next.contiguous(), "d_gates": d_gates}
+        of |= {"d_products": d_products, "d_state": d_state}
+        program, teams = exact_gru_program(size, x.device), -(-count // EXACT_ROWS)
+        launch(program, "backward", teams, len(x), of)
+        by_x, by_state = d_gates[:, : 3 * size], d_products[:, : 3 * size]
+        return (
+            by_x @ weight_ih if ctx.needs_input_grad[0] else None,
+            by_x.t() @ x,
+            by_state.t() @ before[:, :size],
+            by_x.sum(0),
+            by_state.sum(0),
+            d_state,
+            None,
+        )

@@ -47,7 +47,7 @@ from cupydrive.executors.ranks import Shard
 from cupydrive.playing.policy import make_distribution
 from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Executor, Program
-from cupydrive.scans import STEPS_AT_ONCE, mingru_unit
+from cupydrive.scans import STEPS_AT_ONCE, exact_gru_unit, mingru_unit
 from cupydrive.spec import Group
 
 PART_TEAM = 256  # threads of one team on a GPU
@@ -358,7 +358,7 @@ class GruKernels:
         if executor.max_team > 1:
             wanted = min(wanted, -(-sequences // executor.processors))
         self.tile = widest(4 * (self.units + self.gates), executor.team_bytes, wanted).rows
-        self.unit = gru_unit(executor, self.size, self.tile)
+        self.unit = exact_gru_unit(executor, self.size, self.tile)
 
     @property
     def units_of(self) -> list[Unit]:
@@ -408,7 +408,7 @@ class GruKernels:
         there = {**self.outer.weights(copies), **of, "state": slots.ends.state(self.state_at)}
         there |= {"out": out, "next": None}
         back = {"weights": copies[self.outer.backward_at :], **of, "d_out": by_out}
-        back |= {"d_gates": gates, "d_products": products}
+        back |= {"d_next": None, "d_gates": gates, "d_products": products, "d_state": None}
         forwards = [
             slots.part(self.inner, "forward_sequences", **{"in": x, "out": gates}),
             self.scan("forward", slots.ends, there),
@@ -421,12 +421,6 @@ class GruKernels:
         if by_x is not None:
             backwards.append(slots.part(self.inner, "by_inputs", out=gates, by_in=by_x))
         return forwards, out, backwards
-
-
-def gru_unit(executor: Executor, size: int, tile: int) -> Unit:
-    """Return the ``Unit`` of ``kernels/learn/recurrent/gru.cu`` for teams of ``tile`` sequences."""
-    own = NetworkLayout(((size, 3 * size),), 3 * size)
-    return own.unit("recurrent/gru", executor, (("TILE", tile),), ROW_PARTS, PART_TEAM)
 
 
 class MinGruKernels:

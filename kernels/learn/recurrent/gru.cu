@@ -33,9 +33,11 @@ struct Forward {
 };
 struct Backward {
   Sequences of;
-  const float* d_out;  // (steps * count, SIZE_PAD)
-  float* d_gates;      // (steps * count, GATES_PAD): derivatives by x
-  float* d_products;   // (steps * count, GATES_PAD): derivatives by g
+  const float* d_out;   // (steps * count, SIZE_PAD)
+  const float* d_next;  // (count, stride), or null: 0
+  float* d_gates;       // (steps * count, GATES_PAD): derivatives by x
+  float* d_products;    // (steps * count, GATES_PAD): derivatives by g
+  float* d_state;       // (count, stride), or null
 };
 
 template <int N> struct Pack { static constexpr int UNITS = N; };
@@ -127,7 +129,9 @@ DEVICE void scan_forward(const Forward& call, const Team team, Workspace& work, 
 DEVICE void scan_backward(const Backward& call, const Team team, Workspace& work, const int e) {
   const Own own(call.of, e);
   const Sequences& of = call.of;
-  own.each_unit(team, [&](int m, int u) INLINED { work.state[m * SIZE_PAD + u] = 0.0f; });
+  own.each_unit(team, [&](int m, int u) INLINED {
+    work.state[m * SIZE_PAD + u] = call.d_next == nullptr ? 0.0f : call.d_next[(size_type)(own.first + m) * of.stride + u];
+  });
   for (int t = of.steps - 1; t >= 0; --t) {
     own.each_pack(team, [&](auto pack, int m, int u) INLINED {
       constexpr int N = decltype(pack)::UNITS;
@@ -161,6 +165,10 @@ DEVICE void scan_backward(const Backward& call, const Team team, Workspace& work
       if (own.starts(own.row(t, m))) work.state[m * SIZE_PAD + u] = 0.0f;
     });
   }
+  if (call.d_state == nullptr) return;
+  own.each_unit(team, [&](int m, int u) INLINED {
+    call.d_state[(size_type)(own.first + m) * of.stride + u] = work.state[m * SIZE_PAD + u];
+  });
 }
 
 #include "drive/launch.cuh"
