@@ -169,8 +169,9 @@ SPEC = cd.EnvSpec(
     display=replace(
         PREVIOUS.display,
         draw=draw,
-        # as much as two CPU cores learn in some ten minutes
         showcase={
+            "still": 0.6,  # some cards have been named
+            # as much as two CPU cores learn in some six minutes
             "steps": 10_000_000,
             "ppo": {"learning_rate": ((0, 3e-3), (10_000_000, 1e-4))},
         },
