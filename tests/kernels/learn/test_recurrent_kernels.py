@@ -15,7 +15,10 @@ from cupydrive.algorithms.kernels.layout import tensors_of
 from cupydrive.algorithms.kernels.recurrent import (
     RECURRENT,
     RecurrentLayout,
+    point_states,
+    scans_of,
     sequence_shard,
+    towers_of,
 )
 from cupydrive.algorithms.kernels.recurrent_tensor import TENSOR_RECURRENT
 from cupydrive.algorithms.networks import described
@@ -265,6 +268,26 @@ def test_gradients_of_random_networks_are_torchs_in_float64(seed):
         assert (mine - exact).norm() <= (5e-5 if kinks else 1e-5) * exact.norm(), (own, layer)
 
 
+def acted(case):
+    """Return the outputs and next states of one step of 37 agents, all towers."""
+    task, network = case.task, case.config.architecture
+    rng, rows, found = np.random.default_rng(5), 37, []
+    obs = torch.from_numpy(rng.normal(0, 1, (rows, case.obs_dim)).astype(np.float32))
+    before = torch.from_numpy(rng.normal(0, 1, (rows, network.state_size)).astype(np.float32))
+    start = torch.from_numpy(rng.random(rows) < 0.3).to(torch.uint8)
+    after = torch.zeros_like(before)
+    case.steps.lay_out()
+    for tower in towers_of(task):
+        launches, out = tower.acting(rows, case.steps.copies)
+        launches[0].point(**{"in": obs})
+        scans = zip(scans_of(launches), tower.places, strict=True)
+        point_states(list(scans), before, start, after)
+        for launch in launches:
+            launch()
+        found.append(out[:, : tower.head.outputs])
+    return [*found, after]
+
+
 @pytest.mark.parametrize("name", ["gru, groups", "mingru", "norm before a core"])
 def test_a_team_of_threads_has_the_bits_of_one(name):
     """Threads of a team run in random order from sync to sync, and what they do to each other's
@@ -274,6 +297,11 @@ def test_a_team_of_threads_has_the_bits_of_one(name):
     found = [
         compute(problem(config, **about, executor=HostExecutor(1, team_threads=n)), 1, 1)
         for n in (0, 4)
+    ]
+    for one, several in zip(*found, strict=True):
+        assert torch.equal(one, several)
+    found = [
+        acted(problem(config, **about, executor=HostExecutor(1, team_threads=n))) for n in (0, 4)
     ]
     for one, several in zip(*found, strict=True):
         assert torch.equal(one, several)
