@@ -154,7 +154,6 @@ DEVICE void learn_piece(const Part& call, const Team team, Workspace& work, cons
       sum.store(sums + strip * STRIP);
     }
     begun = true;
-    team.sync();  // the chunk is written again
   }
   if (!begun) for (int i : team.each(OWN_FLOATS)) sums[i] = 0.0f;
 }
