@@ -13,8 +13,10 @@ from typing import Any
 import torch
 
 from cupydrive.algorithms import A2C, PPO
+from cupydrive.algorithms.kernels.choice import by_parts
 from cupydrive.algorithms.kernels.layout import NetworkLayout
 from cupydrive.algorithms.kernels.learner import KernelLearner
+from cupydrive.algorithms.kernels.recurrent import RecurrentLayout
 from cupydrive.algorithms.on_policy import OnPolicyLearner
 from cupydrive.bench.cases import LARGE_TAG, SMALL_TAG
 from cupydrive.bench.operations import learning_operations
@@ -197,23 +199,32 @@ def learners(run: Run) -> list[OnPolicyLearner]:
 
 
 def towers(learner: OnPolicyLearner) -> tuple[tuple[int, ...], ...]:
-    """Return the widths of each tower of a learner's default network, from the observation to its
-    output.
+    """Return the widths of each tower of a described network, from the observation to its output;
+    of one that kernels compute by parts those of each linear layer.
     """
-    return NetworkLayout.of(
-        learner.config, learner.groups[0].obs_dim, learner.distribution.size
-    ).towers
+    config, obs_dim, size = learner.config, learner.groups[0].obs_dim, learner.distribution.size
+    if by_parts(config.architecture):
+        return RecurrentLayout.made(config.architecture, obs_dim, size).towers
+    return NetworkLayout.of(config, obs_dim, size).towers
 
 
 def run_operations(run: Run) -> float:
     """Return the float32 operations of matrix products that one env-step costs, of all agents that
     learn.
     """
-    return sum(
-        sum(g.count for g in own.groups)
-        * learning_operations(towers(own), getattr(own.config, "update_epochs", 1))
-        for own in learners(run)
-    )
+    return sum(sum(g.count for g in own.groups) * row_operations(own) for own in learners(run))
+
+
+def row_operations(learner: OnPolicyLearner) -> int:
+    """Return those of one row."""
+    network, found = learner.config.architecture, towers(learner)
+    epochs = getattr(learner.config, "update_epochs", 1)
+    count = learning_operations(found, epochs)
+    if by_parts(network):  # the first layers alone see observations
+        each = len(found) // network.towers
+        inner = [layer for k, layer in enumerate(found) if k % each]
+        count += epochs * sum(2 * inputs * outputs for inputs, outputs in inner)
+    return count
 
 
 def timed_iteration(iterate: Callable[[], object], times: int, device: str) -> float:
