@@ -186,7 +186,12 @@ class Network(Described):
 
 def as_network(value: object) -> object:
     """Return the network that a dictionary of JSON describes; other values as they are."""
-    return made(Network, value) if isinstance(value, Mapping) else value
+    if not isinstance(value, Mapping):
+        return value
+    try:
+        return made(Network, value)
+    except ParameterError as error:
+        raise ParameterError(f"network: {error}") from None
 
 
 def network_as_json(network: Network) -> dict[str, object]:

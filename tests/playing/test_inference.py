@@ -399,8 +399,11 @@ def test_a_hidden_state_is_an_input_and_an_output_of_onnx(kind, recurrent_run, t
     if kind in CORES:
         network = cd.Network(hidden=(16,), core=CORES[kind])
         run = cd.train("cartpole", cd.PPO(num_steps=8, network=network), steps=640, **QUIET)
-        with torch.no_grad():
-            run.policies["cart"].actor.head.weight.mul_(30.0)
+        policy, size = run.policies["cart"], network.state_size
+        with torch.no_grad():  # both actions are taken
+            policy.actor.head.weight.mul_(30.0)
+            mean = policy(torch.randn(64, 4), torch.randn(64, size))[0].mean(0)
+            policy.actor.head.bias.sub_(mean)
     session = onnxruntime.InferenceSession(run.export(tmp_path / "recurrent.onnx"))
     inputs, outputs = session.get_inputs(), session.get_outputs()
     assert [x.name for x in inputs] == ["obs", "state", "start"]
