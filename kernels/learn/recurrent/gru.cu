@@ -57,7 +57,7 @@ struct Own {
     if constexpr (TEAM == 1) {
       for (int m = 0; m < count; ++m) {
         int u = 0;
-        for (; u + PAD <= SIZE; u += PAD) visit(Pack<PAD>{}, m, u);
+        for (; u + PAD <= SIZE; u += PAD) visit(Pack<PAD>{}, m, u);  // equal(swap <=): one unit at a time, same bits
         for (; u < SIZE; ++u) visit(Pack<1>{}, m, u);
       }
     } else {
