@@ -32,7 +32,7 @@ def worst(report):
     return max(tally.worst for tally in report.tallies.values())
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(8)
 @pytest.mark.parametrize(
     ("options", "tolerance"),
     [

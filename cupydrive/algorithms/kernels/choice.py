@@ -131,7 +131,7 @@ def by_parts(network: Network) -> bool:
 
 
 def why_no_scan(network: Network, executor: Executor) -> str | None:
-    """Return why tensor cores do not compute a network with hidden state, or None if they do."""
+    """Return why tensor cores do not compute a network by parts, or None if they do."""
     core = network.core
     if (reason := why_no_tensor(executor)) is not None:
         return reason

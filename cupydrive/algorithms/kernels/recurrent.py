@@ -1,11 +1,13 @@
-"""Networks with hidden state in kernels: ``kernels/learn/recurrent``, in exact float32.
+"""Networks with hidden state, normalisation or many layers in kernels:
+``kernels/learn/recurrent``, in exact float32.
 
 A network is computed part by part, each a launch over all rows of a minibatch: hidden layers, the
 products of the core's gates, the scan over time, the outputs. The kernels of parts leave their
-results in memory, row after row; the next one reads them. A minibatch has whole sequences.
+results in memory, row after row; the next one reads them. With hidden state a minibatch has whole
+sequences, otherwise rows.
 
 Letters: T steps, N environments, C agents of a group, D observation entries, M numbers of hidden
-state; R rows of a minibatch's slots (``sequences.cuh``).
+state; R places for the rows of a minibatch (``sequences.cuh``).
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ ACTIVATED = "#define ACTIVATE_LAST 1\n"
 
 @dataclass(frozen=True)
 class RecurrentLayout(NetworkLayout):
-    """Sizes of a network with hidden state, whose ``towers`` are its linear layers, one by one.
+    """Sizes of a network that is computed by parts, whose ``towers`` are its linear layers, one by
+    one.
 
     Args:
         network: The description.
@@ -76,7 +79,7 @@ class RecurrentLayout(NetworkLayout):
 
     @classmethod
     def made(cls, network: Network, obs_dim: int, size: int) -> RecurrentLayout:
-        """Return the layout of a network with a core."""
+        """Return the layout of a described network; ``size``: numbers of its distribution."""
         outputs = (size + 1,) if network.shared else (size, 1)
         layers = [layer for out in outputs for layer in tower_layers(network, obs_dim, out)]
         return cls(tuple(layers), size, network.activation == "relu", network, obs_dim)
@@ -197,7 +200,7 @@ class LinearPart:
     ) -> None:
         layout = task.layout
         assert isinstance(layout, RecurrentLayout)
-        self.observes, self.layout, self.task = observes, layout, task
+        self.task = task
         widths = [layout.layers[k] for k in layers]
         tower = (widths[0][0], *(out for _, out in widths))
         self.outputs, self.inputs = padded(tower[-1]), padded(tower[0])
@@ -738,7 +741,7 @@ def point_states(
 
 
 def towers_of(task: Task) -> list[TowerKernels]:
-    """Return the towers of a network with a core."""
+    """Return the towers of a network that is computed by parts."""
     assert isinstance(task.layout, RecurrentLayout)
     return [TowerKernels(task, k) for k in range(task.layout.network.towers)]
 
@@ -764,8 +767,9 @@ def loss_unit(task: Task, strides: Sequence[int], reported: int) -> Unit:
 
 
 class RecurrentGradients(Gradients):
-    """The gradients of one policy with hidden state; arguments as ``Gradients``', whose ``shared``
-    has ``start`` (T, N, C) and ``first`` (N, C, M) of each group, too.
+    """The gradients of one policy that is computed by parts; arguments as ``Gradients``', whose
+    ``shared`` has ``start`` (T, N, C) and ``first`` (N, C, M) of each group, too, if there is a
+    hidden state.
     """
 
     def build(self, task: Task, shared: Shared) -> None:
@@ -808,7 +812,7 @@ RECURRENT = Arithmetic(
 
 
 class RecurrentKernelLearner(KernelLearner):
-    """One policy of PPO or A2C with hidden state; arguments as of ``KernelLearner``."""
+    """One policy of PPO or A2C that is computed by parts; arguments as of ``KernelLearner``."""
 
     layout: RecurrentLayout
 
@@ -926,7 +930,7 @@ class RecurrentKernelLearner(KernelLearner):
 
 
 class ExactRecurrentLearner(RecurrentKernelLearner):
-    """One policy of PPO or A2C with hidden state, in exact float32."""
+    """One policy of PPO or A2C that is computed by parts, in exact float32."""
 
     def units(self) -> list[Unit]:
         """Return the ``Unit``s of the network's kernels."""

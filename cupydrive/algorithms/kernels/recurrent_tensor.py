@@ -1,5 +1,5 @@
-"""Networks with hidden state on tensor cores: products by PyTorch's library, scans by
-``kernels/learn``.
+"""Networks with hidden state, normalisation or many layers on tensor cores: products by PyTorch's
+library, scans by ``kernels/learn``.
 
 Rows, weights and derivatives are rounded to bfloat16 before products; sums, outputs and hidden
 states are float32. The rows of a step lie together, so that each product is one call for all

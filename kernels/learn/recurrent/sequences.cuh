@@ -1,7 +1,8 @@
 // sequences.cuh -- where the rows of a minibatch are while they are learnt from: T steps of each agent, or single rows.
 //
-// Networks that are no plain perceptrons are computed part by part: each kernel reads rows that the one before it has written. A block has places
-// for as many sequences as it may have in any minibatch; in those that it has not the losses' derivatives are 0.
+// Networks that are no plain perceptrons are computed part by part: each kernel reads rows that the one before it has written. A
+// block has places for as many sequences as it may have in any minibatch. In places without a sequence the derivatives of the loss
+// are 0.
 // Rows are time first: row t * Q + q, with Q places of all blocks.
 // Letters: T steps, N environments, C agents of a group. Constants: those of minibatches.cuh.
 #pragma once
