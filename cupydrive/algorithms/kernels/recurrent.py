@@ -179,7 +179,19 @@ class KernelLaunch:
         self.program.launch(self.kernel, self.call, self.elements, self.work)
 
 
-class LinearPart:
+class Part:
+    """A part of the network, with kernels of its own."""
+
+    task: Task
+    unit: Unit
+
+    @cached_property
+    def program(self) -> Program:
+        """What launches the kernels."""
+        return self.task.executor.build(self.unit)
+
+
+class LinearPart(Part):
     """A chain of linear layers: ``kernels/learn/recurrent/part.cu``.
 
     Args:
@@ -221,11 +233,6 @@ class LinearPart:
         spaces = ROW_PARTS * (len(layers) == 1) + ACTIVATED * activated
         self.unit = own.unit("recurrent/part", task.executor, constants, spaces, PART_TEAM)
         self.work = own.copied  # products of a row
-
-    @cached_property
-    def program(self) -> Program:
-        """What launches the kernels."""
-        return self.task.executor.build(self.unit)
 
     def weights(self, copies: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the forward copies from this part's on, by name."""
@@ -339,7 +346,7 @@ class Ends:
         return None if self.states is None else self.states.view(-1)[at:]
 
 
-class GruKernels:
+class GruKernels(Part):
     """The core of one tower: ``kernels/learn/recurrent/gru.cu``.
 
     Args:
@@ -367,11 +374,6 @@ class GruKernels:
     def units_of(self) -> list[Unit]:
         """The ``Unit``s of its kernels."""
         return [self.unit, self.inner.unit, self.outer.unit]
-
-    @cached_property
-    def program(self) -> Program:
-        """What launches the scan."""
-        return self.task.executor.build(self.unit)
 
     def scan(
         self, kernel: str, ends: Ends, pointers: Mapping[str, torch.Tensor | None]
@@ -426,7 +428,7 @@ class GruKernels:
         return forwards, out, backwards
 
 
-class MinGruKernels:
+class MinGruKernels(Part):
     """The core of one tower: ``kernels/learn/recurrent/mingru.cu``; arguments as of
     ``GruKernels``.
     """
@@ -443,11 +445,6 @@ class MinGruKernels:
     def units_of(self) -> list[Unit]:
         """The ``Unit``s of its kernels."""
         return [self.unit, self.parts[0].unit]
-
-    @cached_property
-    def program(self) -> Program:
-        """What launches the scan."""
-        return self.task.executor.build(self.unit)
 
     def scan(
         self, kernel: str, ends: Ends, pointers: Mapping[str, torch.Tensor | None]
@@ -501,7 +498,7 @@ class MinGruKernels:
         return forwards, x, backwards
 
 
-class Norm:
+class Norm(Part):
     """Normalisation of a hidden layer, and its activation: ``kernels/learn/recurrent/norm.cu``.
 
     Args:
@@ -517,11 +514,6 @@ class Norm:
         self.forward_at, _, self.gradient_at = layout.places(layer)
         sums = PAD, PAD * self.width, layout.gradient
         self.unit = norm_unit(task, self.width, self.outputs, sums, half=False)
-
-    @cached_property
-    def program(self) -> Program:
-        """What launches the kernels."""
-        return self.task.executor.build(self.unit)
 
     def gains(self, copies: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return gains and biases by name."""
