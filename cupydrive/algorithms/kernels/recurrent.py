@@ -179,7 +179,7 @@ class KernelLaunch:
         self.program.launch(self.kernel, self.call, self.elements, self.work)
 
 
-class Part:
+class PartKernels:
     """A part of the network, with kernels of its own."""
 
     task: Task
@@ -191,7 +191,7 @@ class Part:
         return self.task.executor.build(self.unit)
 
 
-class LinearPart(Part):
+class LinearPart(PartKernels):
     """A chain of linear layers: ``kernels/learn/recurrent/part.cu``.
 
     Args:
@@ -346,7 +346,7 @@ class Ends:
         return None if self.states is None else self.states.view(-1)[at:]
 
 
-class GruKernels(Part):
+class GruKernels(PartKernels):
     """The core of one tower: ``kernels/learn/recurrent/gru.cu``.
 
     Args:
@@ -428,7 +428,7 @@ class GruKernels(Part):
         return forwards, out, backwards
 
 
-class MinGruKernels(Part):
+class MinGruKernels(PartKernels):
     """The core of one tower: ``kernels/learn/recurrent/mingru.cu``; arguments as of
     ``GruKernels``.
     """
@@ -498,7 +498,7 @@ class MinGruKernels(Part):
         return forwards, x, backwards
 
 
-class Norm(Part):
+class Norm(PartKernels):
     """Normalisation of a hidden layer, and its activation: ``kernels/learn/recurrent/norm.cu``.
 
     Args:
