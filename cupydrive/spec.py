@@ -3,6 +3,7 @@
 Letters: N environments, C agents of a group, D observation entries, H action heads.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field as DataclassField
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -25,11 +26,13 @@ from cupydrive.inputs.arguments import (
 from cupydrive.inputs.descriptions import (
     MAX_AGENTS,
     MAY_READ_TABLES,
+    MOST,
     check_display,
     check_field,
     check_functions,
     check_group,
     check_members,
+    check_obs_shape,
     check_param,
     check_spec,
     checked_value,
@@ -137,7 +140,7 @@ class Group:
     Args:
         name: The member's name in ``Env`` and the key in Python.
         count: Number of agents.
-        obs_dim: Float32 entries of one agent's observation.
+        obs_dim: Entries of one agent's observation; may be left out if ``obs_shape`` is given.
         action_space: One agent's ``Discrete``, ``MultiDiscrete`` or bounded float32 ``Box`` of one
             dimension.
         obs_scale: Typical magnitude of the observation, a number or ``(obs_dim,)``.
@@ -146,24 +149,62 @@ class Group:
             ``active`` and ``left``). Rewards of inactive agents belong to their last active step.
         mask: Choices may be forbidden: the kernel's ``observe`` writes ``env.NAME.mask(agent,
             choice, head)`` for each.
-        obs_low: Bounds of the observation space, a number or ``(obs_dim,)``.
+        obs_low: Bounds of the observation space, a number or ``(obs_dim,)``. They default to 0 and
+            1 for bool, 0 and 255 for uint8.
         obs_high: Likewise.
+        obs_shape: Shape of one agent's observation, such as (height, width, channels), by default
+            ``(obs_dim,)``. The kernel numbers entries in C order.
+        obs_dtype: ``"float32"``; ``"bool"``, one byte an entry in ``env.step`` and one bit in
+            rollouts, all 0 when the kernel's ``observe`` begins; or ``"uint8"``.
     """
 
     name: str
     count: int
-    obs_dim: int
-    action_space: spaces.Space
+    obs_dim: int = 0
+    action_space: spaces.Space = None  # it must be given: checked
     obs_scale: float | np.ndarray = 1.0
     reward_scale: float = 1.0
     leaves: bool = False
     mask: bool = False
     obs_low: float | np.ndarray = -np.inf
     obs_high: float | np.ndarray = np.inf
+    obs_shape: tuple[int, ...] = ()
+    obs_dtype: str = "float32"
 
     @errors_as(SpecError)
     def __post_init__(self) -> None:
+        check_obs_shape(self)
+        shape = self.obs_shape or (self.obs_dim,)
+        filled: dict[str, Any] = {"obs_dim": math.prod(shape), "obs_shape": tuple(shape)}
+        if self.obs_dtype in MOST:
+            ends = {"obs_low": 0, "obs_high": MOST[self.obs_dtype]}
+            for name, end in ends.items():
+                bound = getattr(self, name)
+                filled[name] = float(end) if np.ndim(bound) == 0 and np.isinf(bound) else bound
+        for name, value in filled.items():
+            object.__setattr__(self, name, value)
         check_group(self)
+
+    @property
+    def bits(self) -> bool:
+        """Whether rollouts store one bit for each entry of an observation."""
+        return self.obs_dtype == "bool"
+
+    def obs_bytes(self, entry: int = 4, packed: bool = False) -> int:
+        """Return the bytes of one agent's observation in memory.
+
+        Args:
+            entry: Bytes of a float entry.
+            packed: Entries of bool are bits.
+        """
+        if self.bits and packed:
+            return 4 * self.words
+        return self.obs_dim * (entry if self.obs_dtype == "float32" else 1)
+
+    @property
+    def words(self) -> int:
+        """Number of 4-byte words that the bits of one agent's observation take."""
+        return -(-self.obs_dim // 32)
 
     @property
     def continuous(self) -> bool:
@@ -211,8 +252,12 @@ class Group:
 
     @property
     def observation_space(self) -> spaces.Box:
-        """One agent's observation space, a Box of shape (obs_dim,)."""
-        return spaces.Box(self.obs_low, self.obs_high, (self.obs_dim,), np.float32)
+        """One agent's observation space, a Box of shape ``obs_shape``."""
+        low, high = (
+            bound if np.ndim(bound) == 0 else np.reshape(bound, self.obs_shape)
+            for bound in (self.obs_low, self.obs_high)
+        )
+        return spaces.Box(low, high, self.obs_shape, np.dtype(self.obs_dtype).type)
 
 
 @dataclass
@@ -269,7 +314,7 @@ class Observation:
     ``margin`` is keyed by group or field name, shape ``(N, C)``.
     """
 
-    obs: TableArrays  # (N, C, D)
+    obs: TableArrays  # (N, C, D) or (N, C, *obs_shape); of bool and uint8 of any type
     state: TableArrays = field(default_factory=dict)
     margin: TableArrays = field(default_factory=dict)
     mask: TableArrays = field(default_factory=dict)  # (N, C, choices) bool, groups with masks

@@ -120,7 +120,7 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
         )
         self.agents = list(self.possible_agents)
         self._past.clear()
-        return self._rows(self.env.batch.current_obs), self._infos(self.env.step_results[4])
+        return self._obs(self.env.batch.current_obs), self._infos(self.env.step_results[4])
 
     def step(
         self, actions: Mapping[str, ArrayLike | torch.Tensor]
@@ -147,7 +147,7 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
         }
         truncations = {agent: cut and not gone[agent] for agent in live}
         written = self.env.batch.step_buffers[self.env.batch.now]
-        observations, rewards = self._rows(written.obs), self._rows(written.reward)
+        observations, rewards = self._obs(written.obs), self._rows(written.reward)
         infos = self._infos(info)
         if ended or cut:
             log = {name: info["episode"][name][0].item() for name in self.env.spec.metrics}
@@ -201,6 +201,11 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
         """Return NumPy rows of the live agents from arrays (1, C, ...) by group."""
         arrays = {name: self.env.batch.executor.get(array)[0] for name, array in arrays.items()}
         return {agent: arrays[g.name][i] for agent, (g, i) in self._of(self.agents)}
+
+    def _obs(self, arrays: Mapping[str, Array]) -> dict[str, np.ndarray]:
+        """Do so for observations."""
+        rows = self._rows(arrays)
+        return {agent: rows[agent].reshape(g.obs_shape) for agent, (g, _) in self._of(list(rows))}
 
     def _infos(self, info: dict) -> dict[str, dict]:
         """Return each live agent's dictionary."""

@@ -21,6 +21,7 @@ from cupydrive.executors.modes import default_device, ordinary_modes
 from cupydrive.inputs.arguments import kind_of, shown
 from cupydrive.playing.policy import ActorCritic, RecurrentActorCritic, with_state
 from cupydrive.playing.torch_settings import drawing_from, own_random_numbers
+from cupydrive.simulation.observations import network_input
 
 if TYPE_CHECKING:
     from cupydrive.playing.rollout import Rollout
@@ -155,13 +156,14 @@ def try_out(where: str, network: nn.Module, group: Group, size: int, rollout: Ro
         raise ParameterError(f"{where} has no parameters that learn: none has requires_grad=True")
     trial = Trial(where, network)
     # so that swapped axes show
-    rows = next(n for n in range(3, 6) if n not in (group.obs_dim, size))
-    seen = as_torch(rollout.batch.current_obs[group.name]).view(-1, group.obs_dim).float()
+    rows = next(n for n in range(3, 6) if n not in (*group.obs_shape, size))
+    now = as_torch(rollout.batch.current_obs[group.name])
+    seen = network_input(group, now.flatten(0, 1))
     state_size = with_state(network).state_size
     modes = ordinary_modes(rollout.device.type, tf32=False)
     # cuDNN might use TF32
     with own_random_numbers(), modes, torch.backends.cudnn.flags(enabled=False):
-        obs = seen[:1].repeat(rows, 1)
+        obs = seen[:1].expand(rows, *group.obs_shape).clone()
         returned = trial.ask(obs, *((obs.new_zeros(rows, state_size), None) if state_size else ()))
         check_returned(where, returned, rows, group, size, state_size)
         parameters, value = returned[:2]
@@ -215,8 +217,9 @@ class Trial:
         except MISFITS as error:
             raise ParameterError(
                 f"{self.where} failed on observations of shape {tuple(obs.shape)} and dtype "
-                f"float32: {error_line(error)}. It is called with (B, {obs.shape[1]}), any number "
-                f"of rows B, and computes each row by itself"
+                f"float32: {error_line(error)}. It is called with "
+                f"(B, {', '.join(map(str, obs.shape[1:]))}), any number of rows B, and computes "
+                f"each row by itself"
             ) from error
 
     def compare(self, rows: torch.Tensor, state_size: int) -> None:
@@ -224,7 +227,7 @@ class Trial:
         among.
 
         Args:
-            rows: (TRIED, D) observations, which need not be distinct.
+            rows: (TRIED, *obs_shape) observations, which need not be distinct.
             state_size: M of a policy with hidden state, of which sequences of 4 steps are compared,
                 too; otherwise 0.
         """
@@ -235,14 +238,15 @@ class Trial:
         for spread, steps, remembers, starts in product((0.0, SPREAD), *ways):
             memory = remembers * drawn((TRIED // steps, state_size), rows.device)
             start = drawn((steps, len(memory)), rows.device) < 0.5 if starts else None
-            self.compare_agents(rows.view(steps, len(memory), -1), memory, start, spread)
+            by_agent = rows.view(steps, len(memory), *rows.shape[1:])
+            self.compare_agents(by_agent, memory, start, spread)
         self.put_back()
 
     def compare_agents(
         self, rows: torch.Tensor, memory: torch.Tensor, start: torch.Tensor | None, spread: float
     ) -> None:
-        """Do so for agents with (L, b, D) observations, hidden states (b, M), and (L, b) bools or
-        None.
+        """Do so for agents with (L, b, *obs_shape) observations, hidden states (b, M), and (L, b)
+        bools or None.
         """
 
         def outputs(*asked: torch.Tensor) -> list[torch.Tensor]:  # of the last rows

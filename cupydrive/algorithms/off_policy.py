@@ -47,6 +47,15 @@ def require_box(algorithm: str, group: Group) -> None:
         )
 
 
+def require_floats(algorithm: str, group: Group) -> None:
+    """Raise ``ParameterError`` unless observations are rows of floats."""
+    if group.obs_dtype != "float32":
+        raise ParameterError(
+            f"{algorithm} learns from observations of float32; those of group {group.name!r} are "
+            f"{group.obs_dtype}. Use PPO or A2C"
+        )
+
+
 class Perceptron(nn.Module):
     """A multilayer perceptron, its ``body``.
 
@@ -116,6 +125,7 @@ class OffPolicyLearner(ScheduledLearner):
         """
         for g in groups:
             require_box(type(self.config).__name__, g)
+            require_floats(type(self.config).__name__, g)
         agents = num_envs * sum(g.count for g in groups)
         buffer_slots(self.config.buffer_size, agents, self.config.num_steps)
 

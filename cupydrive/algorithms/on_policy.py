@@ -36,6 +36,7 @@ from cupydrive.playing.policy import (
 )
 from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Player
+from cupydrive.simulation.observations import network_input
 from cupydrive.spec import Group
 
 # Of a step that is held for a later rollout, in the order of struct Advantages in
@@ -200,11 +201,12 @@ class OnPolicyLearner(ScheduledLearner):
         memory: torch.Tensor | None = None,
         start: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Return ``(parameters, value, memory)``, float32, of raw observations (B, D); the contract
-        is ``with_state``'s.
+        """Return ``(parameters, value, memory)``, float32, of observations as a rollout holds them,
+        (B, D) or words of bits; the contract is ``with_state``'s.
         """
+        seen = network_input(self.groups[0], self.normalized(obs))
         with self.autocast():
-            parameters, value, memory = self.ask(self.normalized(obs), memory, start)
+            parameters, value, memory = self.ask(seen, memory, start)
         return parameters.float(), value.float(), memory
 
     def remembered(
@@ -225,7 +227,7 @@ class OnPolicyLearner(ScheduledLearner):
         is.
         """
         for g in self.groups:
-            stored, obs = self.stored[g.name], rollout.obs[g.name][t].view(-1, g.obs_dim)
+            stored, obs = self.stored[g.name], rollout.obs_rows(g, t)
             parameters, value, memory = self.forward(obs, *self.remembered(rollout, g, t))
             rows = {"log_prob": stored["log_prob"][t], "value_row": stored["value"][t]}
             rows |= {
@@ -270,7 +272,8 @@ class OnPolicyLearner(ScheduledLearner):
         rows |= {"mask": rollout.action_mask.get(name), "log_prob": stored["log_prob"]}
         pointers |= (rows if held["held_obs"] is not None else dict.fromkeys(rows)) | held
         ints = {"num_envs": n, "agents": g.count, "steps": steps, "slots": slots}
-        ints |= {"obs_dim": g.obs_dim, "heads": g.heads, "choices": g.choices}
+        obs_words = rollout.obs[name][0, 0, 0].nbytes // 4
+        ints |= {"obs_dim": obs_words, "heads": g.heads, "choices": g.choices}
         kernel = "advantages_with_pauses" if name in rollout.active else "advantages"
         self.advantages.launch(kernel, make_call(ints, pointers), n * g.count, n * g.count * steps)
 
@@ -279,14 +282,14 @@ class OnPolicyLearner(ScheduledLearner):
         truncated.
         """
         stored, n, steps = self.stored[g.name], rollout.batch.num_envs, rollout.steps
-        obs = rollout.obs[g.name][-1].view(-1, g.obs_dim)
+        obs = rollout.obs_rows(g, -1)
         stored["value"][-1].copy_(
             self.forward(obs, *self.remembered(rollout, g, steps))[1].view(n, -1)
         )
         slots = len(stored["final_value"])
         if slots:
             rows = (stored["truncated_at"] * n + torch.arange(n, device=rollout.device)).view(-1)
-            final_obs = rollout.final_obs[g.name].view(steps * n, -1).index_select(0, rows)
+            final_obs = rollout.final_obs[g.name].flatten(0, 1).index_select(0, rows)
             memory = stored["memory"]
             if memory is not None:  # what the last step of the episode has left
                 memory = (
@@ -295,7 +298,7 @@ class OnPolicyLearner(ScheduledLearner):
                     .index_select(0, rows)
                     .view(slots * n * g.count, -1)
                 )
-            value = self.forward(final_obs.view(-1, g.obs_dim), memory)[1]
+            value = self.forward(final_obs.flatten(0, 1), memory)[1]
             stored["final_value"].copy_(value.view(slots, n, g.count))
 
     def scale_rewards(self, rollout: Rollout, g: Group) -> None:
@@ -324,7 +327,7 @@ class OnPolicyLearner(ScheduledLearner):
             stored, name = self.stored[g.name], g.name
             weight = stored["weight"] if "weight" in stored else torch.ones_like(stored["log_prob"])
             columns = {
-                "obs": rollout.obs[name][:-1].view(-1, g.obs_dim),
+                "obs": rollout.obs[name][:-1].flatten(0, 2),
                 "action": self.taken(rollout, g).view(-1, g.heads),
                 "weight": (weight == 1).view(-1).float() if leaving else None,
                 "value_weight": (weight > 0).view(-1).float() if leaving else None,

@@ -36,6 +36,7 @@ from cupydrive.playing.inference import evaluating
 from cupydrive.playing.policy import Sampler, first_agent, first_state
 from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Learner, LearnerSettings, PolicySettings
+from cupydrive.simulation.observations import network_input
 from cupydrive.spec import Group
 
 MOST_SNAPSHOTS = 256  # each takes a forward pass a step
@@ -253,10 +254,11 @@ class TorchPast(Past):
         """Fill ``action`` for row t."""
         policy, envs = self.learner.policy, self.envs
         for g in self.learner.groups:
-            obs = self.rollout.obs[g.name][t][envs.start : envs.stop].view(-1, g.obs_dim)
+            obs = self.rollout.obs[g.name][t][envs.start : envs.stop].flatten(0, 1)
             memory, start = self.memory.get(g.name), self.begun(g, t) if t else None
             for k, weights in enumerate(self.weights):
                 seen = self.moments[k].normalized(obs) if self.moments else obs
+                seen = network_input(g, seen)
                 given = (seen,) if memory is None else (seen, memory[k], start)
                 with evaluating(policy), self.learner.autocast():
                     parameters, _, *left = functional_call(

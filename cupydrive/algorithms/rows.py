@@ -81,6 +81,11 @@ def check_rows(config: OnPolicy, groups: Sequence[Group], num_envs: int, network
     """
     for g in groups:
         make_distribution(g, config.distribution)
+        if config.normalize_obs and g.obs_dtype != "float32":
+            raise ParameterError(
+                f"{type(config).__name__}: normalize_obs = True, but observations of group "
+                f"{g.name!r} are {g.obs_dtype}, which networks see as 0 to 1; leave it out"
+            )
     size = getattr(network, "state_size", 0)
     whole = isinstance(size, int) and size > 0
     pieces = num_envs * sum(g.count for g in groups) * (1 if whole else config.num_steps)
@@ -96,8 +101,8 @@ def check_rows(config: OnPolicy, groups: Sequence[Group], num_envs: int, network
 
 
 class RowGather:
-    """Takes the rows of a minibatch from several tensors in one launch; bool masks in launches of
-    their own.
+    """Takes the rows of a minibatch from several tensors in one launch; bytes in launches of their
+    own.
 
     Args:
         executor: Where the tensors are.
@@ -116,7 +121,7 @@ class RowGather:
         masks = {
             name: column.index_select(0, index)
             for name, column in columns.items()
-            if column.dtype == torch.bool
+            if column.element_size() == 1
         }
         columns = {name: column for name, column in columns.items() if name not in masks}
         words = tuple(column[0].numel() * column.element_size() // 4 for column in columns.values())

@@ -26,7 +26,7 @@ from cupydrive.errors import CupydriveError, KernelFault
 from cupydrive.executors.host import HostExecutor, TeamFault
 from cupydrive.executors.nvrtc import compile_for_gpu
 from cupydrive.protocols import EnvParams, Executor
-from cupydrive.simulation.batch import Batch
+from cupydrive.simulation.batch import Batch, unpacked
 from cupydrive.simulation.buffers import Buffers
 from cupydrive.spec import EnvSpec, Group
 
@@ -77,6 +77,9 @@ def fetch(batch: Batch, buffers: Buffers) -> dict[str, Any]:
             out[name] = {key: batch.executor.get(array) for key, array in value.items()}
         elif value is not None and name != "steps":
             out[name] = batch.executor.get(value)
+    for name in ("obs", "final_obs"):
+        for g in batch.groups if name in out else ():
+            out[name][g.name] = unpacked(g, out[name][g.name])
     out["episode_metrics"] = batch.as_records(out["episode_metrics"], batch.metrics_dtype)
     return out
 

@@ -53,6 +53,7 @@ def try_heuristic(
         return
     # torch, which other checks do not need
     from cupydrive.executors.interop import as_torch, heuristic_heads
+    from cupydrive.simulation.observations import raw_obs
 
     batch = Batch(spec, ENVS, params, device)
     batch.reset(seed)
@@ -60,7 +61,8 @@ def try_heuristic(
     for g in batch.groups:
         report.tally(HEURISTIC, g.name).compared += 1
         try:
-            heads = heuristic_heads(spec.heuristic, params, as_torch(batch.current_obs[g.name]), g)
+            obs = raw_obs(g, as_torch(batch.current_obs[g.name]))
+            heads = heuristic_heads(spec.heuristic, params, obs, g)
             for x, count in () if g.continuous else zip(heads, g.sizes, strict=True):
                 if x.min() < 0 or x.max() >= count:
                     raise SpecError(

@@ -4,7 +4,7 @@ returned.
 
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,12 @@ class CheckedReference:
         seen = self._call("observe", state, elapsed)
         if not isinstance(seen, Observation):
             raise self._error(f"observe returns {kind_of(seen)}, expected a cupydrive.Observation")
-        self._require("observe's obs", seen.obs, self.names, kind="f")
+        self._require("observe's obs", seen.obs, self.names)
+        floats = [g.name for g in self.groups if g.obs_dtype == "float32"]
+        of_floats = {name: seen.obs[name] for name in floats}
+        self._require("observe's obs", of_floats, floats, kind="f")
+        rows = {g.name: rows_of(g, seen.obs[g.name]) for g in self.groups}
+        seen = replace(seen, obs=rows)
         self._require(
             "observe's mask", seen.mask, [g.name for g in self.groups if g.mask], kind="b"
         )
@@ -174,6 +179,12 @@ class CheckedReference:
 
     def _error(self, problem: str) -> SpecError:
         return SpecError(f"{self.spec.name}: {problem}")
+
+
+def rows_of(g: Group, obs: ArrayLike) -> np.ndarray:
+    """Return observations (N, C, *obs_shape) as rows (N, C, D); others as they are."""
+    array = np.asarray(obs)
+    return array.reshape(*array.shape[:2], -1) if array.shape[2:] == g.obs_shape else array
 
 
 def _read_only(value: object) -> object:

@@ -75,7 +75,8 @@ def batch_dtype(spec: EnvSpec, params: EnvParams) -> np.dtype[np.void]:
     pointers = (
         "obs current_obs final_obs reward returns episode_return action action_mask active left"
     )
-    rows = np.dtype([(name, "u8") for name in pointers.split()])
+    flags: list[tuple[str, str]] = [("packed", "i4"), ("current_packed", "i4")]
+    rows = np.dtype([*((name, "u8") for name in pointers.split()), *flags])
     members: list[Any] = [("params", spec.pack_params(params).dtype)]
     members += [(name, "i4") for name in ("num_envs", "first_env", "steps", "max_episode_steps")]
     members += [("inverse_horizon", "f4")]

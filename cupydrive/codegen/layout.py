@@ -82,13 +82,19 @@ class Layout:
         A team of one has its state and rows in registers, or on the stack.
         """
         groups = spec.groups(params)
-        obs = sum((2 if self.half_obs else 4) * g.count * g.obs_dim for g in groups) * (
-            self.observations in NEAR
+        obs = sum(
+            g.count * self._near_obs_bytes(g) for g in groups if self.observations in NEAR or g.bits
         )
         if self.team == 1:
             return obs
         rows = sum(g.count * (4 + 4 * g.heads + self._kept_bytes(g)) for g in groups)
         return spec.state_dtype(params).itemsize * self.state_near + rows * self.rows_near + obs
+
+    def _near_obs_bytes(self, g: Group) -> int:
+        """Return the bytes of an agent's observation where it is made: one thread makes bits."""
+        if g.bits and self.team == 1:
+            return 4 * g.words
+        return g.obs_bytes(2 if self.half_obs else 4)
 
     def _kept_bytes(self, g: Group) -> int:
         """Return the bytes of an agent's return and of what its next actions are drawn from, if not

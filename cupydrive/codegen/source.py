@@ -27,6 +27,8 @@ from cupydrive.inputs.tables import Table
 from cupydrive.protocols import EnvParams
 from cupydrive.spec import EnvSpec, Group, constant_params
 
+# templates of kernels/drive/bits.cuh
+OBS_ROWS = {"float32": "FloatRows", "bool": "BoolRows", "uint8": "ByteRows"}
 FEW_HEADS = 8
 
 
@@ -229,6 +231,7 @@ def _sizes(spec: EnvSpec, params: EnvParams, layout: Layout, code: str) -> str:
         *(f"#define OBS_{way.name} {number}" for number, way in enumerate(Observations)),
         f"#define OBSERVATIONS OBS_{layout.observations.name}",
         f"#define OBS_HALF {int(layout.half_obs)}",
+        f"#define COMPACT_OBS {int(any(g.obs_dtype != 'float32' for g in groups))}",
         f"#define HAS_SHARED {int(has_shared)}",
         f"#define HAS_CACHE {int(has_cache)}",
         f"#define HAS_TABLES {int(bool(spec.declared_tables(params)))}",
@@ -315,6 +318,9 @@ def _group(g: Group, first_agent: int) -> str:
     lines = [
         f"struct {g.name}_group {{",
         f"  typedef {'float' if g.continuous else 'int'} Action;",
+        f"  typedef {OBS_ROWS[g.obs_dtype]}<{g.name}_group> ObsRows;",
+        f"  static constexpr bool BITS = {str(g.bits).lower()};",
+        f"  static constexpr int WORDS = {g.words};",
         f"  static constexpr int COUNT = {g.count}, OBS = {g.obs_dim}, HEADS = {g.heads}, "
         f"FIRST_AGENT = {first_agent};",
         f"  static constexpr bool LEAVES = {str(g.leaves).lower()}, MASKED = "

@@ -81,7 +81,7 @@ def heuristic_heads(
     heuristic: Callable, params: EnvParams, obs: torch.Tensor, group: Group
 ) -> list[torch.Tensor]:
     """Return the action numbers of all heads, (...) each, that a heuristic returns for observations
-    (..., D).
+    (..., *obs_shape).
 
     Raises:
         SpecError: If they are no tuple of H arrays of numbers, or have another shape or device.
@@ -93,7 +93,7 @@ def heuristic_heads(
         # A copy, since torch takes no negative stride and no big-endian number.
         if isinstance(x, np.ndarray) and x.dtype.kind in kinds:
             heads[k] = torch.from_numpy(np.array(x, kinds[x.dtype.kind], order="C"))
-    wanted = obs.shape[:-1], obs.device, torch.strided
+    wanted = obs.shape[: -len(group.obs_shape)], obs.device, torch.strided
     good = [isinstance(x, torch.Tensor) and (x.shape, x.device, x.layout) == wanted for x in heads]
     if good != [True] * group.heads or any(
         x.is_complex() or x.is_floating_point() > floats for x in heads

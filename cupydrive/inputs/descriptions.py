@@ -58,6 +58,8 @@ FUNCTIONS = MAY_READ_TABLES | dict.fromkeys(
 )
 REQUIRED_FUNCTIONS = ("state", "groups", "constants", "check")
 DTYPES = ("f4", "i4", "u4")
+MOST = {"bool": 1, "uint8": 255}  # the largest entry of an observation
+OBS_DTYPES = ("float32", *MOST)
 PARAM_TYPES = (bool, int, float, str, tuple)
 # Members of struct Env and of struct Batch (kernels/drive), beside which a group's name stands.
 TAKEN = {
@@ -160,6 +162,22 @@ def check_members(where: str, function: str, given: Sequence, kind: type) -> Non
             )
 
 
+def check_obs_shape(g: "Group") -> None:
+    """Raise an error if ``obs_shape``, ``obs_dim`` and ``obs_dtype`` do not fit together."""
+    where = f"group {checked_member('Group', 'name', g.name)!r}"
+    checked_choice(where, "obs_dtype", g.obs_dtype, OBS_DTYPES)
+    shape = [
+        checked_int(where, "obs_shape", n, 1)
+        for n in checked_sequence(where, "obs_shape", g.obs_shape)
+    ]
+    dim = checked_int(where, "obs_dim", g.obs_dim, 0 if shape else 1)
+    if shape and dim not in (0, math.prod(shape)):
+        raise SpecError(
+            f"{where}: obs_dim = {dim} does not fit obs_shape = {shown(g.obs_shape)}, which has "
+            f"{math.prod(shape):,} entries; leave obs_dim out"
+        )
+
+
 def check_group(g: "Group") -> None:
     """Raise an error if a ``Group``'s name, sizes, spaces or scales are wrong."""
     where = f"group {checked_member('Group', 'name', g.name)!r}"
@@ -178,9 +196,15 @@ def check_group(g: "Group") -> None:
     checked_bool(where, "leaves", g.leaves)
     if checked_bool(where, "mask", g.mask) and g.continuous:
         raise SpecError(f"{where}: mask = True, but a Box has no choices to mask; leave mask out")
+    ends = (0, MOST[g.obs_dtype]) if g.obs_dtype in MOST else (-np.inf, np.inf)
     low, high = (
-        checked_numbers(where, name, getattr(g, name), (dim,)) for name in ("obs_low", "obs_high")
+        checked_numbers(where, name, getattr(g, name), (dim,), *ends)
+        for name in ("obs_low", "obs_high")
     )
+    if g.leaves and g.obs_dtype == "uint8" and dim % 4:
+        raise SpecError(
+            f"{where}: leaves = True and {dim} bytes of observation; they must be a multiple of 4"
+        )
     if (low > high).any():
         raise SpecError(
             f"{where}: obs_low = {shown(g.obs_low)} is above obs_high = {shown(g.obs_high)}"

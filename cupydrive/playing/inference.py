@@ -86,13 +86,22 @@ class PolicyModule(nn.Module):
 
     def __init__(self, network: nn.Module, group: Group, obs_rms: Moments | None) -> None:
         super().__init__()
-        self.network, self.obs_dim, self.heads = network, group.obs_dim, group.heads
+        self.network, self.heads = network, group.heads
+        self.obs_shape = group.obs_shape
         self.choices = 0 if group.continuous else sum(group.sizes)  # K
         self.masked, self.normalizes = group.mask, obs_rms is not None
         self.group, self.state_size = group.name, getattr(network, "state_size", 0)
+        if group.obs_dtype == "uint8":
+            high = torch.as_tensor(group.obs_high, dtype=torch.float32, device=self.device)
+            high = high if high.dim() == 0 else high.view(self.obs_shape)
+            self.register_buffer("obs_high", high)
         if obs_rms is not None:
             self.register_buffer("mean", obs_rms.mean.float())
             self.register_buffer("scale", obs_rms.scale())
+
+    def lead(self, obs: torch.Tensor) -> torch.Size:
+        """Return the leading dimensions of observations (..., *obs_shape)."""
+        return obs.shape[: -len(self.obs_shape)]
 
     @property
     def device(self) -> torch.device:
@@ -106,8 +115,8 @@ class PolicyModule(nn.Module):
         mask: torch.Tensor | None = None,
         start: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the network's first output for observations (..., D), (B, size), without autocast,
-        and the next state.
+        """Return the network's first output for observations (..., *obs_shape), (B, size), without
+        autocast, and the next state.
         """
         if mask is not None and mask.shape[-1:] != (self.choices,):
             raise ParameterError(
@@ -118,12 +127,15 @@ class PolicyModule(nn.Module):
         if torch.is_autocast_enabled(obs.device.type):
             with torch.autocast(obs.device.type, enabled=False, cache_enabled=False):
                 return self.parameters_of(obs, state, start=start)
-        rows = obs.reshape(-1, self.obs_dim).float()
+        rows = obs.reshape(-1, *self.obs_shape).float()
         if self.normalizes:
-            rows = ((rows - self.mean) * self.scale).clamp(-10.0, 10.0)
+            flat = (rows.flatten(1) - self.mean) * self.scale
+            rows = flat.clamp(-10.0, 10.0).view_as(rows)
+        if hasattr(self, "obs_high"):
+            rows = rows / self.obs_high
         if not self.state_size:
             return self.network(rows)[0].float(), None
-        lead = (*obs.shape[:-1], self.state_size)
+        lead = (*self.lead(obs), self.state_size)
         state = rows.new_zeros(lead) if state is None else state.to(rows.dtype)
         if start is not None:
             state = state.masked_fill(start[..., None], 0.0)
@@ -140,7 +152,7 @@ class PolicyModule(nn.Module):
         """Return the likeliest actions; for a network with hidden state ``(actions, next state)``.
 
         Args:
-            obs: (..., D) floats.
+            obs: (..., *obs_shape) floats, as ``env.step`` returns them.
             mask: (..., K), true or 1 where a choice is allowed. None is for groups without masks.
             state: (..., M) hidden state. None starts from zeros.
             start: (...,) bool, true where an episode begins: the state is set to 0 before the step.
@@ -186,7 +198,7 @@ class DiscretePolicy(PolicyModule):
     def shaped(self, heads: Sequence[torch.Tensor], obs: torch.Tensor) -> torch.Tensor:
         """Return the choices of all heads, (B,) each, as one int32 tensor."""
         one = heads[0] if len(heads) == 1 else torch.stack(heads, dim=-1)
-        lead = obs.shape[:-1] if len(heads) == 1 else (*obs.shape[:-1], self.heads)
+        lead = self.lead(obs) if len(heads) == 1 else (*self.lead(obs), self.heads)
         return one.to(torch.int32).reshape(lead)
 
     def likeliest(
@@ -235,7 +247,7 @@ class BoxPolicy(PolicyModule):
         """Return (B, H) numbers as actions within the bounds."""
         if self.squashed:
             raw = self.low + 0.5 * (self.high - self.low) * (torch.tanh(raw) + 1.0)
-        return torch.clamp(raw, self.low, self.high).reshape(*obs.shape[:-1], self.heads)
+        return torch.clamp(raw, self.low, self.high).reshape(*self.lead(obs), self.heads)
 
     def likeliest(
         self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None
@@ -296,7 +308,7 @@ class HeuristicModule(nn.Module):
     def __init__(self, heuristic: Callable, params: EnvParams, group: Group) -> None:
         super().__init__()
         self.heuristic, self.params = heuristic, params
-        self.group, self.obs_dim = group, group.obs_dim
+        self.group, self.obs_shape = group, group.obs_shape
         self.lone = not group.continuous and group.heads == 1
         self.eval()
 
@@ -393,7 +405,9 @@ def act_of(
     """Return the actions of one group, and its next hidden state or None, in the library and on the
     device of ``obs``.
     """
-    rows = checked_rows(f"act: the observation of {name!r}", obs, module.obs_dim)
+    shape = module.obs_shape
+    rows = checked_rows(f"act: the observation of {name!r}", obs, shape, any_number=True)
+    lead = rows.shape[: -len(shape)]
     device = module.device or rows.device
     rows = rows.to(device, torch.float32)
     given: dict[str, torch.Tensor | None] = {"mask": None, "state": None}
@@ -405,26 +419,22 @@ def act_of(
         # by head
         if isinstance(mask, tuple) and mask and all(isinstance(head, np.ndarray) for head in mask):
             mask = np.concatenate(mask, axis=-1)
-        allowed = checked_rows(f"act: mask of {name!r}", mask, module.choices, bools=True).to(
-            device
-        )
+        about = f"act: mask of {name!r}", mask, (module.choices,)
+        allowed = checked_rows(*about, bools=True).to(device)
         # One with the axis of agents, which observations of one agent lack.
-        given["mask"] = (
-            allowed.squeeze(-2) if allowed.shape[:-1] == (*rows.shape[:-1], 1) else allowed
-        )
+        given["mask"] = allowed.squeeze(-2) if allowed.shape[:-1] == (*lead, 1) else allowed
     if state is not None:
         if not module.state_size:
             raise ParameterError(
                 f"act: got a state of {name!r}, whose policy has no hidden state; leave it out"
             )
-        given["state"] = checked_rows(f"act: state of {name!r}", state, module.state_size).to(
-            device, torch.float32
-        )
+        about = f"act: state of {name!r}", state, (module.state_size,)
+        given["state"] = checked_rows(*about).to(device, torch.float32)
     for argument, value in given.items():
-        if value is not None and value.shape[:-1] != rows.shape[:-1]:
+        if value is not None and value.shape[:-1] != lead:
             raise ParameterError(
                 f"act: {argument} of {name!r} has shape {tuple(value.shape)}; for these "
-                f"observations it must be {(*rows.shape[:-1], value.shape[-1])}"
+                f"observations it must be {(*lead, value.shape[-1])}"
             )
     if generator is not None and generator.device.type != device.type:
         raise ParameterError(
@@ -440,11 +450,24 @@ def act_of(
     return action.to(obs.device), None if left is None else left.to(obs.device)
 
 
-def checked_rows(where: str, values: object, width: int, bools: bool = False) -> torch.Tensor:
-    """Return a torch tensor or NumPy array as a tensor (..., width).
+def checked_rows(
+    where: str,
+    values: object,
+    shape: tuple[int, ...],
+    bools: bool = False,
+    any_number: bool = False,
+) -> torch.Tensor:
+    """Return a torch tensor or NumPy array as a tensor (..., *shape).
+
+    Args:
+        where: What messages call it.
+        values: The tensor or array.
+        shape: Its last dimensions.
+        bools: Bools or integers are wanted instead of floats.
+        any_number: Tensors of bool are taken as floats, too.
 
     Raises:
-        ParameterError: If it is neither, of another width or type, or holds no numbers.
+        ParameterError: If it is neither, of another shape or type, or holds no numbers.
     """
     kinds, words = ("biu", "bool or int8") if bools else ("fiub", "float32")
     if isinstance(values, np.ndarray) and values.dtype.kind in kinds:
@@ -455,15 +478,16 @@ def checked_rows(where: str, values: object, width: int, bools: bool = False) ->
         or values.is_quantized
         or values.device.type == "meta"
         or values.is_complex()
-        or (values.is_floating_point() if bools else values.dtype == torch.bool)
+        or (values.is_floating_point() if bools else values.dtype == torch.bool and not any_number)
     ):
         raise ParameterError(
             f"{where} is {kind_of(values)}; it must be a torch tensor or NumPy array of {words}"
         )
-    if values.dim() < 1 or values.shape[-1] != width:
+    if values.shape[-len(shape) :] != shape:
+        axes = f"axis must be {shape[0]}" if len(shape) == 1 else f"axes must be {shape}"
         raise ParameterError(
-            f"{where} has shape {tuple(values.shape)}; its last axis must be {width}: (..., "
-            f"{width})"
+            f"{where} has shape {tuple(values.shape)}; its last {axes}: (..., "
+            f"{', '.join(map(str, shape))})"
         )
     return values
 
@@ -494,10 +518,10 @@ def quiet_exporter() -> Iterator[None]:
 def export_onnx(module: Module, path: str | PathLike[str]) -> Path:
     """Write a ``PolicyModule`` as an ONNX file and return its path.
 
-    Its input is ``obs``, (batch, D) float32, and ``mask``, (batch, K) bool, where the group's
-    choices may be forbidden. Its output is ``action``, as the module returns it. A policy with
-    hidden state also has the inputs ``state``, (batch, M) float32, and ``start``, (batch,) bool,
-    and the output ``next_state``.
+    Its input is ``obs``, (batch, *obs_shape) float32, and ``mask``, (batch, K) bool, where the
+    group's choices may be forbidden. Its output is ``action``, as the module returns it. A policy
+    with hidden state also has the inputs ``state``, (batch, M) float32, and ``start``, (batch,)
+    bool, and the output ``next_state``.
 
     Raises:
         ParameterError: If the path does not end in .onnx.
@@ -511,7 +535,7 @@ def export_onnx(module: Module, path: str | PathLike[str]) -> Path:
     if missing:
         raise TrainingError(f"export needs {' and '.join(missing)}: pip install onnx onnxscript")
     module = module.cpu()
-    inputs = {"obs": torch.zeros(2, module.obs_dim, dtype=torch.float32, device="cpu")}
+    inputs = {"obs": torch.zeros(2, *module.obs_shape, dtype=torch.float32, device="cpu")}
     if module.masked:
         inputs["mask"] = torch.ones(2, sum(module.sizes), dtype=torch.bool, device="cpu")
     if module.state_size:

@@ -13,6 +13,7 @@ from cupydrive.playing.inference import HeuristicModule, Moments, evaluating
 from cupydrive.playing.policy import Categorical, Gaussian, Sampler, with_state
 from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Learner, Player
+from cupydrive.simulation.observations import network_input, raw_obs
 from cupydrive.spec import EnvSpec, Group
 
 
@@ -132,15 +133,17 @@ class ModulePlayer:
     ) -> None:
         self.make, self.obs_rms = make, obs_rms
         self.modules: dict[str, torch.nn.Module] = {}
+        self.groups: dict[str, Group] = {}
 
     def begin(self, rollout: Rollout, group: Group) -> None:
         """Prepare to play ``group``."""
         self.modules[group.name] = self.make(rollout, group, None)
+        self.groups[group.name] = group
 
     def act(self, rollout: Rollout, t: int) -> None:
         """Write the actions of row t."""
         for name, module in self.modules.items():
-            obs, action = rollout.obs[name][t], rollout.action[name][t]
+            obs, action = raw_obs(self.groups[name], rollout.obs[name][t]), rollout.action[name][t]
             with evaluating(module):
                 found = module(obs if self.obs_rms is None else self.obs_rms.normalized(obs))
             action.copy_(found.view_as(action))
@@ -191,9 +194,9 @@ class PolicyPlayer:
             memory = self.memories.get(g.name)
             start = None if memory is None else rollout.agent_starts(g, t)
             with evaluating(self.policy):
-                obs = rollout.obs[g.name][t].view(-1, g.obs_dim)
+                obs = rollout.obs_rows(g, t)
                 obs = obs if self.obs_rms is None else self.obs_rms.normalized(obs)
-                parameters, _, left = self.ask(obs, memory, start)
+                parameters, _, left = self.ask(network_input(g, obs), memory, start)
             if memory is not None:
                 memory.copy_(left)
             how = {"raw": self.raws.get(g.name), "mask": rollout.mask(g, t), "greedy": self.greedy}

@@ -133,7 +133,8 @@ class ActorCritic(nn.Module):
             self.critic = mlp((*inner, 1), network.activation, 1.0, *about)
 
     def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return ``(parameters, value)`` of observations (B, D): (B, size) and (B,)."""
+        """Return ``(parameters, value)`` of observations (B, ...): (B, size) and (B,)."""
+        obs = obs.flatten(1)
         if self.shared:
             out = self.body(obs)
             return out[:, : self.size], out[:, self.size]
@@ -181,7 +182,7 @@ class Tower(nn.Module):
         self, obs: torch.Tensor, state: torch.Tensor, start: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the outputs and the next state."""
-        seen, state = self.core(self.encoder(obs), state, start)
+        seen, state = self.core(self.encoder(obs.flatten(1)), state, start)
         return self.head(seen), state
 
 

@@ -17,6 +17,7 @@ import torch
 
 from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import ParameterError
+from cupydrive.executors.bits import pack_bits
 from cupydrive.executors.interop import (
     as_torch,
     make_call,
@@ -157,7 +158,9 @@ class Rollout:
 
     def _prepare_look(self) -> np.ndarray:
         """Return ``struct Finite``, of all arrays that must stay finite."""
-        self._watched = [("obs", name, tensor) for name, tensor in self.obs.items()]
+        self._watched = [
+            ("obs", name, tensor) for name, tensor in self.obs.items() if tensor.is_floating_point()
+        ]
         self._watched += [("reward", name, tensor) for name, tensor in self.reward.items()]
         count = len(self._watched)
         self._finite = self.batch.executor.build(
@@ -185,9 +188,15 @@ class Rollout:
         """Take over the batch's current observation, as after a reset."""
         with self.stream():
             for name, obs in self.obs.items():
-                obs[-1].copy_(as_torch(self.batch.current_obs[name]))
+                current = as_torch(self.batch.current_obs[name])
+                bits = current.dtype == torch.bool
+                obs[-1].copy_(pack_bits(current) if bits else current)
             for name, mask in self.action_mask.items():
                 mask[-1].copy_(as_torch(self.batch.current_mask[name]))
+
+    def obs_rows(self, group: Group, t: int) -> torch.Tensor:
+        """Return row t of all agents, (N * C, D), or (N * C, W) words of bits."""
+        return self.obs[group.name][t].flatten(0, 1)
 
     def mask(self, group: Group, t: int) -> torch.Tensor | None:
         """Return what an agent of ``group`` may take in row t, (N, C, choices) bool, or None if it

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import ModuleType
 from typing import TypeAlias, TypedDict
 
 import numpy as np
@@ -22,7 +23,7 @@ from cupydrive.inputs.arguments import checked_choice, checked_instance, checked
 from cupydrive.protocols import Array, EnvParams, Executor, Program
 from cupydrive.simulation.buffers import SHARED, Buffers, row_bytes
 from cupydrive.simulation.first_steps import try_kernel
-from cupydrive.spec import EnvSpec
+from cupydrive.spec import EnvSpec, Group
 
 # struct Clock of random.cuh
 CLOCK = np.dtype([("episode", "u4"), ("elapsed", "i4"), ("time", "u4")])
@@ -57,6 +58,22 @@ class RolloutCall:
         self.last_obs = {name: array[-1] for name, array in buffers.obs.items()}
         self.last_mask = {name: array[-1] for name, array in buffers.action_mask.items()}
         self.begins_at: dict[str, Array] | None = None  # the observations that `call` points to
+
+
+def is_packed(group: Group, obs: Array) -> bool:
+    """Return whether ``obs`` (..., C, WORDS) holds bits."""
+    return group.bits and obs.dtype == np.int32
+
+
+def unpacked(group: Group, obs: Array, xp: ModuleType = np) -> Array:
+    """Return (..., C, D) bool of bits, and other observations as they are; ``xp``: NumPy or
+    CuPy.
+    """
+    if not is_packed(group, obs):
+        return obs
+    places = xp.arange(32, dtype=np.int32)
+    flags = obs[..., None] >> places & 1
+    return flags.reshape(*obs.shape[:-1], -1)[..., : group.obs_dim] != 0
 
 
 def set_params(call: np.ndarray, spec: EnvSpec, params: EnvParams) -> None:
@@ -176,7 +193,7 @@ class Batch:
 
         def layout(spec: EnvSpec, params: EnvParams) -> tuple:
             groups = [
-                (g.name, g.count, g.obs_dim, g.action_space, g.mask, g.leaves)
+                (g.name, g.count, g.obs_shape, g.obs_dtype, g.action_space, g.mask, g.leaves)
                 for g in spec.groups(params)
             ]
             return spec.state_dtype(params), spec.metrics_dtype(), batch_dtype(spec, params), groups
@@ -212,10 +229,11 @@ class Batch:
     def env_bytes(self) -> int:
         """Return the bytes that one environment takes, a second observation included."""
         entry = self.obs_dtype.itemsize
-        obs = sum(g.count * (entry * g.obs_dim + g.choices * g.mask) for g in self.groups)
+        obs = sum(g.count * (g.obs_bytes(entry) + g.choices * g.mask) for g in self.groups)
         returns = sum(4 * g.count for g in self.groups)
         state = self.state_dtype.itemsize + CLOCK.itemsize + self.metrics_dtype.itemsize + 1
-        return row_bytes(self.spec, self.params, entry=entry) + obs + returns + state
+        rows = row_bytes(self.spec, self.params, entry=entry, packed=False)
+        return rows + obs + returns + state
 
     def require_memory(self, needed: int, each: int, name: str, value: int) -> None:
         """Raise ``MemoryLimitError`` if ``needed`` bytes are not free; ``each`` is what one more of
@@ -260,8 +278,9 @@ class Batch:
             rows = call[g.name]
             for name, array in buffers.of_group(g.name).items():
                 rows[name] = pointer(array)
+            rows["packed"] = buffers.packed
             if buffers.steps is not None:  # row 0 is the observation before the first step
-                rows["obs"] += self.num_envs * g.count * g.obs_dim * self.obs_dtype.itemsize
+                rows["obs"] += buffers.obs[g.name].strides[0]
                 rows["action_mask"] += self.num_envs * g.count * g.choices * g.mask
         return call
 
@@ -308,8 +327,8 @@ class Batch:
         """
         buffers = self.step_buffers[self.now]
         if self.current_obs is not buffers.obs:
-            for name, array in buffers.obs.items():
-                array[...] = self.current_obs[name]
+            for g in self.groups:
+                buffers.obs[g.name][...] = unpacked(g, self.current_obs[g.name], self.executor.xp)
             for name, array in buffers.action_mask.items():
                 array[...] = self.current_mask[name]
 
@@ -380,7 +399,9 @@ class Batch:
         kept = self._rollouts[key]
         if kept.begins_at is not self.current_obs:
             for g in self.groups:
-                kept.call[g.name]["current_obs"] = self.executor.pointer(self.current_obs[g.name])
+                current = self.current_obs[g.name]
+                kept.call[g.name]["current_obs"] = self.executor.pointer(current)
+                kept.call[g.name]["current_packed"] = is_packed(g, current)
             kept.begins_at = self.current_obs
         for name, array in kept.buffers.action_mask.items():
             array[0] = self.current_mask[name]
@@ -428,7 +449,7 @@ class Batch:
         """Return NumPy copies of the current ``obs`` and ``action_mask`` by group."""
         get = self.executor.get
         return (
-            {name: get(array) for name, array in self.current_obs.items()},
+            {g.name: unpacked(g, get(self.current_obs[g.name])) for g in self.groups},
             {name: get(array) for name, array in self.current_mask.items()},
         )
 

@@ -35,7 +35,8 @@ BY_GROUP = (
 class Buffers:
     """What T steps write: rows of observations, actions, rewards, flags and episode statistics.
 
-    Groups are dictionaries by name. Arrays of ``final_obs`` and ``episode`` hold values only in
+    Groups are dictionaries by name. Observations of bool are (..., C, W) int32 words of bits in T
+    steps, (N, C, D) bool otherwise. Arrays of ``final_obs`` and ``episode`` hold values only in
     rows where an episode ended; other rows are unspecified.
     """
 
@@ -52,12 +53,18 @@ class Buffers:
         ) -> dict[str, Array]:
             return {g.name: allocate((*lead, n, *shape(g)), dtype(g)) for g in batch.groups}
 
+        def obs_shape(g: Group) -> tuple[int, ...]:
+            return g.count, g.words if g.bits and self.packed else g.obs_dim
+
+        def obs_dtype(g: Group) -> DTypeLike:
+            if g.obs_dtype == "float32":
+                return batch.obs_dtype
+            return np.int32 if g.bits and self.packed else g.obs_dtype
+
         self.obs = {
-            g.name: allocate((*obs_lead, g.count, g.obs_dim), batch.obs_dtype) for g in batch.groups
+            g.name: allocate((*obs_lead, *obs_shape(g)), obs_dtype(g)) for g in batch.groups
         }
-        self.final_obs = (
-            rows(lambda g: (g.count, g.obs_dim), lambda g: batch.obs_dtype) if final_obs else None
-        )
+        self.final_obs = rows(obs_shape, obs_dtype) if final_obs else None
         self.action = (
             rows(lambda g: (g.count, g.heads), lambda g: g.action_dtype) if actions else None
         )
@@ -81,6 +88,11 @@ class Buffers:
         self.active = {g.name: allocate((*lead, n, g.count), np.bool_) for g in leaving}
         self.left = {g.name: allocate((*lead, n, g.count), np.bool_) for g in leaving}
 
+    @property
+    def packed(self) -> bool:
+        """Whether observations of bool are bits."""
+        return self.steps is not None
+
     def of_group(self, group: str) -> dict[str, Array]:
         """Return the arrays of one group by name, of those that it has."""
         arrays = {name: getattr(self, name) or {} for name in BY_GROUP}
@@ -91,23 +103,33 @@ class Buffers:
         of a double buffer.
         """
         allocate, other = batch.executor.allocate, copy(self)
-        other.obs = {
-            name: allocate(array.shape, batch.obs_dtype) for name, array in self.obs.items()
-        }
+        other.obs = {name: allocate(array.shape, array.dtype) for name, array in self.obs.items()}
         other.action_mask = {
             name: allocate(array.shape, np.bool_) for name, array in self.action_mask.items()
         }
         return other
 
 
-def row_bytes(spec: EnvSpec, params: EnvParams, final_obs: bool = True, entry: int = 4) -> int:
-    """Return the bytes that one step of one environment takes in ``Buffers``; ``entry``: of one
-    observation entry.
+def row_bytes(
+    spec: EnvSpec,
+    params: EnvParams,
+    final_obs: bool = True,
+    entry: int = 4,
+    packed: bool = True,
+) -> int:
+    """Return the bytes that one step of one environment takes in ``Buffers``.
+
+    Args:
+        spec: The environment.
+        params: Its parameters.
+        final_obs: Whether they are stored.
+        entry: Bytes of one float entry of an observation.
+        packed: Observations of bool are bits.
     """
     size = 2 + 4 + spec.metrics_dtype().itemsize
     for g in spec.groups(params):
         size += g.count * (
-            entry * g.obs_dim * (2 if final_obs else 1)
+            g.obs_bytes(entry, packed) * (2 if final_obs else 1)
             + 4 * g.heads
             + 8
             + 2 * g.leaves

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TypeAlias
+from functools import cached_property
+from typing import TypeAlias, cast
 
 import torch
+
+from cupydrive.errors import ParameterError
+from cupydrive.simulation.observations import raw_obs
+from cupydrive.spec import Group
 
 Tensors: TypeAlias = torch.Tensor | dict[str, torch.Tensor]  # by group, if there are several
 StepResults: TypeAlias = tuple[Tensors, Tensors, torch.Tensor, torch.Tensor, dict]
@@ -17,12 +22,13 @@ class Trajectory:
     ended.
 
     Args:
-        obs: (T + 1, N, ...) float32; row t is what the action of row t was taken in.
+        groups: The environment's ``Group``s.
+        stored_obs: Observations in memory: as ``obs``, or words of bits, (T + 1, N, ..., W) int32.
         action: (T, N, ...) int32 or float32.
         reward: (T, N, ...) float32.
         terminated: (T, N) bool.
         truncated: (T, N) bool.
-        final_obs: (T, N, ...) float32 before the autoreset, or None.
+        stored_final_obs: Those before the autoreset, (T, N, ...), or None.
         episode: ``return``, ``length`` and the metrics by name, (T, N, ...).
         action_mask: By group whose choices may be forbidden: (T + 1, N, C, choices) bool, what may
             be taken in ``obs``.
@@ -30,22 +36,59 @@ class Trajectory:
         left: Likewise: left in this step.
     """
 
-    obs: Tensors
+    groups: tuple[Group, ...]
+    stored_obs: Tensors
     action: Tensors
     reward: Tensors
     terminated: torch.Tensor
     truncated: torch.Tensor
-    final_obs: Tensors | None
+    stored_final_obs: Tensors | None
     episode: dict
     action_mask: dict
     active: dict
     left: dict
 
+    def _shown(self, stored: Tensors | None) -> Tensors | None:
+        def shown(g: Group, rows: torch.Tensor) -> torch.Tensor:
+            return raw_obs(g, rows) if g.bits else rows
+
+        if isinstance(stored, dict):
+            return {g.name: shown(g, stored[g.name]) for g in self.groups}
+        return None if stored is None else shown(self.groups[0], stored)
+
+    @cached_property
+    def obs(self) -> Tensors:
+        """Observations, (T + 1, N, ...); row t is what the action of row t was taken in.
+
+        Those of bool are a copy, unpacked from ``obs_bits`` on first access.
+        """
+        return cast(Tensors, self._shown(self.stored_obs))
+
+    @cached_property
+    def final_obs(self) -> Tensors | None:
+        """Observations before the autoreset, (T, N, ...), or None. Those of bool are a copy."""
+        return self._shown(self.stored_final_obs)
+
+    @property
+    def obs_bits(self) -> Tensors:
+        """Observations of bool in memory: (T + 1, N, ..., W) int32, bit k % 32 of word k / 32 being
+        entry k.
+
+        Raises:
+            ParameterError: If no group observes bools.
+        """
+        names = [g.name for g in self.groups if g.bits]
+        if not names:
+            raise ParameterError("obs_bits: no group has obs_dtype = 'bool'; read obs")
+        if not isinstance(self.stored_obs, dict):
+            return self.stored_obs
+        return {name: self.stored_obs[name] for name in names}
+
     def __repr__(self) -> str:
         steps, copies = self.terminated.shape
         shown = ", ".join(
             f"{f.name} {_shapes(getattr(self, f.name))}"
-            for f in fields(self)
+            for f in fields(self)[1:]  # not of `groups`
             if _shapes(getattr(self, f.name))
         )
         return f"<Trajectory of {steps:,} steps of {copies:,} environments: {shown}>"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from cupydrive.inputs.arguments import checked_bool, checked_instance, checked_i
 from cupydrive.inputs.names import NotCopied
 from cupydrive.protocols import Array, PlayerSettings
 from cupydrive.simulation.actions import ActionReader
-from cupydrive.simulation.batch import CLOCK, Batch
+from cupydrive.simulation.batch import CLOCK, Batch, is_packed
 from cupydrive.simulation.snapshots import Snapshot, StateViews, checked_values
 from cupydrive.simulation.trajectory import Trajectory
 from cupydrive.spec import Group
@@ -106,10 +106,20 @@ class VectorEnv(NotCopied):
             self._make_views()
 
     def _by_group(
-        self, arrays: Mapping[str, Array] | None, axis: int, action: bool = False
+        self,
+        arrays: Mapping[str, Array] | None,
+        axis: int,
+        action: bool = False,
+        obs: bool = False,
     ) -> Tensors:
         """Return torch views of arrays by group: a tensor for one group, without the agent axis for
         one agent.
+
+        Args:
+            arrays: By group.
+            axis: Of the agents.
+            action: They are actions.
+            obs: They are observations, which get their shape unless they are bits.
         """
         views = {}
         for g in self.groups:
@@ -118,6 +128,8 @@ class VectorEnv(NotCopied):
                 view = view.view(torch.bfloat16) if view.dtype == torch.uint16 else view
                 if action and g.heads == 1 and not g.continuous:
                     view = view.squeeze(-1)
+                if obs and len(g.obs_shape) > 1 and not is_packed(g, arrays[g.name]):
+                    view = view.unflatten(-1, g.obs_shape)
                 # Detached, it does not keep the tensor that it is a view of, and `_moved` hears of
                 # obs.data = ..., too.
                 views[g.name] = (view.squeeze(axis) if self._squeeze else view).detach()
@@ -138,14 +150,15 @@ class VectorEnv(NotCopied):
     def _views(self, buffers: Buffers) -> StepResults:
         """Return the results of one step as a tuple made once."""
         info = {
-            "final_obs": self._by_group(buffers.final_obs, 1),
+            "final_obs": self._by_group(buffers.final_obs, 1, obs=True),
             "episode": self._episode(buffers, 1),
         }
         for name in ("action_mask", "active", "left"):
             if arrays := getattr(buffers, name):
                 info[name] = {key: self._view(array) for key, array in arrays.items()}
         flags = self._view(buffers.terminated), self._view(buffers.truncated)
-        return (self._by_group(buffers.obs, 1), self._by_group(buffers.reward, 1), *flags, info)
+        obs = self._by_group(buffers.obs, 1, obs=True)
+        return (obs, self._by_group(buffers.reward, 1), *flags, info)
 
     @property
     def num_envs(self) -> int:
@@ -313,16 +326,21 @@ class VectorEnv(NotCopied):
         if self._trajectory is None or self._trajectory[0] is not buffers:
             self._make_views()  # when views of another rollout end, torch has moved nothing
             self._trajectory = buffers, self._trajectory_of(buffers)
-        return self._trajectory[1]
+        trajectory = self._trajectory[1]
+        # one that has unpacked nothing yet
+        return replace(trajectory) if any(g.bits for g in self.groups) else trajectory
 
     def _trajectory_of(self, buffers: Buffers) -> Trajectory:
         return Trajectory(
-            obs=self._by_group(buffers.obs, 2),
+            groups=tuple(self.groups),
+            stored_obs=self._by_group(buffers.obs, 2, obs=True),
             action=self._by_group(buffers.action, 2, action=True),
             reward=self._by_group(buffers.reward, 2),
             terminated=self._view(buffers.terminated),
             truncated=self._view(buffers.truncated),
-            final_obs=None if buffers.final_obs is None else self._by_group(buffers.final_obs, 2),
+            stored_final_obs=None
+            if buffers.final_obs is None
+            else self._by_group(buffers.final_obs, 2, obs=True),
             episode=self._episode(buffers, 2),
             action_mask={name: self._view(array) for name, array in buffers.action_mask.items()},
             active={name: self._view(array) for name, array in buffers.active.items()},

@@ -244,7 +244,7 @@ class Replay:
         found: list[tuple[int, int]] = []
         begun = self.run.step // self.run.num_envs - rollout.steps
         for arrays, after in (rollout.obs, 0), (rollout.reward, 1), (rollout.final_obs, 1):
-            for rows in arrays.values():
+            for rows in (rows for rows in arrays.values() if rows.is_floating_point()):
                 bad = ~torch.isfinite(rows).flatten(2).all(2)
                 bad = bad & rollout.truncated if arrays is rollout.final_obs else bad
                 for t, env in bad.nonzero().tolist()[:1]:

@@ -184,7 +184,10 @@ def check_policy_groups(
                 f"example {name!r}: cd.PPO()"
             )
     for key in policies:
-        spaces = {(groups[n].obs_dim, str(groups[n].action_space)) for n in key.split("+")}
+        spaces = {
+            (groups[n].obs_shape, groups[n].obs_dtype, str(groups[n].action_space))
+            for n in key.split("+")
+        }
         if len(spaces) > 1:
             raise ParameterError(
                 f"groups {key!r} cannot share a policy: their observations or actions differ: "

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from cupydrive.checks.reference import TakenStep, after_reset, reference_number
-from cupydrive.simulation.batch import CLOCK
+from cupydrive.simulation.batch import CLOCK, unpacked
 
 if TYPE_CHECKING:
     from cupydrive.training.run import Run
@@ -82,7 +82,7 @@ class Trace:
         self.steps: list[Step] = []
         self.begun = run.step // run.num_envs
         self.state, self.clock = self.now = self._read()
-        self.obs = self._rows(run.rollout.obs, -1)
+        self.obs = self._obs(run.rollout.obs, -1)
 
     def _read(self) -> tuple[np.ndarray, np.ndarray]:
         """Return state and clock as they are now."""
@@ -95,14 +95,19 @@ class Trace:
         own = {name: rows[t][self.env].detach().cpu() for name, rows in arrays.items()}
         return {name: row.numpy().copy() for name, row in own.items()}
 
+    def _obs(self, arrays: Mapping[str, torch.Tensor], t: int) -> dict[str, np.ndarray]:
+        """Do so for observations; bits become bools."""
+        rows = self._rows(arrays, t)
+        return {g.name: unpacked(g, rows[g.name]) for g in self.run.batch.groups}
+
     def add(self, t: int) -> None:
         """Record the step of row t of the rollout, which has just been taken."""
         rollout = self.run.rollout
         over = bool(rollout.terminated[t][self.env] | rollout.truncated[t][self.env])
         before, self.now = self.now, self._read()
         action, reward = self._rows(rollout.action, t), self._rows(rollout.reward, t)
-        obs = self._rows(rollout.obs, t + 1)
-        final_obs = self._rows(rollout.final_obs, t) if bool(rollout.truncated[t][self.env]) else {}
+        obs = self._obs(rollout.obs, t + 1)
+        final_obs = self._obs(rollout.final_obs, t) if bool(rollout.truncated[t][self.env]) else {}
         self.steps.append(Step(*before, action, self.now[0], reward, obs, final_obs, over))
 
     def up_to(self, step: int) -> Trace:

@@ -3,15 +3,14 @@
 // Letters: T steps, N environments, C agents of a group. Row (t, e) of an array (T, N, ...) is t * N + e.
 #pragma once
 #include "drive/storage/direct.cuh"
-#include "drive/storage/shared.cuh"
 #if defined(__CUDACC__) && OBSERVATIONS == OBS_WARP_COPY
 #include "drive/storage/warp_copy.cuh"
 typedef WarpCopyObs Observations;
 #define OBS_BYTES WarpCopyObs::SHARED_BYTES
 #elif OBSERVATIONS == OBS_SHARED || OBSERVATIONS == OBS_WARP_COPY
-typedef SharedObs Observations;
+typedef TeamObs<true> Observations;
 #else  // of rows that are staged, too, `obs` leads to where they stay
-typedef DirectObs Observations;
+typedef TeamObs<false> Observations;
 #endif
 
 struct Batch {

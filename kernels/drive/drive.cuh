@@ -16,7 +16,7 @@ KERNEL(env_reset, Batch, call.num_envs, reset_env(call, team, *work, e))
 // How many steps a CPU takes of one environment before it goes on to the next (launch.cuh): four, since actions are drawn for
 // four steps together; all of them where one environment's rows are so long that they fill pages of memory of their own.
 constexpr int PIECE = OBS_ENTRIES * (int)sizeof(obs_t) < 2048 ? 4 : 0x7fffffff;
-#if defined(__CUDACC__) || defined(TEAM_THREADS) || defined(DEBUG_BOUNDS) || defined(COUNT_OPERATIONS) || !ONE_AGENT || PRINTS
+#if defined(__CUDACC__) || defined(TEAM_THREADS) || defined(DEBUG_BOUNDS) || defined(COUNT_OPERATIONS) || !ONE_AGENT || PRINTS || COMPACT_OBS
 KERNEL_OF_STEPS(env_step, Batch, call.num_envs, 1, call.steps, PIECE, advance_env<false>(call, team, *work, e, from, until))
 KERNEL_OF_STEPS(env_rollout, Batch, call.num_envs, 1, call.steps, PIECE, advance_env<true>(call, team, *work, e, from, until))
 #else

@@ -28,12 +28,12 @@ template <class Kind> void name_rows(const NearRows<Kind>& near, const char* byt
 }
 template <class Kind> void name_rows(const NoRows&, const char*, Text) {}
 
-template <class Kind> void name_obs(const SharedObs::Near<Kind>& near, const char* byte, Text text) {
+template <class Kind> void name_obs(const NearObs<Kind>& near, const char* byte, Text text) {
   const i64 at = inside(near, byte);
-  const int entry = (int)at / (int)sizeof(obs_t);
+  const int entry = (int)at / (int)sizeof(near.obs[0]);
   if (at >= 0) snprintf(text, sizeof(text), "%s.obs(%d)[%d]", Kind::name(), entry / Kind::OBS, entry % Kind::OBS);
 }
-template <class Kind> void name_obs(const DirectObs::Near<Kind>&, const char*, Text) {}
+template <class Kind> void name_obs(const NoNear<Kind>&, const char*, Text) {}
 }
 
 inline void name_entry(const Workspace& work, const size_type at, faults::Text text) {

@@ -16,7 +16,7 @@
 #pragma once
 #include "drive/random.cuh"
 #include "drive/math.cuh"
-#include "drive/faults.cuh"
+#include "drive/bits.cuh"
 #include "drive/print.cuh"
 
 #if !HAS_SHARED
@@ -45,21 +45,21 @@ struct Cache {};
 #define NO_MASKS "this group writes masks; give its Group mask=True"
 #define NO_LEAVING "this group says who leaves; give its Group leaves=True"
 
-// One group of agents with equal spaces, as `env.NAME`. Kind is its generated description: COUNT agents, OBS floats of
+// One group of agents with equal spaces, as `env.NAME`. Kind is its generated description: COUNT agents, OBS entries of
 // observation and HEADS action numbers each. Rewards are 0 when `step` begins. Pointers lead to this environment's rows.
 template <class Kind> struct Group {
   typedef typename Kind::Action Action;
   static constexpr int COUNT = Kind::COUNT, OBS = Kind::OBS, HEADS = Kind::HEADS;
-  obs_t* obs_row;        // (COUNT, OBS)
+  typename Kind::ObsRows::Near* obs_row;  // (COUNT, OBS)
   float* reward_row;     // (COUNT)
   const Action* action_row;  // (COUNT, HEADS)
   u8* active_row;        // (COUNT), groups whose agents may leave; null in others, which no call may reach:
   u8* left_row;          // (COUNT)      assertions stand in the functions, so that `if constexpr` may leave a call out
   u8* mask_row;          // (COUNT, choices of all heads), groups whose choices may be forbidden; likewise
 
-  DEVICE Row obs(int i CALLER) const {
+  DEVICE auto obs(int i CALLER) const {
     CHECK_INDEX(i, COUNT, "agent (observation)");
-    return ROW(obs_row + (size_type)i * OBS, OBS);
+    return Kind::ObsRows::at(obs_row, i);
   }
   DEVICE float& reward(int i CALLER) const {
     CHECK_ROW(reward_row, "a reward is written outside of `step`");

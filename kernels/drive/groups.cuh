@@ -8,9 +8,10 @@ constexpr int RECORD = ONE_AGENT ? 2 : 1;  // words from one row's number to the
 
 template <class Kind> struct GroupRows {
   typedef typename Kind::Action Action;
-  obs_t* obs;                // (T, N, C, OBS) after each step, after an autoreset if there was one
-  const obs_t* current_obs;  // (N, C, OBS) before the first step (rollout: copied to the row before obs)
-  obs_t* final_obs;          // (T, N, C, OBS) or null; rows written where an episode ended
+  typedef typename Kind::ObsRows::Far Obs;
+  Obs* obs;                  // (T, N, C, OBS) after each step, after an autoreset if there was one
+  const Obs* current_obs;    // (N, C, OBS) before the first step (rollout: copied to the row before obs)
+  Obs* final_obs;            // (T, N, C, OBS) or null; rows written where an episode ended
   float* reward;             // (T, N, C)
   float* returns;            // (N, C) reward since the episode began
   float* episode_return;     // (T, N, C) * RECORD; rows written where an episode ended
@@ -19,6 +20,8 @@ template <class Kind> struct GroupRows {
                              // first step: the row before
   u8* active;                // (T, N, C) before the step   } groups whose agents may leave
   u8* left;                  // (T, N, C) in this step      }
+  int packed;                // whether observations of bool are bits, (..., C, WORDS) words, or bytes; `current_packed`: of
+  int current_packed;        // `current_obs`
 };
 
 // What the actions of one head in four steps are drawn from: four random words, or (PACKED) the four actions, a byte each, if a

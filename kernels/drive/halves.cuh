@@ -25,12 +25,12 @@ typedef float obs_t;
 #endif
 
 // Copies `COUNT` observation entries by the whole team; LAST: to memory that this launch will not read again.
-template <int COUNT, bool LAST> DEVICE void copy_obs(const Team team, obs_t* to, const obs_t* from) {
-  if constexpr (COUNT * sizeof(obs_t) % 4 != 0) {  // equal(swap *, constant 2): speed only
+template <int COUNT, bool LAST, class T> DEVICE void copy_obs(const Team team, T* to, const T* from) {
+  if constexpr (COUNT * sizeof(T) % 4 != 0) {  // equal(swap *, constant 2): speed only
     for (int k : team.each(COUNT)) to[k] = from[k];
   } else if constexpr (LAST) {
-    store_words<COUNT * (int)sizeof(obs_t) / 4>(team, to, from);
+    store_words<COUNT * (int)sizeof(T) / 4>(team, to, from);
   } else {
-    copy_words<COUNT * (int)sizeof(obs_t) / 4>(team, to, from);
+    copy_words<COUNT * (int)sizeof(T) / 4>(team, to, from);
   }
 }

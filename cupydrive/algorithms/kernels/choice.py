@@ -151,6 +151,8 @@ def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str 
     if settings.policy is not None:
         return "its network is one of your own"
     network = settings.architecture
+    if group.obs_dtype != "float32":
+        return f"observations of {group.name!r} are {group.obs_dtype}"
     if isinstance(network.core, LSTM):
         return f"{network.core} has no kernels"
     if network.activation not in ("tanh", "relu"):

@@ -9,7 +9,8 @@ struct WarpCopyObs {
   static constexpr int LANES = 32;
   template <class Kind> struct Near {};  // nothing in the workspace, which is one thread's
   static constexpr bool SPREAD = false;
-  template <class Kind> struct OfWarp { alignas(16) obs_t obs[LANES * Kind::COUNT * Kind::OBS]; };
+  template <class Kind> static constexpr int NEAR = Kind::COUNT * Kind::ObsRows::NEAR;  // entries of one environment
+  template <class Kind> struct OfWarp { alignas(16) typename Kind::ObsRows::Near obs[LANES * NEAR<Kind>]; };
   static constexpr int SHARED_BYTES = sizeof(EachGroup<OfWarp>) * (ENVS_PER_BLOCK / LANES);
   const Team team;
   const EachGroup<GroupRows>& rows;
@@ -23,20 +24,24 @@ struct WarpCopyObs {
 
   DEVICE void begin() const {
     each_group([&](auto kind, const auto& far, auto& of_warp) INLINED {
-      begin_copy<kind.COUNT * kind.OBS>(of_warp.obs, far.current_obs + first() * (kind.COUNT * kind.OBS));
+      if constexpr (!kind.BITS) {
+        begin_copy<kind.COUNT * kind.OBS>(of_warp.obs, far.current_obs + first() * (kind.COUNT * kind.OBS));
+      }
     }, rows, near);
   }
   DEVICE void copy_first() const {
     end_copies();
     each_group([&](auto kind, const auto& far, auto& of_warp) INLINED {
       constexpr int SIZE = kind.COUNT * kind.OBS;
-      copy<SIZE>(far.obs - (num_envs - first()) * SIZE, of_warp.obs);
+      if constexpr (kind.BITS) copy_current_flags(team, far, e, num_envs);
+      else copy<SIZE>(far.obs - (num_envs - first()) * SIZE, of_warp.obs);
     }, rows, near);
     sync();  // the near observations are written again
   }
   DEVICE void row(Env& env, View, size_type) const {
     each_group([&](auto kind, auto& group, auto& of_warp) INLINED {
-      group.obs_row = of_warp.obs + lane * (kind.COUNT * kind.OBS);
+      group.obs_row = of_warp.obs + lane * NEAR<decltype(kind)>;
+      if constexpr (kind.BITS) clear_rows<decltype(kind)>(team, group.obs_row);
     }, env, near);
   }
   DEVICE void keep(const View view, const size_type r) const {
@@ -44,15 +49,20 @@ struct WarpCopyObs {
   }
   DEVICE void keep_own(const View view, const size_type r) const {
     each_group([&](auto kind, const auto& far, auto& of_warp) INLINED {
-      constexpr int SIZE = kind.COUNT * kind.OBS;
-      copy_obs<SIZE, true>(team, far_obs(far, view, r), of_warp.obs + lane * SIZE);
+      store_obs<decltype(kind)>(team, far_obs(far, view, r), of_warp.obs + lane * NEAR<decltype(kind)>, far.packed);
     }, rows, near);
   }
   DEVICE void commit(const size_type r) const {
     sync();
     each_group([&](auto kind, const auto& far, auto& of_warp) INLINED {
-      constexpr int SIZE = kind.COUNT * kind.OBS;
-      copy<SIZE>(far.obs + (r - lane) * SIZE, of_warp.obs);
+      auto* const to = far_obs(far, NEXT, r - lane);
+      if constexpr (!kind.BITS) {
+        copy<NEAR<decltype(kind)>>(to, of_warp.obs);
+      } else if (far.packed) {
+        copy<NEAR<decltype(kind)>>((u32*)to, of_warp.obs);
+      } else if (lane < count) {
+        store_flags<decltype(kind)>(lane, count, to, of_warp.obs, count * kind.COUNT, false);
+      }
     }, rows, near);
     sync();  // the near observations are written again
   }
@@ -62,9 +72,9 @@ struct WarpCopyObs {
   DEVICE void sync() const { __syncwarp(Team::WARP); }
 
   // Copies the rows of all, `SIZE` entries each, to and from those of the first one.
-  template <int SIZE> DEVICE void copy(obs_t* to, const obs_t* from) const {
-    constexpr int PIECES = pieces(SIZE);
-    if (wide(SIZE, to, from)) {
+  template <int SIZE, class T> DEVICE void copy(T* to, const T* from) const {
+    constexpr int PIECES = pieces(SIZE, sizeof(T));
+    if (wide(SIZE * sizeof(T), to, from)) {
       UNROLL for (int k = 0; k < PIECES; k += LANES) {
         if (k + lane < PIECES) __stcs((int4*)to + k + lane, ((const int4*)from)[k + lane]);
       }
@@ -74,9 +84,9 @@ struct WarpCopyObs {
   }
 
   // The same from global to shared memory, all at once and through no registers: `to` has it after `end_copies`.
-  template <int SIZE> DEVICE void begin_copy(obs_t* to, const obs_t* from) const {
-    constexpr int PIECES = pieces(SIZE);
-    if (wide(SIZE, to, from)) {
+  template <int SIZE, class T> DEVICE void begin_copy(T* to, const T* from) const {
+    constexpr int PIECES = pieces(SIZE, sizeof(T));
+    if (wide(SIZE * sizeof(T), to, from)) {
       UNROLL for (int k = 0; k < PIECES; k += LANES) {
         if (k + lane < PIECES) copy_piece((int4*)to + k + lane, (const int4*)from + k + lane);
       }
@@ -97,8 +107,8 @@ struct WarpCopyObs {
     *to = *from;
 #endif
   }
-  static DEVICE constexpr int pieces(const int size) { return size * LANES * (int)sizeof(obs_t) / 16; }
-  DEVICE bool wide(const int size, const void* to, const void* from) const {
-    return count == LANES && size * LANES * sizeof(obs_t) % 16 == 0 && ((u64)to | (u64)from) % 16 == 0;
+  static DEVICE constexpr int pieces(const int size, const int entry) { return size * LANES * entry / 16; }
+  DEVICE bool wide(const int bytes, const void* to, const void* from) const {
+    return count == LANES && bytes * LANES % 16 == 0 && ((u64)to | (u64)from) % 16 == 0;
   }
 };

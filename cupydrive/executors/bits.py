@@ -1,0 +1,31 @@
+"""Rows of bool as bits: bit k of a row is bit k % 32 of its int32 word k / 32, as in
+``kernels/drive/bits.cuh``.
+
+Letters: D entries of a row, W = ceil(D / 32) words.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from torch.nn import functional
+
+
+@lru_cache
+def shifts(device: torch.device) -> torch.Tensor:
+    """Return 0, 1, ... 31 as int32."""
+    return torch.arange(32, dtype=torch.int32, device=device)
+
+
+def unpack_bits(words: torch.Tensor, entries: int) -> torch.Tensor:
+    """Return (..., D) bool of (..., W) int32 words; ``entries``: D."""
+    flags = words[..., None] >> shifts(words.device) & 1
+    return flags.flatten(-2)[..., :entries] != 0
+
+
+def pack_bits(flags: torch.Tensor) -> torch.Tensor:
+    """Return (..., W) int32 words of (..., D) bool."""
+    padded = functional.pad(flags.to(torch.int32), (0, -flags.shape[-1] % 32))
+    bits = padded.unflatten(-1, (-1, 32)) << shifts(flags.device)
+    return bits.sum(-1, dtype=torch.int32)

@@ -1,0 +1,113 @@
+// bits.cuh -- observations of float, uint8 and bool: how `observe` writes a row, and how rows lie in memory.
+//
+// Rows of bool are bits in rollouts and bytes (0 or 1) after single steps. Bit k of a row is bit k % 32 of its word k / 32; bits
+// past the last entry are 0. One thread makes a row as bits. Members of a team may write entries of the same row, so they make
+// it as bytes, which become bits when the row is stored.
+//
+// Letters: COUNT agents, OBS entries of one agent's row, WORDS = ceil(OBS / 32).
+#pragma once
+#include "drive/faults.cuh"
+
+struct Flag {
+  u8 value;
+  DEVICE void operator=(bool on) { value = on; }
+  DEVICE operator bool() const { return value != 0; }
+};
+struct Bit {
+  u32& word;
+  u32 mask;
+  DEVICE void operator=(bool on) const { word = on ? word | mask : word & ~mask; }
+  DEVICE operator bool() const { return (word & mask) != 0; }
+};
+
+#ifdef DEBUG_BOUNDS
+#define ENTRY(at) (at).within(size, "observation entry")
+#else
+#define ENTRY(at) (at)
+#endif
+struct BitRow {
+  u32* words;
+  int size;
+  DEVICE Bit operator[](Index at) const {
+    const u32 k = ENTRY(at);
+    return {words[k / 32], 1u << k % 32};
+  }
+};
+template <class Entry> struct EntryRow {
+  Entry* entries;
+  int size;
+  DEVICE Entry& operator[](Index at) const { return entries[ENTRY(at)]; }
+};
+
+// A group's rows, `Kind::ObsRows`: Near, an entry where `observe` makes them, NEAR of them a row; Far, an entry in the arrays of the
+// batch; at(near, i), agent i's row as `env.NAME.obs(i)`.
+template <class Kind> struct FloatRows {
+  typedef obs_t Near, Far;
+  static constexpr int NEAR = Kind::OBS;
+  static DEVICE Row at(obs_t* rows, const int i) { return ROW(rows + (size_type)i * Kind::OBS, Kind::OBS); }
+};
+template <class Kind> struct ByteRows {
+  typedef u8 Near, Far;
+  static constexpr int NEAR = Kind::OBS;
+  static DEVICE EntryRow<u8> at(u8* rows, const int i) { return {rows + (size_type)i * Kind::OBS, Kind::OBS}; }
+};
+template <class Kind> struct BoolRows {
+  typedef typename Choose<TEAM == 1, u32, Flag>::type Near;
+  typedef u8 Far;
+  static constexpr int NEAR = TEAM == 1 ? Kind::WORDS : Kind::OBS;
+  static DEVICE BitRow at(u32* rows, const int i) { return {rows + i * NEAR, Kind::OBS}; }
+  static DEVICE EntryRow<Flag> at(Flag* rows, const int i) { return {rows + i * NEAR, Kind::OBS}; }
+};
+
+// One environment's rows in the workspace.
+template <class Kind> struct NearObs { alignas(16) typename Kind::ObsRows::Near obs[Kind::COUNT * Kind::ObsRows::NEAR]; };
+
+// Bytes of one environment's rows in the arrays of a batch.
+template <class Kind> DEVICE constexpr size_type far_bytes(const bool packed) {
+  if constexpr (Kind::BITS) return packed ? 4 * Kind::COUNT * Kind::WORDS : Kind::COUNT * Kind::OBS;
+  else return Kind::COUNT * Kind::OBS * sizeof(typename Kind::ObsRows::Far);
+}
+
+// Makes all entries 0, before `observe` writes rows of bool.
+template <class Kind> DEVICE void clear_rows(const Team team, typename Kind::ObsRows::Near* near) {
+  for (int n : team.each(Kind::COUNT * Kind::ObsRows::NEAR)) near[n] = {};
+  team.sync();  // others write entries next
+}
+
+// Word w of a row of OBS entries, and its entry k, whatever it is made of.
+template <int OBS> DEVICE u32 word_of(const u32* row, const int w) { return row[w]; }
+template <int OBS, class Byte> DEVICE u32 word_of(const Byte* row, const int w) {
+  u32 word = 0;
+  for (int k = 32 * w; k < OBS && k < 32 * w + 32; ++k) word |= (u32)(row[k] != 0) << k % 32;
+  return word;
+}
+DEVICE u32 entry_of(const u32* row, const int k) { return row[k / 32] >> k % 32 & 1u; }
+DEVICE u32 entry_of(const Flag* row, const int k) { return row[k].value; }
+// Four entries from k on, a byte each; k is a multiple of 4.
+DEVICE u32 bytes_of(const u32* row, const int k) { return (row[k / 32] >> k % 32 & 15u) * 0x00204081u & 0x01010101u; }
+DEVICE u32 bytes_of(const Flag* row, const int k) {
+  return row[k].value | row[k + 1].value << 8 | row[k + 2].value << 16 | row[k + 3].value << 24;
+}
+
+// Stores rows of bool of `agents` agents, a thread of `threads` every so many words or bytes.
+template <class Kind>
+DEVICE void store_flags(const int rank, const int threads, void* far, const typename Kind::ObsRows::Near* near, const int agents,
+                        const bool packed) {
+  constexpr int OBS = Kind::OBS, WORDS = Kind::WORDS, NEAR = Kind::ObsRows::NEAR;
+  if (packed) {
+    for (int n = rank; n < agents * WORDS; n += threads) ((u32*)far)[n] = word_of<OBS>(near + n / WORDS * NEAR, n % WORDS);
+  } else if constexpr (OBS % 4 == 0) {
+    constexpr int FOURS = OBS / 4;
+    for (int n = rank; n < agents * FOURS; n += threads) ((u32*)far)[n] = bytes_of(near + n / FOURS * NEAR, n % FOURS * 4);
+  } else {
+    for (int n = rank; n < agents * OBS; n += threads) ((u8*)far)[n] = entry_of(near + n / OBS * NEAR, n % OBS);
+  }
+}
+
+// Stores an environment's rows, by the whole team.
+template <class Kind>
+DEVICE void store_obs(const Team team, typename Kind::ObsRows::Far* far, const typename Kind::ObsRows::Near* near,
+                      [[maybe_unused]] const bool packed) {
+  if constexpr (Kind::BITS) store_flags<Kind>(team.rank, TEAM, far, near, Kind::COUNT, packed);
+  else copy_obs<Kind::COUNT * Kind::OBS, true>(team, far, near);
+}

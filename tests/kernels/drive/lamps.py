@@ -1,0 +1,104 @@
+"""An environment of lamps, for tests: agents see the bits of a word as an image of bools or bytes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium import spaces
+
+import cupydrive as cd
+from cupydrive.random import RandomStream
+
+SHAPE, ENTRIES = (3, 5, 3), 45  # more than one word of bits, and no multiple of 4
+KERNEL = """
+struct Params {};
+struct State { u32 word; };
+#include "drive/env.cuh"
+
+DEVICE void reset(Env& env) {
+  if (env.team.leader()) env.state.word = env.random.bits(0).x;
+}
+DEVICE bool step(Env& env) {
+  for (int i : env.team.each(NUM_AGENTS)) env.eye.reward(i) = (float)(env.state.word & 1u);
+  env.team.sync();
+  if (env.team.leader()) env.state.word = env.state.word << 1 | (u32)env.eye.action(0);
+  return false;
+}
+DEVICE void observe(Env& env) {
+  // Members write entries of the same rows.
+  for (int n : env.team.each(NUM_AGENTS * 45)) {
+    const int i = n / 45, k = n % 45;
+    WRITE
+  }
+}
+"""
+WRITES = {
+    "bool": "if ((env.state.word >> k % 32 & 1u) != 0 || k == 40 + i) env.eye.obs(i)[k] = true;",
+    "uint8": "env.eye.obs(i)[k] = (u8)(env.state.word >> k % 25);",
+}
+STATE = np.dtype([("word", "u4")])
+
+
+@dataclass(frozen=True)
+class Params:
+    """A time limit."""
+
+    max_episode_steps: int = cd.param(7, "Time limit.", unit="steps", low=1)
+
+
+def reset(p: Params, random: RandomStream) -> np.ndarray:
+    """Draw words."""
+    return random.bits()[:, 0, 0].astype(STATE)
+
+
+def step(p: Params, states, action, elapsed, random) -> cd.StepResult:
+    """Shift the first agent's action in."""
+    actions = action["eye"].reshape(len(states), -1)
+    word = states["word"] << np.uint32(1) | actions[:, 0].astype(np.uint32)
+    reward = np.ones(actions.shape) * (states["word"] & 1)[:, None]
+    return cd.StepResult({"word": word}, {"eye": reward}, np.zeros(len(states), bool))
+
+
+def seen(states: np.ndarray, count: int, dtype: str) -> np.ndarray:
+    """Return (N, C, *SHAPE) observations."""
+    k, word = np.arange(ENTRIES, dtype=np.uint32), states["word"][:, None, None]
+    rows = word >> k % 25 & 255
+    if dtype == "bool":
+        rows = (word >> k % 32 & 1 == 1) | (k == 40 + np.arange(count)[:, None])
+    return np.broadcast_to(rows, (len(states), count, ENTRIES)).reshape(-1, count, *SHAPE)
+
+
+def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
+    """Draw words."""
+    return rng.integers(0, 2**32, n, np.uint32).astype(STATE)
+
+
+def lamps(count: int = 1, dtype: str = "bool", write: str = "") -> cd.EnvSpec:
+    """Return the environment.
+
+    Args:
+        count: Agents.
+        dtype: Of observations.
+        write: What ``observe`` does with entry k of agent i, if it does something else.
+    """
+    return cd.EnvSpec(
+        name="lamps",
+        params=Params,
+        state=lambda params: (cd.Field("word", "u4"),),
+        groups=lambda params: (
+            cd.Group(
+                "eye",
+                count,
+                action_space=spaces.Discrete(2),
+                obs_shape=SHAPE,
+                obs_dtype=dtype,
+            ),
+        ),
+        time_limit="truncates",
+        kernel=KERNEL.replace("WRITE", write or WRITES[dtype]),
+        reference=cd.Reference(
+            reset,
+            step,
+            lambda params, state, elapsed: cd.Observation({"eye": seen(state, count, dtype)}),
+            sample_states,
+        ),
+    )
