@@ -39,7 +39,7 @@ struct Learn {
   Moments* moments;                   // (E, M)
   float* chunks;                      // (pieces, GRADIENT_FLOATS): memory for one chunk
   float* partials;                    // (pieces, GRADIENT_FLOATS)
-  const float* obs[AGENT_GROUPS];       // (T, N, C, OBS)
+  const void* obs[AGENT_GROUPS];        // (T, N, C) rows of observed.cuh
   const void* action[AGENT_GROUPS];     // (T, N, C, HEADS) int, or float before squashing
   const u8* mask[AGENT_GROUPS];         // (T, N, C, CHOICES) or null
   const u8* active[AGENT_GROUPS];       // (T, N, C) or null: 1 where the row is learnt from, 2 by the critic only

@@ -5,7 +5,7 @@
 #pragma once
 #include "drive/random.cuh"  // before the next line, of whose files one alone is compiled
 #include "drive/math.cuh"
-#include "generated/spaces.cuh"
+#include "learn/observed.cuh"
 #if GAUSSIAN
 #include "train/sample_box.cuh"
 #else
@@ -16,7 +16,7 @@ struct Forward {
   Sample sample;               // of actions, drawn as soon as their parameters are there; without `action`: none
   int rows, num_envs, agents;  // how many, N, C
   int shares;                  // among how many teams their tiles are shared out; a team loads the weights once
-  const float* obs;         // (N, C, OBS), or (T, N, C, OBS)
+  const void* obs;          // (N, C) or (T, N, C) rows of observed.cuh
   const i64* at;            // (slots, N): steps, in [0, T); or null
   const float* center;      // (OBS) or null: observations are normalised
   const float* scale;       // (OBS)
@@ -38,11 +38,11 @@ DEVICE void store_parameters(const Forward& call, const int rank, const int memb
 }
 
 // The observation (OBS) of one row.
-DEVICE const float* observation(const Forward& call, const int row) {
+DEVICE const Observed* observation(const Forward& call, const int row) {
   size_type source = (size_type)row;
   if (call.at != nullptr) {
     const int per_step = call.num_envs * call.agents, place = row % per_step;
     source = (size_type)call.at[row / per_step * call.num_envs + place / call.agents] * per_step + place;
   }
-  return call.obs + source * OBS;
+  return observed(call.obs, source);
 }

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from cupydrive.algorithms.a2c import A2C, A2CLearner
 from cupydrive.algorithms.architecture import GRU, LSTM, Network
 from cupydrive.algorithms.kernels.arithmetic import EXACT, TENSOR, WIDE, Arithmetic
@@ -90,6 +92,12 @@ def choose_arithmetic(
     assert isinstance(settings, PPO | A2C)
     if settings.precision == "float32" or (settings.precision == "auto" and executor.name == "cpu"):
         return RECURRENT if by_parts(settings.architecture) else EXACT, ""
+    if group.obs_dtype != "float32":
+        reason = f"tensor cores take no observations of {group.obs_dtype}"
+        exact = settings.precision == "auto" and backend == "kernels"
+        if not exact:
+            return None, reason
+        return RECURRENT if by_parts(settings.architecture) else EXACT, ""
     if by_parts(settings.architecture):
         reason = why_no_scan(settings.architecture, executor)
         if reason is None:
@@ -151,8 +159,8 @@ def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str 
     if settings.policy is not None:
         return "its network is one of your own"
     network = settings.architecture
-    if group.obs_dtype != "float32":
-        return f"observations of {group.name!r} are {group.obs_dtype}"
+    if group.obs_dtype == "uint8" and np.ndim(group.obs_high) > 0:
+        return f"obs_high of {group.name!r} has a number for each entry"
     if isinstance(network.core, LSTM):
         return f"{network.core} has no kernels"
     if network.activation not in ("tanh", "relu"):

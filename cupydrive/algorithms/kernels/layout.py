@@ -26,6 +26,7 @@ from cupydrive.playing.policy import (
     Tower,
 )
 from cupydrive.protocols import Executor
+from cupydrive.spec import Group
 
 Distribution = Categorical | Gaussian
 Constants = Sequence[tuple[str, int]]  # names and values that are compiled in
@@ -61,11 +62,13 @@ class NetworkLayout:
             is both.
         size: Number of the distribution's parameters.
         relu: ReLU instead of tanh between layers.
+        observed: Generated text of ``kernels/learn/observed.cuh``, as ``observed_rows`` returns it.
     """
 
     towers: tuple[tuple[int, ...], ...]
     size: int
     relu: bool = False
+    observed: str = ""
 
     @property
     def sequences(self) -> bool:
@@ -73,12 +76,12 @@ class NetworkLayout:
         return False
 
     @classmethod
-    def of(cls, config: OnPolicy, obs_dim: int, size: int) -> NetworkLayout:
+    def of(cls, config: OnPolicy, obs_dim: int, size: int, observed: str = "") -> NetworkLayout:
         """Return the layout of the default network that ``config`` describes."""
         network = config.architecture
         inner = (obs_dim, *network.hidden)
         towers = ((*inner, size + 1),) if network.shared else ((*inner, size), (*inner, 1))
-        return cls(towers, size, network.activation == "relu")
+        return cls(towers, size, network.activation == "relu", observed)
 
     @cached_property
     def layers(self) -> list[tuple[int, int]]:
@@ -148,10 +151,19 @@ class NetworkLayout:
             ("RELU", self.relu),
         )
         widths = ", ".join("{" + ", ".join(map(str, tower)) + "}" for tower in self.towers)
-        text = f"constexpr int WIDTH[TOWERS][LAYERS + 1] = {{{widths}}};\n{spaces}"
+        text = f"constexpr int WIDTH[TOWERS][LAYERS + 1] = {{{widths}}};\n{self.observed}{spaces}"
         return assemble_file(
             f"learn/{path}", (*own, *constants), text, min(executor.max_team, team or TEAMS[path])
         )
+
+
+def observed_rows(group: Group) -> str:
+    """Return the generated text that says how observations of a group lie in memory."""
+    if group.obs_dtype == "float32":
+        return ""
+    if group.bits:
+        return "#define OBS_KIND OBS_BITS\n"
+    return f"#define OBS_KIND OBS_BYTES\n#define OBS_HIGH {float(group.obs_high)!r}f\n"
 
 
 def tensors_of(policy: ActorCritic | RecurrentActorCritic) -> list[nn.Parameter]:

@@ -23,7 +23,13 @@ from torch import nn
 
 from cupydrive.algorithms.kernels.arithmetic import Arithmetic
 from cupydrive.algorithms.kernels.gradients import STORED, Task, minibatch_unit
-from cupydrive.algorithms.kernels.layout import PAD, NetworkLayout, padded, tensors_of
+from cupydrive.algorithms.kernels.layout import (
+    PAD,
+    NetworkLayout,
+    observed_rows,
+    padded,
+    tensors_of,
+)
 from cupydrive.algorithms.kernels.statistics import statistics_unit
 from cupydrive.algorithms.kernels.steps import SCHEDULED
 from cupydrive.algorithms.networks import make_network
@@ -67,7 +73,7 @@ class KernelLearner(OnPolicyLearner):
         """
         config, executor = self.config, rollout.batch.executor
         distribution = make_distribution(group, config.distribution)
-        layout = NetworkLayout.of(config, group.obs_dim, distribution.size)
+        layout = NetworkLayout.of(config, group.obs_dim, distribution.size, observed_rows(group))
         agents = [g.count for g in rollout.batch.groups if rollout.player_of[g.name] is self]
         self.layout = layout
         self.task = Task(

@@ -223,6 +223,9 @@ def choose_layout(
     odd = [k for k, own in learners.items() if own.config.architecture.layer_norm]
     if odd:
         return None, f"the network of {' and '.join(odd)} has LayerNorm"
+    compact = [g.name for g in batch.groups if g.obs_dtype != "float32"]
+    if compact:
+        return None, f"observations of {' and '.join(compact)} are not float32"
     if batch.executor.name == "cpu":
         return None, "a CPU is faster where one launch computes the rows of all environments"
     if len({policy.tensor for policy in policies}) > 1:

@@ -34,6 +34,7 @@ from cupydrive.algorithms.kernels.layout import (
     PAD,
     Constants,
     NetworkLayout,
+    observed_rows,
     padded,
     widest,
 )
@@ -78,11 +79,12 @@ class RecurrentLayout(NetworkLayout):
         return self.network.core is not None
 
     @classmethod
-    def made(cls, network: Network, obs_dim: int, size: int) -> RecurrentLayout:
+    def made(cls, network: Network, obs_dim: int, size: int, observed: str = "") -> RecurrentLayout:
         """Return the layout of a described network; ``size``: numbers of its distribution."""
         outputs = (size + 1,) if network.shared else (size, 1)
         layers = [layer for out in outputs for layer in tower_layers(network, obs_dim, out)]
-        return cls(tuple(layers), size, network.activation == "relu", network, obs_dim)
+        relu = network.activation == "relu"
+        return cls(tuple(layers), size, relu, observed, network, obs_dim)
 
     @cached_property
     def copied(self) -> int:
@@ -219,7 +221,7 @@ class LinearPart(PartKernels):
         self.forward_at, self.backward_at, self.gradient_at = layout.places(layers.start)
         if len(layers) > 1:  # derivatives by the inputs of the first one are not needed
             self.backward_at = layout.places(layers[1])[1]
-        own = NetworkLayout((tower,), tower[-1], layout.relu)
+        own = NetworkLayout((tower,), tower[-1], layout.relu, layout.observed * observes)
         row_bytes = own.tile_bytes + (own.spare_bytes if task.executor.max_team > 1 else 0)
         rows = PART_ROWS if task.executor.max_team > 1 else ONE_MEMBER_ROWS
         self.tile = widest(row_bytes, task.executor.team_bytes, rows).rows
@@ -813,7 +815,7 @@ class RecurrentKernelLearner(KernelLearner):
         config, executor = self.config, rollout.batch.executor
         distribution = make_distribution(group, config.distribution)
         agents = [g.count for g in rollout.batch.groups if rollout.player_of[g.name] is self]
-        about = config.architecture, group.obs_dim, distribution.size
+        about = config.architecture, group.obs_dim, distribution.size, observed_rows(group)
         self.layout = layout = RecurrentLayout.made(*about)
         drawn = sum(agents) * (1 if layout.sequences else rollout.steps)
         shard = sequence_shard(rollout.shard, drawn, getattr(config, "num_minibatches", 1))
@@ -878,7 +880,7 @@ class RecurrentKernelLearner(KernelLearner):
             self.begin_rollout()
         for g in self.groups:
             stored, start = self.stored[g.name], self.note_start(rollout, g, t)
-            obs, memory = rollout.obs[g.name][t].view(-1, g.obs_dim), stored["memory"]
+            obs, memory = rollout.obs_rows(g, t), stored["memory"]
             before, after = (None, None) if memory is None else (memory[t], memory[t + 1])
             parameters, value = self.see(g, obs, before, start, after)
             rows = {"log_prob": stored["log_prob"][t], "value_row": stored["value"][t]}
@@ -908,16 +910,16 @@ class RecurrentKernelLearner(KernelLearner):
         if rollout.play is None:
             start, obs = self.note_start(rollout, g, steps), rollout.obs[g.name][-1]
             before = None if memory is None else memory[-1]
-            value = self.see(g, obs.view(-1, g.obs_dim), before, start, None)[1]
+            value = self.see(g, obs.flatten(0, 1), before, start, None)[1]
             stored["value"][-1].copy_(value.view(n, -1))
         every = torch.arange(n, device=rollout.device)
         for slot, at in enumerate(stored["truncated_at"]):
             rows = at * n + every
-            final = rollout.final_obs[g.name].view(steps * n, -1).index_select(0, rows)
+            final = rollout.final_obs[g.name].flatten(0, 1).index_select(0, rows)
             left = None
             if memory is not None:  # by the last step
                 left = memory[1:].view(steps * n, -1).index_select(0, rows)
-            value = self.see(g, final.view(-1, g.obs_dim), left, None, None)[1]
+            value = self.see(g, final.flatten(0, 1), left, None, None)[1]
             stored["final_value"][slot].copy_(value.view(n, -1))
 
 

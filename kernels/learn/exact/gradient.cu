@@ -27,7 +27,7 @@ DEVICE void learn_chunk(const Learn& call, const Team team, Workspace& work, con
     for (int i : team.each(count * SHARERS)) {
       const int m = i / SHARERS;
       const Place place(call, work.row[m]);
-      read_observation(work.tile, m, i % SHARERS, call.obs[place.group] + (size_type)place.row * OBS, call.center, call.scale);
+      read_observation(work.tile, m, i % SHARERS, observed(call.obs[place.group], place.row), call.center, call.scale);
     }
     team.sync();
     forward(team, work.tile, count, copies);

@@ -2,6 +2,7 @@
 #pragma once
 #include "learn/exact/multiply.cuh"
 #include "learn/layers.cuh"
+#include "learn/observed.cuh"
 
 constexpr int TILE_FLOATS = TILE * before(OUTPUTS, TOWERS, 0);
 
@@ -54,10 +55,10 @@ struct Tile {
 constexpr int SHARERS = TEAM == 1 || OBS <= 8 ? 1 : OBS;  // equal(swap <=): speed only
 
 // Entries d = first, first + SHARERS, ... of row m of a tile, from an observation in memory. Whole rows end with zeros.
-DEVICE void read_observation(Tile& tile, const int m, const int first, const float* obs, const float* center,
+DEVICE void read_observation(Tile& tile, const int m, const int first, const Observed* obs, const float* center,
                              const float* scale) {
   float* const input = tile.input() + m * padded(OBS);
-  UNROLL_TIMES(4) for (int d = first; d < OBS; d += SHARERS) input[d] = seen(obs[d], center, scale, d);
+  UNROLL_TIMES(4) for (int d = first; d < OBS; d += SHARERS) input[d] = seen(entry_of(obs, d), center, scale, d);
   if (first == 0) for (int d = OBS; d < padded(OBS); ++d) input[d] = 0.0f;
 }
 

@@ -67,7 +67,7 @@ template <class Visit> DEVICE void each_own_row(const Team team, Visit visit) {
 DEVICE const float* observation_of(const Learn& call, const int row) {
   if (row < 0) return nullptr;
   const Place place(call, row);
-  return call.obs[place.group] + (size_type)place.row * OBS;
+  return (const float*)call.obs[place.group] + (size_type)place.row * OBS;
 }
 DEVICE float entry_of(const Learn& call, const int row, const int d) {
   return row < 0 ? 0.0f : observation_of(call, row)[d];

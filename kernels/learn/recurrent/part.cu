@@ -17,7 +17,7 @@ struct Workspace {
 // Rows that are acted upon.
 struct Rows {
   int rows;
-  const float* in;       // (rows, OBS): observations, or (rows, IN_PAD)
+  const void* in;        // rows of observed.cuh, or floats (rows, IN_PAD)
   const float* center;   // (OBS) or null: observations are normalised
   const float* scale;    // (OBS)
   const float* weights;  // forward copies, from this part's on
@@ -48,10 +48,10 @@ DEVICE void act_tile(const Rows& call, const Team team, Workspace& work, const i
   if constexpr (OBSERVES) {
     for (int i : team.each(rows * SHARERS)) {
       const int m = i / SHARERS;
-      read_observation(work.tile, m, i % SHARERS, call.in + (size_type)(first + m) * OBS, call.center, call.scale);
+      read_observation(work.tile, m, i % SHARERS, observed(call.in, first + m), call.center, call.scale);
     }
   } else {
-    copy_numbers(team, work.tile.input(), call.in + (size_type)first * IN_PAD, rows * IN_PAD);
+    copy_numbers(team, work.tile.input(), (const float*)call.in + (size_type)first * IN_PAD, rows * IN_PAD);
   }
   team.sync();
   forward(team, work.tile, rows, call.weights);
@@ -65,7 +65,7 @@ DEVICE void read_inputs(const Part& call, const Team team, Tile& tile, const Seq
     for (int i : team.each(rows * SHARERS)) {
       const int m = i / SHARERS;
       const Place place = of.place(from + m);
-      read_observation(tile, m, i % SHARERS, learn.obs[place.group] + (size_type)place.row * OBS, learn.center, learn.scale);
+      read_observation(tile, m, i % SHARERS, observed(learn.obs[place.group], place.row), learn.center, learn.scale);
     }
   } else {
     bring_rows<IN_PAD>(team, tile.input(), call.in, of, from, rows);

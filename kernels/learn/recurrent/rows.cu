@@ -53,7 +53,7 @@ DEVICE void see_sequences(const SeeSequences& call, const Team team, const int e
   for (int i : team.each(rows * OBS)) {
     const int row = first + i / OBS, d = i % OBS, t = row / of.count, s = row - t * of.count;
     const Place place = of.place(t, s);
-    const float x = learn.obs[place.group][(size_type)place.row * OBS + d];
+    const float x = ((const float*)learn.obs[place.group])[(size_type)place.row * OBS + d];
     put(call.out[of.row(t, s) * OBS_STRIDE + d], seen(x, learn.center, learn.scale, d));
   }
 }

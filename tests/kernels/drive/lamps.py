@@ -35,6 +35,11 @@ WRITES = {
     "bool": "if ((env.state.word >> k % 32 & 1u) != 0 || k == 40 + i) env.eye.obs(i)[k] = true;",
     "uint8": "env.eye.obs(i)[k] = (u8)(env.state.word >> k % 25);",
 }
+# The same as a network sees it, as float32.
+FLOATS = {
+    "bool": "env.eye.obs(i)[k] = (env.state.word >> k % 32 & 1u) != 0 || k == 40 + i ? 1.0f : 0.0f;",
+    "uint8": "env.eye.obs(i)[k] = (float)(u8)(env.state.word >> k % 25) / 255.0f;",
+}
 STATE = np.dtype([("word", "u4")])
 
 

@@ -124,6 +124,19 @@ def test_policies_learn_from_them_and_act(tmp_path, count, dtype, policy):
     assert torch.equal(whole.act(rows), network(seen)[0].argmax(1).int())
 
 
+@pytest.mark.parametrize("network", [cd.Network(), cd.Network(hidden=(16,), core=cd.GRU(16))])
+@pytest.mark.parametrize("count, dtype", KINDS)
+def test_kernels_learn_the_same_bits_as_from_floats(count, dtype, network):
+    settings = cd.PPO(num_steps=8, num_minibatches=2, network=network)
+    floats = lamps.lamps(count, "float32", lamps.FLOATS[dtype])
+    one, other = (
+        cd.train(spec, settings, **SMALL, backend="kernels").policy().network.state_dict()
+        for spec in (lamps.lamps(count, dtype), floats)
+    )
+    for name, weight in one.items():
+        assert torch.equal(weight, other[name])
+
+
 def test_adapters_show_shape_and_dtype():
     optional("pettingzoo")
     from cupydrive.adapters.gymnasium import Env

@@ -1,0 +1,28 @@
+// observed.cuh -- a row of OBS entries of an observation in memory: floats, bits (drive/bits.cuh), or bytes.
+//
+// Generated: OBS_KIND, and for bytes OBS_HIGH, by which they are divided. Without it rows are floats.
+#pragma once
+#include "generated/spaces.cuh"
+
+#define OBS_FLOATS 0
+#define OBS_BITS 1
+#define OBS_BYTES 2
+#ifndef OBS_KIND
+#define OBS_KIND OBS_FLOATS
+#endif
+
+#if OBS_KIND == OBS_BITS
+typedef u32 Observed;
+constexpr int OBS_ROW = (OBS + 31) / 32;  // elements of a row
+DEVICE float entry_of(const Observed* row, const int d) { return (float)(row[d / 32] >> d % 32 & 1u); }
+#elif OBS_KIND == OBS_BYTES
+typedef u8 Observed;
+constexpr int OBS_ROW = OBS;
+DEVICE float entry_of(const Observed* row, const int d) { return (float)row[d] / OBS_HIGH; }
+#else
+typedef float Observed;
+constexpr int OBS_ROW = OBS;
+DEVICE float entry_of(const Observed* row, const int d) { return row[d]; }
+#endif
+
+DEVICE const Observed* observed(const void* rows, const size_type row) { return (const Observed*)rows + row * OBS_ROW; }
