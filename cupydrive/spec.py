@@ -116,7 +116,7 @@ class Field:
 
     Args:
         name: The member's name.
-        dtype: ``"f4"``, ``"i4"`` or ``"u4"``.
+        dtype: ``"f4"``, ``"i4"``, ``"u4"`` or ``"u1"``. Bytes come last, a multiple of 4 in all.
         shape: ``()`` for one value per environment, ``(C,)`` for one per agent, ...
         scale: A typical magnitude; the checker allows 1e-6 of it. Integers are compared exactly.
         unit: SI unit, or what is counted.
@@ -618,8 +618,19 @@ class EnvSpec:
         return [g.count for g in self.groups(params)] == [1]
 
     def state_dtype(self, params: EnvParams) -> np.dtype:
-        """Return the NumPy dtype of ``struct State``: 4-byte members without gaps."""
-        return np.dtype([(f.name, f.dtype, f.shape) for f in self.state(params)])
+        """Return the NumPy dtype of ``struct State``: members without gaps.
+
+        Raises:
+            SpecError: If a compiler would leave gaps.
+        """
+        members: list[Any] = [(f.name, f.dtype, f.shape) for f in self.state(params)]
+        dtype = np.dtype(members)
+        if dtype.itemsize % 4 or np.dtype(members, align=True) != dtype:
+            raise SpecError(
+                f"{self.name}: state(params) has {dtype.itemsize:,} bytes, or bytes before larger "
+                f"members; put members of dtype 'u1' last, a multiple of 4 of them in all"
+            )
+        return dtype
 
     def pack_params(self, params: EnvParams) -> np.ndarray:
         """Return the float parameters as the kernel's ``struct Params``, a structured scalar."""

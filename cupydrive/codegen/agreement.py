@@ -32,7 +32,7 @@ def agreement(spec: EnvSpec, params: EnvParams) -> str:
             continue  # no float parameters: any struct will do
         same, members = [f"sizeof({struct}) == {dtype.itemsize}"], []
         for name, kind, offset in members_of(dtype):
-            base = {"f4": "float", "i4": "int", "u4": "u32"}[kind.base.str[1:]]
+            base = {"f4": "float", "i4": "int", "u4": "u32", "u1": "u8"}[kind.base.str[1:]]
             shape = "".join(f"[{n}]" for n in kind.shape)
             same.append(
                 f"Same<decltype({struct}::{name}), {base}{shape}>::value && OFFSET_OF({struct}, "

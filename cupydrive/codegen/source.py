@@ -283,7 +283,10 @@ def _tables(tables: Sequence[Table]) -> str:
     lines = ["namespace table_names {", *(name.format(t.name) for t in tables), "}"]
     lines += [*(f"#define GIVEN_{t.name} _,  // for IF_TABLE" for t in tables), "struct Table {"]
     for t in tables:
-        ctype, shape = {"f4": "float", "i4": "int"}[t.dtype], "".join(f", {n}" for n in t.shape)
+        ctype, shape = (
+            {"f4": "float", "i4": "int", "u1": "u8"}[t.dtype],
+            "".join(f", {n}" for n in t.shape),
+        )
         lines.append(f"  TableArray<table_names::{t.name}, {ctype}{shape}> {t.name};")
     return "\n".join([*lines, "};"])
 

@@ -57,7 +57,7 @@ FUNCTIONS = MAY_READ_TABLES | dict.fromkeys(
     ("state", "groups", "constants", "check", "keys", "table_fields", "tables"), "params"
 )
 REQUIRED_FUNCTIONS = ("state", "groups", "constants", "check")
-DTYPES = ("f4", "i4", "u4")
+DTYPES = ("f4", "i4", "u4", "u1")
 MOST = {"bool": 1, "uint8": 255}  # the largest entry of an observation
 OBS_DTYPES = ("float32", *MOST)
 PARAM_TYPES = (bool, int, float, str, tuple)

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     import torch
 
 TableArrays = dict[str, np.ndarray]  # tables by name
-RANGES = {"f4": (-FLOAT32, FLOAT32), "i4": (-INT32 - 1, INT32)}  # finite values of the types
+# finite values of the types
+RANGES = {"f4": (-FLOAT32, FLOAT32), "i4": (-INT32 - 1, INT32), "u1": (0, 255)}
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Table:
     Args:
         name: The member's name.
         shape: Known to the compiler: another shape is another program, other values are not.
-        dtype: ``"f4"`` or ``"i4"``.
+        dtype: ``"f4"``, ``"i4"`` or ``"u1"``.
         low: Smallest of the values that tests make up where there is no data.
         high: Their largest.
         unit: SI unit, or what is counted.
@@ -97,7 +98,7 @@ def checked_tables(
 
 
 def checked_table(where: str, t: Table, value: ArrayLike) -> np.ndarray:
-    """Return a read-only float32 or int32 copy of one table."""
+    """Return a read-only copy of one table in its type."""
     array = checked_array(where, "tables", value)
     kinds = "biuf" if t.dtype == "f4" else "biu"
     if array.shape != t.shape or array.dtype.kind not in kinds:
@@ -147,7 +148,7 @@ def made_up_tables(declared: Sequence[Table], seed: int = 0) -> TableArrays:
     for t in declared:
         words = hashlib.shake_256(f"{t.name} {seed}".encode()).digest(4 * math.prod(t.shape))
         share = np.frombuffer(words, "<u4").reshape(t.shape) * 2.0**-32  # in [0, 1)
-        if t.dtype == "i4":
+        if t.dtype != "f4":
             low, high = math.ceil(t.low), math.floor(t.high)
             made[t.name] = np.floor(low + share * (high + 1 - low)).astype(np.int64)
         else:

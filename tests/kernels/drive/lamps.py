@@ -11,16 +11,21 @@ from cupydrive.random import RandomStream
 SHAPE, ENTRIES = (3, 5, 3), 45  # more than one word of bits, and no multiple of 4
 KERNEL = """
 struct Params {};
-struct State { u32 word; };
+struct State { u32 word; u8 last[4]; };
 #include "drive/env.cuh"
 
 DEVICE void reset(Env& env) {
-  if (env.team.leader()) env.state.word = env.random.bits(0).x;
+  if (!env.team.leader()) return;
+  env.state.word = env.random.bits(0).x;
+  for (int k = 0; k < 4; ++k) env.state.last[k] = k;
 }
 DEVICE bool step(Env& env) {
   for (int i : env.team.each(NUM_AGENTS)) env.eye.reward(i) = (float)(env.state.word & 1u);
   env.team.sync();
-  if (env.team.leader()) env.state.word = env.state.word << 1 | (u32)env.eye.action(0);
+  if (env.team.leader()) {
+    for (int k = 0; k < 4; ++k) env.state.last[k] = (u8)(env.state.word >> 8 * k);
+    env.state.word = env.state.word << 1 | (u32)env.eye.action(0);
+  }
   return false;
 }
 DEVICE void observe(Env& env) {
@@ -40,7 +45,7 @@ FLOATS = {
     "bool": "env.eye.obs(i)[k] = (env.state.word >> k % 32 & 1u) != 0 || k == 40 + i ? 1.0f : 0.0f;",
     "uint8": "env.eye.obs(i)[k] = (float)(u8)(env.state.word >> k % 25) / 255.0f;",
 }
-STATE = np.dtype([("word", "u4")])
+STATE = np.dtype([("word", "u4"), ("last", "u1", (4,))])
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,10 @@ class Params:
 
 def reset(p: Params, random: RandomStream) -> np.ndarray:
     """Draw words."""
-    return random.bits()[:, 0, 0].astype(STATE)
+    words = random.bits()[:, 0, 0]
+    states = np.zeros(len(words), STATE)
+    states["word"], states["last"] = words, np.arange(4)
+    return states
 
 
 def step(p: Params, states, action, elapsed, random) -> cd.StepResult:
@@ -60,7 +68,8 @@ def step(p: Params, states, action, elapsed, random) -> cd.StepResult:
     actions = action["eye"].reshape(len(states), -1)
     word = states["word"] << np.uint32(1) | actions[:, 0].astype(np.uint32)
     reward = np.ones(actions.shape) * (states["word"] & 1)[:, None]
-    return cd.StepResult({"word": word}, {"eye": reward}, np.zeros(len(states), bool))
+    last = states["word"][:, None] >> np.arange(0, 32, 8, dtype=np.uint32) & 255
+    return cd.StepResult({"word": word, "last": last}, {"eye": reward}, np.zeros(len(states), bool))
 
 
 def seen(states: np.ndarray, count: int, dtype: str) -> np.ndarray:
@@ -74,7 +83,10 @@ def seen(states: np.ndarray, count: int, dtype: str) -> np.ndarray:
 
 def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
     """Draw words."""
-    return rng.integers(0, 2**32, n, np.uint32).astype(STATE)
+    states = np.zeros(n, STATE)
+    states["word"] = rng.integers(0, 2**32, n, np.uint32)
+    states["last"] = rng.integers(0, 256, (n, 4), np.uint8)
+    return states
 
 
 def lamps(count: int = 1, dtype: str = "bool", write: str = "") -> cd.EnvSpec:
@@ -88,7 +100,7 @@ def lamps(count: int = 1, dtype: str = "bool", write: str = "") -> cd.EnvSpec:
     return cd.EnvSpec(
         name="lamps",
         params=Params,
-        state=lambda params: (cd.Field("word", "u4"),),
+        state=lambda params: (cd.Field("word", "u4"), cd.Field("last", "u1", (4,))),
         groups=lambda params: (
             cd.Group(
                 "eye",
