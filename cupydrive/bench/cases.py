@@ -130,7 +130,13 @@ def written_bytes(groups: Sequence[Group], actions: bool = True, entry: int = 4)
     flags = 2
     return flags + sum(
         g.count
-        * (entry * g.obs_dim + 4 * g.heads * actions + 4 + 2 * g.leaves + g.choices * g.mask)
+        * (
+            g.obs_bytes(entry, packed=True)
+            + 4 * g.heads * actions
+            + 4
+            + 2 * g.leaves
+            + g.choices * g.mask
+        )
         for g in groups
     )
 

@@ -126,7 +126,9 @@ def described_env(spec: EnvSpec) -> str:
 
 def sizes(group: Group) -> tuple[str, str]:
     """Return the sizes of a group's observation and actions as text."""
-    return str(group.obs_dim), f"Box({group.heads})" if group.continuous else choices(group.sizes)
+    shape = " x ".join(map(str, group.obs_shape))
+    kind = f" {group.obs_dtype}" * (group.obs_dtype != "float32")
+    return shape + kind, f"Box({group.heads})" if group.continuous else choices(group.sizes)
 
 
 def choices(sizes: Sequence[int]) -> str:

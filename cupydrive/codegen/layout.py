@@ -107,12 +107,13 @@ class Layout:
         """Return this layout with as much near as ``limit`` bytes hold: observation goes first,
         state last.
 
-        Near observations of several agents, of one thread, leave by their warp if there is a whole
-        one.
+        Near observations of several agents, or of bits, of one thread, leave by their warp if there
+        is a whole one.
         """
         near = self
         whole_warps = self.team == 1 and self.envs_per_block % 32 == 0
-        if self.observations is Observations.SHARED and whole_warps and not spec.one_agent(params):
+        long = not spec.one_agent(params) or any(g.bits for g in spec.groups(params))
+        if self.observations is Observations.SHARED and whole_warps and long:
             near = replace(self, observations=Observations.WARP_COPY)
         far = replace(
             self, observations=Observations.STAGED if self.team > 1 else Observations.DIRECT

@@ -82,7 +82,7 @@ class CudaExecutor:
         groups = spec.groups(params)
         agents, obs_bytes = (
             sum(g.count for g in groups),
-            sum(4 * g.count * g.obs_dim for g in groups),
+            sum(g.count * g.obs_bytes(packed=True) for g in groups),
         )
         layout = default_layout(agents, obs_bytes, num_envs, self.processors).fit(
             spec, params, self.layout_bytes

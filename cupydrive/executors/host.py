@@ -140,7 +140,7 @@ class HostExecutor:
         """Return the layout for this environment: a team of one, state and rows on the stack if
         they fit.
         """
-        observed = 4 * sum(g.count * g.obs_dim for g in spec.groups(params))
+        observed = sum(g.count * g.obs_bytes(packed=True) for g in spec.groups(params))
         way = Observations.SHARED if observed <= OBS_BYTES else Observations.DIRECT
         layout = Layout(team=self.max_team, observations=way).fit(spec, params, self.layout_bytes)
         # `fit` does not count the state and the rows of a team of one, which lie on the stack.

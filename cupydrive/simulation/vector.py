@@ -493,7 +493,8 @@ class VectorEnv(NotCopied):
         lines = [f"<VectorEnv {self.spec.name}: {self.num_envs:,} environments on {where}"]
         for g in self.groups:
             lines.append(
-                f"  {g.name}: {g.count} x obs ({g.obs_dim},) {self.obs_dtype}, action "
+                f"  {g.name}: {g.count} x obs {g.obs_shape} "
+                f"{self.obs_dtype if g.obs_dtype == 'float32' else g.obs_dtype}, action "
                 f"{g.action_space}"
             )
         end = "ends the task" if self.spec.time_limit == "terminates" else "truncates"
