@@ -9,6 +9,7 @@ from cupydrive.algorithms import PPO as PPO
 from cupydrive.algorithms import OnPolicy as OnPolicy
 from cupydrive.algorithms.architecture import GRU as GRU
 from cupydrive.algorithms.architecture import LSTM as LSTM
+from cupydrive.algorithms.architecture import Conv as Conv
 from cupydrive.algorithms.architecture import MinGRU as MinGRU
 from cupydrive.algorithms.architecture import Network as Network
 from cupydrive.algorithms.pool import OpponentPool as OpponentPool

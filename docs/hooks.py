@@ -56,6 +56,7 @@ MEMBERS = {
             "GRU",
             "MinGRU",
             "LSTM",
+            "Conv",
             "OpponentPool",
             "HeuristicPolicy",
             "RandomPolicy",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -18,6 +19,7 @@ from cupydrive.nn import Recurrent
 
 # layer, network: far beyond what fits, so that a slip is not a matter of memory
 WIDEST, DEEPEST = 65_536, 64
+MOST_CONVOLUTIONS = 3
 
 
 def as_tuple(value: T) -> T | tuple:
@@ -28,6 +30,8 @@ def as_tuple(value: T) -> T | tuple:
 Activation = Literal["tanh", "relu", "silu", "gelu"]
 Width = Annotated[int, Ge(1), Le(WIDEST)]
 Widths = Annotated[tuple[Width, ...], MaxLen(DEEPEST), BeforeValidator(as_tuple)]
+Kernel = Annotated[int, Ge(1), Le(8)]
+Stride = Annotated[int, Ge(1), Le(4)]
 
 
 @dataclass(frozen=True)
@@ -36,10 +40,12 @@ class Described:
 
     def __post_init__(self) -> None:
         kind = type(self)
-        for name, value in validated(
-            kind.__name__, kind, {f.name: getattr(self, f.name) for f in fields(self)}
-        ).items():
+        for name, value in validated(kind.__name__, kind, self.values()).items():
             object.__setattr__(self, name, value)
+
+    def values(self) -> dict[str, object]:
+        """Return the fields by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -112,6 +118,103 @@ class MinGRU(Described):
         return self.layers * self.size
 
 
+@dataclass(frozen=True)
+class ConvLayer:
+    """One layer of convolutions, with the sizes of what it reads and writes.
+
+    Args:
+        image: Height, width and channels of what it reads.
+        channels: Channels that it writes.
+        kernel: Height and width of its kernels.
+        stride: Entries from one position of a kernel to the next, in both directions.
+    """
+
+    image: tuple[int, ...]
+    channels: int
+    kernel: int
+    stride: int
+
+    @property
+    def out(self) -> tuple[int, int, int]:
+        """Height, width and channels of what it writes."""
+        height, width = ((n - self.kernel) // self.stride + 1 for n in self.image[:2])
+        return height, width, self.channels
+
+    @property
+    def positions(self) -> int:
+        """Positions of a kernel within the image."""
+        return self.out[0] * self.out[1]
+
+    @property
+    def inputs(self) -> int:
+        """Entries of the image that one position reads."""
+        return self.kernel**2 * self.image[2]
+
+
+@dataclass(frozen=True)
+class Conv(Described):
+    """Convolutions of images (H, W, C), each followed by the network's activation. Images are not
+    padded: a layer of height K and stride S leaves (H - K) // S + 1 rows.
+
+    Args:
+        channels: Channels that each of up to three layers writes.
+        kernel: Height and width of the kernels, from 1 to 8; one number, or one for each layer.
+        stride: Entries from one position of a kernel to the next, from 1 to 4; likewise.
+    """
+
+    channels: Annotated[tuple[Width, ...], BeforeValidator(as_tuple)]
+    kernel: Annotated[Kernel | tuple[Kernel, ...], BeforeValidator(as_tuple)] = 3
+    stride: Annotated[Stride | tuple[Stride, ...], BeforeValidator(as_tuple)] = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= len(self.channels) <= MOST_CONVOLUTIONS:
+            raise ParameterError(
+                f"Conv: got {len(self.channels)} layers, channels = {self.channels}, expected 1 to "
+                f"{MOST_CONVOLUTIONS}"
+            )
+        for name in ("kernel", "stride"):
+            if len(self.by_layer(name)) != len(self.channels):
+                raise ParameterError(
+                    f"Conv: {name} = {getattr(self, name)} does not fit channels = "
+                    f"{self.channels}; give one number, or one for each layer"
+                )
+
+    def by_layer(self, name: str) -> tuple[int, ...]:
+        """Return the kernel or the stride of each layer."""
+        value = getattr(self, name)
+        return value if isinstance(value, tuple) else (value,) * len(self.channels)
+
+    def layers(self, obs_shape: tuple[int, ...]) -> list[ConvLayer]:
+        """Return the layers for observations of one shape.
+
+        Raises:
+            ParameterError: If these are no images, or smaller than a kernel.
+        """
+        image, found = obs_shape, []
+        if len(image) != 3:
+            raise ParameterError(
+                f"Network: conv = {self} needs images: got obs_shape = {obs_shape}, expected "
+                f"(height, width, channels)"
+            )
+        sizes = self.channels, self.by_layer("kernel"), self.by_layer("stride")
+        for number, (channels, kernel, stride) in enumerate(zip(*sizes, strict=True)):
+            if kernel > min(image[:2]):
+                raise ParameterError(
+                    f"Network: conv = {self} does not fit obs_shape = {obs_shape}: layer {number} "
+                    f"sees {image[0]} x {image[1]}, expected at least {kernel} x {kernel}. Take "
+                    f"smaller kernels or strides"
+                )
+            found.append(ConvLayer(image, channels, kernel, stride))
+            image = found[-1].out
+        return found
+
+
+def as_conv(value: object) -> object:
+    """Return the convolutions that a dictionary of JSON describes; other values as they are."""
+    return made(Conv, value) if isinstance(value, Mapping) else value
+
+
 Core = GRU | LSTM | MinGRU
 CORES: dict[str, type[Core]] = {kind.kind: kind for kind in (GRU, LSTM, MinGRU)}
 
@@ -141,23 +244,30 @@ def made(kind: type, about: Mapping[str, object]) -> object:
                 f"{kind.__name__} has no {name!r}.{did_you_mean(name, known)} It has: "
                 f"{', '.join(known)}"
             )
-    if "size" in known and "size" not in about:
-        raise ParameterError(f"{kind.__name__} needs size, such as {kind.__name__}(128)")
+    for each in fields(kind):
+        if each.default is MISSING and each.name not in about:
+            example = "(16,)" if each.name == "channels" else "128"
+            raise ParameterError(
+                f"{kind.__name__} needs {each.name}, such as {kind.__name__}({example})"
+            )
     return kind(**about)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Network(Described):
-    """The network of a policy: hidden layers, then a core with hidden state, then the outputs.
+    """The network of a policy: convolutions, hidden layers, a core with hidden state, the outputs.
 
     Args:
+        conv: ``Conv`` for observations that are images, or None: hidden layers see every entry.
         hidden: Width of each hidden layer; ``()``: none.
         core: ``GRU``, ``MinGRU``, ``LSTM`` or None: no hidden state.
-        activation: ``tanh``, ``relu``, ``silu`` or ``gelu``, after each hidden layer.
+        activation: ``tanh``, ``relu``, ``silu`` or ``gelu``, after each convolution and hidden
+            layer.
         shared: Actor and critic are one network with two outputs, instead of two networks.
         layer_norm: Normalise each hidden layer before its activation (Ba et al. 2016).
     """
 
+    conv: Annotated[Conv | None, BeforeValidator(as_conv)] = None
     hidden: Widths = (64, 64)
     core: Annotated[Core | None, BeforeValidator(as_core)] = None
     activation: Activation = "tanh"
@@ -183,6 +293,23 @@ class Network(Described):
         """Numbers of hidden state of one agent, of all towers; 0 without a core."""
         return 0 if self.core is None else self.towers * self.core.state_size
 
+    def convolutions(self, obs_shape: tuple[int, ...]) -> list[ConvLayer]:
+        """Return the layers of convolutions for observations of one shape.
+
+        Raises:
+            ParameterError: If they do not fit it.
+        """
+        return [] if self.conv is None else self.conv.layers(obs_shape)
+
+    def inputs(self, obs_shape: tuple[int, ...]) -> int:
+        """Return how many numbers the hidden layers read."""
+        layers = self.convolutions(obs_shape)
+        return math.prod(layers[-1].out if layers else obs_shape)
+
+
+# What observations of shape (H, W, C) get, if they are large enough.
+OF_IMAGES = Network(conv=Conv((16,)), hidden=(128,), activation="relu", shared=True)
+
 
 def as_network(value: object) -> object:
     """Return the network that a dictionary of JSON describes; other values as they are."""
@@ -196,11 +323,9 @@ def as_network(value: object) -> object:
 
 def network_as_json(network: Network) -> dict[str, object]:
     """Return what ``as_network`` reads."""
-    values = {f.name: getattr(network, f.name) for f in fields(network)}
+    values = network.values() | {"hidden": list(network.hidden)}
+    if network.conv is not None:
+        values["conv"] = network.conv.values()
     if network.core is not None:
-        core = network.core
-        values["core"] = {
-            "kind": core.kind,
-            **{f.name: getattr(core, f.name) for f in fields(core)},
-        }
-    return values | {"hidden": list(network.hidden)}
+        values["core"] = {"kind": network.core.kind, **network.core.values()}
+    return values

@@ -14,7 +14,12 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from cupydrive.algorithms.architecture import Network
-from cupydrive.algorithms.settings import NEEDED, OnPolicy, require_network_memory
+from cupydrive.algorithms.settings import (
+    NEEDED,
+    OnPolicy,
+    linear_layers,
+    require_network_memory,
+)
 from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import as_torch
 from cupydrive.executors.modes import default_device, ordinary_modes
@@ -63,8 +68,9 @@ def make_network(
     given = config.policy
     if given is None:
         require_default_memory(config, group, size, rollout.batch)
-        about = config.architecture, group.obs_dim, size, initial, rollout.generator
-        return described(*about).to(rollout.device)
+        network = config.network_for(group.obs_shape)
+        about = group.obs_shape, size, initial, rollout.generator
+        return described(network, *about).to(rollout.device)
     where = f"the policy of {group.name!r}, {getattr(given, '__name__', type(given).__name__)},"
     with drawing_from(rollout.generator), default_device("cpu"):
         network = made_by(where, given, group.obs_dim, size)
@@ -81,7 +87,7 @@ def make_network(
 
 def described(
     network: Network,
-    obs_dim: int,
+    obs_shape: tuple[int, ...],
     size: int,
     initial: bool = True,
     generator: torch.Generator | None = None,
@@ -90,14 +96,14 @@ def described(
 
     Args:
         network: ``Network``.
-        obs_dim: Entries of an observation.
+        obs_shape: Shape of one observation.
         size: Number of the distribution's parameters.
         initial: False may leave the weights to the caller.
         generator: ``torch.Generator`` of the weights. Defaults to torch's own.
     """
     if network.core is not None:
-        return RecurrentActorCritic(obs_dim, size, network, generator)
-    return ActorCritic(obs_dim, size, network, initial, generator)
+        return RecurrentActorCritic(obs_shape, size, network, generator)
+    return ActorCritic(obs_shape, size, network, initial, generator)
 
 
 def require_default_memory(
@@ -111,16 +117,19 @@ def require_default_memory(
     """Raise ``MemoryLimitError`` if the described network does not fit into memory with ``rows``
     rows at once; ``num_envs`` is ``require_network_memory``'s.
     """
-    network = config.architecture
-    inner: tuple[int, ...] = (group.obs_dim, *network.hidden)
+    network = config.network_for(group.obs_shape)
+    inner: tuple[int, ...] = (network.inputs(group.obs_shape), *network.hidden)
     if network.core is not None:  # gates of each unit, and its output
         inner = (
             *inner,
             *[4 * network.core.size, network.core.size] * getattr(network.core, "layers", 1),
         )
-    widths = [(*inner, size + 1)] if network.shared else [(*inner, size), (*inner, 1)]
+    images = network.convolutions(group.obs_shape)
+    layers = [(each.inputs, each.channels, each.positions) for each in images] * network.towers
+    for outputs in (size + 1,) if network.shared else (size, 1):
+        layers += linear_layers((*inner, outputs))
     where = f"{type(config).__name__}: the network {network}"
-    require_network_memory(where, batch, rows, widths, num_envs)
+    require_network_memory(where, batch, rows, layers, num_envs)
 
 
 def made_by(

@@ -18,7 +18,7 @@ from torch import nn
 
 from cupydrive.algorithms.replay import ReplayBuffer, buffer_slots
 from cupydrive.algorithms.scheduled_learner import ScheduledLearner
-from cupydrive.algorithms.settings import require_network_memory
+from cupydrive.algorithms.settings import linear_layers, require_network_memory
 from cupydrive.algorithms.step import adam, adam_tensors, settle, take_step
 from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import as_torch, make_call, zeros
@@ -155,8 +155,9 @@ class OffPolicyLearner(ScheduledLearner):
         config, device, batch = self.config, rollout.device, rollout.batch
         actor = (group.obs_dim, *config.hidden, group.heads)
         critic = (group.obs_dim + group.heads, *config.hidden, 1)
-        networks = [actor, critic] * 2  # the targets need less: they have no gradients
-        require_network_memory(f"DDPG.hidden = {config.hidden}", batch, config.batch_size, networks)
+        # the targets need less: they have no gradients
+        layers = [*linear_layers(actor), *linear_layers(critic)] * 2
+        require_network_memory(f"DDPG.hidden = {config.hidden}", batch, config.batch_size, layers)
         made = partial(mlp, activation=config.activation, generator=rollout.generator)
         self.policy = Actor(made(actor, last_gain=0.01)).to(device)
         self.critic = Critic(made(critic)).to(device)

@@ -77,7 +77,8 @@ class OnPolicyLearner(ScheduledLearner):
         """Raise ``ParameterError`` unless the distribution fits the actions, and the rows divide
         into minibatches.
         """
-        check_rows(self.config, groups, num_envs, self.config.policy or self.config.architecture)
+        network = self.config.policy or self.config.network_for(groups[0].obs_shape)
+        check_rows(self.config, groups, num_envs, network)
 
     # ---- what it holds ----
 

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import BeforeValidator
 
-from cupydrive.algorithms.architecture import Activation, Network, Widths, as_network
+from cupydrive.algorithms.architecture import (
+    OF_IMAGES,
+    Activation,
+    Network,
+    Widths,
+    as_network,
+)
 from cupydrive.algorithms.schedule import Range, Schedule
 from cupydrive.errors import MemoryLimitError, ParameterError, did_you_mean
 from cupydrive.inputs.arguments import shown
@@ -82,7 +88,9 @@ class OnPolicy(Settings):
         norm_adv: Normalise advantages.
         normalize_obs: Running mean 0 and deviation 1 of each observation entry.
         normalize_reward: Divide rewards by the running deviation of the discounted return.
-        hidden: Width of each hidden layer; ``()``: a linear policy.
+        hidden: Width of each hidden layer; ``()``: a linear policy. Who leaves out this and the
+            next three has, for images of at least 3 x 3, a shared network of convolutions:
+            ``Network(conv=Conv((16,)), hidden=(128,), activation="relu", shared=True)``.
         activation: ``tanh``, ``relu``, ``silu`` or ``gelu``.
         shared_layers: Actor and critic share their hidden layers.
         network: ``Network``, which has more than ``hidden``, ``activation`` and ``shared_layers``
@@ -146,6 +154,21 @@ class OnPolicy(Settings):
         short = Network(hidden=self.hidden, activation=self.activation, shared=self.shared_layers)
         return self.network or short
 
+    def network_for(self, obs_shape: tuple[int, ...]) -> Network:
+        """Return the described network for observations of one shape: convolutions see images, if
+        no network is described.
+
+        Raises:
+            ParameterError: If its convolutions do not fit them.
+        """
+        network = self.architecture
+        if self.network is None and network == Network() and len(obs_shape) == 3:
+            assert OF_IMAGES.conv is not None
+            kernel = max(OF_IMAGES.conv.by_layer("kernel"))
+            network = OF_IMAGES if min(obs_shape[:2]) >= kernel else network
+        network.convolutions(obs_shape)
+        return network
+
 
 def unknown_setting(kind: type, name: str) -> str:
     """Return the error message for a setting that the algorithm does not have."""
@@ -156,14 +179,21 @@ def unknown_setting(kind: type, name: str) -> str:
     )
 
 
+def linear_layers(widths: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Return the layers of a perceptron, of its widths from the input to the output, as
+    ``require_network_memory`` takes them.
+    """
+    return [(inner, outer, 1) for inner, outer in pairwise(widths)]
+
+
 def require_network_memory(
     where: str,
     batch: Batch,
     rows: int,
-    networks: Sequence[Sequence[int]],
+    layers: Sequence[tuple[int, int, int]],
     num_envs: int | None = None,
 ) -> None:
-    """Raise ``MemoryLimitError`` if perceptrons and what learning keeps for them do not fit into
+    """Raise ``MemoryLimitError`` if networks and what learning keeps for them do not fit into
     free memory.
 
     Args:
@@ -171,12 +201,12 @@ def require_network_memory(
         batch: ``Batch`` of the device.
         rows: Of one forward pass with gradients, which keeps each layer's outputs before and after
             the activation. 0 counts the weights only.
-        networks: Widths of each network from the input to the output.
+        layers: Inputs, outputs, and positions of a kernel (1 if it is none) of each layer.
         num_envs: Environments to whose number ``rows`` is proportional. None if it is not.
     """
-    weights = sum((inner + 1) * outer for widths in networks for inner, outer in pairwise(widths))
+    weights = sum((inner + 1) * outer for inner, outer, _ in layers)
     fixed = 4 * COPIES * weights
-    row = 4 * 2 * sum(sum(widths[1:]) for widths in networks)
+    row = 4 * 2 * sum(outer * positions for _, outer, positions in layers)
     needed, free = fixed + rows * row, batch.executor.free_bytes()
     if needed > free:
         fitting = (free - fixed) // row * num_envs // rows if num_envs else 0

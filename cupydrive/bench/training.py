@@ -202,10 +202,11 @@ def towers(learner: OnPolicyLearner) -> tuple[tuple[int, ...], ...]:
     """Return the widths of each tower of a described network, from the observation to its output;
     of one that kernels compute by parts those of each linear layer.
     """
-    config, obs_dim, size = learner.config, learner.groups[0].obs_dim, learner.distribution.size
-    if by_parts(config.architecture):
-        return RecurrentLayout.made(config.architecture, obs_dim, size).towers
-    return NetworkLayout.of(config, obs_dim, size).towers
+    config, group, size = learner.config, learner.groups[0], learner.distribution.size
+    network = config.network_for(group.obs_shape)
+    if by_parts(network):
+        return RecurrentLayout.made(network, group.obs_shape, size).towers
+    return NetworkLayout.of(config, group.obs_dim, size).towers
 
 
 def run_operations(run: Run) -> float:

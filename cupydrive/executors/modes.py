@@ -31,6 +31,23 @@ def default_device(device: str) -> AbstractContextManager:
     )
 
 
+def precision_of_products() -> tuple[str, bool]:
+    """Return how precise float32 is on a GPU: the setting of matrix products, and whether
+    convolutions may use TF32.
+    """
+    import torch
+
+    return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+
+
+def set_precision_of_products(matrices: str, convolutions: bool) -> None:
+    """Set what ``precision_of_products`` returns."""
+    import torch
+
+    torch.set_float32_matmul_precision(matrices)
+    torch.backends.cudnn.allow_tf32 = convolutions
+
+
 @contextmanager
 def ordinary_modes(device: str | None = None, tf32: bool | None = None) -> Iterator[None]:
     """Compute as if the caller had changed nothing: autocast, inference mode, gradients, default
@@ -62,8 +79,8 @@ def ordinary_modes(device: str | None = None, tf32: bool | None = None) -> Itera
         if tf32 is not None:
             # a caller who sets torch.backends...fp32_precision keeps it
             with suppress(RuntimeError):
-                precision = torch.get_float32_matmul_precision()
-                torch.set_float32_matmul_precision("high" if tf32 else "highest")
+                precision = precision_of_products()
+                set_precision_of_products("high" if tf32 else "highest", tf32)
         _found.append(found := [dtype, precision])
     try:
         with (
@@ -83,4 +100,4 @@ def ordinary_modes(device: str | None = None, tf32: bool | None = None) -> Itera
             else:
                 torch.set_default_dtype(dtype)
                 if precision is not None:
-                    torch.set_float32_matmul_precision(precision)
+                    set_precision_of_products(*precision)

@@ -23,6 +23,7 @@ from torch.nn import functional
 from cupydrive.codegen.source import assemble_file, box_bounds, head_sizes
 from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import zeros
+from cupydrive.playing.convolution import Convolution
 from cupydrive.playing.inference import BoxPolicy, DiscretePolicy, Moments, PolicyModule, without
 from cupydrive.playing.torch_settings import threads_worth
 
@@ -101,11 +102,39 @@ def mlp(
     return nn.Sequential(*layers)
 
 
-class ActorCritic(nn.Module):
-    """The described policy without hidden state: two perceptrons, or one with two outputs.
+@threads_worth(0)
+def encoder(
+    network: Network,
+    obs_shape: tuple[int, ...],
+    outputs: Sequence[int] = (),
+    last_gain: float | None = None,
+    initial: bool = True,
+    generator: torch.Generator | None = None,
+) -> nn.Sequential:
+    """Return the convolutions and hidden layers of a described network, and the outputs after them;
+    it is called with rows (B, D).
 
     Args:
-        obs_dim: D.
+        network: ``Network``.
+        obs_shape: Shape of one observation.
+        outputs: How many, or ``()``.
+        last_gain: As of ``mlp``, like those that follow.
+        initial: Likewise.
+        generator: Likewise.
+    """
+    layers: list[nn.Module] = []
+    for layer in network.convolutions(obs_shape):
+        layers += [Convolution(layer, initial, generator), ACTIVATIONS[network.activation]()]
+    sizes = network.inputs(obs_shape), *network.hidden, *outputs
+    about = network.activation, last_gain, initial, generator, network.layer_norm
+    return nn.Sequential(*layers, *mlp(sizes, *about))
+
+
+class ActorCritic(nn.Module):
+    """The described policy without hidden state: two towers, or one with two outputs.
+
+    Args:
+        obs_shape: Shape of one observation.
         size: Number of the distribution's parameters.
         network: ``Network`` without a core.
         initial: False: the weights are left to whoever fills them.
@@ -114,7 +143,7 @@ class ActorCritic(nn.Module):
 
     def __init__(
         self,
-        obs_dim: int,
+        obs_shape: tuple[int, ...],
         size: int,
         network: Network,
         initial: bool = True,
@@ -122,15 +151,14 @@ class ActorCritic(nn.Module):
     ) -> None:
         super().__init__()
         self.shared, self.size = network.shared, size
-        about = initial, generator, network.layer_norm
-        inner = (obs_dim, *network.hidden)
+        about = initial, generator
         if network.shared:
-            self.body = mlp((*inner, size + 1), network.activation, 1.0, *about)
+            self.body = encoder(network, obs_shape, (size + 1,), 1.0, *about)
             if initial:
                 fill_outputs(self.body[-1].weight, size, generator)
         else:
-            self.actor = mlp((*inner, size), network.activation, 0.01, *about)
-            self.critic = mlp((*inner, 1), network.activation, 1.0, *about)
+            self.actor = encoder(network, obs_shape, (size,), 0.01, *about)
+            self.critic = encoder(network, obs_shape, (1,), 1.0, *about)
 
     def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return ``(parameters, value)`` of observations (B, ...): (B, size) and (B,)."""
@@ -151,10 +179,10 @@ def fill_outputs(weight: nn.Parameter, size: int, generator: torch.Generator | N
 
 
 class Tower(nn.Module):
-    """Hidden layers, a core and outputs.
+    """Convolutions, hidden layers, a core and outputs.
 
     Args:
-        obs_dim: D.
+        obs_shape: Shape of one observation.
         outputs: How many.
         network: ``Network`` with a core.
         gain: Of the weights of the outputs.
@@ -164,7 +192,7 @@ class Tower(nn.Module):
     @threads_worth(0)
     def __init__(
         self,
-        obs_dim: int,
+        obs_shape: tuple[int, ...],
         outputs: int,
         network: Network,
         gain: float,
@@ -172,10 +200,9 @@ class Tower(nn.Module):
     ) -> None:
         super().__init__()
         assert network.core is not None
-        sizes = (obs_dim, *network.hidden)
-        about = network.activation, None, True, generator, network.layer_norm
-        self.encoder = mlp(sizes, *about)
-        self.core = network.core.module(sizes[-1], generator)
+        self.encoder = encoder(network, obs_shape, generator=generator)
+        seen = (network.inputs(obs_shape), *network.hidden)[-1]
+        self.core = network.core.module(seen, generator)
         self.head = mlp((network.core.size, outputs), "tanh", gain, True, generator)[0]
 
     def forward(
@@ -191,7 +218,7 @@ class RecurrentActorCritic(nn.Module):
     ``with_state``'s.
 
     Args:
-        obs_dim: D.
+        obs_shape: Shape of one observation.
         size: Number of the distribution's parameters.
         network: ``Network`` with a core.
         generator: ``torch.Generator`` of the weights. Defaults to torch's own.
@@ -199,7 +226,7 @@ class RecurrentActorCritic(nn.Module):
 
     def __init__(
         self,
-        obs_dim: int,
+        obs_shape: tuple[int, ...],
         size: int,
         network: Network,
         generator: torch.Generator | None = None,
@@ -207,11 +234,11 @@ class RecurrentActorCritic(nn.Module):
         super().__init__()
         self.shared, self.size, self.state_size = network.shared, size, network.state_size
         if network.shared:
-            self.body = Tower(obs_dim, size + 1, network, 1.0, generator)
+            self.body = Tower(obs_shape, size + 1, network, 1.0, generator)
             fill_outputs(self.body.head.weight, size, generator)
         else:
-            self.actor = Tower(obs_dim, size, network, 0.01, generator)
-            self.critic = Tower(obs_dim, 1, network, 1.0, generator)
+            self.actor = Tower(obs_shape, size, network, 0.01, generator)
+            self.critic = Tower(obs_shape, 1, network, 1.0, generator)
 
     def forward(
         self, obs: torch.Tensor, state: torch.Tensor, start: torch.Tensor | None = None

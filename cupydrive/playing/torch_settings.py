@@ -71,8 +71,14 @@ def acting_weights(rollout: Rollout, group: Group) -> int:
 
 
 def weights(network: torch.nn.Module) -> int:
-    """Return the number of a network's weights."""
-    return sum(p.numel() for p in network.parameters())
+    """Return the number of a network's weights, those of its ``Convolution`` once for each
+    position: how many multiplications one row takes.
+    """
+    return sum(
+        p.numel() * getattr(part, "positions", 1)
+        for part in network.modules()
+        for p in part.parameters(recurse=False)
+    )
 
 
 # Of the RuntimeError that torch raises where the host's memory is short; on a GPU it has a class of

@@ -326,7 +326,7 @@ def test_a_run_folder_says_which_learner_it_is_of(tmp_path):
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_initial_weights_are_orthogonal_with_the_gains_of_torchs(shared):
-    policy = ActorCritic(5, 7, Network(hidden=(40, 24), shared=shared))
+    policy = ActorCritic((5,), 7, Network(hidden=(40, 24), shared=shared))
     fill_initial(policy, 3, 2)
     layers = tensors_of(policy)
     assert all((bias == 0).all() for bias in layers[1::2])

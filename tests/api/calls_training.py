@@ -98,6 +98,7 @@ assert len(ROWS) == len(ALGORITHMS) + 1
 UNITS = {"size": "count", "layers": "count"}
 ROWS |= {kind.__name__: Row(kind, {"size": 8}, kinds=UNITS) for kind in (cd.GRU, cd.LSTM)}
 ROWS["MinGRU"] = Row(cd.MinGRU, {"size": 8, "layers": 2}, kinds=UNITS)
+ROWS["Conv"] = Row(cd.Conv, {"channels": (8,), "kernel": 3, "stride": 1})
 ROWS["Network"] = Row(
     cd.Network,
     {"hidden": (8,), "core": cd.GRU(8), "activation": "relu", "shared": True, "layer_norm": False},

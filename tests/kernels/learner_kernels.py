@@ -79,7 +79,7 @@ def problem(
     distribution = make_distribution(groups[0], config.distribution)
     with own_random_numbers():
         torch.manual_seed(seed)
-        policy = described(config.architecture, obs_dim, distribution.size)
+        policy = described(config.architecture, (obs_dim,), distribution.size)
         with torch.no_grad():
             for p in policy.parameters():  # logits and biases of some size
                 p.add_(torch.randn_like(p) * 0.2 * gain)
@@ -190,7 +190,7 @@ def reference(case, epoch=0, minibatch=0, network=lambda policy: policy):
         if case.parts[0][name] is not None:
             flat = [p[name].reshape(p["value"].numel(), *p[name].shape[3:]) for p in case.parts]
             columns[name] = torch.cat(flat)[index]
-    policy = described(config.architecture, case.groups[0].obs_dim, d.size).double()
+    policy = described(config.architecture, case.groups[0].obs_shape, d.size).double()
     policy.load_state_dict(case.policy.state_dict())
     columns = {name: c.double() if c.is_floating_point() else c for name, c in columns.items()}
     parameters, value = network(policy)(

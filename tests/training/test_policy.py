@@ -54,7 +54,7 @@ def test_a_padded_layer_is_a_linear_layer(inputs, outputs, half):
 
 
 def test_all_widths_are_multiples_of_eight_in_half_precision_and_forwards_and_backwards():
-    policy, x = ActorCritic(4, 2, Network(shared=True)), torch.randn(128, 4)
+    policy, x = ActorCritic((4,), 2, Network(shared=True)), torch.randn(128, 4)
     with Products() as seen:
         with torch.autocast("cpu", torch.bfloat16):
             parameters, value = policy(x)

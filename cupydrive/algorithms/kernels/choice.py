@@ -90,16 +90,17 @@ def choose_arithmetic(
     if (reason := why_not(settings, group, executor)) is not None:
         return None, reason
     assert isinstance(settings, PPO | A2C)
+    network = settings.network_for(group.obs_shape)
     if settings.precision == "float32" or (settings.precision == "auto" and executor.name == "cpu"):
-        return RECURRENT if by_parts(settings.architecture) else EXACT, ""
+        return RECURRENT if by_parts(network) else EXACT, ""
     if group.obs_dtype != "float32":
         reason = f"tensor cores take no observations of {group.obs_dtype}"
         exact = settings.precision == "auto" and backend == "kernels"
         if not exact:
             return None, reason
-        return RECURRENT if by_parts(settings.architecture) else EXACT, ""
-    if by_parts(settings.architecture):
-        reason = why_no_scan(settings.architecture, executor)
+        return RECURRENT if by_parts(network) else EXACT, ""
+    if by_parts(network):
+        reason = why_no_scan(network, executor)
         if reason is None:
             return TENSOR_RECURRENT, ""
         exact = settings.precision == "auto" and backend == "kernels"
@@ -158,9 +159,11 @@ def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str 
         return f"{kind.__name__} has no kernels; {' and '.join(k.__name__ for k in REPORTED)} have"
     if settings.policy is not None:
         return "its network is one of your own"
-    network = settings.architecture
+    network = settings.network_for(group.obs_shape)
     if group.obs_dtype == "uint8" and np.ndim(group.obs_high) > 0:
         return f"obs_high of {group.name!r} has a number for each entry"
+    if network.conv is not None:
+        return "convolutions have no kernels"
     if isinstance(network.core, LSTM):
         return f"{network.core} has no kernels"
     if network.activation not in ("tanh", "relu"):
@@ -169,7 +172,7 @@ def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str 
         return f"compile = {settings.compile!r} needs torch"
     size = make_distribution(group, settings.distribution).size
     if by_parts(network):
-        room = fits(RecurrentLayout.made(network, group.obs_dim, size), executor)
+        room = fits(RecurrentLayout.made(network, group.obs_shape, size), executor)
     else:
         layout = NetworkLayout.of(settings, group.obs_dim, size)
         tiles = forward_tiles(layout, executor, 1), gradient_tiles(layout, executor, 1)

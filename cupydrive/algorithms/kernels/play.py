@@ -70,11 +70,11 @@ class Policy:
     def of(cls, learner: KernelLearner, groups: Sequence[Group]) -> Policy:
         """Return that of a ``KernelLearner``, which need not have begun to play."""
         distribution = make_distribution(groups[0], learner.config.distribution)
-        network, obs_dim = learner.config.architecture, groups[0].obs_dim
+        network, seen = learner.config.network_for(groups[0].obs_shape), groups[0]
         if network.core is None:
-            layout = NetworkLayout.of(learner.config, obs_dim, distribution.size)
+            layout = NetworkLayout.of(learner.config, seen.obs_dim, distribution.size)
         else:
-            layout = RecurrentLayout.made(network, obs_dim, distribution.size)
+            layout = RecurrentLayout.made(network, seen.obs_shape, distribution.size)
         by_tensor_cores = learner.arithmetic in (TENSOR, TENSOR_RECURRENT)
         return cls(network, layout, distribution, tuple(groups), by_tensor_cores)
 

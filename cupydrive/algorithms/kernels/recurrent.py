@@ -12,6 +12,7 @@ state; R places for the rows of a minibatch (``sequences.cuh``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -67,11 +68,16 @@ class RecurrentLayout(NetworkLayout):
 
     Args:
         network: The description.
-        obs_dim: D.
+        obs_shape: Shape of one observation.
     """
 
     network: Network = field(default_factory=Network)
-    obs_dim: int = 0
+    obs_shape: tuple[int, ...] = ()
+
+    @property
+    def obs_dim(self) -> int:
+        """D."""
+        return math.prod(self.obs_shape)
 
     @property
     def sequences(self) -> bool:
@@ -79,12 +85,14 @@ class RecurrentLayout(NetworkLayout):
         return self.network.core is not None
 
     @classmethod
-    def made(cls, network: Network, obs_dim: int, size: int, observed: str = "") -> RecurrentLayout:
+    def made(
+        cls, network: Network, obs_shape: tuple[int, ...], size: int, observed: str = ""
+    ) -> RecurrentLayout:
         """Return the layout of a described network; ``size``: numbers of its distribution."""
         outputs = (size + 1,) if network.shared else (size, 1)
-        layers = [layer for out in outputs for layer in tower_layers(network, obs_dim, out)]
+        layers = [layer for out in outputs for layer in tower_layers(network, obs_shape, out)]
         relu = network.activation == "relu"
-        return cls(tuple(layers), size, relu, observed, network, obs_dim)
+        return cls(tuple(layers), size, relu, observed, network, obs_shape)
 
     @cached_property
     def copied(self) -> int:
@@ -114,11 +122,15 @@ class RecurrentLayout(NetworkLayout):
         return super().unit(path, executor, constants, ROW_PARTS + spaces, team)
 
 
-def tower_layers(network: Network, obs_dim: int, outputs: int) -> list[tuple[int, int]]:
-    """Return (inputs, outputs) of the layers of one tower: hidden ones, those of the core, the last
-    one. Gains and biases of a normalisation are a layer of one input.
+def tower_layers(
+    network: Network, obs_shape: tuple[int, ...], outputs: int
+) -> list[tuple[int, int]]:
+    """Return (inputs, outputs) of the layers of one tower: convolutions at one position, hidden
+    ones, those of the core, the last one. Gains and biases of a normalisation are a layer of one
+    input.
     """
-    core, widths, layers = network.core, (obs_dim, *network.hidden), []
+    core, widths = network.core, (network.inputs(obs_shape), *network.hidden)
+    layers = [(each.inputs, each.channels) for each in network.convolutions(obs_shape)]
     for pair in pairwise(widths):
         layers += [pair, (1, pair[1])] if network.layer_norm else [pair]
     if isinstance(core, GRU):
@@ -815,7 +827,8 @@ class RecurrentKernelLearner(KernelLearner):
         config, executor = self.config, rollout.batch.executor
         distribution = make_distribution(group, config.distribution)
         agents = [g.count for g in rollout.batch.groups if rollout.player_of[g.name] is self]
-        about = config.architecture, group.obs_dim, distribution.size, observed_rows(group)
+        network = config.network_for(group.obs_shape)
+        about = network, group.obs_shape, distribution.size, observed_rows(group)
         self.layout = layout = RecurrentLayout.made(*about)
         drawn = sum(agents) * (1 if layout.sequences else rollout.steps)
         shard = sequence_shard(rollout.shard, drawn, getattr(config, "num_minibatches", 1))

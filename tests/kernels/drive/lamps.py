@@ -1,4 +1,4 @@
-"""An environment of lamps, for tests: agents see the bits of a word as an image of bools or bytes."""
+"""An environment of lamps, for tests: agents see the bits of a word as an image."""
 
 from dataclasses import dataclass
 
@@ -39,6 +39,7 @@ DEVICE void observe(Env& env) {
 WRITES = {
     "bool": "if ((env.state.word >> k % 32 & 1u) != 0 || k == 40 + i) env.eye.obs(i)[k] = true;",
     "uint8": "env.eye.obs(i)[k] = (u8)(env.state.word >> k % 25);",
+    "float32": "env.eye.obs(i)[k] = 0.25f * (float)(env.state.word >> (k + i) % 29 & 7u) - 1.0f;",
 }
 # The same as a network sees it, as float32.
 FLOATS = {
@@ -78,6 +79,8 @@ def seen(states: np.ndarray, count: int, dtype: str) -> np.ndarray:
     rows = word >> k % 25 & 255
     if dtype == "bool":
         rows = (word >> k % 32 & 1 == 1) | (k == 40 + np.arange(count)[:, None])
+    if dtype == "float32":
+        rows = 0.25 * (word >> (k + np.arange(count)[:, None].astype(np.uint32)) % 29 & 7) - 1.0
     return np.broadcast_to(rows, (len(states), count, ENTRIES)).reshape(-1, count, *SHAPE)
 
 

@@ -42,7 +42,7 @@ def problem(
     distribution = make_distribution(groups[0])
     with own_random_numbers():
         torch.manual_seed(seed)
-        policy = described(config.architecture, obs_dim, distribution.size)
+        policy = described(config.architecture, (obs_dim,), distribution.size)
         with torch.no_grad():
             for p in policy.parameters():  # logits and biases of some size
                 p.add_(torch.randn_like(p) * 0.2)
@@ -73,7 +73,7 @@ def problem(
     shared = {k: None if x is None else x.to(device) for k, x in shared.items()}
     for part in parts:
         part |= {k: None if x is None else x.to(device) for k, x in part.items()}
-    layout = RecurrentLayout.made(config.architecture, obs_dim, distribution.size)
+    layout = RecurrentLayout.made(config.architecture, (obs_dim,), distribution.size)
     kind = TENSOR_RECURRENT if tensor else RECURRENT
     steps = kind.steps(executor, layout, tensors_of(policy), reported, shared)
     drawn = sum(agents) * (1 if layout.sequences else config.num_steps)
@@ -138,7 +138,7 @@ def reference(case, epoch=0, minibatch=0):
     columns = {k: c.double() if c.is_floating_point() else c for k, c in columns.items()}
     state, start = columns.pop("first", None), columns.pop("start").bool().flatten()
     columns = {name: c.flatten(0, 1) for name, c in columns.items()}
-    policy = described(case.config.architecture, case.obs_dim, case.distribution.size).double()
+    policy = described(case.config.architecture, (case.obs_dim,), case.distribution.size).double()
     policy.load_state_dict(case.policy.state_dict())
     normal = case.normal and [x.double() for x in case.normal]
     states = (state, start) if case.layout.sequences else ()

@@ -1,0 +1,51 @@
+"""Convolutions of images whose channels come last, as ordinary torch modules."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from cupydrive.algorithms.architecture import ConvLayer
+
+
+class Convolution(nn.Module):
+    """One layer of convolutions, from rows (B, H * W * C) to rows (B, H' * W' * channels).
+
+    torch sees the rows as images in its format ``channels_last``, without a copy. The weights are
+    (channels, kernel * kernel * C), each row a kernel in the order of the image's entries.
+
+    Args:
+        layer: Its sizes.
+        initial: False: the weights are left to whoever fills them.
+        generator: ``torch.Generator`` of the orthogonal weights. Defaults to torch's own.
+    """
+
+    def __init__(
+        self, layer: ConvLayer, initial: bool = True, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__()
+        self.image, self.kernel, self.stride = layer.image, layer.kernel, layer.stride
+        self.positions = layer.positions
+        shape = layer.channels, layer.inputs
+        self.weight = nn.Parameter(torch.zeros(shape, dtype=torch.float32, device="cpu"))
+        self.bias = nn.Parameter(torch.zeros(shape[0], dtype=torch.float32, device="cpu"))
+        if initial:
+            nn.init.orthogonal_(self.weight, math.sqrt(2), generator=generator)
+
+    def extra_repr(self) -> str:
+        """Return the sizes, for ``repr``."""
+        return (
+            f"{self.image}, channels={len(self.bias)}, kernel={self.kernel}, stride={self.stride}"
+        )
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return (B, H' * W' * channels) of (B, H * W * C)."""
+        images = rows.view(-1, *self.image).permute(0, 3, 1, 2)
+        kernels = self.weight.view(-1, self.kernel, self.kernel, self.image[2])
+        out = functional.conv2d(images, kernels.permute(0, 3, 1, 2), self.bias, self.stride)
+        return out.permute(0, 2, 3, 1).flatten(1)
