@@ -54,7 +54,8 @@ IMPORTED = [
     "cupydrive.playing.policy",
     "cupydrive.algorithms",
 ]  # fmt: skip
-GPU_ONLY = {"__CUDACC__", "ROWS_STAGED", "REGISTERS_HAVE_NO_INDEX"}  # false wherever a CPU compiles
+# false wherever a CPU compiles
+GPU_ONLY = {"__CUDACC__", "__CUDA_ARCH__", "ROWS_STAGED", "REGISTERS_HAVE_NO_INDEX"}
 NO_VECTORS = {
     "defined",
     "__CUDACC__",

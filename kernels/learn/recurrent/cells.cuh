@@ -9,7 +9,7 @@ struct MinGruUnit {
 
   DEVICE MinGruUnit(const float candidate, const float update_at, const float shown_at, const float before) {
     const float squashed = sigmoid(candidate);
-    fresh = candidate >= 0.0f ? candidate + 0.5f : squashed;
+    fresh = candidate >= 0.0f ? candidate + 0.5f : squashed;  // equal(swap >=): both are 0.5 at 0
     slope = candidate >= 0.0f ? 1.0f : squashed * (1.0f - squashed);
     update = sigmoid(update_at);
     shown = sigmoid(shown_at);

@@ -85,7 +85,7 @@ DEVICE int tiles_of_block(const Learn& call) { return (steps_of(call) * most_seq
 
 DEVICE void forward_tile(const Part& call, const Team team, Workspace& work, const int e) {
   const Share own(call.learn, e, tiles_of_block(call.learn));
-  if (own.rows <= 0 || *call.learn.skip > 0.0f) return;
+  if (own.rows <= 0 || *call.learn.skip > 0.0f) return;  // equal(swap <=): of no rows nothing is computed
   read_inputs(call, team, work.tile, own.of, own.from, own.rows);
   team.sync();
   forward(team, work.tile, own.rows, call.weights);
@@ -100,7 +100,7 @@ DEVICE void forward_tile(const Part& call, const Team team, Workspace& work, con
 // Derivatives by the inputs of the first layer, which is the only one where they are needed.
 DEVICE void inputs_tile(const Part& call, const Team team, Workspace& work, const int e) {
   const Share own(call.learn, e, tiles_of_block(call.learn));
-  if (own.rows <= 0 || *call.learn.skip > 0.0f) return;
+  if (own.rows <= 0 || *call.learn.skip > 0.0f) return;  // equal(swap <=): of no rows nothing is computed
   float* const slopes = work.tile.outputs<0, LAYERS - 1>();
   bring_rows<OUT_PAD>(team, slopes, call.out, own.of, own.from, own.rows);
   team.sync();
@@ -140,7 +140,7 @@ DEVICE void learn_piece(const Part& call, const Team team, Workspace& work, cons
       const int left = of.rows() - from, rows = left < TILE ? left : TILE;
       read_inputs(call, team, work.tile, of, from, rows);
       team.sync();
-      if constexpr (LAYERS > 1 || Last::ACTIVATED) forward(team, work.tile, rows, call.weights);
+      if constexpr (LAYERS > 1 || Last::ACTIVATED) forward(team, work.tile, rows, call.weights);  // equal(swap >): more work, same result
       read_slopes(call, team, work.tile, of, from, rows);
       team.sync();
       backward(team, work.tile, work.spare, rows, call.backwards - FORWARD_FLOATS, chunk, from == 0);

@@ -14,7 +14,7 @@ struct Take {
 
 DEVICE void take_sequences(const Take& call, const Team team, const int block) {
   const Sequences of(call.learn, block);
-  if (*call.learn.skip > 0.0f) return;
+  if (*call.learn.skip > 0.0f) return;  // equal(constant): it is 0 or 1
   for (int i : team.each(of.rows())) {
     const int t = i / of.count, s = i - t * of.count;
     const Place place = of.place(t, s);

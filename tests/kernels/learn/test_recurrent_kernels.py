@@ -14,6 +14,7 @@ from cupydrive.algorithms.kernels.gradients import Task
 from cupydrive.algorithms.kernels.layout import tensors_of
 from cupydrive.algorithms.kernels.recurrent import (
     RECURRENT,
+    KernelLaunch,
     RecurrentLayout,
     point_states,
     scans_of,
@@ -158,7 +159,7 @@ CASES = {
     "gru of observations": (network(hidden=(), core=cd.GRU(16), shared=True), dict(envs=8, normalised=True)),
     "gru, groups": (network(hidden=(16,), core=cd.GRU(16), shared=True),
     dict(envs=4, agents=(3, 1), actions="several", masks=True, leaving=True)),
-    "mingru": (network(hidden=(20,), core=cd.MinGRU(20), shared=True), dict(envs=6)),
+    "mingru": (network(hidden=(20,), core=cd.MinGRU(20), shared=True), dict(envs=6, obs_dim=11)),
     "mingru, two towers": (network(hidden=(32, 16), core=cd.MinGRU(16, layers=3)),
     dict(envs=3, agents=(2,), actions="box", normalised=True)),
     "norm": (network(hidden=(20, 17), layer_norm=True, shared=True), dict(envs=6)),
@@ -268,10 +269,12 @@ def test_gradients_of_random_networks_are_torchs_in_float64(seed):
         assert (mine - exact).norm() <= (5e-5 if kinks else 1e-5) * exact.norm(), (own, layer)
 
 
-def acted(case):
-    """Return the outputs and next states of one step of 37 agents, all towers."""
+def acted(case, rows):
+    """Return what one step of ``rows`` agents reads (observations, states, starts), and the outputs
+    of all towers and the next states.
+    """
     task, network = case.task, case.config.architecture
-    rng, rows, found = np.random.default_rng(5), 37, []
+    rng, found = np.random.default_rng(5), []
     obs = torch.from_numpy(rng.normal(0, 1, (rows, case.obs_dim)).astype(np.float32))
     before = torch.from_numpy(rng.normal(0, 1, (rows, network.state_size)).astype(np.float32))
     start = torch.from_numpy(rng.random(rows) < 0.3).to(torch.uint8)
@@ -279,13 +282,30 @@ def acted(case):
     case.steps.lay_out()
     for tower in towers_of(task):
         launches, out = tower.acting(rows, case.steps.copies)
-        launches[0].point(**{"in": obs})
+        launches[0].point(**{"in": obs}, center=case.shared["center"], scale=case.shared["scale"])
         scans = zip(scans_of(launches), tower.places, strict=True)
         point_states(list(scans), before, start, after)
         for launch in launches:
             launch()
         found.append(out[:, : tower.head.outputs])
-    return [*found, after]
+    return (obs, before, start), (*found, after)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_is_torchs_in_float64(name):
+    """Of more rows than two tiles have."""
+    config, about = CASES[name]
+    case = problem(config, **about)
+    (obs, before, start), (*outputs, after) = acted(case, 70)
+    policy = described(config.architecture, case.obs_dim, case.distribution.size).double()
+    policy.load_state_dict(case.policy.state_dict())
+    normal = case.normal and [x.double() for x in case.normal]
+    states = (before.double(), start.bool()) if case.layout.sequences else ()
+    parameters, value, *states = policy(seen(normal, obs.double()), *states)
+    size = case.distribution.size
+    found = [outputs[0][:, :size], outputs[-1][:, size if len(outputs) == 1 else 0]]
+    for mine, exact in zip([*found, after], [parameters, value, *(states or [after])], strict=True):
+        torch.testing.assert_close(mine.double(), exact.double(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["gru, groups", "mingru", "norm before a core", "A2C"])
@@ -298,6 +318,52 @@ def test_a_team_of_threads_has_the_bits_of_one(name):
     for threads in (0, 4):
         case = problem(config, **about, executor=HostExecutor(1, team_threads=threads))
         last = case.gradients.epochs - 1, case.gradients.minibatches - 1
-        found.append([*acted(case), *compute(case, *last)])
+        found.append([*acted(case, 37)[1], *compute(case, *last)])
     for one, several in zip(*found, strict=True):
         assert torch.equal(one, several)
+
+
+@pytest.mark.parametrize("name", ["gru, two towers", "norm"])
+def test_a_team_of_threads_has_the_gradients_of_one_in_bfloat16(name):
+    """Biases are summed up in another order."""
+    config, about = HALVES[name]
+    found = []
+    for threads in (0, 16):  # more than a row has parts of four entries
+        executor = HostExecutor(1, team_threads=threads)
+        found.append(compute(problem(config, **about, executor=executor, tensor=True), 1, 1))
+    for one, several in zip(*found, strict=True):
+        torch.testing.assert_close(several, one, rtol=1e-5, atol=1e-6 * float(one.norm()))
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor"),
+    [("gru, two towers", False), ("norm before a core", False), ("norm before a core", True)],
+)
+def test_kernels_write_nothing_where_a_minibatch_is_skipped(name, tensor):
+    config, about = (HALVES if tensor else CASES)[name]
+    case = problem(config, **about, tensor=tensor)
+    compute(case, 0, 0)
+    work = case.gradients.work if tensor else case.gradients.launches
+    case.shared["skip"].fill_(1.0)
+    launches = [each for each in work if isinstance(each, KernelLaunch) and each.learns]
+    for launch in launches:
+        memory = [x for x in launch.pointers.values() if x is not None]
+        before = [x.clone() for x in memory]
+        launch.choose(1, 1)
+        launch()
+        assert all(map(torch.equal, memory, before)), launch.kernel
+
+
+@pytest.mark.parametrize("tensor", [False, True])
+def test_a_block_without_sequences_in_a_minibatch_adds_nothing(tensor):
+    core = cd.GRU(16)
+    described = cd.Network(hidden=(16,), core=core, layer_norm=True, shared=True)
+    config = cd.PPO(network=described, num_steps=3, num_minibatches=4, update_epochs=1)
+    case = problem(config, envs=5, agents=(3,), tensor=tensor)
+    case.gradients.arrange()
+    assert case.gradients.memory["counts"][0, 0].tolist() == [0, 3, 3]
+    for minibatch in (1, 0):  # the sums of one are in memory when the other is computed
+        case.steps.lay_out()
+        expected = torch.cat([x.flatten() for x in reference(case, 0, minibatch)[1]])
+        found = torch.cat([x.flatten() for x in compute(case, 0, minibatch)])
+        assert (found - expected).norm() <= (0.02 if tensor else 1e-5) * expected.norm()
