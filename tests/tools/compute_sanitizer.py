@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
-WATCHED_BY_ALL = ("rollouts", "learning", "playing")
+WATCHED_BY_ALL = ("rollouts", "learning", "sequences", "playing")
 RUNS = (
     *((tool, program) for tool in TOOLS for program in WATCHED_BY_ALL),
     ("memcheck", "training"),
@@ -123,9 +123,24 @@ def learn_each():
     )
 
 
+def learn_sequences():
+    """Train two iterations of networks that are computed by parts, by kernels in both arithmetics
+    and by torch, whose modules scan sequences likewise; return how many there are.
+    """
+    import cupydrive as cd
+
+    gru = cd.Network(hidden=(16,), core=cd.GRU(16), shared=True)
+    mingru = cd.Network(hidden=(24, 16), core=cd.MinGRU(16), layer_norm=True)
+    return sum(train_lessons(backend, [
+        ("cartpole", cd.PPO(num_steps=8, num_minibatches=1, normalize_obs=True, target_kl=0.01, network=gru, precision=precision)),
+        ("masked", cd.A2C(num_steps=9, network=mingru, precision=precision)),
+        ("tag_continuous", cd.A2C(num_steps=4, network=cd.Network(hidden=(), core=cd.GRU(32)), precision=precision)),
+    ]) for backend in ("kernels", "torch") for precision in ("float32", "bfloat16"))  # fmt: skip
+
+
 def play_each():
-    """Collect rollouts in one launch, by crews of one and of several environments; return how many
-    there are.
+    """Collect rollouts in one launch, with and without hidden state, by crews of one and of several
+    environments; return how many there are.
     """
     from itertools import product
 
@@ -171,6 +186,7 @@ WATCHED = {
     "rollouts": roll_out_each,
     "training": train_each,
     "learning": learn_each,
+    "sequences": learn_sequences,
     "playing": play_each,
 }
 
