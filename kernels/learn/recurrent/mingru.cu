@@ -114,7 +114,7 @@ DEVICE void scan_forward(const Forward& call, const int e) {
     if (of.kept != nullptr) {
       UNROLL for (int j = 0; j < UNITS; ++j) kept[j] = state[j];
     }
-    UNROLL for (int k = 0; k < AT_ONCE; ++k) {
+    UNROLL for (int k = 0; k < AT_ONCE; ++k) {  // equal(swap <): `many` ends it before
       if (k >= steps.many) break;
       float out[UNITS];
       UNROLL for (int j = 0; j < UNITS; ++j) {
@@ -145,7 +145,7 @@ DEVICE void scan_backward(const Backward& call, const int e) {
     float before[AT_ONCE][UNITS], state[UNITS];
     const float* const kept = kept_at(of, place, first);
     UNROLL for (int j = 0; j < UNITS; ++j) state[j] = kept[j];
-    UNROLL for (int k = 0; k < AT_ONCE; ++k) {
+    UNROLL for (int k = 0; k < AT_ONCE; ++k) {  // equal(swap <): `many` ends it before
       if (k >= steps.many) break;
       UNROLL for (int j = 0; j < UNITS; ++j) {
         before[k][j] = steps.begins[k] ? 0.0f : state[j];

@@ -9,6 +9,7 @@ import torch
 from learner_kernels import ACTIONS, losses_of, rows, seen, unpadded
 
 import cupydrive as cd
+from cupydrive.algorithms.kernels import choice
 from cupydrive.algorithms.kernels.choice import REPORTED
 from cupydrive.algorithms.kernels.gradients import Task
 from cupydrive.algorithms.kernels.layout import tensors_of
@@ -162,7 +163,8 @@ CASES = {
     "mingru": (network(hidden=(20,), core=cd.MinGRU(20), shared=True), dict(envs=6, obs_dim=11)),
     "mingru, two towers": (network(hidden=(32, 16), core=cd.MinGRU(16, layers=3)),
     dict(envs=3, agents=(2,), actions="box", normalised=True)),
-    "norm": (network(hidden=(20, 17), layer_norm=True, shared=True), dict(envs=6)),
+    "norm": (cd.PPO(network=cd.Network(hidden=(20, 17), layer_norm=True, shared=True), num_steps=600, num_minibatches=2),
+    dict(envs=2)),  # several tiles in a block
     "norm, two towers": (network(hidden=(16,), layer_norm=True, activation="relu"),
     dict(envs=5, agents=(3, 1), actions="several", masks=True, leaving=True)),
     "norm before a core": (network(hidden=(24, 16), core=cd.MinGRU(16), layer_norm=True), dict(envs=5)),
@@ -308,7 +310,17 @@ def test_a_step_is_torchs_in_float64(name):
         torch.testing.assert_close(mine.double(), exact.double(), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["gru, groups", "mingru", "norm before a core", "A2C"])
+@pytest.mark.parametrize("core", [cd.GRU(16), cd.MinGRU(16)])
+def test_steps_in_bfloat16_have_the_outputs_of_sequences(core, monkeypatch):
+    """Within the tolerance of ``check_policy``, of more rows than a tile has."""
+    monkeypatch.setattr(choice, "RECURRENT", TENSOR_RECURRENT)
+    described = cd.Network(hidden=(24, 16), core=core, layer_norm=isinstance(core, cd.MinGRU))
+    settings = cd.PPO(network=described, num_steps=8, normalize_obs=True)
+    report = cd.check_policy("cartpole", settings, num_envs=72, device="cpu")
+    assert "by kernels, bfloat16" in report.compared_with and report.passed, report
+
+
+@pytest.mark.parametrize("name", ["gru, groups", "mingru", "norm", "norm before a core", "A2C"])
 def test_a_team_of_threads_has_the_bits_of_one(name):
     """Threads of a team run in random order from sync to sync, and what they do to each other's
     memory in between is an error.
@@ -318,7 +330,8 @@ def test_a_team_of_threads_has_the_bits_of_one(name):
     for threads in (0, 4):
         case = problem(config, **about, executor=HostExecutor(1, team_threads=threads))
         last = case.gradients.epochs - 1, case.gradients.minibatches - 1
-        found.append([*acted(case, 37)[1], *compute(case, *last)])
+        made = *acted(case, 37)[1], *compute(case, *last)
+        found.append([*made, case.shared["metric_sums"]])
     for one, several in zip(*found, strict=True):
         assert torch.equal(one, several)
 
