@@ -1,5 +1,5 @@
 """Finds environments: every module of this folder but ``NAME_data``, which reads what NAME is made
-of, and users' own.
+of, and those that several environments share, and users' own.
 
 A user's environment is two files anywhere (``my_env.py`` and ``my_env.cu`` beside it), two strings,
 or an ``EnvSpec``.
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from cupydrive.inputs.formats import Origin  # which imports pydantic
 
 OF_DATA = "_data"  # end of the name of a module that reads an environment's published data
+SHARED = {"minatar"}  # modules that are no environments, but shared by several
 USER_MODULE = "cupydrive_user_"  # and the file's name: what the module of a user's file is called
 
 
@@ -71,7 +72,8 @@ def names() -> list[str]:
 
 def packaged() -> set[str]:
     """Return the set of names of the package's own environments."""
-    return {module.name for module in iter_modules(__path__) if not module.name.endswith(OF_DATA)}
+    found = {module.name for module in iter_modules(__path__)}
+    return {name for name in found - SHARED if not name.endswith(OF_DATA)}
 
 
 def installed(name: str) -> bool:

@@ -261,7 +261,7 @@ def test_every_environment_has_its_two_files():
         == {
             p.stem
             for p in (PACKAGE / "envs").glob("*.py")
-            if p.stem != "__init__" and not p.stem.endswith("_data")
+            if p.stem not in {"__init__", *envs.SHARED} and not p.stem.endswith("_data")
         }
         == set(envs.names())
     )

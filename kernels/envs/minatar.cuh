@@ -1,0 +1,26 @@
+// minatar.cuh -- sticky actions and the cells that a player sees, for the games of MinAtar.
+#pragma once
+
+constexpr int SIDE = 10;  // rows and columns
+
+// Returns the action that takes effect, and keeps it: the last one again with the sticky probability. Draw 0 of the random
+// stream decides; a game takes its own random numbers from draw 1 on.
+DEVICE int effective_action(Env& env) {
+  const float sticky = env.params.sticky_action_prob;
+  if (sticky > 0.0f && Random::unit(env.random.bits(0).x) < sticky) return env.state.last_action;
+  return env.state.last_action = env.player.action(0);
+}
+
+// The player's observation: CHANNELS entries of each cell, row by row from the top. All are 0 at first.
+struct Cells {
+  Row row;
+
+  DEVICE explicit Cells(Env& env) : row(env.player.obs(0)) {
+    for (int n = 0; n < SIDE * SIDE * CHANNELS; ++n) row[n] = 0.0f;
+  }
+  DEVICE void set(int x, int y, int channel) { row[(y * SIDE + x) * CHANNELS + channel] = 1.0f; }
+  // Bit x of `bits` is column x.
+  DEVICE void set_row(int y, int channel, u32 bits) {
+    for (int x = 0; x < SIDE; ++x) row[(y * SIDE + x) * CHANNELS + channel] = bits >> x & 1u ? 1.0f : 0.0f;
+  }
+};
