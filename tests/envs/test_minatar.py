@@ -1,0 +1,103 @@
+"""MinAtar's games, against recorded steps and means of the package `minatar`
+(tests/tools/minatar_oracle.py).
+"""
+
+from types import ModuleType
+
+import minatar_oracle
+import numpy as np
+import pytest
+
+from cupydrive.envs import minatar, minatar_breakout
+from cupydrive.random import RandomStream
+
+
+def breakout(raw):
+    """Return fields of ours from a recorded state, but for what rules do not read."""
+    move_x, move_y = ((-1, -1), (1, -1), (1, 1), (-1, 1))[raw["ball_dir"]]
+    bricks = np.array(raw["brick_map"], int)
+    assert not np.delete(bricks, [1, 2, 3], axis=0).any()
+    return {
+        "bricks": (bricks[1:4].reshape(-1) << np.arange(30)).sum(),
+        "paddle": raw["pos"],
+        "ball_x": raw["ball_x"],
+        "ball_y": raw["ball_y"],
+        "move_x": move_x,
+        "move_y": move_y,
+        "trail_x": raw["last_x"],
+        "trail_y": raw["last_y"],
+        "striking": raw["strike"],
+    }
+
+
+def no_words(before, after):
+    """Return the words of draw 1 that lead from a recorded state to the next: none matter."""
+    return [[0] * 4]
+
+
+# our module, our fields of a recorded state, words of draw 1 by agent
+GAMES = {"breakout": (minatar_breakout, breakout, no_words)}
+
+
+class Recorded(RandomStream):
+    """A stream whose draw 1 has given words, (N, agents, 4), and draw 0 zeros."""
+
+    def __init__(self, words: np.ndarray) -> None:
+        super().__init__(0, np.arange(len(words)), 0)
+        self.words = words.astype(np.uint32)
+
+    def bits(self, num_agents: int = 1, draw: int = 0, first_agent: int = 0) -> np.ndarray:
+        """Return the words of some agents."""
+        words = self.words[:, first_agent : first_agent + num_agents]
+        return words if draw else 0 * words
+
+
+def states(module: ModuleType, fields: list[dict]) -> np.ndarray:
+    """Return states with these fields, the others 0."""
+    rows = np.zeros(len(fields), [(f.name, f.dtype, f.shape) for f in module.state(None)])
+    for k, row in enumerate(fields):
+        for name, value in row.items():
+            rows[name][k] = value
+    return rows
+
+
+@pytest.mark.quick(3)
+@pytest.mark.parametrize("game", GAMES)
+def test_recorded_steps_agree(game):
+    module, fields, words = GAMES[game]
+    first, steps = minatar_oracle.recorded(game)
+    before = states(module, [fields(step["before"]) for step in steps])
+    after = states(module, [fields(step["after"]) for step in steps])
+    drawn = np.array([words(step["before"], step["after"]) for step in steps])
+    chosen = np.array([[first["minimal_actions"].index(step["action"])] for step in steps])
+    result = module.step(
+        module.Params(sticky_action_prob=0.0),
+        before,
+        {"player": chosen},
+        np.zeros(len(steps), int),
+        Recorded(drawn),
+    )
+    for name in set(after.dtype.names) & fields(steps[0]["before"]).keys():
+        np.testing.assert_array_equal(result.state[name], after[name], name)
+    np.testing.assert_array_equal(result.reward["player"][:, 0], [s["reward"] for s in steps])
+    np.testing.assert_array_equal(result.terminated, [s["terminal"] for s in steps])
+    np.testing.assert_array_equal(result.state["last_action"], chosen[:, 0])
+    assert all(happened.any() for happened in result.events.values())
+    seen = module.cells(before)
+    assert tuple(first["channels"]) == module.CHANNELS
+    for cells, step in zip(seen, steps, strict=True):
+        np.testing.assert_array_equal(np.argwhere(cells), step["seen"])
+
+
+def test_rules_fill_in_what_is_not_given():
+    rules = minatar.RampingParams
+    for given, filled in (
+        ({}, (0.1, 100_000, "on")),
+        ({"rules": "gymnax"}, (0.0, 1000, "off")),
+        ({"rules": "gymnax", "difficulty_ramping": "on"}, (0.0, 1000, "on")),
+        ({"sticky_action_prob": 0.0, "max_episode_steps": 9}, (0.0, 9, "on")),
+    ):
+        made = rules(**given)
+        found = made.sticky_action_prob, made.max_episode_steps, made.difficulty_ramping
+        assert found == filled
+        assert rules(**vars(made)) == made

@@ -1,0 +1,130 @@
+"""Run the package `minatar` as an oracle, and keep what it does in tests/data/minatar.
+
+    python tests/tools/minatar_oracle.py record breakout   # NAME.json.xz
+    python tests/tools/minatar_oracle.py means breakout    # its rows of means.json
+
+It needs `pip install minatar==1.0.15`, whose licence is the GPL: nothing of the project imports it.
+"""
+
+import argparse
+import json
+import lzma
+import shlex
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "minatar"
+PLAYED, ARRANGED = 1000, 600  # steps of random play, and single steps from arranged states
+EPISODES = 10_000
+# sticky_action_prob and difficulty_ramping by cupydrive's `rules`
+SETTINGS = {"original": (0.1, True), "gymnax": (0.0, False)}
+
+
+def breakout(rng):
+    """Return attributes that set up a game: few or many bricks, the ball anywhere."""
+    bricks = np.zeros((10, 10))
+    bricks[1:4] = rng.random((3, 10)) < rng.choice([0.0, 0.3, 0.9])
+    x, y, last_x, last_y = (int(v) for v in rng.integers(0, (10, 9, 10, 9)))
+    return {
+        "brick_map": bricks,
+        "ball_x": x,
+        "ball_y": y,
+        "ball_dir": int(rng.integers(4)),
+        "pos": int(np.clip(x + rng.integers(-2, 3), 0, 9)),
+        "strike": bool(rng.random() < 0.5),
+        "last_x": last_x,
+        "last_y": last_y,
+    }
+
+
+ARRANGE = {"breakout": breakout}
+
+
+def make(game, sticky_action_prob, difficulty_ramping, seed):
+    """Return a game of the package, after a reset."""
+    from minatar import Environment
+
+    env = Environment(game, sticky_action_prob, difficulty_ramping)
+    env.seed(seed)
+    env.reset()
+    return env
+
+
+def plain(value):
+    """Return a value as JSON keeps it."""
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def state(env):
+    """Return the state of a game by its own names."""
+    left_out = {"channels", "action_map", "random"}
+    return {name: plain(value) for name, value in vars(env.env).items() if name not in left_out}
+
+
+def record(game):
+    """Write steps of random play, and from arranged states."""
+    env, rng = make(game, 0.0, True, 1), np.random.default_rng(1)
+    actions = [int(a) for a in env.minimal_action_set()]
+    lines = [{"game": game, "minatar": version("minatar"), "channels": env.env.channels}]
+    lines[0]["minimal_actions"] = actions
+    ended = True
+    for k in range(PLAYED + ARRANGED):
+        if k >= PLAYED or ended:
+            env.reset()
+            for name, value in ARRANGE[game](rng).items() if k >= PLAYED else ():
+                setattr(env.env, name, value)
+            lines.append({"state": json.loads(json.dumps(state(env), default=plain))})
+        seen, action = np.argwhere(env.state()).tolist(), int(rng.choice(actions))
+        reward, ended = env.act(action)
+        step = {"action": action, "reward": int(reward), "terminal": bool(ended), "seen": seen}
+        lines.append(step | {"after": json.loads(json.dumps(state(env), default=plain))})
+    text = "\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
+    (DATA / f"{game}.json.xz").write_bytes(lzma.compress(text.encode(), preset=9))
+
+
+def recorded(game):
+    """Return the first line of a recording, and its steps, each with the state ``before``."""
+    text = lzma.decompress((DATA / f"{game}.json.xz").read_bytes()).decode()
+    first, *lines = (json.loads(line) for line in text.splitlines())
+    steps, before = [], None
+    for line in lines:
+        if "state" not in line:
+            steps.append({"before": before, **line})
+        before = line.get("state") or line["after"]
+    return first, steps
+
+
+def means(game):
+    """Write mean and standard error of return and length of random episodes, by rules."""
+    file = DATA / "means.json"
+    found = json.loads(file.read_text()) if file.exists() else {}
+    for rules, (sticky, ramping) in SETTINGS.items():
+        env, rng = make(game, sticky, ramping, 2), np.random.default_rng(2)
+        actions, limit = env.minimal_action_set(), 1000 if rules == "gymnax" else 100_000
+        limit = 2500 if game == "freeway" else limit
+        episodes = EPISODES // 10 if game == "freeway" else EPISODES
+        rows = np.zeros((episodes, 2))
+        for row in rows:
+            env.reset()
+            ended = False
+            while not ended and row[1] < limit:
+                reward, ended = env.act(actions[rng.integers(len(actions))])
+                row += reward, 1
+        numbers = {"minatar": version("minatar"), "episodes": episodes}
+        numbers["command"] = shlex.join(["python", *sys.argv])
+        for name, column in zip(("return", "length"), rows.T, strict=True):
+            error = column.std(ddof=1) / np.sqrt(episodes)
+            numbers[name] = {"mean": column.mean(), "standard_error": error}
+        found[f"{game} {rules}"] = numbers
+    file.write_text(json.dumps(dict(sorted(found.items())), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("record", "means"))
+    parser.add_argument("game", choices=ARRANGE)
+    arguments = parser.parse_args()
+    {"record": record, "means": means}[arguments.what](arguments.game)
