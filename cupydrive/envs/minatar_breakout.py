@@ -127,3 +127,31 @@ def step(
             "lost": lost,
         },
     )
+
+
+def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
+    """Draw states with few or many bricks, the ball anywhere and the paddle near it."""
+    states = np.zeros(n, [(f.name, f.dtype) for f in state(p)])
+    left = rng.random((n, 30)) < rng.choice([0.0, 0.3, 0.9], (n, 1))
+    states["bricks"] = (left << np.arange(30)).sum(axis=1)
+    for name, high in (("ball_x", 10), ("ball_y", 9), ("trail_x", 10), ("trail_y", 9)):
+        states[name] = rng.integers(0, high, n)
+    states["paddle"] = np.clip(states["ball_x"] + rng.integers(-3, 4, n), 0, 9)
+    states["move_x"], states["move_y"] = rng.choice([-1, 1], (2, n))
+    states["striking"] = rng.random(n) < 0.5
+    states["last_action"] = rng.integers(0, 3, n)
+    return states
+
+
+SPEC = cd.EnvSpec(
+    name="minatar_breakout",
+    params=Params,
+    state=state,
+    groups=GAME.groups,
+    time_limit="truncates",
+    reference=cd.Reference(reset, step, GAME.observe, sample_states),
+    constants=GAME.constants,
+    cases=({}, {"rules": "gymnax"}),
+    display=cd.Display(draw=GAME.draw, keys=GAME.keys, size=(760, 834), fps=8),
+    summary="Break bricks with a ball and a paddle (MinAtar's Breakout).",
+)
