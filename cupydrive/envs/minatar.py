@@ -142,3 +142,13 @@ def effective_action(
 def no_cells(n: int, channels: tuple[str, ...]) -> np.ndarray:
     """Return (n, 10, 10, channels) bool, all False."""
     return np.zeros((n, SIDE, SIDE, len(channels)), bool)
+
+
+def nibbles(words: np.ndarray) -> np.ndarray:
+    """Return (N, 8) ints of 4 bits each from words (N,), the lowest bits first."""
+    return (words[:, None] >> np.arange(0, 32, 4, dtype=np.uint32) & 15).astype(int)
+
+
+def of_nibbles(values: np.ndarray) -> np.ndarray:
+    """Return words (N,) of (N, 8) ints. The inverse of ``nibbles``."""
+    return (values << np.arange(0, 32, 4)).sum(axis=1).astype(np.uint32)

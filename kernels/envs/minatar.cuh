@@ -24,3 +24,7 @@ struct Cells {
     for (int x = 0; x < SIDE; ++x) row[(y * SIDE + x) * CHANNELS + channel] = bits >> x & 1u ? 1.0f : 0.0f;
   }
 };
+
+// Numbers of 4 bits each, eight in a word, the first one lowest.
+DEVICE int nibble(u32 word, int k) { return (int)(word >> 4 * k & 15u); }
+DEVICE u32 with_nibble(u32 word, int k, int value) { return (word & ~(15u << 4 * k)) | (u32)value << 4 * k; }

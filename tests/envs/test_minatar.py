@@ -8,7 +8,7 @@ import minatar_oracle
 import numpy as np
 import pytest
 
-from cupydrive.envs import minatar, minatar_breakout
+from cupydrive.envs import minatar, minatar_breakout, minatar_freeway
 from cupydrive.random import RandomStream
 
 
@@ -30,13 +30,46 @@ def breakout(raw):
     }
 
 
+def freeway(raw):
+    """Return fields of ours from a recorded state."""
+    x, row, timer, speed = np.array(raw["cars"]).T
+    assert (row == np.arange(1, 9)).all()
+    return {
+        "car_x": word(x),
+        "car_timer": word(timer),
+        "car_speed": word(np.abs(speed) + 8 * (speed < 0)),
+        "player": raw["pos"],
+        "rest": raw["move_timer"],
+    }
+
+
+def word(nibbles):
+    """Return eight numbers of 4 bits each as one, the first one lowest."""
+    return int((np.asarray(nibbles) << np.arange(0, 32, 4)).sum())
+
+
+def that_gives(value, n):
+    """Return a random word of which ``below(word, n)`` is ``value``."""
+    return -(-value * 2**32 // n)
+
+
 def no_words(before, after):
     """Return the words of draw 1 that lead from a recorded state to the next: none matter."""
     return [[0] * 4]
 
 
+def freeway_words(before, after):
+    """Return the words of draw 1 that give the speeds of the state after."""
+    speeds = [car[3] for car in after["cars"]]
+    words = [that_gives(abs(speed) - 1 + 5 * (speed < 0), 10) for speed in speeds]
+    return [words[:4], words[4:]]
+
+
 # our module, our fields of a recorded state, words of draw 1 by agent
-GAMES = {"breakout": (minatar_breakout, breakout, no_words)}
+GAMES = {
+    "breakout": (minatar_breakout, breakout, no_words),
+    "freeway": (minatar_freeway, freeway, freeway_words),
+}
 
 
 class Recorded(RandomStream):

@@ -40,7 +40,20 @@ def breakout(rng):
     }
 
 
-ARRANGE = {"breakout": breakout}
+def freeway(rng):
+    """Return attributes that set up a game: cars and the player anywhere, the player often at the
+    top or at its moment to move.
+    """
+    speeds = rng.integers(1, 6, 8) * rng.choice([-1, 1], 8)
+    cars = np.stack([rng.integers(0, 10, 8), np.arange(1, 9), rng.integers(0, 6, 8), speeds], 1)
+    return {
+        "cars": cars.tolist(),
+        "pos": int(rng.choice([1, *range(1, 10)])),
+        "move_timer": int(rng.choice([0, 0, 1, 2, 3])),
+    }
+
+
+ARRANGE = {"breakout": breakout, "freeway": freeway}
 
 
 def make(game, sticky_action_prob, difficulty_ramping, seed):
