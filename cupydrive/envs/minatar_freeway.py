@@ -35,9 +35,7 @@ def state(p: Params) -> tuple[cd.Field, ...]:
     return (
         cd.Field("car_x", "u4", unit="columns, 4 bits for each car from row 1 down"),
         cd.Field("car_timer", "u4", unit="steps that each car waits before it moves, 4 bits"),
-        cd.Field(
-            "car_speed", "u4", unit="steps that each car waits again, 3 bits; 8 = to the left"
-        ),
+        cd.Field("car_speed", "u4", unit="steps that each car waits again; 8 = to the left"),
         cd.Field("player", "i4", unit="row"),
         cd.Field("rest", "i4", unit="steps until the player may move"),
         minatar.LAST_ACTION,
@@ -116,3 +114,29 @@ def step(
             "stopped by the edge": moves & (chosen == 2) & (states["player"] == 9),
         },
     )
+
+
+def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
+    """Draw states with cars and the player anywhere, the player often free to move."""
+    states = np.zeros(n, [(f.name, f.dtype) for f in state(p)])
+    states["car_x"] = of_nibbles(rng.integers(0, 10, (n, 8)))
+    states["car_timer"] = of_nibbles(rng.integers(0, 6, (n, 8)))
+    states["car_speed"] = of_nibbles(rng.integers(1, 6, (n, 8)) + rng.choice([0, LEFT], (n, 8)))
+    states["player"] = rng.integers(1, 10, n)
+    states["rest"] = rng.choice([0, 0, 1, 2, REST], n)
+    states["last_action"] = rng.integers(0, 3, n)
+    return states
+
+
+SPEC = cd.EnvSpec(
+    name="minatar_freeway",
+    params=Params,
+    state=state,
+    groups=GAME.groups,
+    time_limit="terminates",
+    reference=cd.Reference(reset, step, GAME.observe, sample_states),
+    constants=GAME.constants,
+    cases=({}, {"rules": "gymnax"}),
+    display=cd.Display(draw=GAME.draw, keys=GAME.keys, size=(760, 834), fps=8),
+    summary="Cross eight lanes of traffic (MinAtar's Freeway).",
+)
