@@ -8,7 +8,7 @@ import minatar_oracle
 import numpy as np
 import pytest
 
-from cupydrive.envs import minatar, minatar_breakout, minatar_freeway
+from cupydrive.envs import minatar, minatar_asterix, minatar_breakout, minatar_freeway
 from cupydrive.random import RandomStream
 
 
@@ -43,6 +43,23 @@ def freeway(raw):
     }
 
 
+def asterix(raw):
+    """Return fields of ours from a recorded state, whose speeds follow from the level."""
+    level, things = raw["ramp_index"], raw["entities"]
+    assert raw["spawn_speed"] == 10 - level and raw["move_speed"] == max(1, 5 - level // 2)
+    assert all(thing is None or thing[1] == k + 1 for k, thing in enumerate(things))
+    return {
+        "player_x": raw["player_x"],
+        "player_y": raw["player_y"],
+        "thing_x": word([thing[0] if thing else 0 for thing in things]),
+        "thing": word([1 + 2 * thing[2] + 4 * thing[3] if thing else 0 for thing in things]),
+        "spawn_timer": raw["spawn_timer"],
+        "move_timer": raw["move_timer"],
+        "level": level,
+        "ramp_timer": raw["ramp_timer"],
+    }
+
+
 def word(nibbles):
     """Return eight numbers of 4 bits each as one, the first one lowest."""
     return int((np.asarray(nibbles) << np.arange(0, 32, 4)).sum())
@@ -65,9 +82,25 @@ def freeway_words(before, after):
     return [words[:4], words[4:]]
 
 
+def asterix_words(before, after):
+    """Return the words of draw 1 that give the thing that came, unless none did."""
+    free = [k for k, thing in enumerate(before["entities"]) if thing is None]
+    if before["spawn_timer"] or not free:
+        return [[0] * 4]
+    came = [k for k in free if after["entities"][k] is not None]
+    if came:
+        (slot,) = came
+        _, _, right, gold = after["entities"][slot]
+    else:  # gold that the player took at once
+        slot, right, gold = after["player_y"] - 1, after["player_x"] < 5, True
+    rank = that_gives(free.index(slot), len(free))
+    return [[that_gives(right, 2), that_gives(not gold, 3), rank, 0]]
+
+
 # our module, our fields of a recorded state, words of draw 1 by agent
 GAMES = {
     "breakout": (minatar_breakout, breakout, no_words),
+    "asterix": (minatar_asterix, asterix, asterix_words),
     "freeway": (minatar_freeway, freeway, freeway_words),
 }
 

@@ -53,7 +53,31 @@ def freeway(rng):
     }
 
 
-ARRANGE = {"breakout": breakout, "freeway": freeway}
+def asterix(rng):
+    """Return attributes that set up a game: any level, the player near things, timers often due."""
+    level = int(rng.integers(10))
+    entities = [None] * 8
+    for k in np.flatnonzero(rng.random(8) < rng.choice([0.2, 0.6, 1.0])):
+        right, gold = rng.random(2) < 0.5
+        entities[k] = [int(rng.integers(10)), int(k) + 1, bool(right), bool(gold)]
+    spawn_speed, move_speed = 10 - level, max(1, 5 - level // 2)
+    x, y = int(rng.integers(10)), int(rng.integers(1, 9))
+    if entities[y - 1] is not None:
+        x = int(np.clip(entities[y - 1][0] + rng.integers(-2, 3), 0, 9))
+    return {
+        "entities": entities,
+        "player_x": x,
+        "player_y": y,
+        "ramp_index": level,
+        "spawn_speed": spawn_speed,
+        "move_speed": move_speed,
+        "spawn_timer": int(rng.choice([0, rng.integers(spawn_speed)])),
+        "move_timer": int(rng.choice([0, rng.integers(move_speed)])),
+        "ramp_timer": int(rng.choice([-1, 0, 50])),
+    }
+
+
+ARRANGE = {"breakout": breakout, "freeway": freeway, "asterix": asterix}
 
 
 def make(game, sticky_action_prob, difficulty_ramping, seed):

@@ -1,0 +1,150 @@
+"""Asterix of MinAtar: collect gold and avoid enemies, which come from both sides.
+
+Source: MinAtar 1.0.15 (Young & Tian 2019, arXiv 1903.03176); see ``cupydrive/envs/minatar.py``.
+Rules that it leaves open are inferred from recorded games. Rows 1 to 8 hold one thing each. After
+every 10 steps something comes into a row without one, uniform over these, from either side; with
+probability 1/3 it is gold. Everything moves in every 5th step. With ramping there are ten levels of
+102 steps each: from level to level things come one step sooner, and from every second level on
+everything moves one step sooner.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cupydrive import spec as cd
+from cupydrive.envs import minatar
+from cupydrive.envs.minatar import nibbles, of_nibbles
+from cupydrive.random import RandomStream, below
+
+CHANNELS = ("player", "enemy", "trail", "gold")
+THING, RIGHT, GOLD = 1, 2, 4  # bits: there is something, it moves to the right, it is gold
+LEVELS, LEVEL_STEPS = 10, 100
+
+
+@dataclass(frozen=True)
+class Params(minatar.RampingParams):
+    """Parameters of the rules."""
+
+
+def state(p: Params) -> tuple[cd.Field, ...]:
+    """Return the fields of ``struct State``."""
+    return (
+        cd.Field("player_x", "i4", unit="column"),
+        cd.Field("player_y", "i4", unit="row, 1 to 8"),
+        cd.Field("thing_x", "u4", unit="columns of things, 4 bits for each row from 1 down"),
+        cd.Field("thing", "u4", unit="bits: 1 = there is one, 2 = to the right, 4 = gold"),
+        cd.Field("spawn_timer", "i4", unit="steps until something comes"),
+        cd.Field("move_timer", "i4", unit="steps until everything moves"),
+        cd.Field("level", "i4", unit="level, 0 to 9"),
+        cd.Field("ramp_timer", "i4", unit="steps until the next level, less one"),
+        minatar.LAST_ACTION,
+    )
+
+
+def intervals(level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the steps from spawn to spawn, and from move to move."""
+    return LEVELS - level, np.maximum(5 - level // 2, 1)
+
+
+def cells(states: np.ndarray) -> np.ndarray:
+    """Return what the player sees, (N, 10, 10, 4) bool."""
+    seen, each = minatar.no_cells(len(states), CHANNELS), np.arange(len(states))
+    seen[each, states["player_y"], states["player_x"], 0] = True
+    x, thing = nibbles(states["thing_x"]), nibbles(states["thing"])
+    env, row = np.nonzero(thing)
+    x, thing = x[env, row], thing[env, row]
+    seen[env, row + 1, x, np.where(thing & GOLD, 3, 1)] = True
+    behind = x + np.where(thing & RIGHT, -1, 1)
+    inside = (behind >= 0) & (behind <= 9)
+    seen[env[inside], row[inside] + 1, behind[inside], 2] = True
+    return seen
+
+
+GAME = minatar.Game(CHANNELS, ("none", "left", "up", "right", "down"), cells)
+
+
+def reset(p: Params, random: RandomStream) -> np.ndarray:
+    """Return (N,) states with the player in the middle and nothing else."""
+    states = np.zeros(len(random.bits()), [(f.name, f.dtype) for f in state(p)])
+    states["player_x"] = states["player_y"] = 5
+    states["spawn_timer"], states["move_timer"] = intervals(states["level"])
+    states["ramp_timer"] = LEVEL_STEPS
+    return states
+
+
+def spawn(
+    x: np.ndarray, thing: np.ndarray, due: np.ndarray, random: RandomStream
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return columns and bits (N, 8) of things, with a new one where one is due."""
+    words, free = random.bits(1, 1)[:, 0], thing == 0
+    right, gold = words[:, 0] >= 2**31, below(words[:, 1], 3) == 0
+    rank = below(words[:, 2], free.sum(axis=1))
+    new = free & (np.cumsum(free, axis=1) == rank[:, None] + 1) & due[:, None]
+    start = np.where(right, 0, 9)[:, None]
+    bits = (THING + RIGHT * right + GOLD * gold)[:, None]
+    return np.where(new, start, x), np.where(new, bits, thing)
+
+
+def step(
+    p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
+) -> cd.StepResult:
+    """Step (N,) states; action["player"] is (N, 1)."""
+    chosen, each = minatar.effective_action(p, states, action, random), np.arange(len(states))
+    level, ramp_timer = states["level"], states["ramp_timer"]
+    spawn_every, move_every = intervals(level)
+    x, thing = nibbles(states["thing_x"]), nibbles(states["thing"])
+    due = states["spawn_timer"] == 0
+    full = due & (thing > 0).all(axis=1)
+    x, thing = spawn(x, thing, due, random)
+    spawn_timer = np.where(due, spawn_every, states["spawn_timer"]) - 1
+
+    to_x, to_y = np.array([0, -1, 0, 1, 0])[chosen], np.array([0, 0, -1, 0, 1])[chosen]
+    player_x = np.clip(states["player_x"] + to_x, 0, 9)
+    player_y = np.clip(states["player_y"] + to_y, 1, 8)
+    row = player_y - 1
+
+    def meet(x: np.ndarray, thing: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the things that stay, and where the player takes gold and meets an enemy."""
+        met = (x[each, row] == player_x) & (thing[each, row] > 0)
+        gold = met & (thing[each, row] & GOLD > 0)
+        stays = thing.copy()
+        stays[each[gold], row[gold]] = 0
+        return stays, gold, met & ~gold
+
+    thing, gold, killed = meet(x, thing)
+    moves = (states["move_timer"] == 0)[:, None]
+    x = np.where(moves & (thing > 0), x + np.where(thing & RIGHT, 1, -1), x)
+    thing = np.where((x < 0) | (x > 9), 0, thing)
+    after, more_gold, run_over = meet(x, thing)
+    thing = np.where(moves, after, thing)
+    more_gold, run_over = more_gold & moves[:, 0], run_over & moves[:, 0]
+    move_timer = np.where(moves[:, 0], move_every, states["move_timer"]) - 1
+
+    ramps = (p.difficulty_ramping == "on") & (level < LEVELS - 1)
+    rises = ramps & (ramp_timer < 0)
+    ramp_timer = np.where(rises, LEVEL_STEPS, ramp_timer - ramps)
+    return cd.StepResult(
+        state={
+            "player_x": player_x,
+            "player_y": player_y,
+            "thing_x": of_nibbles(np.where(thing > 0, x, 0)),
+            "thing": of_nibbles(thing),
+            "spawn_timer": spawn_timer,
+            "move_timer": move_timer,
+            "level": level + rises,
+            "ramp_timer": ramp_timer,
+            "last_action": chosen,
+        },
+        reward={"player": (gold * 1.0 + more_gold)[:, None]},
+        terminated=killed | run_over,
+        events={
+            "spawned": due & ~full,
+            "no free row": full,
+            "gold": gold,
+            "gold ran into the player": more_gold,
+            "ran into an enemy": killed,
+            "run over": run_over,
+            "next level": rises,
+        },
+    )
