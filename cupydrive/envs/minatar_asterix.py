@@ -148,3 +148,39 @@ def step(
             "next level": rises,
         },
     )
+
+
+def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
+    """Draw states of any level with few or many things, the player near one and timers often
+    due.
+    """
+    states = np.zeros(n, [(f.name, f.dtype) for f in state(p)])
+    there = rng.random((n, 8)) < rng.choice([0.2, 0.6, 1.0], (n, 1))
+    x, kind = rng.integers(0, 10, (n, 8)), rng.integers(0, 4, (n, 8))
+    states["thing_x"] = of_nibbles(there * x)
+    states["thing"] = of_nibbles(there * (THING + RIGHT * (kind & 1) + GOLD * (kind >> 1)))
+    row = rng.integers(0, 8, n)
+    states["player_y"] = row + 1
+    states["player_x"] = np.clip(x[np.arange(n), row] + rng.integers(-2, 3, n), 0, 9)
+    states["level"] = rng.integers(0, LEVELS, n)
+    for name, interval in zip(
+        ("spawn_timer", "move_timer"), intervals(states["level"]), strict=True
+    ):
+        states[name] = rng.integers(0, interval) * (rng.random(n) < 0.5)
+    states["ramp_timer"] = rng.choice([-1, 0, 50], n)
+    states["last_action"] = rng.integers(0, 5, n)
+    return states
+
+
+SPEC = cd.EnvSpec(
+    name="minatar_asterix",
+    params=Params,
+    state=state,
+    groups=GAME.groups,
+    time_limit="truncates",
+    reference=cd.Reference(reset, step, GAME.observe, sample_states),
+    constants=GAME.constants,
+    cases=({}, {"rules": "gymnax"}),
+    display=cd.Display(draw=GAME.draw, keys=GAME.keys, size=(760, 834), fps=8),
+    summary="Collect gold and avoid enemies (MinAtar's Asterix).",
+)
