@@ -113,19 +113,25 @@ class Game:
         return {"player": {KEYS[name]: k for k, name in enumerate(self.actions)}}
 
     def draw(self, canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
-        """Draw the cells, one colour for each channel; those of one cell lie inside each other."""
-        canvas.view(-0.1, SIDE + 0.1, -0.1, SIDE + 0.1)
-        colors = (*canvas.CURVES, canvas.GREY, canvas.INK, *canvas.SHADES[2:])
+        """Draw the cells, one colour for each channel, and the channels' names beside them.
+
+        Several channels of one cell lie inside each other, the player's own on top.
+        """
+        canvas.view(-0.1, SIDE + 4.1, -0.1, SIDE + 0.1)
+        bright = (*canvas.CURVES[:5], canvas.INK)
+        colors = bright + tuple(canvas.mix(color, canvas.STAGE, 0.55) for color in bright)
         cells = self.cells(states[-1:])[0]
         for y, x in np.ndindex(SIDE, SIDE):
             squares = [colors[k] for k in np.flatnonzero(cells[y, x])[::-1]]
             for depth, color in enumerate([canvas.FLOOR, *squares]):
-                inset = 0.04 + 0.12 * max(0, depth - 1)
-                low, high = inset, 1 - inset
-                canvas.rectangle(x + low, 9 - y + low, x + high, 9 - y + high, color)
+                low = 0.04 + 0.12 * max(0, depth - 1)
+                canvas.rectangle(x + low, 9 + low - y, x + 1 - low, 10 - low - y, color)
+        for k, name in enumerate(self.channels):
+            y = SIDE - 0.5 - k
+            canvas.rectangle(SIDE + 0.3, y - 0.2, SIDE + 0.7, y + 0.2, colors[k])
+            canvas.text((SIDE + 0.95, y), name.replace("_", " "), 0.5, canvas.SOFT, "lm")
         y, x = np.argwhere(cells[..., 0])[0]
         canvas.agents("player", [(x + 0.5, 9.5 - y)])
-        canvas.key(*zip(colors, self.channels, strict=False))
 
 
 def effective_action(

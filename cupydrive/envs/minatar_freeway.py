@@ -137,6 +137,6 @@ SPEC = cd.EnvSpec(
     reference=cd.Reference(reset, step, GAME.observe, sample_states),
     constants=GAME.constants,
     cases=({}, {"rules": "gymnax"}),
-    display=cd.Display(draw=GAME.draw, keys=GAME.keys, size=(760, 834), fps=8),
+    display=cd.Display(draw=GAME.draw, keys=GAME.keys, size=(960, 760), fps=8),
     summary="Cross eight lanes of traffic (MinAtar's Freeway).",
 )

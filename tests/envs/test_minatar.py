@@ -8,6 +8,7 @@ import minatar_oracle
 import numpy as np
 import pytest
 
+import cupydrive as cd
 from cupydrive.envs import minatar, minatar_asterix, minatar_breakout, minatar_freeway
 from cupydrive.random import RandomStream
 
@@ -153,6 +154,21 @@ def test_recorded_steps_agree(game):
     assert tuple(first["channels"]) == module.CHANNELS
     for cells, step in zip(seen, steps, strict=True):
         np.testing.assert_array_equal(np.argwhere(cells), step["seen"])
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("rules", minatar_oracle.SETTINGS)
+@pytest.mark.parametrize(
+    "game", [pytest.param(g, marks=pytest.mark.slow) if g == "freeway" else g for g in GAMES]
+)
+def test_random_episodes_have_the_recorded_means(game, rules):
+    """Within three standard errors of the difference."""
+    ours = cd.evaluate(f"minatar_{game}", "random", episodes=10_000, device="cpu", rules=rules)
+    theirs = minatar_oracle.recorded_means(game, rules)
+    for name in ("return", "length"):
+        mean, half = ours.mean(name)  # half of the 95 % interval
+        error = np.hypot(half / 1.96, theirs[name]["standard_error"])
+        assert abs(mean - theirs[name]["mean"]) <= 3 * error, name
 
 
 def test_rules_fill_in_what_is_not_given():

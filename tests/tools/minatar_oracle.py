@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "minatar"
+MEANS = DATA / "means.json"
 PLAYED, ARRANGED = 1000, 600  # steps of random play, and single steps from arranged states
 EPISODES = 10_000
 # sticky_action_prob and difficulty_ramping by cupydrive's `rules`
@@ -134,29 +135,32 @@ def recorded(game):
     return first, steps
 
 
+def recorded_means(game, rules):
+    """Return the recorded numbers of random episodes."""
+    return json.loads(MEANS.read_text())[f"{game} {rules}"]
+
+
 def means(game):
     """Write mean and standard error of return and length of random episodes, by rules."""
-    file = DATA / "means.json"
-    found = json.loads(file.read_text()) if file.exists() else {}
+    found = {}
     for rules, (sticky, ramping) in SETTINGS.items():
         env, rng = make(game, sticky, ramping, 2), np.random.default_rng(2)
-        actions, limit = env.minimal_action_set(), 1000 if rules == "gymnax" else 100_000
-        limit = 2500 if game == "freeway" else limit
-        episodes = EPISODES // 10 if game == "freeway" else EPISODES
-        rows = np.zeros((episodes, 2))
+        actions, rows = env.minimal_action_set(), np.zeros((EPISODES, 2))
+        limit = np.inf if rules == "original" else 2500 if game == "freeway" else 1000
         for row in rows:
             env.reset()
             ended = False
             while not ended and row[1] < limit:
                 reward, ended = env.act(actions[rng.integers(len(actions))])
                 row += reward, 1
-        numbers = {"minatar": version("minatar"), "episodes": episodes}
+        numbers = {"minatar": version("minatar"), "episodes": EPISODES}
         numbers["command"] = shlex.join(["python", *sys.argv])
         for name, column in zip(("return", "length"), rows.T, strict=True):
-            error = column.std(ddof=1) / np.sqrt(episodes)
+            error = column.std(ddof=1) / np.sqrt(EPISODES)
             numbers[name] = {"mean": column.mean(), "standard_error": error}
         found[f"{game} {rules}"] = numbers
-    file.write_text(json.dumps(dict(sorted(found.items())), indent=1) + "\n")
+    known = json.loads(MEANS.read_text()) if MEANS.exists() else {}
+    MEANS.write_text(json.dumps(dict(sorted({**known, **found}.items())), indent=1) + "\n")
 
 
 if __name__ == "__main__":
