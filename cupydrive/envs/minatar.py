@@ -11,7 +11,7 @@ repeat "none", where MinAtar repeats the last action of the episode before.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -143,6 +143,22 @@ def effective_action(
     """
     repeated = unit(random.bits()[:, 0, 0]) < np.float32(p.sticky_action_prob)
     return np.where(repeated, states["last_action"], action["player"][:, 0])
+
+
+def suggested(steps: int) -> dict[str, Any]:
+    """Return settings that train a game in so many env-steps, as ``EnvSpec(training=...)``."""
+    return {
+        "num_envs": 64,
+        "steps": steps,
+        "ppo": {
+            "hidden": (64, 64),
+            "activation": "relu",
+            "learning_rate": ((0, 5e-3), (steps, 5e-4)),
+            "num_steps": 128,
+            "num_minibatches": 8,
+            "ent_coef": 0.01,
+        },
+    }
 
 
 def no_cells(n: int, channels: tuple[str, ...]) -> np.ndarray:

@@ -138,5 +138,8 @@ SPEC = cd.EnvSpec(
     constants=GAME.constants,
     cases=({}, {"rules": "gymnax"}),
     display=cd.Display(draw=GAME.draw, keys=GAME.keys, size=(960, 760), fps=8),
+    training=minatar.suggested(6_000_000),
+    # A random policy gets 0.4. Of one seed 6 million steps make 53.
+    reward_threshold=50.0,
     summary="Cross eight lanes of traffic (MinAtar's Freeway).",
 )

@@ -142,7 +142,6 @@ def recorded_means(game, rules):
 
 def means(game):
     """Write mean and standard error of return and length of random episodes, by rules."""
-    found = {}
     for rules, (sticky, ramping) in SETTINGS.items():
         env, rng = make(game, sticky, ramping, 2), np.random.default_rng(2)
         actions, rows = env.minimal_action_set(), np.zeros((EPISODES, 2))
@@ -158,9 +157,9 @@ def means(game):
         for name, column in zip(("return", "length"), rows.T, strict=True):
             error = column.std(ddof=1) / np.sqrt(EPISODES)
             numbers[name] = {"mean": column.mean(), "standard_error": error}
-        found[f"{game} {rules}"] = numbers
-    known = json.loads(MEANS.read_text()) if MEANS.exists() else {}
-    MEANS.write_text(json.dumps(dict(sorted({**known, **found}.items())), indent=1) + "\n")
+        known = json.loads(MEANS.read_text()) if MEANS.exists() else {}
+        known[f"{game} {rules}"] = numbers
+        MEANS.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
 
 
 if __name__ == "__main__":
