@@ -78,7 +78,30 @@ def asterix(rng):
     }
 
 
-ARRANGE = {"breakout": breakout, "freeway": freeway, "asterix": asterix}
+def space_invaders(rng):
+    """Return attributes that set up a game: one alien or many, and bullets, anywhere."""
+    boards = (rng.random((3, 10, 10)) < rng.choice([0.0, 0.1, 0.4])).astype(float)
+    row, column = rng.integers(0, 10, 2)
+    boards[0, row, column] = boards[1, min(row + 1, 9), column] = 1
+    return {
+        "alien_map": boards[0],
+        "f_bullet_map": boards[1],
+        "e_bullet_map": boards[2],
+        "pos": int(rng.integers(10)),
+        "alien_dir": int(rng.choice([-1, 1])),
+        "enemy_move_interval": int(rng.integers(6, 13)),
+        "alien_move_timer": int(rng.integers(3)),
+        "alien_shot_timer": int(rng.integers(3)),
+        "shot_timer": int(rng.integers(3)),
+    }
+
+
+ARRANGE = {
+    "breakout": breakout,
+    "freeway": freeway,
+    "asterix": asterix,
+    "space_invaders": space_invaders,
+}
 
 
 def make(game, sticky_action_prob, difficulty_ramping, seed):
