@@ -19,7 +19,7 @@ from cupydrive.envs import minatar
 from cupydrive.random import RandomStream
 
 CHANNELS = ("cannon", "alien", "alien_left", "alien_right", "friendly_bullet", "enemy_bullet")
-ALIENS, OWN, THEIRS = 0, 10, 20  # first bits of a row's boards
+ALIENS, FRIENDLY, ENEMY = 0, 10, 20  # first bits of a row's boards
 COOLDOWN, ENEMY_COOLDOWN = 5, 10  # steps between two shots
 SLOWEST, FASTEST = (
     12,
@@ -36,7 +36,10 @@ def state(p: Params) -> tuple[cd.Field, ...]:
     """Return the fields of ``struct State``."""
     return (
         cd.Field(
-            "rows", "u4", (10,), unit="bits of columns: aliens, bullets from 10, theirs from 20"
+            "rows",
+            "u4",
+            (10,),
+            unit="bits of columns: aliens, friendly bullets from 10, enemy bullets from 20",
         ),
         cd.Field("cannon", "i4", unit="column"),
         cd.Field("direction", "i4", unit="columns per move of the aliens, -1 or 1"),
@@ -73,7 +76,7 @@ def cells(states: np.ndarray) -> np.ndarray:
     seen[..., 1] = board(states, ALIENS)
     for channel, direction in ((2, -1), (3, 1)):
         seen[..., channel] = seen[..., 1] & (states["direction"] == direction)[:, None, None]
-    seen[..., 4], seen[..., 5] = board(states, OWN), board(states, THEIRS)
+    seen[..., 4], seen[..., 5] = board(states, FRIENDLY), board(states, ENEMY)
     return seen
 
 
@@ -96,7 +99,7 @@ def step(
 ) -> cd.StepResult:
     """Step (N,) states; action["player"] is (N, 1)."""
     chosen, each = minatar.effective_action(p, states, action, random), np.arange(len(states))
-    aliens, own, theirs = (board(states, first) for first in (ALIENS, OWN, THEIRS))
+    aliens, own, theirs = (board(states, first) for first in (ALIENS, FRIENDLY, ENEMY))
     cannon = np.clip(states["cannon"] + (chosen == 2) - (chosen == 1), 0, 9)
     fires = (chosen == 3) & (states["shot_timer"] == 0)
     own[fires, 9, cannon[fires]] = True
@@ -185,3 +188,18 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
         states[name] = rng.integers(low, high + 1, n)
     states["direction"] = rng.choice([-1, 1], n)
     return states
+
+
+SPEC = cd.EnvSpec(
+    name="minatar_space_invaders",
+    params=Params,
+    state=state,
+    groups=GAME.groups,
+    time_limit="truncates",
+    reference=cd.Reference(reset, step, GAME.observe, sample_states),
+    constants=GAME.constants,
+    metrics={"waves": "int"},
+    cases=({}, {"rules": "gymnax"}),
+    display=cd.Display(draw=GAME.draw, keys=GAME.keys, size=(760, 834), fps=8),
+    summary="Shoot aliens that shoot back and come nearer (MinAtar's Space Invaders).",
+)

@@ -1,0 +1,135 @@
+// minatar_space_invaders.cu -- shoot aliens that shoot back and come nearer, as MinAtar's Space Invaders.
+//
+//   state   rows [bits of columns: aliens, the cannon's bullets from bit 10, the aliens' bullets from bit 20]; column of the cannon;
+//           direction of the aliens [-1, 1]; interval, the longest wait between two of their moves, and timers [steps]; last_action
+//   action  0 = none, 1 = left, 2 = right, 3 = fire
+//   reward  1 for each alien
+struct Params { float sticky_action_prob; };
+struct State {
+  Array<u32, 10> rows;
+  int cannon, direction, interval, move_timer, enemy_shot_timer, shot_timer, last_action;
+};
+#include "drive/env.cuh"
+#include "minatar.cuh"
+
+constexpr u32 BOARD = (1u << SIDE) - 1u;
+constexpr int FRIENDLY = SIDE, ENEMY = 2 * SIDE;  // first bits of the bullets
+constexpr int COOLDOWN = 5, ENEMY_COOLDOWN = 10, SLOWEST = 12, FASTEST = 6;
+enum Channel { CANNON, ALIEN, ALIEN_LEFT, ALIEN_RIGHT, FRIENDLY_BULLET, ENEMY_BULLET };
+
+DEVICE void add_wave(State& s) {
+  UNROLL for (int y = 0; y < 4; ++y) s.rows[y] = s.rows[y] | 0xFCu;  // columns 2 to 7
+}
+
+// Returns the columns in which an alien is.
+DEVICE u32 alien_columns(const State& s) {
+  u32 columns = 0u;
+  UNROLL for (int y = 0; y < SIDE; ++y) columns |= s.rows[y];
+  return columns & BOARD;
+}
+
+// Moves the cannon's bullets up a row, and the aliens' down.
+DEVICE void move_bullets(State& s) {
+  u32 above = 0u;
+  UNROLL for (int y = 0; y < SIDE; ++y) {
+    const u32 row = s.rows[y], below = y + 1 < SIDE ? (u32)s.rows[y + 1] : 0u;
+    s.rows[y] = (row & BOARD) | (below & BOARD << FRIENDLY) | (above & BOARD << ENEMY);
+    above = row;
+  }
+}
+
+// Moves the aliens sideways, or down where the edge is; returns whether they came down from the lowest row. As in MinAtar,
+// those are in the highest row then.
+DEVICE bool move_aliens(State& s) {
+  int count = 0;
+  UNROLL for (int y = 0; y < SIDE; ++y) count += math::popcount(s.rows[y] & BOARD);
+  s.move_timer = math::min(count, s.interval);
+  const bool left = s.direction < 0, turn = (alien_columns(s) & (left ? 1u : 1u << (SIDE - 1))) != 0;
+  const u32 lowest = s.rows[SIDE - 1] & BOARD;
+  u32 above = lowest;
+  UNROLL for (int y = 0; y < SIDE; ++y) {
+    const u32 row = s.rows[y], aliens = row & BOARD;
+    s.rows[y] = (row & ~BOARD) | (turn ? above : left ? aliens >> 1 : aliens << 1);
+    above = aliens;
+  }
+  if (turn) s.direction = -s.direction;
+  return turn && lowest != 0;
+}
+
+// The lowest alien of the column nearest to the cannon fires, of the left one of two that are equally near.
+DEVICE void fire_back(State& s) {
+  const u32 columns = alien_columns(s);
+  int column = s.cannon, lowest = -1;
+  for (int distance = SIDE - 1; distance > 0; --distance) {
+    const int left = s.cannon - distance, right = s.cannon + distance;
+    if (right < SIDE && (columns >> right & 1u)) column = right;
+    if (left >= 0 && (columns >> left & 1u)) column = left;
+  }
+  if (columns >> s.cannon & 1u) column = s.cannon;
+  UNROLL for (int y = 0; y < SIDE; ++y) lowest = s.rows[y] >> column & 1u ? y : lowest;
+  UNROLL for (int y = 0; y < SIDE; ++y) s.rows[y] = s.rows[y] | (y == lowest ? 1u << (ENEMY + column) : 0u);
+}
+
+// Removes aliens and the bullets that hit them; returns how many, and whether none is left in `cleared`.
+DEVICE int remove_hit(State& s, bool& cleared) {
+  int count = 0;
+  UNROLL for (int y = 0; y < SIDE; ++y) {
+    const u32 row = s.rows[y], hit = row & row >> FRIENDLY & BOARD;
+    count += math::popcount(hit);
+    s.rows[y] = row & ~(hit | hit << FRIENDLY);
+  }
+  cleared = alien_columns(s) == 0;
+  return count;
+}
+
+DEVICE void reset(Env& env) {
+  if (!env.team.leader()) return;
+  env.state = {{}, 5, -1, SLOWEST, SLOWEST, ENEMY_COOLDOWN, 0, 0};
+  add_wave(env.state);
+}
+
+DEVICE bool step(Env& env) {
+  if (!env.team.leader()) return false;
+  State& s = env.state;
+  const int action = effective_action(env);
+  s.cannon = math::clamp(s.cannon + (action == 2) - (action == 1), 0, SIDE - 1);
+  if (action == 3 && s.shot_timer == 0) {
+    s.rows[SIDE - 1] = s.rows[SIDE - 1] | 1u << (FRIENDLY + s.cannon);
+    s.shot_timer = COOLDOWN;
+  }
+  move_bullets(s);
+  bool lost = (s.rows[SIDE - 1] & (1u << s.cannon | 1u << (ENEMY + s.cannon))) != 0;
+  if (s.move_timer == 0) {
+    lost |= move_aliens(s);
+    lost |= (s.rows[SIDE - 1] >> s.cannon & 1u) != 0;
+  }
+  if (s.enemy_shot_timer == 0) {
+    fire_back(s);
+    s.enemy_shot_timer = ENEMY_COOLDOWN;
+  }
+  bool cleared;
+  env.player.reward(0) = (float)remove_hit(s, cleared);
+  if (cleared) {
+    add_wave(s);
+    env.metrics.waves += 1;
+    if (DIFFICULTY_RAMPING == DIFFICULTY_RAMPING_ON && s.interval > FASTEST) s.interval -= 1;
+  }
+  s.move_timer -= 1;
+  s.enemy_shot_timer -= 1;
+  s.shot_timer = math::max(s.shot_timer - 1, 0);
+  return lost;
+}
+
+DEVICE void observe(Env& env) {
+  if (!env.team.leader()) return;
+  const State& s = env.state;
+  Cells cells(env);
+  cells.set(s.cannon, SIDE - 1, CANNON);
+  for (int y = 0; y < SIDE; ++y) {
+    const u32 row = s.rows[y];
+    cells.set_row(y, ALIEN, row);
+    cells.set_row(y, s.direction < 0 ? ALIEN_LEFT : ALIEN_RIGHT, row);
+    cells.set_row(y, FRIENDLY_BULLET, row >> FRIENDLY);
+    cells.set_row(y, ENEMY_BULLET, row >> ENEMY);
+  }
+}
