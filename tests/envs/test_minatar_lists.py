@@ -4,12 +4,10 @@
 
 import minatar_oracle
 import numpy as np
-from test_minatar import Recorded, states
+import pytest
+from test_minatar import Recorded, states, that_gives
 
-from cupydrive.envs import minatar_space_invaders
-from cupydrive.spec import StepResult
-
-ACTIONS = {"space_invaders": (0, 1, 3, 5)}  # recorded numbers of ours
+from cupydrive.envs import minatar_seaquest, minatar_space_invaders
 
 
 def space_invaders(raw: dict) -> dict:
@@ -26,33 +24,95 @@ def space_invaders(raw: dict) -> dict:
     }
 
 
-def agrees(
-    first: dict, steps: list[dict], channels: tuple[str, ...], seen: np.ndarray, result: StepResult
-) -> None:
-    """Compare what a step gives besides the state, and what the player saw before it."""
-    np.testing.assert_array_equal(result.reward["player"][:, 0], [s["reward"] for s in steps])
-    np.testing.assert_array_equal(result.terminated, [s["terminal"] for s in steps])
-    assert [name for name, happened in result.events.items() if not np.any(happened)] == []
-    assert tuple(first["channels"]) == channels
-    for cells, step in zip(seen, steps, strict=True):
-        np.testing.assert_array_equal(np.argwhere(cells), step["seen"])
+def seaquest(raw: dict) -> dict:
+    """Return fields of ours from a recorded state; fish come before submarines."""
+    lists = {
+        "enemies": raw["e_fish"] + raw["e_subs"],
+        "divers": raw["divers"],
+        "bullets": raw["f_bullets"],
+    }
+    fields = {
+        "x": raw["sub_x"],
+        "y": raw["sub_y"],
+        "right": raw["sub_or"],
+        "oxygen": raw["oxygen"],
+        "aboard": raw["diver_count"],
+        "surfaced": raw["surface"],
+        "shot_timer": raw["shot_timer"],
+        "spawn_timer": raw["e_spawn_timer"],
+        "diver_timer": raw["d_spawn_timer"],
+        "spawn_interval": raw["e_spawn_speed"],
+        "move_interval": raw["move_speed"],
+        "ramps": raw["ramp_index"],
+        "enemy_bullets": np.zeros(10, np.uint32),
+    }
+    for x, y, right in raw["e_bullets"]:
+        fields["enemy_bullets"][y] |= np.uint32(1 << (x + 10 * right))
+    for name, entries in lists.items():
+        words = np.zeros(minatar_seaquest.MOST[name], np.uint32)
+        for k, (x, y, right, *timers) in enumerate(entries):
+            timer, shot_timer = (*timers, 0, 0)[:2]
+            words[k] = x | y << 4 | right << 8 | timer << 9 | (len(timers) > 1) << 13
+            words[k] |= shot_timer << 14
+        fields |= {name: words, f"num_{name}": len(entries)}
+    return fields
 
 
-def test_recorded_steps_of_space_invaders_agree():
-    module = minatar_space_invaders
-    first, steps = minatar_oracle.recorded("space_invaders")
+def draws(before: dict) -> list[list[int]]:
+    """Return all words of draw 1 that may matter: side, kind and row of an enemy, and a diver."""
+    enemies = [[0, 0, 0]]
+    if before["e_spawn_timer"] == 0:
+        sides, kinds, rows = (0, 2**31), (0, that_gives(1, 3)), range(8)
+        enemies = [[s, k, that_gives(row, 8)] for s in sides for k in kinds for row in rows]
+    divers = range(16) if before["d_spawn_timer"] == 0 else range(1)
+    return [[*enemy, that_gives(way, 16)] for enemy in enemies for way in divers]
+
+
+def nothing_random(before: dict) -> list[list[int]]:
+    """Return words of draw 1, which do not matter."""
+    return [[0] * 4]
+
+
+# our module, our fields of a recorded state, and the words of draw 1 that may matter in it
+GAMES = {
+    "space_invaders": (minatar_space_invaders, space_invaders, nothing_random),
+    "seaquest": (minatar_seaquest, seaquest, draws),
+}
+
+
+def in_order(words: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Return enemies as ``seaquest`` does: fish before submarines."""
+    kind = np.where(np.arange(words.shape[1]) < count[:, None], words >> 13 & 1, 2)
+    return np.take_along_axis(words, np.argsort(kind, axis=1, kind="stable"), 1)
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("game", GAMES)
+def test_some_random_draw_explains_each_recorded_step(game: str) -> None:
+    module, fields, words = GAMES[game]
+    first, steps = minatar_oracle.recorded(game)
+    drawn = [words(step["before"]) for step in steps]
+    of = np.repeat(np.arange(len(steps)), [len(rows) for rows in drawn])
     before, after = (
-        states(module, [space_invaders(step[when]) for step in steps])
-        for when in ("before", "after")
+        states(module, [fields(step[when]) for step in steps]) for when in ("before", "after")
     )
-    actions = [[ACTIONS["space_invaders"].index(step["action"])] for step in steps]
+    actions = np.array([[first["minimal_actions"].index(step["action"])] for step in steps])
     result = module.step(
         module.Params(sticky_action_prob=0.0),
-        before,
-        {"player": np.array(actions)},
-        np.zeros(len(steps), int),
-        Recorded(np.zeros((len(steps), 1, 4))),
+        before[of],
+        {"player": actions[of]},
+        np.zeros(len(of), int),
+        Recorded(np.concatenate(drawn)[:, None]),
     )
-    for name in after.dtype.names[:-1]:  # all but last_action
-        np.testing.assert_array_equal(result.state[name], after[name], name)
-    agrees(first, steps, module.CHANNELS, module.cells(before), result)
+    if game == "seaquest":
+        result.state["enemies"] = in_order(result.state["enemies"], result.state["num_enemies"])
+    after["last_action"] = actions[:, 0]
+    explained = result.reward["player"][:, 0] == np.array([step["reward"] for step in steps])[of]
+    explained &= result.terminated == np.array([step["terminal"] for step in steps])[of]
+    for name in after.dtype.names:
+        explained &= (result.state[name] == after[name][of]).reshape(len(of), -1).all(1)
+    assert sorted(set(of[explained])) == list(range(len(steps)))
+    assert all(happened[explained].any() for happened in result.events.values())
+    assert tuple(first["channels"]) == module.CHANNELS
+    for cells, step in zip(module.cells(before), steps, strict=True):
+        np.testing.assert_array_equal(np.argwhere(cells), step["seen"])

@@ -96,11 +96,50 @@ def space_invaders(rng):
     }
 
 
+def seaquest(rng):
+    """Return attributes that set up a game: many things in a few rows, timers often due."""
+    rows = int(rng.choice([2, 8]))
+
+    def things(most, *timers):
+        """Return some things, each a column, a row, whether it faces right, and timers."""
+        return [
+            [
+                int(rng.integers(10)),
+                int(rng.integers(1, 1 + rows)),
+                bool(rng.random() < 0.5),
+                *(int(rng.choice([0, rng.integers(1 + timer)])) for timer in timers),
+            ]
+            for _ in range(rng.integers(1 + most))
+        ]
+
+    right, move_speed = bool(rng.random() < 0.5), int(rng.integers(2, 6))
+    return {
+        "e_fish": things(6, move_speed),
+        "e_subs": things(6, move_speed, 10),
+        "e_bullets": things(6),
+        "f_bullets": things(1),
+        "divers": things(1, 5),
+        "sub_x": int(rng.integers(1, 10)) - (not right),
+        "sub_y": int(rng.integers(rows)),
+        "sub_or": right,
+        "oxygen": int(rng.choice([0, 1, rng.integers(200)])),
+        "diver_count": int(rng.choice([0, 6, rng.integers(-2, 7)])),
+        "surface": bool(rng.random() < 0.5),
+        "e_spawn_timer": int(rng.integers(2)),
+        "d_spawn_timer": int(rng.choice([0, 3, 9])),
+        "shot_timer": int(rng.integers(2)),
+        "e_spawn_speed": int(rng.choice([1, rng.integers(1, 21)])),
+        "move_speed": move_speed,
+        "ramp_index": int(rng.integers(10)),
+    }
+
+
 ARRANGE = {
     "breakout": breakout,
     "freeway": freeway,
     "asterix": asterix,
     "space_invaders": space_invaders,
+    "seaquest": seaquest,
 }
 
 
