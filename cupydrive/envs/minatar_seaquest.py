@@ -316,3 +316,69 @@ def step(
             "met a fish": met[0],
         },
     )
+
+
+def constants(p: Params) -> dict[str, int]:
+    """Return the sizes that the kernel needs."""
+    return {**GAME.constants(p), **{f"MOST_{name.upper()}": most for name, most in MOST.items()}}
+
+
+def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
+    """Draw states with any enemies, divers and bullets, in few rows or in all, timers often due."""
+    states = reset(p, RandomStream(0, np.arange(n), 0))
+    rows = rng.choice([2, 8], (n, 1))
+    for name, most in MOST.items():
+        count = rng.integers(0, 1 + np.where(rng.random(n) < 0.2, most, min(most, 6)))
+        armed = (name == "enemies") & (rng.random((n, most)) < 0.5)
+        timer = rng.integers(0, 6, (n, most)) * (rng.random((n, most)) < 0.5)
+        parts = {
+            "x": rng.integers(0, 10, (n, most)),
+            "y": 1 + rng.integers(0, rows, (n, most)),
+            "right": rng.integers(0, 2, (n, most)),
+            "timer": timer * (name != "bullets"),
+            "armed": armed,
+            "shot_timer": armed * rng.integers(0, 11, (n, most)),
+        }
+        swimmers = Swimmers(states, name)
+        swimmers.there = np.arange(most) < count[:, None]
+        swimmers.of = {part: values.astype(int) for part, values in parts.items()}
+        for field, values in swimmers.fields().items():
+            states[field] = values
+    flies = np.zeros((2, n, 10, 10), bool)
+    flies[:, :, 1:9] = rng.random((2, n, 8, 10)) < 0.2 * rng.random((n, 1, 1))
+    states["enemy_bullets"] = packed(*flies)
+    for name, low, high in (
+        ("y", 0, 8),
+        ("right", 0, 1),
+        ("oxygen", 0, OXYGEN),
+        ("aboard", -2, CREW),
+        ("surfaced", 0, 1),
+        ("shot_timer", 0, 2),
+        ("spawn_timer", 0, 2),
+        ("diver_timer", 0, 2),
+        ("spawn_interval", 1, SPAWN_INTERVAL),
+        ("move_interval", FASTEST, MOVE_INTERVAL),
+        ("ramps", 0, 19),
+        ("last_action", 0, 5),
+    ):
+        states[name] = rng.integers(low, high + 1, n)
+    states["y"] *= rng.random(n) < 0.7
+    states["oxygen"] *= rng.random(n) < 0.9
+    states["aboard"] = np.where(rng.random(n) < 0.2, CREW, states["aboard"])
+    states["x"] = rng.integers(0, 9, n) + states["right"]  # its back is on the board
+    return states
+
+
+SPEC = cd.EnvSpec(
+    name="minatar_seaquest",
+    params=Params,
+    state=state,
+    groups=GAME.groups,
+    time_limit="truncates",
+    reference=cd.Reference(reset, step, GAME.observe, sample_states),
+    constants=constants,
+    metrics={"rescues": "int"},
+    cases=({}, {"rules": "gymnax"}),
+    display=cd.Display(draw=GAME.draw, keys=GAME.keys, size=(760, 834), fps=8),
+    summary="Rescue divers, shoot fish and submarines, and surface for air (MinAtar's Seaquest).",
+)
