@@ -25,12 +25,12 @@ def space_invaders(raw: dict) -> dict:
 
 
 def seaquest(raw: dict) -> dict:
-    """Return fields of ours from a recorded state; fish come before submarines."""
-    lists = {
-        "enemies": raw["e_fish"] + raw["e_subs"],
-        "divers": raw["divers"],
-        "bullets": raw["f_bullets"],
-    }
+    """Return fields of ours from a recorded state; swimmers are sorted by their kind."""
+    swimmers = [
+        (kind, *entry)
+        for kind, name in ((2, "f_bullets"), (5, "e_fish"), (6, "e_subs"), (9, "divers"))
+        for entry in raw[name]
+    ]
     fields = {
         "x": raw["sub_x"],
         "y": raw["sub_y"],
@@ -48,14 +48,11 @@ def seaquest(raw: dict) -> dict:
     }
     for x, y, right in raw["e_bullets"]:
         fields["enemy_bullets"][y] |= np.uint32(1 << (x + 10 * right))
-    for name, entries in lists.items():
-        words = np.zeros(minatar_seaquest.MOST[name], np.uint32)
-        for k, (x, y, right, *timers) in enumerate(entries):
-            timer, shot_timer = (*timers, 0, 0)[:2]
-            words[k] = x | y << 4 | right << 8 | timer << 9 | (len(timers) > 1) << 13
-            words[k] |= shot_timer << 14
-        fields |= {name: words, f"num_{name}": len(entries)}
-    return fields
+    words = np.zeros(minatar_seaquest.MOST, np.uint32)
+    for k, (kind, x, y, right, *timers) in enumerate(swimmers):
+        timer, shot_timer = (*timers, 0, 0)[:2]
+        words[k] = kind | x << 4 | y << 8 | right << 12 | timer << 13 | shot_timer << 16
+    return {**fields, "swimmers": words, "count": len(swimmers)}
 
 
 def draws(before: dict) -> list[list[int]]:
@@ -80,10 +77,10 @@ GAMES = {
 }
 
 
-def in_order(words: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Return enemies as ``seaquest`` does: fish before submarines."""
-    kind = np.where(np.arange(words.shape[1]) < count[:, None], words >> 13 & 1, 2)
-    return np.take_along_axis(words, np.argsort(kind, axis=1, kind="stable"), 1)
+def in_order(words: np.ndarray) -> np.ndarray:
+    """Return swimmers as ``seaquest`` does: sorted by their kind."""
+    kinds = np.where(words > 0, words & 15, 16)
+    return np.take_along_axis(words, np.argsort(kinds, axis=1, kind="stable"), 1)
 
 
 @pytest.mark.quick(2)
@@ -105,7 +102,7 @@ def test_some_random_draw_explains_each_recorded_step(game: str) -> None:
         Recorded(np.concatenate(drawn)[:, None]),
     )
     if game == "seaquest":
-        result.state["enemies"] = in_order(result.state["enemies"], result.state["num_enemies"])
+        result.state["swimmers"] = in_order(result.state["swimmers"])
     after["last_action"] = actions[:, 0]
     explained = result.reward["player"][:, 0] == np.array([step["reward"] for step in steps])[of]
     explained &= result.terminated == np.array([step["terminal"] for step in steps])[of]
