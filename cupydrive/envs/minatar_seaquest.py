@@ -289,6 +289,6 @@ SPEC = cd.EnvSpec(
     constants=GAME.constants,
     metrics={"rescues": "int"},
     cases=({}, {"rules": "gymnax"}),
-    display=cd.Display(draw=GAME.draw, keys=GAME.keys, size=(760, 834), fps=8),
+    display=cd.Display(draw=GAME.draw, keys=GAME.keys, size=(960, 760), fps=8),
     summary="Rescue divers, shoot fish and submarines, and surface for air (MinAtar's Seaquest).",
 )

@@ -19,12 +19,9 @@ from cupydrive.envs import minatar
 from cupydrive.random import RandomStream
 
 CHANNELS = ("cannon", "alien", "alien_left", "alien_right", "friendly_bullet", "enemy_bullet")
-ALIENS, FRIENDLY, ENEMY = 0, 10, 20  # first bits of a row's boards
+WAVE = 0b0011111100  # columns of new aliens, in the four highest rows
 COOLDOWN, ENEMY_COOLDOWN = 5, 10  # steps between two shots
-SLOWEST, FASTEST = (
-    12,
-    6,
-)  # longest wait of a full wave: of the first one, and with ramping of the last
+SLOWEST, FASTEST = 12, 6  # longest waits: of the first wave, and with ramping of the last
 
 
 @dataclass(frozen=True)
@@ -36,10 +33,7 @@ def state(p: Params) -> tuple[cd.Field, ...]:
     """Return the fields of ``struct State``."""
     return (
         cd.Field(
-            "rows",
-            "u4",
-            (10,),
-            unit="bits of columns: aliens, friendly bullets from 10, enemy bullets from 20",
+            "rows", "u4", (10,), unit="bits of columns of aliens and of both kinds of bullets"
         ),
         cd.Field("cannon", "i4", unit="column"),
         cd.Field("direction", "i4", unit="columns per move of the aliens, -1 or 1"),
@@ -51,32 +45,25 @@ def state(p: Params) -> tuple[cd.Field, ...]:
     )
 
 
-def board(states: np.ndarray, first: int) -> np.ndarray:
-    """Return one of the three boards, (N, 10, 10) bool."""
-    return (states["rows"][..., None] >> np.arange(first, first + 10, dtype=np.uint32) & 1) == 1
+def boards(states: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return aliens, friendly bullets and enemy bullets, each (N, 10, 10) bool."""
+    bits = (states["rows"][..., None] >> np.arange(30, dtype=np.uint32) & 1) == 1
+    return bits[..., :10], bits[..., 10:20], bits[..., 20:]
 
 
 def packed(aliens: np.ndarray, own: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Return ``rows`` (N, 10) of the three boards."""
+    """Return ``rows`` (N, 10). The inverse of ``boards``."""
     bits = np.concatenate([aliens, own, theirs], axis=-1).astype(np.uint32)
     return (bits << np.arange(30, dtype=np.uint32)).sum(-1, dtype=np.uint32)
-
-
-def wave(n: int) -> np.ndarray:
-    """Return (n, 10, 10) bool, a full wave of aliens in each."""
-    aliens = np.zeros((n, 10, 10), bool)
-    aliens[:, :4, 2:8] = True
-    return aliens
 
 
 def cells(states: np.ndarray) -> np.ndarray:
     """Return what the player sees, (N, 10, 10, 6) bool."""
     seen, each = minatar.no_cells(len(states), CHANNELS), np.arange(len(states))
     seen[each, 9, states["cannon"], 0] = True
-    seen[..., 1] = board(states, ALIENS)
-    for channel, direction in ((2, -1), (3, 1)):
-        seen[..., channel] = seen[..., 1] & (states["direction"] == direction)[:, None, None]
-    seen[..., 4], seen[..., 5] = board(states, FRIENDLY), board(states, ENEMY)
+    seen[..., 1], seen[..., 4], seen[..., 5] = boards(states)
+    left = (states["direction"] < 0)[:, None, None]
+    seen[..., 2], seen[..., 3] = seen[..., 1] & left, seen[..., 1] & ~left
     return seen
 
 
@@ -87,8 +74,7 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
     """Return (N,) states with the first wave; nothing is random."""
     n = len(random.bits())
     states = np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)])
-    states["rows"] = packed(wave(n), *np.zeros((2, n, 10, 10), bool))
-    states["cannon"], states["direction"] = 5, -1
+    states["rows"][:, :4], states["cannon"], states["direction"] = WAVE, 5, -1
     states["interval"] = states["move_timer"] = SLOWEST
     states["enemy_shot_timer"] = ENEMY_COOLDOWN
     return states
@@ -99,16 +85,15 @@ def step(
 ) -> cd.StepResult:
     """Step (N,) states; action["player"] is (N, 1)."""
     chosen, each = minatar.effective_action(p, states, action, random), np.arange(len(states))
-    aliens, own, theirs = (board(states, first) for first in (ALIENS, FRIENDLY, ENEMY))
+    aliens, own, theirs = (board.copy() for board in boards(states))
     cannon = np.clip(states["cannon"] + (chosen == 2) - (chosen == 1), 0, 9)
     fires = (chosen == 3) & (states["shot_timer"] == 0)
     own[fires, 9, cannon[fires]] = True
-    shot_timer = np.where(fires, COOLDOWN, states["shot_timer"])
 
     # Bullets fly.
-    own = np.concatenate([own[:, 1:], 0 * own[:, :1]], axis=1)
-    theirs = np.concatenate([0 * theirs[:, :1], theirs[:, :-1]], axis=1)
-    shot = theirs[each, 9, cannon] == 1
+    own[:, :-1], own[:, -1] = own[:, 1:].copy(), False
+    theirs[:, 1:], theirs[:, 0] = theirs[:, :-1].copy(), False
+    shot = theirs[each, 9, cannon]
 
     # Aliens move.
     touched = aliens[each, 9, cannon]
@@ -117,14 +102,10 @@ def step(
     turns = moves & np.where(left, aliens[:, :, 0].any(1), aliens[:, :, 9].any(1))
     landed = turns & aliens[:, 9].any(1)
     wait = np.minimum(aliens.sum((1, 2)), states["interval"])
-    move_timer = np.where(moves, wait, states["move_timer"])
     sideways = moves & ~turns
-    for moved, shift, axis in (
-        (turns, 1, 1),
-        (sideways & left, -1, 2),
-        (sideways & ~left, 1, 2),
-    ):
-        aliens = np.where(moved[:, None, None], np.roll(aliens, shift, axis), aliens)
+    aside = np.where(left[:, None, None], np.roll(aliens, -1, 2), np.roll(aliens, 1, 2))
+    aliens = np.where(turns[:, None, None], np.roll(aliens, 1, 1), aliens)
+    aliens = np.where(sideways[:, None, None], aside, aliens)
     touched |= moves & aliens[each, 9, cannon]
 
     # The lowest alien of the nearest column fires, of the left one of two that are equally near.
@@ -133,36 +114,33 @@ def step(
     column = distance.argmin(1)
     lowest = 9 - aliens[each, ::-1, column].argmax(1)
     theirs[each, lowest, column] |= enemy_fires
-    enemy_shot_timer = np.where(enemy_fires, ENEMY_COOLDOWN, states["enemy_shot_timer"])
 
-    hit = aliens & (own == 1)
+    hit = aliens & own
     aliens, own = aliens & ~hit, own & ~hit
     cleared = ~aliens.any((1, 2))
-    aliens[cleared] = wave(1)
+    rows = packed(aliens, own, theirs)
+    rows[cleared, :4] |= WAVE
     faster = cleared & (states["interval"] > FASTEST) & (p.difficulty_ramping == "on")
-    killed = hit.sum((1, 2))
     return cd.StepResult(
         state={
-            "rows": packed(aliens, own, theirs),
+            "rows": rows,
             "cannon": cannon,
             "direction": np.where(turns, -states["direction"], states["direction"]),
             "interval": states["interval"] - faster,
-            "move_timer": move_timer - 1,
-            "enemy_shot_timer": enemy_shot_timer - 1,
-            "shot_timer": np.maximum(shot_timer - 1, 0),
+            "move_timer": np.where(moves, wait, states["move_timer"]) - 1,
+            "enemy_shot_timer": np.where(enemy_fires, ENEMY_COOLDOWN, states["enemy_shot_timer"])
+            - 1,
+            "shot_timer": np.where(fires, COOLDOWN - 1, np.maximum(states["shot_timer"] - 1, 0)),
             "last_action": chosen,
         },
-        reward={"player": killed[:, None].astype(np.float64)},
+        reward={"player": hit.sum((1, 2))[:, None] * 1.0},
         terminated=shot | touched | landed,
         metrics={"waves": cleared},
         events={
             "the cannon fires": fires,
             "an alien fires": enemy_fires,
-            "the nearest column is not the cannon's": enemy_fires & (column != cannon),
             "alien shot": hit,
             "new wave": cleared,
-            "the aliens move left": sideways & left,
-            "the aliens move right": sideways & ~left,
             "the aliens come down": turns,
             "the cannon is shot": shot,
             "an alien touches the cannon": touched,
@@ -174,18 +152,13 @@ def step(
 def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
     """Draw states with any aliens, one at least, any bullets and short timers."""
     states = np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)])
-    boards = rng.random((3, n, 10, 10)) < 0.5 * rng.random((3, n, 1, 1)) ** 2
-    boards[0, np.arange(n), rng.integers(0, 10, n), rng.integers(0, 10, n)] = True
-    states["rows"] = packed(*boards)
-    for name, low, high in (
-        ("cannon", 0, 9),
-        ("interval", FASTEST, SLOWEST),
-        ("move_timer", 0, 3),
-        ("enemy_shot_timer", 0, 3),
-        ("shot_timer", 0, 3),
-        ("last_action", 0, 3),
-    ):
-        states[name] = rng.integers(low, high + 1, n)
+    full = rng.random((3, n, 10, 10)) < 0.5 * rng.random((3, n, 1, 1)) ** 2
+    full[0, np.arange(n), rng.integers(0, 10, n), rng.integers(0, 10, n)] = True
+    states["rows"] = packed(*full)
+    for name in ("move_timer", "enemy_shot_timer", "shot_timer", "last_action"):
+        states[name] = rng.integers(0, 4, n)
+    states["cannon"] = rng.integers(0, 10, n)
+    states["interval"] = rng.integers(FASTEST, SLOWEST + 1, n)
     states["direction"] = rng.choice([-1, 1], n)
     return states
 
@@ -200,6 +173,6 @@ SPEC = cd.EnvSpec(
     constants=GAME.constants,
     metrics={"waves": "int"},
     cases=({}, {"rules": "gymnax"}),
-    display=cd.Display(draw=GAME.draw, keys=GAME.keys, size=(760, 834), fps=8),
+    display=cd.Display(draw=GAME.draw, keys=GAME.keys, size=(960, 760), fps=8),
     summary="Shoot aliens that shoot back and come nearer (MinAtar's Space Invaders).",
 )

@@ -5,21 +5,14 @@
 //   action  0 = none, 1 = left, 2 = right, 3 = fire
 //   reward  1 for each alien
 struct Params { float sticky_action_prob; };
-struct State {
-  Array<u32, 10> rows;
-  int cannon, direction, interval, move_timer, enemy_shot_timer, shot_timer, last_action;
-};
+struct State { Array<u32, 10> rows; int cannon, direction, interval, move_timer, enemy_shot_timer, shot_timer, last_action; };
 #include "drive/env.cuh"
 #include "minatar.cuh"
 
-constexpr u32 BOARD = (1u << SIDE) - 1u;
+constexpr u32 BOARD = (1u << SIDE) - 1u, WAVE = 0xFCu;  // all columns, and those of new aliens
 constexpr int FRIENDLY = SIDE, ENEMY = 2 * SIDE;  // first bits of the bullets
 constexpr int COOLDOWN = 5, ENEMY_COOLDOWN = 10, SLOWEST = 12, FASTEST = 6;
 enum Channel { CANNON, ALIEN, ALIEN_LEFT, ALIEN_RIGHT, FRIENDLY_BULLET, ENEMY_BULLET };
-
-DEVICE void add_wave(State& s) {
-  UNROLL for (int y = 0; y < 4; ++y) s.rows[y] = s.rows[y] | 0xFCu;  // columns 2 to 7
-}
 
 // Returns the columns in which an alien is.
 DEVICE u32 alien_columns(const State& s) {
@@ -38,8 +31,8 @@ DEVICE void move_bullets(State& s) {
   }
 }
 
-// Moves the aliens sideways, or down where the edge is; returns whether they came down from the lowest row. As in MinAtar,
-// those are in the highest row then.
+// Moves the aliens sideways, or down where the edge is; returns whether one touches the cannon or came down from the lowest
+// row. As in MinAtar, that one is in the highest row then.
 DEVICE bool move_aliens(State& s) {
   int count = 0;
   UNROLL for (int y = 0; y < SIDE; ++y) count += math::popcount(s.rows[y] & BOARD);
@@ -53,39 +46,39 @@ DEVICE bool move_aliens(State& s) {
     above = aliens;
   }
   if (turn) s.direction = -s.direction;
-  return turn && lowest != 0;
+  return (turn && lowest != 0) || (s.rows[SIDE - 1] >> s.cannon & 1u) != 0;
 }
 
 // The lowest alien of the column nearest to the cannon fires, of the left one of two that are equally near.
 DEVICE void fire_back(State& s) {
   const u32 columns = alien_columns(s);
-  int column = s.cannon, lowest = -1;
-  for (int distance = SIDE - 1; distance > 0; --distance) {
-    const int left = s.cannon - distance, right = s.cannon + distance;
-    if (right < SIDE && (columns >> right & 1u)) column = right;
-    if (left >= 0 && (columns >> left & 1u)) column = left;
+  u32 column = 0u, below = 0u;  // bit of the column, and whether one of its aliens is in a lower row
+  for (int distance = SIDE - 1; distance >= 0; --distance) {
+    const u32 right = columns & 1u << (s.cannon + distance), left = columns & (1u << s.cannon) >> distance;
+    column = left ? left : right ? right : column;
   }
-  if (columns >> s.cannon & 1u) column = s.cannon;
-  UNROLL for (int y = 0; y < SIDE; ++y) lowest = s.rows[y] >> column & 1u ? y : lowest;
-  UNROLL for (int y = 0; y < SIDE; ++y) s.rows[y] = s.rows[y] | (y == lowest ? 1u << (ENEMY + column) : 0u);
+  UNROLL for (int y = SIDE - 1; y >= 0; --y) {
+    const u32 row = s.rows[y], alien = row & column;
+    s.rows[y] = row | (below ? 0u : alien << ENEMY);
+    below |= alien;
+  }
 }
 
-// Removes aliens and the bullets that hit them; returns how many, and whether none is left in `cleared`.
-DEVICE int remove_hit(State& s, bool& cleared) {
+// Removes aliens and the bullets that hit them; returns how many.
+DEVICE int remove_hit(State& s) {
   int count = 0;
   UNROLL for (int y = 0; y < SIDE; ++y) {
     const u32 row = s.rows[y], hit = row & row >> FRIENDLY & BOARD;
     count += math::popcount(hit);
     s.rows[y] = row & ~(hit | hit << FRIENDLY);
   }
-  cleared = alien_columns(s) == 0;
   return count;
 }
 
 DEVICE void reset(Env& env) {
   if (!env.team.leader()) return;
   env.state = {{}, 5, -1, SLOWEST, SLOWEST, ENEMY_COOLDOWN, 0, 0};
-  add_wave(env.state);
+  UNROLL for (int y = 0; y < 4; ++y) env.state.rows[y] = WAVE;
 }
 
 DEVICE bool step(Env& env) {
@@ -99,18 +92,14 @@ DEVICE bool step(Env& env) {
   }
   move_bullets(s);
   bool lost = (s.rows[SIDE - 1] & (1u << s.cannon | 1u << (ENEMY + s.cannon))) != 0;
-  if (s.move_timer == 0) {
-    lost |= move_aliens(s);
-    lost |= (s.rows[SIDE - 1] >> s.cannon & 1u) != 0;
-  }
+  if (s.move_timer == 0) lost |= move_aliens(s);
   if (s.enemy_shot_timer == 0) {
     fire_back(s);
     s.enemy_shot_timer = ENEMY_COOLDOWN;
   }
-  bool cleared;
-  env.player.reward(0) = (float)remove_hit(s, cleared);
-  if (cleared) {
-    add_wave(s);
+  env.player.reward(0) = (float)remove_hit(s);
+  if (alien_columns(s) == 0) {
+    UNROLL for (int y = 0; y < 4; ++y) s.rows[y] = s.rows[y] | WAVE;
     env.metrics.waves += 1;
     if (DIFFICULTY_RAMPING == DIFFICULTY_RAMPING_ON && s.interval > FASTEST) s.interval -= 1;
   }
@@ -126,10 +115,9 @@ DEVICE void observe(Env& env) {
   Cells cells(env);
   cells.set(s.cannon, SIDE - 1, CANNON);
   for (int y = 0; y < SIDE; ++y) {
-    const u32 row = s.rows[y];
-    cells.set_row(y, ALIEN, row);
-    cells.set_row(y, s.direction < 0 ? ALIEN_LEFT : ALIEN_RIGHT, row);
-    cells.set_row(y, FRIENDLY_BULLET, row >> FRIENDLY);
-    cells.set_row(y, ENEMY_BULLET, row >> ENEMY);
+    cells.set_row(y, ALIEN, s.rows[y]);
+    cells.set_row(y, s.direction < 0 ? ALIEN_LEFT : ALIEN_RIGHT, s.rows[y]);
+    cells.set_row(y, FRIENDLY_BULLET, s.rows[y] >> FRIENDLY);
+    cells.set_row(y, ENEMY_BULLET, s.rows[y] >> ENEMY);
   }
 }

@@ -5,6 +5,7 @@
 import minatar_oracle
 import numpy as np
 import pytest
+import test_minatar
 from test_minatar import Recorded, states, that_gives
 
 from cupydrive.envs import minatar_seaquest, minatar_space_invaders
@@ -113,3 +114,10 @@ def test_some_random_draw_explains_each_recorded_step(game: str) -> None:
     assert tuple(first["channels"]) == module.CHANNELS
     for cells, step in zip(module.cells(before), steps, strict=True):
         np.testing.assert_array_equal(np.argwhere(cells), step["seen"])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("rules", minatar_oracle.SETTINGS)
+@pytest.mark.parametrize("game", GAMES)
+def test_random_episodes_have_the_recorded_means(game: str, rules: str) -> None:
+    test_minatar.test_random_episodes_have_the_recorded_means(game, rules)
