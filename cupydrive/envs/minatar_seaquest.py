@@ -27,7 +27,7 @@ from cupydrive.random import RandomStream, below
 
 CHANNELS = (
     *("sub_front", "sub_back", "friendly_bullet", "trail", "enemy_bullet"),
-    *("enemy_fish", "enemy_sub", "oxygen_guage", "diver_guage", "diver"),
+    *("enemy_fish", "enemy_sub", "oxygen_gauge", "diver_gauge", "diver"),
 )
 BULLET, FISH, SUBMARINE, DIVER = 2, 5, 6, 9  # what swims, by its channel
 # First bit and number of bits in the word of what swims.
@@ -97,9 +97,9 @@ class Swimmers:
 
     def remove(self, k: int, hit: np.ndarray) -> np.ndarray:
         """Remove swimmer k and the oldest of ``hit`` (N, MOST); return where there is one."""
-        rows = np.flatnonzero(hit.any(1))
+        (rows,) = np.nonzero(there := np.asarray(hit.any(1)))
         self.of["kind"][rows, hit.argmax(1)[rows]] = self.of["kind"][rows, k] = 0
-        return hit.any(1)
+        return there
 
     def move(self, k: int, moving: np.ndarray) -> None:
         """Move swimmer k by a column where asked, (N,) bool. Beyond the edge it is gone."""
@@ -150,12 +150,12 @@ def step(
     # An enemy and a diver appear.
     spawns, dives = states["spawn_timer"] == 0, states["diver_timer"] == 0
     right, row = words[:, 0] >= 2**31, 1 + below(words[:, 2], 8)
-    kind = np.where(below(words[:, 1], 3) == 0, SUBMARINE, FISH)
+    enemy = np.where(below(words[:, 1], 3) == 0, SUBMARINE, FISH)
     against = (of["y"] == row[:, None]) & (of["right"] != right[:, None])
     blocked = (against & ((of["kind"] == FISH) | (of["kind"] == SUBMARINE))).any(1)
-    fires = (kind == SUBMARINE) * ENEMY_COOLDOWN
-    enters = {"kind": kind, "x": 9 * ~right, "y": row, "right": right}
-    sea.append(spawns & ~blocked, **enters, timer=wait, shot_timer=fires)
+    to_fire = (enemy == SUBMARINE) * ENEMY_COOLDOWN
+    enters = {"kind": enemy, "x": 9 * ~right, "y": row, "right": right}
+    sea.append(spawns & ~blocked, **enters, timer=wait, shot_timer=to_fire)
     right, row = below(words[:, 3], 16) >= 8, 1 + below(words[:, 3], 16) % 8
     sea.append(dives, kind=DIVER, x=9 * ~right, y=row, right=right, timer=MOVE_INTERVAL)
 
@@ -167,7 +167,7 @@ def step(
     sea.append(fires, kind=BULLET, x=x, y=y, right=right)
 
     # Its bullets fly, then divers, submarines, enemy bullets and fish move, the newest first.
-    hits, meets = {}, {}
+    hits, meets = {}, dict[int, np.ndarray]()
     newest = range(int(sea.count.max(initial=0)) - 1, -1, -1)
     hits["fish"], hits["submarine"], hits["in its way"] = np.zeros((3, len(states)), int)
     for k in newest:
