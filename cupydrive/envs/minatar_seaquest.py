@@ -1,13 +1,10 @@
 """Seaquest of MinAtar: rescue divers, shoot fish and submarines, and surface for air.
 
 Source: MinAtar 1.0.15 (Young & Tian 2019, arXiv 1903.03176); see ``cupydrive/envs/minatar.py``.
-What it leaves open is inferred from recorded games and from single steps from states that no game
-reaches; gymnax's port was read for facts.
-
 Fish, and for one in three a submarine that fires every 11 steps, appear at either side of rows 1 to
 8, but never in a row in which others swim against them. Each is worth 1. Divers appear every 30
 steps; six fit on board. Oxygen lasts for 200 steps under water, rows 1 to 8. Surfacing refills it
-and costs a diver. With six on board it is worth up to ten, by the oxygen left, and all leave.
+and costs a diver. With six on board it is worth up to nine, by the oxygen left, and all leave.
 Without any it ends the game, and so does a touch or an empty tank. With ramping each surfacing
 makes enemies more frequent, and each second one makes them faster, three times. As in MinAtar, a
 full load that leaves costs one diver more: -1 are aboard then, and only none end the game.
@@ -16,8 +13,6 @@ At most 30 enemies, 2 divers and 2 bullets of the player are there at once: in t
 enemy comes every step and swims for 30. A diver swims for 60 steps. A bullet flies for 9, and 5 lie
 between two. Enemy bullets are bits of cells, since two in one cell do what one does.
 """
-
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,19 +25,13 @@ CHANNELS = (
     *("enemy_fish", "enemy_sub", "oxygen_gauge", "diver_gauge", "diver"),
 )
 BULLET, FISH, SUBMARINE, DIVER = 2, 5, 6, 9  # what swims, by its channel
-# First bit and number of bits in the word of what swims.
-PARTS = {
-    **{"kind": (0, 4), "x": (4, 4), "y": (8, 4)},
-    **{"right": (12, 1), "timer": (13, 3), "shot_timer": (16, 4)},
-}
+PARTS = {"kind": (0, 4), "x": (4, 4), "y": (8, 4)}  # first bit and bits in the word of a swimmer
+PARTS |= {"right": (12, 1), "timer": (13, 3), "shot_timer": (16, 4)}
 MOST = 34  # at once
 OXYGEN, CREW, COOLDOWN, ENEMY_COOLDOWN = 200, 6, 5, 10
 SPAWN_INTERVAL, MOVE_INTERVAL, DIVER_INTERVAL, FASTEST = 20, 5, 30, 2
 
-
-@dataclass(frozen=True)
-class Params(minatar.RampingParams):
-    """Parameters of the rules."""
+Params = minatar.RampingParams
 
 
 def state(p: Params) -> tuple[cd.Field, ...]:
@@ -254,8 +243,7 @@ def step(
 
 def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
     """Draw states with any swimmers and bullets, in two rows or in all, timers often due."""
-    states = reset(p, RandomStream(0, np.arange(n), 0))
-    sea = Swimmers(states)
+    sea = Swimmers(states := reset(p, RandomStream(0, np.arange(n), 0)))
     there = np.arange(MOST) < rng.integers(0, 1 + rng.choice([8, MOST], (n, 1), p=[0.8, 0.2]))
     sea.of["kind"] = there * rng.choice([BULLET, FISH, SUBMARINE, DIVER], there.shape)
     sea.of["x"], sea.of["right"] = rng.integers(0, 10, there.shape), rng.integers(0, 2, there.shape)
@@ -265,17 +253,15 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
     states["swimmers"], states["count"] = sea.words(), there.sum(1)
     bullets = rng.random((n, 8, 20)) < 0.2 * rng.random((n, 1, 1))
     states["enemy_bullets"][:, 1:9] = (bullets << np.arange(20)).sum(-1)
-    timers = ("shot_timer", "spawn_timer", "diver_timer")
-    for names, high in ((timers, 2), (("right", "surfaced"), 1), (("ramps",), 19)):
-        for name in names:
-            states[name] = rng.integers(0, high + 1, n)
+    for name in ("shot_timer", "spawn_timer", "diver_timer"):
+        states[name] = rng.integers(0, 3, n)
+    states["right"], states["surfaced"], states["ramps"] = rng.integers(0, [[2], [2], [20]], (3, n))
     states["x"] = rng.integers(0, 9, n) + states["right"]  # its back is on the board
     states["y"] = rng.integers(0, 9, n) * (rng.random(n) < 0.7)
     states["oxygen"] = rng.integers(0, OXYGEN + 1, n) * (rng.random(n) < 0.9)
     states["aboard"] = np.minimum(rng.integers(-2, 10, n), CREW)
-    states["spawn_interval"] = rng.integers(1, SPAWN_INTERVAL + 1, n)
+    states["spawn_interval"], states["last_action"] = rng.integers([[1], [0]], [[21], [6]], (2, n))
     states["move_interval"] = rng.integers(FASTEST, MOVE_INTERVAL + 1, n)
-    states["last_action"] = rng.integers(0, 6, n)
     return states
 
 
@@ -290,5 +276,6 @@ SPEC = cd.EnvSpec(
     metrics={"rescues": "int"},
     cases=({}, {"rules": "gymnax"}),
     display=cd.Display(draw=GAME.draw, keys=GAME.keys, size=(960, 760), fps=8),
+    training=minatar.suggested(6_000_000),
     summary="Rescue divers, shoot fish and submarines, and surface for air (MinAtar's Seaquest).",
 )

@@ -10,8 +10,6 @@ ramping its longest wait is a step shorter, down to six steps. An alien or a bul
 cannon ends the game, and so do aliens that come down from the lowest row.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from cupydrive import spec as cd
@@ -23,10 +21,7 @@ WAVE = 0b0011111100  # columns of new aliens, in the four highest rows
 COOLDOWN, ENEMY_COOLDOWN = 5, 10  # steps between two shots
 SLOWEST, FASTEST = 12, 6  # longest waits: of the first wave, and with ramping of the last
 
-
-@dataclass(frozen=True)
-class Params(minatar.RampingParams):
-    """Parameters of the rules."""
+Params = minatar.RampingParams
 
 
 def state(p: Params) -> tuple[cd.Field, ...]:
@@ -174,5 +169,6 @@ SPEC = cd.EnvSpec(
     metrics={"waves": "int"},
     cases=({}, {"rules": "gymnax"}),
     display=cd.Display(draw=GAME.draw, keys=GAME.keys, size=(960, 760), fps=8),
+    training=minatar.suggested(6_000_000),
     summary="Shoot aliens that shoot back and come nearer (MinAtar's Space Invaders).",
 )

@@ -4,14 +4,14 @@
 //           bit 10]; column, row and direction of the player; oxygen [steps]; divers aboard; whether it has surfaced and not
 //           dived; timers and intervals [steps]; ramps, how often the game became faster; last_action
 //   action  0 = none, 1 = left, 2 = up, 3 = right, 4 = down, 5 = fire
-//   reward  1 for each enemy; up to 10 for a full load of divers, by the oxygen left
+//   reward  1 for each enemy; up to 9 for a full load of divers, by the oxygen left
 struct Params { float sticky_action_prob; };
 struct State {
   int count;
   Array<u32, 34> swimmers;
   Array<u32, 10> enemy_bullets;
-  int x, y, right, oxygen, aboard, surfaced, shot_timer, spawn_timer, diver_timer, spawn_interval, move_interval, ramps;
-  int last_action;
+  int x, y, right, oxygen, aboard, surfaced, shot_timer, spawn_timer, diver_timer, spawn_interval, move_interval, ramps,
+      last_action;
 };
 #include "drive/env.cuh"
 #include "minatar.cuh"
@@ -198,12 +198,12 @@ DEVICE bool step(Env& env) {
 DEVICE void observe(Env& env) {
   if (!env.team.leader()) return;
   const State& s = env.state;
-  const int load = math::max(s.aboard, 0);
+  const int load = math::clamp(s.aboard, 0, SIDE - 1);
   Cells cells(env);
   cells.set(s.x, s.y, FRONT);
   cells.set(s.x + (s.right ? -1 : 1), s.y, BACK);
   for (int y = 1; y < SIDE - 1; ++y) cells.set_row(y, ENEMY_BULLET, s.enemy_bullets[y] | s.enemy_bullets[y] >> SIDE);
-  cells.set_row(SIDE - 1, AIR, (1u << math::max(s.oxygen, 0) / (OXYGEN / SIDE)) - 1u);
+  cells.set_row(SIDE - 1, AIR, (1u << math::clamp(s.oxygen / (OXYGEN / SIDE), 0, SIDE)) - 1u);
   cells.set_row(SIDE - 1, LOAD, ((1u << load) - 1u) << (SIDE - 1 - load));
   for (int k = 0; k < s.count; ++k) {
     const Swimmer it = Swimmer::of(s.swimmers[k]);
