@@ -3,8 +3,8 @@
 Source: MinAtar 1.0.15 (Young & Tian 2019, arXiv 1903.03176); see ``cupydrive/envs/minatar.py``.
 Fish, and for one in three a submarine that fires every 11 steps, appear at either side of rows 1 to
 8, but never in a row in which others swim against them. Each is worth 1. Divers appear every 30
-steps; six fit on board. Oxygen lasts for 200 steps under water, rows 1 to 8. Surfacing refills it
-and costs a diver. With six on board it is worth up to nine, by the oxygen left, and all leave.
+steps, and six fit on board. Oxygen lasts for 200 steps under water, rows 1 to 8. Surfacing refills
+it and costs a diver. With six on board it is worth up to nine, by the oxygen left, and all leave.
 Without any it ends the game, and so does a touch or an empty tank. With ramping each surfacing
 makes enemies more frequent, and each second one makes them faster, three times. As in MinAtar, a
 full load that leaves costs one diver more: -1 are aboard then, and only none end the game.
@@ -85,7 +85,7 @@ class Swimmers:
         return cell & (self.of["kind"] == kind)
 
     def remove(self, k: int, hit: np.ndarray) -> np.ndarray:
-        """Remove swimmer k and the oldest of ``hit`` (N, MOST); return where there is one."""
+        """Remove swimmer k and the oldest of ``hit`` (N, MOST), and return where there is one."""
         (rows,) = np.nonzero(there := np.asarray(hit.any(1)))
         self.of["kind"][rows, hit.argmax(1)[rows]] = self.of["kind"][rows, k] = 0
         return there
@@ -120,7 +120,7 @@ GAME = minatar.Game(CHANNELS, ("none", "left", "up", "right", "down", "fire"), c
 
 
 def reset(p: Params, random: RandomStream) -> np.ndarray:
-    """Return (N,) states at the surface of an empty sea; nothing is random."""
+    """Return (N,) states at the surface of an empty sea. Nothing is random."""
     states = np.zeros(len(random.bits()), [(f.name, f.dtype, f.shape) for f in state(p)])
     states["x"], states["oxygen"], states["surfaced"] = 5, OXYGEN, 1
     states["spawn_interval"] = states["spawn_timer"] = SPAWN_INTERVAL

@@ -66,7 +66,7 @@ GAME = minatar.Game(CHANNELS, ("none", "left", "right", "fire"), cells)
 
 
 def reset(p: Params, random: RandomStream) -> np.ndarray:
-    """Return (N,) states with the first wave; nothing is random."""
+    """Return (N,) states with the first wave. Nothing is random."""
     n = len(random.bits())
     states = np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)])
     states["rows"][:, :4], states["cannon"], states["direction"] = WAVE, 5, -1

@@ -118,7 +118,7 @@ template <int KIND> DEVICE int swim(State& s, bool& lost) {
   return hits;
 }
 
-// Moves enemy bullets; returns whether one was where the player is, or comes there.
+// Moves enemy bullets. Returns whether one was where the player is, or comes there.
 DEVICE bool move_enemy_bullets(State& s) {
   u32 passed = s.enemy_bullets[s.y];
   for (int y = 1; y < SIDE - 1; ++y) {
@@ -129,7 +129,7 @@ DEVICE bool move_enemy_bullets(State& s) {
   return ((passed | passed >> SIDE) >> s.x & 1u) != 0;
 }
 
-// Uses up oxygen, or refills it at the surface at the cost of a diver; returns the reward of a full load.
+// Uses up oxygen, or refills it at the surface at the cost of a diver. Returns the reward of a full load.
 DEVICE int breathe(Env& env, bool& lost) {
   State& s = env.state;
   const bool under = s.y > 0, comes_up = !under && !s.surfaced, refills = comes_up && s.aboard != 0;

@@ -31,7 +31,7 @@ DEVICE void move_bullets(State& s) {
   }
 }
 
-// Moves the aliens sideways, or down where the edge is; returns whether one touches the cannon or came down from the lowest
+// Moves the aliens sideways, or down where the edge is. Returns whether one touches the cannon or came down from the lowest
 // row. As in MinAtar, that one is in the highest row then.
 DEVICE bool move_aliens(State& s) {
   int count = 0;
@@ -64,7 +64,7 @@ DEVICE void fire_back(State& s) {
   }
 }
 
-// Removes aliens and the bullets that hit them; returns how many.
+// Removes aliens and the bullets that hit them. Returns how many.
 DEVICE int remove_hit(State& s) {
   int count = 0;
   UNROLL for (int y = 0; y < SIDE; ++y) {

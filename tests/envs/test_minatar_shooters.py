@@ -6,8 +6,10 @@ import minatar_oracle
 import numpy as np
 import pytest
 import test_minatar
+import torch
 from test_minatar import Recorded, states, that_gives
 
+import cupydrive as cd
 from cupydrive.envs import minatar_seaquest, minatar_space_invaders
 
 
@@ -121,3 +123,16 @@ def test_some_random_draw_explains_each_recorded_step(game: str) -> None:
 @pytest.mark.parametrize("game", GAMES)
 def test_random_episodes_have_the_recorded_means(game: str, rules: str) -> None:
     test_minatar.test_random_episodes_have_the_recorded_means(game, rules)
+
+
+def test_the_list_of_seaquest_never_is_full():
+    """Nothing is ever dropped, even where an enemy appears in every step and none is shot."""
+    env = cd.make("minatar_seaquest", num_envs=256, rules="gymnax", device="cpu")
+    env.reset(seed=0)
+    ones = np.ones(256, np.int32)
+    env.set_state(spawn_interval=ones, spawn_timer=ones, move_interval=2 * ones)
+    most, none = 0, torch.zeros(256, dtype=torch.int32)
+    for _ in range(400):
+        env.step(none)
+        most = max(most, int(env.state["count"].max()))
+    assert 24 <= most < minatar_seaquest.MOST
