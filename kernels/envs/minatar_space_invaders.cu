@@ -114,7 +114,7 @@ DEVICE void observe(Env& env) {
   const State& s = env.state;
   Cells cells(env);
   cells.set(s.cannon, SIDE - 1, CANNON);
-  for (int y = 0; y < SIDE; ++y) {
+  UNROLL for (int y = 0; y < SIDE; ++y) {
     cells.set_row(y, ALIEN, s.rows[y]);
     cells.set_row(y, s.direction < 0 ? ALIEN_LEFT : ALIEN_RIGHT, s.rows[y]);
     cells.set_row(y, FRIENDLY_BULLET, s.rows[y] >> FRIENDLY);
