@@ -100,13 +100,13 @@ class Game:
 
     def groups(self, p: Params) -> tuple[cd.Group, ...]:
         """Return the one group: the player."""
-        entries, actions = SIDE * SIDE * len(self.channels), spaces.Discrete(len(self.actions))
-        return (cd.Group("player", 1, entries, actions, obs_low=0.0, obs_high=1.0),)
+        shape = SIDE, SIDE, len(self.channels)
+        actions = spaces.Discrete(len(self.actions))
+        return (cd.Group("player", 1, action_space=actions, obs_shape=shape, obs_dtype="bool"),)
 
     def observe(self, p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observation:
-        """Return the channels of all cells, row by row: (N, 1, 100 channels)."""
-        seen = self.cells(states).reshape(len(states), 1, -1)
-        return cd.Observation({"player": seen.astype(np.float64)})
+        """Return the channels of all cells, (N, 1, 10, 10, channels)."""
+        return cd.Observation({"player": self.cells(states)[:, None]})
 
     def keys(self, p: Params) -> dict[str, dict[str, int]]:
         """Return the keys of the actions; no key is none."""

@@ -11,17 +11,15 @@ DEVICE int effective_action(Env& env) {
   return env.state.last_action = env.player.action(0);
 }
 
-// The player's observation: CHANNELS entries of each cell, row by row from the top. All are 0 at first.
+// The player's observation: CHANNELS bools of each cell, row by row from the top. All are 0 at first.
 struct Cells {
-  Row row;
+  decltype(Env::player.obs(0)) row;
 
-  DEVICE explicit Cells(Env& env) : row(env.player.obs(0)) {
-    for (int n = 0; n < SIDE * SIDE * CHANNELS; ++n) row[n] = 0.0f;
-  }
-  DEVICE void set(int x, int y, int channel) { row[(y * SIDE + x) * CHANNELS + channel] = 1.0f; }
+  DEVICE explicit Cells(Env& env) : row(env.player.obs(0)) {}
+  DEVICE void set(int x, int y, int channel) { row[(y * SIDE + x) * CHANNELS + channel] = true; }
   // Bit x of `bits` is column x.
   DEVICE void set_row(int y, int channel, u32 bits) {
-    for (int x = 0; x < SIDE; ++x) row[(y * SIDE + x) * CHANNELS + channel] = bits >> x & 1u ? 1.0f : 0.0f;
+    for (int x = 0; x < SIDE; ++x) row[(y * SIDE + x) * CHANNELS + channel] = (bits >> x & 1u) != 0;
   }
 };
 
