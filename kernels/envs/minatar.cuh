@@ -19,7 +19,9 @@ struct Cells {
   DEVICE void set(int x, int y, int channel) { row[(y * SIDE + x) * CHANNELS + channel] = true; }
   // Bit x of `bits` is column x.
   DEVICE void set_row(int y, int channel, u32 bits) {
-    for (int x = 0; x < SIDE; ++x) row[(y * SIDE + x) * CHANNELS + channel] = (bits >> x & 1u) != 0;
+    for (u32 left = bits & ((1u << SIDE) - 1u); left != 0; left &= left - 1u) {
+      set(math::count_trailing_zeros(left), y, channel);
+    }
   }
 };
 
