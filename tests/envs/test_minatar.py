@@ -7,6 +7,7 @@ from types import ModuleType
 import minatar_oracle
 import numpy as np
 import pytest
+import torch
 
 import cupydrive as cd
 from cupydrive.envs import minatar, minatar_asterix, minatar_breakout, minatar_freeway
@@ -183,3 +184,20 @@ def test_rules_fill_in_what_is_not_given():
         found = made.sticky_action_prob, made.max_episode_steps, made.difficulty_ramping
         assert found == filled
         assert rules(**vars(made)) == made
+
+
+def test_the_last_action_that_took_effect_is_repeated():
+    n, sticky = 4000, 0.25
+    env = cd.make("minatar_asterix", num_envs=n, device="cpu", sticky_action_prob=sticky)
+    env.reset(seed=0)
+    before = np.zeros(n, int)
+    for given in (1, 2, 3, 4):
+        x = env.state["player_x"].numpy().copy()
+        env.step(torch.full((n,), given, dtype=torch.int32), autoreset=False)
+        took = env.state["last_action"].numpy().copy()
+        repeated = took == before
+        assert (took[~repeated] == given).all()
+        assert abs(repeated.mean() - sticky) < 4 * np.sqrt(sticky * (1 - sticky) / n)
+        moved = env.state["player_x"].numpy() - x
+        np.testing.assert_array_equal(moved, (took == 3).astype(int) - (took == 1))
+        before = took
