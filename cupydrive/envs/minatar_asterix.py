@@ -182,5 +182,21 @@ SPEC = cd.EnvSpec(
     constants=GAME.constants,
     cases=({}, {"rules": "gymnax"}),
     display=cd.Display(draw=GAME.draw, keys=GAME.keys, size=(960, 760), fps=8),
+    # With 64 environments for 128 steps, twice the learning rate and gae_lambda=0.95: 8.8.
+    training={
+        "num_envs": 128,
+        "steps": 6_000_000,
+        "ppo": {
+            "hidden": (128, 128),
+            "activation": "relu",
+            "learning_rate": ((0, 1e-3), (6_000_000, 1e-4)),
+            "num_steps": 32,
+            "num_minibatches": 8,
+            "gae_lambda": 0.8,
+            "ent_coef": 0.01,
+        },
+    },
+    # A random policy gets 0.5. Of one seed 6 million steps make 13.6.
+    reward_threshold=10.0,
     summary="Collect gold and avoid enemies (MinAtar's Asterix).",
 )

@@ -68,7 +68,8 @@ PENDULUM_OPTIMUM = -141.09
 MARKS = {
     "cartpole": 500.0, "acrobot": -75.0, "mountain_car": -100.0, "mountain_car_continuous": 95.0,
     "pendulum": -170.0, "repeat_previous": 0.9, "repeat_first": 0.9,
-    "battleship": 0.0, "concentration": 0.5, "minatar_breakout": 30.0, "minatar_freeway": 50.0,
+    "battleship": 0.0, "concentration": 0.5, "minatar_asterix": 10.0, "minatar_breakout": 30.0,
+    "minatar_freeway": 50.0,
 }  # fmt: skip
 TAG_GRID = {"num_taggers": 4, "grid_length": 20}
 TAG_CONTINUOUS = {"num_taggers": 5, "num_runners": 20, "max_episode_steps": 50}
