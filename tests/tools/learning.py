@@ -70,6 +70,7 @@ MARKS = {
     "pendulum": -170.0, "repeat_previous": 0.9, "repeat_first": 0.9,
     "battleship": 0.0, "concentration": 0.5, "minatar_asterix": 10.0, "minatar_breakout": 30.0,
     "minatar_freeway": 50.0,
+    "minatar_space_invaders": 150.0, "minatar_seaquest": 20.0,
 }  # fmt: skip
 TAG_GRID = {"num_taggers": 4, "grid_length": 20}
 TAG_CONTINUOUS = {"num_taggers": 5, "num_runners": 20, "max_episode_steps": 50}
