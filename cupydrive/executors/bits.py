@@ -6,13 +6,10 @@ Letters: D entries of a row, W = ceil(D / 32) words.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 from torch.nn import functional
 
 
-@lru_cache
 def shifts(device: torch.device) -> torch.Tensor:
     """Return 0, 1, ... 31 as int32."""
     return torch.arange(32, dtype=torch.int32, device=device)
