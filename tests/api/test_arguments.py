@@ -105,6 +105,11 @@ CALLED_BY_US = {
     "GRU.module",
     "LSTM.module",
     "MinGRU.module",
+    "Conv.by_layer",
+    "Conv.layers",
+    "Network.convolutions",
+    "Network.inputs",
+    "OnPolicy.network_for",
 }
 OF_AUTHORS = ("EnvSpec.", "PythonKernels")
 WITHOUT_ARGUMENTS = {"info", "names", "HeuristicPolicy", "RandomPolicy"}

@@ -155,6 +155,10 @@ PART = (
     *SEQUENCES,
 )
 CHAIN = "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 15}};\n#define COPY_FIRST 1\n"
+IMAGES = (
+    *(("OBS", 12), *PART[1:], ("IMAGE_HEIGHT", 7), ("IMAGE_WIDTH", 5), ("CHANNELS", 3)),
+    *(("SPAN", 2), ("STRIDE", 2), ("OBSERVES", 1), ("TOTAL_FLOATS", 4096)),
+)
 SUMS = (("GAIN_STRIDE", 16), ("BIASES_AT", 320), ("TOTAL_FLOATS", 4096))
 STRIDES = (
     *((name, 16) for name in ("PARAMETERS_STRIDE", "VALUE_STRIDE", "REPORTED_STRIDE")),
@@ -200,6 +204,7 @@ FILES = [
     ("learn/mma/resident", TILED, WIDTHS + head_sizes((3, 7))),
     ("learn/mma/gru", (("SIZE", 64),), ""),
     ("learn/recurrent/part", (*PART, ("OBSERVES", 0), ("ADDS", 1), ("TOTAL_FLOATS", 4096)), CHAIN),
+    ("learn/recurrent/conv", IMAGES, CHAIN.replace("5", "12", 1) + "#define ACTIVATE_LAST 1\n"),
     ("learn/recurrent/gru", PART, CHAIN),
     ("learn/recurrent/take", (*SEQUENCES, ("STATE", 20)), ""),
     (
@@ -262,7 +267,7 @@ def played(name, settings, envs, tensor=False):
 
 def unit_of(name, constants, generated):
     """Return the unit of one of ``FILES`` for the team that a GPU gets."""
-    by_blocks = constants[:1] == NETWORK[:1] or name == "learn/mma/gru"
+    by_blocks = (constants and constants[0][0] == "OBS") or name == "learn/mma/gru"
     return assemble_file(name, constants, generated, BLOCK if by_blocks else 1)
 
 

@@ -63,10 +63,65 @@ def test_images_get_convolutions_unless_a_network_is_described(shape, given, net
 
 
 @pytest.mark.parametrize("kind", NETWORKS)
-def test_a_policy_gives_the_same_while_it_acts_and_learns(kind):
-    settings = cd.PPO(network=NETWORKS[kind], num_steps=8, num_minibatches=2)
-    for dtype in ("float32", "bool"):
-        assert cd.check_policy(lamps.lamps(1, dtype), settings, num_envs=8, device="cpu").passed
+@pytest.mark.parametrize(
+    ("dtype", "backend", "most"), [("float32", "kernels", 0), ("bool", "torch", 1e-4)]
+)
+def test_a_policy_gives_the_same_while_it_acts_and_learns(kind, dtype, backend, most):
+    """By kernels the ratios of probabilities are exactly 1."""
+    settings, spec = (
+        cd.PPO(network=NETWORKS[kind], num_steps=8, num_minibatches=2),
+        lamps.lamps(1, dtype),
+    )
+    report = cd.check_policy(spec, settings, num_envs=8, device="cpu", backend=backend)
+    assert report.passed and max(tally.worst for tally in report.tallies.values()) <= most
+
+
+# Sizes that fill no tile; patches of one image in several tiles, and several images in one.
+EXACT = {
+    "two towers": cd.PPO(
+        network=cd.Network(conv=cd.Conv((18, 5), (2, 1)), hidden=(24, 17)), num_steps=12,
+        normalize_obs=True, normalize_reward=True, target_kl=0.02,
+    ),
+    "images": cd.PPO(num_steps=9, num_minibatches=3),
+    "rows of a minibatch": cd.A2C(network=NETWORKS["two layers"], num_steps=6),
+    "sequences": cd.PPO(network=NETWORKS["gru"], num_steps=6, num_minibatches=3),
+}  # fmt: skip
+
+
+def exact(name, device="cpu"):
+    settings, spec = replace(EXACT[name], precision="float32"), lamps.lamps(2, "float32")
+    options = {"num_envs": 60, "steps": 60 * settings.num_steps * 3, "seed": 3, "device": device}
+    run = cd.train(spec, settings, progress=False, backend="kernels", **options)
+    assert run.backends["eye"] == "policy 'eye' learns by kernels, float32"
+    return run
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("name", EXACT)
+def test_threads_change_no_bit(name, monkeypatch):
+    found = []
+    for threads in ("1", "2"):
+        monkeypatch.setenv("CUPYDRIVE_THREADS", threads)
+        found.append(exact(name))
+    assert same(*found) and rows(found[0]) == rows(found[1])
+    assert all(p.isfinite().all() for p in found[0].policies["eye"].parameters())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", EXACT)
+def test_a_gpu_has_the_bits_of_a_cpu(name):
+    pairs = (
+        exact(name, device).policies["eye"].state_dict().values() for device in ("cpu", "cuda")
+    )
+    for one, other in zip(*pairs, strict=True):
+        assert torch.equal(one, other.cpu())
+
+
+def test_precision_bfloat16_by_kernels_is_refused_by_one_line():
+    settings = cd.PPO(network=NETWORKS["norm"], num_steps=8, precision="bfloat16")
+    words = r"kernels do not apply: convolutions have kernels in float32 only$"
+    with pytest.raises(ParameterError, match=words):
+        cd.train(lamps.lamps(1, "float32"), settings, num_envs=8, backend="kernels", **QUIET)
 
 
 @pytest.mark.parametrize("kind", NETWORKS)

@@ -133,15 +133,18 @@ def tensor_arithmetic(layout: NetworkLayout, executor: Executor) -> tuple[Arithm
 
 
 def by_parts(network: Network) -> bool:
-    """Return whether a network's parts are launches of their own: of hidden state, normalisation,
-    or many layers.
+    """Return whether a network's parts are launches of their own: of convolutions, hidden state,
+    normalisation, or many layers.
     """
-    return network.core is not None or network.layer_norm or len(network.hidden) > MOST_LAYERS
+    parts = network.conv, network.core, network.layer_norm or None
+    return parts != (None, None, None) or len(network.hidden) > MOST_LAYERS
 
 
 def why_no_scan(network: Network, executor: Executor) -> str | None:
     """Return why tensor cores do not compute a network by parts, or None if they do."""
     core = network.core
+    if network.conv is not None:
+        return "convolutions have kernels in float32 only"
     if (reason := why_no_tensor(executor)) is not None:
         return reason
     if core is not None and (
@@ -162,8 +165,6 @@ def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str 
     network = settings.network_for(group.obs_shape)
     if group.obs_dtype == "uint8" and np.ndim(group.obs_high) > 0:
         return f"obs_high of {group.name!r} has a number for each entry"
-    if network.conv is not None:
-        return "convolutions have no kernels"
     if isinstance(network.core, LSTM):
         return f"{network.core} has no kernels"
     if network.activation not in ("tanh", "relu"):

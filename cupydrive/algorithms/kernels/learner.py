@@ -101,7 +101,7 @@ class KernelLearner(OnPolicyLearner):
         self.skip_update = zeros(device)
         self.center = self.scale = None
         if self.obs_rms is not None:
-            inputs = self.layout.towers[0][0]
+            inputs = group.obs_dim
             self.center, self.scale = zeros(device, inputs), zeros(device, inputs)
         shared = {name: getattr(self.scheduled, name) for name in SCHEDULED}
         shared |= {"skip": self.skip_update, "bad": self.bad, "iteration": self.iteration}

@@ -216,6 +216,9 @@ def choose_layout(
             name for name, player in player_of.items() if not isinstance(player, KernelLearner)
         ]
         return None, f"kernels that learn do not play {', '.join(others)}"
+    seen = [g.name for policy in policies for g in policy.groups if policy.network.conv is not None]
+    if seen:
+        return None, f"the network of {' and '.join(seen)} has convolutions"
     learners = {k: own for k, own in player_of.items() if isinstance(own, KernelLearner)}
     wide = [k for k, own in learners.items() if not own.arithmetic.near]
     if wide:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from cupydrive.algorithms.architecture import GRU, MinGRU, Network
+from cupydrive.algorithms.architecture import GRU, ConvLayer, MinGRU, Network
 from cupydrive.algorithms.kernels.arithmetic import Arithmetic
 from cupydrive.algorithms.kernels.gradients import (
     Gradients,
@@ -143,7 +143,8 @@ def tower_layers(
 def fits(layout: RecurrentLayout, executor: Executor) -> bool:
     """Return whether a team has room for one row of each part."""
     hidden = (layout.obs_dim, *layout.network.hidden)
-    parts = [*layout.towers, *([] if layout.network.layer_norm else [hidden])]
+    alone = layout.network.layer_norm or layout.network.conv is not None
+    parts = [*layout.towers, *([] if alone else [hidden])]
     return all(4 * sum(map(padded, widths)) <= executor.team_bytes for widths in parts)
 
 
@@ -214,7 +215,11 @@ class LinearPart(PartKernels):
         observes: It reads observations.
         activated: The last layer is a hidden one.
         adds: Derivatives by inputs are added to what is there.
+        sizes: Constants of the file besides those of ``part.cu``.
     """
+
+    path = "recurrent/part"
+    rows: tuple[str, ...] = ("in", "out", "by_in")
 
     def __init__(
         self,
@@ -223,6 +228,7 @@ class LinearPart(PartKernels):
         observes: bool = False,
         activated: bool = False,
         adds: bool = False,
+        sizes: Constants = (),
     ) -> None:
         layout = task.layout
         assert isinstance(layout, RecurrentLayout)
@@ -241,12 +247,23 @@ class LinearPart(PartKernels):
             ("TILE", self.tile),
             ("OBSERVES", observes),
             ("ADDS", adds),
+            *sizes,
             ("TOTAL_FLOATS", layout.gradient),
             *sequence_constants(task),
         )
         spaces = ROW_PARTS * (len(layers) == 1) + ACTIVATED * activated
-        self.unit = own.unit("recurrent/part", task.executor, constants, spaces, PART_TEAM)
+        self.unit = own.unit(self.path, task.executor, constants, spaces, PART_TEAM)
         self.work = own.copied  # products of a row
+
+    def tiles(self, rows: int, kernel: str = "") -> int:
+        """Return how many tiles a kernel makes of so many rows."""
+        return -(-rows // self.tile)
+
+    def slopes(self, out: torch.Tensor, by_out: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return what gradients read besides inputs, by name: of outputs, and derivatives by them,
+        which become those by what the last product gives.
+        """
+        return {"out": by_out}
 
     def weights(self, copies: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the forward copies from this part's on, by name."""
@@ -259,8 +276,40 @@ class LinearPart(PartKernels):
         caller sets.
         """
         pointers = {"in": x, "center": None, "scale": None, **self.weights(copies), "out": out}
-        about = -(-rows // self.tile), rows * self.work
+        about = self.tiles(rows), rows * self.work
         return KernelLaunch(self.program, "act_rows", *about, pointers, {"rows": rows})
+
+
+class ConvPart(LinearPart):
+    """A layer of convolutions: ``kernels/learn/recurrent/conv.cu``, whose tiles have patches.
+
+    Args:
+        task: What is learnt.
+        number: Of the layer.
+        layer: Its sizes.
+        observes: It reads observations.
+    """
+
+    path = "recurrent/conv"
+    rows = ("in", "out", "by_out", "by_in")
+
+    def __init__(self, task: Task, number: int, layer: ConvLayer, observes: bool) -> None:
+        self.layer = layer
+        names = "IMAGE_HEIGHT", "IMAGE_WIDTH", "CHANNELS", "SPAN", "STRIDE"
+        sizes = list(zip(names, (*layer.image, layer.kernel, layer.stride), strict=True))
+        super().__init__(task, range(number, number + 1), observes, activated=True, sizes=sizes)
+        self.inputs, self.outputs = padded(math.prod(layer.image)), padded(math.prod(layer.out))
+        self.work *= layer.positions
+
+    def slopes(self, out: torch.Tensor, by_out: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return what gradients read besides inputs, by name."""
+        return {"out": out, "by_out": by_out}
+
+    def tiles(self, rows: int, kernel: str = "") -> int:
+        """Return how many tiles a kernel makes of so many rows, of their patches or pixels."""
+        pixels = kernel == "by_inputs"
+        each = math.prod(self.layer.image[:2]) if pixels else self.layer.positions
+        return super().tiles(rows * each)
 
 
 # ---- cores ---------------------------------------------------------------------------------------
@@ -298,10 +347,10 @@ class Slots:
     def part(self, part: LinearPart, kernel: str, **tensors: torch.Tensor | None) -> KernelLaunch:
         """Return a launch of a part's kernel."""
         copies, floats = self.shared["copies"], part.gradient_at
-        pointers = {name: tensors.get(name) for name in ("in", "out", "by_in")}
+        pointers = {name: tensors.get(name) for name in part.rows}
         pointers |= {**part.weights(copies), "backwards": copies[part.backward_at :]}
         pointers |= {name: self.shared[name].view(-1)[floats:] for name in ("chunks", "partials")}
-        tiles = self.blocks * -(-self.slot // part.tile)
+        tiles = self.blocks * part.tiles(self.slot, kernel)
         elements = self.pieces if kernel == "gradient" else tiles
         about = elements, self.rows * part.work
         return KernelLaunch(part.program, kernel, *about, pointers, learn=self.learn)
@@ -591,23 +640,32 @@ def norm_launches(
 
 
 class EncoderKernels:
-    """The hidden layers of one tower.
+    """The convolutions and hidden layers of one tower.
 
     Args:
         task: What is learnt.
-        layers: Numbers of their layers, gains and biases among them.
+        layers: Numbers of their layers, gains and biases of normalisations among them.
     """
 
     def __init__(self, task: Task, layers: range) -> None:
         assert isinstance(task.layout, RecurrentLayout)
         self.task = task
         self.parts: list[tuple[LinearPart, Norm | None]] = []
-        if task.layout.network.layer_norm:
-            for k in layers[::2]:
-                part = LinearPart(task, range(k, k + 1), observes=k == layers.start)
+        network, first = task.layout.network, layers.start
+        convolutions = network.convolutions(task.layout.obs_shape)
+        for k, layer in zip(layers, convolutions, strict=False):
+            self.parts.append((ConvPart(task, k, layer, observes=k == first), None))
+        hidden = layers[len(convolutions) :]
+        if network.layer_norm:
+            for k in hidden[::2]:
+                part = LinearPart(task, range(k, k + 1), observes=k == first)
                 self.parts.append((part, Norm(task, k + 1)))
-        elif layers:
-            self.parts.append((LinearPart(task, layers, observes=True, activated=True), None))
+            return
+        # derivatives by the inputs of a chain are found of one layer
+        chains = [range(k, k + 1) for k in hidden] if convolutions else [hidden] * bool(hidden)
+        for chain in chains:
+            part = LinearPart(task, chain, observes=chain.start == first, activated=True)
+            self.parts.append((part, None))
 
     @property
     def units(self) -> list[Unit]:
@@ -639,9 +697,10 @@ class EncoderKernels:
         x = by_x = None
         for part, norm in self.parts:
             out, by_out = slots.zeros(part.outputs), slots.zeros(part.outputs)
-            back = [slots.part(part, "gradient", **{"in": x, "out": by_out})]
+            slopes = part.slopes(out, by_out)
+            back = [slots.part(part, "gradient", **{"in": x}, **slopes)]
             if by_x is not None:
-                back.append(slots.part(part, "by_inputs", out=by_out, by_in=by_x))
+                back.append(slots.part(part, "by_inputs", **slopes, by_in=by_x))
             if norm is None:
                 forwards.append(slots.part(part, "forward_sequences", **{"in": x, "out": out}))
             else:
@@ -667,7 +726,8 @@ class TowerKernels:
         layout = task.layout
         assert isinstance(layout, RecurrentLayout)
         network, each = layout.network, len(layout.layers) // layout.network.towers
-        hidden = len(network.hidden) * (1 + network.layer_norm)
+        hidden = len(network.convolutions(layout.obs_shape))
+        hidden += len(network.hidden) * (1 + network.layer_norm)
         first, last = number * each, (number + 1) * each - 1
         self.task, self.state_size = task, network.state_size
         self.encoder = EncoderKernels(task, range(first, first + hidden))

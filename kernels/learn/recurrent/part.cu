@@ -4,7 +4,7 @@
 // Constants: those of network.cuh and sequences.cuh; OBSERVES (1: reads observations), ADDS (1: derivatives by inputs are added to
 // what is there), TOTAL_FLOATS (GRADIENT_FLOATS of the whole network).
 #include "learn/exact/network.cuh"
-#include "learn/recurrent/sequences.cuh"
+#include "learn/recurrent/pieces.cuh"
 
 typedef Layer<0, LAYERS - 1> Last;
 constexpr int IN_PAD = padded(OBS), OUT_PAD = Last::OUT_PAD, OWN_FLOATS = GRADIENT_FLOATS - METRICS;
@@ -113,7 +113,7 @@ DEVICE void inputs_tile(const Part& call, const Team team, Workspace& work, cons
       [&](int m, int n, auto& some) INLINED { some.store(call.by_in + own.of.row(own.from + m) * IN_PAD + n); });
 }
 
-// Derivatives by what the last layer's product gives, from those by the rows that it leaves.
+// Derivatives by what the last layer's product gives, from those by the rows that it leaves; `by_inputs` finds them there.
 DEVICE void read_slopes(const Part& call, const Team team, Tile& tile, const Sequences& of, const int from, const int rows) {
   float* const outputs = tile.outputs<0, LAYERS - 1>();
   each_four<OUT_PAD>(team, of, from, rows, [&](size_type there, int here) INLINED {
@@ -121,6 +121,7 @@ DEVICE void read_slopes(const Part& call, const Team team, Tile& tile, const Seq
     four.load(call.out + there);
     if constexpr (Last::ACTIVATED) {
       UNROLL for (int j = 0; j < 4; ++j) four.of[j] *= activation_gradient<RELU>(outputs[here + j]);
+      if constexpr (!OBSERVES) four.store(call.out + there);
     }
     four.store(outputs + here);
   });
@@ -132,10 +133,7 @@ DEVICE void learn_piece(const Part& call, const Team team, Workspace& work, cons
   if (*learn.skip > 0.0f) return;
   float* const sums = call.partials + (size_type)piece * TOTAL_FLOATS;
   float* const chunk = call.chunks + (size_type)piece * TOTAL_FLOATS;
-  bool begun = false;
-  for (int b = share(piece, learn.blocks, learn.pieces); b < share(piece + 1, learn.blocks, learn.pieces); ++b) {
-    const Sequences of(learn, b);
-    if (of.count == 0) continue;
+  sum_blocks<OWN_FLOATS, STRIP>(learn, team, piece, chunk, sums, [&](const Sequences& of) INLINED {
     for (int from = 0; from < of.rows(); from += TILE) {
       const int left = of.rows() - from, rows = left < TILE ? left : TILE;
       read_inputs(call, team, work.tile, of, from, rows);
@@ -146,16 +144,7 @@ DEVICE void learn_piece(const Part& call, const Team team, Workspace& work, cons
       backward(team, work.tile, work.spare, rows, call.backwards - FORWARD_FLOATS, chunk, from == 0);
       team.sync();  // the tile is written again
     }
-    for (int strip : team.each(OWN_FLOATS / STRIP)) {
-      Lanes<STRIP> sum{}, more;
-      if (begun) sum.load(sums + strip * STRIP);
-      more.load(chunk + strip * STRIP);
-      sum.add(more);
-      sum.store(sums + strip * STRIP);
-    }
-    begun = true;
-  }
-  if (!begun) for (int i : team.each(OWN_FLOATS)) sums[i] = 0.0f;
+  });
 }
 
 #include "drive/launch.cuh"

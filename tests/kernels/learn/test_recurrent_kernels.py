@@ -1,5 +1,6 @@
-"""Kernels of networks with hidden state: gradients against torch's in float64."""
+"""Kernels of networks that are computed by parts: gradients against torch's in float64."""
 
+import math
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import torch
 from learner_kernels import ACTIONS, losses_of, rows, seen, unpadded
 
 import cupydrive as cd
+from cupydrive.algorithms.architecture import ConvLayer
 from cupydrive.algorithms.kernels import choice
 from cupydrive.algorithms.kernels.choice import REPORTED
 from cupydrive.algorithms.kernels.gradients import Task
@@ -33,18 +35,23 @@ from cupydrive.spec import Group
 
 def problem(
     config, actions="one", envs=4, obs_dim=5, agents=(1,), masks=False, leaving=False,
-    executor=None, seed=0, normalised=False, tensor=False,
+    executor=None, seed=0, normalised=False, tensor=False, obs_shape=(),
 ):  # fmt: skip
     """Return a network with hidden state, random rows with starts at random steps, and what
     computes gradients.
     """
     rng = np.random.default_rng(seed)
     executor = executor or HostExecutor(2, flags=("-O1",))
-    groups = [Group(f"g{k}", count, obs_dim, ACTIONS[actions]) for k, count in enumerate(agents)]
+    obs_shape = obs_shape or (obs_dim,)
+    obs_dim = math.prod(obs_shape)
+    groups = [
+        Group(f"g{k}", count, action_space=ACTIONS[actions], obs_shape=obs_shape)
+        for k, count in enumerate(agents)
+    ]
     distribution = make_distribution(groups[0])
     with own_random_numbers():
         torch.manual_seed(seed)
-        policy = described(config.architecture, (obs_dim,), distribution.size)
+        policy = described(config.architecture, obs_shape, distribution.size)
         with torch.no_grad():
             for p in policy.parameters():  # logits and biases of some size
                 p.add_(torch.randn_like(p) * 0.2)
@@ -75,7 +82,7 @@ def problem(
     shared = {k: None if x is None else x.to(device) for k, x in shared.items()}
     for part in parts:
         part |= {k: None if x is None else x.to(device) for k, x in part.items()}
-    layout = RecurrentLayout.made(config.architecture, (obs_dim,), distribution.size)
+    layout = RecurrentLayout.made(config.architecture, obs_shape, distribution.size)
     kind = TENSOR_RECURRENT if tensor else RECURRENT
     steps = kind.steps(executor, layout, tensors_of(policy), reported, shared)
     drawn = sum(agents) * (1 if layout.sequences else config.num_steps)
@@ -140,7 +147,9 @@ def reference(case, epoch=0, minibatch=0):
     columns = {k: c.double() if c.is_floating_point() else c for k, c in columns.items()}
     state, start = columns.pop("first", None), columns.pop("start").bool().flatten()
     columns = {name: c.flatten(0, 1) for name, c in columns.items()}
-    policy = described(case.config.architecture, (case.obs_dim,), case.distribution.size).double()
+    policy = described(
+        case.config.architecture, case.layout.obs_shape, case.distribution.size
+    ).double()
     policy.load_state_dict(case.policy.state_dict())
     normal = case.normal and [x.double() for x in case.normal]
     states = (state, start) if case.layout.sequences else ()
@@ -170,6 +179,16 @@ CASES = {
     "norm before a core": (network(hidden=(24, 16), core=cd.MinGRU(16), layer_norm=True), dict(envs=5)),
     "five layers": (network(hidden=(16, 24, 8, 16, 20)), dict(envs=5, actions="box")),
     "linear": (network(hidden=(), shared=True), dict(envs=5)),
+    "conv": (network(conv=cd.Conv((5,), 3), hidden=(20,), activation="relu", shared=True),
+    dict(envs=6, obs_shape=(5, 6, 3), normalised=True)),
+    "conv, two towers": (network(conv=cd.Conv((16, 20), (4, 2), (2, 1)), hidden=(24, 17)),
+    dict(envs=5, obs_shape=(11, 9, 4), agents=(3, 1), actions="several", masks=True, leaving=True)),
+    "conv, linear": (network(conv=cd.Conv((6, 7, 3), (8, 1, 2), (1, 3, 1)), hidden=()),
+    dict(envs=5, obs_shape=(14, 11, 1), actions="box")),
+    "conv before a core": (network(conv=cd.Conv((4, 18), 3, (1, 2)), hidden=(), core=cd.GRU(16), shared=True),
+    dict(envs=5, obs_shape=(8, 7, 2), agents=(2,))),
+    "conv and norm": (network(conv=cd.Conv((8,), 2, 2), hidden=(24, 16), core=cd.MinGRU(16), layer_norm=True),
+    dict(envs=6, obs_shape=(6, 5, 4))),
     "A2C": (cd.A2C(network=cd.Network(hidden=(16,), core=cd.MinGRU(16, layers=1), shared=True), num_steps=9),
     dict(envs=140)),
 }  # fmt: skip
@@ -251,14 +270,34 @@ def drawn(seed):
     return network(**about), sizes | dict(agents=(2,), masks=masks, seed=seed)
 
 
+def drawn_images(seed):
+    """Return random settings with convolutions, and sizes of a problem."""
+    rng = np.random.default_rng(seed)
+    shape = image = (*map(int, rng.integers(3, 24, 2)), int(rng.integers(1, 8)))
+    layers = []
+    for _ in range(int(rng.integers(1, 4))):
+        kernel = int(rng.integers(1, min(8, *image[:2]) + 1))
+        layers.append((int(rng.integers(1, 40)), kernel, int(rng.integers(1, 5))))
+        image = ConvLayer(image, *layers[-1]).out
+    hidden = tuple(int(n) for n in rng.integers(16, 130, rng.integers(0, 3)))
+    core = [None, cd.GRU(24), cd.MinGRU(20)][rng.choice(3, p=[0.6, 0.2, 0.2])]
+    hidden = (*hidden, 20) if isinstance(core, cd.MinGRU) else hidden
+    about = dict(conv=cd.Conv(*zip(*layers, strict=True)), hidden=hidden, core=core)
+    about |= dict(activation=str(rng.choice(["tanh", "relu"])), shared=bool(rng.integers(2)))
+    about |= dict(layer_norm=bool(rng.random() < 0.3))
+    sizes = dict(envs=int(rng.integers(2, 6)), obs_shape=shape, seed=seed)
+    return network(**about), sizes | dict(actions=str(rng.choice(["one", "several", "box"])))
+
+
+@pytest.mark.parametrize("draw", [drawn, drawn_images])
 @pytest.mark.parametrize(
     "seed", [pytest.param(k, marks=() if k < 2 else pytest.mark.full) for k in range(20)]
 )
-def test_gradients_of_random_networks_are_torchs_in_float64(seed):
+def test_gradients_of_random_networks_are_torchs_in_float64(seed, draw):
     """Within 1e-5 of each layer's norm. Where functions have a kink, a rounding may choose the
     other side for one unit; behind a normalisation, 1 - tanh^2 cancels: then within 5e-5.
     """
-    config, about = drawn(seed)
+    config, about = draw(seed)
     case = problem(config, **about)
     case.steps.lay_out()
     case.gradients.arrange()
@@ -299,7 +338,7 @@ def test_a_step_is_torchs_in_float64(name):
     config, about = CASES[name]
     case = problem(config, **about)
     (obs, before, start), (*outputs, after) = acted(case, 70)
-    policy = described(config.architecture, case.obs_dim, case.distribution.size).double()
+    policy = described(config.architecture, case.layout.obs_shape, case.distribution.size).double()
     policy.load_state_dict(case.policy.state_dict())
     normal = case.normal and [x.double() for x in case.normal]
     states = (before.double(), start.bool()) if case.layout.sequences else ()
@@ -320,7 +359,10 @@ def test_steps_in_bfloat16_have_the_outputs_of_sequences(core, monkeypatch):
     assert "by kernels, bfloat16" in report.compared_with and report.passed, report
 
 
-@pytest.mark.parametrize("name", ["gru, groups", "mingru", "norm", "norm before a core", "A2C"])
+TEAMS = ["gru, groups", "mingru", "norm", "norm before a core", "A2C"]
+
+
+@pytest.mark.parametrize("name", [*TEAMS, "conv", "conv, linear", "conv and norm"])
 def test_a_team_of_threads_has_the_bits_of_one(name):
     """Threads of a team run in random order from sync to sync, and what they do to each other's
     memory in between is an error.

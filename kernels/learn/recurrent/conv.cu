@@ -1,0 +1,220 @@
+// conv.cu -- a layer of convolutions and its activation: outputs of rows, derivatives by its inputs, and gradients.
+//
+// A row is an image (IMAGE_HEIGHT, IMAGE_WIDTH, CHANNELS). The layer is a linear one of patches: what a kernel covers at one of its
+// POSITIONS is a row of the only tower of network.cuh, whose outputs are the channels there. Patches are numbered row by row, position
+// by position, which is the order of every sum over them.
+// Constants: those of network.cuh and sequences.cuh; IMAGE_HEIGHT, IMAGE_WIDTH, CHANNELS; SPAN (height and width of a kernel), STRIDE;
+// OBSERVES (1: images are observations), TOTAL_FLOATS (GRADIENT_FLOATS of the whole network).
+#include "learn/exact/network.cuh"
+#include "learn/recurrent/pieces.cuh"
+
+typedef Layer<0, 0> Only;
+constexpr int OUT = Only::OUT, OUT_PAD = Only::OUT_PAD, IN_PAD = Only::IN_PAD, OWN_FLOATS = GRADIENT_FLOATS - METRICS;
+constexpr int PLACES_DOWN = (IMAGE_HEIGHT - SPAN) / STRIDE + 1, PLACES_ACROSS = (IMAGE_WIDTH - SPAN) / STRIDE + 1;
+constexpr int POSITIONS = PLACES_DOWN * PLACES_ACROSS, PIXELS = IMAGE_HEIGHT * IMAGE_WIDTH, ENTRIES = PIXELS * CHANNELS;
+constexpr int IN_STRIDE = OBSERVES ? ENTRIES : padded(ENTRIES), OUT_STRIDE = padded(POSITIONS * OUT);  // numbers of a row
+constexpr int RUN = SPAN * CHANNELS;  // neighbouring entries of an image below one row of a kernel
+static_assert(OBS == SPAN * RUN, "inputs are what a kernel covers");
+
+struct Workspace { Tile tile; };
+
+// Rows that are acted upon.
+struct Rows {
+  int rows;
+  const float* in;       // (rows, IN_STRIDE)
+  const float* center;   // (ENTRIES) or null: observations are normalised
+  const float* scale;    // (ENTRIES)
+  const float* weights;  // forward copies, from this layer's on
+  float* out;            // (rows, OUT_STRIDE)
+};
+struct Part {
+  Learn learn;
+  const float* in;         // rows (IN_STRIDE); null: observations
+  float* out;              // rows (OUT_STRIDE): activations
+  float* by_out;           // rows (OUT_STRIDE): derivatives by them; `gradient` leaves those by what the product gives
+  float* by_in;            // rows (IN_STRIDE): derivatives by inputs
+  const float* weights;    // forward copies, from this layer's on
+  const float* backwards;  // backward copies, likewise
+  float* chunks;           // (pieces, TOTAL_FLOATS), from this layer's part on
+  float* partials;         // likewise
+};
+
+// Entries of an image, as the layer sees them.
+struct Image {
+  const float* at;
+  const float* center;
+  const float* scale;
+  DEVICE float get(const int d) const {
+    if constexpr (OBSERVES) return seen(at[d], center, scale, d);
+    else return at[d];
+  }
+};
+// The image of a block's r-th row.
+DEVICE Image image_of(const Part& call, const Sequences& of, const int r) {
+  if constexpr (OBSERVES) {
+    const Learn& learn = call.learn;
+    const Place place = of.place(r);
+    return {learn.obs[place.group] + (size_type)place.row * ENTRIES, learn.center, learn.scale};
+  } else {
+    return {call.in + of.row(r) * IN_STRIDE, nullptr, nullptr};
+  }
+}
+
+// visit(row, its first patch in a tile, the position of that, their number) for each row of which patches [from, from + count) are.
+template <class Visit> DEVICE void each_row(const int from, const int count, Visit visit) {
+  for (int row = from / POSITIONS; row * POSITIONS < from + count; ++row) {
+    const int begin = math::max(from, row * POSITIONS), end = math::min(from + count, (row + 1) * POSITIONS);
+    visit(row, begin - from, begin - row * POSITIONS, end - begin);
+  }
+}
+
+// Members share the numbers of a patch where there are several.
+constexpr int READERS = TEAM == 1 ? 1 : OBS, WRITERS = TEAM == 1 ? 1 : OUT, FILLERS = TEAM == 1 ? 1 : OUT_PAD;
+
+// Patches [from, from + count) of images.
+template <class ImageOf>
+DEVICE void read_patches(const Team team, Tile& tile, const int from, const int count, ImageOf images) {
+  each_row(from, count, [&](const int row, const int first, const int position, const int patches) INLINED {
+    const Image image = images(row);
+    for (int i : team.each(patches * READERS)) {
+      const int m = i / READERS, place = position + m;
+      const int corner = (place / PLACES_ACROSS * IMAGE_WIDTH + place % PLACES_ACROSS) * STRIDE * CHANNELS;
+      float* const patch = tile.input() + (first + m) * IN_PAD;
+      const auto read = [&](const int down, const int j) INLINED {
+        patch[down * RUN + j] = image.get(corner + down * IMAGE_WIDTH * CHANNELS + j);
+      };
+      if constexpr (READERS == 1) {
+        for (int down = 0; down < SPAN; ++down) {
+          for (int j = 0; j < RUN; ++j) read(down, j);
+        }
+      } else {
+        read(i % READERS / RUN, i % READERS % RUN);
+      }
+      if (i % READERS == 0) for (int d = OBS; d < IN_PAD; ++d) patch[d] = 0.0f;
+    }
+  });
+}
+// Activations of patches [from, from + count), to rows(row).
+template <class RowOf> DEVICE void write_outputs(const Team team, Tile& tile, const int from, const int count, RowOf rows) {
+  const float* const outputs = tile.outputs<0, 0>();
+  each_row(from, count, [&](const int row, const int first, const int position, const int patches) INLINED {
+    float* const out = rows(row) + position * OUT;
+    for (int i : team.each(patches * WRITERS)) {
+      const int m = i / WRITERS;
+      for (int n = i % WRITERS; n < OUT; n += WRITERS) out[m * OUT + n] = outputs[(first + m) * OUT_PAD + n];
+    }
+  });
+}
+
+DEVICE void act_tile(const Rows& call, const Team team, Workspace& work, const int e) {
+  const int from = e * TILE, left = call.rows * POSITIONS - from, count = left < TILE ? left : TILE;
+  read_patches(team, work.tile, from, count, [&](const int row) INLINED {
+    return Image{call.in + (size_type)row * IN_STRIDE, call.center, call.scale};
+  });
+  team.sync();
+  forward(team, work.tile, count, call.weights);
+  write_outputs(team, work.tile, from, count, [&](const int row) INLINED { return call.out + (size_type)row * OUT_STRIDE; });
+}
+
+// EACH patches or pixels of each row: those of a block that one team computes.
+template <int EACH> struct Share {
+  Sequences of;
+  int from, count;
+  DEVICE static int tiles_of_block(const Learn& call) { return (steps_of(call) * most_sequences(call) * EACH + TILE - 1) / TILE; }
+  DEVICE Share(const Learn& call, const int e) : of(call, e / tiles_of_block(call)), from(e % tiles_of_block(call) * TILE) {
+    const int left = of.rows() * EACH - from;
+    count = left < TILE ? left : TILE;
+  }
+};
+
+DEVICE void forward_tile(const Part& call, const Team team, Workspace& work, const int e) {
+  const Share<POSITIONS> own(call.learn, e);
+  if (own.count <= 0 || *call.learn.skip > 0.0f) return;
+  read_patches(team, work.tile, own.from, own.count, [&](const int row) INLINED { return image_of(call, own.of, row); });
+  team.sync();
+  forward(team, work.tile, own.count, call.weights);
+  write_outputs(team, work.tile, own.from, own.count, [&](const int row) INLINED { return call.out + own.of.row(row) * OUT_STRIDE; });
+}
+
+// ---- derivatives by inputs ----
+
+constexpr int LANES = SIDE_FLOATS == 1 ? 4 : PAD, STRIPS = (CHANNELS + LANES - 1) / LANES;  // of the channels of a pixel
+
+// visit(k, place) for the entries k of a kernel, in one direction, below which a pixel lies when the kernel is at `place`.
+template <class Visit> DEVICE void each_cover(const int pixel, const int places, Visit visit) {
+  for (int k = 0; k < SPAN; ++k) {
+    const int begin = pixel - k;
+    if (begin >= 0 && begin % STRIDE == 0 && begin / STRIDE < places) visit(k, begin / STRIDE);
+  }
+}
+DEVICE void inputs_tile(const Part& call, const Team team, const int e) {
+  const Share<PIXELS> own(call.learn, e);
+  if (own.count <= 0 || *call.learn.skip > 0.0f) return;
+  for (int i : team.each(own.count * STRIPS)) {
+    const int at = own.from + i / STRIPS, row = at / PIXELS, pixel = at % PIXELS, c = i % STRIPS * LANES;
+    const float* const slopes = call.by_out + own.of.row(row) * OUT_STRIDE;
+    Lanes<LANES> sum{}, weights;
+    each_cover(pixel / IMAGE_WIDTH, PLACES_DOWN, [&](const int down, const int y) INLINED {
+      each_cover(pixel % IMAGE_WIDTH, PLACES_ACROSS, [&](const int across, const int x) INLINED {
+        const float* const slope = slopes + (y * PLACES_ACROSS + x) * OUT;
+        // Lanes behind the last channel hold what follows, which is there: the copies of later layers at the end.
+        const float* const from = call.backwards + down * RUN + across * CHANNELS + c;
+        for (int n = 0; n < OUT; ++n) {
+          weights.load(from + n * IN_PAD);
+          sum.add_product(slope[n], weights);
+        }
+      });
+    });
+    float found[LANES];
+    sum.store(found);
+    float* const to = call.by_in + own.of.row(row) * IN_STRIDE + pixel * CHANNELS + c;
+    for (int j = 0; j < LANES && c + j < CHANNELS; ++j) to[j] = found[j];
+  }
+}
+
+// ---- gradients ----
+
+// Derivatives by what the product gives, from those by the activations; they are left in memory, too.
+DEVICE void read_slopes(const Part& call, const Team team, Tile& tile, const Sequences& of, const int from, const int count) {
+  float* const slopes = tile.outputs<0, 0>();
+  each_row(from, count, [&](const int row, const int first, const int position, const int patches) INLINED {
+    const size_type there = of.row(row) * OUT_STRIDE + position * OUT;
+    for (int i : team.each(patches * FILLERS)) {
+      const int m = i / FILLERS;
+      for (int n = i % FILLERS; n < OUT_PAD; n += FILLERS) {
+        float slope = 0.0f;
+        if (n < OUT) {
+          const size_type at = there + m * OUT + n;
+          slope = call.by_out[at] * activation_gradient<RELU>(call.out[at]);
+          call.by_out[at] = slope;
+        }
+        slopes[(first + m) * OUT_PAD + n] = slope;
+      }
+    }
+  });
+}
+
+// Part `piece` of the blocks: the sum of their gradients.
+DEVICE void learn_piece(const Part& call, const Team team, Workspace& work, const int piece) {
+  const Learn& learn = call.learn;
+  if (*learn.skip > 0.0f) return;
+  float* const sums = call.partials + (size_type)piece * TOTAL_FLOATS;
+  float* const chunk = call.chunks + (size_type)piece * TOTAL_FLOATS;
+  sum_blocks<OWN_FLOATS, STRIP>(learn, team, piece, chunk, sums, [&](const Sequences& of) INLINED {
+    const int patches = of.rows() * POSITIONS;
+    for (int from = 0; from < patches; from += TILE) {
+      const int left = patches - from, count = left < TILE ? left : TILE;
+      read_patches(team, work.tile, from, count, [&](const int row) INLINED { return image_of(call, of, row); });
+      read_slopes(call, team, work.tile, of, from, count);
+      team.sync();
+      backward(team, work.tile, nullptr, count, nullptr, chunk, from == 0);
+      team.sync();  // the tile is written again
+    }
+  });
+}
+
+#include "drive/launch.cuh"
+KERNEL(act_rows, Rows, (call.rows * POSITIONS + TILE - 1) / TILE, act_tile(call, team, *work, e))
+KERNEL(forward_sequences, Part, call.learn.blocks * Share<POSITIONS>::tiles_of_block(call.learn), forward_tile(call, team, *work, e))
+KERNEL(by_inputs, Part, call.learn.blocks * Share<PIXELS>::tiles_of_block(call.learn), inputs_tile(call, team, e))
+KERNEL(gradient, Part, call.learn.pieces, learn_piece(call, team, *work, e))
