@@ -218,14 +218,18 @@ def run_operations(run: Run) -> float:
 
 def row_operations(learner: OnPolicyLearner) -> int:
     """Return those of one row."""
-    network, found = learner.config.architecture, towers(learner)
-    epochs = getattr(learner.config, "update_epochs", 1)
-    count = learning_operations(found, epochs)
-    if by_parts(network):  # the first layers alone see observations
-        each = len(found) // network.towers
-        inner = [layer for k, layer in enumerate(found) if k % each]
-        count += epochs * sum(2 * inputs * outputs for inputs, outputs in inner)
-    return count
+    shape, found = learner.groups[0].obs_shape, towers(learner)
+    network, epochs = learner.config.network_for(shape), getattr(learner.config, "update_epochs", 1)
+    if not by_parts(network):
+        return learning_operations(found, epochs)
+    each = len(found) // network.towers
+    positions = [layer.positions for layer in network.convolutions(shape)]
+    positions += [1] * (each - len(positions))
+    products = [
+        2 * inputs * outputs * positions[k % each] for k, (inputs, outputs) in enumerate(found)
+    ]
+    # the first layers alone see observations
+    return sum(products) + epochs * (3 * sum(products) - sum(products[::each]))
 
 
 def timed_iteration(iterate: Callable[[], object], times: int, device: str) -> float:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import lamps
 import numpy as np
 import point
 import pytest
@@ -111,6 +112,16 @@ def test_torch_counts_as_many_operations(settings):
     ]
     forward = sum(count * operations for count, operations in rows)
     assert counter.get_total_flops() == 4 * 8 * run_operations(run) + forward
+
+
+def test_torch_counts_as_many_operations_of_convolutions():
+    """Besides those of learning there are values after the last step and of cut episodes."""
+    spec = lamps.lamps(1, "float32", image=(6, 7, 2))
+    run = make_run(spec, A2C(num_steps=4), num_envs=8, device="cpu", backend="torch")
+    with FlopCounterMode(display=False) as counter:
+        run.iterate()
+    forward = 2 * (20 * 18 * 16 + 320 * 128 + 128 * 3)
+    assert counter.get_total_flops() == 4 * 8 * run_operations(run) + 2 * 8 * forward
 
 
 @pytest.mark.full

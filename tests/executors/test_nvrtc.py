@@ -157,7 +157,7 @@ PART = (
 CHAIN = "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 15}};\n#define COPY_FIRST 1\n"
 IMAGES = (
     *(("OBS", 12), *PART[1:], ("IMAGE_HEIGHT", 7), ("IMAGE_WIDTH", 5), ("CHANNELS", 3)),
-    *(("SPAN", 2), ("STRIDE", 2), ("OBSERVES", 1), ("TOTAL_FLOATS", 4096)),
+    *(("SPAN", 2), ("STRIDE", 2), ("ABREAST", 4), ("OBSERVES", 1), ("TOTAL_FLOATS", 4096)),
 )
 SUMS = (("GAIN_STRIDE", 16), ("BIASES_AT", 320), ("TOTAL_FLOATS", 4096))
 STRIDES = (

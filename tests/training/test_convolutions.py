@@ -84,12 +84,18 @@ EXACT = {
     ),
     "images": cd.PPO(num_steps=9, num_minibatches=3),
     "rows of a minibatch": cd.A2C(network=NETWORKS["two layers"], num_steps=6),
+    "strides": cd.PPO(
+        network=cd.Network(conv=cd.Conv((8, 20), (4, 3), (2, 1)), hidden=(), shared=True), num_steps=5,
+        num_minibatches=3,
+    ),
     "sequences": cd.PPO(network=NETWORKS["gru"], num_steps=6, num_minibatches=3),
 }  # fmt: skip
+IMAGES = {"strides": (12, 11, 3)}
 
 
 def exact(name, device="cpu"):
-    settings, spec = replace(EXACT[name], precision="float32"), lamps.lamps(2, "float32")
+    settings, spec = EXACT[name], lamps.lamps(2, "float32", image=IMAGES.get(name, lamps.SHAPE))
+    settings = replace(settings, precision="float32")
     options = {"num_envs": 60, "steps": 60 * settings.num_steps * 3, "seed": 3, "device": device}
     run = cd.train(spec, settings, progress=False, backend="kernels", **options)
     assert run.backends["eye"] == "policy 'eye' learns by kernels, float32"

@@ -56,6 +56,8 @@ from cupydrive.spec import Group
 
 PART_TEAM = 256  # threads of one team on a GPU
 PART_ROWS, TEAM_SEQUENCES = 32, 16  # of a team on a GPU, at most
+PATCHES = 128  # likewise
+ABREAST = 4  # pixels whose derivatives one member of a team computes at once
 NORM_ROWS = 64  # that a team of norm.cu has
 ROW_PARTS = "#define COPY_FIRST 1\n"  # weights are copied for derivatives by the inputs, too
 ACTIVATED = "#define ACTIVATE_LAST 1\n"
@@ -220,6 +222,7 @@ class LinearPart(PartKernels):
 
     path = "recurrent/part"
     rows: tuple[str, ...] = ("in", "out", "by_in")
+    team_rows = PART_ROWS
 
     def __init__(
         self,
@@ -241,7 +244,7 @@ class LinearPart(PartKernels):
             self.backward_at = layout.places(layers[1])[1]
         own = NetworkLayout((tower,), tower[-1], layout.relu, layout.observed * observes)
         row_bytes = own.tile_bytes + (own.spare_bytes if task.executor.max_team > 1 else 0)
-        rows = PART_ROWS if task.executor.max_team > 1 else ONE_MEMBER_ROWS
+        rows = self.team_rows if task.executor.max_team > 1 else ONE_MEMBER_ROWS
         self.tile = widest(row_bytes, task.executor.team_bytes, rows).rows
         constants = (
             ("TILE", self.tile),
@@ -292,11 +295,12 @@ class ConvPart(LinearPart):
 
     path = "recurrent/conv"
     rows = ("in", "out", "by_out", "by_in")
+    team_rows = PATCHES
 
     def __init__(self, task: Task, number: int, layer: ConvLayer, observes: bool) -> None:
         self.layer = layer
-        names = "IMAGE_HEIGHT", "IMAGE_WIDTH", "CHANNELS", "SPAN", "STRIDE"
-        sizes = list(zip(names, (*layer.image, layer.kernel, layer.stride), strict=True))
+        names = "IMAGE_HEIGHT", "IMAGE_WIDTH", "CHANNELS", "SPAN", "STRIDE", "ABREAST"
+        sizes = list(zip(names, (*layer.image, layer.kernel, layer.stride, ABREAST), strict=True))
         super().__init__(task, range(number, number + 1), observes, activated=True, sizes=sizes)
         self.inputs, self.outputs = padded(math.prod(layer.image)), padded(math.prod(layer.out))
         self.work *= layer.positions
@@ -306,10 +310,13 @@ class ConvPart(LinearPart):
         return {"out": out, "by_out": by_out}
 
     def tiles(self, rows: int, kernel: str = "") -> int:
-        """Return how many tiles a kernel makes of so many rows, of their patches or pixels."""
-        pixels = kernel == "by_inputs"
-        each = math.prod(self.layer.image[:2]) if pixels else self.layer.positions
-        return super().tiles(rows * each)
+        """Return how many tiles a kernel makes of so many rows: of their patches, or of groups of
+        pixels.
+        """
+        if kernel != "by_inputs":
+            return super().tiles(rows * self.layer.positions)
+        (height, width, _), stride = self.layer.image, self.layer.stride
+        return super().tiles(rows * height * stride * -(-width // (stride * ABREAST)))
 
 
 # ---- cores ---------------------------------------------------------------------------------------

@@ -4,14 +4,14 @@
 // POSITIONS is a row of the only tower of network.cuh, whose outputs are the channels there. Patches are numbered row by row, position
 // by position, which is the order of every sum over them.
 // Constants: those of network.cuh and sequences.cuh; IMAGE_HEIGHT, IMAGE_WIDTH, CHANNELS; SPAN (height and width of a kernel), STRIDE;
-// OBSERVES (1: images are observations), TOTAL_FLOATS (GRADIENT_FLOATS of the whole network).
+// ABREAST (pixels whose derivatives a member computes at once), OBSERVES (1: images are observations), TOTAL_FLOATS (GRADIENT_FLOATS of the whole network).
 #include "learn/exact/network.cuh"
 #include "learn/recurrent/pieces.cuh"
 
 typedef Layer<0, 0> Only;
 constexpr int OUT = Only::OUT, OUT_PAD = Only::OUT_PAD, IN_PAD = Only::IN_PAD, OWN_FLOATS = GRADIENT_FLOATS - METRICS;
 constexpr int PLACES_DOWN = (IMAGE_HEIGHT - SPAN) / STRIDE + 1, PLACES_ACROSS = (IMAGE_WIDTH - SPAN) / STRIDE + 1;
-constexpr int POSITIONS = PLACES_DOWN * PLACES_ACROSS, PIXELS = IMAGE_HEIGHT * IMAGE_WIDTH, ENTRIES = PIXELS * CHANNELS;
+constexpr int POSITIONS = PLACES_DOWN * PLACES_ACROSS, ENTRIES = IMAGE_HEIGHT * IMAGE_WIDTH * CHANNELS;
 constexpr int IN_STRIDE = OBSERVES ? ENTRIES : padded(ENTRIES), OUT_STRIDE = padded(POSITIONS * OUT);  // numbers of a row
 constexpr int RUN = SPAN * CHANNELS;  // neighbouring entries of an image below one row of a kernel
 static_assert(OBS == SPAN * RUN, "inputs are what a kernel covers");
@@ -116,7 +116,7 @@ DEVICE void act_tile(const Rows& call, const Team team, Workspace& work, const i
   write_outputs(team, work.tile, from, count, [&](const int row) INLINED { return call.out + (size_type)row * OUT_STRIDE; });
 }
 
-// EACH patches or pixels of each row: those of a block that one team computes.
+// EACH patches, or groups of pixels, of each row: those of a block that one team computes.
 template <int EACH> struct Share {
   Sequences of;
   int from, count;
@@ -138,37 +138,47 @@ DEVICE void forward_tile(const Part& call, const Team team, Workspace& work, con
 
 // ---- derivatives by inputs ----
 
-constexpr int LANES = SIDE_FLOATS == 1 ? 4 : PAD, STRIPS = (CHANNELS + LANES - 1) / LANES;  // of the channels of a pixel
+// One member computes LANES channels of ABREAST pixels that are STRIDE apart: the same entries of kernels cover them, at neighbouring
+// positions. Groups of pixels are numbered row by row of the image; those that begin at each of STRIDE neighbours, in turn.
+constexpr int LANES = SIDE_FLOATS == 1 ? 4 : PAD, STRIPS = (CHANNELS + LANES - 1) / LANES;
+constexpr int GROUPS_ACROSS = ((IMAGE_WIDTH + STRIDE - 1) / STRIDE + ABREAST - 1) / ABREAST;
+constexpr int GROUPS = IMAGE_HEIGHT * STRIDE * GROUPS_ACROSS;
 
-// visit(k, place) for the entries k of a kernel, in one direction, below which a pixel lies when the kernel is at `place`.
-template <class Visit> DEVICE void each_cover(const int pixel, const int places, Visit visit) {
-  for (int k = 0; k < SPAN; ++k) {
-    const int begin = pixel - k;
-    if (begin >= 0 && begin % STRIDE == 0 && begin / STRIDE < places) visit(k, begin / STRIDE);
-  }
-}
-DEVICE void inputs_tile(const Part& call, const Team team, const int e) {
-  const Share<PIXELS> own(call.learn, e);
+DEVICE void inputs_tile(const Part& call, const Team team, Workspace& work, const int e) {
+  const Share<GROUPS> own(call.learn, e);
   if (own.count <= 0 || *call.learn.skip > 0.0f) return;
+  float* const nothing = work.tile.numbers;  // (OUT): derivatives where there is no position
+  for (int n : team.each(OUT)) nothing[n] = 0.0f;
+  team.sync();
   for (int i : team.each(own.count * STRIPS)) {
-    const int at = own.from + i / STRIPS, row = at / PIXELS, pixel = at % PIXELS, c = i % STRIPS * LANES;
+    const int at = own.from + i / STRIPS, row = at / GROUPS, group = at % GROUPS, c = i % STRIPS * LANES;
+    const int y = group / (STRIDE * GROUPS_ACROSS), x = group / GROUPS_ACROSS % STRIDE + group % GROUPS_ACROSS * ABREAST * STRIDE;
     const float* const slopes = call.by_out + own.of.row(row) * OUT_STRIDE;
-    Lanes<LANES> sum{}, weights;
-    each_cover(pixel / IMAGE_WIDTH, PLACES_DOWN, [&](const int down, const int y) INLINED {
-      each_cover(pixel % IMAGE_WIDTH, PLACES_ACROSS, [&](const int across, const int x) INLINED {
-        const float* const slope = slopes + (y * PLACES_ACROSS + x) * OUT;
+    Lanes<LANES> sum[ABREAST] = {}, weights;
+    for (int down = y % STRIDE; down < SPAN && down <= y; down += STRIDE) {
+      if ((y - down) / STRIDE >= PLACES_DOWN) continue;
+      for (int across = x % STRIDE; across < SPAN; across += STRIDE) {
+        const int first = (x - across) / STRIDE;  // exact, and below 0 for positions left of the image
+        const float* slope[ABREAST];
+        UNROLL for (int j = 0; j < ABREAST; ++j) {
+          const bool inside = first + j >= 0 && first + j < PLACES_ACROSS;
+          slope[j] = inside ? slopes + ((y - down) / STRIDE * PLACES_ACROSS + first + j) * OUT : nothing;
+        }
         // Lanes behind the last channel hold what follows, which is there: the copies of later layers at the end.
         const float* const from = call.backwards + down * RUN + across * CHANNELS + c;
         for (int n = 0; n < OUT; ++n) {
           weights.load(from + n * IN_PAD);
-          sum.add_product(slope[n], weights);
+          UNROLL for (int j = 0; j < ABREAST; ++j) sum[j].add_product(slope[j][n], weights);
         }
-      });
-    });
-    float found[LANES];
-    sum.store(found);
-    float* const to = call.by_in + own.of.row(row) * IN_STRIDE + pixel * CHANNELS + c;
-    for (int j = 0; j < LANES && c + j < CHANNELS; ++j) to[j] = found[j];
+      }
+    }
+    UNROLL for (int j = 0; j < ABREAST; ++j) {
+      float found[LANES];
+      sum[j].store(found);
+      if (x + j * STRIDE >= IMAGE_WIDTH) continue;
+      float* const to = call.by_in + own.of.row(row) * IN_STRIDE + (y * IMAGE_WIDTH + x + j * STRIDE) * CHANNELS + c;
+      for (int k = 0; k < LANES && c + k < CHANNELS; ++k) to[k] = found[k];
+    }
   }
 }
 
@@ -216,5 +226,5 @@ DEVICE void learn_piece(const Part& call, const Team team, Workspace& work, cons
 #include "drive/launch.cuh"
 KERNEL(act_rows, Rows, (call.rows * POSITIONS + TILE - 1) / TILE, act_tile(call, team, *work, e))
 KERNEL(forward_sequences, Part, call.learn.blocks * Share<POSITIONS>::tiles_of_block(call.learn), forward_tile(call, team, *work, e))
-KERNEL(by_inputs, Part, call.learn.blocks * Share<PIXELS>::tiles_of_block(call.learn), inputs_tile(call, team, e))
+KERNEL(by_inputs, Part, call.learn.blocks * Share<GROUPS>::tiles_of_block(call.learn), inputs_tile(call, team, *work, e))
 KERNEL(gradient, Part, call.learn.pieces, learn_piece(call, team, *work, e))

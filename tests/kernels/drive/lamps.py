@@ -1,5 +1,6 @@
 """An environment of lamps, for tests: agents see the bits of a word as an image."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +9,7 @@ from gymnasium import spaces
 import cupydrive as cd
 from cupydrive.random import RandomStream
 
-SHAPE, ENTRIES = (3, 5, 3), 45  # more than one word of bits, and no multiple of 4
+SHAPE = (3, 5, 3)  # more than one word of bits, and no multiple of 4
 KERNEL = """
 struct Params {};
 struct State { u32 word; u8 last[4]; };
@@ -30,8 +31,8 @@ DEVICE bool step(Env& env) {
 }
 DEVICE void observe(Env& env) {
   // Members write entries of the same rows.
-  for (int n : env.team.each(NUM_AGENTS * 45)) {
-    const int i = n / 45, k = n % 45;
+  for (int n : env.team.each(NUM_AGENTS * ENTRIES)) {
+    const int i = n / ENTRIES, k = n % ENTRIES;
     WRITE
   }
 }
@@ -73,15 +74,18 @@ def step(p: Params, states, action, elapsed, random) -> cd.StepResult:
     return cd.StepResult({"word": word, "last": last}, {"eye": reward}, np.zeros(len(states), bool))
 
 
-def seen(states: np.ndarray, count: int, dtype: str) -> np.ndarray:
-    """Return (N, C, *SHAPE) observations."""
-    k, word = np.arange(ENTRIES, dtype=np.uint32), states["word"][:, None, None]
+def seen(
+    states: np.ndarray, count: int, dtype: str, image: tuple[int, int, int] = SHAPE
+) -> np.ndarray:
+    """Return (N, C, *image) observations."""
+    entries = math.prod(image)
+    k, word = np.arange(entries, dtype=np.uint32), states["word"][:, None, None]
     rows = word >> k % 25 & 255
     if dtype == "bool":
         rows = (word >> k % 32 & 1 == 1) | (k == 40 + np.arange(count)[:, None])
     if dtype == "float32":
         rows = 0.25 * (word >> (k + np.arange(count)[:, None].astype(np.uint32)) % 29 & 7) - 1.0
-    return np.broadcast_to(rows, (len(states), count, ENTRIES)).reshape(-1, count, *SHAPE)
+    return np.broadcast_to(rows, (len(states), count, entries)).reshape(-1, count, *image)
 
 
 def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
@@ -92,13 +96,19 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
     return states
 
 
-def lamps(count: int = 1, dtype: str = "bool", write: str = "") -> cd.EnvSpec:
+def lamps(
+    count: int = 1,
+    dtype: str = "bool",
+    write: str = "",
+    image: tuple[int, int, int] = SHAPE,
+) -> cd.EnvSpec:
     """Return the environment.
 
     Args:
         count: Agents.
         dtype: Of observations.
         write: What ``observe`` does with entry k of agent i, if it does something else.
+        image: Shape of an observation.
     """
     return cd.EnvSpec(
         name="lamps",
@@ -109,16 +119,20 @@ def lamps(count: int = 1, dtype: str = "bool", write: str = "") -> cd.EnvSpec:
                 "eye",
                 count,
                 action_space=spaces.Discrete(2),
-                obs_shape=SHAPE,
+                obs_shape=image,
                 obs_dtype=dtype,
             ),
         ),
         time_limit="truncates",
-        kernel=KERNEL.replace("WRITE", write or WRITES[dtype]),
+        kernel=KERNEL.replace("WRITE", write or WRITES[dtype]).replace(
+            "ENTRIES", str(math.prod(image))
+        ),
         reference=cd.Reference(
             reset,
             step,
-            lambda params, state, elapsed: cd.Observation({"eye": seen(state, count, dtype)}),
+            lambda params, state, elapsed: cd.Observation(
+                {"eye": seen(state, count, dtype, image)}
+            ),
             sample_states,
         ),
     )
