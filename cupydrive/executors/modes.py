@@ -31,21 +31,23 @@ def default_device(device: str) -> AbstractContextManager:
     )
 
 
-def precision_of_products() -> tuple[str, bool]:
-    """Return how precise float32 is on a GPU: the setting of matrix products, and whether
-    convolutions may use TF32.
+def product_settings() -> tuple[str, bool, bool]:
+    """Return how a GPU computes float32 products: the precision of matrix products, whether
+    convolutions may use TF32, and whether these give the same bits each time.
     """
     import torch
 
-    return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    cudnn = torch.backends.cudnn
+    return torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.deterministic
 
 
-def set_precision_of_products(matrices: str, convolutions: bool) -> None:
-    """Set what ``precision_of_products`` returns."""
+def set_products(matrices: str, tf32: bool, deterministic: bool) -> None:
+    """Set what ``product_settings`` returns."""
     import torch
 
     torch.set_float32_matmul_precision(matrices)
-    torch.backends.cudnn.allow_tf32 = convolutions
+    torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cudnn.deterministic = deterministic
 
 
 @contextmanager
@@ -58,7 +60,8 @@ def ordinary_modes(device: str | None = None, tf32: bool | None = None) -> Itera
     Args:
         device: Where tensors are made that name no device: ``"cuda"`` or ``"cpu"``. Defaults to the
             caller's default device.
-        tf32: Whether float32 products may use TF32 on a GPU. Defaults to the caller's choice.
+        tf32: Whether float32 products may use TF32 on a GPU, where convolutions then give the same
+            bits each time. Defaults to the caller's choice.
     """
     import torch
 
@@ -74,14 +77,14 @@ def ordinary_modes(device: str | None = None, tf32: bool | None = None) -> Itera
     casts = [torch.autocast(kind, enabled=False, cache_enabled=False) for kind in kinds]
     cpu, cuda = [*casts, nullcontext(), nullcontext()][:2]
     with SETTINGS_LOCK:
-        dtype, precision = torch.get_default_dtype(), None
+        dtype, products = torch.get_default_dtype(), None
         torch.set_default_dtype(torch.float32)
         if tf32 is not None:
             # a caller who sets torch.backends...fp32_precision keeps it
             with suppress(RuntimeError):
-                precision = precision_of_products()
-                set_precision_of_products("high" if tf32 else "highest", tf32)
-        _found.append(found := [dtype, precision])
+                products = product_settings()
+                set_products("high" if tf32 else "highest", tf32, True)
+        _found.append(found := [dtype, products])
     try:
         with (
             torch.inference_mode(False),
@@ -93,11 +96,11 @@ def ordinary_modes(device: str | None = None, tf32: bool | None = None) -> Itera
     finally:
         with SETTINGS_LOCK:
             place = [*map(id, _found)].index(id(found))
-            dtype, precision = _found.pop(place)
+            dtype, products = _found.pop(place)
             # it goes on, and puts back what this one has found
             if later := _found[place : place + 1]:
-                later[0][:] = dtype, precision or later[0][1]
+                later[0][:] = dtype, products or later[0][1]
             else:
                 torch.set_default_dtype(dtype)
-                if precision is not None:
-                    set_precision_of_products(*precision)
+                if products is not None:
+                    set_products(*products)

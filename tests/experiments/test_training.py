@@ -476,13 +476,14 @@ def test_what_several_threads_change_of_torch_comes_back():
         second.enter_context(ordinary_modes(tf32=False))
         first.close()
         assert torch.get_float32_matmul_precision() == "highest"  # the second one's
-        assert not torch.backends.cudnn.allow_tf32
+        assert not torch.backends.cudnn.allow_tf32 and torch.backends.cudnn.deterministic
         assert torch.get_default_dtype() == torch.float32
         second.close()
         assert (
             torch.get_default_dtype() == torch.float64
             and torch.get_float32_matmul_precision() == "highest"
             and torch.backends.cudnn.allow_tf32
+            and not torch.backends.cudnn.deterministic
         )
     finally:
         torch.set_default_dtype(torch.float32)

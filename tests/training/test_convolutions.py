@@ -141,6 +141,20 @@ def test_resuming_gives_the_bits_of_a_run_that_was_never_stopped(kind, tmp_path)
     assert same(whole, resumed) and rows(resumed) == rows(whole)[3:]
 
 
+def test_a_member_of_a_population_is_the_run_that_it_would_be_alone():
+    members = [{"network": network} for network in NETWORKS.values()]
+    population = small("norm", seeds=[3], seed=None, members=members)
+    for member, kind in zip(population, NETWORKS, strict=True):
+        alone = small(kind)
+        assert same(member, alone) and rows(member) == rows(alone)
+
+
+def test_torch_computes_convolutions_in_bfloat16():
+    settings = cd.PPO(network=NETWORKS["two layers"], num_steps=8, precision="bfloat16")
+    spec = lamps.lamps(1, "float32")
+    assert cd.check_policy(spec, settings, num_envs=8, device="cpu", backend="torch").passed
+
+
 # ---- what a run is for ---------------------------------------------------------------------------
 
 

@@ -179,10 +179,9 @@ def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str 
         tiles = forward_tiles(layout, executor, 1), gradient_tiles(layout, executor, 1)
         room = all(each.rows for each in tiles)
     if not room:
-        return (
-            f"hidden = {network.hidden} with {group.obs_dim} entries of an observation is too "
-            f"wide for kernels"
-        )
+        left = f"{network.inputs(group.obs_shape)} numbers that convolutions leave"
+        seen = f"{group.obs_dim} entries of an observation" if network.conv is None else left
+        return f"hidden = {network.hidden} with {seen} is too wide for kernels"
     if isinstance(executor, HostExecutor) and not executor.fuses():
         return "this processor has no fused multiply-add"
     return None

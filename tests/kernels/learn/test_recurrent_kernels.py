@@ -185,6 +185,8 @@ CASES = {
     dict(envs=5, obs_shape=(11, 9, 4), agents=(3, 1), actions="several", masks=True, leaving=True)),
     "conv, linear": (network(conv=cd.Conv((6, 7, 3), (8, 1, 2), (1, 3, 1)), hidden=()),
     dict(envs=5, obs_shape=(14, 11, 1), actions="box")),
+    "conv, 84 x 84": (network(conv=cd.Conv((8, 16), (8, 4), (4, 2)), hidden=(32,), activation="relu", shared=True),
+    dict(envs=2, obs_shape=(84, 84, 4))),
     "conv before a core": (network(conv=cd.Conv((4, 18), 3, (1, 2)), hidden=(), core=cd.GRU(16), shared=True),
     dict(envs=5, obs_shape=(8, 7, 2), agents=(2,))),
     "conv and norm": (network(conv=cd.Conv((8,), 2, 2), hidden=(24, 16), core=cd.MinGRU(16), layer_norm=True),
