@@ -31,22 +31,26 @@ def default_device(device: str) -> AbstractContextManager:
     )
 
 
-def product_settings() -> tuple[str, bool, bool]:
+def product_settings() -> tuple[str, bool | None, bool]:
     """Return how a GPU computes float32 products: the precision of matrix products, whether
-    convolutions may use TF32, and whether these give the same bits each time.
+    convolutions may use TF32 (None: the caller has set ``fp32_precision``), and whether these give
+    the same bits each time.
     """
     import torch
 
-    cudnn = torch.backends.cudnn
-    return torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.deterministic
+    matrices, cudnn, tf32 = torch.get_float32_matmul_precision(), torch.backends.cudnn, None
+    with suppress(RuntimeError):
+        tf32 = cudnn.allow_tf32
+    return matrices, tf32, cudnn.deterministic
 
 
-def set_products(matrices: str, tf32: bool, deterministic: bool) -> None:
+def set_products(matrices: str, tf32: bool | None, deterministic: bool) -> None:
     """Set what ``product_settings`` returns."""
     import torch
 
     torch.set_float32_matmul_precision(matrices)
-    torch.backends.cudnn.allow_tf32 = tf32
+    if tf32 is not None:
+        torch.backends.cudnn.allow_tf32 = tf32
     torch.backends.cudnn.deterministic = deterministic
 
 
@@ -83,7 +87,8 @@ def ordinary_modes(device: str | None = None, tf32: bool | None = None) -> Itera
             # a caller who sets torch.backends...fp32_precision keeps it
             with suppress(RuntimeError):
                 products = product_settings()
-                set_products("high" if tf32 else "highest", tf32, True)
+                convolutions = None if products[1] is None else tf32
+                set_products("high" if tf32 else "highest", convolutions, True)
         _found.append(found := [dtype, products])
     try:
         with (
