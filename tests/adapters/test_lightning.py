@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import lamps
 import pytest
 import torch
 from conftest import optional, run_python
@@ -35,6 +36,11 @@ KINDS = {
     "hidden state": (
         "cartpole",
         cd.PPO(num_steps=8, network=cd.Network(hidden=(16,), core=cd.GRU(16))),
+        {"backend": "kernels"},
+    ),
+    "images": (
+        lamps.lamps(1, "float32"),
+        cd.PPO(num_steps=8, network=cd.Network(conv=cd.Conv((4,)), hidden=(16,))),
         {"backend": "kernels"},
     ),
     "two policies": (
