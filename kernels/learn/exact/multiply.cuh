@@ -14,7 +14,7 @@ template <bool BY_COLUMN> struct Entries {
 
 // ---- one member alone ----
 
-constexpr int TILE_ROWS = 4;
+constexpr int TILE_ROWS = SIDE_FLOATS == 16 ? 8 : 4;  // a CPU whose vectors are as wide has twice as many
 constexpr int TILE_COLUMNS = SIDE_FLOATS == 1 ? 4 : 2 * SIDE_FLOATS;
 
 // Rows [m, m + ROWS) and columns [n, n + COLUMNS) of the product.
@@ -153,6 +153,10 @@ DEVICE void multiply(const Team team, const int rows, const int depth, const Ent
       if (m + TILE_ROWS <= rows) {
         multiply_vectors<TILE_ROWS, WIDE>(m, n, depth, a, b, stride, start, finish);
       } else {
+        if (TILE_ROWS > 4 && m + 4 <= rows) {
+          multiply_vectors<4, WIDE>(m, n, depth, a, b, stride, start, finish);
+          m += 4;
+        }
         NO_UNROLL for (; m < rows; ++m) multiply_vectors<1, WIDE>(m, n, depth, a, b, stride, start, finish);
       }
     }
