@@ -49,6 +49,13 @@ struct Sequences {
 // visit(memory, tile) for four numbers at a time of rows [from, from + rows) of a block, of PADDED numbers each: their places.
 template <int PADDED, class Visit>
 DEVICE void each_four(const Team team, const Sequences& of, const int from, const int rows, Visit visit) {
+  if constexpr (TEAM == 1) {  // finds each row once; equal(swap ==): same work in another order
+    for (int m = 0; m < rows; ++m) {
+      const size_type there = of.row(from + m) * PADDED;
+      for (int column = 0; column < PADDED; column += 4) visit(there + column, m * PADDED + column);
+    }
+    return;
+  }
   UNROLL_TIMES(4) for (int i : team.each(rows * (PADDED / 4))) {
     const int m = i / (PADDED / 4), column = i % (PADDED / 4) * 4;
     visit(of.row(from + m) * PADDED + column, m * PADDED + column);
