@@ -32,9 +32,9 @@ struct LaneObs { obs_t of[Agent::OBS]; };
 constexpr bool SIDE_BY_SIDE = !Agent::MASKED && !Agent::LEAVES && !HAS_SHARED && !HAS_CACHE && STATE_NEAR && sizeof(State) <= 128;
 
 // Whether rows are written word by word first. Rows of 3 or 2^k entries a compiler stores from vectors by itself, and faster;
-// for others it would compute them one lane after the other.
+// for others it would compute them one lane after the other, as is best for long ones.
 // equal(swap -, swap != 1): speed only; equal(swap ==, constant 4): only 3 bfloat16 observations differ, which no test has
-constexpr bool WORD_BY_WORD = Agent::OBS != 3 && (Agent::OBS & (Agent::OBS - 1)) != 0 && sizeof(LaneObs) % 4 == 0;
+constexpr bool WORD_BY_WORD = Agent::OBS != 3 && Agent::OBS <= 64 && (Agent::OBS & (Agent::OBS - 1)) != 0 && sizeof(LaneObs) % 4 == 0;
 
 struct Together {
   SimdWords<State> state;
