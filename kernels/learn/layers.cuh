@@ -6,6 +6,7 @@
 //   copies     for forward passes each layer's weights transposed, (IN, padded OUT), then its biases; then for backward passes
 //              the weights of all but first layers, (OUT, padded IN)
 //   gradients  each layer's OUT rows (padded IN), then its biases (padded OUT); then METRICS sums
+//   chunks     the same while it is added up; one member alone has (IN, padded OUT) of layers that see observations
 #pragma once
 #include "learn/exact/lanes.cuh"
 #include "learn/functions.cuh"
@@ -20,12 +21,20 @@ using namespace policy;  // functions.cuh
 #define ACTIVATE_LAST 0  // 1: the last layer is followed by an activation, too
 #endif
 
+#ifndef OBSERVES
+#define OBSERVES 1       // 0: the first layers read what others have computed
+#endif
+
 constexpr int STRIP = SIDE_FLOATS == 1 ? 1 : PAD;  // columns that one member adds up
 constexpr int METRICS = PAD;  // numbers of the last row: sums over rows of what is reported
 constexpr int TENSORS = 2 * TOWERS * LAYERS;  // weights and biases of each layer, as the network has them: (OUT, IN), (OUT)
 
-enum Size { FORWARD_COPIES, BACKWARD_COPIES, GRADIENT, GRADIENT_ROWS, OUTPUTS };
-// Sizes of the layers before (tower, layer): floats of either part of `copies`, of `gradients`, of one row of a tile; rows.
+// Whether a layer's weights stand in the other order in a chunk's gradient: zeros of observations can be skipped there.
+constexpr bool turned(const int layer) { return ALONE && OBSERVES && layer == 0; }
+constexpr int chunk_weights(const int in, const int out, const int layer) { return turned(layer) ? in * padded(out) : out * padded(in); }
+
+enum Size { FORWARD_COPIES, BACKWARD_COPIES, GRADIENT, CHUNK, GRADIENT_ROWS, OUTPUTS };
+// Sizes of the layers before (tower, layer): floats of either part of `copies`, of `gradients`, of a chunk's, of one row of a tile; rows.
 constexpr int before(const Size what, const int tower, const int layer) {
   int sum = what == OUTPUTS ? padded(OBS) : 0;
   for (int t = 0; t < TOWERS; ++t) {  // equal(swap <): there is nothing else there
@@ -35,6 +44,7 @@ constexpr int before(const Size what, const int tower, const int layer) {
       sum += what == FORWARD_COPIES ? (in + 1) * padded(out)
            : what == BACKWARD_COPIES ? (l == 0 && !COPY_FIRST ? 0 : out * padded(in))
            : what == GRADIENT ? out * padded(in) + padded(out)
+           : what == CHUNK ? chunk_weights(in, out, l) + padded(out)
            : what == GRADIENT_ROWS ? out + 1
            : padded(out);
     }
@@ -52,6 +62,7 @@ template <int T, int L> struct Layer {
 };
 
 constexpr int GRADIENT_FLOATS = before(GRADIENT, TOWERS, 0) + METRICS;
+constexpr int CHUNK_FLOATS = before(CHUNK, TOWERS, 0) + METRICS;
 constexpr int ROWS_OF_WEIGHTS = before(GRADIENT_ROWS, TOWERS, 0);
 constexpr int FORWARD_FLOATS = before(FORWARD_COPIES, TOWERS, 0);
 constexpr int COPIED_FLOATS = FORWARD_FLOATS + before(BACKWARD_COPIES, TOWERS, 0);

@@ -22,6 +22,7 @@ struct Learn {
   int all_envs, all_blocks;           // of all processes: N, B
   int first_block, envs_before;       // among all blocks, the first one here; the environments of the blocks before it
   int epochs, minibatches, epoch, minibatch;  // E, M; which
+  int parts;                          // of each piece: P, if there is one piece, else 1; blocks of a GPU have no need to know
   int agents[AGENT_GROUPS];           // of each group
   const u64* seed;                    // (1)
   const i64* iteration;               // (1)
@@ -65,6 +66,12 @@ struct Learn {
   DEVICE int part(int m, int n) const { return share(m, n, minibatches); }
   DEVICE int* epoch_order(int which) const { return order + (size_type)which * drawn_of_env() * num_envs; }
 };
+
+// visit(begin, end) for the blocks of each part of a piece.
+template <class Visit> DEVICE void each_part(const Learn& call, const int piece, Visit visit) {
+  const int parts = TEAM == 1 ? call.parts : 1, shares = call.pieces * parts;
+  for (int k = piece * parts; k < (piece + 1) * parts; ++k) visit(share(k, call.blocks, shares), share(k + 1, call.blocks, shares));
+}
 
 // A row of all groups, one after the other: which group's it is, and its place in the arrays of that group.
 struct Place {

@@ -1,4 +1,4 @@
-// observed.cuh -- a row of OBS entries of an observation in memory: floats, bits (drive/bits.cuh), or bytes.
+// observed.cuh -- a row of entries of an observation in memory: floats, bits (drive/bits.cuh), or bytes.
 //
 // Generated: OBS_KIND, and for bytes OBS_HIGH, by which they are divided. Without it rows are floats.
 #pragma once
@@ -13,16 +13,17 @@
 
 #if OBS_KIND == OBS_BITS
 typedef u32 Observed;
-constexpr int OBS_ROW = (OBS + 31) / 32;  // elements of a row
 DEVICE float entry_of(const Observed* row, const int d) { return (float)(row[d / 32] >> d % 32 & 1u); }
 #elif OBS_KIND == OBS_BYTES
 typedef u8 Observed;
-constexpr int OBS_ROW = OBS;
 DEVICE float entry_of(const Observed* row, const int d) { return (float)row[d] / OBS_HIGH; }
 #else
 typedef float Observed;
-constexpr int OBS_ROW = OBS;
 DEVICE float entry_of(const Observed* row, const int d) { return row[d]; }
 #endif
 
-DEVICE const Observed* observed(const void* rows, const size_type row) { return (const Observed*)rows + row * OBS_ROW; }
+// Elements of a row of so many entries, and row `row` of such.
+constexpr int observed_row(const int entries) { return OBS_KIND == OBS_BITS ? (entries + 31) / 32 : entries; }
+template <int ENTRIES = OBS> DEVICE const Observed* observed(const void* rows, const size_type row) {
+  return (const Observed*)rows + row * observed_row(ENTRIES);
+}

@@ -203,8 +203,16 @@ FILES = [
     ("learn/mma/tensor_gradient", TILED, WIDTHS + head_sizes((3, 7))),
     ("learn/mma/resident", TILED, WIDTHS + head_sizes((3, 7))),
     ("learn/mma/gru", (("SIZE", 64),), ""),
-    ("learn/recurrent/part", (*PART, ("OBSERVES", 0), ("ADDS", 1), ("TOTAL_FLOATS", 4096)), CHAIN),
-    ("learn/recurrent/conv", IMAGES, CHAIN.replace("5", "12", 1) + "#define ACTIVATE_LAST 1\n"),
+    (
+        "learn/recurrent/part",
+        (*PART, ("ADDS", 1), ("TOTAL_FLOATS", 4096)),
+        CHAIN + "#define OBSERVES 0\n",
+    ),
+    (
+        "learn/recurrent/conv",
+        IMAGES,
+        CHAIN.replace("5", "12", 1) + "#define ACTIVATE_LAST 1\n#define OBSERVES 1\n",
+    ),
     ("learn/recurrent/gru", PART, CHAIN),
     ("learn/recurrent/take", (*SEQUENCES, ("STATE", 20)), ""),
     (

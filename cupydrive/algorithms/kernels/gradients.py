@@ -193,7 +193,8 @@ class Minibatches:
     """
 
     parts: int
-    keeps_chunks = False  # whether each piece has memory for the sums of one chunk
+    nested = 1  # parts of each piece
+    chunk_floats = 0  # of each piece, in which a chunk's gradient is added up
 
     def __init__(
         self,
@@ -223,13 +224,14 @@ class Minibatches:
             "sums": self.zeros(*chunks),
             "squares": self.zeros(*chunks),
             "moments": self.moments,
-            "chunks": self.zeros(pieces, task.layout.gradient) if self.keeps_chunks else None,
+            "chunks": self.zeros(pieces, self.chunk_floats) if self.chunk_floats else None,
             "partials": self.partials,
         }
         ints = {"num_envs": shard.num_envs, "steps": task.steps, "blocks": self.blocks}
         ints |= {"pieces": pieces, "all_envs": shard.all_envs, "all_blocks": shard.all_blocks}
         ints |= {"first_block": shard.blocks.start, "envs_before": shard.envs.start}
         ints |= {"epochs": self.epochs, "minibatches": self.minibatches, "epoch": 0, "minibatch": 0}
+        ints["parts"] = self.nested
         ints |= {f"agents.{g}": count for g, count in enumerate(task.agents)}
         pointers = {name: shared[name] for name in LOSS_TENSORS} | self.memory
         for name in (*COLUMNS, *STORED):
@@ -294,16 +296,19 @@ class Gradients(Minibatches):
         own: That of this one.
     """
 
-    keeps_chunks = True
-
     def __init__(self, task: Task, columns: Columns, shared: Shared) -> None:
         shard, blocks = task.shard, task.shard.all_blocks
         self.parts = max(1, min(blocks, PARTS, GRADIENT_BYTES // (4 * task.layout.gradient)))
         # On a GPU all blocks work at once; a CPU's cores add neighbouring blocks while they are in
-        # the cache, if a process has all blocks of a part.
-        size = shard.ranks.size
+        # the cache, if a process has all blocks of a part, and a core alone adds parts, too.
+        size, executor = shard.ranks.size, task.executor
         whole = shard.ranks.alone or (blocks % self.parts == 0 and self.parts % size == 0)
-        self.all_pieces = self.parts if task.executor.name == "cpu" and whole else blocks
+        self.all_pieces = self.parts if executor.name == "cpu" and whole else blocks
+        if executor.max_team == 1 and shard.ranks.alone and executor.processors == 1:
+            self.all_pieces, self.nested = 1, self.parts
+        self.chunk_floats = task.layout.gradient
+        if executor.name == "cpu":
+            self.chunk_floats = max(self.chunk_floats, task.layout.scratch)
         self.shares = [
             range(*(k * self.all_pieces // blocks for k in (those.start, those.stop)))
             for those in shard.all_shares()

@@ -122,6 +122,14 @@ class NetworkLayout:
         return sum(out * padded(into) + padded(out) for into, out in self.layers) + PAD
 
     @cached_property
+    def scratch(self) -> int:
+        """Floats in which one member alone adds gradients up, at most: ``SCRATCH_FLOATS`` of
+        ``kernels/learn/exact/pieces.cuh``.
+        """
+        largest = [max(into * padded(out), out * padded(into)) for into, out in self.layers]
+        return 3 * (sum(largest) + sum(padded(out) for _, out in self.layers) + PAD)
+
+    @cached_property
     def rows(self) -> int:
         """Rows of weights and biases in a gradient."""
         return sum(out + 1 for _, out in self.layers)

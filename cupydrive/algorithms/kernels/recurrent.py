@@ -248,13 +248,13 @@ class LinearPart(PartKernels):
         self.tile = widest(row_bytes, task.executor.team_bytes, rows).rows
         constants = (
             ("TILE", self.tile),
-            ("OBSERVES", observes),
             ("ADDS", adds),
             *sizes,
             ("TOTAL_FLOATS", layout.gradient),
             *sequence_constants(task),
         )
         spaces = ROW_PARTS * (len(layers) == 1) + ACTIVATED * activated
+        spaces += f"#define OBSERVES {int(observes)}\n"
         self.unit = own.unit(self.path, task.executor, constants, spaces, PART_TEAM)
         self.work = own.copied  # products of a row
 
@@ -356,7 +356,9 @@ class Slots:
         copies, floats = self.shared["copies"], part.gradient_at
         pointers = {name: tensors.get(name) for name in part.rows}
         pointers |= {**part.weights(copies), "backwards": copies[part.backward_at :]}
-        pointers |= {name: self.shared[name].view(-1)[floats:] for name in ("chunks", "partials")}
+        alone = self.task.executor.max_team == 1  # whose chunks are laid out in another way
+        pointers["chunks"] = self.shared["chunks"].view(-1)[0 if alone else floats :]
+        pointers["partials"] = self.shared["partials"].view(-1)[floats:]
         tiles = self.blocks * part.tiles(self.slot, kernel)
         elements = self.pieces if kernel == "gradient" else tiles
         about = elements, self.rows * part.work

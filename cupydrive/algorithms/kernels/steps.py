@@ -71,10 +71,10 @@ class Steps:
         ``target_kl``.
         """
         self.gradients = gradients
-        strips = self.layout.gradient // PAD
-        crowded = strips > ADDERS_AT_ONCE * self.processors
-        self.strips = max(1, PARTS // gradients.parts) if crowded else 1
-        ints = {"pieces": len(gradients.sums), "parts": gradients.parts, "strips": self.strips}
+        strips, pieces = self.layout.gradient // PAD, len(gradients.sums)
+        crowded, parts = strips > ADDERS_AT_ONCE * self.processors, min(gradients.parts, pieces)
+        self.strips = max(1, PARTS // parts) if crowded else 1
+        ints = {"pieces": pieces, "parts": parts, "strips": self.strips}
         ints |= {"shares": self.shares, "epoch_ends": 0, "iteration_ends": 0}
         ints |= {"reported": len(self.reported), "norm_at": self.reported.index("grad_norm")}
         pointers = {"inverse": None, "partials": gradients.sums, "total": self.total}

@@ -12,6 +12,7 @@ DEVICE void forward_share(const Forward& call, const Team team, Workspace& work,
   Tile& tile = work.tile;
   const float* const copies = NEAR_COPIES ? work.copies : call.copies;
   if constexpr (NEAR_COPIES) bring_near<FORWARD_FLOATS>(team, work.copies, call.copies);
+  const bool finite = may_skip(copies);
   for (int first = share * TILE; first < call.rows; first += call.shares * TILE) {  // equal(swap <): a tile without rows
     const int left = call.rows - first, rows = left < TILE ? left : TILE;  // equal(swap <): equal where they meet
     for (int i : team.each(rows * SHARERS)) {
@@ -19,6 +20,7 @@ DEVICE void forward_share(const Forward& call, const Team team, Workspace& work,
       read_observation(tile, m, i % SHARERS, observation(call, first + m), call.center, call.scale);
     }
     team.sync();
+    look(tile, rows, finite);
     forward(team, tile, rows, copies);
     store_parameters(call, team.rank, TEAM, first, rows, [&](int m) INLINED { return tile.parameters(m); });
     for (int m : team.each(rows)) call.value[first + m] = *tile.value(m);

@@ -3,6 +3,13 @@
 #pragma once
 #include "drive/math.cuh"
 
+// Whether a team is one thread of a CPU.
+#if TEAM == 1 && !defined(__CUDACC__)
+#define ALONE 1
+#else
+#define ALONE 0
+#endif
+
 constexpr int PAD = 16;  // rows of matrices begin at multiples of it, so that tiles need no ragged edge
 
 constexpr int padded(int n) { return (n + PAD - 1) / PAD * PAD; }

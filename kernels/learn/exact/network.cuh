@@ -3,6 +3,12 @@
 #include "learn/exact/multiply.cuh"
 #include "learn/layers.cuh"
 #include "learn/observed.cuh"
+#if ALONE && !defined(COUNT_OPERATIONS)
+#define SKIPS 1  // zeros of observations
+#include "learn/exact/skipping.cuh"
+#else
+#define SKIPS 0
+#endif
 
 constexpr int TILE_FLOATS = TILE * before(OUTPUTS, TOWERS, 0);
 
@@ -26,9 +32,16 @@ constexpr bool widths_fit() {
 }
 constexpr int SPARE_FLOATS = TILE * SPARE * (widths_fit() ? 1 : 2);
 
+constexpr int FEWEST_ENTRIES = 64;  // of a row whose zeros are skipped: shorter ones are multiplied sooner
+// Whether a layer may skip zeros.
+constexpr bool skips(const int layer) { return SKIPS && turned(layer) && OBS >= FEWEST_ENTRIES; }
+
 // What a team knows of TILE rows: observations, then the outputs of each layer; on the way back, derivatives by them.
 struct Tile {
   alignas(16) float numbers[TILE_FLOATS];
+#if SKIPS
+  Marks<skips(0) ? OBS : 1> marks;
+#endif
 
   DEVICE float* input() { return numbers; }
   template <int T, int L> DEVICE float* outputs() { return numbers + TILE * before(OUTPUTS, T, L); }
@@ -62,6 +75,32 @@ DEVICE void read_observation(Tile& tile, const int m, const int first, const Obs
   if (first == 0) for (int d = OBS; d < padded(OBS); ++d) input[d] = 0.0f;
 }
 
+// Has a CPU bring near an observation that is read soon.
+DEVICE void fetch_observation([[maybe_unused]] const Observed* obs) {
+#if ALONE
+  constexpr int LINE = 64 / sizeof(Observed);  // equal(swap /, constant): speed only
+  for (int d = 0; d < observed_row(OBS); d += LINE) __builtin_prefetch(obs + d);  // equal(swap <, constant): speed only
+#endif
+}
+
+// Whether the weights of all first layers are finite, so that zeros may be skipped; without skips, nobody has to know.
+DEVICE bool may_skip([[maybe_unused]] const float* copies) {
+  bool finite = skips(0);
+#if SKIPS
+  for (int t = 0; t < TOWERS && finite; ++t) finite = all_finite(copies + before(FORWARD_COPIES, t, 0), OBS * padded(WIDTH[t][1]));
+#endif
+  return finite;
+}
+// Finds the zeros of observations that the tile has, before a pass; finite: as may_skip says.
+DEVICE void look([[maybe_unused]] Tile& tile, [[maybe_unused]] const int rows, [[maybe_unused]] const bool finite) {
+#if SKIPS
+  if constexpr (skips(0)) {
+    if (finite) tile.marks.look(tile.input(), rows);
+    else tile.marks.few = false;
+  }
+#endif
+}
+
 // Copies COUNT numbers, a multiple of 4, aligned to 16 bytes, to where the team reads them often.
 template <int COUNT> DEVICE void bring_near(const Team team, float* to, const float* from) {
   UNROLL_TIMES(8) for (int i : team.each(COUNT / 4)) {
@@ -91,7 +130,12 @@ template <int T, int L> DEVICE void forward_from(const Team team, Tile& tile, co
     const float* const weights = copies + Here::FORWARD_BEFORE;
     const float* const biases = weights + Here::IN * Here::OUT_PAD;
     float* const out = tile.outputs<T, L>();
-    multiply<TILE, Here::OUT, TEAM>(
+    bool there = false;
+#if SKIPS
+    if constexpr (skips(L)) there = tile.marks.few && sum_skipping<Here>(tile.marks, tile.input(), rows, weights, out);
+    if (there && Here::ACTIVATED) for (int i = 0; i < rows * Here::OUT_PAD; ++i) out[i] = activation<RELU>(out[i]);
+#endif
+    if (!there) multiply<TILE, Here::OUT, TEAM>(
         team, rows, Here::IN, Entries<false>{tile.inputs<T, L>(), Here::IN_PAD}, weights, Here::OUT_PAD,
         [&](int, int n, auto& some) INLINED { some.load(biases + n); },
         [&](int m, int n, auto& some) INLINED {
@@ -124,23 +168,67 @@ DEVICE Team after(const Team team, const int taken) {
   return turned;
 }
 
-// Of one layer and those before it. The rows of `gradients` begin at 0 if `first`, else their chains go on.
+// What a tile adds its gradient to. A member alone adds each number up as soon as it has it.
+struct Sums {
+  float* chunk;
+  bool first;   // this is the chunk's first tile: its sums begin at 0
+  // Of one member alone:
+  bool last;    // this is its last tile
+  float* part;  // sums of chunks
+  bool part_begun, part_ends;
+  float* all;   // sums of parts
+  bool all_begun;
+
+  template <class Some> DEVICE void begin(const int at, Some& some) const {
+    if (first) some = {};
+    else some.load(chunk + at);
+  }
+  template <class Some> DEVICE void end(const int at, const Some& some) const {
+    if (!ALONE || !last) {
+      some.store(chunk + at);
+      return;
+    }
+    Some sum{};
+    if (part_begun) sum.load(part + at);
+    sum.add(some);
+    if (part_ends) {
+      Some total{};
+      if (all_begun) total.load(all + at);
+      total.add(sum);
+      total.store(all + at);
+    } else {
+      sum.store(part + at);
+    }
+  }
+  // Whether to add 0 leaves all as it is.
+  DEVICE bool keep() const { return last ? first && part_begun && !part_ends : !first; }
+};
+
+// Of one layer and those before it.
 template <int T, int L>
-DEVICE void backward_from(const Team team, Tile& tile, float* spare, const int rows, const float* copies, float* gradients,
-                          const bool first) {
+DEVICE void backward_from(const Team team, Tile& tile, float* spare, const int rows, const float* copies, const Sums& sums) {
   typedef Layer<T, L> Here;
   constexpr int MEMBERS = TEAM >= 256 && L > 0 ? TEAM / 2 : TEAM;  // for each of the two products
   const float* const slopes = tile.slopes<T, L>(spare);
   const float* const inputs = tile.inputs<T, L>();
-  float* const weights = gradients + before(GRADIENT, T, L);
-  float* const biases = weights + Here::OUT * Here::IN_PAD;
-  multiply<Here::OUT, Here::IN, MEMBERS>(
-      team, Here::OUT, rows, Entries<true>{slopes, Here::OUT_PAD}, inputs, Here::IN_PAD,
-      [&](int m, int n, auto& some) INLINED {
-        if (first) some = {};
-        else some.load(weights + m * Here::IN_PAD + n);
-      },
-      [&](int m, int n, auto& some) INLINED { some.store(weights + m * Here::IN_PAD + n); });
+  constexpr int WEIGHTS = before(CHUNK, T, L), BIASES_AT = WEIGHTS + chunk_weights(Here::IN, Here::OUT, L);
+  if constexpr (turned(L)) {
+    bool added = false;
+#if SKIPS
+    if constexpr (skips(L)) added = tile.marks.few && add_skipping<Here>(tile.marks, inputs, slopes, rows, WEIGHTS, sums);
+#endif
+    if (!added) {
+      multiply<Here::IN, Here::OUT, MEMBERS>(
+          team, Here::IN, rows, Entries<true>{inputs, Here::IN_PAD}, slopes, Here::OUT_PAD,
+          [&](int m, int n, auto& some) INLINED { sums.begin(WEIGHTS + m * Here::OUT_PAD + n, some); },
+          [&](int m, int n, auto& some) INLINED { sums.end(WEIGHTS + m * Here::OUT_PAD + n, some); });
+    }
+  } else {
+    multiply<Here::OUT, Here::IN, MEMBERS>(
+        team, Here::OUT, rows, Entries<true>{slopes, Here::OUT_PAD}, inputs, Here::IN_PAD,
+        [&](int m, int n, auto& some) INLINED { sums.begin(WEIGHTS + m * Here::IN_PAD + n, some); },
+        [&](int m, int n, auto& some) INLINED { sums.end(WEIGHTS + m * Here::IN_PAD + n, some); });
+  }
   constexpr int TAKEN = tiles_of(Here::OUT, fours(Here::IN), MEMBERS);
   if constexpr (L > 0) {
     const float* const own = copies + Here::BACKWARD_BEFORE;
@@ -167,25 +255,24 @@ DEVICE void backward_from(const Team team, Tile& tile, float* spare, const int r
   constexpr int WIDE = sizeof(Side) / sizeof(float), BIASES = (Here::OUT + WIDE - 1) / WIDE;
   // equal(swap >): another member does the same work
   for (int strip : after(team, TAKEN + (L > 0) * tiles_of(TILE, fours(Here::IN), MEMBERS)).each(BIASES)) {
-    Side sum{}, row;
-    if (!first) sum.load(biases + strip * WIDE);
+    Side sum, row;
+    sums.begin(BIASES_AT + strip * WIDE, sum);
     UNROLL_TIMES(4) for (int m = 0; m < rows; ++m) {
       row.load(slopes + m * Here::OUT_PAD + strip * WIDE);
       sum.add(row);
     }
-    sum.store(biases + strip * WIDE);
+    sums.end(BIASES_AT + strip * WIDE, sum);
   }
   if constexpr (L > 0) {
     team.sync();
-    backward_from<T, L - 1>(team, tile, spare, rows, copies, gradients, first);
+    backward_from<T, L - 1>(team, tile, spare, rows, copies, sums);
   }
 }
-// Adds `rows` rows to the gradients. The gradients by the towers' outputs are in place of these. `spare` has SPARE_FLOATS.
-DEVICE void backward(const Team team, Tile& tile, float* spare, const int rows, const float* copies, float* gradients,
-                     const bool first) {
-  backward_from<0, LAYERS - 1>(team, tile, spare, rows, copies, gradients, first);
+// Adds `rows` rows to `sums`. The gradients by the towers' outputs are in place of these. `spare` has SPARE_FLOATS.
+DEVICE void backward(const Team team, Tile& tile, float* spare, const int rows, const float* copies, const Sums& sums) {
+  backward_from<0, LAYERS - 1>(team, tile, spare, rows, copies, sums);
   if constexpr (TOWERS == 2) {
     if constexpr (BESIDE) team.sync();  // the spare place is written again
-    backward_from<1, LAYERS - 1>(team, tile, spare, rows, copies, gradients, first);
+    backward_from<1, LAYERS - 1>(team, tile, spare, rows, copies, sums);
   }
 }

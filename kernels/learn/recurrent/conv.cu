@@ -4,15 +4,16 @@
 // POSITIONS is a row of the only tower of network.cuh, whose outputs are the channels there. Patches are numbered row by row, position
 // by position, which is the order of every sum over them.
 // Constants: those of network.cuh and sequences.cuh; IMAGE_HEIGHT, IMAGE_WIDTH, CHANNELS; SPAN (height and width of a kernel), STRIDE;
-// ABREAST (pixels whose derivatives a member computes at once), OBSERVES (1: images are observations), TOTAL_FLOATS (GRADIENT_FLOATS of the whole network).
+// ABREAST (pixels whose derivatives a member computes at once), TOTAL_FLOATS (GRADIENT_FLOATS of the whole network). Generated: OBSERVES
+// (1: images are observations).
 #include "learn/exact/network.cuh"
 #include "learn/recurrent/pieces.cuh"
 
 typedef Layer<0, 0> Only;
-constexpr int OUT = Only::OUT, OUT_PAD = Only::OUT_PAD, IN_PAD = Only::IN_PAD, OWN_FLOATS = GRADIENT_FLOATS - METRICS;
+constexpr int OUT = Only::OUT, OUT_PAD = Only::OUT_PAD, IN_PAD = Only::IN_PAD;
 constexpr int PLACES_DOWN = (IMAGE_HEIGHT - SPAN) / STRIDE + 1, PLACES_ACROSS = (IMAGE_WIDTH - SPAN) / STRIDE + 1;
 constexpr int POSITIONS = PLACES_DOWN * PLACES_ACROSS, ENTRIES = IMAGE_HEIGHT * IMAGE_WIDTH * CHANNELS;
-constexpr int IN_STRIDE = OBSERVES ? ENTRIES : padded(ENTRIES), OUT_STRIDE = padded(POSITIONS * OUT);  // numbers of a row
+constexpr int IN_STRIDE = padded(ENTRIES), OUT_STRIDE = padded(POSITIONS * OUT);  // numbers of a row
 constexpr int RUN = SPAN * CHANNELS;  // neighbouring entries of an image below one row of a kernel
 static_assert(OBS == SPAN * RUN, "inputs are what a kernel covers");
 
@@ -21,7 +22,7 @@ struct Workspace { Tile tile; };
 // Rows that are acted upon.
 struct Rows {
   int rows;
-  const float* in;       // (rows, IN_STRIDE)
+  const void* in;        // (rows) observations of observed.cuh, or floats (rows, IN_STRIDE)
   const float* center;   // (ENTRIES) or null: observations are normalised
   const float* scale;    // (ENTRIES)
   const float* weights;  // forward copies, from this layer's on
@@ -29,7 +30,7 @@ struct Rows {
 };
 struct Part {
   Learn learn;
-  const float* in;         // rows (IN_STRIDE); null: observations
+  const void* in;          // rows (IN_STRIDE) of floats; null: observations
   float* out;              // rows (OUT_STRIDE): activations
   float* by_out;           // rows (OUT_STRIDE): derivatives by them; `gradient` leaves those by what the product gives
   float* by_in;            // rows (IN_STRIDE): derivatives by inputs
@@ -41,12 +42,17 @@ struct Part {
 
 // Entries of an image, as the layer sees them.
 struct Image {
-  const float* at;
+  const Observed* at;
   const float* center;
   const float* scale;
+
+  // Image `row` of an array, observations or what a layer has left.
+  DEVICE Image(const void* rows, const size_type row, const float* center, const float* scale)
+      : at(OBSERVES ? observed<ENTRIES>(rows, row) : (const Observed*)((const float*)rows + row * IN_STRIDE)), center(center),
+        scale(scale) {}
   DEVICE float get(const int d) const {
-    if constexpr (OBSERVES) return seen(at[d], center, scale, d);
-    else return at[d];
+    if constexpr (OBSERVES) return seen(entry_of(at, d), center, scale, d);
+    else return entry_of(at, d);
   }
 };
 // The image of a block's r-th row.
@@ -54,9 +60,9 @@ DEVICE Image image_of(const Part& call, const Sequences& of, const int r) {
   if constexpr (OBSERVES) {
     const Learn& learn = call.learn;
     const Place place = of.place(r);
-    return {learn.obs[place.group] + (size_type)place.row * ENTRIES, learn.center, learn.scale};
+    return {learn.obs[place.group], (size_type)place.row, learn.center, learn.scale};
   } else {
-    return {call.in + of.row(r) * IN_STRIDE, nullptr, nullptr};
+    return {call.in, of.row(r), nullptr, nullptr};
   }
 }
 
@@ -109,9 +115,10 @@ template <class RowOf> DEVICE void write_outputs(const Team team, Tile& tile, co
 DEVICE void act_tile(const Rows& call, const Team team, Workspace& work, const int e) {
   const int from = e * TILE, left = call.rows * POSITIONS - from, count = left < TILE ? left : TILE;
   read_patches(team, work.tile, from, count, [&](const int row) INLINED {
-    return Image{call.in + (size_type)row * IN_STRIDE, call.center, call.scale};
+    return Image{call.in, (size_type)row, call.center, call.scale};
   });
   team.sync();
+  look(work.tile, count, may_skip(call.weights));
   forward(team, work.tile, count, call.weights);
   write_outputs(team, work.tile, from, count, [&](const int row) INLINED { return call.out + (size_type)row * OUT_STRIDE; });
 }
@@ -132,6 +139,7 @@ DEVICE void forward_tile(const Part& call, const Team team, Workspace& work, con
   if (own.count <= 0 || *call.learn.skip > 0.0f) return;
   read_patches(team, work.tile, own.from, own.count, [&](const int row) INLINED { return image_of(call, own.of, row); });
   team.sync();
+  look(work.tile, own.count, may_skip(call.weights));
   forward(team, work.tile, own.count, call.weights);
   write_outputs(team, work.tile, own.from, own.count, [&](const int row) INLINED { return call.out + own.of.row(row) * OUT_STRIDE; });
 }
@@ -208,16 +216,18 @@ DEVICE void read_slopes(const Part& call, const Team team, Tile& tile, const Seq
 DEVICE void learn_piece(const Part& call, const Team team, Workspace& work, const int piece) {
   const Learn& learn = call.learn;
   if (*learn.skip > 0.0f) return;
-  float* const sums = call.partials + (size_type)piece * TOTAL_FLOATS;
-  float* const chunk = call.chunks + (size_type)piece * TOTAL_FLOATS;
-  sum_blocks<OWN_FLOATS, STRIP>(learn, team, piece, chunk, sums, [&](const Sequences& of) INLINED {
+  const bool finite = may_skip(call.weights);
+  sum_blocks(learn, team, piece, call.chunks, call.partials, [&](const Sequences& of, Sums sums) INLINED {
     const int patches = of.rows() * POSITIONS;
     for (int from = 0; from < patches; from += TILE) {
       const int left = patches - from, count = left < TILE ? left : TILE;
       read_patches(team, work.tile, from, count, [&](const int row) INLINED { return image_of(call, of, row); });
       read_slopes(call, team, work.tile, of, from, count);
       team.sync();
-      backward(team, work.tile, nullptr, count, nullptr, chunk, from == 0);
+      look(work.tile, count, finite);
+      sums.first = from == 0;
+      sums.last = left <= TILE;
+      backward(team, work.tile, nullptr, count, nullptr, sums);
       team.sync();  // the tile is written again
     }
   });

@@ -31,36 +31,41 @@ DEVICE void lose_piece(const Loss& call, const Team team, Workspace& work, const
   const Moments moments = learn.moments[learn.epoch * learn.minibatches + learn.minibatch];
   float* const sums = call.reported + (size_type)piece * REPORTED_STRIDE;
   for (int k : team.each(METRICS)) sums[k] = 0.0f;
-  for (int b = share(piece, learn.blocks, learn.pieces); b < share(piece + 1, learn.blocks, learn.pieces); ++b) {
-    const Sequences of(learn, b);
-    float own[own_count(METRICS)]{};
-    for (int from = 0; from < of.rows(); from += TILE) {
-      const int left = of.rows() - from, rows = left < TILE ? left : TILE;
-      team.sync();  // metrics are written again
-      for (int m : team.each(rows)) {
-        const size_type at = of.row(from + m);
-        Transition row;
-        row.load(learn, of.place(from + m));
-        differentiate_row(coefficients, row, moments, call.parameters + at * PARAMETERS_STRIDE,
-                          call.value[at * VALUE_STRIDE + VALUE_AT], work.metric[m]);
+  each_part(learn, piece, [&](const int begin, const int end) INLINED {
+    [[maybe_unused]] float of_part[METRICS]{};
+    float* const found = ALONE ? of_part : sums;  // on a GPU a piece is a block
+    for (int b = begin; b < end; ++b) {
+      const Sequences of(learn, b);
+      float own[own_count(METRICS)]{};
+      for (int from = 0; from < of.rows(); from += TILE) {
+        const int left = of.rows() - from, rows = left < TILE ? left : TILE;
+        team.sync();  // metrics are written again
+        for (int m : team.each(rows)) {
+          const size_type at = of.row(from + m);
+          Transition row;
+          row.load(learn, of.place(from + m));
+          differentiate_row(coefficients, row, moments, call.parameters + at * PARAMETERS_STRIDE,
+                            call.value[at * VALUE_STRIDE + VALUE_AT], work.metric[m]);
+          round_row(call, at);
+        }
+        team.sync();
+        int j = 0;
+        for (int k : team.each(METRICS)) {
+          UNROLL_TIMES(4) for (int m = 0; m < rows; ++m) own[j] += work.metric[m][k];
+          ++j;
+        }
+      }
+      int j = 0;
+      for (int k : team.each(METRICS)) found[k] += own[j++];
+      for (int i : team.each(steps_of(learn) * (of.most - of.count))) {  // of places without a sequence
+        const size_type at = of.row(i % steps_of(learn), of.count + i / steps_of(learn));
+        for (int k = 0; k < PARAMETERS; ++k) call.parameters[at * PARAMETERS_STRIDE + k] = 0.0f;
+        call.value[at * VALUE_STRIDE + VALUE_AT] = 0.0f;
         round_row(call, at);
       }
-      team.sync();
-      int j = 0;
-      for (int k : team.each(METRICS)) {
-        UNROLL_TIMES(4) for (int m = 0; m < rows; ++m) own[j] += work.metric[m][k];
-        ++j;
-      }
     }
-    int j = 0;
-    for (int k : team.each(METRICS)) sums[k] += own[j++];
-    for (int i : team.each(steps_of(learn) * (of.most - of.count))) {  // of places without a sequence
-      const size_type at = of.row(i % steps_of(learn), of.count + i / steps_of(learn));
-      for (int k = 0; k < PARAMETERS; ++k) call.parameters[at * PARAMETERS_STRIDE + k] = 0.0f;
-      call.value[at * VALUE_STRIDE + VALUE_AT] = 0.0f;
-      round_row(call, at);
-    }
-  }
+    if constexpr (ALONE) for (int k = 0; k < METRICS; ++k) sums[k] += of_part[k];
+  });
 }
 
 #include "drive/launch.cuh"

@@ -110,18 +110,23 @@ DEVICE void learn_piece(const Norm& call, const Team team, const int piece) {
   float* const sums = call.partials + (size_type)piece * TOTAL_FLOATS;
   for (int n : team.each(WIDTH)) {
     float gains = 0.0f, biases = 0.0f;
-    for (int b = share(piece, learn.blocks, learn.pieces); b < share(piece + 1, learn.blocks, learn.pieces); ++b) {
-      const Sequences of(learn, b);
-      float gain = 0.0f, bias = 0.0f;
-      for (int r = 0; r < of.rows(); ++r) {
-        const size_type row = of.row(r);
-        const float slope = by_scaled(call, row, n);
-        gain = math::fma(slope, normalised(call, row, n), gain);
-        bias += slope;
+    each_part(learn, piece, [&](const int begin, const int end) INLINED {
+      float part_gains = 0.0f, part_biases = 0.0f;
+      for (int b = begin; b < end; ++b) {
+        const Sequences of(learn, b);
+        float gain = 0.0f, bias = 0.0f;
+        for (int r = 0; r < of.rows(); ++r) {
+          const size_type row = of.row(r);
+          const float slope = by_scaled(call, row, n);
+          gain = math::fma(slope, normalised(call, row, n), gain);
+          bias += slope;
+        }
+        part_gains += gain;
+        part_biases += bias;
       }
-      gains += gain;
-      biases += bias;
-    }
+      gains += part_gains;
+      biases += part_biases;
+    });
     sums[n * GAIN_STRIDE] = gains;
     sums[BIASES_AT + n] = biases;
   }

@@ -7,7 +7,7 @@
 #include "learn/recurrent/pieces.cuh"
 
 typedef Layer<0, LAYERS - 1> Last;
-constexpr int IN_PAD = padded(OBS), OUT_PAD = Last::OUT_PAD, OWN_FLOATS = GRADIENT_FLOATS - METRICS;
+constexpr int IN_PAD = padded(OBS), OUT_PAD = Last::OUT_PAD;
 
 struct Workspace {
   Tile tile;
@@ -54,6 +54,7 @@ DEVICE void act_tile(const Rows& call, const Team team, Workspace& work, const i
     copy_numbers(team, work.tile.input(), (const float*)call.in + (size_type)first * IN_PAD, rows * IN_PAD);
   }
   team.sync();
+  look(work.tile, rows, may_skip(call.weights));
   forward(team, work.tile, rows, call.weights);
   copy_numbers(team, call.out + (size_type)first * OUT_PAD, work.tile.outputs<0, LAYERS - 1>(), rows * OUT_PAD);
 }
@@ -88,6 +89,7 @@ DEVICE void forward_tile(const Part& call, const Team team, Workspace& work, con
   if (own.rows <= 0 || *call.learn.skip > 0.0f) return;  // equal(swap <=): of no rows nothing is computed
   read_inputs(call, team, work.tile, own.of, own.from, own.rows);
   team.sync();
+  look(work.tile, own.rows, may_skip(call.weights));
   forward(team, work.tile, own.rows, call.weights);
   const float* const outputs = work.tile.outputs<0, LAYERS - 1>();
   each_four<OUT_PAD>(team, own.of, own.from, own.rows, [&](size_type there, int here) INLINED {
@@ -127,23 +129,30 @@ DEVICE void read_slopes(const Part& call, const Team team, Tile& tile, const Seq
   });
 }
 
+// Adds the rows of a block to `sums`; finite: as may_skip says.
+DEVICE void learn_chunk(const Part& call, const Team team, Workspace& work, const Sequences& of, Sums sums, const bool finite) {
+  for (int from = 0; from < of.rows(); from += TILE) {
+    const int left = of.rows() - from, rows = left < TILE ? left : TILE;
+    read_inputs(call, team, work.tile, of, from, rows);
+    team.sync();
+    look(work.tile, rows, finite);
+    if constexpr (LAYERS > 1 || Last::ACTIVATED) forward(team, work.tile, rows, call.weights);
+    read_slopes(call, team, work.tile, of, from, rows);
+    team.sync();
+    sums.first = from == 0;
+    sums.last = left <= TILE;
+    backward(team, work.tile, work.spare, rows, call.backwards - FORWARD_FLOATS, sums);
+    team.sync();  // the tile is written again
+  }
+}
+
 // Part `piece` of the blocks: the sum of their gradients.
 DEVICE void learn_piece(const Part& call, const Team team, Workspace& work, const int piece) {
   const Learn& learn = call.learn;
   if (*learn.skip > 0.0f) return;
-  float* const sums = call.partials + (size_type)piece * TOTAL_FLOATS;
-  float* const chunk = call.chunks + (size_type)piece * TOTAL_FLOATS;
-  sum_blocks<OWN_FLOATS, STRIP>(learn, team, piece, chunk, sums, [&](const Sequences& of) INLINED {
-    for (int from = 0; from < of.rows(); from += TILE) {
-      const int left = of.rows() - from, rows = left < TILE ? left : TILE;
-      read_inputs(call, team, work.tile, of, from, rows);
-      team.sync();
-      if constexpr (LAYERS > 1 || Last::ACTIVATED) forward(team, work.tile, rows, call.weights);  // equal(swap >): more work, same result
-      read_slopes(call, team, work.tile, of, from, rows);
-      team.sync();
-      backward(team, work.tile, work.spare, rows, call.backwards - FORWARD_FLOATS, chunk, from == 0);
-      team.sync();  // the tile is written again
-    }
+  const bool finite = may_skip(call.weights);
+  sum_blocks(learn, team, piece, call.chunks, call.partials, [&](const Sequences& of, const Sums& sums) INLINED {
+    learn_chunk(call, team, work, of, sums, finite);
   });
 }
 

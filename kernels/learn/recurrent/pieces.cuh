@@ -1,16 +1,28 @@
-// pieces.cuh -- sums over the blocks of one piece of a minibatch, in their order.
+// pieces.cuh -- sums over the blocks of one piece of a minibatch, in their order. Constants: TOTAL_FLOATS (GRADIENT_FLOATS of the whole
+// network).
 #pragma once
 #include "learn/recurrent/sequences.cuh"
+#if ALONE
+#include "learn/exact/pieces.cuh"
+#endif
 
-// visit(the sequences of a block) for the blocks of a piece that have any: it fills `chunk`, FLOATS numbers, whose sum over blocks is
-// left in `sums`. STRIP columns at once, all of which `visit` has written.
-template <int FLOATS, int STRIP, class Visit>
-DEVICE void sum_blocks(const Learn& learn, const Team team, const int piece, const float* chunk, float* sums, Visit visit) {
+// visit(the sequences of a block, Sums) for the blocks of a piece that have any: it adds their gradients. chunks, partials: (pieces,
+// TOTAL_FLOATS), from a part's own numbers on.
+template <class Visit>
+DEVICE void sum_blocks(const Learn& learn, const Team team, const int piece, float* chunks, float* partials, Visit visit) {
+  float* const sums = partials + (size_type)piece * TOTAL_FLOATS;
+#if ALONE
+  add_chunks<0>(
+      learn, piece, chunks + (size_type)piece * SCRATCH_FLOATS, sums, [&](int b) INLINED { return Sequences(learn, b).count; },
+      [&](int b, const Sums& of) INLINED { visit(Sequences(learn, b), of); });
+#else
+  constexpr int FLOATS = GRADIENT_FLOATS - METRICS;
+  float* const chunk = chunks + (size_type)piece * TOTAL_FLOATS;
   bool begun = false;
   for (int b = share(piece, learn.blocks, learn.pieces); b < share(piece + 1, learn.blocks, learn.pieces); ++b) {
     const Sequences of(learn, b);
     if (of.count == 0) continue;
-    visit(of);
+    visit(of, Sums{chunk});
     for (int strip : team.each(FLOATS / STRIP)) {
       Lanes<STRIP> sum{}, more;
       if (begun) sum.load(sums + strip * STRIP);
@@ -21,4 +33,5 @@ DEVICE void sum_blocks(const Learn& learn, const Team team, const int piece, con
     begun = true;
   }
   if (!begun) for (int i : team.each(FLOATS)) sums[i] = 0.0f;
+#endif
 }

@@ -1,0 +1,44 @@
+// pieces.cuh -- how one thread of a CPU adds the gradients of a piece's blocks, in the order of minibatches.cuh: rows of a chunk, chunks
+// of a part, parts. It adds each number as soon as a chunk's last tile has it in registers, in memory of its own, `scratch`: the sums of
+// a chunk, of a part and of the piece, SCRATCH_FLOATS.
+#pragma once
+#include "learn/exact/network.cuh"
+#include "learn/minibatches.cuh"
+
+constexpr int SCRATCH_FLOATS = 3 * CHUNK_FLOATS;
+
+// Copies a layer's gradient to where others look for it, and those of the layers after it.
+template <class Here = Layer<0, 0>> DEVICE void lay_out_gradient(const float* from, float* to) {
+  constexpr int T = Here::NUMBER / LAYERS, L = Here::NUMBER % LAYERS, AT = before(CHUNK, T, L), TO = before(GRADIENT, T, L);
+  constexpr int WEIGHTS = Here::OUT * Here::IN_PAD;
+  if constexpr (turned(L)) {
+    for (int n = 0; n < Here::OUT; ++n) {
+      for (int k = 0; k < Here::IN; ++k) to[TO + n * Here::IN_PAD + k] = from[AT + k * Here::OUT_PAD + n];
+    }
+  } else {
+    memcpy(to + TO, from + AT, sizeof(float) * WEIGHTS);
+  }
+  memcpy(to + TO + WEIGHTS, from + AT + chunk_weights(Here::IN, Here::OUT, L), sizeof(float) * Here::OUT_PAD);
+  if constexpr (Here::NUMBER + 1 < TOWERS * LAYERS) lay_out_gradient<typename Here::Next>(from, to);
+}
+
+// Fills `sums` with part `piece` of the blocks. rows_of(block): of a chunk; learn(block, Sums): adds them.
+template <int REPORTED, class RowsOf, class Chunk>
+DEVICE void add_chunks(const Learn& call, const int piece, float* scratch, float* sums, RowsOf rows_of, Chunk learn) {
+  float* const part = scratch + CHUNK_FLOATS;
+  float* const all = call.parts > 1 ? part + CHUNK_FLOATS : part;
+  bool all_begun = false;
+  each_part(call, piece, [&](const int begin, int end) INLINED {
+    while (end > begin && rows_of(end - 1) == 0) --end;
+    bool begun = false;
+    for (int b = begin; b < end; ++b) {
+      if (rows_of(b) == 0) continue;
+      learn(b, Sums{scratch, true, false, part, begun, b == end - 1 && all != part, all, all_begun});
+      begun = true;
+    }
+    all_begun = all_begun || begun;
+  });
+  if (!all_begun) for (int i = 0; i < CHUNK_FLOATS; ++i) all[i] = 0.0f;
+  lay_out_gradient(all, sums);
+  memcpy(sums + GRADIENT_FLOATS - METRICS, all + CHUNK_FLOATS - METRICS, sizeof(float) * REPORTED);
+}
