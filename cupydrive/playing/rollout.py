@@ -162,16 +162,16 @@ class Rollout:
             ("obs", name, tensor) for name, tensor in self.obs.items() if tensor.is_floating_point()
         ]
         self._watched += [("reward", name, tensor) for name, tensor in self.reward.items()]
-        count = len(self._watched)
-        self._finite = self.batch.executor.build(
-            assemble_file("train/finite", (("ARRAYS", count),))
-        )
+        count, executor = len(self._watched), self.batch.executor
+        stride = 4 if executor.max_team > 1 else 64  # numbers of one element of the launch
+        constants = ("ARRAYS", count), ("STRIDE", stride)
+        self._finite = executor.build(assemble_file("train/finite", constants))
         self.nonfinite = zeros(self.device, count, dtype=torch.int64).fill_(NONE_FOUND)
         sizes = [tensor.numel() for _, _, tensor in self._watched]
         pointers = {f"values.{k}": tensor for k, (_, _, tensor) in enumerate(self._watched)}
         pointers |= {"iteration": self.iteration, "first": self.nonfinite}
         longs = {f"size.{k}": size for k, size in enumerate(sizes)}
-        return make_call(begins(sizes, 4), pointers, longs)
+        return make_call(begins(sizes, stride), pointers, longs)
 
     def _prepare_carry(self) -> np.ndarray:
         """Return ``struct Carry``, of what the next rollout begins with."""

@@ -1,10 +1,8 @@
 // finite.cu -- finds the first number of each of several arrays that is infinite or not a number.
 //
 // `first` keeps the least of (iteration << 40 | index) that was ever found: index in [0, 2^40), all ones: none.
-// Constants: ARRAYS.
+// Constants: ARRAYS; STRIDE, numbers of one element of the launch: on a GPU four, one 16-byte read, on a CPU many, in vectors.
 #include "learn/exact/lanes.cuh"
-
-constexpr int STRIDE = 4;  // numbers per element of the launch: one 16-byte read; equal(constant): more work, same result
 
 struct Workspace {};
 struct Finite {
@@ -22,15 +20,24 @@ DEVICE void look(const Finite& call, const int e) {
   while (e >= call.begin[array + 1]) array += 1;
   const i64 start = (i64)(e - call.begin[array]) * STRIDE, size = call.size[array];
   const float* const values = call.values[array] + start;
-  Four four;
+  float own[STRIDE];
   if (start + STRIDE <= size) {  // equal(swap <=): more work, same result
-    four.load(values);
+    UNROLL for (int k = 0; k < STRIDE; k += 4) {
+      Four four;
+      four.load(values + k);
+      UNROLL for (int j = 0; j < 4; ++j) own[k + j] = four.of[j];
+    }
   } else {
     // equal(constant 2): any finite number stands for none
-    for (int k = 0; k < STRIDE; ++k) four.of[k] = start + k < size ? values[k] : 0.0f;
+    for (int k = 0; k < STRIDE; ++k) own[k] = start + k < size ? values[k] : 0.0f;
   }
-  for (int k = STRIDE - 1; k >= 0; --k) {
-    if (!is_finite(four.of[k])) atomic_min(call.first + array, (u64)*call.iteration << 40 | (u64)(start + k));
+  if constexpr (ALONE) {
+    bool sound = true;
+    for (int k = 0; k < STRIDE; ++k) sound = sound & is_finite(own[k]);
+    if (sound) return;
+  }
+  UNROLL for (int k = STRIDE - 1; k >= 0; --k) {
+    if (!is_finite(own[k])) atomic_min(call.first + array, (u64)*call.iteration << 40 | (u64)(start + k));
   }
 }
 

@@ -177,7 +177,7 @@ FILES = [
     ("train/shuffle", (), ""),
     ("train/opponents", (), ""),
     ("tools/draws", (), ""),
-    ("train/finite", (("ARRAYS", 2),), ""),
+    ("train/finite", (("ARRAYS", 2), ("STRIDE", 4)), ""),
     ("train/carry", (("ARRAYS", 2),), ""),
     ("train/report", (("NAMES", 3), ("LEARNERS", 2), ("ARRAYS", 2)), ""),
     ("train/schedule", (), ""),

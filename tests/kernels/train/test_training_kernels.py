@@ -344,8 +344,10 @@ def test_random_rows_come_from_their_words_and_reach_every_row(device):
 @pytest.mark.parametrize(
     "bad", [np.nan, np.inf, -np.inf, pytest.param(NAN_OF_A_GPU, id="NaN of a GPU")]
 )
-def test_a_number_that_is_not_finite_is_found_wherever_it_stands(bad, device):
-    none, program = (1 << 62) - 1, build("train/finite", (("ARRAYS", 2),), device=device)
+@pytest.mark.parametrize("stride", (4, 64))
+def test_a_number_that_is_not_finite_is_found_wherever_it_stands(bad, device, stride):
+    constants = ("ARRAYS", 2), ("STRIDE", stride)
+    none, program = (1 << 62) - 1, build("train/finite", constants, device=device)
     for size in (1, 2, 3, 4, 5, 7, 129):
         for places in [
             (),
@@ -357,7 +359,7 @@ def test_a_number_that_is_not_finite_is_found_wherever_it_stands(bad, device):
             others = np.zeros_like(values)
             values[list(places)] = bad
             wanted = 3 << 40 | places[0] if places else none
-            elements = -(-size // 4)
+            elements = -(-size // stride)
             ints, longs = (
                 {"begin.0": 0, "begin.1": elements, "begin.2": 2 * elements},
                 {"size.0": size, "size.1": size},
@@ -374,7 +376,8 @@ def test_a_number_that_is_not_finite_is_found_wherever_it_stands(bad, device):
 
 
 def test_the_earliest_number_that_is_not_finite_is_kept():
-    program, values = build("train/finite", (("ARRAYS", 1),)), np.float32([0, 0, 0, 0, 0, np.nan])
+    program = build("train/finite", (("ARRAYS", 1), ("STRIDE", 4)))
+    values = np.float32([0, 0, 0, 0, 0, np.nan])
     for found_before, wanted in (
         (2 << 40 | 9, 2 << 40 | 9),
         (3 << 40 | 9, 3 << 40 | 5),
