@@ -29,19 +29,26 @@ struct Cipher {
     }
   }
 
-  // The place of element i, in [0, n).
-  DEVICE int of(int i) const {
+  // The place of element x of [0, 4^half).
+  DEVICE u32 permuted(const u32 x) const {
     const u32 low = (1u << half) - 1u;
+    u32 left = x >> half, right = x & low;
+    for (int k = 0; k < ROUNDS; ++k) {
+      const u32 next = left ^ (mix(right ^ key[k]) & low);
+      left = right;
+      right = next;
+    }
+    return left << half | right;
+  }
+  // The place of element i, in [0, n); `x`: that of [0, 4^half).
+  DEVICE int within(u32 x) const {
+    while (x >= size) x = permuted(x);
+    return (int)x;
+  }
+  DEVICE int of(int i) const {
     u32 x = (u32)i;
-    do {
-      u32 left = x >> half, right = x & low;
-      for (int k = 0; k < ROUNDS; ++k) {
-        const u32 next = left ^ (mix(right ^ key[k]) & low);
-        left = right;
-        right = next;
-      }
-      x = left << half | right;
-    } while (x >= size);
+    do x = permuted(x);
+    while (x >= size);
     return (int)x;
   }
 };
