@@ -24,9 +24,9 @@ from cupydrive.inputs.arguments import (
     errors_as,
 )
 from cupydrive.inputs.descriptions import (
+    LARGEST_ENTRY,
     MAX_AGENTS,
     MAY_READ_TABLES,
-    MOST,
     check_display,
     check_field,
     check_functions,
@@ -176,8 +176,8 @@ class Group:
         check_obs_shape(self)
         shape = self.obs_shape or (self.obs_dim,)
         filled: dict[str, Any] = {"obs_dim": math.prod(shape), "obs_shape": tuple(shape)}
-        if self.obs_dtype in MOST:
-            ends = {"obs_low": 0, "obs_high": MOST[self.obs_dtype]}
+        if self.obs_dtype in LARGEST_ENTRY:
+            ends = {"obs_low": 0, "obs_high": LARGEST_ENTRY[self.obs_dtype]}
             for name, end in ends.items():
                 bound = getattr(self, name)
                 filled[name] = float(end) if np.ndim(bound) == 0 and np.isinf(bound) else bound

@@ -58,8 +58,8 @@ FUNCTIONS = MAY_READ_TABLES | dict.fromkeys(
 )
 REQUIRED_FUNCTIONS = ("state", "groups", "constants", "check")
 DTYPES = ("f4", "i4", "u4", "u1")
-MOST = {"bool": 1, "uint8": 255}  # the largest entry of an observation
-OBS_DTYPES = ("float32", *MOST)
+LARGEST_ENTRY = {"bool": 1, "uint8": 255}  # of an observation
+ENTRY_DTYPES = ("float32", *LARGEST_ENTRY)
 PARAM_TYPES = (bool, int, float, str, tuple)
 # Members of struct Env and of struct Batch (kernels/drive), beside which a group's name stands.
 TAKEN = {
@@ -165,7 +165,7 @@ def check_members(where: str, function: str, given: Sequence, kind: type) -> Non
 def check_obs_shape(g: "Group") -> None:
     """Raise an error if ``obs_shape``, ``obs_dim`` and ``obs_dtype`` do not fit together."""
     where = f"group {checked_member('Group', 'name', g.name)!r}"
-    checked_choice(where, "obs_dtype", g.obs_dtype, OBS_DTYPES)
+    checked_choice(where, "obs_dtype", g.obs_dtype, ENTRY_DTYPES)
     shape = [
         checked_int(where, "obs_shape", n, 1)
         for n in checked_sequence(where, "obs_shape", g.obs_shape)
@@ -196,7 +196,7 @@ def check_group(g: "Group") -> None:
     checked_bool(where, "leaves", g.leaves)
     if checked_bool(where, "mask", g.mask) and g.continuous:
         raise SpecError(f"{where}: mask = True, but a Box has no choices to mask; leave mask out")
-    ends = (0, MOST[g.obs_dtype]) if g.obs_dtype in MOST else (-np.inf, np.inf)
+    ends = (0, LARGEST_ENTRY[g.obs_dtype]) if g.obs_dtype in LARGEST_ENTRY else (-np.inf, np.inf)
     low, high = (
         checked_numbers(where, name, getattr(g, name), (dim,), *ends)
         for name in ("obs_low", "obs_high")

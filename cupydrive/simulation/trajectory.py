@@ -87,7 +87,7 @@ class Trajectory:
     def __repr__(self) -> str:
         steps, copies = self.terminated.shape
         shown = ", ".join(
-            f"{f.name} {_shapes(getattr(self, f.name))}"
+            f"{f.name.removeprefix('stored_')} {_shapes(getattr(self, f.name))}"
             for f in fields(self)[1:]  # not of `groups`
             if _shapes(getattr(self, f.name))
         )

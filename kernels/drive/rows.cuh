@@ -5,7 +5,7 @@
 //      .put(time);
 //
 // On a GPU a store of 32 lanes to 32 rows is 32 requests to the cache, which takes a fixed number a second, of any size. So rows
-// are made in shared memory as a whole (storage/shared.cuh), or in chunks (storage/staged.cuh): then all members of a warp write
+// are made in shared memory as a whole (storage/direct.cuh), or in chunks (storage/staged.cuh): then all members of a warp write
 // equally many rows together, and `mine` says whether this one has a row. The next entry's number is part of a writer's type, so
 // that entries wait in registers for one store. PlainRow, for longer rows, may be written by any member at any time.
 #pragma once
