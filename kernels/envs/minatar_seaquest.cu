@@ -61,7 +61,7 @@ DEVICE int find(const State& s, int kind, int x, int y) {
 DEVICE void add_enemy(State& s, const Random::Bits words) {
   const int kind = Random::below(words.y, 3) == 0 ? SUBMARINE : FISH, y = 1 + Random::below(words.z, 8);
   const bool right = words.x >> 31 != 0;
-  for (int k = 0; k < s.count; ++k) {
+  for (int k = s.count - 1; k >= 0; --k) {
     const Swimmer other = Swimmer::of(s.swimmers[k]);
     if ((other.kind == FISH || other.kind == SUBMARINE) && other.y == y && other.right != right) return;
   }
