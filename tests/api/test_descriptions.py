@@ -109,7 +109,7 @@ def test_a_function_may_take_more_than_it_is_called_with_if_it_has_defaults():
 
 @pytest.mark.parametrize("given", ["float32", float, "f5"])
 def test_a_type_by_another_name_is_refused(given):
-    with pytest.raises(SpecError, match="it must be 'f4', 'i4' or 'u4'"):
+    with pytest.raises(SpecError, match="it must be 'f4', 'i4', 'u4' or 'u1'"):
         cd.Field("x", given)
 
 

@@ -77,7 +77,7 @@ def test_a_later_member_that_does_not_fit_into_memory_is_named(tmp_path):
         members=members,
         out=tmp_path / "new",
         error=MemoryLimitError,
-        match=r"members\[1\]: PPO: the network Network\(hidden=\(65536, ",
+        match=r"members\[1\]: PPO: the network Network\(.*hidden=\(65536, ",
     )
 
 

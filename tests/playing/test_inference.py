@@ -156,7 +156,7 @@ def test_an_exported_policy_obeys_masks(tmp_path):
 
 def test_jit_trace_accepts_a_policy():
     module = trained("categorical").policy("tagger")
-    obs = torch.randn(50, module.obs_dim)
+    obs = torch.randn(50, *module.obs_shape)
     with pytest.warns(DeprecationWarning):  # torch's own of trace
         traced = torch.jit.trace(module, obs[:3])
     assert torch.equal(traced(obs), module(obs))
@@ -322,7 +322,7 @@ def test_a_state_in_the_place_of_a_mask_is_refused(recurrent_run, name):
     with pytest.raises(
         ParameterError, match=rf"got mask of shape \(5, 8\), expected {want}.*state=\.\.\."
     ):
-        module(torch.zeros(5, module.obs_dim), torch.zeros(5, 8))
+        module(torch.zeros(5, *module.obs_shape), torch.zeros(5, 8))
 
 
 def test_act_and_policy_keep_the_hidden_state_as_evaluate_does(recurrent_run):
