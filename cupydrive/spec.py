@@ -21,6 +21,7 @@ from cupydrive.inputs.arguments import (
     checked_array,
     checked_instance,
     checked_int,
+    checked_mapping,
     errors_as,
 )
 from cupydrive.inputs.descriptions import (
@@ -412,9 +413,9 @@ class EnvSpec:
             files, and raise ``MissingDataError``.
         table_fields: ``table_fields(params)`` returns the tuple of ``Table`` from parameters alone:
             no file is needed to compile. If it is None, they are what ``tables`` returns.
-        training: What ``train`` takes where its caller says nothing: ``algorithm``, ``num_envs``,
-            ``steps``; and by an algorithm's name its settings, among them ``num_envs`` and
-            ``steps`` where it needs others.
+        training: Suggestions for ``train``, by name: ``algorithm``, ``num_envs``, ``steps``, and
+            for each algorithm its settings, with ``num_envs`` and ``steps`` of its own if they
+            differ. A dictionary, or ``training(params)`` that returns one.
         reward_threshold: Mean return of greedy episodes that counts as solved, with default
             parameters and one group, or None.
         yardsticks: ``yardsticks(params)`` returns what an evaluation is printed beside, such as the
@@ -443,7 +444,7 @@ class EnvSpec:
     cases: tuple[dict[str, Any], ...] = ({},)
     tables: Callable[[Any], Mapping[str, npt.ArrayLike]] | None = None
     table_fields: Callable[[Any], tuple[Table, ...]] | None = None
-    training: dict[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] | Callable[[Any], Mapping[str, Any]] = field(default_factory=dict)
     reward_threshold: float | None = None
     yardsticks: Callable[..., dict[str, dict[str, float]]] | None = None
     summary: str = ""
@@ -600,6 +601,7 @@ class EnvSpec:
         with errors_as(SpecError):
             for name, constant in constants.items():
                 checked_int(self.name, f"constants: {name}", constant, -INT32, INT32)
+            checked_mapping(self.name, "training(params)", self.training_of(params))
         check_members(self.name, "groups", groups, Group)
         check_members(self.name, "state", state, Field)
         if (agents := sum(g.count for g in groups)) > MAX_AGENTS:
@@ -612,6 +614,10 @@ class EnvSpec:
         if self.display.keys is not None:
             check_keys(self.name, groups, self.display.keys(params))
         return params
+
+    def training_of(self, params: EnvParams) -> Mapping[str, Any]:
+        """Return the suggestions for training with these parameters."""
+        return self.training(params) if callable(self.training) else self.training
 
     def one_agent(self, params: EnvParams) -> bool:
         """Return whether there is one group of one agent."""

@@ -126,7 +126,9 @@ def run_train(
         spec.require_known(params)
         policies: dict[str, PlayerSettings | LearnerSettings] | None = None  # those of the run
         if algorithm or heuristic or pool or set or not resume:
-            learns: Any = suggested_algorithm(what if name else spec, algorithm, **parsed(set))
+            learns: Any = suggested_algorithm(
+                what if name else spec, algorithm, params=params, **parsed(set)
+            )
             policies = dict.fromkeys(
                 [g.name for g in spec.groups(spec.make_params(**params))], learns
             )

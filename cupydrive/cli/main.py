@@ -98,10 +98,17 @@ def described_env(spec: EnvSpec) -> str:
         else []
     )
     suggested = [
-        f"{s.algorithm} {s.num_envs:,} environments, {s.steps:,} env-steps"
-        for s in all_suggestions(spec)
+        "; ".join(
+            f"{s.algorithm} {s.num_envs:,} environments, {s.steps:,} env-steps"
+            for s in all_suggestions(spec, case)
+        )
+        for case in ({}, *spec.cases)
     ]
-    lines.append(f"train takes, where nothing is named: {'; '.join(suggested)}")
+    lines.append(f"train takes, where nothing is named: {suggested[0]}")
+    for case, words in zip(spec.cases, suggested[1:], strict=True):
+        if words != suggested[0]:
+            given = ", ".join(f"{name}={value}" for name, value in case.items())
+            lines.append(f"with {given}: {words}")
     if spec.display.keys is not None:
         lines.append(
             f"A person can play {' or '.join(spec.display.keys(params))}: cupydrive play "

@@ -20,6 +20,7 @@ import numpy as np
 from cupydrive import spec as cd
 from cupydrive.envs.repeat_previous import (
     DECKS,
+    TRAINING,
     deal,
     draw_card,
     draw_cards,
@@ -178,11 +179,11 @@ SPEC = cd.EnvSpec(
     ),
     # The cards named last are hardly learnt: 10 million env-steps with a GRU end at -0.02, where
     # the last ten cards dealt are mostly known. So there is no return that counts as solved.
-    training=PREVIOUS.training
+    training=TRAINING
     | {
         "num_envs": 256,
         "steps": 40_000_000,
-        "ppo": PREVIOUS.training["ppo"]
+        "ppo": TRAINING["ppo"]
         | {
             "learning_rate": ((0, 3e-3), (40_000_000, 1e-4)),
             "num_steps": 104,

@@ -152,6 +152,42 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
     canvas.key((canvas.PINK, "ends of the track"))
 
 
+FULL = {
+    "num_envs": 256,
+    "steps": 500_000,
+    "ppo": {
+        "learning_rate": ((0, 2.5e-3), (500_000, 1e-4)),
+        "gamma": 0.98,
+        "gae_lambda": 0.9,
+        "update_epochs": 8,
+    },
+    # One gradient step an iteration: A2C needs many short ones. Returns of 100 would saturate
+    # the critic, whose values are then the same everywhere, and nothing tells the policy that
+    # the cart drifts to the edge.
+    "a2c": {
+        "num_envs": 64,
+        "steps": 4_000_000,
+        "learning_rate": ((0, 3e-3), (4_000_000, 1.5e-4)),
+        "normalize_reward": True,
+    },
+}
+# Velocities are differences of positions, which hidden state keeps.
+REMEMBERING = {
+    "num_envs": 32,
+    "steps": 1_000_000,
+    "ppo": {
+        "network": {
+            "hidden": (64,),
+            "core": {"kind": "gru", "size": 64},
+            "activation": "relu",
+            "shared": True,
+        },
+        "learning_rate": ((0, 2e-3), (1_000_000, 1e-4)),
+        "num_steps": 128,
+        "normalize_obs": True,
+        "normalize_reward": True,
+    },
+}
 SPEC = cd.EnvSpec(
     name="cartpole",
     params=Params,
@@ -168,25 +204,7 @@ SPEC = cd.EnvSpec(
         fps=50,
         showcase={"still": 1.0},  # the pole stands, or has fallen
     ),
-    training={
-        "num_envs": 256,
-        "steps": 500_000,
-        "ppo": {
-            "learning_rate": ((0, 2.5e-3), (500_000, 1e-4)),
-            "gamma": 0.98,
-            "gae_lambda": 0.9,
-            "update_epochs": 8,
-        },
-        # One gradient step an iteration: A2C needs many short ones. Returns of 100 would saturate
-        # the critic, whose values are then the same everywhere, and nothing tells the policy that
-        # the cart drifts to the edge.
-        "a2c": {
-            "num_envs": 64,
-            "steps": 4_000_000,
-            "learning_rate": ((0, 3e-3), (4_000_000, 1.5e-4)),
-            "normalize_reward": True,
-        },
-    },
+    training=lambda p: REMEMBERING if p.position_only else FULL,
     reward_threshold=475.0,
     summary="Balance a pole on a cart (Gymnasium's CartPole-v1).",
     title="CartPole",

@@ -18,6 +18,7 @@ import numpy as np
 from cupydrive import spec as cd
 from cupydrive.envs.repeat_previous import SPEC as PREVIOUS
 from cupydrive.envs.repeat_previous import (
+    TRAINING,
     deal,
     draw_card,
     draw_cards,
@@ -138,8 +139,7 @@ SPEC = cd.EnvSpec(
     cases=({}, {"difficulty": "medium"}, {"difficulty": "hard"}),
     display=replace(PREVIOUS.display, draw=draw, trail=0),
     # At a rate that does not fall two of ten seeds lose at the end what they have learnt.
-    training=PREVIOUS.training
-    | {"ppo": PREVIOUS.training["ppo"] | {"learning_rate": ((0, 2e-3), (200_000, 1e-4))}},
+    training=TRAINING | {"ppo": TRAINING["ppo"] | {"learning_rate": ((0, 2e-3), (200_000, 1e-4))}},
     reward_threshold=0.9,
     summary="Name the suit of the first card again and again (POPGym's RepeatFirst).",
 )

@@ -11,7 +11,7 @@ random answers earn -0.5 on average.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -275,6 +275,25 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
     draw_cards(canvas, row, (0.3, 0.3, 15.7, 4.6), k - 1 if dealt[-1] >= k else -1, canvas.YELLOW)
 
 
+TRAINING: dict[str, Any] = {
+    "num_envs": 64,
+    "steps": 250_000,
+    # no answer changes what comes later
+    "ppo": {
+        "network": {
+            "hidden": (128,),
+            "core": {"kind": "gru", "size": 128},
+            "activation": "relu",
+            "shared": True,
+        },
+        "learning_rate": 2e-3,
+        "num_steps": 64,
+        "num_minibatches": 8,
+        "gamma": 0.5,
+        "gae_lambda": 0.9,
+        "ent_coef": 0.0,
+    },
+}
 SPEC = cd.EnvSpec(
     name="repeat_previous",
     params=Params,
@@ -285,25 +304,7 @@ SPEC = cd.EnvSpec(
     constants=constants,
     cases=({}, {"difficulty": "medium"}, {"difficulty": "hard"}),
     display=cd.Display(draw=draw, keys=lambda p: {"player": KEYS}, size=(900, 640), fps=4, trail=1),
-    training={
-        "num_envs": 64,
-        "steps": 250_000,
-        # no answer changes what comes later
-        "ppo": {
-            "network": {
-                "hidden": (128,),
-                "core": {"kind": "gru", "size": 128},
-                "activation": "relu",
-                "shared": True,
-            },
-            "learning_rate": 2e-3,
-            "num_steps": 64,
-            "num_minibatches": 8,
-            "gamma": 0.5,
-            "gae_lambda": 0.9,
-            "ent_coef": 0.0,
-        },
-    },
+    training=TRAINING,
     reward_threshold=0.9,
     summary="Name the suit of a card that was shown before (POPGym's RepeatPrevious).",
 )

@@ -164,9 +164,8 @@ def changed(spec: EnvSpec, given: Arguments, change: Arguments, where: str) -> A
         own |= {"algorithm": change.get("algorithm"), "policies": change.get("policies")}
     own["params"] = given["params"] | {name: change[name] for name in change if name in parameters}
     groups = [g.name for g in spec.groups(spec.make_params(**own["params"]))]
-    policies = learning_settings(
-        own["algorithm"], own["policies"], groups, partial(suggested_algorithm, spec)
-    )
+    suggested = partial(suggested_algorithm, spec, params=own["params"])
+    policies = learning_settings(own["algorithm"], own["policies"], groups, suggested)
     learners = [each for each in policies.values() if isinstance(each, LearnerSettings)]
     known = {name for each in learners for name in setting_names(each)}
     for name in change:

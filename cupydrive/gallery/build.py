@@ -190,8 +190,11 @@ def about(spec: EnvSpec) -> dict:
 def planned(spec: EnvSpec, steps: int | None = None) -> tuple[dict, dict, int, int]:
     """Return what the gallery trains: policies by group, parameters, env-steps and copies."""
     wanted = spec.display.showcase
-    suggested, params = suggestion(spec, wanted.get("algorithm")), wanted.get("params", {})
-    learner = suggested_algorithm(spec, suggested.algorithm, **wanted.get(suggested.algorithm, {}))
+    params = wanted.get("params", {})
+    suggested = suggestion(spec, wanted.get("algorithm"), params)
+    learner = suggested_algorithm(
+        spec, suggested.algorithm, params=params, **wanted.get(suggested.algorithm, {})
+    )
     groups = [group.name for group in spec.groups(spec.make_params(**params))]
     policies = {
         name: HeuristicPolicy() if name in wanted.get("rivals", ()) else learner for name in groups

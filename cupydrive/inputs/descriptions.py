@@ -268,7 +268,10 @@ def check_spec(spec: "EnvSpec") -> None:
         raise SpecError(
             f"{where}: cases = (); the checker needs one at least, such as {{}}: default parameters"
         )
-    checked_mapping(where, "training", spec.training)
+    if callable(spec.training):
+        checked_callable(where, "training", spec.training, ["params"])
+    else:
+        checked_mapping(where, "training", spec.training)
     if spec.reward_threshold is not None:
         checked_float(where, "reward_threshold", spec.reward_threshold)
     checked_str(where, "summary", spec.summary)

@@ -155,12 +155,14 @@ def resolve(
     spec.require_known(given, call, setting_hints(env, given, algorithm))
     made = spec.make_params(**given)
     groups = [g.name for g in spec.groups(made)]
-    settings = learning_settings(algorithm, policies, groups, partial(suggested_algorithm, env))
+    suggested = partial(suggested_algorithm, env, params=given)
+    settings = learning_settings(algorithm, policies, groups, suggested)
     chosen = choose(device)[0]
     if found.get("resume") and found.get("out") is not None and checkpoints(found["out"]):
         own = settings if algorithm is not None or policies is not None else None
-        return continued(found, spec, given, own, chosen)
-    sizes = suggested_sizes(env, settings)
+        named = algorithm if isinstance(algorithm, str) else None
+        return continued(found, spec, given, own, chosen, named)
+    sizes = suggested_sizes(env, settings, given)
     found = {"num_envs": sizes.num_envs, "steps": sizes.steps} | found
     return TrainConfig(spec=spec, params=made, policies=settings, device=chosen, **found)
 
@@ -215,7 +217,7 @@ def read_train_config(
         ) from None
     except TrainingError as error:
         raise TrainingError(f"{folder}: {error}") from None
-    steps = saved["total"] or suggested_sizes(spec, settings).steps
+    steps = saved["total"] or suggested_sizes(spec, settings, saved["params"]).steps
     same = {name: saved[name] for name in ("num_envs", "seed", "backend")}
     return TrainConfig(
         spec=spec, params=params, policies=settings, steps=steps, device=device, **same
@@ -223,7 +225,12 @@ def read_train_config(
 
 
 def continued(
-    found: dict, spec: EnvSpec, params: dict, policies: dict | None, device: Device
+    found: dict,
+    spec: EnvSpec,
+    params: dict,
+    policies: dict | None,
+    device: Device,
+    named: str | None = None,
 ) -> TrainConfig:
     """Return the configuration of the run in a folder, which must be what was asked for.
 
@@ -233,6 +240,7 @@ def continued(
         params: Its parameters that were given.
         policies: Settings by policy name, or None: those of the run.
         device: ``"cuda"`` or ``"cpu"``.
+        named: Name of an algorithm: ``policies`` are what is suggested for it.
 
     Raises:
         TrainingError: If the run has other settings, or cannot be read.
@@ -248,9 +256,13 @@ def continued(
     theirs = read_train_config(
         out, spec, device, {name: each for name, each in given.items() if name in saved["policies"]}
     )
+    params_of_run = saved["params"] | params
+    if policies is not None and named is not None:  # with the parameters that are left out
+        suggested = suggested_algorithm(spec, named, params=params_of_run)
+        policies = dict.fromkeys(policies, suggested)
     mine = replace(
         theirs,
-        params=spec.make_params(**saved["params"] | params),
+        params=spec.make_params(**params_of_run),
         policies=policies or theirs.policies,
         **found,
     )

@@ -218,7 +218,7 @@ ROWS = {
     ),
     "suggested_algorithm": Row(
         lambda env, name, **settings: cd.suggested_algorithm(env, name, **settings),
-        {"env": "cartpole", "name": "ppo", "gamma": 0.9}, words={"name": ("algorithm", "name")},
+        {"env": "cartpole", "name": "ppo", "params": {"gravity": 9.0}, "gamma": 0.9}, words={"name": ("algorithm", "name")},
     ),
     "difference": Row(cd.difference,
     lambda it: {"one": played(1), "other": played(1), "name": "runner"}),
@@ -254,7 +254,7 @@ ROWS = {
     "EnvSpec": Row(
         cd.EnvSpec, lambda it: {f.name: getattr(TAG, f.name) for f in fields(TAG)},
         takes={"reward_threshold": ("0", "0.5"), "yardsticks": FUNCTIONS,
-        "table_fields": FUNCTIONS},
+        "table_fields": FUNCTIONS, "training": FUNCTIONS},
     ),
     "Reference": Row(cd.Reference,
     lambda it: {f.name: getattr(TAG.reference, f.name) for f in fields(TAG.reference)}),

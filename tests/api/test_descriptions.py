@@ -56,6 +56,9 @@ class Thawed:
             dict(kernel="point.cu"),
             r"kernel = 'point\.cu'; it must be a kernel's text, the Path of its file",
         ),
+        (dict(training=lambda: {}), r"training = .* must be a function of \(params\): too many"),
+        (dict(training=lambda p: 64), r"training\(params\) = 64 is an int; it must be a dict"),
+        (dict(training=64), r"training = 64 is an int; it must be a dict"),
     ],
 )
 def test_what_is_wrong_in_a_description_is_told(change, words):

@@ -11,6 +11,8 @@ from solving import solve
 
 import cupydrive as cd
 from cupydrive import envs
+from cupydrive.cli.main import described_env
+from cupydrive.training.begin import make_run
 from cupydrive.training.config import resolve
 from cupydrive.training.suggestions import all_suggestions, suggestion
 
@@ -100,6 +102,50 @@ def test_the_command_line_says_what_is_suggested(capsys):
 
 @pytest.mark.parametrize("name", envs.names())
 def test_whatever_an_environment_suggests_fits_it(name):
-    for about in all_suggestions(name):
-        found = resolve(name, about.algorithm, device="cpu")
-        assert found.steps >= found.num_envs * next(iter(found.policies.values())).num_steps
+    for case in envs.get(name).cases:
+        for about in all_suggestions(name, case):
+            found = resolve(name, about.algorithm, params=case, device="cpu")
+            assert found.steps >= found.num_envs * next(iter(found.policies.values())).num_steps
+
+
+# ---- suggestions that depend on parameters -------------------------------------------------------
+
+
+@pytest.fixture
+def both():
+    """An environment that suggests short trainings with hidden state where velocities are
+    missing.
+    """
+    core = {"hidden": (8,), "core": {"kind": "gru", "size": 8}, "shared": True}
+    remembering = {"num_envs": 8, "steps": 256, "ppo": {"num_steps": 16, "network": core}}
+    return replace(
+        envs.get("cartpole"), training=lambda p: remembering if p.position_only else SAID
+    )
+
+
+@pytest.mark.parametrize(("name", "sizes"), [("cartpole", 32), ("pendulum", 64)])
+def test_hidden_state_is_suggested_where_velocities_are_missing(name, sizes):
+    run = make_run(name, position_only=True, device="cpu")
+    ((group, policy),) = run.policies.items()
+    assert policy.state_size > 0 and run.num_envs == sizes
+    assert run.backends[group] == f"policy {group!r} learns by kernels, float32"
+    (settings,) = resolve(name, device="cpu").policies.values()
+    assert settings.network is None
+    words = f"with position_only=True: ppo {sizes} environments"
+    assert words in described_env(envs.get(name))
+
+
+def test_every_training_gets_the_suggestions_for_its_parameters(both, tmp_path):
+    given = {"position_only": True, **QUIET}
+    assert sizes(both, params={"position_only": True}) == (8, 256) and sizes(both) == (4, 64)
+    run = cd.train(both, out=tmp_path / "run", **given)
+    for algorithm in (None, "ppo"):  # the run's parameters count where none are given
+        again = cd.train(both, algorithm, out=tmp_path / "run", resume=True, **QUIET)
+        assert again.settings == run.settings and again.step == 256
+    members = [{}, {"position_only": True}, {"position_only": True, "gamma": 0.5}]
+    found = [each.settings["cart"] for each in cd.train(both, members=members, **QUIET)]
+    assert found[0].network is None and found[1] == run.settings["cart"]
+    assert found[2] == replace(found[1], gamma=0.5)
+    with pytest.raises(cd.ParameterError, match=r"params=\{'position_only': True\}, gamma=\.\.\."):
+        cd.train(both, gamma=0.5, **given)
+    assert cd.suggested_algorithm(both, params={"position_only": True}) == found[1]

@@ -72,14 +72,9 @@ MARKS = {
     "minatar_freeway": 50.0,
     "minatar_space_invaders": 150.0, "minatar_seaquest": 20.0,
 }  # fmt: skip
+MINGRU = cd.Network(hidden=(128,), core=cd.MinGRU(128), activation="relu", shared=True)
 TAG_GRID = {"num_taggers": 4, "grid_length": 20}
 TAG_CONTINUOUS = {"num_taggers": 5, "num_runners": 20, "max_episode_steps": 50}
-
-
-def memory(core, steps, **settings):
-    """Return PPO with one network of ``core`` behind a hidden layer, and a falling learning rate."""
-    network = cd.Network(hidden=(core.size,), core=core, activation="relu", shared=True)
-    return cd.PPO(network=network, learning_rate=falling(2e-3, steps), **settings)
 
 
 def falling(rate, steps):
@@ -87,14 +82,15 @@ def falling(rate, steps):
     return ((0, rate), (steps, rate / 20))
 
 
-def suggested(name, mark, algorithm=None):
+def suggested(name, mark, algorithm=None, **params):
     """Return the lesson that an environment of one group suggests for an algorithm, or for
-    itself.
+    itself, with parameters ``params``. Its own mark is that of the default ones.
     """
-    spec, about = envs.get(name), suggestion(name, algorithm)
-    (group,) = spec.groups(spec.make_params())
-    learner = {group.name: suggested_algorithm(name, algorithm)}
-    return Lesson(name, {}, learner, about.steps, about.num_envs, group.name, mark, until_mark=True)
+    spec, about = envs.get(name), suggestion(name, algorithm, params)
+    (group,) = spec.groups(spec.make_params(**params))
+    learner = {group.name: suggested_algorithm(name, algorithm, params=params)}
+    sizes = {"steps": about.steps, "num_envs": about.num_envs}
+    return Lesson(name, params, learner, key=group.name, mark=mark, until_mark=not params, **sizes)
 
 
 LESSONS = {
@@ -102,21 +98,12 @@ LESSONS = {
     "cartpole a2c": suggested("cartpole", MARKS["cartpole"], "a2c"),
     "repeat_previous mingru": Lesson(
         "repeat_previous", {},
-        {"player": memory(cd.MinGRU(128), 1e6, gamma=0.5, gae_lambda=0.9, ent_coef=0.0,
-        num_minibatches=8, update_epochs=8, num_steps=64)},
+        {"player": suggested_algorithm("repeat_previous", network=MINGRU, update_epochs=8,
+        learning_rate=falling(2e-3, 1e6))},
         1e6, 64, "player", 0.9,
     ),
-    "cartpole position_only": Lesson(
-        "cartpole", {"position_only": True},
-        {"cart": memory(cd.GRU(64), 1e6, num_steps=128, normalize_obs=True, normalize_reward=True)},
-        1e6, 32, "cart", 475.0,
-    ),
-    "pendulum position_only": Lesson(
-        "pendulum", {"position_only": True},
-        {"pole": memory(cd.GRU(64), 2e6, num_steps=64, num_minibatches=8, gamma=0.95,
-        gae_lambda=0.9, ent_coef=0.0, normalize_obs=True, normalize_reward=True)},
-        2e6, 64, "pole", -250.0,
-    ),
+    "cartpole position_only": suggested("cartpole", 475.0, position_only=True),
+    "pendulum position_only": suggested("pendulum", -250.0, position_only=True),
     "tag_grid ppo": Lesson(
         "tag_grid", TAG_GRID,
         {"tagger": cd.PPO(learning_rate=falling(2.5e-3, 1e8), ent_coef=((0, 0.01), (1e8, 0.0)),

@@ -12,7 +12,6 @@ from cupydrive.errors import ParameterError
 from cupydrive.terminal.progress import Silent
 from cupydrive.training.begin import make_run
 from cupydrive.training.loop import Loop
-from cupydrive.training.suggestions import suggested_sizes
 from cupydrive.training.together import Alone
 
 EPISODES = 1000  # whose mean has to reach the mark
@@ -102,7 +101,7 @@ def solve(env, mark=None, algorithm=None, *, steps=None, every=2, **options):
                 raise _Reached
             evaluating += time.perf_counter() - now
 
-    run.total = steps or suggested_sizes(env, run.settings).steps
+    run.total = steps or run.config.steps
     loop = Loop(Alone(run), [replace(run.config, steps=run.total)], Silent(), look)
     with suppress(_Reached):
         loop.go()
