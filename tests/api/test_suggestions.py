@@ -149,3 +149,10 @@ def test_every_training_gets_the_suggestions_for_its_parameters(both, tmp_path):
     with pytest.raises(cd.ParameterError, match=r"params=\{'position_only': True\}, gamma=\.\.\."):
         cd.train(both, gamma=0.5, **given)
     assert cd.suggested_algorithm(both, params={"position_only": True}) == found[1]
+
+
+def test_the_command_line_trains_what_is_suggested_for_its_parameters(tmp_path):
+    words = f"train cartpole --param position_only=True --steps 1 --device cpu --out {tmp_path}"
+    assert command(f"{words} --set gamma=0.5") == 0
+    settings = cd.suggested_algorithm("cartpole", params={"position_only": True}, gamma=0.5)
+    assert settings.network is not None and cd.load(tmp_path).settings == {"cart": settings}
