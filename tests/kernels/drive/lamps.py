@@ -10,6 +10,7 @@ import cupydrive as cd
 from cupydrive.random import RandomStream
 
 SHAPE = (3, 5, 3)  # more than one word of bits, and no multiple of 4
+FOURS = (4, 3, 4)  # a multiple of 4
 KERNEL = """
 struct Params {};
 struct State { u32 word; u8 last[4]; };

@@ -16,27 +16,31 @@ from cupydrive.executors.host import HostExecutor
 
 pytestmark = pytest.mark.first
 KINDS = [(1, "bool"), (3, "bool"), (3, "uint8")]
+# Four bools at a time, where their number allows it.
+IMAGES = [(*kind, lamps.SHAPE) for kind in KINDS] + [(k, "bool", lamps.FOURS) for k in (1, 3)]
 SMALL = {"num_envs": 8, "steps": 512, "seed": 3, "device": "cpu", "progress": False}
 PPO = cd.PPO(num_steps=8, num_minibatches=2)
 
 
-@pytest.mark.parametrize("count, dtype", KINDS)
-def test_kernel_agrees_with_the_reference_by_every_path(count, dtype):
-    report = cd.check(lamps.lamps(count, dtype), agent_steps=3000, device="cpu", progress=False)
+@pytest.mark.parametrize("count, dtype, shape", IMAGES)
+def test_kernel_agrees_with_the_reference_by_every_path(count, dtype, shape):
+    report = cd.check(
+        lamps.lamps(count, dtype, image=shape), agent_steps=3000, device="cpu", progress=False
+    )
     assert report.passed, report
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("count, dtype", KINDS)
-def test_gpu_has_the_same_bits(count, dtype):
-    report = cd.check(lamps.lamps(count, dtype), agent_steps=3000, progress=False)
+@pytest.mark.parametrize("count, dtype, shape", IMAGES)
+def test_gpu_has_the_same_bits(count, dtype, shape):
+    report = cd.check(lamps.lamps(count, dtype, image=shape), agent_steps=3000, progress=False)
     assert report.passed, report
 
 
-@pytest.mark.parametrize("count, dtype", KINDS)
-def test_rollout_holds_what_steps_return(count, dtype):
+@pytest.mark.parametrize("count, dtype, shape", IMAGES)
+def test_rollout_holds_what_steps_return(count, dtype, shape):
     """Of two rollouts; the second begins with what the first has stored as bits."""
-    spec = lamps.lamps(count, dtype)
+    spec = lamps.lamps(count, dtype, image=shape)
     rolled, stepped = (cd.make(spec, num_envs=5, device="cpu") for _ in range(2))
     rolled.reset(seed=1)
     obs, _ = stepped.reset(seed=1)
@@ -49,11 +53,13 @@ def test_rollout_holds_what_steps_return(count, dtype):
             assert torch.equal(trajectory.final_obs[t][over], info["final_obs"][over])
         assert torch.equal(trajectory.obs[steps], obs)
     lead = (5,) if count == 1 else (5, count)
-    assert obs.shape == (*lead, *lamps.SHAPE)
+    assert obs.shape == (*lead, *shape)
     assert obs.dtype == getattr(torch, dtype)
     if dtype == "bool":
         assert trajectory.obs_bits.shape == (5, *lead, 2)
-        assert torch.equal(unpack_bits(trajectory.obs_bits, 45), trajectory.obs.flatten(-3))
+        assert torch.equal(
+            unpack_bits(trajectory.obs_bits, int(np.prod(shape))), trajectory.obs.flatten(-3)
+        )
         assert torch.equal(pack_bits(trajectory.obs.flatten(-3)), trajectory.obs_bits)
 
 
