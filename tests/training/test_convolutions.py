@@ -64,38 +64,42 @@ def test_images_get_convolutions_unless_a_network_is_described(shape, given, net
 
 @pytest.mark.parametrize("kind", NETWORKS)
 @pytest.mark.parametrize(
-    ("dtype", "backend", "most"), [("float32", "kernels", 0), ("bool", "torch", 1e-4)]
+    ("dtype", "backend", "most"),
+    [("float32", "kernels", 0), ("bool", "kernels", 0), ("float32", "torch", 1e-4)],
 )
 def test_a_policy_gives_the_same_while_it_acts_and_learns(kind, dtype, backend, most):
     """By kernels the ratios of probabilities are exactly 1."""
-    settings, spec = (
-        cd.PPO(network=NETWORKS[kind], num_steps=8, num_minibatches=2),
-        lamps.lamps(1, dtype),
-    )
+    settings = cd.PPO(network=NETWORKS[kind], num_steps=8, num_minibatches=2)
+    spec = lamps.lamps(1, dtype)
     report = cd.check_policy(spec, settings, num_envs=8, device="cpu", backend=backend)
     assert report.passed and max(tally.worst for tally in report.tallies.values()) <= most
 
 
 # Sizes that fill no tile; patches of one image in several tiles, and several images in one.
 EXACT = {
-    "two towers": cd.PPO(
-        network=cd.Network(conv=cd.Conv((18, 5), (2, 1)), hidden=(24, 17)), num_steps=12,
-        normalize_obs=True, normalize_reward=True, target_kl=0.02,
+    "two towers": (
+        cd.PPO(
+            network=cd.Network(conv=cd.Conv((18, 5), (2, 1)), hidden=(24, 17)), num_steps=12,
+            normalize_obs=True, normalize_reward=True, target_kl=0.02,
+        ),
+        {"dtype": "float32"},
     ),
-    "images": cd.PPO(num_steps=9, num_minibatches=3),
-    "rows of a minibatch": cd.A2C(network=NETWORKS["two layers"], num_steps=6),
-    "strides": cd.PPO(
-        network=cd.Network(conv=cd.Conv((8, 20), (4, 3), (2, 1)), hidden=(), shared=True), num_steps=5,
-        num_minibatches=3,
+    "bits": (cd.PPO(num_steps=9, num_minibatches=3), {"dtype": "bool"}),
+    "strides": (
+        cd.PPO(
+            network=cd.Network(conv=cd.Conv((8, 20), (4, 3), (2, 1)), hidden=(), shared=True),
+            num_steps=5, num_minibatches=3,
+        ),
+        {"dtype": "float32", "image": (12, 11, 3)},
     ),
-    "sequences": cd.PPO(network=NETWORKS["gru"], num_steps=6, num_minibatches=3),
+    "bytes": (cd.A2C(network=NETWORKS["two layers"], num_steps=6), {"dtype": "uint8"}),
+    "sequences": (cd.PPO(network=NETWORKS["gru"], num_steps=6, num_minibatches=3), {"dtype": "bool"}),
 }  # fmt: skip
-IMAGES = {"strides": (12, 11, 3)}
 
 
 def exact(name, device="cpu"):
-    settings, spec = EXACT[name], lamps.lamps(2, "float32", image=IMAGES.get(name, lamps.SHAPE))
-    settings = replace(settings, precision="float32")
+    settings, about = EXACT[name]
+    settings, spec = replace(settings, precision="float32"), lamps.lamps(2, **about)
     options = {"num_envs": 60, "steps": 60 * settings.num_steps * 3, "seed": 3, "device": device}
     run = cd.train(spec, settings, progress=False, backend="kernels", **options)
     assert run.backends["eye"] == "policy 'eye' learns by kernels, float32"
