@@ -81,9 +81,9 @@ DEVICE void forward_share(const TensorForward& call, const Team team, Workspace&
     if (first < about.rows) {  // equal(swap <): no entry behind the last row
       UNROLL_TIMES(OBS <= 32 ? OBS : 8) for (int i = lane; i < ROWS * OBS; i += WARP_LANES) {
         const bool there = i < entries;
-        const float* const from = about.at == nullptr ? about.obs + (size_type)first * OBS + i
+        const float* const from = about.at == nullptr ? observed(about.obs, first) + i
                                                       : observation(about, first + (there ? i / OBS : 0)) + i % OBS;
-        copy_async(to + i, there ? from : about.obs, there);
+        copy_async(to + i, there ? from : (const float*)about.obs, there);
       }
     }
     commit_stage();  // equal(dropped statement): a CPU's copy is there at once
