@@ -221,7 +221,7 @@ class LinearPart(PartKernels):
     """
 
     path = "recurrent/part"
-    rows: tuple[str, ...] = ("in", "out", "by_in")
+    rows: tuple[str, ...] = ("in", "out", "by_in", "kept")
     team_rows = PART_ROWS
 
     def __init__(
@@ -266,7 +266,7 @@ class LinearPart(PartKernels):
         """Return what gradients read besides inputs, by name: of outputs, and derivatives by them,
         which become those by what the last product gives.
         """
-        return {"out": by_out}
+        return {"out": by_out, "kept": out}
 
     def weights(self, copies: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the forward copies from this part's on, by name."""

@@ -28,6 +28,7 @@ struct Part {
   const float* in;         // rows (IN_PAD); null: observations
   float* out;              // rows (OUT_PAD): outputs; of gradients: derivatives by them
   float* by_in;            // rows (IN_PAD): derivatives by inputs
+  const float* kept;       // rows (OUT_PAD): activations, for the gradient of a hidden layer alone
   const float* weights;    // forward copies, from this part's on
   const float* backwards;  // backward copies, likewise
   float* chunks;           // (pieces, TOTAL_FLOATS), from this part's on
@@ -122,7 +123,9 @@ DEVICE void read_slopes(const Part& call, const Team team, Tile& tile, const Seq
     Four four;
     four.load(call.out + there);
     if constexpr (Last::ACTIVATED) {
-      UNROLL for (int j = 0; j < 4; ++j) four.of[j] *= activation_gradient<RELU>(outputs[here + j]);
+      Four left;
+      left.load(LAYERS > 1 ? outputs + here : call.kept + there);
+      UNROLL for (int j = 0; j < 4; ++j) four.of[j] *= activation_gradient<RELU>(left.of[j]);
       if constexpr (!OBSERVES) four.store(call.out + there);
     }
     four.store(outputs + here);
@@ -136,7 +139,7 @@ DEVICE void learn_chunk(const Part& call, const Team team, Workspace& work, cons
     read_inputs(call, team, work.tile, of, from, rows);
     team.sync();
     look(work.tile, rows, finite);
-    if constexpr (LAYERS > 1 || Last::ACTIVATED) forward(team, work.tile, rows, call.weights);
+    if constexpr (LAYERS > 1) forward(team, work.tile, rows, call.weights);
     read_slopes(call, team, work.tile, of, from, rows);
     team.sync();
     sums.first = from == 0;
