@@ -80,7 +80,7 @@ def step(
     move_x[wall] *= -1
     x = np.clip(x, 0, 9)
 
-    y = ball_y + move_y
+    y = np.minimum(ball_y + move_y, 9)  # an episode that is over may be stepped on
     ceiling = y < 0
     move_y[ceiling] *= -1
     y = np.maximum(y, 0)
@@ -134,7 +134,7 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
     states = np.zeros(n, [(f.name, f.dtype) for f in state(p)])
     left = rng.random((n, 30)) < rng.choice([0.0, 0.3, 0.9], (n, 1))
     states["bricks"] = (left << np.arange(30)).sum(axis=1)
-    for name, high in (("ball_x", 10), ("ball_y", 9), ("trail_x", 10), ("trail_y", 9)):
+    for name, high in (("ball_x", 10), ("ball_y", 10), ("trail_x", 10), ("trail_y", 10)):
         states[name] = rng.integers(0, high, n)
     states["paddle"] = np.clip(states["ball_x"] + rng.integers(-3, 4, n), 0, 9)
     states["move_x"], states["move_y"] = rng.choice([-1, 1], (2, n))

@@ -11,7 +11,7 @@ struct State {
   int spawn_timer, move_timer, level, ramp_timer, last_action;
 };
 #include "drive/env.cuh"
-#include "minatar.cuh"
+#include "envs/minatar.cuh"
 
 constexpr int ROWS = 8, LEVELS = 10, LEVEL_STEPS = 100;
 constexpr u32 THING = 1u, RIGHT = 2u, GOLD = 4u;

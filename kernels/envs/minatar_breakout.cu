@@ -7,7 +7,7 @@
 struct Params { float sticky_action_prob; };
 struct State { u32 bricks; int paddle, ball_x, ball_y, move_x, move_y, trail_x, trail_y, striking, last_action; };
 #include "drive/env.cuh"
-#include "minatar.cuh"
+#include "envs/minatar.cuh"
 
 constexpr u32 FULL = (1u << 30) - 1u;
 enum Channel { PADDLE, BALL, TRAIL, BRICK };
@@ -27,7 +27,8 @@ DEVICE bool step(Env& env) {
   s.trail_x = s.ball_x;
   s.trail_y = s.ball_y;
 
-  int x = s.ball_x + s.move_x, y = s.ball_y + s.move_y;
+  // An episode that is over may be stepped on.
+  int x = s.ball_x + s.move_x, y = math::min(s.ball_y + s.move_y, SIDE - 1);
   if (x < 0 || x >= SIDE) {
     s.move_x = -s.move_x;
     x = s.ball_x;

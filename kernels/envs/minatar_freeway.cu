@@ -7,7 +7,7 @@
 struct Params { float sticky_action_prob; };
 struct State { u32 car_x, car_timer, car_speed; int player, rest, last_action; };
 #include "drive/env.cuh"
-#include "minatar.cuh"
+#include "envs/minatar.cuh"
 
 constexpr int CARS = 8, COLUMN = 4, REST = 3;
 constexpr u32 LEFT = 8u, SPEEDS = 0x77777777u;  // bit of the direction, bits of all speeds without it

@@ -14,7 +14,7 @@ struct State {
       last_action;
 };
 #include "drive/env.cuh"
-#include "minatar.cuh"
+#include "envs/minatar.cuh"
 
 constexpr int MOST = 34;  // swimmers at once
 constexpr u32 BOARD = (1u << SIDE) - 1u;

@@ -7,7 +7,7 @@
 struct Params { float sticky_action_prob; };
 struct State { Array<u32, 10> rows; int cannon, direction, interval, move_timer, enemy_shot_timer, shot_timer, last_action; };
 #include "drive/env.cuh"
-#include "minatar.cuh"
+#include "envs/minatar.cuh"
 
 constexpr u32 BOARD = (1u << SIDE) - 1u, WAVE = 0xFCu;  // all columns, and those of new aliens
 constexpr int FRIENDLY = SIDE, ENEMY = 2 * SIDE;  // first bits of the bullets

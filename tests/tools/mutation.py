@@ -142,12 +142,20 @@ def run(selection, workers=2):
 
 
 def main(names, workers):
-    """Run all chosen mutants of the environments named and print the result."""
+    """Run all chosen mutants of the environments named and print the result.
+
+    Raises:
+        RuntimeError: If `check` does not pass without any change, as it would kill every mutant.
+    """
     from cupydrive import envs
     from cupydrive.codegen.source import kernel_text
 
     for name in names or envs.names():
-        selection = chosen(name, kernel_text(envs.get(name))[1])
+        text = kernel_text(envs.get(name))[1]
+        found = verdict(Mutant(name, 0, "none", "", "", text))
+        if found != "survived":
+            raise RuntimeError(f"{name}: the kernel without a change has {found}")
+        selection = chosen(name, text)
         verdicts = run(selection, workers)
         killed = sum(v != "survived" for v in verdicts)
         print(f"{name}: killed {killed} of {len(selection)}", flush=True)
