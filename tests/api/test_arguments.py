@@ -110,6 +110,7 @@ CALLED_BY_US = {
     "Network.convolutions",
     "Network.inputs",
     "OnPolicy.network_for",
+    "Group.obs_bytes",
 }
 OF_AUTHORS = ("EnvSpec.", "PythonKernels")
 WITHOUT_ARGUMENTS = {"info", "names", "HeuristicPolicy", "RandomPolicy"}
