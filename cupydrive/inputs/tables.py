@@ -128,7 +128,8 @@ def derived_tables(where: str, given: Mapping[str, ArrayLike]) -> tuple[Table, .
     declared = []
     for name, value in checked_mapping(where, "tables", given).items():
         array = checked_array(f"{where}: table {name!r}", "tables", value)
-        dtype, finite = "f4" if array.dtype.kind == "f" else "i4", array[np.isfinite(array)]
+        integers = "u1" if array.dtype == np.uint8 else "i4"
+        dtype, finite = "f4" if array.dtype.kind == "f" else integers, array[np.isfinite(array)]
         low, high = (
             np.clip([finite.min(), finite.max()], *RANGES[dtype]).tolist()
             if finite.size

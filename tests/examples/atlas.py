@@ -70,7 +70,7 @@ def groups(p):
 def table_fields(p):
     return (
         Table("height", (p.places, 2, 3), low=-100.0, high=100.0, unit="m"),
-        Table("next", (p.places, 2), "i4", 0, p.places - 1),
+        Table("next", (p.places, 2), "u1", 0, p.places - 1),
         Table("code", (p.places,), "i4", -(2**31) + 1, 2**31 - 1),
         Table("level", ()),
     )
@@ -82,7 +82,7 @@ def tables(p):
     code[:2] = -(2**31), 2**31 - 1
     height = rng.normal(0, 10, (p.places, 2, 3))
     height[0, 0] = -0.0, 1.1754943508222875e-38, 3.4028234663852886e38
-    return {"height": height, "next": rng.integers(0, p.places, (p.places, 2)), "code": code, "level": 0.1}
+    return {"height": height, "next": rng.integers(0, p.places, (p.places, 2)).astype(np.uint8), "code": code, "level": 0.1}
 
 
 def arrived(p, at, table):

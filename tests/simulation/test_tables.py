@@ -270,7 +270,7 @@ def test_arrays_are_copied_rounded_once_and_cannot_be_written():
     assert (
         np.array_equal(arrays["height"], TABLES["height"]) and arrays["height"].flags.c_contiguous
     )
-    assert {a.dtype.str[1:] for a in arrays.values()} == {"f4", "i4"} and arrays[
+    assert {a.dtype.str[1:] for a in arrays.values()} == {"f4", "i4", "u1"} and arrays[
         "level"
     ] == np.float32(0.1)
     for array in arrays.values():
@@ -294,7 +294,7 @@ BEYOND = np.full(7, 2**31)
     ({"height": NAN}, r"table 'height' holds nan at \[0, 0, 0\], one of 42 values that are no finite float32; correct"),
     ({"height": np.where(np.arange(3) == 1, np.inf, np.zeros((7, 2, 3)))},
     r"holds inf at \[0, 0, 1\], one of 14 values"),
-    ({"next": np.zeros((7, 2))}, r"table 'next' is of float64 and shape \(7, 2\), and table_fields declares 'i4'"),
+    ({"next": np.zeros((7, 2))}, r"table 'next' is of float64 and shape \(7, 2\), and table_fields declares 'u1'"),
     ({"code": BEYOND}, r"table 'code' holds 2147483648 at \[0\], one of 7 values that are no finite int32"),
     ({"height": None}, "and table_fields declares height, next, code, level; they must be equal"),
     ({"hieght": np.zeros(3)}, "'hieght'"),
