@@ -10,7 +10,7 @@ import cupydrive as cd
 from cupydrive.random import RandomStream
 
 SHAPE = (3, 5, 3)  # more than one word of bits, and no multiple of 4
-FOURS = (4, 3, 4)  # a multiple of 4
+FOURS = (4, 5, 4)  # three words, and a multiple of 4
 KERNEL = """
 struct Params {};
 struct State { u32 word; u8 last[4]; };
@@ -31,21 +31,22 @@ DEVICE bool step(Env& env) {
   return false;
 }
 DEVICE void observe(Env& env) {
-  // Members write entries of the same rows.
+  // Members write entries of the same rows, which others have made 0.
   for (int n : env.team.each(NUM_AGENTS * ENTRIES)) {
-    const int i = n / ENTRIES, k = n % ENTRIES;
+    const int i = n / ENTRIES, k = ENTRIES - 1 - n % ENTRIES;
     WRITE
   }
 }
 """
 WRITES = {
-    "bool": "if ((env.state.word >> k % 32 & 1u) != 0 || k == 40 + i) env.eye.obs(i)[k] = true;",
+    "bool": "if ((env.state.word >> k % 31 & 1u) != 0 || k == 40 + i)"
+    " env.eye.obs(i)[k] = !env.eye.obs(i)[k];",
     "uint8": "env.eye.obs(i)[k] = (u8)(env.state.word >> k % 25);",
     "float32": "env.eye.obs(i)[k] = 0.25f * (float)(env.state.word >> (k + i) % 29 & 7u) - 1.0f;",
 }
 # The same as a network sees it, as float32.
 FLOATS = {
-    "bool": "env.eye.obs(i)[k] = (env.state.word >> k % 32 & 1u) != 0 || k == 40 + i ? 1.0f : 0.0f;",
+    "bool": "env.eye.obs(i)[k] = (env.state.word >> k % 31 & 1u) != 0 || k == 40 + i ? 1.0f : 0.0f;",
     "uint8": "env.eye.obs(i)[k] = (float)(u8)(env.state.word >> k % 25) / 255.0f;",
 }
 STATE = np.dtype([("word", "u4"), ("last", "u1", (4,))])
@@ -83,7 +84,7 @@ def seen(
     k, word = np.arange(entries, dtype=np.uint32), states["word"][:, None, None]
     rows = word >> k % 25 & 255
     if dtype == "bool":
-        rows = (word >> k % 32 & 1 == 1) | (k == 40 + np.arange(count)[:, None])
+        rows = (word >> k % 31 & 1 == 1) | (k == 40 + np.arange(count)[:, None])
     if dtype == "float32":
         rows = 0.25 * (word >> (k + np.arange(count)[:, None].astype(np.uint32)) % 29 & 7) - 1.0
     return np.broadcast_to(rows, (len(states), count, entries)).reshape(-1, count, *image)
