@@ -123,9 +123,11 @@ def test_a_state_from_outside_is_observed_as_the_reference_does(name, device):
             .cpu()
             .numpy()
             .reshape(env.num_envs, g.count, g.obs_dim)
+            .astype(float)
         )
+        want = seen.obs[g.name].reshape(got.shape)
         certain = seen.margin.get(g.name, np.ones((env.num_envs, g.count))) > 1e-5
-        close = np.abs(got - seen.obs[g.name]) <= 1e-6 * np.broadcast_to(g.obs_scale, g.obs_dim)
+        close = np.abs(got - want) <= 1e-6 * np.broadcast_to(g.obs_scale, g.obs_dim)
         assert close.all(-1)[np.broadcast_to(certain, close.shape[:2])].all()
         if g.mask:
             assert (info["action_mask"][g.name].cpu().numpy() == seen.mask[g.name]).all()
