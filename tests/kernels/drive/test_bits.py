@@ -131,13 +131,17 @@ def test_policies_learn_from_them_and_act(tmp_path, count, dtype, policy):
 
 
 @pytest.mark.parametrize("network", [cd.Network(), cd.Network(hidden=(16,), core=cd.GRU(16))])
-@pytest.mark.parametrize("count, dtype", KINDS)
-def test_kernels_learn_the_same_bits_as_from_floats(count, dtype, network):
+@pytest.mark.parametrize(
+    "count, dtype, shape",
+    # Rows of a whole word, and of one bit more.
+    [(*kind, lamps.SHAPE) for kind in KINDS] + [(1, "bool", (4, 4, 2)), (1, "bool", (1, 11, 3))],
+)
+def test_kernels_learn_the_same_bits_as_from_floats(count, dtype, shape, network):
     settings = cd.PPO(num_steps=8, num_minibatches=2, network=network)
-    floats = lamps.lamps(count, "float32", lamps.FLOATS[dtype])
+    floats = lamps.lamps(count, "float32", lamps.FLOATS[dtype], shape)
     one, other = (
         cd.train(spec, settings, **SMALL, backend="kernels").policy().network.state_dict()
-        for spec in (lamps.lamps(count, dtype), floats)
+        for spec in (lamps.lamps(count, dtype, image=shape), floats)
     )
     for name, weight in one.items():
         assert torch.equal(weight, other[name])
