@@ -137,7 +137,13 @@ SPEC = cd.EnvSpec(
     reference=cd.Reference(reset, step, GAME.observe, sample_states),
     constants=GAME.constants,
     cases=({}, {"rules": "gymnax"}),
-    display=cd.Display(draw=GAME.draw, keys=GAME.keys, size=(960, 760), fps=8),
+    display=cd.Display(
+        draw=GAME.draw,
+        keys=GAME.keys,
+        size=(960, 760),
+        fps=8,
+        showcase={"params": {"max_episode_steps": 400}},  # a video of 50 seconds
+    ),
     training=minatar.suggested(6_000_000),
     # A random policy gets 0.4. Of one seed 6 million steps make 53.
     reward_threshold=50.0,

@@ -168,7 +168,13 @@ SPEC = cd.EnvSpec(
     constants=GAME.constants,
     metrics={"waves": "int"},
     cases=({}, {"rules": "gymnax"}),
-    display=cd.Display(draw=GAME.draw, keys=GAME.keys, size=(960, 760), fps=8),
+    display=cd.Display(
+        draw=GAME.draw,
+        keys=GAME.keys,
+        size=(960, 760),
+        fps=8,
+        showcase={"params": {"max_episode_steps": 500}},  # a video of a minute
+    ),
     training=minatar.suggested(6_000_000),
     # A random policy gets 4. Of one seed 6 million steps make 260.
     reward_threshold=150.0,
