@@ -50,15 +50,16 @@ def test_bytes_are_those_of_the_arrays(name):
     """
     batch = Batch(envs.get(name), 3)
     batch.reset(0)
-    buffers = fetch(batch, batch.rollout(4, final_obs=False))
+    rolled = batch.rollout(4, final_obs=False)
+    buffers = fetch(batch, rolled)
     every_row = ("action", "reward", "terminated", "truncated", "active", "left")
     arrays = [
         a
         for key in every_row
         for a in (buffers[key].values() if isinstance(buffers[key], dict) else [buffers[key]])
     ]
-    # before the first step, too
-    seen = [*buffers["obs"].values(), *buffers["action_mask"].values()]
+    # before the first step, too; bits as they are stored
+    seen = [*rolled.obs.values(), *rolled.action_mask.values()]
     written = sum(a.nbytes for a in arrays) + sum(rows[1:].nbytes for rows in seen)
     assert written_bytes(batch.groups) == written / (3 * 4)
 
