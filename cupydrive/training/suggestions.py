@@ -86,7 +86,7 @@ def suggested_algorithm(
             suggests.
         params: Parameters of the environment that differ from the default, such as
             ``{"position_only": True}``. Suggestions may depend on them.
-        **changed: Settings that differ.
+        **changed: Settings that differ. A ``network`` replaces the suggested one.
 
     Returns:
         ``PPO``, ``A2C`` or ``DDPG``.
@@ -101,7 +101,11 @@ def suggested_algorithm(
     params = None if params is None else checked_mapping("suggested_algorithm", "params", params)
     about = suggestion(env, name, params)
     kind = ALGORITHMS[checked_choice("train", "algorithm name", about.algorithm, list(ALGORITHMS))]
-    return kind(**{**about.settings, **changed})
+    settings = dict(about.settings)
+    if "network" in changed:  # instead of the one that is suggested in short form
+        for short in ("hidden", "activation", "shared_layers"):
+            settings.pop(short, None)
+    return kind(**{**settings, **changed})
 
 
 def suggested_sizes(

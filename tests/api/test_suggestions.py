@@ -156,3 +156,11 @@ def test_the_command_line_trains_what_is_suggested_for_its_parameters(tmp_path):
     assert command(f"{words} --set gamma=0.5") == 0
     settings = cd.suggested_algorithm("cartpole", params={"position_only": True}, gamma=0.5)
     assert settings.network is not None and cd.load(tmp_path).settings == {"cart": settings}
+
+
+def test_a_network_of_ones_own_replaces_the_suggested_one():
+    network = cd.Network(conv=cd.Conv((16,)), hidden=(128,), activation="relu", shared=True)
+    suggested = cd.suggested_algorithm("minatar_breakout")
+    changed = cd.suggested_algorithm("minatar_breakout", network=network)
+    assert suggested.hidden and changed.network == network
+    assert changed.learning_rate == suggested.learning_rate
