@@ -150,8 +150,8 @@ class Group:
             ``active`` and ``left``). Rewards of inactive agents belong to their last active step.
         mask: Choices may be forbidden: the kernel's ``observe`` writes ``env.NAME.mask(agent,
             choice, head)`` for each.
-        obs_low: Bounds of the observation space, a number or ``(obs_dim,)``. They default to 0 and
-            1 for bool, 0 and 255 for uint8.
+        obs_low: Bounds of the observation space, a number or ``(obs_dim,)``. Defaults to 0 and 1
+            for bool, and to 0 and 255 for uint8.
         obs_high: Likewise.
         obs_shape: Shape of one agent's observation, such as (height, width, channels), by default
             ``(obs_dim,)``. The kernel numbers entries in C order.

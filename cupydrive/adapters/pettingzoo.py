@@ -203,7 +203,7 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
         return {agent: arrays[g.name][i] for agent, (g, i) in self._of(self.agents)}
 
     def _obs(self, arrays: Mapping[str, Array]) -> dict[str, np.ndarray]:
-        """Do so for observations."""
+        """Return the live agents' observations, each of shape ``obs_shape``."""
         rows = self._rows(arrays)
         return {agent: rows[agent].reshape(g.obs_shape) for agent, (g, _) in self._of(list(rows))}
 

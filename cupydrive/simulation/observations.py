@@ -28,11 +28,7 @@ def network_input(group: Group, rows: torch.Tensor) -> torch.Tensor:
     """Return what a network is called with: (B, *obs_shape) float32 of rows (B, D) or (B, W);
     bytes are divided by ``obs_high``.
     """
-    return scaled(group, raw_obs(group, rows).float())
-
-
-def scaled(group: Group, obs: torch.Tensor) -> torch.Tensor:
-    """Return raw observations (..., *obs_shape) float32 as networks see them."""
+    obs = raw_obs(group, rows).float()
     if group.obs_dtype != "uint8":
         return obs
     high = torch.as_tensor(group.obs_high, dtype=torch.float32, device=obs.device)

@@ -327,7 +327,7 @@ class VectorEnv(NotCopied):
             self._make_views()  # when views of another rollout end, torch has moved nothing
             self._trajectory = buffers, self._trajectory_of(buffers)
         trajectory = self._trajectory[1]
-        # one that has unpacked nothing yet
+        # A new object: the last one may hold observations that it has unpacked.
         return replace(trajectory) if any(g.bits for g in self.groups) else trajectory
 
     def _trajectory_of(self, buffers: Buffers) -> Trajectory:

@@ -96,7 +96,7 @@ class Trace:
         return {name: row.numpy().copy() for name, row in own.items()}
 
     def _obs(self, arrays: Mapping[str, torch.Tensor], t: int) -> dict[str, np.ndarray]:
-        """Do so for observations; bits become bools."""
+        """Return copies of the environment's observations by group, bits as bools."""
         rows = self._rows(arrays, t)
         return {g.name: unpacked(g, rows[g.name]) for g in self.run.batch.groups}
 
