@@ -1,5 +1,7 @@
 """Observations of bool and uint8: the same numbers by every path, bits in rollouts, bytes in steps."""
 
+from dataclasses import replace
+
 import lamps
 import numpy as np
 import pytest
@@ -142,6 +144,34 @@ def test_kernels_learn_the_same_bits_as_from_floats(count, dtype, shape, network
     one, other = (
         cd.train(spec, settings, **SMALL, backend="kernels").policy().network.state_dict()
         for spec in (lamps.lamps(count, dtype, image=shape), floats)
+    )
+    for name, weight in one.items():
+        assert torch.equal(weight, other[name])
+
+
+def pausing(spec):
+    """Return lamps whose agents are inactive in some steps."""
+    begin = "DEVICE bool step(Env& env) {"
+    pauses = """
+  for (int i : env.team.each(NUM_AGENTS)) {
+    env.eye.active(i) = (env.state.word >> (3 + i) & 3u) != 0;
+    env.eye.left(i) = 0;
+  }"""
+    return replace(
+        spec,
+        kernel=spec.kernel.replace(begin, begin + pauses),
+        groups=lambda p: tuple(replace(g, leaves=True) for g in spec.groups(p)),
+    )
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8"])
+def test_steps_before_a_pause_are_learnt_from_the_same_bits(dtype):
+    """Such a step is held with its observation until the agent is active again."""
+    floats = lamps.lamps(3, "float32", lamps.FLOATS[dtype], lamps.FOURS)
+    settings = replace(PPO, network=cd.Network())
+    one, other = (
+        cd.train(pausing(spec), settings, **SMALL, backend="kernels").policies["eye"].state_dict()
+        for spec in (lamps.lamps(3, dtype, image=lamps.FOURS), floats)
     )
     for name, weight in one.items():
         assert torch.equal(weight, other[name])
