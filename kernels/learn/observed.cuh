@@ -1,20 +1,20 @@
 // observed.cuh -- a row of entries of an observation in memory: floats, bits (drive/bits.cuh), or bytes.
 //
-// Generated: OBS_KIND, and for bytes OBS_HIGH, by which they are divided. Without it rows are floats.
+// Generated: OBSERVED, and for bytes OBS_HIGH, by which they are divided. Without it rows are floats.
 #pragma once
 #include "generated/spaces.cuh"
 
-#define OBS_FLOATS 0
-#define OBS_BITS 1
-#define OBS_BYTES 2
-#ifndef OBS_KIND
-#define OBS_KIND OBS_FLOATS
+#define OBSERVED_FLOATS 0
+#define OBSERVED_BITS 1
+#define OBSERVED_BYTES 2
+#ifndef OBSERVED
+#define OBSERVED OBSERVED_FLOATS
 #endif
 
-#if OBS_KIND == OBS_BITS
+#if OBSERVED == OBSERVED_BITS
 typedef u32 Observed;
 DEVICE float entry_of(const Observed* row, const int d) { return (float)(row[d / 32] >> d % 32 & 1u); }
-#elif OBS_KIND == OBS_BYTES
+#elif OBSERVED == OBSERVED_BYTES
 typedef u8 Observed;
 DEVICE float entry_of(const Observed* row, const int d) { return (float)row[d] / OBS_HIGH; }
 #else
@@ -23,7 +23,7 @@ DEVICE float entry_of(const Observed* row, const int d) { return row[d]; }
 #endif
 
 // Elements of a row of so many entries, and row `row` of such.
-constexpr int observed_row(const int entries) { return OBS_KIND == OBS_BITS ? (entries + 31) / 32 : entries; }
+constexpr int observed_row(const int entries) { return OBSERVED == OBSERVED_BITS ? (entries + 31) / 32 : entries; }
 template <int ENTRIES = OBS> DEVICE const Observed* observed(const void* rows, const size_type row) {
   return (const Observed*)rows + row * observed_row(ENTRIES);
 }

@@ -170,8 +170,8 @@ def observed_rows(group: Group) -> str:
     if group.obs_dtype == "float32":
         return ""
     if group.bits:
-        return "#define OBS_KIND OBS_BITS\n"
-    return f"#define OBS_KIND OBS_BYTES\n#define OBS_HIGH {float(group.obs_high)!r}f\n"
+        return "#define OBSERVED OBSERVED_BITS\n"
+    return f"#define OBSERVED OBSERVED_BYTES\n#define OBS_HIGH {float(group.obs_high)!r}f\n"
 
 
 def tensors_of(policy: ActorCritic | RecurrentActorCritic) -> list[nn.Parameter]:
