@@ -204,6 +204,11 @@ FILES = [
     ("learn/mma/resident", TILED, WIDTHS + head_sizes((3, 7))),
     ("learn/mma/gru", (("SIZE", 64),), ""),
     (
+        "learn/mma/conv",
+        (*IMAGES, ("OUT", 20), ("ROWS", 64)),
+        "#define OBSERVED OBSERVED_BITS\n",
+    ),
+    (
         "learn/recurrent/part",
         (*PART, ("ADDS", 1), ("TOTAL_FLOATS", 4096)),
         CHAIN + "#define OBSERVES 0\n",

@@ -253,6 +253,21 @@ def test_environments_use_the_dialects_mathematics_only(path):
     assert not re.findall(r"#\s*include\s*<|\bdouble\b|\d\.\d+(?![\df])", code)
 
 
+def test_a_macro_means_one_thing():
+    """Headers that are compiled together define a macro alike, but for defaults behind #ifndef.
+    ``backend/`` has one header for each backend.
+    """
+    found = {}
+    for path in (ROOT / "kernels").rglob("*.cuh"):
+        if path.parent.name == "backend":
+            continue
+        text = re.sub(r"#\s*ifndef (\w+)\n#\s*define \1\b", "", path.read_text())
+        for name, value in re.findall(r"^#\s*define (\w+)(.*?)(?://|$)", text, re.MULTILINE):
+            found.setdefault(name, {}).setdefault(path.name, value.strip())
+    both = {name: values for name, values in found.items() if len(values) > 1}
+    assert set(both) == {"APPROXIMATE"}, both  # before functions.cuh, by the kind of a unit
+
+
 def test_every_environment_has_its_two_files():
     from cupydrive import envs
 

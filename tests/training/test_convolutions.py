@@ -15,6 +15,8 @@ from equal_runs import rows, same
 
 import cupydrive as cd
 from cupydrive.algorithms.architecture import OF_IMAGES
+from cupydrive.algorithms.kernels import choice
+from cupydrive.algorithms.kernels.recurrent_tensor import TENSOR_RECURRENT
 from cupydrive.errors import ParameterError
 
 QUIET = {"device": "cpu", "progress": False}
@@ -26,6 +28,8 @@ NETWORKS = {
     "gru": cd.Network(conv=cd.Conv((4,), (3,)), hidden=(), core=cd.GRU(16)),
     "mingru": cd.Network(conv=cd.Conv((4,)), hidden=(16,), core=cd.MinGRU(16), shared=True),
 }
+
+DENSE = cd.Network(hidden=(24, 16))
 
 
 def small(kind, iterations=3, dtype="float32", **options):
@@ -127,11 +131,27 @@ def test_a_gpu_has_the_bits_of_a_cpu(name):
         assert torch.equal(one, other.cpu())
 
 
-def test_precision_bfloat16_by_kernels_is_refused_by_one_line():
-    settings = cd.PPO(network=NETWORKS["norm"], num_steps=8, precision="bfloat16")
-    words = r"kernels do not apply: convolutions have kernels in float32 only$"
-    with pytest.raises(ParameterError, match=words):
-        cd.train(lamps.lamps(1, "float32"), settings, num_envs=8, backend="kernels", **QUIET)
+def checked_in_bfloat16(kind, dtype, device):
+    settings = cd.PPO(network=NETWORKS.get(kind, DENSE), num_steps=8, num_minibatches=2)
+    spec = lamps.lamps(1, dtype)
+    report = cd.check_policy(spec, settings, num_envs=8, device=device, backend="kernels")
+    assert "by kernels, bfloat16" in report.compared_with and report.passed, report
+
+
+@pytest.mark.quick(3)
+@pytest.mark.parametrize("kind", [*NETWORKS, "dense"])
+@pytest.mark.parametrize("dtype", ["float32", "bool", "uint8"])
+def test_bfloat16_gives_the_same_while_it_acts_and_learns(kind, dtype, monkeypatch):
+    for name in ("RECURRENT", "EXACT"):
+        monkeypatch.setattr(choice, name, TENSOR_RECURRENT)
+    checked_in_bfloat16(kind, dtype, "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", [*NETWORKS, "dense"])
+@pytest.mark.parametrize("dtype", ["float32", "bool", "uint8"])
+def test_so_it_does_on_a_gpu(kind, dtype):
+    checked_in_bfloat16(kind, dtype, "cuda")
 
 
 @pytest.mark.parametrize("kind", NETWORKS)

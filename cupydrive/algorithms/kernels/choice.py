@@ -15,7 +15,11 @@ from cupydrive.algorithms.kernels.recurrent import (
     RecurrentLayout,
     fits,
 )
-from cupydrive.algorithms.kernels.recurrent_tensor import TENSOR_RECURRENT, RecurrentTensorLearner
+from cupydrive.algorithms.kernels.recurrent_tensor import (
+    TENSOR_RECURRENT,
+    RecurrentTensorLearner,
+    patches_at_once,
+)
 from cupydrive.algorithms.kernels.tensor import fitting_rows, why_no_tensor
 from cupydrive.algorithms.kernels.wide import WIDE_ROWS, wide_bytes
 from cupydrive.algorithms.pool import OpponentPool, PooledLearner
@@ -93,18 +97,12 @@ def choose_arithmetic(
     network = settings.network_for(group.obs_shape)
     if settings.precision == "float32" or (settings.precision == "auto" and executor.name == "cpu"):
         return RECURRENT if by_parts(network) else EXACT, ""
-    if group.obs_dtype != "float32":
-        reason = f"tensor cores take no observations of {group.obs_dtype}"
-        exact = settings.precision == "auto" and backend == "kernels"
-        if not exact:
-            return None, reason
-        return RECURRENT if by_parts(network) else EXACT, ""
-    if by_parts(network):
-        reason = why_no_scan(network, executor)
+    if by_parts(network) or group.obs_dtype != "float32":
+        reason = why_no_parts(network, group.obs_shape, executor)
         if reason is None:
             return TENSOR_RECURRENT, ""
         exact = settings.precision == "auto" and backend == "kernels"
-        return (RECURRENT, "") if exact else (None, reason)
+        return (RECURRENT if by_parts(network) else EXACT, "") if exact else (None, reason)
     size = make_distribution(group, settings.distribution).size
     way, reason = tensor_arithmetic(NetworkLayout.of(settings, group.obs_dim, size), executor)
     return (
@@ -140,13 +138,13 @@ def by_parts(network: Network) -> bool:
     return parts != (None, None, None) or len(network.hidden) > MOST_LAYERS
 
 
-def why_no_scan(network: Network, executor: Executor) -> str | None:
+def why_no_parts(network: Network, obs_shape: tuple[int, ...], executor: Executor) -> str | None:
     """Return why tensor cores do not compute a network by parts, or None if they do."""
-    core = network.core
-    if network.conv is not None:
-        return "convolutions have kernels in float32 only"
+    core, convolutions = network.core, network.convolutions(obs_shape)
     if (reason := why_no_tensor(executor)) is not None:
         return reason
+    if convolutions and patches_at_once(convolutions[0], executor) == 0:
+        return f"{network.conv} reads too many entries at once for a processor's shared memory"
     if core is not None and (
         core.size % SCANNED or (isinstance(core, GRU) and core.size > MOST_UNITS)
     ):

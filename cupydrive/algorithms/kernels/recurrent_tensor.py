@@ -1,5 +1,6 @@
-"""Networks with hidden state, normalisation or many layers on tensor cores: products by PyTorch's
-library, scans by ``kernels/learn``.
+"""Networks with convolutions, hidden state, normalisation or many layers, and those that read bits
+or bytes, on tensor cores: products by PyTorch's library, convolutions of observations and scans by
+``kernels/learn``.
 
 Rows, weights and derivatives are rounded to bfloat16 before products; sums, outputs and hidden
 states are float32. The rows of a step lie together, so that each product is one call for all
@@ -10,6 +11,7 @@ Letters: T steps, N environments, C agents of a group; R rows of a minibatch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,8 +19,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn import functional
 
-from cupydrive.algorithms.architecture import GRU
+from cupydrive.algorithms.architecture import GRU, ConvLayer
 from cupydrive.algorithms.kernels.arithmetic import Arithmetic
 from cupydrive.algorithms.kernels.gradients import Columns, Minibatches, Shared, Task
 from cupydrive.algorithms.kernels.layout import PAD, NetworkLayout, padded
@@ -51,6 +54,9 @@ from cupydrive.spec import Group
 
 ROW_ENTRIES = 8  # entries of bfloat16 that a library reads at once
 ROWS_AT_ONCE = 64  # of rows.cu
+SKEW = 8  # of mma.cuh
+PATCHES, LEAST_PATCHES = 128, 16  # that a team of conv.cu multiplies at once
+PRODUCTS = 4  # of such a team, one after the other
 HALF = "#define HALF 1\n"
 Queued = KernelLaunch | Callable[[], object]  # queues something
 
@@ -128,6 +134,7 @@ class Linear:
         layout = task.layout
         assert isinstance(layout, RecurrentLayout)
         self.into, self.out = layout.layers[layer]
+        self.outputs = self.out
         self.weight, self.bias = shared["matrices"][layer]
         self.own_weight, self.own_bias = shared["own"][2 * layer : 2 * layer + 2]
         if (partials := shared.get("partials")) is not None:
@@ -163,6 +170,57 @@ class Linear:
         return lambda: product(slopes, self.weight, by_x, adds)
 
 
+class Convolution(Linear):
+    """A layer of convolutions whose images are rows of another layer.
+
+    Args:
+        task: What is learnt.
+        layer: Its number.
+        shared: As of ``Linear``.
+        sizes: Its sizes.
+    """
+
+    def __init__(self, task: Task, layer: int, shared: Shared, sizes: ConvLayer) -> None:
+        super().__init__(task, layer, shared)
+        self.sizes, self.outputs = sizes, math.prod(sizes.out)
+        square = self.out, sizes.kernel, sizes.kernel, -1
+        kernels = self.weight[: self.out, : self.into].unflatten(1, square[1:])
+        self.kernels = kernels.permute(0, 3, 1, 2)
+
+    def images(self, rows: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+        """Return rows as images (R, C, H, W) of shape (H, W, C), in the same memory."""
+        return rows[:, : math.prod(shape)].unflatten(1, shape).permute(0, 3, 1, 2)
+
+    def forwards(self, x: torch.Tensor, out: torch.Tensor, biased: bool = True) -> Queued:
+        """Return what fills ``out`` from ``x``."""
+        images, to = self.images(x, self.sizes.image), self.images(out, self.sizes.out)
+        bias, stride = self.bias[: self.out], self.sizes.stride
+        return lambda: to.copy_(functional.conv2d(images, self.kernels, bias, stride))
+
+    def backwards(
+        self, x: torch.Tensor, slopes: torch.Tensor, mask: list[bool]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return derivatives by the images and the kernels, of which ``mask`` names the needed."""
+        stride, zero = [self.sizes.stride] * 2, [0, 0]
+        about = None, stride, zero, [1, 1], False, zero, 1, [*mask, False]
+        images = self.images(slopes, self.sizes.out), self.images(x, self.sizes.image)
+        return torch.ops.aten.convolution_backward(*images, self.kernels, *about)[:2]
+
+    def gradient(self, x: torch.Tensor, slopes: torch.Tensor, biased: bool = True) -> Queued:
+        """Return what fills the kernels' part of the gradient."""
+
+        def fill() -> None:
+            by_kernels = self.backwards(x, slopes, [False, True])[1]
+            self.weight_sums[:, : self.into].copy_(by_kernels.permute(0, 2, 3, 1).flatten(1))
+
+        return fill
+
+    def by_inputs(self, slopes: torch.Tensor, by_x: torch.Tensor, adds: bool = False) -> Queued:
+        """Return what fills ``by_x`` from derivatives by outputs."""
+        to = self.images(by_x, self.sizes.image)
+        return lambda: to.copy_(self.backwards(by_x, slopes, [True, False])[0])
+
+
 class HalfSlots(Slots):
     """Memory for the rows of one minibatch, in bfloat16; each block is a piece of the sums."""
 
@@ -188,11 +246,89 @@ def rows_unit(task: Task, width: int) -> Unit:
         *sequence_constants(task),
     )
     team = min(PART_TEAM, task.executor.max_team)
-    return assemble_file("learn/recurrent/rows", constants, HALF, team)
+    return assemble_file("learn/recurrent/rows", constants, HALF + layout.observed, team)
+
+
+def patches_at_once(layer: ConvLayer, executor: Executor) -> int:
+    """Return how many patches of a layer a team multiplies at once; 0: none fit into its memory."""
+    width, channels = padded(layer.inputs) + SKEW, padded(layer.channels)
+    patches = PATCHES
+    while patches >= LEAST_PATCHES:
+        kernels = max(channels * width, patches * (channels + SKEW))
+        if 2 * (patches * width + kernels) + 4 * channels <= executor.team_bytes:
+            return patches
+        patches //= 2
+    return 0
+
+
+def convolution_unit(task: Task, sizes: ConvLayer) -> Unit:
+    """Return the ``Unit`` of ``kernels/learn/mma/conv.cu``."""
+    rows = patches_at_once(sizes, task.executor)
+    names = "IMAGE_HEIGHT", "IMAGE_WIDTH", "CHANNELS", "SPAN", "STRIDE", "OBS", "OUT"
+    about = *sizes.image, sizes.kernel, sizes.stride, sizes.inputs, sizes.channels
+    constants = (
+        *zip(names, about, strict=True),
+        ("ROWS", rows),
+        ("TILE", PRODUCTS * rows),
+        ("RELU", task.layout.relu),
+        *sequence_constants(task),
+    )
+    text = f"#define OBSERVES 1\n{task.layout.observed}"
+    team = min(PART_TEAM, task.executor.max_team)
+    return assemble_file("learn/mma/conv", constants, text, team)
+
+
+class SeenConvolution(Linear):
+    """A layer of convolutions of observations, with its activation: ``kernels/learn/mma/conv.cu``.
+
+    Args:
+        task: What is learnt.
+        layer: Its number.
+        shared: As of ``Linear``.
+        sizes: Its sizes.
+    """
+
+    def __init__(self, task: Task, layer: int, shared: Shared, sizes: ConvLayer) -> None:
+        super().__init__(task, layer, shared)
+        self.sizes, self.width = sizes, row_width(math.prod(sizes.out))
+        self.tile = PRODUCTS * patches_at_once(sizes, task.executor)
+        self.unit = convolution_unit(task, sizes)
+        self.executor = task.executor
+
+    def tiles(self, rows: int) -> int:
+        """Return how many teams have so many rows."""
+        return -(-rows * self.sizes.positions // self.tile)
+
+    def work(
+        self, make: Callable[[int], torch.Tensor], slots: Slots | None
+    ) -> tuple[list[Queued], torch.Tensor, Callable[[], tuple[list[Queued], torch.Tensor]]]:
+        """Return work forwards, the outputs, and what makes the work backwards and rows for
+        derivatives by the outputs.
+        """
+        program, out = self.executor.build(self.unit), make(self.width)
+        own = {"weight": self.own_weight, "bias": self.own_bias, "out": out}
+        products = out.numel() * self.into
+        if slots is None:
+            pointers = {"obs": None, "center": None, "scale": None, **own}
+            about = self.tiles(len(out)), products, pointers, {"rows": len(out)}
+            return [KernelLaunch(program, "see", *about)], out, lambda: ([], out)
+        by_out = torch.zeros_like(out)
+        sums = zeros(self.executor.name, slots.blocks, self.out * (self.into + 1))
+        learning = products, own | {"by_out": by_out, "sums": sums}, None, slots.learn
+        teams = slots.blocks * self.tiles(slots.slot)
+        see = KernelLaunch(program, "see_in_sequences", teams, *learning)
+        gradient = KernelLaunch(program, "gradient", slots.blocks, *learning)
+
+        def add() -> None:
+            weights, biases = sums.sum(0).split((self.out * self.into, self.out))
+            self.weight_sums[:, : self.into].copy_(weights.view(self.out, -1))
+            self.bias_sums.copy_(biases)
+
+        return [see], out, lambda: ([gradient, add], by_out)
 
 
 class Encoder:
-    """Hidden layers, each a product, perhaps a normalisation, and an activation.
+    """Convolutions, and hidden layers, each a product, perhaps a normalisation, and an activation.
 
     Args:
         task: What is learnt.
@@ -203,8 +339,14 @@ class Encoder:
     def __init__(self, task: Task, layers: range, shared: Shared) -> None:
         assert isinstance(task.layout, RecurrentLayout)
         self.task, self.normed = task, task.layout.network.layer_norm
-        self.linears = [Linear(task, k, shared) for k in layers[:: 1 + self.normed]]
-        self.gains = [Linear(task, k, shared) for k in layers[1::2]] if self.normed else []
+        sizes = task.layout.network.convolutions(task.layout.obs_shape)
+        self.convolutions: list[SeenConvolution | Convolution] = [
+            (Convolution if each is not sizes[0] else SeenConvolution)(task, k, shared, each)
+            for k, each in zip(layers, sizes, strict=False)
+        ]
+        hidden = layers[len(sizes) :]
+        self.linears = [Linear(task, k, shared) for k in hidden[:: 1 + self.normed]]
+        self.gains = [Linear(task, k, shared) for k in hidden[1::2]] if self.normed else []
 
     def activation(self, kernel: str, **tensors: torch.Tensor) -> KernelLaunch:
         """Return a launch of ``rows.cu`` over all rows of ``out``, ``by_out`` and ``sums``."""
@@ -221,18 +363,27 @@ class Encoder:
         return self.task.executor.build(unit)
 
     def work(
-        self, x: torch.Tensor, make: Callable[[int], torch.Tensor], slots: Slots | None
+        self, x: torch.Tensor | None, make: Callable[[int], torch.Tensor], slots: Slots | None
     ) -> tuple[list[Queued], torch.Tensor, Callable[[], tuple[list[Queued], torch.Tensor | None]]]:
         """Return work forwards, the outputs, and what makes the work backwards and rows for
         derivatives by the outputs, None without layers.
 
         Args:
-            x: (R, padded D) observations.
+            x: (R, padded D) observations; None: convolutions read them.
             make: Returns rows of so many numbers.
             slots: ``Slots`` of the rows; None: they are acted upon.
         """
         forwards: list[Queued] = []
         backs: list[Callable[[], tuple[list[Queued], torch.Tensor]]] = []
+        for layer in self.convolutions:
+            if isinstance(layer, SeenConvolution):
+                there, x, back = layer.work(make, slots)
+            else:
+                assert x is not None
+                there, x, back = self.activated(layer, x, make)
+            forwards += there
+            backs.append(back)
+        assert x is not None
         for k, linear in enumerate(self.linears):
             if self.normed:
                 there, x, back = self.normalised(k, x, make, slots)
@@ -244,10 +395,10 @@ class Encoder:
         def backwards() -> tuple[list[Queued], torch.Tensor | None]:
             work: list[Queued] = []
             slopes: torch.Tensor | None = None
-            for linear, back in zip(self.linears, backs, strict=True):
+            for layer, back in zip([*self.convolutions, *self.linears], backs, strict=True):
                 own, by_out = back()
                 if slopes is not None:
-                    own.append(linear.by_inputs(by_out, slopes))
+                    own.append(layer.by_inputs(by_out, slopes))
                 work, slopes = [*own, *work], by_out
             return work, slopes
 
@@ -259,14 +410,15 @@ class Encoder:
         """Return work forwards, the outputs of a layer, and what makes the work backwards and rows
         for derivatives by the outputs.
         """
-        out = make(row_width(linear.out))
+        out = make(row_width(linear.outputs))
 
         def back() -> tuple[list[Queued], torch.Tensor]:
             by_out = torch.zeros_like(out)
             sums = zeros(self.task.executor.name, -(-len(out) // ROWS_AT_ONCE), out.shape[1])
+            of_outputs = sums[:, : linear.outputs].unflatten(1, (-1, linear.out))
             work: list[Queued] = [
                 self.activation("activate_back", out=out, by_out=by_out, sums=sums),
-                partial(torch.sum, sums[:, : linear.out], 0, out=linear.bias_sums),
+                partial(torch.sum, of_outputs, (0, 1), out=linear.bias_sums),
                 linear.gradient(x, by_out, biased=False),
             ]
             return work, by_out
@@ -434,7 +586,8 @@ class TensorTower:
         layout = task.layout
         assert isinstance(layout, RecurrentLayout)
         network, each = layout.network, len(layout.layers) // layout.network.towers
-        hidden = len(network.hidden) * (1 + network.layer_norm)
+        hidden = len(network.convolutions(layout.obs_shape))
+        hidden += len(network.hidden) * (1 + network.layer_norm)
         first, last = number * each, (number + 1) * each - 1
         self.encoder = Encoder(task, range(first, first + hidden), shared)
         self.places, self.core = state_places(network, number), None
@@ -446,7 +599,7 @@ class TensorTower:
 
     def work(
         self,
-        obs: torch.Tensor,
+        obs: torch.Tensor | None,
         make: Callable[[int], torch.Tensor],
         ends: Ends,
         slots: Slots | None = None,
@@ -459,7 +612,7 @@ class TensorTower:
         if self.core is not None:
             scanning, x, core_back = self.core.scans(x, make, ends)
             work += scanning
-        out = zeros(self.device, len(obs), self.outputs)
+        out = zeros(self.device, len(x), self.outputs)
 
         def backwards(by_outputs: torch.Tensor) -> list[Queued]:
             found, by_x = encoder_back()
@@ -487,14 +640,15 @@ class RecurrentTensorGradients(Minibatches):
         slots = HalfSlots(task, self.call, about)
         layout = task.layout
         assert isinstance(layout, RecurrentLayout)
-        obs = slots.zeros(row_width(layout.obs_dim))
-        program, shares = (
-            task.executor.build(rows_unit(task, ROW_ENTRIES)),
-            -(-slots.slot // ROWS_AT_ONCE),
-        )
-        sizes = slots.blocks * shares, slots.rows
-        see = KernelLaunch(program, "see_in_sequences", *sizes, {"out": obs}, learn=slots.learn)
-        forwards: list[Queued] = [*slots.take(), see]
+        forwards: list[Queued] = [*slots.take()]
+        obs: torch.Tensor | None = None
+        if layout.network.conv is None:
+            obs = slots.zeros(row_width(layout.obs_dim))
+            program = task.executor.build(rows_unit(task, ROW_ENTRIES))
+            sizes = slots.blocks * -(-slots.slot // ROWS_AT_ONCE), slots.rows
+            rounded = {"out": obs}
+            see = KernelLaunch(program, "see_in_sequences", *sizes, rounded, learn=slots.learn)
+            forwards.append(see)
         backs: list[Callable[[torch.Tensor], list[Queued]]] = []
         outputs = []
         for k in range(layout.network.towers):
@@ -533,9 +687,12 @@ class RecurrentTensorLearner(RecurrentKernelLearner):
     def units(self) -> list[Unit]:
         """Return the ``Unit``s that it launches."""
         network, task = self.layout.network, self.task
-        widths = {ROW_ENTRIES, *map(row_width, network.hidden)}
+        first, *others = network.convolutions(self.layout.obs_shape) or (None,)
+        widths = {*network.hidden, *(math.prod(each.out) for each in others)}
+        units = [rows_unit(task, width) for width in {ROW_ENTRIES, *map(row_width, widths)}]
+        if first is not None:
+            units.append(convolution_unit(task, first))
         strides = [row_width(out) for out in (self.layout.layers[-1][1],) * network.towers]
-        units = [rows_unit(task, width) for width in widths]
         units += [matrices_unit(task.executor, self.layout), take_unit(task)]
         return [*units, loss_unit(task, strides, PAD)]
 
@@ -550,13 +707,16 @@ class RecurrentTensorLearner(RecurrentKernelLearner):
         self.steps_of: dict[str, ActingStep] = {}
         for g in self.groups:
             rows = rollout.batch.num_envs * g.count
-            obs = half_zeros(device, rows, row_width(layout.obs_dim))
-            pointers = {"obs": None, "center": self.center, "scale": self.scale, "out": obs}
-            program = self.task.executor.build(rows_unit(self.task, ROW_ENTRIES))
-            about = -(-rows // ROWS_AT_ONCE), rows * layout.obs_dim
-            see = KernelLaunch(program, "see", *about, pointers, {"rows": rows})
-            works, outputs = [], []
+            works: list[Queued] = []
+            outputs = []
             scans: list[tuple[KernelLaunch, int]] = []
+            obs: torch.Tensor | None = None
+            if layout.network.conv is None:
+                obs = half_zeros(device, rows, row_width(layout.obs_dim))
+                pointers = {"obs": None, "center": None, "scale": None, "out": obs}
+                program = self.task.executor.build(rows_unit(self.task, ROW_ENTRIES))
+                about = -(-rows // ROWS_AT_ONCE), rows * layout.obs_dim
+                works.append(KernelLaunch(program, "see", *about, pointers, {"rows": rows}))
             for k in range(layout.network.towers):
                 tower = TensorTower(self.task, k, self.sequence_tensors())
                 ends = Ends(rows, 1, layout.network.state_size)
@@ -564,7 +724,8 @@ class RecurrentTensorLearner(RecurrentKernelLearner):
                 scans += zip(scans_of(work), tower.places, strict=True)
                 works += work
                 outputs.append(out)
-            self.steps_of[g.name] = ActingStep(see, works, scans, outputs)
+            sees = [x for x in works if isinstance(x, KernelLaunch) and x.kernel == "see"]
+            self.steps_of[g.name] = ActingStep(sees, works, scans, outputs)
 
     def see(
         self,
@@ -576,9 +737,9 @@ class RecurrentTensorLearner(RecurrentKernelLearner):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return parameters and values of one step; arguments as of ``RecurrentKernelLearner``."""
         step, size = self.steps_of[g.name], self.layout.size
-        step.see.point(obs=obs)
+        for see in step.sees:
+            see.point(obs=obs, center=self.center, scale=self.scale)
         point_states(step.scans, before, start, after)
-        step.see()
         for work in step.works:
             work()
         outputs = step.outputs
@@ -590,13 +751,13 @@ class ActingStep:
     """Forward passes of one step of all agents of a group.
 
     Args:
-        see: KernelLaunch that rounds observations.
-        works: What follows it.
+        sees: Launches among ``works`` that read observations.
+        works: All of it.
         scans: Launches among them that step a layer, and where its states begin among an agent's.
         outputs: (rows, padded) float32 of each tower.
     """
 
-    see: KernelLaunch
+    sees: list[KernelLaunch]
     works: list[Queued]
     scans: list[tuple[KernelLaunch, int]]
     outputs: list[torch.Tensor]

@@ -1,21 +1,16 @@
 // conv.cu -- a layer of convolutions and its activation: outputs of rows, derivatives by its inputs, and gradients.
 //
-// A row is an image (IMAGE_HEIGHT, IMAGE_WIDTH, CHANNELS). The layer is a linear one of patches: what a kernel covers at one of its
-// POSITIONS is a row of the only tower of network.cuh, whose outputs are the channels there. Patches are numbered row by row, position
-// by position, which is the order of every sum over them.
-// Constants: those of network.cuh and sequences.cuh; IMAGE_HEIGHT, IMAGE_WIDTH, CHANNELS; SPAN (height and width of a kernel), STRIDE;
-// ABREAST (pixels whose derivatives a member computes at once), TOTAL_FLOATS (GRADIENT_FLOATS of the whole network). Generated: OBSERVES
-// (1: images are observations).
+// The layer is a linear one of patches (images.cuh): a patch is a row of the only tower of network.cuh, whose outputs are the channels
+// at its position. Every sum over patches has their order.
+// Constants: those of network.cuh and images.cuh; ABREAST (pixels whose derivatives a member computes at once), TOTAL_FLOATS
+// (GRADIENT_FLOATS of the whole network).
 #include "learn/exact/network.cuh"
+#include "learn/recurrent/images.cuh"
 #include "learn/recurrent/pieces.cuh"
 
 typedef Layer<0, 0> Only;
 constexpr int OUT = Only::OUT, OUT_PAD = Only::OUT_PAD, IN_PAD = Only::IN_PAD;
-constexpr int PLACES_DOWN = (IMAGE_HEIGHT - SPAN) / STRIDE + 1, PLACES_ACROSS = (IMAGE_WIDTH - SPAN) / STRIDE + 1;
-constexpr int POSITIONS = PLACES_DOWN * PLACES_ACROSS, ENTRIES = IMAGE_HEIGHT * IMAGE_WIDTH * CHANNELS;
-constexpr int IN_STRIDE = padded(ENTRIES), OUT_STRIDE = padded(POSITIONS * OUT);  // numbers of a row
-constexpr int RUN = SPAN * CHANNELS;  // neighbouring entries of an image below one row of a kernel
-static_assert(OBS == SPAN * RUN, "inputs are what a kernel covers");
+constexpr int OUT_STRIDE = padded(POSITIONS * OUT);  // numbers of a row
 
 struct Workspace { Tile tile; };
 
@@ -40,40 +35,6 @@ struct Part {
   float* partials;         // likewise
 };
 
-// Entries of an image, as the layer sees them.
-struct Image {
-  const Observed* at;
-  const float* center;
-  const float* scale;
-
-  // Image `row` of an array, observations or what a layer has left.
-  DEVICE Image(const void* rows, const size_type row, const float* center, const float* scale)
-      : at(OBSERVES ? observed<ENTRIES>(rows, row) : (const Observed*)((const float*)rows + row * IN_STRIDE)), center(center),
-        scale(scale) {}
-  DEVICE float get(const int d) const {
-    if constexpr (OBSERVES) return seen(entry_of(at, d), center, scale, d);
-    else return entry_of(at, d);
-  }
-};
-// The image of a block's r-th row.
-DEVICE Image image_of(const Part& call, const Sequences& of, const int r) {
-  if constexpr (OBSERVES) {
-    const Learn& learn = call.learn;
-    const Place place = of.place(r);
-    return {learn.obs[place.group], (size_type)place.row, learn.center, learn.scale};
-  } else {
-    return {call.in, of.row(r), nullptr, nullptr};
-  }
-}
-
-// visit(row, its first patch in a tile, the position of that, their number) for each row of which patches [from, from + count) are.
-template <class Visit> DEVICE void each_row(const int from, const int count, Visit visit) {
-  for (int row = from / POSITIONS; row * POSITIONS < from + count; ++row) {
-    const int begin = math::max(from, row * POSITIONS), end = math::min(from + count, (row + 1) * POSITIONS);
-    visit(row, begin - from, begin - row * POSITIONS, end - begin);
-  }
-}
-
 // Members share the numbers of a patch where there are several.
 constexpr int READERS = TEAM == 1 ? 1 : OBS, WRITERS = TEAM == 1 ? 1 : OUT, FILLERS = TEAM == 1 ? 1 : OUT_PAD;
 
@@ -83,8 +44,7 @@ DEVICE void read_patches(const Team team, Tile& tile, const int from, const int 
   each_row(from, count, [&](const int row, const int first, const int position, const int patches) INLINED {
     const Image image = images(row);
     for (int i : team.each(patches * READERS)) {
-      const int m = i / READERS, place = position + m;
-      const int corner = (place / PLACES_ACROSS * IMAGE_WIDTH + place % PLACES_ACROSS) * STRIDE * CHANNELS;
+      const int m = i / READERS, corner = corner_of(position + m);
       float* const patch = tile.input() + (first + m) * IN_PAD;
       const auto read = [&](const int down, const int j) INLINED {
         patch[down * RUN + j] = image.get(corner + down * IMAGE_WIDTH * CHANNELS + j);
@@ -123,21 +83,10 @@ DEVICE void act_tile(const Rows& call, const Team team, Workspace& work, const i
   write_outputs(team, work.tile, from, count, [&](const int row) INLINED { return call.out + (size_type)row * OUT_STRIDE; });
 }
 
-// EACH patches, or groups of pixels, of each row: those of a block that one team computes.
-template <int EACH> struct Share {
-  Sequences of;
-  int from, count;
-  DEVICE static int tiles_of_block(const Learn& call) { return (steps_of(call) * most_sequences(call) * EACH + TILE - 1) / TILE; }
-  DEVICE Share(const Learn& call, const int e) : of(call, e / tiles_of_block(call)), from(e % tiles_of_block(call) * TILE) {
-    const int left = of.rows() * EACH - from;
-    count = left < TILE ? left : TILE;
-  }
-};
-
 DEVICE void forward_tile(const Part& call, const Team team, Workspace& work, const int e) {
   const Share<POSITIONS> own(call.learn, e);
   if (own.count <= 0 || *call.learn.skip > 0.0f) return;
-  read_patches(team, work.tile, own.from, own.count, [&](const int row) INLINED { return image_of(call, own.of, row); });
+  read_patches(team, work.tile, own.from, own.count, [&](const int row) INLINED { return image_of(call.learn, call.in, own.of, row); });
   team.sync();
   look(work.tile, own.count, may_skip(call.weights));
   forward(team, work.tile, own.count, call.weights);
@@ -221,7 +170,7 @@ DEVICE void learn_piece(const Part& call, const Team team, Workspace& work, cons
     const int patches = of.rows() * POSITIONS;
     for (int from = 0; from < patches; from += TILE) {
       const int left = patches - from, count = left < TILE ? left : TILE;
-      read_patches(team, work.tile, from, count, [&](const int row) INLINED { return image_of(call, of, row); });
+      read_patches(team, work.tile, from, count, [&](const int row) INLINED { return image_of(learn, call.in, of, row); });
       read_slopes(call, team, work.tile, of, from, count);
       team.sync();
       look(work.tile, count, finite);

@@ -1,6 +1,7 @@
 // rows.cu -- rows in bfloat16 for a library's products: observations, activations, and the derivatives that pass these.
-// Constants: OBS, OBS_STRIDE (of a row: what is behind its entries stays 0), STRIDE (likewise, of activations), RELU (0: tanh);
-// those of sequences.cuh. Generated: HALF 1.
+// Constants: OBS, OBS_STRIDE (of a row: a multiple of 8, with zeros behind its entries), STRIDE (likewise, of activations), RELU (0:
+// tanh); those of sequences.cuh. Generated: HALF 1.
+#include "learn/observed.cuh"
 #include "learn/recurrent/row.cuh"
 #include "learn/recurrent/sequences.cuh"
 
@@ -16,7 +17,7 @@ struct Workspace { float sum[SHARERS][STRIDE]; };
 // Rows that are acted upon.
 struct See {
   int rows;
-  const float* obs;     // (rows, OBS)
+  const void* obs;      // (rows) of observed.cuh
   const float* center;  // (OBS) or null: observations are normalised
   const float* scale;   // (OBS)
   bf16* out;            // (rows, OBS_STRIDE)
@@ -34,13 +35,29 @@ struct Activate {
 // Four entries of a row.
 struct alignas(8) MAY_ALIAS Halves { bf16 of[4]; };
 
-DEVICE void see_rows(const See& call, const Team team, const int e) {
-  const int first = e * ROWS_AT_ONCE, left = call.rows - first, rows = left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE;
-  for (int i : team.each(rows * OBS)) {
-    const size_type row = first + i / OBS;
-    const int d = i % OBS;
-    put(call.out[row * OBS_STRIDE + d], seen(call.obs[row * OBS + d], call.center, call.scale, d));
+// Eight entries of a row.
+struct alignas(16) MAY_ALIAS Eight { bf16 of[8]; };
+
+// Rounds `rows` observations, each by several threads. from(m): the m-th one; to(m): its row.
+template <class From, class To>
+DEVICE void round_rows(const Team team, const int rows, const float* center, const float* scale, From from, To to) {
+  constexpr int EIGHTS = OBS_STRIDE / 8;
+  for (int i : team.each(rows * EIGHTS)) {
+    const int m = i / EIGHTS, first = i % EIGHTS * 8;
+    const Observed* const obs = from(m);
+    Eight found;
+    UNROLL for (int j = 0; j < 8; ++j) {
+      const int d = first + j;
+      put(found.of[j], d < OBS ? seen(entry_of(obs, d), center, scale, d) : 0.0f);
+    }
+    *(Eight*)(to(m) + first) = found;
   }
+}
+DEVICE void see_rows(const See& call, const Team team, const int e) {
+  const size_type first = (size_type)e * ROWS_AT_ONCE;
+  const int left = call.rows - (int)first, rows = left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE;
+  round_rows(team, rows, call.center, call.scale, [&](int m) INLINED { return observed(call.obs, first + m); },
+             [&](int m) INLINED { return call.out + (first + m) * OBS_STRIDE; });
 }
 DEVICE int shares_of_block(const Learn& call) { return (steps_of(call) * most_sequences(call) + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE; }
 
@@ -50,12 +67,12 @@ DEVICE void see_sequences(const SeeSequences& call, const Team team, const int e
   const int first = e % shares_of_block(learn) * ROWS_AT_ONCE, left = of.rows() - first;
   const int rows = left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE;
   if (*learn.skip > 0.0f) return;
-  for (int i : team.each(rows * OBS)) {
-    const int row = first + i / OBS, d = i % OBS, t = row / of.count, s = row - t * of.count;
-    const Place place = of.place(t, s);
-    const float x = ((const float*)learn.obs[place.group])[(size_type)place.row * OBS + d];
-    put(call.out[of.row(t, s) * OBS_STRIDE + d], seen(x, learn.center, learn.scale, d));
-  }
+  round_rows(team, rows, learn.center, learn.scale,
+             [&](int m) INLINED {
+               const Place place = of.place(first + m);
+               return observed(learn.obs[place.group], place.row);
+             },
+             [&](int m) INLINED { return call.out + of.row(first + m) * OBS_STRIDE; });
 }
 
 // visit(fours of a row, place of the first of them) for all rows that a team has.

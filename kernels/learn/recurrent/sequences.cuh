@@ -32,16 +32,17 @@ struct Sequences {
     order = call.epoch_order(call.epoch) + begin + from;
   }
   DEVICE int rows() const { return steps_of(call) * count; }
+  DEVICE int step_of(const int r) const { return SEQUENCES ? r / count : 0; }
   // Memory's row of step t of sequence s, and of the block's r-th row.
   DEVICE size_type row(const int t, const int s) const { return (size_type)t * call.blocks * most + first + s; }
   DEVICE size_type row(const int r) const {
-    const int t = r / count;
+    const int t = step_of(r);
     return row(t, r - t * count);
   }
   // Where step t of sequence s is in the arrays of its group.
   DEVICE Place place(const int t, const int s) const { return Place(call, order[s]).later(call, t); }
   DEVICE Place place(const int row) const {
-    const int t = row / count;
+    const int t = step_of(row);
     return place(t, row - t * count);
   }
 };

@@ -47,9 +47,10 @@ ROUNDED = [
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "device"), ROUNDED)
 def test_they_are_the_float_ones_rounded(name, device):
+    """Bits and bytes stay what they are."""
     whole, half = rolled(name, device, "float32"), rolled(name, device, "bfloat16")
     for key, array in whole.items():
-        if key.split(".")[0] in ("obs", "final_obs"):
+        if key.split(".")[0] in ("obs", "final_obs") and array.dtype == np.float32:
             assert half[key].dtype == np.uint16 and np.array_equal(half[key], rounded(array)), key
         else:
             assert half[key].tobytes() == array.tobytes(), key

@@ -1,0 +1,65 @@
+// images.cuh -- images that a layer of convolutions reads, and their patches: the entries that a kernel covers at one of its POSITIONS.
+//
+// A row is an image (IMAGE_HEIGHT, IMAGE_WIDTH, CHANNELS). Patches are numbered row by row, position by position.
+// Constants: those of sequences.cuh; IMAGE_HEIGHT, IMAGE_WIDTH, CHANNELS; SPAN (height and width of a kernel), STRIDE; OBS (entries of a
+// patch), TILE (patches of a team). Generated: OBSERVES (1: images are observations).
+#pragma once
+#include "learn/functions.cuh"
+#include "learn/observed.cuh"
+#include "learn/recurrent/sequences.cuh"
+
+constexpr int PLACES_DOWN = (IMAGE_HEIGHT - SPAN) / STRIDE + 1, PLACES_ACROSS = (IMAGE_WIDTH - SPAN) / STRIDE + 1;
+constexpr int POSITIONS = PLACES_DOWN * PLACES_ACROSS, ENTRIES = IMAGE_HEIGHT * IMAGE_WIDTH * CHANNELS;
+constexpr int IN_STRIDE = padded(ENTRIES);  // numbers of a row that is no observation
+constexpr int RUN = SPAN * CHANNELS;        // neighbouring entries of an image below one row of a kernel
+static_assert(OBS == SPAN * RUN, "inputs are what a kernel covers");
+
+// The first entry of an image below the kernel at a position, and that of entry k of the patch, from there on.
+DEVICE int corner_of(const int position) {
+  return (position / PLACES_ACROSS * IMAGE_WIDTH + position % PLACES_ACROSS) * STRIDE * CHANNELS;
+}
+DEVICE constexpr int below(const int k) { return k / RUN * IMAGE_WIDTH * CHANNELS + k % RUN; }
+
+// Entries of an image, as the layer sees them.
+struct Image {
+  const Observed* at;
+  const float* center;
+  const float* scale;
+
+  // Image `row` of an array, observations or what a layer has left.
+  DEVICE Image(const void* rows, const size_type row, const float* center, const float* scale)
+      : at(OBSERVES ? observed<ENTRIES>(rows, row) : (const Observed*)((const float*)rows + row * IN_STRIDE)), center(center),
+        scale(scale) {}
+  DEVICE float get(const int d) const {
+    if constexpr (OBSERVES) return policy::seen(entry_of(at, d), center, scale, d);
+    else return entry_of(at, d);
+  }
+};
+// The image of a block's r-th row. rows: (IN_STRIDE) of floats, where images are no observations.
+DEVICE Image image_of(const Learn& learn, [[maybe_unused]] const void* rows, const Sequences& of, const int r) {
+  if constexpr (OBSERVES) {
+    const Place place = of.place(r);
+    return {learn.obs[place.group], (size_type)place.row, learn.center, learn.scale};
+  } else {
+    return {rows, of.row(r), nullptr, nullptr};
+  }
+}
+
+// visit(row, its first patch in a tile, the position of that, their number) for each row of which patches [from, from + count) are.
+template <class Visit> DEVICE void each_row(const int from, const int count, Visit visit) {
+  for (int row = from / POSITIONS; row * POSITIONS < from + count; ++row) {
+    const int begin = math::max(from, row * POSITIONS), end = math::min(from + count, (row + 1) * POSITIONS);
+    visit(row, begin - from, begin - row * POSITIONS, end - begin);
+  }
+}
+
+// EACH patches, or groups of pixels, of each row: those of a block that one team computes.
+template <int EACH> struct Share {
+  Sequences of;
+  int from, count;
+  DEVICE static int tiles_of_block(const Learn& call) { return (steps_of(call) * most_sequences(call) * EACH + TILE - 1) / TILE; }
+  DEVICE Share(const Learn& call, const int e) : of(call, e / tiles_of_block(call)), from(e % tiles_of_block(call) * TILE) {
+    const int left = of.rows() * EACH - from;
+    count = left < TILE ? left : TILE;
+  }
+};
