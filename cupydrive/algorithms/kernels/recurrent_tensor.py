@@ -57,6 +57,7 @@ ROWS_AT_ONCE = 64  # of rows.cu
 SKEW = 8  # of mma.cuh
 PATCHES, LEAST_PATCHES = 128, 16  # that a team of conv.cu multiplies at once
 PRODUCTS = 4  # of such a team, one after the other
+TEAMS_OF_PROCESSOR = 8  # that share out the gradient of convolutions
 HALF = "#define HALF 1\n"
 Queued = KernelLaunch | Callable[[], object]  # queues something
 
@@ -114,7 +115,7 @@ class MatrixSteps(UncopiedSteps):
 
 def matrices_unit(executor: Executor, layout: NetworkLayout) -> Unit:
     """Return the ``Unit`` of ``kernels/learn/recurrent/matrices.cu``."""
-    return layout.unit("recurrent/matrices", executor, (("ALIGNED", ROW_ENTRIES),), team=32)
+    return layout.unit("recurrent/matrices", executor, (("ALIGNED", ROW_ENTRIES),), team=128)
 
 
 # ---- parts ---------------------------------------------------------------------------------------
@@ -254,8 +255,8 @@ def patches_at_once(layer: ConvLayer, executor: Executor) -> int:
     width, channels = padded(layer.inputs) + SKEW, padded(layer.channels)
     patches = PATCHES
     while patches >= LEAST_PATCHES:
-        kernels = max(channels * width, patches * (channels + SKEW))
-        if 2 * (patches * width + kernels) + 4 * channels <= executor.team_bytes:
+        rows = patches * (width + channels + SKEW) + channels * width
+        if 2 * rows + 4 * channels <= executor.team_bytes:
             return patches
         patches //= 2
     return 0
@@ -310,14 +311,16 @@ class SeenConvolution(Linear):
         products = out.numel() * self.into
         if slots is None:
             pointers = {"obs": None, "center": None, "scale": None, **own}
-            about = self.tiles(len(out)), products, pointers, {"rows": len(out)}
-            return [KernelLaunch(program, "see", *about)], out, lambda: ([], out)
+            acting = self.tiles(len(out)), products, pointers, {"rows": len(out)}
+            return [KernelLaunch(program, "see", *acting)], out, lambda: ([], out)
         by_out = torch.zeros_like(out)
-        sums = zeros(self.executor.name, slots.blocks, self.out * (self.into + 1))
-        learning = products, own | {"by_out": by_out, "sums": sums}, None, slots.learn
         teams = slots.blocks * self.tiles(slots.slot)
-        see = KernelLaunch(program, "see_in_sequences", teams, *learning)
-        gradient = KernelLaunch(program, "gradient", slots.blocks, *learning)
+        shares = min(teams, TEAMS_OF_PROCESSOR * self.executor.processors)
+        sums = zeros(self.executor.name, shares, self.out * (self.into + 1))
+        pointers = own | {"by_out": by_out, "sums": sums}
+        about = products, pointers, {"shares": shares}, slots.learn
+        see = KernelLaunch(program, "see_in_sequences", teams, *about)
+        gradient = KernelLaunch(program, "gradient", shares, *about)
 
         def add() -> None:
             weights, biases = sums.sum(0).split((self.out * self.into, self.out))

@@ -14,11 +14,10 @@ constexpr int IN_STRIDE = padded(ENTRIES);  // numbers of a row that is no obser
 constexpr int RUN = SPAN * CHANNELS;        // neighbouring entries of an image below one row of a kernel
 static_assert(OBS == SPAN * RUN, "inputs are what a kernel covers");
 
-// The first entry of an image below the kernel at a position, and that of entry k of the patch, from there on.
+// The first entry of an image below the kernel at a position.
 DEVICE int corner_of(const int position) {
   return (position / PLACES_ACROSS * IMAGE_WIDTH + position % PLACES_ACROSS) * STRIDE * CHANNELS;
 }
-DEVICE constexpr int below(const int k) { return k / RUN * IMAGE_WIDTH * CHANNELS + k % RUN; }
 
 // Entries of an image, as the layer sees them.
 struct Image {
