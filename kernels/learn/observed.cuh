@@ -22,6 +22,22 @@ typedef float Observed;
 DEVICE float entry_of(const Observed* row, const int d) { return row[d]; }
 #endif
 
+// Entries of a row that a thread reads at once: its row follows from their number, so that neighbours read neighbouring floats.
+constexpr int OBS_AT_ONCE = OBSERVED == OBSERVED_FLOATS ? 1 : 8, OBS_ACROSS = (OBS + OBS_AT_ONCE - 1) / OBS_AT_ONCE;
+// visit(d, entry d) for those from `first` on, a multiple of OBS_AT_ONCE.
+template <class Visit> DEVICE void each_at_once(const Observed* row, const int first, Visit visit) {
+#if OBSERVED == OBSERVED_BITS
+  const u32 bits = row[first / 32] >> first % 32;
+  UNROLL for (int j = 0; j < OBS_AT_ONCE; ++j) {
+    if (OBS % OBS_AT_ONCE == 0 || first + j < OBS) visit(first + j, (bits >> j & 1u) != 0u ? 1.0f : 0.0f);
+  }
+#else
+  UNROLL for (int j = 0; j < OBS_AT_ONCE; ++j) {
+    if (OBS % OBS_AT_ONCE == 0 || first + j < OBS) visit(first + j, entry_of(row, first + j));
+  }
+#endif
+}
+
 // Elements of a row of so many entries, and row `row` of such.
 constexpr int observed_row(const int entries) { return OBSERVED == OBSERVED_BITS ? (entries + 31) / 32 : entries; }
 template <int ENTRIES = OBS> DEVICE const Observed* observed(const void* rows, const size_type row) {

@@ -97,12 +97,12 @@ def choose_arithmetic(
     network = settings.network_for(group.obs_shape)
     if settings.precision == "float32" or (settings.precision == "auto" and executor.name == "cpu"):
         return RECURRENT if by_parts(network) else EXACT, ""
-    if by_parts(network) or group.obs_dtype != "float32":
+    if by_parts(network):
         reason = why_no_parts(network, group.obs_shape, executor)
         if reason is None:
             return TENSOR_RECURRENT, ""
         exact = settings.precision == "auto" and backend == "kernels"
-        return (RECURRENT if by_parts(network) else EXACT, "") if exact else (None, reason)
+        return (RECURRENT, "") if exact else (None, reason)
     size = make_distribution(group, settings.distribution).size
     way, reason = tensor_arithmetic(NetworkLayout.of(settings, group.obs_dim, size), executor)
     return (

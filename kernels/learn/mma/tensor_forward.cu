@@ -10,11 +10,11 @@ template <int T> DEVICE void forward_tower(const TensorForward& call, const Team
   load_tower(team, tower, call.tensors);
   for (int first = share * ROWS; first < about.rows; first += about.shares * ROWS) {  // equal(swap <): more work, same result
     const int left = about.rows - first, rows = left < ROWS ? left : ROWS;  // equal(swap <): equal where they meet
-    for (int i : team.each(ROWS * OBS)) {
-      const int m = i / OBS, d = i - m * OBS;
-      bf16& entry = tower.observations().row(m)[d];
-      // equal(constant): rows that nobody asks for
-      entry = m < rows ? seen(observation(about, first + m)[d], about.center, about.scale, d) : 0.0f;
+    for (int i : team.each(rows * OBS_ACROSS)) {
+      const int m = i / OBS_ACROSS;
+      each_at_once(observation(about, first + m), i % OBS_ACROSS * OBS_AT_ONCE, [&](int d, float x) INLINED {
+        tower.observations().row(m)[d] = seen(x, about.center, about.scale, d);
+      });
     }
     team.sync();
     forward(team, tower);

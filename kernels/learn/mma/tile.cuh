@@ -5,6 +5,7 @@
 #include "learn/mma/tensor_layers.cuh"
 #include "learn/mma/warps.cuh"
 #include "learn/loss.cuh"
+#include "learn/observed.cuh"
 
 constexpr int MOST_BLOCKS = 128;  // that environments are shared among
 
@@ -64,26 +65,26 @@ template <class Visit> DEVICE void each_own_row(const Team team, Visit visit) {
 }
 
 // The observation of a row as it is in memory, null where there is no row; and entry d of it, 0 where there is none.
-DEVICE const float* observation_of(const Learn& call, const int row) {
+DEVICE const Observed* observation_of(const Learn& call, const int row) {
   if (row < 0) return nullptr;
   const Place place(call, row);
-  return (const float*)call.obs[place.group] + (size_type)place.row * OBS;
+  return observed(call.obs[place.group], place.row);
 }
 DEVICE float entry_of(const Learn& call, const int row, const int d) {
-  return row < 0 ? 0.0f : observation_of(call, row)[d];
+  return row < 0 ? 0.0f : entry_of(observation_of(call, row), d);
 }
-// Observations of a tile that a thread prefetches, if they are few; LANES threads share ROWS_OF_LANES of its rows.
+// Observations of a tile that a thread prefetches, if they are few floats; LANES threads share ROWS_OF_LANES of its rows.
 template <int LANES, int ROWS_OF_LANES> struct EntriesAhead {
-  static constexpr int ENTRIES = ROWS_OF_LANES * OBS, OWN = (ENTRIES + LANES - 1) / LANES;
-  static constexpr bool AHEAD = OWN <= 8;
+  static constexpr int ENTRIES = ROWS_OF_LANES * OBS_ACROSS, OWN = (ENTRIES + LANES - 1) / LANES;
+  static constexpr bool AHEAD = OBS_AT_ONCE == 1 && OWN <= 8;
   float of[AHEAD ? OWN : 1];  // equal(constant): more room, never read
 
-  // visit(k, m, d): the k-th of this thread's entries is entry d of the observation of row m.
+  // visit(k, m, d): the k-th of this thread's entries, or of the first of OBS_AT_ONCE, is entry d of the observation of row m.
   template <class Visit> static DEVICE void each(const Team team, Visit visit) {
     UNROLL_TIMES(AHEAD ? OWN : 1) for (int k = 0; k < OWN; ++k) {
       const int i = (LANES == TEAM ? team.rank : team.rank % LANES) + k * LANES;
       // equal(swap * 1): more work, same result
-      if (ENTRIES % LANES == 0 || i < ENTRIES) visit(k, (LANES == TEAM ? 0 : team.rank / LANES * ROWS_OF_LANES) + i / OBS, i % OBS);
+      if (ENTRIES % LANES == 0 || i < ENTRIES) visit(k, (LANES == TEAM ? 0 : team.rank / LANES * ROWS_OF_LANES) + i / OBS_ACROSS, i % OBS_ACROSS * OBS_AT_ONCE);
     }
   }
   DEVICE void load(const Learn& call, const Team team, const int* row) {
@@ -92,8 +93,10 @@ template <int LANES, int ROWS_OF_LANES> struct EntriesAhead {
   // put_entry(m, d, x): x is entry d of row m as the network sees it.
   template <class Put> DEVICE void put(const Learn& call, const Team team, const int* row, Put put_entry) const {
     each(team, [&](int k, int m, int d) INLINED {
-      const float x = AHEAD ? of[AHEAD ? k : 0] : entry_of(call, row[m], d);  // equal(constant): never read there
-      put_entry(m, d, seen(x, call.center, call.scale, d));
+      const auto put_seen = [&](int d, float x) INLINED { put_entry(m, d, seen(x, call.center, call.scale, d)); };
+      if constexpr (AHEAD) put_seen(d, of[k]);
+      else if (row[m] < 0) for (int j = d; j < OBS && j < d + OBS_AT_ONCE; ++j) put_seen(j, 0.0f);
+      else each_at_once(observation_of(call, row[m]), d, put_seen);
     });
   }
 };

@@ -81,9 +81,13 @@ DEVICE void forward_share(const TensorForward& call, const Team team, Workspace&
     if (first < about.rows) {  // equal(swap <): no entry behind the last row
       UNROLL_TIMES(OBS <= 32 ? OBS : 8) for (int i = lane; i < ROWS * OBS; i += WARP_LANES) {
         const bool there = i < entries;
+#if OBSERVED == OBSERVED_FLOATS
         const float* const from = about.at == nullptr ? observed(about.obs, first) + i
                                                       : observation(about, first + (there ? i / OBS : 0)) + i % OBS;
         copy_async(to + i, there ? from : (const float*)about.obs, there);
+#else
+        to[i] = there ? entry_of(observation(about, first + i / OBS), i % OBS) : 0.0f;
+#endif
       }
     }
     commit_stage();  // equal(dropped statement): a CPU's copy is there at once

@@ -5,6 +5,7 @@
 // layers for forward passes; then, but for first layers, the same transposed for backward passes.
 #pragma once
 #include "learn/mma/tensor.cuh"
+#include "learn/observed.cuh"
 
 // ---- weights as fragments ----
 
@@ -137,17 +138,18 @@ DEVICE void wide_product(const Team team, const Matrix<A> a, const bf16* b, Star
 struct NoWeights {};
 template <int T> using WideTower = TowerRows<T, NoWeights>;
 
-// Numbers of an observation that a member loads at once: rows begin where so many do.
+// Floats of an observation that a member loads at once: rows begin where so many do.
 constexpr int PIECE = OBS % 4 == 0 ? 4 : OBS % 2 == 0 ? 2 : 1;
 struct alignas(TEAM > 1 ? 4 * PIECE : 4) Piece { float of[PIECE]; };
 
 // Puts the observations of all rows to where `forward` reads them. row_at(m): that of row m as it is in memory, or null: zeros.
 template <int T, class RowAt>
 DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* center, const float* scale, RowAt row_at) {
+  const auto to = tower.observations();
+#if OBSERVED == OBSERVED_FLOATS
   // equal(swap / 2): loads more before it stores
   constexpr int ACROSS = OBS / PIECE, PIECES = ROWS * ACROSS, OWN = own_count(PIECES), MOST = 24 / PIECE;
   constexpr int AT_ONCE = OWN < MOST ? OWN : MOST;  // no load waits for the store before it
-  const auto to = tower.observations();
   for (int first = team.rank; first < PIECES; first += AT_ONCE * TEAM) {
     Piece kept[AT_ONCE];
     UNROLL for (int j = 0; j < AT_ONCE; ++j) {
@@ -164,6 +166,15 @@ DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* 
       UNROLL for (int k = 0; k + 1 < PIECE; k += 2) to.two(m, d + k) = pair(kept[j].of[k], kept[j].of[k + 1]);
     }
   }
+#else
+  for (int i : team.each(ROWS * OBS_ACROSS)) {
+    const int m = i / OBS_ACROSS, first = i % OBS_ACROSS * OBS_AT_ONCE;
+    const Observed* const row = row_at(m);
+    const auto put = [&](int d, float x) INLINED { to.row(m)[d] = seen(x, center, scale, d); };
+    if (row == nullptr) for (int d = first; d < OBS && d < first + OBS_AT_ONCE; ++d) put(d, 0.0f);
+    else each_at_once(row, first, put);
+  }
+#endif
   constexpr int BESIDE = padded(OBS) - OBS;
   if constexpr (BESIDE > 0) {
     for (int i : team.each(ROWS * BESIDE)) to.row(i / BESIDE)[OBS + i % BESIDE] = 0.0f;

@@ -1,6 +1,7 @@
 """Observations of bool and uint8: the same numbers by every path, bits in rollouts, bytes in steps."""
 
 from dataclasses import replace
+from functools import partial
 
 import lamps
 import numpy as np
@@ -10,6 +11,10 @@ from conftest import optional
 from gymnasium import spaces
 
 import cupydrive as cd
+from cupydrive.algorithms.kernels import choice
+from cupydrive.algorithms.kernels.arithmetic import TENSOR, WIDE
+from cupydrive.algorithms.kernels.recurrent_tensor import TENSOR_RECURRENT
+from cupydrive.algorithms.kernels.tensor import GROUPS, TensorGradients
 from cupydrive.checks.bits import trajectory
 from cupydrive.codegen.layout import Layout
 from cupydrive.errors import KernelFault
@@ -145,6 +150,38 @@ def test_kernels_learn_the_same_bits_as_from_floats(count, dtype, shape, network
         cd.train(spec, settings, **SMALL, backend="kernels").policy().network.state_dict()
         for spec in (lamps.lamps(count, dtype, image=shape), floats)
     )
+    for name, weight in one.items():
+        assert torch.equal(weight, other[name])
+
+
+def learnt(dtype, network, device, num_envs=8):
+    """Return weights that kernels have learnt from rows of ``dtype`` and from equal floats."""
+    settings, shape = cd.PPO(num_steps=8, num_minibatches=2, network=network), (3, 5, 3)
+    specs = lamps.lamps(1, dtype), lamps.lamps(1, "float32", lamps.FLOATS[dtype], shape)
+    options = SMALL | {"device": device, "num_envs": num_envs, "steps": 64 * num_envs}
+    runs = [cd.train(spec, settings, **options, backend="kernels") for spec in specs]
+    assert all("by kernels, bfloat16" in run.backends["eye"] for run in runs)
+    return [run.policies["eye"].state_dict() for run in runs]
+
+
+BY_GROUPS = replace(TENSOR, gradients=partial(TensorGradients, way=GROUPS))
+WAYS = {"block": TENSOR, "groups": BY_GROUPS, "wide": WIDE, "parts": TENSOR_RECURRENT}
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8"])
+@pytest.mark.parametrize("way", WAYS)
+def test_tensor_cores_learn_the_same_bits_as_from_floats(dtype, way, monkeypatch):
+    monkeypatch.setattr(choice, "EXACT", WAYS[way])  # a CPU has these kernels for tests alone
+    one, other = learnt(dtype, cd.Network(), "cpu")
+    for name, weight in one.items():
+        assert torch.equal(weight, other[name])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["bool", "uint8"])
+@pytest.mark.parametrize("hidden, num_envs", [((64, 64), 8), ((64, 64), 8192), ((256, 256), 64)])
+def test_so_they_do_on_a_gpu(dtype, hidden, num_envs):
+    one, other = learnt(dtype, cd.Network(hidden=hidden), "cuda", num_envs)
     for name, weight in one.items():
         assert torch.equal(weight, other[name])
 
