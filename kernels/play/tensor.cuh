@@ -159,9 +159,12 @@ template <class Network> DEVICE void begin_tile(const Crew crew, Tile<Network>& 
   }
 }
 
+// Where learning is by a library's products (recurrent_tensor.py), biases and what enters an activation are rounded, as they are there.
+template <class Network> DEVICE float as_learnt(const float x) { return Network::GATED > 0 ? rounded(x) : x; }
+template <class Network> DEVICE float bias_at(const float* biases, const int n) { return as_learnt<Network>(biases[n]); }
 // Two results of a hidden layer, as the next layer takes them.
 template <class Network> DEVICE u32 activated(const float c, const float d) {
-  return pair(activation<Network::RELU>(c), activation<Network::RELU>(d));
+  return pair(activation<Network::RELU>(as_learnt<Network>(c)), activation<Network::RELU>(as_learnt<Network>(d)));
 }
 // Results (m, n) and (m, n + 1) of the last layer of tower T.
 template <class Network, int T>
@@ -172,8 +175,8 @@ DEVICE void keep_results(Tile<Network>& tile, const int m, const int n, const fl
   if (n + 1 < OUT) to[1] = d;
 }
 
-// What begins the sums of units n and n + 1 of a core's layer: of its three gates, and of what a GRU's candidate adds to the product
-// that the reset gate multiplies. L is the first of the layer's linear ones.
+// Biases of units n and n + 1 of a core's layer: of its three gates, and of what a GRU's candidate adds to the product that the reset
+// gate multiplies. The sums of a GRU begin with them; a MinGRU's products are rounded first. L is the first of the layer's linear ones.
 template <class Network, int T, int L> DEVICE Two gate_bias(const NearWeights<Network>& near, const int gate, const int n) {
   constexpr int SIZE = Network::SIZE;
   const float* const biases = near.biases + biases_before<Network>(T, L) + n;
@@ -255,7 +258,7 @@ DEVICE void compute_core(Tile<Network>& tile, NearWeights<Network>& near, const 
       UNROLL for (int lower = 0; lower < HIGH; ++lower) before[half][lower] = hidden[lower].load(STATES + n);
       UNROLL for (int gate = 0; gate < GATES; ++gate) {
         const Two bias = gate_bias<Network, T, L>(near, gate, n);
-        UNROLL for (int j = 0; j < 4; ++j) sum[gate][half][j] = bias.of[j % 2];
+        UNROLL for (int j = 0; j < 4; ++j) sum[gate][half][j] = Network::GRU ? bias.of[j % 2] : 0.0f;
       }
     }
     UNROLL for (int k = 0; k < DEPTH; ++k) {
@@ -278,7 +281,11 @@ DEVICE void compute_core(Tile<Network>& tile, NearWeights<Network>& near, const 
         if (lower >= HIGH) continue;
         Two sums[GATES];
         UNROLL for (int gate = 0; gate < GATES; ++gate) {
-          UNROLL for (int j = 0; j < 2; ++j) sums[gate].of[j] = sum[gate][half][2 * lower + j];
+          const Two bias = gate_bias<Network, T, L>(near, gate, BLOCK * column + 8 * half + unit);
+          UNROLL for (int j = 0; j < 2; ++j) {
+            const float c = sum[gate][half][2 * lower + j];
+            sums[gate].of[j] = Network::GRU ? c : rounded(c) + bias.of[j];
+          }
         }
         u32 x = 0u;
         if constexpr (!Network::GRU) x = left[column][0][2 * half + lower];
@@ -320,7 +327,7 @@ DEVICE void compute_plain(Tile<Network>& tile, NearWeights<Network>& near, const
     }
     UNROLL for (int half = 0; half < WIDE; ++half) {
       const int n = BLOCK * column + 8 * half + 2 * t;
-      const float bias = biases[n], next_bias = biases[n + 1];
+      const float bias = bias_at<Network>(biases, n), next_bias = bias_at<Network>(biases, n + 1);
       UNROLL for (int i = 0; i < TALL; ++i) {
         UNROLL for (int lower = 0; lower < HIGH; ++lower) {
           const float c = sum[i][half][2 * lower] + bias, d = sum[i][half][2 * lower + 1] + next_bias;
@@ -391,7 +398,8 @@ DEVICE void compute_core(const Team team, Tile<Network>& tile, NearWeights<Netwo
         const int part = gate == 3 ? 2 : gate;
         for (int j = 0; j < 2; ++j) {
           const int at = part * SIZE + n + j;
-          sums[gate].of[j] += (Network::GRU && gate == 2 ? 0.0f : products[0][at]) + (gate == 3 ? 0.0f : products[1][at]);
+          if (Network::GRU) sums[gate].of[j] += (gate == 2 ? 0.0f : products[0][at]) + (gate == 3 ? 0.0f : products[1][at]);
+          else sums[gate].of[j] += rounded(products[0][at]);
         }
       }
       u32 x = 0u;
@@ -416,7 +424,7 @@ DEVICE void compute_plain(const Team team, Tile<Network>& tile, NearWeights<Netw
     float sum[Here::OUT_PAD] = {};
     add_row<Here::OUT_PAD, Here::IN_PAD, true>(sum, m, inputs, near.template weights<T, L>());
     for (int n = 0; n < Here::OUT_PAD; n += 2) {
-      const float c = sum[n] + biases[n], d = sum[n + 1] + biases[n + 1];
+      const float c = sum[n] + bias_at<Network>(biases, n), d = sum[n + 1] + bias_at<Network>(biases, n + 1);
       if constexpr (Here::LAST) keep_results<Network, T>(tile, m, n, c, d);
       else outputs.two(m, n) = activated<Network>(c, d);
     }

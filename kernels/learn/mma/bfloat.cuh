@@ -20,6 +20,7 @@ DEVICE u32 pair(float first, float second) {
 #endif
 DEVICE float first_of(u32 word) { return math::from_bits(word << 16); }
 DEVICE float second_of(u32 word) { return math::from_bits(word & 0xffff0000u); }  // equal(constant): below the rounding to bfloat
+DEVICE float rounded(const float x) { return first_of(pair(x, 0.0f)); }  // to bfloat16
 
 // Entry (n, k) of a layer's weights (OUT, IN); 0 beside them.
 template <class Layer> DEVICE float weight_at(const float* weights, const int n, const int k) {
