@@ -205,7 +205,7 @@ FILES = [
     ("learn/mma/gru", (("SIZE", 64),), ""),
     (
         "learn/mma/conv",
-        (*IMAGES, ("OUT", 20), ("ROWS", 64)),
+        (*IMAGES, ("OUT", 20), ("ROWS", 64), ("STAGED_BYTES", 4096)),
         "#define OBSERVED OBSERVED_BITS\n",
     ),
     (

@@ -56,6 +56,7 @@ ROW_ENTRIES = 8  # entries of bfloat16 that a library reads at once
 ROWS_AT_ONCE = 64  # of rows.cu
 SKEW = 8  # of mma.cuh
 PATCHES, LEAST_PATCHES = 128, 16  # that a team of conv.cu multiplies at once
+STAGED_BYTES = 16 * 1024  # of images in its shared memory
 PRODUCTS = 4  # of such a team, one after the other
 TEAMS_OF_PROCESSOR = 8  # that share out the gradient of convolutions
 HALF = "#define HALF 1\n"
@@ -256,7 +257,7 @@ def patches_at_once(layer: ConvLayer, executor: Executor) -> int:
     patches = PATCHES
     while patches >= LEAST_PATCHES:
         rows = patches * (width + channels + SKEW) + channels * width
-        if 2 * rows + 4 * channels <= executor.team_bytes:
+        if 2 * rows + 4 * channels + STAGED_BYTES <= executor.team_bytes:
             return patches
         patches //= 2
     return 0
@@ -271,6 +272,7 @@ def convolution_unit(task: Task, sizes: ConvLayer) -> Unit:
         *zip(names, about, strict=True),
         ("ROWS", rows),
         ("TILE", PRODUCTS * rows),
+        ("STAGED_BYTES", STAGED_BYTES),
         ("RELU", task.layout.relu),
         *sequence_constants(task),
     )

@@ -1,15 +1,23 @@
 // conv.cu -- a layer of convolutions of observations on tensor cores, with its activation: outputs, and gradients.
 //
 // The layer is a product of patches (images.cuh) and kernels, both rounded to bfloat16. A team has ROWS patches at once in shared
-// memory. Rows of outputs are bfloat16, padded with zeros to a multiple of 8.
-// Constants: those of images.cuh; OUT (channels that it writes), ROWS (a multiple of 16), RELU (0: tanh).
+// memory, and small images as they are in global memory. Rows of outputs are bfloat16, padded with zeros to a multiple of 8.
+// Constants: those of images.cuh; OUT (channels that it writes), ROWS (a multiple of 16), STAGED_BYTES (of images in shared memory, at
+// most), RELU (0: tanh).
 #define APPROXIMATE 1
 #include "learn/mma/mma.cuh"
 #include "learn/recurrent/images.cuh"
 
 constexpr int K = padded(OBS), N = padded(OUT), OUT_STRIDE = (POSITIONS * OUT + 7) / 8 * 8;
+constexpr int IMAGES = (TILE + POSITIONS - 2) / POSITIONS + 1, IMAGE = observed_row(ENTRIES);  // of a tile; elements of one
+constexpr bool STAGED = IMAGES * IMAGE * sizeof(Observed) <= STAGED_BYTES;
+constexpr int WIDE = OUT % 8 == 0 ? 8 : 1, PARTS = OUT / WIDE;  // outputs of a patch that move at once; how many such parts
+
+// As many entries as move at once.
+struct alignas(2 * WIDE) MAY_ALIAS Entries { bf16 of[WIDE]; };
 
 struct Workspace {
+  alignas(16) Observed images[STAGED ? IMAGES * IMAGE : 1];
   alignas(16) bf16 patches[ROWS * Matrix<K>::STRIDE];
   alignas(16) bf16 outputs[ROWS * Matrix<N>::STRIDE];  // or derivatives by them
   alignas(16) bf16 kernels[N * Matrix<K>::STRIDE];
@@ -52,36 +60,51 @@ DEVICE void load_run(bf16* to, const Image& image, const int d) {
     UNROLL_TIMES(8) for (int j = 0; j < RUN; ++j) to[j] = image.get(d + j);
   }
 }
-// Patches [from, from + count) as rows of a matrix. Behind OBS entries, and behind `count` rows, zeros stay.
-template <class ImageOf>
-DEVICE void load_patches(const Team team, const Matrix<K> to, const int from, const int count, ImageOf images) {
-  each_row(from, count, [&](const int row, const int first, const int position, const int patches) INLINED {
-    const Image image = images(row);
-    for (int i : team.each(patches * SPAN)) {
-      const int m = i / SPAN, down = i % SPAN;
-      load_run(to.row(first + m) + down * RUN, image, corner_of(position + m) + down * IMAGE_WIDTH * CHANNELS);
+// The images of a tile, each copied once to shared memory if they are small.
+template <class ImageOf> struct TileImages {
+  const Observed* staged;
+  int first;
+  const float* center;
+  const float* scale;
+  ImageOf images;
+
+  DEVICE TileImages(const Team team, Workspace& work, const int from, const int count, const float* center, const float* scale,
+                    ImageOf images)
+      : staged(work.images), first(from / POSITIONS), center(center), scale(scale), images(images) {
+    if constexpr (STAGED) {
+      const int rows = (from + count - 1) / POSITIONS - first + 1;
+      for (int i : team.each(rows * IMAGE)) work.images[i] = images(first + i / IMAGE).at[i % IMAGE];
     }
-  });
+  }
+  DEVICE Image operator()(const int row) const {
+    if constexpr (STAGED) return {staged, (size_type)(row - first), center, scale};
+    else return images(row);
+  }
+};
+// Patches [from, from + count) as rows of a matrix.
+template <class ImageOf>
+DEVICE void load_patches(const Team team, const Matrix<K> to, const int from, const int count, const TileImages<ImageOf>& images) {
+  for (int i : team.each(count * SPAN)) {
+    const int patch = from + i / SPAN, down = i % SPAN;
+    load_run(to.row(i / SPAN) + down * RUN, images(patch / POSITIONS), corner_of(patch % POSITIONS) + down * IMAGE_WIDTH * CHANNELS);
+  }
 }
-// Zeros for all that no patch fills.
+// Zeros, which stay behind the OBS entries of a patch.
 DEVICE void clear_patches(const Team team, const Matrix<K> patches) {
   for (int i : team.each(ROWS * (K / 2))) patches.two(i / (K / 2), i % (K / 2) * 2) = 0u;
 }
-// visit(row's entries in memory, a tile's row, numbers of it from `n` on) for the outputs of patches [from, from + count): eight at
-// once where their places allow it.
-template <class Visit> DEVICE void each_output(const Team team, const int from, const int count, Visit visit) {
-  constexpr int WIDE = OUT % 8 == 0 ? 8 : 1, ACROSS = OUT / WIDE;
-  each_row(from, count, [&](const int row, const int first, const int position, const int patches) INLINED {
-    for (int i : team.each(patches * ACROSS)) visit(row, (position + i / ACROSS) * OUT + i % ACROSS * WIDE, first + i / ACROSS, i % ACROSS * WIDE);
-  });
+// visit(k, row, place in it, row of the tile, first column) for the parts of outputs [from, from + count) that a thread owns.
+template <class Visit> DEVICE void each_own_part(const Team team, const int from, const int count, Visit visit) {
+  UNROLL for (int k = 0; k < own_count(ROWS * PARTS); ++k) {
+    const int i = team.rank + k * TEAM, m = i / PARTS, n = i % PARTS * WIDE, patch = from + m;
+    if (m < count) visit(k, patch / POSITIONS, patch % POSITIONS * OUT + n, m, n);
+  }
 }
-// As many entries as move at once.
-struct alignas(OUT % 8 == 0 ? 16 : 2) MAY_ALIAS Entries { bf16 of[OUT % 8 == 0 ? 8 : 1]; };
 
 // Outputs of patches [from, from + count), to rows(row).
 template <class ImageOf, class RowOf>
 DEVICE void convolve(const Team team, Workspace& work, const float* weight, const float* bias, const int from, const int count,
-                     ImageOf images, RowOf rows) {
+                     const TileImages<ImageOf>& images, RowOf rows) {
   const Matrix<K> patches{work.patches}, kernels{work.kernels};
   const Matrix<N> outputs{work.outputs};
   for (int i : team.each(N * (K / 2))) {
@@ -91,7 +114,7 @@ DEVICE void convolve(const Team team, Workspace& work, const float* weight, cons
   }
   for (int n : team.each(N)) work.bias[n] = n < OUT ? bias[n] : 0.0f;
   clear_patches(team, patches);
-  team.sync();  // before patches are written
+  team.sync();  // before patches are written, and images read
   for (int at = 0; at < count; at += ROWS) {
     const int left = count - at, here = left < ROWS ? left : ROWS;
     load_patches(team, patches, from + at, here, images);
@@ -100,23 +123,30 @@ DEVICE void convolve(const Team team, Workspace& work, const float* weight, cons
       outputs.two(m, n) = pair(policy::activation<RELU>(c + work.bias[n]), policy::activation<RELU>(d + work.bias[n + 1]));
     });
     team.sync();  // before outputs are read, and patches are written again
-    each_output(team, from + at, here, [&](const int row, const int place, const int m, const int n) INLINED {
+    each_own_part(team, from + at, here, [&](int, const int row, const int place, const int m, const int n) INLINED {
       *(Entries*)(rows(row) + place) = *(const Entries*)(outputs.row(m) + n);
     });
   }
 }
 
 DEVICE void see_tile(const Rows& call, const Team team, Workspace& work, const int e) {
-  const int from = e * TILE, left = call.rows * POSITIONS - from;
-  convolve(team, work, call.weight, call.bias, from, left < TILE ? left : TILE,
-           [&](const int row) INLINED { return Image{call.obs, (size_type)row, call.center, call.scale}; },
+  const int from = e * TILE, left = call.rows * POSITIONS - from, count = left < TILE ? left : TILE;
+  const TileImages images(team, work, from, count, call.center, call.scale, [&](const int row) INLINED {
+    return Image{call.obs, (size_type)row, call.center, call.scale};
+  });
+  convolve(team, work, call.weight, call.bias, from, count, images,
            [&](const int row) INLINED { return call.out + (size_type)row * OUT_STRIDE; });
+}
+// Those of a tile of a block.
+DEVICE auto images_of(const Learn& learn, const Team team, Workspace& work, const Share<POSITIONS>& own) {
+  return TileImages(team, work, own.from, own.count, learn.center, learn.scale, [&](const int row) INLINED {
+    return image_of(learn, nullptr, own.of, row);
+  });
 }
 DEVICE void see_tile_of_block(const Part& call, const Team team, Workspace& work, const int e) {
   const Share<POSITIONS> own(call.learn, e);
   if (own.count <= 0 || *call.learn.skip > 0.0f) return;
-  convolve(team, work, call.weight, call.bias, own.from, own.count,
-           [&](const int row) INLINED { return image_of(call.learn, nullptr, own.of, row); },
+  convolve(team, work, call.weight, call.bias, own.from, own.count, images_of(call.learn, team, work, own),
            [&](const int row) INLINED { return call.out + own.of.row(row) * OUT_STRIDE; });
 }
 
@@ -130,22 +160,29 @@ DEVICE void learn_share(const Part& call, const Team team, Workspace& work, cons
   clear_patches(team, patches);
   for (int tile = share; tile < call.learn.blocks * Share<POSITIONS>::tiles_of_block(call.learn); tile += call.shares) {
     const Share<POSITIONS> own(call.learn, tile);
-    const Sequences& of = own.of;
+    if (own.count <= 0) continue;
+    team.sync();  // before images are written, which the tile before has
+    const auto images = images_of(call.learn, team, work, own);
     for (int at = 0; at < own.count; at += ROWS) {
       const int from = own.from + at, left = own.count - at, count = left < ROWS ? left : ROWS;
-      team.sync();  // before patches and slopes are written, which a product may still read
-      load_patches(team, patches, from, count, [&](const int row) INLINED { return image_of(call.learn, nullptr, of, row); });
+      Entries by_out[own_count(ROWS * PARTS)], out[own_count(ROWS * PARTS)];  // loaded before the product before has ended
+      each_own_part(team, from, count, [&](const int k, const int row, const int place, int, int) INLINED {
+        const size_type there = own.of.row(row) * OUT_STRIDE + place;
+        by_out[k] = *(const Entries*)(call.by_out + there);
+        out[k] = *(const Entries*)(call.out + there);
+      });
+      team.sync();  // before patches and slopes are written, which a product may still read, and before images are read
+      load_patches(team, patches, from, count, images);
       if (count < ROWS || OUT < N) {
         for (int i : team.each(ROWS * (N / 2))) slopes.two(i / (N / 2), i % (N / 2) * 2) = 0u;
         team.sync();  // before slopes are written
       }
-      each_output(team, from, count, [&](const int row, const int place, const int m, const int n) INLINED {
-        const size_type there = of.row(row) * OUT_STRIDE + place;
-        Entries by_out = *(const Entries*)(call.by_out + there), out = *(const Entries*)(call.out + there);
-        UNROLL for (int j = 0; j < (int)(sizeof(Entries) / sizeof(bf16)); ++j) {
-          by_out.of[j] = first_of(by_out.of[j].bits) * policy::activation_gradient<RELU>(first_of(out.of[j].bits));
+      each_own_part(team, from, count, [&](const int k, int, int, const int m, const int n) INLINED {
+        Entries slope;
+        UNROLL for (int j = 0; j < WIDE; ++j) {
+          slope.of[j] = first_of(by_out[k].of[j].bits) * policy::activation_gradient<RELU>(first_of(out[k].of[j].bits));
         }
-        *(Entries*)(slopes.row(m) + n) = by_out;
+        *(Entries*)(slopes.row(m) + n) = slope;
       });
       team.sync();  // before both are read
       sums.template add<ROWS>(team, slopes, patches);
@@ -162,6 +199,7 @@ DEVICE void learn_share(const Part& call, const Team team, Workspace& work, cons
   });
 }
 
+#define BUSY_THREADS 1024  // of a processor: so many leave a thread 64 registers
 #include "drive/launch.cuh"
 KERNEL(see, Rows, (call.rows * POSITIONS + TILE - 1) / TILE, see_tile(call, team, *work, e))
 KERNEL(see_in_sequences, Part, call.learn.blocks * Share<POSITIONS>::tiles_of_block(call.learn), see_tile_of_block(call, team, *work, e))

@@ -26,7 +26,7 @@ DEVICE void round_row(const Matrices& call, const Team team, const int e) {
     const bool biases = row == Here::OUT;
     const float* const from = call.weights[2 * Here::NUMBER + biases] + (biases ? 0 : row * Here::IN);
     bf16* const to = call.to + (biases ? BIASES : BEGIN + row * ACROSS);
-    for (int k : team.each(biases ? Here::OUT : Here::IN)) to[k] = from[k];
+    UNROLL_TIMES(8) for (int k : team.each(biases ? Here::OUT : Here::IN)) to[k] = from[k];
   });
 }
 

@@ -294,7 +294,9 @@ def test_hidden_state_on_tensor_cores_is_that_of_learning(case, monkeypatch):
             found = [
                 (a - b).abs() / (1 + b.abs()) for a, b in zip(stored, learnt[g.name], strict=True)
             ]
-            assert 0 < torch.stack(found).nan_to_num().max() <= learner.tolerance
+            # A GRU's products are not rounded before they are added, as a library's are.
+            gru = isinstance(learner.config.architecture.core, cd.GRU)
+            assert torch.stack(found).nan_to_num().max() <= (learner.tolerance if gru else 1e-5)
 
 
 @pytest.mark.full
