@@ -94,7 +94,12 @@ def take_step(
         List of what was added to ``sums``: means over the rows of all ranks.
     """
     parameters = optimizer.param_groups[0]["params"]
-    gradients, loss = torch.autograd.grad(loss, parameters), loss.detach()
+    found, loss = torch.autograd.grad(loss, parameters), loss.detach()
+    # fused Adam wants the strides of the weights; cuDNN's gradients have those of the images
+    gradients = [
+        g if g.stride() == p.stride() else torch.empty_like(p).copy_(g)
+        for p, g in zip(parameters, found, strict=True)
+    ]
     reported = [value if value is None else value.detach() for value in reported]
     if ranks is not None:
         known = [value for value in reported if value is not None]

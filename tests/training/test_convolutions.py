@@ -154,6 +154,35 @@ def test_so_it_does_on_a_gpu(kind, dtype):
     checked_in_bfloat16(kind, dtype, "cuda")
 
 
+class Own(torch.nn.Module):
+    """Convolutions of one's own, whose gradients have the strides of images on a GPU."""
+
+    def __init__(self, obs_dim, size):
+        super().__init__()
+        self.first, self.second = torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.Conv2d(8, 8, 3)
+        self.out = torch.nn.Linear(24, size + 1)
+
+    def forward(self, obs):
+        x = self.second(self.first(obs.permute(0, 3, 1, 2)).relu()).relu()
+        out = self.out(x.flatten(1))
+        return out[:, :-1], out[:, -1]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_convolutions_of_ones_own_learn_on_a_gpu(precision):
+    """As on a CPU, within the rounding of their products."""
+    settings = cd.PPO(policy=Own, num_steps=8, num_minibatches=2, precision=precision)
+    spec, options = lamps.lamps(1, "bool"), {"num_envs": 8, "steps": 256, "seed": 3}
+    found = []
+    for device in ("cpu", "cuda"):
+        run = cd.train(spec, settings, device=device, progress=False, **options)
+        weights = [p.cpu().flatten() for p in run.policies["eye"].parameters()]
+        found.append(torch.cat(weights))
+    most = {"float32": 1e-3, "bfloat16": 3e-2}[precision]
+    assert (found[0] - found[1]).norm() <= most * found[0].norm()
+
+
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_resuming_gives_the_bits_of_a_run_that_was_never_stopped(kind, tmp_path):
     whole, half = small(kind, 5), small(kind, 3)

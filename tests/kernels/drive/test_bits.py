@@ -186,6 +186,20 @@ def test_so_they_do_on_a_gpu(dtype, hidden, num_envs):
         assert torch.equal(weight, other[name])
 
 
+@pytest.mark.gpu
+def test_members_learn_on_a_gpu_as_alone():
+    """By one launch for all, whose arguments lie in the GPU's memory."""
+    settings = cd.PPO(num_steps=8, num_minibatches=2, network=cd.Network(hidden=(256, 256)))
+    spec, options = lamps.lamps(1, "bool"), SMALL | {"device": "cuda"}
+    population = cd.train(
+        spec, settings, **{k: v for k, v in options.items() if k != "seed"}, seeds=2
+    )
+    for run in population:
+        alone = cd.train(spec, settings, **options | {"seed": run.seed})
+        for name, weight in alone.policies["eye"].state_dict().items():
+            assert torch.equal(weight, run.policies["eye"].state_dict()[name])
+
+
 def pausing(spec):
     """Return lamps whose agents are inactive in some steps."""
     begin = "DEVICE bool step(Env& env) {"
