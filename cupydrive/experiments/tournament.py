@@ -2,6 +2,7 @@
 initial states.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -32,6 +33,8 @@ class Tournament:
         key: What was measured: a group's return, ``"length"`` or a metric.
         mean: (R, R) float64, by row and column.
         half: (R, R) float64, half of the 95 % confidence interval of each mean.
+        score: (R, R) float64, the share of episodes that the row wins, draws counting half. The
+            group with the higher return wins an episode.
         episodes: Number of episodes of each pair.
         seed: Random seed of the initial states, which all pairs share.
     """
@@ -42,8 +45,18 @@ class Tournament:
     key: str
     mean: np.ndarray
     half: np.ndarray
+    score: np.ndarray
     episodes: int
     seed: int
+
+    @property
+    def elo(self) -> dict[str, float]:
+        """Elo ratings by policy, with mean 0: 400 points are odds of 10 to 1. They come from
+        ``score`` by maximum likelihood, together with the first group's advantage, after one drawn
+        episode more of each pair.
+        """
+        ratings = elo_ratings(self.score, self.episodes)
+        return dict(zip(self.policies, ratings.tolist(), strict=True))
 
     def table(self) -> str:
         """Return the means as text.
@@ -117,7 +130,7 @@ def tournament(
         )
     metrics = (*groups, "length", *config.spec.metrics)
     key = groups[0] if key is None else checked_choice("tournament", "key", key, metrics)
-    mean, half = np.zeros((2, len(policies), len(policies)))
+    mean, half, score = np.zeros((3, len(policies), len(policies)))
     sides: list[list[PlayerSettings]] = []
     for group in groups:
         playing = policies | {name: run.frozen(group) for name, run in runs.items()}
@@ -125,8 +138,40 @@ def tournament(
     title, name = f"tournament of {config.spec.name}", config.spec.name
     for i, j in counted(np.ndindex(mean.shape), title, mean.size, progress):
         pair = {groups[0]: sides[0][i], groups[1]: sides[1][j]}
-        mean[i, j], half[i, j] = play_episodes(replace(config, policies=pair)).mean(key)
-    return Tournament(name, groups, tuple(policies), key, mean, half, config.episodes, config.seed)
+        found = play_episodes(replace(config, policies=pair))
+        mean[i, j], half[i, j] = found.mean(key)
+        one, other = found.returns.values()
+        score[i, j] = (1 + (one - other).sign()).mean().item() / 2
+    about = config.episodes, config.seed
+    return Tournament(name, groups, tuple(policies), key, mean, half, score, *about)
+
+
+def elo_ratings(score: np.ndarray, episodes: int) -> np.ndarray:
+    """Return the ratings (R,) that make the scores most likely.
+
+    The odds of row i against column j are 10 to the power of (rating_i - rating_j + advantage) /
+    400. Source: Bradley & Terry 1952, "Rank analysis of incomplete block designs: the method of
+    paired comparisons"; Elo 1978, "The rating of chessplayers".
+
+    Args:
+        score: (R, R), wins of the row and half of the draws, as a share of ``episodes``.
+        episodes: Of each pair.
+    """
+    count = len(score)
+    row, column = (index.ravel() for index in np.indices(score.shape))
+    design = np.eye(count)[row] - np.eye(count)[column]
+    design = np.column_stack([design, np.ones(len(design))])  # the last one: the advantage
+    wins, games = score.ravel() * episodes + 0.5, episodes + 1  # with the drawn one
+    found = np.zeros(count + 1)  # natural logarithms of odds
+    for _ in range(100):
+        expected = 1 / (1 + np.exp(-design @ found))
+        slope = design.T @ (wins - games * expected)
+        curvature = (design.T * (games * expected * (1 - expected))) @ design
+        step = np.linalg.pinv(curvature) @ slope
+        found += np.clip(step, -1.0, 1.0)
+        if np.abs(step).max() < 1e-10:
+            break
+    return 400 / math.log(10) * (found[:-1] - found[:-1].mean())
 
 
 def common_environment(runs: Sequence[Policies], env: Environment | None) -> Environment | Policies:

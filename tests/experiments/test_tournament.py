@@ -5,6 +5,7 @@ import pytest
 
 import cupydrive as cd
 from cupydrive.errors import ParameterError
+from cupydrive.experiments.tournament import elo_ratings
 
 SMALL = {"grid_length": 6, "num_taggers": 2, "max_episode_steps": 20}
 COMMON = {"episodes": 40, "progress": False}
@@ -52,6 +53,29 @@ def test_policies_without_a_run_need_an_environment():
     assert found.key == "tagger" and np.isfinite(found.mean).all()
     # taggers by rule earn more of runners by chance than taggers by chance
     assert found.mean[0, 1] > found.mean[1, 1]
+    assert found.score[0, 1] >= found.score[1, 1] and found.elo["rule"] >= found.elo["chance"]
+
+
+def test_ratings_of_two_are_the_odds_of_their_games():
+    """With equal shares on both sides: 3 wins to 1, and no advantage of a side."""
+    score = np.array([[0.5, 0.75], [0.25, 0.5]])
+    one, other = elo_ratings(score, 10**9)
+    assert one - other == pytest.approx(400 * np.log10(3), abs=1e-3)
+    assert one + other == pytest.approx(0.0, abs=1e-9)
+
+
+def test_ratings_are_found_from_games_with_an_advantage():
+    """Within four deviations of the estimate, which 3 * 20,000 games a pair leave about 1."""
+    ratings, advantage = np.array([250.0, 0.0, -50.0, -200.0]), 80.0
+    odds = 10 ** ((ratings[:, None] - ratings + advantage) / 400)
+    wins = np.random.default_rng(0).binomial(20_000, odds / (1 + odds))
+    assert np.abs(elo_ratings(wins / 20_000, 20_000) - ratings).max() < 8
+
+
+def test_who_wins_each_game_has_a_rating():
+    score = np.array([[0.5, 1.0], [0.0, 0.5]])
+    one, other = elo_ratings(score, 99)
+    assert one - other == pytest.approx(400 * np.log10(99.5 / 0.5), abs=1e-6)
 
 
 @pytest.mark.parametrize(
