@@ -208,6 +208,14 @@ class Group:
         return -(-self.obs_dim // 32)
 
     @property
+    def values(self) -> tuple[int, ...]:
+        """Number of values of each channel, the last axis of an observation of uint8:
+        ``obs_high`` + 1.
+        """
+        high = np.broadcast_to(self.obs_high, self.obs_dim).reshape(-1, self.obs_shape[-1])
+        return tuple(int(n) + 1 for n in high.max(axis=0))
+
+    @property
     def continuous(self) -> bool:
         """Whether actions are float32 (Box) rather than int32."""
         return isinstance(self.action_space, spaces.Box)

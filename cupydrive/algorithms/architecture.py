@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Le, MaxLen
@@ -16,6 +16,9 @@ from cupydrive.errors import ParameterError, did_you_mean
 from cupydrive.inputs.arguments import T, shown
 from cupydrive.inputs.validation import validated
 from cupydrive.nn import Recurrent
+
+if TYPE_CHECKING:
+    from cupydrive.spec import Group
 
 # layer, network: far beyond what fits, so that a slip is not a matter of memory
 WIDEST, DEEPEST = 65_536, 64
@@ -265,6 +268,8 @@ class Network(Described):
             layer.
         shared: Actor and critic are one network with two outputs, instead of two networks.
         layer_norm: Normalise each hidden layer before its activation (Ba et al. 2016).
+        one_hot: Observations of uint8 enter one-hot: value v of a channel, the last axis, as
+            ``obs_high`` + 1 entries of which entry v is 1. A value above ``obs_high`` gives zeros.
     """
 
     conv: Annotated[Conv | None, BeforeValidator(as_conv)] = None
@@ -273,6 +278,7 @@ class Network(Described):
     activation: Activation = "tanh"
     shared: bool = False
     layer_norm: bool = False
+    one_hot: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -292,6 +298,21 @@ class Network(Described):
     def state_size(self) -> int:
         """Numbers of hidden state of one agent, of all towers; 0 without a core."""
         return 0 if self.core is None else self.towers * self.core.state_size
+
+    def seen(self, group: Group) -> tuple[int, ...]:
+        """Return the shape of a group's observations as the first layer reads them.
+
+        Raises:
+            ParameterError: If ``one_hot`` does not fit their dtype.
+        """
+        if not self.one_hot:
+            return group.obs_shape
+        if group.obs_dtype != "uint8":
+            raise ParameterError(
+                f"Network: one_hot = True needs bytes: got obs_dtype = {group.obs_dtype!r} of "
+                f"{group.name!r}, expected 'uint8'. Leave one_hot out"
+            )
+        return (*group.obs_shape[:-1], sum(group.values))
 
     def convolutions(self, obs_shape: tuple[int, ...]) -> list[ConvLayer]:
         """Return the layers of convolutions for observations of one shape.

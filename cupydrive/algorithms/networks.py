@@ -24,7 +24,7 @@ from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import as_torch
 from cupydrive.executors.modes import default_device, ordinary_modes
 from cupydrive.inputs.arguments import kind_of, shown
-from cupydrive.playing.policy import ActorCritic, RecurrentActorCritic, with_state
+from cupydrive.playing.policy import ActorCritic, OneHot, RecurrentActorCritic, with_state
 from cupydrive.playing.torch_settings import drawing_from, own_random_numbers
 from cupydrive.simulation.observations import network_input
 
@@ -68,9 +68,11 @@ def make_network(
     given = config.policy
     if given is None:
         require_default_memory(config, group, size, rollout.batch)
-        network = config.network_for(group.obs_shape)
-        about = group.obs_shape, size, initial, rollout.generator
-        return described(network, *about).to(rollout.device)
+        network = config.network_for(group)
+        policy = described(network, network.seen(group), size, initial, rollout.generator)
+        if network.one_hot:
+            policy.entries = OneHot(group)
+        return policy.to(rollout.device)
     where = f"the policy of {group.name!r}, {getattr(given, '__name__', type(given).__name__)},"
     with drawing_from(rollout.generator), default_device("cpu"):
         network = made_by(where, given, group.obs_dim, size)
@@ -96,7 +98,7 @@ def described(
 
     Args:
         network: ``Network``.
-        obs_shape: Shape of one observation.
+        obs_shape: Shape of one observation as the first layer reads it.
         size: Number of the distribution's parameters.
         initial: False may leave the weights to the caller.
         generator: ``torch.Generator`` of the weights. Defaults to torch's own.
@@ -117,14 +119,14 @@ def require_default_memory(
     """Raise ``MemoryLimitError`` if the described network does not fit into memory with ``rows``
     rows at once; ``num_envs`` is ``require_network_memory``'s.
     """
-    network = config.network_for(group.obs_shape)
-    inner: tuple[int, ...] = (network.inputs(group.obs_shape), *network.hidden)
+    network = config.network_for(group)
+    inner: tuple[int, ...] = (network.inputs(network.seen(group)), *network.hidden)
     if network.core is not None:  # gates of each unit, and its output
         inner = (
             *inner,
             *[4 * network.core.size, network.core.size] * getattr(network.core, "layers", 1),
         )
-    images = network.convolutions(group.obs_shape)
+    images = network.convolutions(network.seen(group))
     layers = [(each.inputs, each.channels, each.positions) for each in images] * network.towers
     for outputs in (size + 1,) if network.shared else (size, 1):
         layers += linear_layers((*inner, outputs))

@@ -77,7 +77,7 @@ class OnPolicyLearner(ScheduledLearner):
         """Raise ``ParameterError`` unless the distribution fits the actions, and the rows divide
         into minibatches.
         """
-        network = self.config.policy or self.config.network_for(groups[0].obs_shape)
+        network = self.config.policy or self.config.network_for(groups[0])
         check_rows(self.config, groups, num_envs, network)
 
     # ---- what it holds ----

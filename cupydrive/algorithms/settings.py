@@ -24,6 +24,7 @@ from cupydrive.inputs.validation import Count, validated
 
 if TYPE_CHECKING:
     from cupydrive.simulation.batch import Batch
+    from cupydrive.spec import Group
 
 ARGS = "\n\nArgs:"  # begins the list of settings in a docstring
 COPIES = 4  # of each weight while it learns: itself, its gradient, two moments of Adam
@@ -154,19 +155,19 @@ class OnPolicy(Settings):
         short = Network(hidden=self.hidden, activation=self.activation, shared=self.shared_layers)
         return self.network or short
 
-    def network_for(self, obs_shape: tuple[int, ...]) -> Network:
-        """Return the described network for observations of one shape: convolutions see images, if
-        no network is described.
+    def network_for(self, group: Group) -> Network:
+        """Return the described network for a group's observations: convolutions see images, if no
+        network is described.
 
         Raises:
-            ParameterError: If its convolutions do not fit them.
+            ParameterError: If it does not fit them.
         """
-        network = self.architecture
+        network, obs_shape = self.architecture, group.obs_shape
         if self.network is None and network == Network() and len(obs_shape) == 3:
             assert OF_IMAGES.conv is not None
             kernel = max(OF_IMAGES.conv.by_layer("kernel"))
             network = OF_IMAGES if min(obs_shape[:2]) >= kernel else network
-        network.convolutions(obs_shape)
+        network.convolutions(network.seen(group))
         return network
 
 

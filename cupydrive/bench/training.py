@@ -203,10 +203,11 @@ def towers(learner: OnPolicyLearner) -> tuple[tuple[int, ...], ...]:
     of one that kernels compute by parts those of each linear layer.
     """
     config, group, size = learner.config, learner.groups[0], learner.distribution.size
-    network = config.network_for(group.obs_shape)
+    network = config.network_for(group)
+    shape = network.seen(group)
     if by_parts(network):
-        return RecurrentLayout.made(network, group.obs_shape, size).towers
-    return NetworkLayout.of(config, group.obs_dim, size).towers
+        return RecurrentLayout.made(network, shape, size).towers
+    return NetworkLayout.of(config, network.inputs(shape), size).towers
 
 
 def run_operations(run: Run) -> float:
@@ -218,12 +219,12 @@ def run_operations(run: Run) -> float:
 
 def row_operations(learner: OnPolicyLearner) -> int:
     """Return those of one row."""
-    shape, found = learner.groups[0].obs_shape, towers(learner)
-    network, epochs = learner.config.network_for(shape), getattr(learner.config, "update_epochs", 1)
+    group, found = learner.groups[0], towers(learner)
+    network, epochs = learner.config.network_for(group), getattr(learner.config, "update_epochs", 1)
     if not by_parts(network):
         return learning_operations(found, epochs)
     each = len(found) // network.towers
-    positions = [layer.positions for layer in network.convolutions(shape)]
+    positions = [layer.positions for layer in network.convolutions(network.seen(group))]
     positions += [1] * (each - len(positions))
     products = [
         2 * inputs * outputs * positions[k % each] for k, (inputs, outputs) in enumerate(found)

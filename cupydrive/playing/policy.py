@@ -62,6 +62,31 @@ class PaddedLinear(nn.Linear):
         return out[..., : self.out_features]
 
 
+class OneHot(nn.Module):
+    """Entries that are 1 where a channel of an observation of bytes has a value, and 0 elsewhere.
+
+    Args:
+        group: ``Group`` of uint8. The values of its last axis follow each other.
+    """
+
+    high: torch.Tensor
+    channel: torch.Tensor
+    value: torch.Tensor
+
+    def __init__(self, group: Group) -> None:
+        super().__init__()
+        entries = [(c, v) for c, values in enumerate(group.values) for v in range(values)]
+        channel, value = torch.tensor(entries, device="cpu").unbind(1)
+        high = torch.as_tensor(group.obs_high, dtype=torch.float32, device="cpu")
+        for name, tensor in {"high": high, "channel": channel, "value": value}.items():
+            self.register_buffer(name, tensor, persistent=False)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        """Return (B, entries) of observations (B, ...), bytes divided by ``obs_high``."""
+        values = (obs.flatten(1) * self.high).round().unflatten(1, (-1, obs.shape[-1]))
+        return (values[..., self.channel] == self.value).to(obs.dtype).flatten(1)
+
+
 @threads_worth(0)  # of factors of a matrix, the last bits depend on the number of threads
 def mlp(
     sizes: Sequence[int],
@@ -116,7 +141,7 @@ def encoder(
 
     Args:
         network: ``Network``.
-        obs_shape: Shape of one observation.
+        obs_shape: Shape of one observation as the first layer reads it.
         outputs: How many, or ``()``.
         last_gain: As of ``mlp``, like those that follow.
         initial: Likewise.
@@ -134,7 +159,7 @@ class ActorCritic(nn.Module):
     """The described policy without hidden state: two towers, or one with two outputs.
 
     Args:
-        obs_shape: Shape of one observation.
+        obs_shape: Shape of one observation as the first layer reads it.
         size: Number of the distribution's parameters.
         network: ``Network`` without a core.
         initial: False: the weights are left to whoever fills them.
@@ -151,6 +176,7 @@ class ActorCritic(nn.Module):
     ) -> None:
         super().__init__()
         self.shared, self.size = network.shared, size
+        self.entries: nn.Module = nn.Flatten()
         about = initial, generator
         if network.shared:
             self.body = encoder(network, obs_shape, (size + 1,), 1.0, *about)
@@ -162,7 +188,7 @@ class ActorCritic(nn.Module):
 
     def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return ``(parameters, value)`` of observations (B, ...): (B, size) and (B,)."""
-        obs = obs.flatten(1)
+        obs = self.entries(obs)
         if self.shared:
             out = self.body(obs)
             return out[:, : self.size], out[:, self.size]
@@ -182,7 +208,7 @@ class Tower(nn.Module):
     """Convolutions, hidden layers, a core and outputs.
 
     Args:
-        obs_shape: Shape of one observation.
+        obs_shape: Shape of one observation as the first layer reads it.
         outputs: How many.
         network: ``Network`` with a core.
         gain: Of the weights of the outputs.
@@ -209,7 +235,7 @@ class Tower(nn.Module):
         self, obs: torch.Tensor, state: torch.Tensor, start: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the outputs and the next state."""
-        seen, state = self.core(self.encoder(obs.flatten(1)), state, start)
+        seen, state = self.core(self.encoder(obs), state, start)
         return self.head(seen), state
 
 
@@ -218,7 +244,7 @@ class RecurrentActorCritic(nn.Module):
     ``with_state``'s.
 
     Args:
-        obs_shape: Shape of one observation.
+        obs_shape: Shape of one observation as the first layer reads it.
         size: Number of the distribution's parameters.
         network: ``Network`` with a core.
         generator: ``torch.Generator`` of the weights. Defaults to torch's own.
@@ -233,6 +259,7 @@ class RecurrentActorCritic(nn.Module):
     ) -> None:
         super().__init__()
         self.shared, self.size, self.state_size = network.shared, size, network.state_size
+        self.entries: nn.Module = nn.Flatten()
         if network.shared:
             self.body = Tower(obs_shape, size + 1, network, 1.0, generator)
             fill_outputs(self.body.head.weight, size, generator)
@@ -244,6 +271,7 @@ class RecurrentActorCritic(nn.Module):
         self, obs: torch.Tensor, state: torch.Tensor, start: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return ``(parameters, value, state)``: (L * b, size), (L * b,), (b, state_size)."""
+        obs = self.entries(obs)
         if self.shared:
             out, state = self.body(obs, state, start)
             return out[:, : self.size], out[:, self.size], state

@@ -1,25 +1,34 @@
-// observed.cuh -- a row of entries of an observation in memory: floats, bits (drive/bits.cuh), or bytes.
+// observed.cuh -- a row of entries of an observation in memory: floats, bits (drive/bits.cuh), or bytes, perhaps one-hot.
 //
-// Generated: OBSERVED, and for bytes OBS_HIGH, by which they are divided. Without it rows are floats.
+// Generated: OBSERVED; for bytes OBS_HIGH, by which they are divided, or OBS_VALUES, the entries of each. Without it rows are floats.
 #pragma once
 #include "generated/spaces.cuh"
 
 #define OBSERVED_FLOATS 0
 #define OBSERVED_BITS 1
 #define OBSERVED_BYTES 2
+#define OBSERVED_ONE_HOT 3
 #ifndef OBSERVED
 #define OBSERVED OBSERVED_FLOATS
 #endif
 
+// Entry d of a row as a network sees it, and the elements in memory of a row of so many entries.
 #if OBSERVED == OBSERVED_BITS
 typedef u32 Observed;
 DEVICE float entry_of(const Observed* row, const int d) { return (float)(row[d / 32] >> d % 32 & 1u); }
+constexpr int observed_row(const int entries) { return (entries + 31) / 32; }
 #elif OBSERVED == OBSERVED_BYTES
 typedef u8 Observed;
 DEVICE float entry_of(const Observed* row, const int d) { return (float)row[d] / OBS_HIGH; }
+constexpr int observed_row(const int entries) { return entries; }
+#elif OBSERVED == OBSERVED_ONE_HOT
+typedef u8 Observed;
+DEVICE float entry_of(const Observed* row, const int d) { return row[d / OBS_VALUES] == d % OBS_VALUES ? 1.0f : 0.0f; }
+constexpr int observed_row(const int entries) { return entries / OBS_VALUES; }
 #else
 typedef float Observed;
 DEVICE float entry_of(const Observed* row, const int d) { return row[d]; }
+constexpr int observed_row(const int entries) { return entries; }
 #endif
 
 // Entries of a row that a thread reads at once: its row follows from their number, so that neighbours read neighbouring floats.
@@ -38,8 +47,7 @@ template <class Visit> DEVICE void each_at_once(const Observed* row, const int f
 #endif
 }
 
-// Elements of a row of so many entries, and row `row` of such.
-constexpr int observed_row(const int entries) { return OBSERVED == OBSERVED_BITS ? (entries + 31) / 32 : entries; }
+// Row `row` of rows of so many entries.
 template <int ENTRIES = OBS> DEVICE const Observed* observed(const void* rows, const size_type row) {
   return (const Observed*)rows + row * observed_row(ENTRIES);
 }

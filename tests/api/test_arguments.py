@@ -109,6 +109,7 @@ CALLED_BY_US = {
     "Conv.layers",
     "Network.convolutions",
     "Network.inputs",
+    "Network.seen",
     "OnPolicy.network_for",
     "Group.obs_bytes",
 }

@@ -12,6 +12,7 @@ import pytest
 import torch
 from conftest import command, optional
 from equal_runs import rows, same
+from gymnasium import spaces
 
 import cupydrive as cd
 from cupydrive.algorithms.architecture import OF_IMAGES
@@ -63,7 +64,8 @@ def moved(run):
     ],
 )
 def test_images_get_convolutions_unless_a_network_is_described(shape, given, network):
-    assert cd.PPO(**given).network_for(shape) == network
+    group = cd.Group("eye", 1, action_space=spaces.Discrete(2), obs_shape=shape)
+    assert cd.PPO(**given).network_for(group) == network
 
 
 @pytest.mark.parametrize("kind", NETWORKS)
@@ -97,6 +99,10 @@ EXACT = {
         {"dtype": "float32", "image": (12, 11, 3)},
     ),
     "bytes": (cd.A2C(network=NETWORKS["two layers"], num_steps=6), {"dtype": "uint8"}),
+    "one-hot": (
+        cd.PPO(network=replace(NETWORKS["two layers"], one_hot=True), num_steps=6, num_minibatches=3),
+        {"dtype": "uint8", "write": "env.eye.obs(i)[k] = (env.state.word >> k % 25) % 5u;", "high": 3},
+    ),
     "sequences": (cd.PPO(network=NETWORKS["gru"], num_steps=6, num_minibatches=3), {"dtype": "bool"}),
 }  # fmt: skip
 
@@ -211,24 +217,25 @@ def test_torch_computes_convolutions_in_bfloat16():
 # ---- what a run is for ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["two layers", "gru", None])
-def test_a_frozen_policy_act_and_a_file_take_the_actions_of_evaluate(kind, tmp_path):
-    spec = lamps.lamps(2, "float32")
-    run = moved(small(kind))
-    run.save(tmp_path / "run")
+def assert_equal_actions(spec, run, folder):
+    """Compare the actions of a run, its frozen policy, ``act`` and its ONNX file with those of
+    ``evaluate``.
+    """
+    run = moved(run)
+    run.save(folder / "run")
     evaluated = {"episodes": 4, "seed": 1, "greedy": True}
     actions = run.evaluate(**evaluated).recording.action["eye"]
     assert 0 < actions.mean() < 1
-    players = {"eye": cd.FrozenPolicy(tmp_path / "run", greedy=True, env=spec)}
+    players = {"eye": cd.FrozenPolicy(folder / "run", greedy=True, env=spec)}
     frozen = cd.evaluate(spec, players, episodes=4, seed=1, device="cpu")
     assert np.array_equal(frozen.recording.action["eye"], actions)
     optional("onnxscript")
-    session = optional("onnxruntime").InferenceSession(run.export(tmp_path / "eye.onnx"))
+    session = optional("onnxruntime").InferenceSession(run.export(folder / "eye.onnx"))
     env = cd.make(spec, 4, device="cpu")
     obs, state = env.reset(seed=1)[0], None
     for t in range(7):
-        found, given = run.act(obs, state), {"obs": obs.flatten(0, 1).numpy()}
-        if kind == "gru":
+        found, given = run.act(obs, state), {"obs": obs.flatten(0, 1).float().numpy()}
+        if isinstance(found, tuple):
             found, after = found
             before = torch.zeros_like(after) if state is None else state
             given |= {"state": before.flatten(0, 1).numpy(), "start": np.zeros(8, bool)}
@@ -236,6 +243,11 @@ def test_a_frozen_policy_act_and_a_file_take_the_actions_of_evaluate(kind, tmp_p
         assert np.array_equal(found, actions[t].reshape(found.shape)), t
         assert np.array_equal(session.run(None, given)[0], found.flatten())
         obs = env.step(found)[0]
+
+
+@pytest.mark.parametrize("kind", ["two layers", "gru", None])
+def test_a_frozen_policy_act_and_a_file_take_the_actions_of_evaluate(kind, tmp_path):
+    assert_equal_actions(lamps.lamps(2, "float32"), small(kind), tmp_path)
 
 
 def test_a_configuration_and_a_command_line_hold_the_description(tmp_path, capsys):

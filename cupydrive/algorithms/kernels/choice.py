@@ -94,17 +94,18 @@ def choose_arithmetic(
     if (reason := why_not(settings, group, executor)) is not None:
         return None, reason
     assert isinstance(settings, PPO | A2C)
-    network = settings.network_for(group.obs_shape)
+    network = settings.network_for(group)
     if settings.precision == "float32" or (settings.precision == "auto" and executor.name == "cpu"):
         return RECURRENT if by_parts(network) else EXACT, ""
     if by_parts(network):
-        reason = why_no_parts(network, group.obs_shape, executor)
+        reason = why_no_parts(network, network.seen(group), executor)
         if reason is None:
             return TENSOR_RECURRENT, ""
         exact = settings.precision == "auto" and backend == "kernels"
         return (RECURRENT, "") if exact else (None, reason)
     size = make_distribution(group, settings.distribution).size
-    way, reason = tensor_arithmetic(NetworkLayout.of(settings, group.obs_dim, size), executor)
+    inputs = network.inputs(network.seen(group))
+    way, reason = tensor_arithmetic(NetworkLayout.of(settings, inputs, size), executor)
     return (
         (EXACT, "")
         if way is None and settings.precision == "auto" and backend == "kernels"
@@ -160,7 +161,7 @@ def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str 
         return f"{kind.__name__} has no kernels; {' and '.join(k.__name__ for k in REPORTED)} have"
     if settings.policy is not None:
         return "its network is one of your own"
-    network = settings.network_for(group.obs_shape)
+    network = settings.network_for(group)
     if group.obs_dtype == "uint8" and np.ndim(group.obs_high) > 0:
         return f"obs_high of {group.name!r} has a number for each entry"
     if isinstance(network.core, LSTM):
@@ -170,16 +171,17 @@ def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str 
     if settings.compile:
         return f"compile = {settings.compile!r} needs torch"
     size = make_distribution(group, settings.distribution).size
+    seen = network.seen(group)
+    inputs = network.inputs(seen)
     if by_parts(network):
-        room = fits(RecurrentLayout.made(network, group.obs_shape, size), executor)
+        room = fits(RecurrentLayout.made(network, seen, size), executor)
     else:
-        layout = NetworkLayout.of(settings, group.obs_dim, size)
+        layout = NetworkLayout.of(settings, inputs, size)
         tiles = forward_tiles(layout, executor, 1), gradient_tiles(layout, executor, 1)
         room = all(each.rows for each in tiles)
     if not room:
-        left = f"{network.inputs(group.obs_shape)} numbers that convolutions leave"
-        seen = f"{group.obs_dim} entries of an observation" if network.conv is None else left
-        return f"hidden = {network.hidden} with {seen} is too wide for kernels"
+        left = "entries of an observation" if network.conv is None else "numbers of convolutions"
+        return f"hidden = {network.hidden} with {inputs} {left} is too wide for kernels"
     if isinstance(executor, HostExecutor) and not executor.fuses():
         return "this processor has no fused multiply-add"
     return None

@@ -165,12 +165,14 @@ class NetworkLayout:
         )
 
 
-def observed_rows(group: Group) -> str:
-    """Return the generated text that says how observations of a group lie in memory."""
+def observed_rows(group: Group, one_hot: bool) -> str:
+    """Return the generated text of how observations of a group lie in memory and are read."""
     if group.obs_dtype == "float32":
         return ""
     if group.bits:
         return "#define OBSERVED OBSERVED_BITS\n"
+    if one_hot:
+        return f"#define OBSERVED OBSERVED_ONE_HOT\n#define OBS_VALUES {group.values[0]}\n"
     return f"#define OBSERVED OBSERVED_BYTES\n#define OBS_HIGH {float(group.obs_high)!r}f\n"
 
 

@@ -73,7 +73,10 @@ class KernelLearner(OnPolicyLearner):
         """
         config, executor = self.config, rollout.batch.executor
         distribution = make_distribution(group, config.distribution)
-        layout = NetworkLayout.of(config, group.obs_dim, distribution.size, observed_rows(group))
+        network = config.network_for(group)
+        observed = observed_rows(group, network.one_hot)
+        inputs = network.inputs(network.seen(group))
+        layout = NetworkLayout.of(config, inputs, distribution.size, observed)
         agents = [g.count for g in rollout.batch.groups if rollout.player_of[g.name] is self]
         self.layout = layout
         self.task = Task(

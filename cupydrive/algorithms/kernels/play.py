@@ -70,7 +70,7 @@ class Policy:
     def of(cls, learner: KernelLearner, groups: Sequence[Group]) -> Policy:
         """Return that of a ``KernelLearner``, which need not have begun to play."""
         distribution = make_distribution(groups[0], learner.config.distribution)
-        network, seen = learner.config.network_for(groups[0].obs_shape), groups[0]
+        network, seen = learner.config.network_for(groups[0]), groups[0]
         if network.core is None:
             layout = NetworkLayout.of(learner.config, seen.obs_dim, distribution.size)
         else:

@@ -896,8 +896,9 @@ class RecurrentKernelLearner(KernelLearner):
         config, executor = self.config, rollout.batch.executor
         distribution = make_distribution(group, config.distribution)
         agents = [g.count for g in rollout.batch.groups if rollout.player_of[g.name] is self]
-        network = config.network_for(group.obs_shape)
-        about = network, group.obs_shape, distribution.size, observed_rows(group)
+        network = config.network_for(group)
+        seen = network.seen(group)
+        about = network, seen, distribution.size, observed_rows(group, network.one_hot)
         self.layout = layout = RecurrentLayout.made(*about)
         drawn = sum(agents) * (1 if layout.sequences else rollout.steps)
         shard = sequence_shard(rollout.shard, drawn, getattr(config, "num_minibatches", 1))

@@ -102,7 +102,8 @@ def lamps(
     count: int = 1,
     dtype: str = "bool",
     write: str = "",
-    image: tuple[int, int, int] = SHAPE,
+    image: tuple[int, ...] = SHAPE,
+    high: float | np.ndarray = np.inf,
 ) -> cd.EnvSpec:
     """Return the environment.
 
@@ -111,6 +112,7 @@ def lamps(
         dtype: Of observations.
         write: What ``observe`` does with entry k of agent i, if it does something else.
         image: Shape of an observation.
+        high: ``Group.obs_high``.
     """
     return cd.EnvSpec(
         name="lamps",
@@ -123,6 +125,7 @@ def lamps(
                 action_space=spaces.Discrete(2),
                 obs_shape=image,
                 obs_dtype=dtype,
+                obs_high=high,
             ),
         ),
         time_limit="truncates",

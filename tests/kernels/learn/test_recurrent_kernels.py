@@ -1,5 +1,6 @@
 """Kernels of networks that are computed by parts: gradients against torch's in float64."""
 
+import copy
 import math
 from itertools import pairwise
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from cupydrive.algorithms.architecture import ConvLayer
 from cupydrive.algorithms.kernels import choice
 from cupydrive.algorithms.kernels.choice import REPORTED
 from cupydrive.algorithms.kernels.gradients import Task
-from cupydrive.algorithms.kernels.layout import tensors_of
+from cupydrive.algorithms.kernels.layout import observed_rows, tensors_of
 from cupydrive.algorithms.kernels.recurrent import (
     RECURRENT,
     KernelLaunch,
@@ -28,30 +29,32 @@ from cupydrive.algorithms.kernels.recurrent_tensor import TENSOR_RECURRENT
 from cupydrive.algorithms.networks import described
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.ranks import Shard
-from cupydrive.playing.policy import make_distribution
+from cupydrive.playing.policy import OneHot, make_distribution
 from cupydrive.playing.torch_settings import own_random_numbers
 from cupydrive.spec import Group
 
 
 def problem(
     config, actions="one", envs=4, obs_dim=5, agents=(1,), masks=False, leaving=False,
-    executor=None, seed=0, normalised=False, tensor=False, obs_shape=(),
+    executor=None, seed=0, normalised=False, tensor=False, obs_shape=(), high=None,
 ):  # fmt: skip
     """Return a network with hidden state, random rows with starts at random steps, and what
-    computes gradients.
+    computes gradients. With ``high`` observations are bytes, some of them above it.
     """
     rng = np.random.default_rng(seed)
     executor = executor or HostExecutor(2, flags=("-O1",))
     obs_shape = obs_shape or (obs_dim,)
     obs_dim = math.prod(obs_shape)
-    groups = [
-        Group(f"g{k}", count, action_space=ACTIONS[actions], obs_shape=obs_shape)
-        for k, count in enumerate(agents)
-    ]
+    about = {"action_space": ACTIONS[actions], "obs_shape": obs_shape}
+    about |= {"obs_dtype": "uint8", "obs_high": high} if high else {}
+    groups = [Group(f"g{k}", count, **about) for k, count in enumerate(agents)]
+    network, entries = config.architecture, config.architecture.seen(groups[0])
     distribution = make_distribution(groups[0])
     with own_random_numbers():
         torch.manual_seed(seed)
-        policy = described(config.architecture, obs_shape, distribution.size)
+        policy = described(network, entries, distribution.size)
+        if high:
+            policy.entries = OneHot(groups[0])
         with torch.no_grad():
             for p in policy.parameters():  # logits and biases of some size
                 p.add_(torch.randn_like(p) * 0.2)
@@ -64,6 +67,9 @@ def problem(
         states = rng.normal(0, 1, (envs, g.count, size)).astype(np.float32)
         part["first"] = torch.from_numpy(states)
         part["log_prob"] = torch.from_numpy(rng.normal(-1, 0.3, shape).astype(np.float32))
+        if high:
+            values = rng.integers(0, high + 2, (*shape, obs_dim), np.uint8)
+            part["obs"] = torch.from_numpy(values)
     normal = None
     if normalised:
         normal = [
@@ -82,7 +88,8 @@ def problem(
     shared = {k: None if x is None else x.to(device) for k, x in shared.items()}
     for part in parts:
         part |= {k: None if x is None else x.to(device) for k, x in part.items()}
-    layout = RecurrentLayout.made(config.architecture, obs_shape, distribution.size)
+    observed = observed_rows(groups[0], network.one_hot)
+    layout = RecurrentLayout.made(network, entries, distribution.size, observed)
     kind = TENSOR_RECURRENT if tensor else RECURRENT
     steps = kind.steps(executor, layout, tensors_of(policy), reported, shared)
     drawn = sum(agents) * (1 if layout.sequences else config.num_steps)
@@ -97,7 +104,7 @@ def problem(
     return SimpleNamespace(
         config=config, distribution=distribution, policy=policy, layout=layout, parts=parts,
         shared=shared, steps=steps, gradients=gradients, numbers=numbers, normal=normal,
-        task=task, obs_dim=obs_dim,
+        task=task, obs_dim=obs_dim, high=high, shape=obs_shape,
     )  # fmt: skip
 
 
@@ -132,6 +139,13 @@ def chosen(case, epoch, minibatch):
     return found
 
 
+def in_float64(case, obs):
+    """Return a copy of the network and rows of observations as it sees them."""
+    normal = case.normal and [x.double() for x in case.normal]
+    obs = obs.double().view(len(obs), *case.shape) / (case.high or 1)
+    return copy.deepcopy(case.policy).cpu().double(), seen(normal, obs.flatten(1)).view_as(obs)
+
+
 def reference(case, epoch=0, minibatch=0):
     """Return the losses of a minibatch by name and the gradients by tensor, in float64."""
     index = torch.tensor(chosen(case, epoch, minibatch))
@@ -147,13 +161,9 @@ def reference(case, epoch=0, minibatch=0):
     columns = {k: c.double() if c.is_floating_point() else c for k, c in columns.items()}
     state, start = columns.pop("first", None), columns.pop("start").bool().flatten()
     columns = {name: c.flatten(0, 1) for name, c in columns.items()}
-    policy = described(
-        case.config.architecture, case.layout.obs_shape, case.distribution.size
-    ).double()
-    policy.load_state_dict(case.policy.state_dict())
-    normal = case.normal and [x.double() for x in case.normal]
+    policy, obs = in_float64(case, columns["obs"])
     states = (state, start) if case.layout.sequences else ()
-    parameters, value, *_ = policy(seen(normal, columns["obs"]), *states)
+    parameters, value, *_ = policy(obs, *states)
     losses, loss = losses_of(case, columns, parameters, value)
     return losses, torch.autograd.grad(loss, tensors_of(policy))
 
@@ -191,6 +201,9 @@ CASES = {
     dict(envs=5, obs_shape=(8, 7, 2), agents=(2,))),
     "conv and norm": (network(conv=cd.Conv((8,), 2, 2), hidden=(24, 16), core=cd.MinGRU(16), layer_norm=True),
     dict(envs=6, obs_shape=(6, 5, 4))),
+    "one-hot": (network(hidden=(20,), one_hot=True, shared=True), dict(envs=5, obs_dim=7, agents=(2, 1), high=2)),
+    "one-hot, gru": (network(hidden=(), core=cd.GRU(16), one_hot=True), dict(envs=5, obs_dim=9, high=4)),
+    "one-hot, conv": (network(conv=cd.Conv((5, 4), (3, 2)), hidden=(17,), one_hot=True), dict(envs=6, obs_shape=(5, 6, 2), high=3)),
     "A2C": (cd.A2C(network=cd.Network(hidden=(16,), core=cd.MinGRU(16, layers=1), shared=True), num_steps=9),
     dict(envs=140)),
 }  # fmt: skip
@@ -235,6 +248,9 @@ HALVES = {
     dict(envs=5, agents=(2,), obs_shape=(13, 12, 3), normalised=True)),
     "conv and norm": (network(hidden=(24,), conv=cd.Conv((40,), (4,), 3), layer_norm=True),
     dict(envs=6, obs_shape=(16, 19, 5))),
+    "one-hot": (network(hidden=(24,), one_hot=True, layer_norm=True), dict(envs=6, obs_dim=7, high=2)),
+    "one-hot, conv": (network(hidden=(24,), conv=cd.Conv((16,), 3), one_hot=True, shared=True),
+    dict(envs=6, obs_shape=(6, 7, 2), high=3)),
     "conv, gru": (network(hidden=(), conv=cd.Conv((8,), 3, 2), core=cd.GRU(16), shared=True),
     dict(envs=7, agents=(2,), obs_shape=(8, 9, 4), seed=1)),
 }  # fmt: skip
@@ -345,7 +361,10 @@ def acted(case, rows):
     """
     task, network = case.task, case.config.architecture
     rng, found = np.random.default_rng(5), []
-    obs = torch.from_numpy(rng.normal(0, 1, (rows, case.obs_dim)).astype(np.float32))
+    shape = rows, case.obs_dim
+    obs = torch.from_numpy(rng.normal(0, 1, shape).astype(np.float32))
+    if case.high:
+        obs = torch.from_numpy(rng.integers(0, case.high + 2, shape, np.uint8))
     before = torch.from_numpy(rng.normal(0, 1, (rows, network.state_size)).astype(np.float32))
     start = torch.from_numpy(rng.random(rows) < 0.3).to(torch.uint8)
     after = torch.zeros_like(before)
@@ -367,11 +386,9 @@ def test_a_step_is_torchs_in_float64(name):
     config, about = CASES[name]
     case = problem(config, **about)
     (obs, before, start), (*outputs, after) = acted(case, 70)
-    policy = described(config.architecture, case.layout.obs_shape, case.distribution.size).double()
-    policy.load_state_dict(case.policy.state_dict())
-    normal = case.normal and [x.double() for x in case.normal]
+    policy, obs = in_float64(case, obs)
     states = (before.double(), start.bool()) if case.layout.sequences else ()
-    parameters, value, *states = policy(seen(normal, obs.double()), *states)
+    parameters, value, *states = policy(obs, *states)
     size = case.distribution.size
     found = [outputs[0][:, :size], outputs[-1][:, size if len(outputs) == 1 else 0]]
     for mine, exact in zip([*found, after], [parameters, value, *(states or [after])], strict=True):
@@ -389,7 +406,7 @@ def test_steps_in_bfloat16_have_the_outputs_of_sequences(core, monkeypatch):
     assert "by kernels, bfloat16" in report.compared_with and report.passed, report
 
 
-TEAMS = ["gru, groups", "mingru", "norm", "norm before a core", "A2C"]
+TEAMS = ["gru, groups", "mingru", "norm", "norm before a core", "one-hot, conv", "A2C"]
 
 
 @pytest.mark.parametrize("name", [*TEAMS, "conv", "conv, linear", "conv and norm"])
