@@ -8,8 +8,6 @@ probability 1/3 it is gold. Everything moves in every 5th step. With ramping the
 everything moves one step sooner.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from cupydrive import spec as cd
@@ -20,11 +18,7 @@ from cupydrive.random import RandomStream, below
 CHANNELS = ("player", "enemy", "trail", "gold")
 THING, RIGHT, GOLD = 1, 2, 4  # bits: there is something, it moves to the right, it is gold
 LEVELS, LEVEL_STEPS = 10, 100
-
-
-@dataclass(frozen=True)
-class Params(minatar.RampingParams):
-    """Parameters of the rules."""
+Params = minatar.RampingParams
 
 
 def state(p: Params) -> tuple[cd.Field, ...]:
@@ -163,9 +157,8 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
     states["player_y"] = row + 1
     states["player_x"] = np.clip(x[np.arange(n), row] + rng.integers(-2, 3, n), 0, 9)
     states["level"] = rng.integers(0, LEVELS, n)
-    for name, interval in zip(
-        ("spawn_timer", "move_timer"), intervals(states["level"]), strict=True
-    ):
+    timers = "spawn_timer", "move_timer"
+    for name, interval in zip(timers, intervals(states["level"]), strict=True):
         states[name] = rng.integers(0, interval) * (rng.random(n) < 0.5)
     states["ramp_timer"] = rng.choice([-1, 0, 50], n)
     states["last_action"] = rng.integers(0, 5, n)

@@ -83,11 +83,9 @@ DEVICE bool step(Env& env) {
   }
   --s.move_timer;
 
-  if (DIFFICULTY_RAMPING == DIFFICULTY_RAMPING_ON && s.level < LEVELS - 1) {
-    if (--s.ramp_timer < -1) {
-      s.ramp_timer = LEVEL_STEPS;
-      ++s.level;
-    }
+  if (DIFFICULTY_RAMPING == DIFFICULTY_RAMPING_ON && s.level < LEVELS - 1 && --s.ramp_timer < -1) {
+    s.ramp_timer = LEVEL_STEPS;
+    ++s.level;
   }
   return killed;
 }
