@@ -34,8 +34,7 @@ DEVICE void remove(State& s, int row) {
 DEVICE void spawn(State& s, const Random::Bits words) {
   const u32 free = ~s.thing & 0x11111111u;  // the bits THING of these rows
   const bool right = words.x >> 31 != 0, gold = Random::below(words.y, 3) == 0;
-  int rank = Random::below(words.z, math::popcount(free));
-  for (int row = 0; row < ROWS; ++row) {
+  for (int row = 0, rank = Random::below(words.z, math::popcount(free)); row < ROWS; ++row) {
     if (nibble(free, row) != 0 && rank-- == 0) {
       s.thing_x = with_nibble(s.thing_x, row, right ? 0 : SIDE - 1);
       s.thing = with_nibble(s.thing, row, (int)(THING | (right ? RIGHT : 0u) | (gold ? GOLD : 0u)));

@@ -34,6 +34,8 @@ ONE_LEVEL = "with one level this action is 1, and 0 is what is divided"
 SPEED = "near.each(env, math::max(top_speed(p, true), top_speed(p, false)), [&](const auto& seen) {"
 HINT = "at any speed the neighbours are the same, found sooner or later"
 DAMAGE = "if (i == 0) s.damage = damage;"
+SPEEDS = "speeds |= (drawn < 5 ? (u32)drawn + 1u : (u32)drawn - 4u | LEFT) << 4 * (4 * half + k);"
+ROW = "for (int row = 0, rank = Random::below(words.z, math::popcount(free)); row < ROWS; ++row) {"
 CARS = ("mountain_car", "mountain_car_continuous")
 EQUIVALENT = {
     **{(car, ARRIVED, ARRIVED.replace("position >=", "position >")): EXACT for car in CARS},
@@ -46,6 +48,12 @@ EQUIVALENT = {
         DAMAGE,
         DAMAGE.replace("==", "!="),
     ): "all regions work out the same number, and whoever writes it",
+    ("minatar_asterix", ROW, ROW.replace("<", "<=")): "the rank of a free row is used up by then",
+    (
+        "minatar_freeway",
+        SPEEDS,
+        SPEEDS.replace("-", "+"),
+    ): "of the numbers 5 to 9, n - 4 with the bit 8 is n + 4",
     ("tag_continuous", LEFT, LEFT.replace("+", "-")): ZERO,
     ("tag_continuous", LEVEL, LEVEL.replace(": 1)", ": 2)")): ONE_LEVEL,
     ("tag_continuous", LEVEL, LEVEL.replace("> 1", "> 2")): "with two levels both numbers are 1",
