@@ -617,6 +617,11 @@ class EnvSpec:
                 f"{self.name}: {agents} agents are more than the {MAX_AGENTS} that random streams "
                 f"know"
             )
+        if (named := getattr(params, "num_agents", agents)) != agents:
+            raise SpecError(
+                f"{self.name}: num_agents = {named}, but groups(params) has {agents} agents; make "
+                f"them equal or give the parameter another name"
+            )
         if self.table_fields is not None:
             self.declared_tables(params)
         if self.display.keys is not None:

@@ -239,8 +239,9 @@ def _sizes(spec: EnvSpec, params: EnvParams, layout: Layout, code: str) -> str:
         f"#define ONE_AGENT {int(spec.one_agent(params))}",
         f"#define HORIZON_ENDS_TASK {'true' if spec.time_limit == 'terminates' else 'false'}",
         f"constexpr bool HAS_METRICS = {str(bool(spec.metrics)).lower()};",
-        f"constexpr int NUM_AGENTS = {sum(g.count for g in groups)};",
     ]
+    if not hasattr(params, "num_agents"):
+        lines.append(f"constexpr int NUM_AGENTS = {sum(g.count for g in groups)};")
     for f in constant_params(spec.params):
         value, name = getattr(params, f.name), f.name.upper()
         if isinstance(value, str):

@@ -89,6 +89,15 @@ def test_a_default_is_of_its_annotation(annotation, default):
         replace(SPEC, params=make_dataclass("Params", [price, steps], frozen=True))
 
 
+def test_a_parameter_num_agents_is_the_number_of_all_agents():
+    agents = ("num_agents", int, cd.param(1, "Agents.", low=1))
+    steps = ("max_episode_steps", int, cd.param(40, "Time limit.", low=1))
+    spec = replace(SPEC, params=make_dataclass("Params", [agents, steps], frozen=True))
+    assert spec.make_params().num_agents == 1
+    with pytest.raises(SpecError, match=r"num_agents = 2, but groups\(params\) has 1 agents; make"):
+        spec.make_params(num_agents=2)
+
+
 def test_what_time_limit_may_be_is_told_where_it_is_wrong():
     needed = (SPEC.name, SPEC.params, SPEC.state, SPEC.groups)
     with pytest.raises(
