@@ -1,0 +1,135 @@
+"""Simple spread: agents cover landmarks on a plane and avoid collisions with each other.
+
+Source: the rules of ``simple_spread`` (Lowe et al. 2017, "Multi-agent actor-critic for mixed
+cooperative-competitive environments") as MPE2 1.1.1 has them, observation and actions included.
+Two differences: agents at exactly the same place do not push each other (MPE2 divides 0 by 0), and
+a continuous action outside of [0, 1] is clipped.
+
+There are as many landmarks as agents. The last 2 (A - 1) entries of an observation are 0: silent
+communication channels of the other agents.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium import spaces
+
+from cupydrive import spec as cd
+from cupydrive.random import RandomStream
+
+FIELDS = "x", "y", "x_dot", "y_dot", "landmark_x", "landmark_y"
+MOVES = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]])  # (action, axis)
+SIZE, TAU, DAMPING = 0.15, 0.1, 0.25  # radius of an agent; s; velocity lost in a step
+ACCELERATION = 5.0  # length/s^2, of a full push
+STIFFNESS, MARGIN = 100.0, 1e-3  # of a contact: length/s^2 per length, and the length it is soft in
+COVERED = 0.1  # a landmark is covered by an agent nearer than this
+CONTACT_SPEED = TAU * STIFFNESS * 2 * SIZE  # that a whole overlap gives in a step
+
+
+@dataclass(frozen=True)
+class Params:
+    """Number of agents, actions and reward."""
+
+    num_agents: int = cd.param(3, "Number of agents, and of landmarks.", low=1, high=1000)
+    continuous_actions: bool = cd.param(False, "Five numbers in [0, 1] instead of a choice of 5.")
+    local_ratio: float = cd.param(
+        0.5, "Weight of an agent's own collisions; the rest is shared.", low=0.0, high=1.0
+    )
+    max_episode_steps: int = cd.param(25, "Time limit.", unit="steps", low=1)
+
+
+def state(p: Params) -> tuple[cd.Field, ...]:
+    """Return the fields of ``struct State``."""
+    about = {True: (CONTACT_SPEED, "length/s"), False: (1.0, "length")}
+    return tuple(cd.Field(f, "f4", (p.num_agents,), *about["dot" in f]) for f in FIELDS)
+
+
+def groups(p: Params) -> tuple[cd.Group, ...]:
+    """Return the one group: agents that see everything."""
+    agents, entries = p.num_agents, 6 * p.num_agents
+    actions = spaces.Box(0.0, 1.0, (5,)) if p.continuous_actions else spaces.Discrete(5)
+    scale = np.repeat([CONTACT_SPEED, 1.0], [2, entries - 2])
+    return (cd.Group("agent", agents, entries, actions, scale, reward_scale=float(agents)),)
+
+
+def reset(p: Params, random: RandomStream) -> np.ndarray:
+    """Return (N,) fresh states, exact in float32: agents at rest, all places uniform in [-1, 1)."""
+    places = np.float32(2) * random.uniform(p.num_agents) - np.float32(1)  # (N, A, 4)
+    states = np.zeros(len(places), [(f.name, f.dtype, f.shape) for f in state(p)])
+    for k, name in enumerate(("x", "y", "landmark_x", "landmark_y")):
+        states[name] = places[..., k]
+    return states
+
+
+def vectors(states: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return places and velocities of agents, and places of landmarks, (N, A, 2) in float64."""
+    pairs = zip(FIELDS[::2], FIELDS[1::2], strict=True)
+    return tuple(np.stack([states[f].astype(np.float64) for f in pair], axis=-1) for pair in pairs)
+
+
+def apart(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return b - a of all pairs, (N, A, B, 2), and its length, infinite from an agent to itself."""
+    way = b[:, None] - a[:, :, None]
+    oneself = np.where((a is b) & np.eye(a.shape[1], dtype=bool), np.inf, 0.0)
+    return way, np.sqrt((way**2).sum(axis=-1)) + oneself
+
+
+def step(
+    p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
+) -> cd.StepResult:
+    """Step (N,) states; action["agent"] is (N, A), or (N, A, 5) of floats."""
+    place, velocity, landmark = vectors(states)
+    chosen = action["agent"]
+    push = np.clip(chosen, 0, 1) @ MOVES if p.continuous_actions else MOVES[chosen]
+    way, distance = apart(place, place)
+    contact = STIFFNESS * MARGIN * np.logaddexp(0, (2 * SIZE - distance) / MARGIN)
+    contact = np.divide(contact, distance, out=np.zeros_like(contact), where=distance > 0)
+    force = ACCELERATION * push - (contact[..., None] * way).sum(axis=2)
+    place, velocity = place + TAU * velocity, (1 - DAMPING) * velocity + TAU * force
+
+    nearest = apart(place, landmark)[1].min(axis=1)  # (N, landmarks)
+    covered, between = nearest < COVERED, apart(place, place)[1]
+    hits = (between < 2 * SIZE).sum(axis=2)
+    to_hit = cd.nearest_decision(np.abs(between - 2 * SIZE), axis=2)
+    moved = np.concatenate([place, velocity, landmark], axis=-1)
+    shared = -nearest.sum(axis=1, keepdims=True)
+    return cd.StepResult(
+        state={name: moved[..., k] for k, name in enumerate(FIELDS)},
+        reward={"agent": (1 - p.local_ratio) * shared - p.local_ratio * hits},
+        terminated=np.zeros(len(states), bool),
+        metrics={"covered": covered.sum(axis=1), "collisions": hits.sum(axis=1) // 2},
+        events={
+            "collision": hits > 0,
+            "collision with two": hits > 1,
+            "all covered": covered.all(axis=1),
+            "same place": distance == 0,
+        },
+        margin={
+            "reward.agent": to_hit,
+            "metric.collisions": to_hit.min(axis=1),
+            "metric.covered": cd.nearest_decision(np.abs(nearest - COVERED), axis=1),
+        },
+    )
+
+
+def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observation:
+    """Return (N, A, 6 A): own velocity and place; ways to landmarks and to other agents; zeros."""
+    place, velocity, landmark = vectors(states)
+    to_other = apart(place, place)[0][:, ~np.eye(p.num_agents, dtype=bool)]
+    ways = (w.reshape(*place.shape[:2], -1) for w in (apart(place, landmark)[0], to_other))
+    seen = [velocity, place, *ways, np.zeros((*place.shape[:2], 2 * p.num_agents - 2))]
+    return cd.Observation({"agent": np.concatenate(seen, axis=-1)})
+
+
+def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
+    """Draw moving agents, crowded or wide apart, or near landmarks, and a few in the same place."""
+    states = np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)])
+    shape, at_landmarks, same = (n, p.num_agents), rng.random((n, 1)) < 0.5, rng.random(n) < 0.05
+    spread = rng.choice([0.1, 0.35, 0.7], (n, 1)) * p.num_agents**0.5
+    for axis in "xy":
+        states[f"landmark_{axis}"] = rng.uniform(-1, 1, shape)
+        near = states[f"landmark_{axis}"] + rng.normal(0, 0.07, shape)
+        states[axis] = np.where(at_landmarks, near, spread * rng.normal(0, 1, shape))
+        states[axis][same, -1] = states[axis][same, 0]
+        states[f"{axis}_dot"] = rng.normal(0, 0.7, shape)
+    return states
