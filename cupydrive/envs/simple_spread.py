@@ -10,6 +10,7 @@ communication channels of the other agents.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from gymnasium import spaces
@@ -17,8 +18,14 @@ from gymnasium import spaces
 from cupydrive import spec as cd
 from cupydrive.random import RandomStream
 
+if TYPE_CHECKING:
+    import torch
+
+    from cupydrive.drawing.canvas import Canvas
+
 FIELDS = "x", "y", "x_dot", "y_dot", "landmark_x", "landmark_y"
 MOVES = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]])  # (action, axis)
+ARROWS = "", "ArrowLeft", "ArrowRight", "ArrowDown", "ArrowUp"
 SIZE, TAU, DAMPING = 0.15, 0.1, 0.25  # radius of an agent; s; velocity lost in a step
 ACCELERATION = 5.0  # length/s^2, of a full push
 STIFFNESS, MARGIN = 100.0, 1e-3  # of a contact: length/s^2 per length, and the length it is soft in
@@ -133,3 +140,71 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
         states[axis][same, -1] = states[axis][same, 0]
         states[f"{axis}_dot"] = rng.normal(0, 0.7, shape)
     return states
+
+
+def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
+    """Return actions (N, C) of each head, for NumPy or torch obs (N, C, D): go where the lead over
+    the nearest other agent is largest, and brake in time.
+    """
+    x, y, best = 0.0 * obs[..., 0], 0.0 * obs[..., 0], 0.0 * obs[..., 0] + 1e3
+    others = 4 + 2 * p.num_agents
+    for k in range(4, others, 2):
+        dx, dy = obs[..., k], obs[..., k + 1]
+        rival = 0.0 * x + 100.0
+        for j in range(others, others + 2 * (p.num_agents - 1), 2):
+            rival = rival.clip(max=((obs[..., j] - dx) ** 2 + (obs[..., j + 1] - dy) ** 2) ** 0.5)
+        behind = (dx**2 + dy**2) ** 0.5 - rival
+        better = (behind < best) * 1.0
+        wish = ((dx, x), (dy, y), (behind, best))
+        x, y, best = (better * new + (1 - better) * old for new, old in wish)
+    coast = TAU / DAMPING  # the way, per velocity, without another push
+    x, y = x - coast * obs[..., 0], y - coast * obs[..., 1]
+    if p.continuous_actions:
+        return (0.0 * x, *((4 * way).clip(0, 1) for way in (-x, x, -y, y)))
+    along_x, far = abs(x) > abs(y), (abs(x) > 0.05) | (abs(y) > 0.05)
+    return (far * (along_x * (1 + (x > 0) * 1) + ~along_x * (3 + (y > 0) * 1)),)
+
+
+def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
+    """Draw agents with the way they came, and landmarks on top."""
+    canvas.view(-1.8, 1.8, -1.8, top=1.8)
+    canvas.rectangle(-1, -1, 1, 1, canvas.FLOOR)  # where episodes begin
+    places, _, landmarks = vectors(states)  # (K, A, 2)
+    here, marks = places[-1:], landmarks[-1:]
+    hit = (apart(here, here)[1][0] < 2 * SIZE).any(axis=1)
+    covered = (apart(here, marks)[1][0] < COVERED).any(axis=0)
+    for i, way in enumerate(places.transpose(1, 0, 2)):
+        color = canvas.ORANGE if hit[i] else canvas.BLUE
+        canvas.trail(way.tolist(), 0.3 * SIZE, color)
+        canvas.circle(way[-1], SIZE, color)
+    for mark, done in zip(marks[0], covered, strict=True):
+        canvas.circle(mark, 0.06, canvas.STAGE)
+        canvas.circle(mark, 0.045, canvas.GREEN if done else canvas.YELLOW)
+    canvas.agents("agent", here[0])
+    canvas.key(
+        (canvas.BLUE, "agents", p.num_agents),
+        (canvas.ORANGE, "colliding", int(hit.sum())),
+        (canvas.GREEN, "landmarks covered", int(covered.sum())),
+    )
+
+
+def keys(p: Params) -> dict[str, dict[str, int | tuple[float, ...]]]:
+    """Return actions by arrow key."""
+    of = [tuple(row) for row in np.eye(5)] if p.continuous_actions else range(5)
+    return {"agent": dict(zip(ARROWS, of, strict=True))}
+
+
+BOX = {"continuous_actions": True}
+SPEC = cd.EnvSpec(
+    name="simple_spread",
+    params=Params,
+    state=state,
+    groups=groups,
+    time_limit="truncates",
+    reference=cd.Reference(reset, step, observe, sample_states),
+    metrics={"covered": "int", "collisions": "int"},
+    cases=({}, BOX, {"num_agents": 1}, {"num_agents": 5} | BOX, {"num_agents": 40}),
+    heuristic=heuristic,
+    display=cd.Display(draw=draw, keys=keys, size=(760, 834), fps=10),
+    summary="Agents cover landmarks and avoid collisions (MPE2's simple_spread).",
+)

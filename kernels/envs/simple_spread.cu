@@ -1,0 +1,98 @@
+// simple_spread.cu -- agents cover landmarks on a plane and avoid collisions with each other, as MPE2's simple_spread.
+//
+// Source: the rules of MPE2 (Lowe et al. 2017); simple_spread.py says what differs.
+//
+//   state   x, y [length], x_dot, y_dot [length/s] of agents; landmark_x, landmark_y [length], as many
+//   action  0 = none, 1 = left, 2 = right, 3 = down, 4 = up, or how much of each, [0 to 1, clipped]
+//   reward  minus the sum of each landmark's distance to the nearest agent, alike for all, weighted by 1 - local_ratio,
+//           minus the number of agents that this one touches, weighted by local_ratio
+struct Params { float local_ratio; };
+struct State { Array<float, NUM_AGENTS> x, y, x_dot, y_dot, landmark_x, landmark_y; };
+struct Shared { Array<float, NUM_AGENTS> x, y, nearest; };  // places after the step; distance of each landmark's nearest agent
+#include "drive/env.cuh"
+#include "drive/rows.cuh"
+
+constexpr float TOUCHING = 0.3f, TAU = 0.1f, KEPT = 0.75f, ACCELERATION = 5.0f;  // length, s, velocity after a step, length/s^2
+constexpr float STIFFNESS = 100.0f, MARGIN = 1e-3f, COVERED = 0.1f;              // of contacts [1/s^2, length]; length
+
+DEVICE void reset(Env& env) {
+  State& s = env.state;
+  for (int i : env.team.each(NUM_AGENTS)) {
+    const auto u = env.random.uniform4(i);
+    s.x[i] = 2.0f * u.x - 1.0f;
+    s.y[i] = 2.0f * u.y - 1.0f;
+    s.landmark_x[i] = 2.0f * u.z - 1.0f;
+    s.landmark_y[i] = 2.0f * u.w - 1.0f;
+    s.x_dot[i] = s.y_dot[i] = 0.0f;
+  }
+}
+
+// The push of agent i along one axis, -1 to 1.
+DEVICE float push(const Env& env, int i, int back, int forth) {
+  const auto part = [&](int k) { return math::clamp((float)env.agent.action(i, k), 0.0f, 1.0f); };
+  if constexpr (CONTINUOUS_ACTIONS) return part(forth) - part(back);
+  else return (float)((env.agent.action(i) == forth) - (env.agent.action(i) == back));
+}
+
+DEVICE float distance(float dx, float dy) { return math::sqrt(dx * dx + dy * dy); }
+
+DEVICE bool step(Env& env) {
+  State& s = env.state;
+  Shared& next = env.shared;
+  const float local = env.params.local_ratio;
+  // Move by the old velocity, then accelerate by the action and by soft contacts at the old places.
+  for (int i : env.team.each(NUM_AGENTS)) {
+    const float x = s.x[i], y = s.y[i], x_dot = s.x_dot[i], y_dot = s.y_dot[i];
+    float force_x = ACCELERATION * push(env, i, 1, 2), force_y = ACCELERATION * push(env, i, 3, 4);
+    for (int j = 0; j < NUM_AGENTS; ++j) {
+      const float dx = x - s.x[j], dy = y - s.y[j], apart = distance(dx, dy);
+      const float contact = STIFFNESS * MARGIN * math::softplus((TOUCHING - apart) * (1.0f / MARGIN));
+      const float per_length = apart > 0.0f ? contact / apart : 0.0f;  // 0 also for i itself
+      force_x += per_length * dx;
+      force_y += per_length * dy;
+    }
+    next.x[i] = x + TAU * x_dot;
+    next.y[i] = y + TAU * y_dot;
+    s.x_dot[i] = KEPT * x_dot + TAU * force_x;
+    s.y_dot[i] = KEPT * y_dot + TAU * force_y;
+  }
+  env.team.sync();  // all next places are there, and nobody reads old ones any more
+  for (int k : env.team.each(NUM_AGENTS)) {
+    float nearest = math::infinity();
+    for (int i = 0; i < NUM_AGENTS; ++i) {
+      nearest = math::min(nearest, distance(next.x[i] - s.landmark_x[k], next.y[i] - s.landmark_y[k]));
+    }
+    next.nearest[k] = nearest;
+    env.metrics.covered += nearest < COVERED;
+  }
+  env.team.sync();  // all landmarks' distances are there
+  float sum = 0.0f;
+  for (int k = 0; k < NUM_AGENTS; ++k) sum += next.nearest[k];
+  for (int i : env.team.each(NUM_AGENTS)) {
+    int hits = 0;
+    for (int j = 0; j < NUM_AGENTS; ++j) {
+      const bool hit = j != i && distance(next.x[i] - next.x[j], next.y[i] - next.y[j]) < TOUCHING;
+      hits += hit;
+      env.metrics.collisions += hit && j < i;  // of each pair once
+    }
+    env.agent.reward(i) = (local - 1.0f) * sum - local * (float)hits;
+    s.x[i] = next.x[i];
+    s.y[i] = next.y[i];
+  }
+  return false;
+}
+
+// Own velocity and place, ways to all landmarks and all other agents, and zeros: their silent communication channels.
+DEVICE void observe(Env& env) {
+  const State& s = env.state;
+  for (int i : env.team.each(NUM_AGENTS)) {
+    const float x = s.x[i], y = s.y[i];
+    PlainRow<2 * NUM_AGENTS> row(env.agent.obs(i));
+    row.put(s.x_dot[i]).put(s.y_dot[i]).put(x).put(y);
+    for (int k = 0; k < NUM_AGENTS; ++k) row.put(s.landmark_x[k] - x).put(s.landmark_y[k] - y);
+    for (int j = 0; j < NUM_AGENTS; ++j) {
+      if (j != i) row.put(s.x[j] - x).put(s.y[j] - y);
+    }
+    for (int k = 2; k < 2 * NUM_AGENTS; ++k) row.put(0.0f);
+  }
+}
