@@ -1,6 +1,4 @@
-// simple_spread.cu -- agents cover landmarks on a plane and avoid collisions with each other, as MPE2's simple_spread.
-//
-// Source: the rules of MPE2 (Lowe et al. 2017); simple_spread.py says what differs.
+// simple_spread.cu -- agents cover landmarks and avoid collisions, as MPE2's simple_spread (Lowe et al. 2017).
 //
 //   state   x, y [length], x_dot, y_dot [length/s] of agents; landmark_x, landmark_y [length], as many
 //   action  0 = none, 1 = left, 2 = right, 3 = down, 4 = up, or how much of each, [0 to 1, clipped]
