@@ -36,6 +36,9 @@ HINT = "at any speed the neighbours are the same, found sooner or later"
 DAMAGE = "if (i == 0) s.damage = damage;"
 SPEEDS = "speeds |= (drawn < 5 ? (u32)drawn + 1u : (u32)drawn - 4u | LEFT) << 4 * (4 * half + k);"
 ROW = "for (int row = 0, rank = Random::below(words.z, math::popcount(free)); row < ROWS; ++row) {"
+HIT = (
+    "const bool hit = j != i && distance(next.x[i] - next.x[j], next.y[i] - next.y[j]) < TOUCHING;"
+)
 CARS = ("mountain_car", "mountain_car_continuous")
 EQUIVALENT = {
     **{(car, ARRIVED, ARRIVED.replace("position >=", "position >")): EXACT for car in CARS},
@@ -59,6 +62,7 @@ EQUIVALENT = {
     ("tag_continuous", LEVEL, LEVEL.replace("> 1", "> 2")): "with two levels both numbers are 1",
     ("tag_continuous", SPEED, SPEED.replace("math::max", "math::min")): HINT,
     ("tag_continuous", TAGGED, TAGGED.replace("<", "<=")): EXACT,
+    ("simple_spread", HIT, HIT.replace("<", "<=")): EXACT,
     ("cartpole", LIMITS, LIMITS.replace("x) >", "x) >=")): EXACT,
     ("cartpole", LIMITS, LIMITS.replace("theta) >", "theta) >=")): EXACT,
 }
