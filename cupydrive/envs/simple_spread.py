@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 FIELDS = "x", "y", "x_dot", "y_dot", "landmark_x", "landmark_y"
 MOVES = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]])  # (action, axis)
 ARROWS = "", "ArrowLeft", "ArrowRight", "ArrowDown", "ArrowUp"
-ACTIONS = range(5), [tuple(row) for row in np.eye(5).tolist()]  # discrete, continuous
+ACTIONS = range(5), map(tuple, np.eye(5).tolist())  # discrete, continuous
+KEYS = [dict(zip(ARROWS, actions, strict=True)) for actions in ACTIONS]
 SIZE, TAU, DAMPING = 0.15, 0.1, 0.25  # radius of an agent; s; velocity lost in a step
 ACCELERATION = 5.0  # length/s^2, of a full push
 STIFFNESS, MARGIN = 100.0, 1e-3  # of a contact: length/s^2 per length, and the length it is soft in
@@ -139,9 +140,7 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
-    """Return actions (N, C) of each head, for NumPy or torch obs (N, C, D): go where the lead over
-    the nearest other agent is largest, and brake in time.
-    """
+    """Return actions (N, C) of each head: go where the lead over others is largest, and brake."""
     x, y, best = 0.0 * obs[..., 0], 0.0 * obs[..., 0], 0.0 * obs[..., 0] + 1e3
     others = 4 + 2 * p.num_agents
     for k in range(4, others, 2):
@@ -185,6 +184,11 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
     )
 
 
+LEARN = {
+    **dict(num_steps=25, num_minibatches=8, gamma=0.9, gae_lambda=0.9, normalize_reward=True),
+    "learning_rate": ((0, 3e-3), (1_500_000, 1e-4)),
+    "ent_coef": ((0, 0.01), (1_500_000, 0.0)),
+}
 BOX = {"continuous_actions": True}
 SPEC = cd.EnvSpec(
     name="simple_spread",
@@ -196,25 +200,7 @@ SPEC = cd.EnvSpec(
     metrics={"covered": "int", "collisions": "int"},
     cases=({}, BOX, {"num_agents": 1}, {"num_agents": 5} | BOX, {"num_agents": 40}),
     heuristic=heuristic,
-    display=cd.Display(
-        draw=draw,
-        keys=lambda p: {"agent": dict(zip(ARROWS, ACTIONS[p.continuous_actions], strict=True))},
-        size=(760, 834),
-        fps=10,
-    ),
-    # A return of -8.9 on two CPU cores in a minute; the heuristic has -9.7, random actions -26.3.
-    training={
-        "num_envs": 128,
-        "steps": 1_500_000,
-        "ppo": {
-            "learning_rate": ((0, 3e-3), (1_500_000, 1e-4)),
-            "ent_coef": ((0, 0.01), (1_500_000, 0.0)),
-            "num_steps": 25,
-            "num_minibatches": 8,
-            "gamma": 0.9,
-            "gae_lambda": 0.9,
-            "normalize_reward": True,
-        },
-    },
+    display=cd.Display(draw, (760, 834), 10, keys=lambda p: {"agent": KEYS[p.continuous_actions]}),
+    training={"num_envs": 128, "steps": 1_500_000, "ppo": LEARN},
     summary="Agents cover landmarks and avoid collisions (MPE2's simple_spread).",
 )

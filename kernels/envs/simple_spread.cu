@@ -88,9 +88,7 @@ DEVICE void observe(Env& env) {
     PlainRow<2 * NUM_AGENTS> row(env.agent.obs(i));
     row.put(s.x_dot[i]).put(s.y_dot[i]).put(x).put(y);
     for (int k = 0; k < NUM_AGENTS; ++k) row.put(s.landmark_x[k] - x).put(s.landmark_y[k] - y);
-    for (int j = 0; j < NUM_AGENTS; ++j) {
-      if (j != i) row.put(s.x[j] - x).put(s.y[j] - y);
-    }
+    for (int k = 0; k < NUM_AGENTS - 1; ++k) row.put(s.x[k + (k >= i)] - x).put(s.y[k + (k >= i)] - y);
     for (int k = 2; k < 2 * NUM_AGENTS; ++k) row.put(0.0f);
   }
 }
