@@ -28,6 +28,7 @@ from cupydrive.algorithms.kernels.layout import PAD, NetworkLayout, padded
 from cupydrive.algorithms.kernels.recurrent import (
     NORM_ROWS,
     PART_TEAM,
+    PATCHES,
     Ends,
     KernelLaunch,
     RecurrentKernelLearner,
@@ -43,6 +44,7 @@ from cupydrive.algorithms.kernels.recurrent import (
     take_unit,
 )
 from cupydrive.algorithms.kernels.steps import UncopiedSteps
+from cupydrive.algorithms.kernels.tensor import SKEW
 from cupydrive.codegen.source import Unit, assemble_file
 from cupydrive.executors.interop import zeros
 from cupydrive.playing.rollout import Rollout
@@ -54,8 +56,7 @@ from cupydrive.spec import Group
 
 ROW_ENTRIES = 8  # entries of bfloat16 that a library reads at once
 ROWS_AT_ONCE = 64  # of rows.cu
-SKEW = 8  # of mma.cuh
-PATCHES, LEAST_PATCHES = 128, 16  # that a team of conv.cu multiplies at once
+LEAST_PATCHES = 16  # that a team of mma/conv.cu multiplies at once; a power of two from there on
 STAGED_BYTES = 16 * 1024  # of images in its shared memory
 PRODUCTS = 8  # of such a team, one after the other
 TEAMS_OF_PROCESSOR = 8  # that share out the gradient of convolutions
@@ -172,7 +173,7 @@ class Linear:
         return lambda: product(slopes, self.weight, by_x, adds)
 
 
-class Convolution(Linear):
+class LibraryConvolution(Linear):
     """A layer of convolutions whose images are rows of another layer.
 
     Args:
@@ -345,8 +346,8 @@ class Encoder:
         assert isinstance(task.layout, RecurrentLayout)
         self.task, self.normed = task, task.layout.network.layer_norm
         sizes = task.layout.network.convolutions(task.layout.obs_shape)
-        self.convolutions: list[SeenConvolution | Convolution] = [
-            (Convolution if each is not sizes[0] else SeenConvolution)(task, k, shared, each)
+        self.convolutions: list[SeenConvolution | LibraryConvolution] = [
+            (LibraryConvolution if each is not sizes[0] else SeenConvolution)(task, k, shared, each)
             for k, each in zip(layers, sizes, strict=False)
         ]
         hidden = layers[len(sizes) :]
