@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from cupydrive.algorithms import A2C, PPO
+from cupydrive.algorithms.architecture import GRU, MinGRU, Network
 from cupydrive.algorithms.kernels.choice import by_parts
 from cupydrive.algorithms.kernels.layout import NetworkLayout
 from cupydrive.algorithms.kernels.learner import KernelLearner
@@ -55,6 +56,15 @@ FAST: dict[str, Any] = {"precision": "bfloat16", "shared_layers": True}  # by to
 TAG: dict[str, Any] = {"shared_layers": True, "num_steps": 16}
 WIDE_NETWORK: dict[str, Any] = TAG | {"hidden": (256, 256)}
 LARGE: dict[str, Any] = {k: v for k, v in LARGE_TAG.items() if k != "tagging_distance"}
+DENSE = Network(hidden=(128, 128), shared=True)
+
+
+def remembering(core: GRU | MinGRU, **settings: Any) -> PPO:
+    """Return settings of a network with hidden state, one hidden layer as wide as its core."""
+    network = Network(hidden=(core.size,), core=core, activation="relu", shared=True)
+    return PPO(network=network, num_steps=64, **settings)
+
+
 LESSONS = {
     "cuda": (
         *(Lesson("cartpole", n, SHARED_LAYERS, BOTH) for n in (65_536, 16_384, 4_096, 1_024, 256)),
@@ -81,10 +91,29 @@ LESSONS = {
             Lesson("tag_continuous", 2_000, A2C(**WIDE_NETWORK | FAST), params=params)
             for params in (SMALL_TAG, LARGE)
         ),
+        *(
+            Lesson("cartpole", n, remembering(core, **given), BY_KERNELS)
+            for core, n, given in (
+                (GRU(128), 8_192, {}),
+                (GRU(128), 1_024, {}),
+                (GRU(128), 8_192, {"precision": "float32"}),
+                (MinGRU(128), 8_192, {}),
+                (MinGRU(64, layers=1), 65_536, {}),
+            )
+        ),
+        # images of bits: convolutions, then none
+        *(
+            Lesson("minatar_breakout", n, PPO(network=network), BY_KERNELS)
+            for network in (None, DENSE)
+            for n in (8_192, 1_024)
+        ),
     ),
     "cpu": (
         *(Lesson("cartpole", n, SHARED_LAYERS, BOTH) for n in (256, 1_024)),
         Lesson("cartpole", 256, SEPARATE, BOTH),
+        Lesson("cartpole", 64, remembering(GRU(64)), BY_KERNELS),
+        Lesson("minatar_breakout", 64, PPO(network=DENSE), BY_KERNELS),
+        Lesson("minatar_breakout", 64, PPO(), BY_KERNELS),
     ),
 }
 
