@@ -71,8 +71,8 @@ def resolve_eval(
         call: That function.
         env: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (a new one
             like it) or ``Run``.
-        policies: ``"random"``, ``"heuristic"``, or settings by group. Other groups play as in the
-            run, or by the heuristic.
+        policies: ``"random"``, ``"heuristic"``, or settings by group, where groups joined by ``+``
+            have the same. Other groups play as in the run, or by the heuristic.
         params: Parameters of the environment. A run has its own.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``. A run has its own.
         kind: Class of the configuration.
@@ -144,9 +144,15 @@ def policies_by_group(
             checked_choice(where, "policies", policies, OF_ALL_GROUPS)
         ]()
         return dict.fromkeys(names, made)
-    found = checked_policies(where, {} if policies is None else policies)
-    for name in found:
-        checked_choice(where, "a group in policies", name, names)
+    found: dict[str, PlayerSettings] = {}
+    for key, settings in checked_policies(where, {} if policies is None else policies).items():
+        for name in key.split("+"):
+            checked_choice(where, "a group in policies", name, names)
+            if name in found:
+                raise ParameterError(
+                    f"{where}: policies names the group {name!r} twice; give each group one policy"
+                )
+            found[name] = settings
     return found
 
 

@@ -171,8 +171,8 @@ def evaluate(
         env: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (a new one
             like it), or a ``Run``, whose own policies play then.
         policies: By group: ``HeuristicPolicy()``, ``RandomPolicy()`` or ``FrozenPolicy(...)``.
-            Other groups play as in the run, or by the heuristic. ``"random"`` and ``"heuristic"``
-            apply to all groups.
+            Groups joined by ``+`` have the same. Other groups play as in the run, or by the
+            heuristic. ``"random"`` and ``"heuristic"`` apply to all groups.
         episodes: Number of initial states.
         seed: Random seed of initial states and actions.
         greedy: Whether a run's policies take the most likely action.

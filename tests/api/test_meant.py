@@ -273,3 +273,13 @@ def test_a_slip_is_told_with_its_place_and_a_short_traceback(tmp_path):
             call()
         assert str(caught.value).startswith(words)
         assert len("".join(traceback.format_exception(caught.value)).splitlines()) <= 30
+
+
+def test_groups_that_a_plus_joins_are_evaluated_alike():
+    given = {"episodes": 3, "device": "cpu", "grid_length": 6, "num_taggers": 2}
+    one = cd.evaluate("tag_grid", {"tagger+runner": cd.RandomPolicy()}, **given)
+    other = cd.evaluate("tag_grid", "random", **given)
+    assert one.mean("tagger") == other.mean("tagger") and one.players == other.players
+    with pytest.raises(ParameterError, match="policies names the group 'runner' twice"):
+        both = {"tagger+runner": cd.RandomPolicy(), "runner": cd.RandomPolicy()}
+        cd.evaluate("tag_grid", both, **given)
