@@ -8,9 +8,11 @@ import pytest
 import torch
 from equal_runs import rows, same
 from gymnasium import spaces
+from test_bits import WAYS
 from test_convolutions import assert_equal_actions
 
 import cupydrive as cd
+from cupydrive.algorithms.kernels import choice
 from cupydrive.errors import ParameterError
 from cupydrive.playing.policy import OneHot
 
@@ -60,15 +62,17 @@ def test_value_v_of_a_channel_is_row_v_of_an_identity_matrix(shape, highs):
     assert not OneHot(group)(above).any()
 
 
-@pytest.mark.parametrize("kind", NETWORKS)
-def test_kernels_learn_the_bits_that_they_learn_from_floats(kind):
+@pytest.mark.parametrize(
+    ("kind", "way"), [*((kind, None) for kind in NETWORKS), *(("rows", way) for way in WAYS)]
+)
+def test_kernels_learn_the_bits_that_they_learn_from_floats(kind, way, monkeypatch):
     """An environment writes the expanded image itself."""
-    floats = lamps.lamps(2, "float32", FLOATS, (3, 5, 12))
+    if way:
+        monkeypatch.setattr(choice, "EXACT", WAYS[way])
     one = trained(bytes_of(), kind, backend="kernels").policies["eye"].state_dict()
-    network = {kind: replace(NETWORKS[kind], one_hot=False)}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(NETWORKS, kind, network[kind])
-        other = trained(floats, kind, backend="kernels").policies["eye"].state_dict()
+    monkeypatch.setitem(NETWORKS, kind, replace(NETWORKS[kind], one_hot=False))
+    floats = lamps.lamps(2, "float32", FLOATS, (3, 5, 12))
+    other = trained(floats, kind, backend="kernels").policies["eye"].state_dict()
     assert one.keys() == other.keys()
     for name, weight in one.items():
         assert torch.equal(weight, other[name])
