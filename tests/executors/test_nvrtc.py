@@ -209,6 +209,11 @@ FILES = [
         "#define OBSERVED OBSERVED_BITS\n",
     ),
     (
+        "learn/mma/conv",
+        (*IMAGES, ("OUT", 20), ("ROWS", 64), ("STAGED_BYTES", 4096)),
+        "#define OBSERVED OBSERVED_ONE_HOT\n#define OBS_VALUES 3\n",
+    ),
+    (
         "learn/recurrent/part",
         (*PART, ("ADDS", 1), ("TOTAL_FLOATS", 4096)),
         CHAIN + "#define OBSERVES 0\n",
