@@ -8,15 +8,23 @@ such moves. With ``masks=False`` players must learn to avoid them.
 
 An observation is an image of bools, 6 rows from the top x 7 columns x 2: the player's own discs,
 then the opponent's. A waiting player observes the board, too.
+
+A person plays with ``fps=1``: the digits 1 to 7 choose a column.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from gymnasium import spaces
 
 from cupydrive import spec as cd
 from cupydrive.random import RandomStream, below
+
+if TYPE_CHECKING:
+    import torch
+
+    from cupydrive.drawing.canvas import Canvas
 
 ROWS, COLUMNS = 6, 7
 PLAYERS = ("first", "second")
@@ -39,6 +47,7 @@ LINES = {
         ("rising diagonal", -1, 1),
     )
 }
+ALL_LINES = np.concatenate(list(LINES.values()))
 
 
 @dataclass(frozen=True)
@@ -178,3 +187,67 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
     own = np.where(near, tie, rng.random((n, ROWS, COLUMNS)) < 0.5)
     there = np.arange(ROWS - 1, -1, -1)[:, None] < height
     return packed(np.stack([own & there, ~own & there], axis=1))
+
+
+def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
+    """Return the column (N, C): one that wins, else one that blocks the opponent's four in line,
+    else the open one nearest to the centre.
+    """
+    cells = obs.reshape(*obs.shape[:2], ROWS * COLUMNS, 2) > 0.5
+    own, other = cells[..., 0], cells[..., 1]
+    taken = own | other
+    landing = ~taken
+    landing[..., :-COLUMNS] &= taken[..., COLUMNS:]
+    completes = [  # (N, C, 69, 4): the disc that would complete each line
+        landing[..., ALL_LINES] & (side[..., ALL_LINES].sum(-1) == 3)[..., None]
+        for side in (own, other)
+    ]
+    best, chosen = 0 * taken[..., 0], 0 * taken[..., 0]
+    for rank, column in enumerate((6, 0, 5, 1, 4, 2, 3)):
+        line, place = np.nonzero(np.equal(ALL_LINES % COLUMNS, column))
+        wins, blocks = (ends[..., line, place].any(-1) for ends in completes)
+        value = ~taken[..., column] * (1 + rank + 16 * wins + 8 * (blocks & ~wins))
+        better = value > best
+        best, chosen = better * value + ~better * best, better * column + ~better * chosen
+    return (chosen,)
+
+
+def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
+    """Draw the board, the digits of columns, the last disc and four in line."""
+    canvas.view(-0.1, COLUMNS + 0.1, -0.1, top=ROWS + 0.8)
+    canvas.rectangle(0, 0, COLUMNS, ROWS, canvas.FLOOR)
+    board = discs(states[-1:])[0]
+    before = discs(states[-2:-1])[0] if len(states) > 1 else board
+    flat = board.reshape(2, -1)
+    fours = {cell for own in flat for line in ALL_LINES if own[line].all() for cell in line}
+    for row, column in np.ndindex(ROWS, COLUMNS):
+        center, cell = (column + 0.5, ROWS - 0.5 - row), row * COLUMNS + column
+        if cell in fours or (board & ~before)[:, row, column].any():
+            canvas.circle(center, 0.46, canvas.YELLOW if cell in fours else canvas.SOFT)
+        colors = canvas.ORANGE, canvas.BLUE
+        shown = [c for c, own in zip(colors, board[:, row, column], strict=True) if own]
+        canvas.circle(center, 0.4, *shown or (canvas.STAGE,))
+    for column in range(COLUMNS):
+        canvas.text((column + 0.5, ROWS + 0.4), str(column + 1), 0.5, canvas.SOFT)
+    first, second = flat.sum(axis=1)
+    canvas.key((canvas.ORANGE, "first", int(first)), (canvas.BLUE, "second", int(second)))
+
+
+def keys(p: Params) -> dict[str, dict[str, int | None]]:
+    """Return the digits of columns. No key repeats the last choice."""
+    return {player: {"": None, **{str(k + 1): k for k in range(COLUMNS)}} for player in PLAYERS}
+
+
+SPEC = cd.EnvSpec(
+    name="connect_four",
+    params=Params,
+    state=state,
+    groups=groups,
+    time_limit="truncates",
+    reference=cd.Reference(reset, step, observe, sample_states),
+    metrics={"draws": "int", "illegal_moves": "int"},
+    cases=({}, {"masks": False, "random_plies": 6}),
+    heuristic=heuristic,
+    display=cd.Display(draw=draw, keys=keys, size=(760, 834), fps=2),
+    summary="Two players drop discs until four are in line (PettingZoo's Connect Four).",
+)
