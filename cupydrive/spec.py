@@ -372,10 +372,12 @@ class Display:
             ``""`` is no key, None there: as in the step before. Others are ``"ArrowLeft"`` and its
             like, letters but q and r, and digits. If it is None, only programs play.
         showcase: What the gallery shows: ``params`` of its episodes, ``rivals`` (groups that play
-            the heuristic while the others learn, or play at random), ``figures`` (by metric what it
-            is called there, with its unit), ``still`` (share of an episode, 0 to 1, after which the
-            still is taken, 0.5 by default), ``readable`` (width in pixels that its pictures keep on
-            a narrow page), and what it trains with but ``training``.
+            the heuristic while the others learn, or play at random), ``policies`` (names of
+            learning policies, such as ``"first+second"``; by default each group has one),
+            ``figures`` (by metric what it is called there, with its unit), ``still`` (share of an
+            episode, 0 to 1, after which the still is taken, 0.5 by default), ``readable`` (width in
+            pixels that its pictures keep on a narrow page), and what it trains with but
+            ``training``.
     """
 
     draw: Callable[..., None] | None = None

@@ -113,14 +113,15 @@ def make_entry(
     run: Any = train(spec, steps=goal, out=folder, resume=True, **options)
     print(f"{spec.name}: trained for {run.step:,} env-steps", flush=True)
 
+    groups = [group for name in policies for group in name.split("+")]
     rivals = {
         name: HeuristicPolicy() for name in spec.display.showcase.get("rivals", ())
     }  # who learns plays against them
     kinds: dict[str, tuple[Any, dict[str, PlayerSettings] | None]] = {
-        "random": (spec, {**dict.fromkeys(policies, RandomPolicy()), **rivals})
+        "random": (spec, {**dict.fromkeys(groups, RandomPolicy()), **rivals})
     }
     if spec.heuristic is not None:
-        kinds["heuristic"] = (spec, dict.fromkeys(policies, HeuristicPolicy()))
+        kinds["heuristic"] = (spec, dict.fromkeys(groups, HeuristicPolicy()))
     kinds["trained"] = (run, None)
     played = {
         kind: evaluate(
@@ -171,7 +172,7 @@ def chapter_of(run: Run) -> str:
     """Return the chapter of an environment, given the run that its gallery entry shows."""
     if run.spec.name in sources():  # it reads data of others
         return "Sciences"
-    if len(run.config.policies) > 1:
+    if len(run.spec.groups(run.config.params)) > 1:
         return "Many agents"
     remembers = any(getattr(policy, "state_size", 0) for policy in run.policies.values())
     return "Memory" if remembers else "Classics"
@@ -195,9 +196,10 @@ def planned(spec: EnvSpec, steps: int | None = None) -> tuple[dict, dict, int, i
     learner = suggested_algorithm(
         spec, suggested.algorithm, params=params, **wanted.get(suggested.algorithm, {})
     )
-    groups = [group.name for group in spec.groups(spec.make_params(**params))]
+    names = [group.name for group in spec.groups(spec.make_params(**params))]
     policies = {
-        name: HeuristicPolicy() if name in wanted.get("rivals", ()) else learner for name in groups
+        name: HeuristicPolicy() if name in wanted.get("rivals", ()) else learner
+        for name in wanted.get("policies", names)
     }
     goal = wanted.get("steps", suggested.steps) if steps is None else int(steps)
     return policies, params, goal, wanted.get("num_envs", suggested.num_envs)
