@@ -248,6 +248,16 @@ SPEC = cd.EnvSpec(
     metrics={"draws": "int", "illegal_moves": "int"},
     cases=({}, {"masks": False, "random_plies": 6}),
     heuristic=heuristic,
-    display=cd.Display(draw=draw, keys=keys, size=(760, 834), fps=2),
+    display=cd.Display(
+        draw=draw,
+        keys=keys,
+        size=(760, 834),
+        fps=2,
+        showcase={
+            "params": {"random_plies": 6},
+            "policies": ("first+second",),
+            "still": 1.0,  # four in line
+        },
+    ),
     summary="Two players drop discs until four are in line (PettingZoo's Connect Four).",
 )
