@@ -40,13 +40,11 @@ DEVICE bool four_in_line(u64 discs) {
 DEVICE void reset(Env& env) {
   if (!env.team.leader()) return;
   u64 first = 0, second = 0;
-  if constexpr (RANDOM_PLIES > 0) {
-    const Random::Bits words[2] = {env.random.bits(0, 0), env.random.bits(0, 1)};
-    const int plies = Random::below(words[0].x, RANDOM_PLIES + 1);
-    for (int ply = 0; ply < plies; ++ply) {
-      const u32 word = words[(ply + 1) / 4].word(ply + 1);
-      (ply % 2 == 0 ? first : second) |= landing(first | second, Random::below(word, COLUMNS));
-    }
+  const Random::Bits words[2] = {env.random.bits(0, 0), env.random.bits(0, 1)};
+  const int plies = Random::below(words[0].x, RANDOM_PLIES + 1);
+  for (int ply = 0; ply < plies; ++ply) {
+    const u32 word = words[(ply + 1) / 4].word(ply + 1);
+    (ply % 2 == 0 ? first : second) |= landing(first | second, Random::below(word, COLUMNS));
   }
   split(env.state.first, first);
   split(env.state.second, second);
