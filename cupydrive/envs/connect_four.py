@@ -259,5 +259,21 @@ SPEC = cd.EnvSpec(
             "still": 1.0,  # four in line
         },
     ),
+    # One policy "first+second" and random_plies=6: of one seed, 2 million steps choose 51 % optimal
+    # moves in the positions of tests/data/connect_four.npz, where random moves are 39 % optimal.
+    # They score 0.96 and 0.91 against random moves as the first and the second player, and 0.32 and
+    # 0.26 against the heuristic, where a draw counts half.
+    training={
+        "num_envs": 128,
+        "steps": 2_000_000,
+        "ppo": {
+            "hidden": (128, 128),
+            "activation": "relu",
+            "learning_rate": ((0, 2.5e-3), (2_000_000, 2.5e-4)),
+            "num_steps": 64,
+            "gamma": 1.0,
+            "ent_coef": 0.01,
+        },
+    },
     summary="Two players drop discs until four are in line (PettingZoo's Connect Four).",
 )
