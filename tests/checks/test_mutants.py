@@ -39,6 +39,7 @@ ROW = "for (int row = 0, rank = Random::below(words.z, math::popcount(free)); ro
 HIT = (
     "const bool hit = j != i && distance(next.x[i] - next.x[j], next.y[i] - next.y[j]) < TOUCHING;"
 )
+NOBODY_LEFT = "env.first.left(0) = env.second.left(0) = 0;"
 CARS = ("mountain_car", "mountain_car_continuous")
 EQUIVALENT = {
     **{(car, ARRIVED, ARRIVED.replace("position >=", "position >")): EXACT for car in CARS},
@@ -57,6 +58,7 @@ EQUIVALENT = {
         SPEEDS,
         SPEEDS.replace("-", "+"),
     ): "of the numbers 5 to 9, n - 4 with the bit 8 is n + 4",
+    ("connect_four", NOBODY_LEFT, ""): "no player ever leaves, and buffers are 0 when they are new",
     ("tag_continuous", LEFT, LEFT.replace("+", "-")): ZERO,
     ("tag_continuous", LEVEL, LEVEL.replace(": 1)", ": 2)")): ONE_LEVEL,
     ("tag_continuous", LEVEL, LEVEL.replace("> 1", "> 2")): "with two levels both numbers are 1",
