@@ -175,9 +175,8 @@ DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* 
     else each_at_once(row, first, put);
   }
 #endif
-  constexpr int BESIDE = padded(OBS) - OBS;
-  if constexpr (BESIDE > 0) {
-    for (int i : team.each(ROWS * BESIDE)) to.row(i / BESIDE)[OBS + i % BESIDE] = 0.0f;
+  for (int m : team.each(ROWS)) {
+    for (int d = OBS; d < padded(OBS); ++d) to.row(m)[d] = 0.0f;
   }
 }
 
