@@ -241,6 +241,9 @@ HALVES = {
     "norm before a core": (network(hidden=(24, 16), core=cd.GRU(16), layer_norm=True, shared=True), dict(envs=7)),
     "four layers": (network(hidden=(16, 24, 8, 16), shared=True), dict(envs=6)),
     "conv": (network(hidden=(24,), conv=cd.Conv((16,), 3), shared=True), dict(envs=6, obs_shape=(6, 7, 2))),
+    # Staged images, several products of a team, several tiles of a block, more tiles than teams.
+    "conv, tiles": (network(hidden=(24,), conv=cd.Conv((16,), 3), shared=True),
+    dict(envs=20, agents=(10,), obs_shape=(8, 9, 1))),
     # Rounding may change the sign of a sum near 0, and which side of PPO's clip a ratio is on: not with these seeds.
     "conv, relu": (network(hidden=(24,), conv=cd.Conv((16,), 3), activation="relu", shared=True),
     dict(envs=7, obs_shape=(6, 7, 2), seed=3)),
@@ -425,7 +428,7 @@ def test_a_team_of_threads_has_the_bits_of_one(name):
         assert torch.equal(one, several)
 
 
-@pytest.mark.parametrize("name", ["gru, two towers", "norm", "conv", "conv, two towers"])
+@pytest.mark.parametrize("name", ["gru, two towers", "norm", "conv, tiles", "conv, two towers"])
 def test_a_team_of_threads_has_the_gradients_of_one_in_bfloat16(name):
     """Biases are summed up in another order."""
     config, about = HALVES[name]
