@@ -299,7 +299,7 @@ class Network(Described):
         """Numbers of hidden state of one agent, of all towers; 0 without a core."""
         return 0 if self.core is None else self.towers * self.core.state_size
 
-    def seen(self, group: Group) -> tuple[int, ...]:
+    def input_shape(self, group: Group) -> tuple[int, ...]:
         """Return the shape of a group's observations as the first layer reads them.
 
         Raises:

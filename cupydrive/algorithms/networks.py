@@ -69,7 +69,7 @@ def make_network(
     if given is None:
         require_default_memory(config, group, size, rollout.batch)
         network = config.network_for(group)
-        policy = described(network, network.seen(group), size, initial, rollout.generator)
+        policy = described(network, network.input_shape(group), size, initial, rollout.generator)
         if network.one_hot:
             policy.entries = OneHot(group)
         return policy.to(rollout.device)
@@ -120,13 +120,13 @@ def require_default_memory(
     rows at once; ``num_envs`` is ``require_network_memory``'s.
     """
     network = config.network_for(group)
-    inner: tuple[int, ...] = (network.inputs(network.seen(group)), *network.hidden)
+    inner: tuple[int, ...] = (network.inputs(network.input_shape(group)), *network.hidden)
     if network.core is not None:  # gates of each unit, and its output
         inner = (
             *inner,
             *[4 * network.core.size, network.core.size] * getattr(network.core, "layers", 1),
         )
-    images = network.convolutions(network.seen(group))
+    images = network.convolutions(network.input_shape(group))
     layers = [(each.inputs, each.channels, each.positions) for each in images] * network.towers
     for outputs in (size + 1,) if network.shared else (size, 1):
         layers += linear_layers((*inner, outputs))

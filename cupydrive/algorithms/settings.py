@@ -167,7 +167,7 @@ class OnPolicy(Settings):
             assert OF_IMAGES.conv is not None
             kernel = max(OF_IMAGES.conv.by_layer("kernel"))
             network = OF_IMAGES if min(obs_shape[:2]) >= kernel else network
-        network.convolutions(network.seen(group))
+        network.convolutions(network.input_shape(group))
         return network
 
 

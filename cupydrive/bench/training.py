@@ -59,7 +59,7 @@ LARGE: dict[str, Any] = {k: v for k, v in LARGE_TAG.items() if k != "tagging_dis
 DENSE = Network(hidden=(128, 128), shared=True)
 
 
-def remembering(core: GRU | MinGRU, **settings: Any) -> PPO:
+def recurrent(core: GRU | MinGRU, **settings: Any) -> PPO:
     """Return settings of a network with hidden state, one hidden layer as wide as its core."""
     network = Network(hidden=(core.size,), core=core, activation="relu", shared=True)
     return PPO(network=network, num_steps=64, **settings)
@@ -92,7 +92,7 @@ LESSONS = {
             for params in (SMALL_TAG, LARGE)
         ),
         *(
-            Lesson("cartpole", n, remembering(core, **given), BY_KERNELS)
+            Lesson("cartpole", n, recurrent(core, **given), BY_KERNELS)
             for core, n, given in (
                 (GRU(128), 8_192, {}),
                 (GRU(128), 1_024, {}),
@@ -111,7 +111,7 @@ LESSONS = {
     "cpu": (
         *(Lesson("cartpole", n, SHARED_LAYERS, BOTH) for n in (256, 1_024)),
         Lesson("cartpole", 256, SEPARATE, BOTH),
-        Lesson("cartpole", 64, remembering(GRU(64)), BY_KERNELS),
+        Lesson("cartpole", 64, recurrent(GRU(64)), BY_KERNELS),
         Lesson("minatar_breakout", 64, PPO(network=DENSE), BY_KERNELS),
         Lesson("minatar_breakout", 64, PPO(), BY_KERNELS),
     ),
@@ -233,7 +233,7 @@ def towers(learner: OnPolicyLearner) -> tuple[tuple[int, ...], ...]:
     """
     config, group, size = learner.config, learner.groups[0], learner.distribution.size
     network = config.network_for(group)
-    shape = network.seen(group)
+    shape = network.input_shape(group)
     if by_parts(network):
         return RecurrentLayout.made(network, shape, size).towers
     return NetworkLayout.of(config, network.inputs(shape), size).towers
@@ -253,7 +253,7 @@ def row_operations(learner: OnPolicyLearner) -> int:
     if not by_parts(network):
         return learning_operations(found, epochs)
     each = len(found) // network.towers
-    positions = [layer.positions for layer in network.convolutions(network.seen(group))]
+    positions = [layer.positions for layer in network.convolutions(network.input_shape(group))]
     positions += [1] * (each - len(positions))
     products = [
         2 * inputs * outputs * positions[k % each] for k, (inputs, outputs) in enumerate(found)

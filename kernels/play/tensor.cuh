@@ -4,7 +4,8 @@
 // layers of a tower in registers. A Network is that of perceptron.cuh, and FIRST_TOWER: towers of the policies before it.
 //
 // The hidden state is float32, in shared memory (HIDDEN_NEAR) or where the learner stores it. A thread reads and writes it at the
-// places of its accumulators only, so that a warp needs no barrier within a step. Bits are not those of separate launches, which round what the layers of a core hand each other.
+// places of its accumulators only, so that a warp needs no barrier within a step. Bits of a GRU are not those of separate launches,
+// which round its products before they add them.
 #pragma once
 #include "learn/mma/mma.cuh"
 

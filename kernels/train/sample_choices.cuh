@@ -31,8 +31,8 @@ DEVICE void sample_row(const Sample& call, const int row, const float* logits) {
   const int e = row / call.agents, i = row - e * call.agents;
   const Clock clock = call.clock[e];
   const Random random{*call.seed, (u32)(call.first_env + e), clock.episode - 1, (u32)clock.elapsed, POLICY};
-  // Null stays null by an offset of 0, not by a choice between pointers: NVRTC 13.0 has read such a choice a cycle too soon, and a null
-  // mask for learners of several runs with bits.
+  // Not `null ? nullptr : pointer`: the code that NVRTC 13.0.88 makes of that for sm_90 may test the pointer one cycle before it is
+  // written, and then reads a null mask.
   const u8* const mask = call.mask + (call.mask == nullptr ? 0 : (size_type)row * CHOICES);
   float entropy = 0.0f;
   const float log_prob = policy::draw_choices<Space>(

@@ -109,7 +109,7 @@ CALLED_BY_US = {
     "Conv.layers",
     "Network.convolutions",
     "Network.inputs",
-    "Network.seen",
+    "Network.input_shape",
     "OnPolicy.network_for",
     "Group.obs_bytes",
 }

@@ -55,7 +55,7 @@ def test_value_v_of_a_channel_is_row_v_of_an_identity_matrix(shape, highs):
     values = np.random.default_rng(0).integers(0, most + 1, (50, *shape))
     wanted = [np.eye(n + 1)[values[..., c]] for c, n in enumerate(most)]
     scaled = torch.from_numpy((values / most).astype(np.float32))
-    assert cd.Network(one_hot=True).seen(group) == (*shape[:-1], sum(most + 1))
+    assert cd.Network(one_hot=True).input_shape(group) == (*shape[:-1], sum(most + 1))
     found = OneHot(group)(scaled)
     assert np.array_equal(found, np.concatenate(wanted, axis=-1).reshape(50, -1))
     above = torch.from_numpy(np.float32((values + most + 1) / most))

@@ -98,13 +98,13 @@ def choose_arithmetic(
     if settings.precision == "float32" or (settings.precision == "auto" and executor.name == "cpu"):
         return RECURRENT if by_parts(network) else EXACT, ""
     if by_parts(network):
-        reason = why_no_parts(network, network.seen(group), executor)
+        reason = why_no_parts(network, network.input_shape(group), executor)
         if reason is None:
             return TENSOR_RECURRENT, ""
         exact = settings.precision == "auto" and backend == "kernels"
         return (RECURRENT, "") if exact else (None, reason)
     size = make_distribution(group, settings.distribution).size
-    inputs = network.inputs(network.seen(group))
+    inputs = network.inputs(network.input_shape(group))
     way, reason = tensor_arithmetic(NetworkLayout.of(settings, inputs, size), executor)
     return (
         (EXACT, "")
@@ -171,7 +171,7 @@ def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str 
     if settings.compile:
         return f"compile = {settings.compile!r} needs torch"
     size = make_distribution(group, settings.distribution).size
-    seen = network.seen(group)
+    seen = network.input_shape(group)
     inputs = network.inputs(seen)
     if by_parts(network):
         room = fits(RecurrentLayout.made(network, seen, size), executor)

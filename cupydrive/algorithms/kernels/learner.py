@@ -75,7 +75,7 @@ class KernelLearner(OnPolicyLearner):
         distribution = make_distribution(group, config.distribution)
         network = config.network_for(group)
         observed = observed_rows(group, network.one_hot)
-        inputs = network.inputs(network.seen(group))
+        inputs = network.inputs(network.input_shape(group))
         layout = NetworkLayout.of(config, inputs, distribution.size, observed)
         agents = [g.count for g in rollout.batch.groups if rollout.player_of[g.name] is self]
         self.layout = layout

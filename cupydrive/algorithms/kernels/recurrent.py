@@ -897,7 +897,7 @@ class RecurrentKernelLearner(KernelLearner):
         distribution = make_distribution(group, config.distribution)
         agents = [g.count for g in rollout.batch.groups if rollout.player_of[g.name] is self]
         network = config.network_for(group)
-        seen = network.seen(group)
+        seen = network.input_shape(group)
         about = network, seen, distribution.size, observed_rows(group, network.one_hot)
         self.layout = layout = RecurrentLayout.made(*about)
         drawn = sum(agents) * (1 if layout.sequences else rollout.steps)

@@ -186,9 +186,9 @@ class LibraryConvolution(Linear):
     def __init__(self, task: Task, layer: int, shared: Shared, sizes: ConvLayer) -> None:
         super().__init__(task, layer, shared)
         self.sizes, self.outputs = sizes, math.prod(sizes.out)
-        square = self.out, sizes.kernel, sizes.kernel, -1
-        kernels = self.weight[: self.out, : self.into].unflatten(1, square[1:])
-        self.kernels = kernels.permute(0, 3, 1, 2)
+        kernels = self.weight[: self.out, : self.into]
+        square = sizes.kernel, sizes.kernel, -1
+        self.kernels = kernels.unflatten(1, square).permute(0, 3, 1, 2)
 
     def images(self, rows: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
         """Return rows as images (R, C, H, W) of shape (H, W, C), in the same memory."""
@@ -203,7 +203,7 @@ class LibraryConvolution(Linear):
     def backwards(
         self, x: torch.Tensor, slopes: torch.Tensor, mask: list[bool]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return derivatives by the images and the kernels, of which ``mask`` names the needed."""
+        """Return derivatives by the images and by the kernels; ``mask``: which of the two."""
         stride, zero = [self.sizes.stride] * 2, [0, 0]
         about = None, stride, zero, [1, 1], False, zero, 1, [*mask, False]
         images = self.images(slopes, self.sizes.out), self.images(x, self.sizes.image)
@@ -283,13 +283,8 @@ def convolution_unit(task: Task, sizes: ConvLayer) -> Unit:
 
 
 class SeenConvolution(Linear):
-    """A layer of convolutions of observations, with its activation: ``kernels/learn/mma/conv.cu``.
-
-    Args:
-        task: What is learnt.
-        layer: Its number.
-        shared: As of ``Linear``.
-        sizes: Its sizes.
+    """A layer of convolutions of observations, with its activation: ``kernels/learn/mma/conv.cu``;
+    arguments as of ``LibraryConvolution``.
     """
 
     def __init__(self, task: Task, layer: int, shared: Shared, sizes: ConvLayer) -> None:

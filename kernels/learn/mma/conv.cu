@@ -161,7 +161,6 @@ DEVICE void learn_share(const Part& call, const Team team, Workspace& work, cons
   for (int tile = share; tile < call.learn.blocks * Share<POSITIONS>::tiles_of_block(call.learn); tile += call.shares) {
     const Share<POSITIONS> own(call.learn, tile);
     if (own.count <= 0) continue;
-    team.sync();  // before images are written, which the tile before has
     const auto images = images_of(call.learn, team, work, own);
     for (int at = 0; at < own.count; at += ROWS) {
       const int from = own.from + at, left = own.count - at, count = left < ROWS ? left : ROWS;

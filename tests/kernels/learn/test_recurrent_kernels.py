@@ -48,7 +48,7 @@ def problem(
     about = {"action_space": ACTIONS[actions], "obs_shape": obs_shape}
     about |= {"obs_dtype": "uint8", "obs_high": high} if high else {}
     groups = [Group(f"g{k}", count, **about) for k, count in enumerate(agents)]
-    network, entries = config.architecture, config.architecture.seen(groups[0])
+    network, entries = config.architecture, config.architecture.input_shape(groups[0])
     distribution = make_distribution(groups[0])
     with own_random_numbers():
         torch.manual_seed(seed)
