@@ -31,20 +31,20 @@ def default_device(device: str) -> AbstractContextManager:
     )
 
 
-def product_settings() -> tuple[str, bool | None, bool]:
-    """Return how a GPU computes float32 products: the precision of matrix products, whether
-    convolutions may use TF32 (None: the caller has set ``fp32_precision``), and whether these give
-    the same bits each time.
+def product_settings() -> tuple[str, bool | None, bool, bool]:
+    """Return how a GPU computes products: the precision of float32 matrix products, whether
+    convolutions may use TF32 (None: the caller has set ``fp32_precision``), whether their
+    algorithms are deterministic, and whether cuDNN chooses these by measuring them.
     """
     import torch
 
     matrices, cudnn, tf32 = torch.get_float32_matmul_precision(), torch.backends.cudnn, None
     with suppress(RuntimeError):
         tf32 = cudnn.allow_tf32
-    return matrices, tf32, cudnn.deterministic
+    return matrices, tf32, cudnn.deterministic, cudnn.benchmark
 
 
-def set_products(matrices: str, tf32: bool | None, deterministic: bool) -> None:
+def set_products(matrices: str, tf32: bool | None, deterministic: bool, benchmark: bool) -> None:
     """Set what ``product_settings`` returns."""
     import torch
 
@@ -52,10 +52,13 @@ def set_products(matrices: str, tf32: bool | None, deterministic: bool) -> None:
     if tf32 is not None:
         torch.backends.cudnn.allow_tf32 = tf32
     torch.backends.cudnn.deterministic = deterministic
+    torch.backends.cudnn.benchmark = benchmark
 
 
 @contextmanager
-def ordinary_modes(device: str | None = None, tf32: bool | None = None) -> Iterator[None]:
+def ordinary_modes(
+    device: str | None = None, tf32: bool | None = None, benchmark: bool = False
+) -> Iterator[None]:
     """Compute as if the caller had changed nothing: autocast, inference mode, gradients, default
     device, dtype, precision.
 
@@ -66,6 +69,8 @@ def ordinary_modes(device: str | None = None, tf32: bool | None = None) -> Itera
             caller's default device.
         tf32: Whether float32 products may use TF32 on a GPU, where convolutions then give the same
             bits each time. Defaults to the caller's choice.
+        benchmark: With ``tf32`` given: whether cuDNN measures its algorithms of convolutions and
+            takes the fastest one, which may be another in another process.
     """
     import torch
 
@@ -88,7 +93,7 @@ def ordinary_modes(device: str | None = None, tf32: bool | None = None) -> Itera
             with suppress(RuntimeError):
                 products = product_settings()
                 convolutions = None if products[1] is None else tf32
-                set_products("high" if tf32 else "highest", convolutions, True)
+                set_products("high" if tf32 else "highest", convolutions, True, benchmark)
         _found.append(found := [dtype, products])
     try:
         with (

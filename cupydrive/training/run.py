@@ -236,14 +236,15 @@ class Run(NotCopied):
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Compute as training does: products are not rounded to TF32; a CPU takes as many threads
-        as the networks are worth.
+        """Compute as training does: products are not rounded to TF32. A CPU takes as many threads
+        as the networks are worth. With bfloat16, cuDNN measures its algorithms of convolutions.
         """
         most = 0
         for learner in self.learners.values():
             most = max(most, learner.rows_at_once(self.rollout) * weights(learner.policy))
         worth = threads_worth(most) if self.device == "cpu" else nullcontext()
-        with ordinary_modes(self.device, tf32=False), worth:
+        fast = "bfloat16" in {getattr(s, "precision", None) for s in self.settings.values()}
+        with ordinary_modes(self.device, tf32=False, benchmark=fast), worth:
             yield
 
     def iterate(self) -> None:

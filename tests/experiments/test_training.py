@@ -473,10 +473,11 @@ def test_what_several_threads_change_of_torch_comes_back():
     try:
         first, second = ExitStack(), ExitStack()
         first.enter_context(ordinary_modes(tf32=True))
-        second.enter_context(ordinary_modes(tf32=False))
+        second.enter_context(ordinary_modes(tf32=False, benchmark=True))
         first.close()
         assert torch.get_float32_matmul_precision() == "highest"  # the second one's
         assert not torch.backends.cudnn.allow_tf32 and torch.backends.cudnn.deterministic
+        assert torch.backends.cudnn.benchmark
         assert torch.get_default_dtype() == torch.float32
         second.close()
         assert (
@@ -484,6 +485,7 @@ def test_what_several_threads_change_of_torch_comes_back():
             and torch.get_float32_matmul_precision() == "highest"
             and torch.backends.cudnn.allow_tf32
             and not torch.backends.cudnn.deterministic
+            and not torch.backends.cudnn.benchmark
         )
     finally:
         torch.set_default_dtype(torch.float32)
