@@ -1,4 +1,4 @@
-// functions.cuh -- functions of networks and losses: those of math.cuh, or the hardware's approximations (APPROXIMATE, on a GPU),
+// functions.cuh -- Functions of networks and losses: those of math.cuh, or with APPROXIMATE on a GPU the hardware's approximations,
 // which take a tenth of the instructions and have a relative error of about 2^-21.
 #pragma once
 #include "drive/math.cuh"
@@ -34,11 +34,11 @@ DEVICE float hyperbolic_tangent(float x) { return math::tanh(x); }
 DEVICE float sigmoid(float x) { return math::fma(0.5f, hyperbolic_tangent(0.5f * x), 0.5f); }
 
 template <bool RELU> DEVICE float activation(float x) {
-  if constexpr (RELU) return x < 0.0f ? 0.0f : x;  // keeps NaN; equal(swap <): the result is 0 either way
+  if constexpr (RELU) return x < 0.0f ? 0.0f : x;  // keeps NaN. equal(swap <): the result is 0 either way
   else return hyperbolic_tangent(x);
 }
 
-// Derivative of the activation whose result is `y`.
+// Derivative of the activation, given its result `y`.
 template <bool RELU> DEVICE float activation_gradient(float y) {
   if constexpr (RELU) return y > 0.0f ? 1.0f : 0.0f;
   else return APPROXIMATE ? math::fma(-y, y, 1.0f) : 1.0f - y * y;

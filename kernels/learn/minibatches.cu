@@ -1,5 +1,5 @@
-// minibatches.cu -- draws the minibatches of all epochs, and computes mean and deviation of their advantages (sums.cuh).
-// Constants: AGENT_GROUPS; SHUFFLED (0: rows stay in their order).
+// minibatches.cu -- Draw the minibatches of all epochs, and compute mean and deviation of their advantages (sums.cuh).
+// Constants: AGENT_GROUPS, SHUFFLED (0: rows keep their order).
 #include "learn/minibatches.cuh"
 #include "drive/math.cuh"
 #include "train/cipher.cuh"
@@ -9,8 +9,8 @@ struct Workspace {
   int count[CHAINS];
 };
 
-// Chunk e: rows [from, until) of block b of those here, whose rows begin at `begin` in the epoch's `order`. `place`: among the
-// chunks of all blocks.
+// Chunk e: rows [from, until) of block `block` of this process. The block's rows begin at `begin` in the epoch's `order`. `place`
+// is the chunk's index among the chunks of all blocks.
 struct Chunk {
   int epoch, minibatch, block, place, begin, count, from, until;
   DEVICE Chunk(const Learn& call, const int e) {
@@ -27,7 +27,7 @@ struct Chunk {
   DEVICE int chains() const { return chains_of(until - from); }  // equal(swap -): adds empty chains
 };
 
-// What a chain adds up of one row.
+// Inputs from one row that a chain accumulates.
 struct Worth {
   u8 in_game;
   float advantage;
@@ -36,19 +36,19 @@ struct Worth {
     advantage = call.advantage[place.group][place.row];
   }
 };
-// Rows that a GPU's thread loads at once, where one minibatch has all rows and few threads.
-// equal(swap >, swap ||, constant 2, constant 3): same order of sums; equal(constant 1): 8 or 16 numbers, one on a GPU
+// Rows that a GPU thread loads at once if one minibatch has all rows and threads are few.
+// equal(swap >, swap ||, constant 2, constant 3): same order of sums. equal(constant 1): 8 or 16 numbers, one on a GPU
 constexpr int AT_ONCE = SIDE_FLOATS > 1 || SHUFFLED || SEQUENCES ? 1 : 16;
 
-// Draws the rows of chunk e into `order`, and fills `counts` and `sums`.
+// Draw the rows of chunk e into `order`, and write the chunk's entries of `counts` and `sums`.
 DEVICE void arrange_chunk(const Learn& call, const Team team, Workspace& work, const int e) {
   const Chunk chunk(call, e);
   int* const order = call.epoch_order(chunk.epoch) + chunk.begin;
   const int used = chunk.chains(), steps = SEQUENCES ? call.steps : 1;
-  if (team.rank < used) {  // who has no row does not make the keys; equal(swap <): more work, same result
+  if (team.rank < used) {  // threads without rows skip the key schedule. equal(swap <): more work, same result
     const Random random{*call.seed, (u32)*call.iteration, (u32)(*call.iteration >> 32), (u32)chunk.epoch, SHUFFLE};
     const Cipher cipher(chunk.count, random, (u32)(call.first_block + chunk.block), 2);
-    constexpr bool AHEAD = SHUFFLED && TEAM == 1 && SIDE_FLOATS > 1;  // one pass of all elements, by a CPU's vectors
+    constexpr bool AHEAD = SHUFFLED && TEAM == 1 && SIDE_FLOATS > 1;  // permute all rows in one pass, vectorized on a CPU
     if constexpr (AHEAD) {
       for (int j = chunk.from; j < chunk.until; ++j) order[j] = (int)cipher.permuted((u32)j);
     }
@@ -56,8 +56,9 @@ DEVICE void arrange_chunk(const Learn& call, const Team team, Workspace& work, c
       int count = 0;
       float sum = 0.0f;
       Run run{0, 0};  // equal(constant 1): ends at 0, replaced before it is read
-      // equal(swap <): one turn more, of no rows
+      // equal(swap <): one more iteration, without rows
       for (int first = chunk.from + c; first < chunk.until; first += AT_ONCE * CHAINS) {
+        // Load several rows before adding any, so that their latencies overlap.
         int rows[AT_ONCE];
         Worth found[AT_ONCE];
         UNROLL for (int k = 0; k < AT_ONCE; ++k) {
@@ -69,6 +70,7 @@ DEVICE void arrange_chunk(const Learn& call, const Team team, Workspace& work, c
           rows[k] = at + run.apart;
           found[k].load(call, Place(call, rows[k]));
         }
+        // Accumulate them in order.
         UNROLL for (int k = 0; k < AT_ONCE; ++k) {
           const int j = first + k * CHAINS;
           if (j >= chunk.until) continue;
@@ -92,7 +94,7 @@ DEVICE void arrange_chunk(const Learn& call, const Team team, Workspace& work, c
   call.sums[chunk.place] = sum;
 }
 
-// Element e: minibatch e of all epochs. Fills what `counts` and `sums` say of it.
+// Write the moments of minibatch e of all epochs from `counts` and `sums`, except for the deviation.
 DEVICE void find_mean(const Learn& call, const Team team, Workspace& work, const int e) {
   const size_type first = (size_type)e * call.all_blocks;
   const int used = chains_of(call.all_blocks);
@@ -113,7 +115,7 @@ DEVICE void find_mean(const Learn& call, const Team team, Workspace& work, const
   call.moments[e] = {1.0f / least, sum / least, 1.0f, (float)count};  // equal(constant 2): the deviation is written next
 }
 
-// Fills `squares` of chunk e.
+// Write `squares` of chunk e.
 DEVICE void spread_chunk(const Learn& call, const Team team, Workspace& work, const int e) {
   const Chunk chunk(call, e);
   const int* const order = call.epoch_order(chunk.epoch) + chunk.begin;
@@ -132,10 +134,10 @@ DEVICE void spread_chunk(const Learn& call, const Team team, Workspace& work, co
     work.sum[c] = sum;
   }
   const float squares = add_halves(team, work.sum, used);
-  if (team.leader()) call.squares[chunk.place] = squares;  // equal(dropped condition): all members write the same sum
+  if (team.leader()) call.squares[chunk.place] = squares;  // equal(dropped condition): all threads write the same sum
 }
 
-// Element e: minibatch e of all epochs.
+// Write the divisor of minibatch e of all epochs.
 DEVICE void find_deviation(const Learn& call, const Team team, Workspace& work, const int e) {
   const int used = chains_of(call.all_blocks);
   for (int c : team.each(used)) {
@@ -144,7 +146,7 @@ DEVICE void find_deviation(const Learn& call, const Team team, Workspace& work, 
     work.sum[c] = sum;
   }
   const float squares = add_halves(team, work.sum, used);
-  // equal(dropped condition): all members write the same sum
+  // equal(dropped condition): all threads write the same sum
   if (team.leader()) call.moments[e].divisor = math::sqrt(squares * call.moments[e].inverse) + 1e-8f;
 }
 

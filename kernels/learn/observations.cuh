@@ -1,9 +1,10 @@
-// observations.cuh -- arguments of a forward pass.
+// observations.cuh -- Arguments of a forward pass.
 //
-// Rows (e, i) of N environments with C agents; with `at`, rows (slot, e, i) of observations at the steps named there.
+// Rows are (e, i) of N environments with C agents. If `at` is set, rows are (slot, e, i), and `at` holds the steps of their
+// observations.
 // Constants: OBS, PARAMETERS, those of the distribution. Generated: GAUSSIAN (0 or 1).
 #pragma once
-#include "drive/random.cuh"  // before the next line, of whose files one alone is compiled
+#include "drive/random.cuh"  // included here because only one branch below is compiled
 #include "drive/math.cuh"
 #include "learn/observed.cuh"
 #if GAUSSIAN
@@ -13,19 +14,19 @@
 #endif
 
 struct Forward {
-  Sample sample;               // of actions, drawn as soon as their parameters are there; without `action`: none
-  int rows, num_envs, agents;  // how many, N, C
-  int shares;                  // among how many teams their tiles are shared out; a team loads the weights once
+  Sample sample;               // draws actions as soon as their parameters are computed. Without `action`, none are drawn
+  int rows, num_envs, agents;  // number of rows, N, C
+  int shares;                  // number of teams that divide the tiles. Each team loads the weights once
   const void* obs;          // (N, C) or (T, N, C) rows of observed.cuh
-  const i64* at;            // (slots, N): steps, in [0, T); or null
-  const float* center;      // (OBS) or null: observations are normalised
-  const float* scale;       // (OBS)
-  const float* copies;      // the network's weights, as layers.cuh has them
-  float* parameters;        // (rows, PARAMETERS) or null; left where no actions are drawn
+  const i64* at;            // (slots, N): steps in [0, T), or null
+  const float* center;      // (OBS): means by which observations are normalised, or null
+  const float* scale;       // (OBS): reciprocal deviations
+  const float* copies;      // packed weights (layers.cuh)
+  float* parameters;        // (rows, PARAMETERS) or null. Not written if actions are drawn
   float* value;             // (rows)
 };
 
-// Draws the actions of rows [first, first + rows), or stores their parameters: parameters_of(m) are those of row first + m.
+// Draw the actions of rows [first, first + rows), or store their parameters. parameters_of(m) returns those of row first + m.
 template <class ParametersOf>
 DEVICE void store_parameters(const Forward& call, const int rank, const int members, const int first, const int rows,
                              ParametersOf parameters_of) {
@@ -37,7 +38,7 @@ DEVICE void store_parameters(const Forward& call, const int rank, const int memb
   }
 }
 
-// The observation (OBS) of one row.
+// Return the observation (OBS) of one row.
 DEVICE const Observed* observation(const Forward& call, const int row) {
   size_type source = (size_type)row;
   if (call.at != nullptr) {

@@ -1,6 +1,7 @@
-// observed.cuh -- a row of entries of an observation in memory: floats, bits (drive/bits.cuh), or bytes, perhaps one-hot.
+// observed.cuh -- One row of an observation in memory: floats, bits (drive/bits.cuh), bytes, or one-hot encoded bytes.
 //
-// Generated: OBSERVED; for bytes OBS_HIGH, by which they are divided, or OBS_VALUES, the entries of each. Without it rows are floats.
+// Generated: OBSERVED, one of the formats below. Without it, rows are floats. Bytes also need OBS_HIGH, their divisor, or
+// OBS_VALUES, the number of entries that each one encodes.
 #pragma once
 #include "generated/spaces.cuh"
 
@@ -12,7 +13,7 @@
 #define OBSERVED OBSERVED_FLOATS
 #endif
 
-// Entry d of a row as a network sees it, and the elements in memory of a row of so many entries.
+// entry_of returns entry d of a row as a network sees it. observed_row returns the number of elements in memory of a row.
 #if OBSERVED == OBSERVED_BITS
 typedef u32 Observed;
 DEVICE float entry_of(const Observed* row, const int d) { return (float)(row[d / 32] >> d % 32 & 1u); }
@@ -31,9 +32,9 @@ DEVICE float entry_of(const Observed* row, const int d) { return row[d]; }
 constexpr int observed_row(const int entries) { return entries; }
 #endif
 
-// Entries of a row that a thread reads at once: its row follows from their number, so that neighbours read neighbouring floats.
+// Entries of a row that a thread reads at once. Floats are read one by one, so that neighbouring threads read neighbouring floats.
 constexpr int OBS_AT_ONCE = OBSERVED == OBSERVED_FLOATS ? 1 : 8, OBS_ACROSS = (OBS + OBS_AT_ONCE - 1) / OBS_AT_ONCE;
-// visit(d, entry d) for those from `first` on, a multiple of OBS_AT_ONCE.
+// Call visit(d, entry d) for OBS_AT_ONCE entries from `first` on, which is a multiple of OBS_AT_ONCE.
 template <class Visit> DEVICE void each_at_once(const Observed* row, const int first, Visit visit) {
 #if OBSERVED == OBSERVED_BITS
   const u32 bits = row[first / 32] >> first % 32;
@@ -47,7 +48,7 @@ template <class Visit> DEVICE void each_at_once(const Observed* row, const int f
 #endif
 }
 
-// Row `row` of rows of so many entries.
+// Return row `row` of rows with ENTRIES entries.
 template <int ENTRIES = OBS> DEVICE const Observed* observed(const void* rows, const size_type row) {
   return (const Observed*)rows + row * observed_row(ENTRIES);
 }

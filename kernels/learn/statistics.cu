@@ -1,35 +1,36 @@
-// statistics.cu -- mean and variance of an array's columns, and the discounted returns whose deviation scales rewards.
+// statistics.cu -- Mean and variance of the columns of an array, and the discounted returns whose deviation scales rewards.
 //
-// A chunk is the rows of one block (minibatches.cuh) in some neighbouring steps. Its rows are added in order, then the chunks:
-// bits depend only on the total numbers of environments, steps and agents. Running totals are in double precision.
+// A chunk is the rows of one block (minibatches.cuh) in one slice of neighbouring steps. The rows of a chunk are added in order,
+// then the chunks. Bits therefore depend only on the total numbers of environments, steps and agents. Running totals are in double
+// precision.
 // Source: Chan, Golub & LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample variances".
-// Letters: T steps, N environments, C agents, D columns; B blocks of all processes, S slices of the steps, K = B S chunks.
+// Letters: T steps, N environments, C agents, D columns, B blocks of all processes, S slices of the steps, K = B S chunks.
 #include "drive/math.cuh"
 #include "learn/sums.cuh"
 
 struct Workspace {};
 struct Statistics {
   int num_envs, agents, steps, columns;  // N, C, T, D
-  int all_envs, all_blocks;   // of all processes: their environments, B
-  int blocks, first_block;    // here: how many, and the first one among all
-  int envs_before, slices;    // the environments of the blocks before it; S
+  int all_envs, all_blocks;   // environments and blocks (B) of all processes
+  int blocks, first_block;    // blocks of this process: number, index of the first one among all
+  int envs_before, slices;    // environments in the blocks before it, S
   const float* values;        // (T, N, C, D)
-  const u8* active;           // (T, N, C) or null: which rows count
-  int* counts;                // (K): how many do
+  const u8* active;           // (T, N, C) or null: not 0 in rows that count
+  int* counts;                // (K): rows that count
   float* sums;                // (K, D)
   float* mean;                // (D)
-  float* squares;             // (K, D): of what values differ from the mean
+  float* squares;             // (K, D): sums of squared differences from the mean
   float* variance;            // (D)
-  double* mean_so_far;        // (D): of all rows that were ever taken in, these included once they are merged
+  double* mean_so_far;        // (D): over all rows that were ever merged
   double* variance_so_far;    // (D)
-  double* count;              // (1): how many they are
+  double* count;              // (1): number of these rows
 };
 struct Scaling {
   int columns;
   const double* mean;      // (D)
   const double* variance;  // (D)
   float* center;           // (D), or null
-  float* scale;            // (D): one over the deviation
+  float* scale;            // (D): reciprocal standard deviation
 };
 struct Follow {
   int num_envs, agents, steps;
@@ -40,11 +41,11 @@ struct Follow {
   const u8* active;        // (T, N, C) or null
   const u8* held;          // (N, C) or null: not 0 where the last active step lies in an earlier rollout (train/advantages.cu)
   u8* counts;              // (T, N, C) or null: 1 in rows of active steps, and in row 0 where a held one was rewarded
-  float* running;          // (N, C): the discounted return so far, 0 when an episode begins
-  float* returns;          // (T, N, C): the same after each step, with the rewards of a pause after it
+  float* running;          // (N, C): discounted return so far, 0 at the beginning of an episode
+  float* returns;          // (T, N, C): discounted return after each step, including rewards of a pause that follows it
 };
 
-// The rows of all processes that count.
+// Return the number of rows that count, of all processes.
 DEVICE i64 all_rows(const Statistics& call) {
   if (call.active == nullptr) return (i64)call.steps * call.all_envs * call.agents;
   i64 rows = 0;
@@ -52,12 +53,12 @@ DEVICE i64 all_rows(const Statistics& call) {
   return rows;
 }
 
-// One column of chunk e / D of those here, column e % D.
+// Column e % D of chunk e / D of this process.
 struct Column {
   int column;
   int chunk_of_all;
-  size_type place;         // in `sums` and `squares`
-  int first_env, end_env;  // here
+  size_type place;         // offset in `sums` and `squares`
+  int first_env, end_env;  // within this process
   int first_step, end_step;
   DEVICE Column(const Statistics& call, const int e) {
     const int chunk = e / call.columns, block = chunk / call.slices, slice = chunk - block * call.slices;
@@ -70,7 +71,7 @@ struct Column {
     first_step = share(slice, call.steps, call.slices);  // equal(swapped arguments 1): the product fits into 32 bits
     end_step = share(slice + 1, call.steps, call.slices);
   }
-  // Calls visit(value) for each row that counts.
+  // Call visit(value) for each row that counts.
   template <class Visit> DEVICE void each(const Statistics& call, const Visit visit) const {
     if (call.active == nullptr) visit_rows<false>(call, visit);
     else visit_rows<true>(call, visit);
@@ -108,7 +109,7 @@ DEVICE void square_column(const Statistics& call, const int e) {
   call.squares[own.place] = sum;
 }
 
-// The mean over all rows of what chunks have added up in one column: in double precision, as chunks may be many.
+// Return the mean over all rows, from the sums of all chunks in one column. Adds in double precision because chunks may be many.
 DEVICE float mean_of_chunks(const Statistics& call, const float* sums, const int column) {
   double sum = 0.0;
   for (int chunk = 0; chunk < call.all_blocks * call.slices; ++chunk) {
@@ -118,7 +119,7 @@ DEVICE float mean_of_chunks(const Statistics& call, const float* sums, const int
   return (float)(sum / (double)(rows > 0 ? rows : 1));  // equal(constant 2): no rows sum to 0
 }
 
-// Merges these rows into all so far.
+// Merge the moments of these rows into the running ones.
 DEVICE void merge_column(const Statistics& call, const int column) {
   const double rows = (double)all_rows(call), count = *call.count, total = count + rows, mean = call.mean_so_far[column];
   const double apart = (double)call.mean[column] - mean;
@@ -128,17 +129,17 @@ DEVICE void merge_column(const Statistics& call, const int column) {
   call.variance_so_far[column] = spread / total;
 }
 
-// A root and a quotient: a reciprocal root in one may differ by device.
+// A root and a division, because a reciprocal square root may differ between devices.
 DEVICE void scale_column(const Scaling& call, const int column) {
   if (call.center != nullptr) call.center[column] = (float)call.mean[column];
   call.scale[column] = (float)(1.0 / math::sqrt_double(call.variance[column] + 1e-8));
 }
 
-// Row (e, i) of [0, N * C). PAUSES: agents may be inactive.
+// Compute the discounted returns of row (e, i), row in [0, N * C). PAUSES: agents may be inactive.
 template <bool PAUSES> DEVICE void follow_row(const Follow& call, const int row) {
   const int e = row / call.agents;
   float running = call.running[row];
-  size_type earned = row;  // the step that rewards belong to: the last active one, or a held one in row 0
+  size_type earned = row;  // step that earns the rewards: the last active one, or row 0 for a held one
   bool known = PAUSES && call.held[row] & 3;
   for (int t = 0; t < call.steps; ++t) {
     const size_type step = (size_type)t * call.num_envs + e, at = (size_type)t * call.num_envs * call.agents + row;

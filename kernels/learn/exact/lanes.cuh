@@ -1,20 +1,20 @@
-// lanes.cuh -- N floats in one thread's registers: vectors of a CPU, written out as compilers vectorise such loops unreliably, or
-// scalars. Each lane does what a float would, to the bit.
+// lanes.cuh -- N floats in the registers of one thread: scalars, or vectors of a CPU, which are explicit because compilers
+// vectorize such loops unreliably. Each lane computes bit for bit as a float would.
 #pragma once
 #include "drive/math.cuh"
 
-// Whether a team is one thread of a CPU.
+// ALONE: a team is one CPU thread.
 #if TEAM == 1 && !defined(__CUDACC__)
 #define ALONE 1
 #else
 #define ALONE 0
 #endif
 
-constexpr int PAD = 16;  // rows of matrices begin at multiples of it, so that tiles need no ragged edge
+constexpr int PAD = 16;  // rows of matrices are padded to a multiple of it, so that tiles have no ragged edge
 
 constexpr int padded(int n) { return (n + PAD - 1) / PAD * PAD; }
 
-// Stores two numbers at once, at a multiple of 8 bytes.
+// Store two numbers at once, aligned to 8 bytes.
 DEVICE void store_two(float* to, const float first, const float second) {
 #ifdef __CUDACC__
   *(float2*)to = make_float2(first, second);
@@ -24,7 +24,7 @@ DEVICE void store_two(float* to, const float first, const float second) {
 #endif
 }
 
-// Four numbers that move at once: in memory they are aligned to 16 bytes.
+// Four numbers that are loaded and stored at once. In memory they are aligned to 16 bytes.
 struct Four {
   float of[4];
   DEVICE void add(const Four& other) { UNROLL for (int j = 0; j < 4; ++j) of[j] += other.of[j]; }
@@ -46,7 +46,7 @@ template <int N> struct Lanes {
   DEVICE void load(const float* from) { UNROLL for (int j = 0; j < N; ++j) of[j] = from[j]; }
   DEVICE void store(float* to) const { UNROLL for (int j = 0; j < N; ++j) to[j] = of[j]; }
   DEVICE void add(const Lanes& other) { UNROLL for (int j = 0; j < N; ++j) of[j] += other.of[j]; }
-  // Plus factor * other, rounded once.
+  // Add factor * other, rounded once.
   DEVICE void add_product(float factor, const Lanes& other) {
     UNROLL for (int j = 0; j < N; ++j) of[j] = math::fma(factor, other.of[j], of[j]);
   }
@@ -55,7 +55,7 @@ template <int N> struct Lanes {
 #ifndef __has_builtin
 #define __has_builtin(name) 0
 #endif
-// a * b + c, rounded once.
+// Return a * b + c, rounded once.
 DEVICE floats fused(floats a, floats b, floats c) {
 #if defined(__AVX512F__) && __has_builtin(__builtin_ia32_vfmaddps512_mask)
   return __builtin_ia32_vfmaddps512_mask(a, b, c, (short)-1, 4);  // all lanes, in the current rounding mode
@@ -71,13 +71,13 @@ DEVICE floats fused(floats a, floats b, floats c) {
 template <int N> struct Lanes {
   static_assert(N % SIDE_FLOATS == 0, "whole vectors");
   static constexpr int VECTORS = N / SIDE_FLOATS;
-  typedef floats Anywhere __attribute__((aligned(4), may_alias));  // in memory, aligned as a float is
+  typedef floats Anywhere __attribute__((aligned(4), may_alias));  // a vector in memory, aligned as a float is
   floats of[VECTORS];
   DEVICE void load(const float* from) { for (int v = 0; v < VECTORS; ++v) of[v] = *(const Anywhere*)(from + v * SIDE_FLOATS); }
   DEVICE void store(float* to) const { for (int v = 0; v < VECTORS; ++v) *(Anywhere*)(to + v * SIDE_FLOATS) = of[v]; }
   DEVICE void add(const Lanes& other) { for (int v = 0; v < VECTORS; ++v) of[v] += other.of[v]; }
   DEVICE void add_product(float factor, const Lanes& other) {
-    const floats factors = factor - floats{};  // the same in every lane: x - 0 is x
+    const floats factors = factor - floats{};  // broadcast to every lane: x - 0 is x
     for (int v = 0; v < VECTORS; ++v) of[v] = fused(factors, other.of[v], of[v]);
   }
 };

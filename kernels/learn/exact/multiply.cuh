@@ -1,23 +1,24 @@
-// multiply.cuh -- float32 matrix products with the same bits on every device and in any tiling: each result is one chain of fused
-// multiply-adds, in ascending order of k.
+// multiply.cuh -- Float32 matrix products with the same bits on every device and in any tiling. Each result is one chain of fused
+// multiply-adds in ascending order of k.
 //
-// A CPU's thread keeps tiles of vectors in registers. A GPU's thread keeps 8 x 8 results and prefetches operands four at a time.
+// A CPU thread keeps tiles of vectors in registers. A GPU thread keeps 8 x 8 accumulators and prefetches operands, four k at a
+// time.
 #pragma once
 #include "learn/exact/lanes.cuh"
 
-// A matrix in memory: entry (m, k) is at[m * stride + k], or, BY_COLUMN, at[k * stride + m].
+// A matrix in memory. Entry (m, k) is at[m * stride + k] or, if BY_COLUMN, at[k * stride + m].
 template <bool BY_COLUMN> struct Entries {
   const float* at;
   int stride;
   DEVICE float get(int m, int k) const { return BY_COLUMN ? at[k * stride + m] : at[m * stride + k]; }
 };
 
-// ---- one member alone ----
+// ---- one CPU thread ----
 
-constexpr int TILE_ROWS = SIDE_FLOATS == 16 ? 8 : 4;  // a CPU whose vectors are as wide has twice as many
+constexpr int TILE_ROWS = SIDE_FLOATS == 16 ? 8 : 4;  // AVX-512 has twice as many vector registers
 constexpr int TILE_COLUMNS = SIDE_FLOATS == 1 ? 4 : 2 * SIDE_FLOATS;
 
-// Rows [m, m + ROWS) and columns [n, n + COLUMNS) of the product.
+// Compute rows [m, m + ROWS) and columns [n, n + COLUMNS) of the product.
 template <int ROWS, int COLUMNS, bool BY_COLUMN, class Start, class Finish>
 DEVICE void multiply_vectors(const int m, const int n, const int depth, const Entries<BY_COLUMN> a, const float* b,
                              const int stride, Start start, Finish finish) {
@@ -35,9 +36,9 @@ DEVICE void multiply_vectors(const int m, const int n, const int depth, const En
   UNROLL for (int i = 0; i < ROWS; ++i) finish(m + i, n, sum[i]);
 }
 
-// ---- a team ----
+// ---- a thread team ----
 
-// Operands of STEP products of a tile. Eight columns are four and, `apart` from these, four more, so that neighbouring threads
+// Operands of STEP products of a tile. Eight columns are two groups of four at a distance of `apart`, so that neighbouring threads
 // read neighbouring numbers.
 template <int ROWS, int COLUMNS, int STEP> struct Operands {
   float left[STEP][ROWS], right[STEP][COLUMNS];
@@ -93,8 +94,10 @@ DEVICE void multiply_tile(const int m, const int n, const int apart, const int r
       }
     }
   };
+  // Initialize the accumulators.
   UNROLL for (int i = 0; i < ROWS; ++i) UNROLL for (int j = 0; j < COLUMNS; ++j) sum[i][j] = 0.0f;
   each_four(start);
+  // Main loop, double-buffered: the next operands are loaded while the current ones are multiplied.
   int k = 0;
   if (depth >= STEP) {  // equal(swap >=): same order, one at a time
     Operands<ROWS, COLUMNS, STEP> now, next;
@@ -106,11 +109,13 @@ DEVICE void multiply_tile(const int m, const int n, const int apart, const int r
     }
     now.add_products(sum);
   }
+  // Remaining k, one at a time.
   UNROLL_TIMES(1) for (; k < depth; ++k) {
     Operands<ROWS, COLUMNS, 1> last;
     last.read(m, n, apart, k, a, b, stride);
     last.add_products(sum);
   }
+  // Epilogue.
   each_four(finish);
   if constexpr (Revisit::NEEDED) {
     NO_UNROLL for (int i = 0; i < ROWS && m + i < rows; ++i) {
@@ -119,26 +124,26 @@ DEVICE void multiply_tile(const int m, const int n, const int apart, const int r
   }
 }
 
-// How many rows and columns one of `members` computes at once of a product of `rows` rows.
+// Rows and columns of the tile that each of `members` threads computes, in a product of size (rows, columns).
 constexpr int rows_of_tile(const int rows, const int columns, const int members) {
-  // equal(swap *): tiles of another size, same bits
+  // equal(swap *): other tiles, same bits
   const int each = rows * columns / members, wanted = each >= 32 ? 8 : each >= 16 ? 4 : each >= 8 ? 2 : 1;
   return wanted < rows ? wanted : rows >= 4 ? 4 : rows >= 2 ? 2 : 1;
 }
 constexpr int columns_of_tile(const int rows, const int columns, const int members) {
-  return columns % 8 == 0 && rows * columns / members >= 64 ? 8 : 4;  // equal(swap /): tiles of another size, same bits
+  return columns % 8 == 0 && rows * columns / members >= 64 ? 8 : 4;  // equal(swap /): other tiles, same bits
 }
 constexpr int fours(int n) { return (n + 3) / 4 * 4; }
 constexpr int tiles_of(const int rows, const int columns, const int members) {
   const int high = rows_of_tile(rows, columns, members), wide = columns_of_tile(rows, columns, members);
-  return (rows + high - 1) / high * (columns / wide);  // equal(swap -): another member does the same work
+  return (rows + high - 1) / high * (columns / wide);  // equal(swap -): another thread does the same work
 }
 
-// finish(m, n, c) for all m in [0, rows) and n in [0, COLUMNS), where
+// Compute a matrix product. The epilogue finish(m, n, c) is called for all m in [0, rows) and n in [0, COLUMNS), where
 //   c = start(m, n), then c = fma(a(m, k), b[k * stride + n], c) for k = 0, 1, ..., depth - 1.
-// start(m, n, some) and finish(m, n, some) take several n, from n on, in `some`, Lanes or Four; n may reach padded(COLUMNS).
-// Then the same thread calls revisit.four(m, n) for columns [n, n + 4), for long code that is not to be unrolled for all numbers.
-// rows <= MOST_ROWS; about MEMBERS threads share the tiles. Sync before reading the results of others.
+// start(m, n, some) and finish(m, n, some) process several columns, from n on, in `some`, Lanes or Four. n may reach
+// padded(COLUMNS). Then the same thread calls revisit.four(m, n) for columns [n, n + 4), for long code that should not be unrolled
+// for all numbers. rows <= MOST_ROWS. About MEMBERS threads divide the tiles. Sync before reading results of other threads.
 struct NoRevisit { static constexpr bool NEEDED = false; };
 template <int MOST_ROWS, int COLUMNS, int MEMBERS, bool BY_COLUMN, class Start, class Finish, class Revisit = NoRevisit>
 DEVICE void multiply(const Team team, const int rows, const int depth, const Entries<BY_COLUMN> a, const float* b,

@@ -1,10 +1,10 @@
-// network.cuh -- forward and backward passes of the towers, exactly. Constants: those of layers.cuh; TILE (rows at once).
+// network.cuh -- Forward and backward passes of the towers in exact float32. Constants: those of layers.cuh, TILE (rows at once).
 #pragma once
 #include "learn/exact/multiply.cuh"
 #include "learn/layers.cuh"
 #include "learn/observed.cuh"
 #if ALONE && !defined(COUNT_OPERATIONS)
-#define SKIPS 1  // zeros of observations
+#define SKIPS 1  // skip zeros of observations
 #include "learn/exact/skipping.cuh"
 #else
 #define SKIPS 0
@@ -12,9 +12,9 @@
 
 constexpr int TILE_FLOATS = TILE * before(OUTPUTS, TOWERS, 0);
 
-// On a GPU some threads compute a layer's weight gradient while others compute the gradient by its inputs, which therefore needs
-// other memory: spare memory for the last hidden layer, the next layer's outputs for those before it, if they are as wide. A
-// single thread computes one after the other, in place.
+// On a GPU some threads compute a layer's weight gradient while others compute the gradient by its inputs. The latter must not
+// overwrite memory that the former reads. It is written to spare memory for the last hidden layer and to the next layer's outputs
+// for the layer before it, alternately, if these are wide enough. A single thread computes one after the other, in place.
 constexpr bool BESIDE = TEAM > 1;
 constexpr int widest_hidden() {
   int most = 0;  // equal(swap = 0;): more room, never read
@@ -32,11 +32,12 @@ constexpr bool widths_fit() {
 }
 constexpr int SPARE_FLOATS = TILE * SPARE * (widths_fit() ? 1 : 2);
 
-constexpr int FEWEST_ENTRIES = 64;  // of a row whose zeros are skipped: shorter ones are multiplied sooner
+constexpr int FEWEST_ENTRIES = 64;  // shortest rows whose zeros are skipped: shorter ones are multiplied faster
 // Whether a layer may skip zeros.
 constexpr bool skips(const int layer) { return SKIPS && turned(layer) && OBS >= FEWEST_ENTRIES; }
 
-// What a team knows of TILE rows: observations, then the outputs of each layer; on the way back, derivatives by them.
+// Working memory of a team for TILE rows: observations, then the outputs of each layer. In the backward pass gradients by outputs
+// replace the outputs.
 struct Tile {
   alignas(16) float numbers[TILE_FLOATS];
 #if SKIPS
@@ -54,7 +55,7 @@ struct Tile {
     if constexpr (TOWERS == 1) return parameters(row) + PARAMETERS;
     else return outputs<1, LAYERS - 1>() + row * PAD;
   }
-  // Derivatives by the outputs of a layer; `spare` has SPARE_FLOATS.
+  // Activation gradients: by the outputs of a layer. `spare` has SPARE_FLOATS.
   template <int T, int L> DEVICE float* slopes(float* spare) {
     constexpr int FROM_LAST = LAYERS - 1 - L;
     if constexpr (!BESIDE || FROM_LAST == 0) return outputs<T, L>();
@@ -64,10 +65,11 @@ struct Tile {
   }
 };
 
-// A member reads a row's observation as a whole if it is short, else one in SHARERS of its entries.
+// Threads that read one row's observation: one if it is short, otherwise one per entry.
 constexpr int SHARERS = TEAM == 1 || OBS <= 8 ? 1 : OBS;  // equal(swap <=): speed only
 
-// Entries d = first, first + SHARERS, ... of row m of a tile, from an observation in memory. Whole rows end with zeros.
+// Read entries d = first, first + SHARERS, ... of row m of a tile from an observation in memory. The thread of entry 0 adds the
+// padding of zeros.
 DEVICE void read_observation(Tile& tile, const int m, const int first, const Observed* obs, const float* center,
                              const float* scale) {
   float* const input = tile.input() + m * padded(OBS);
@@ -75,7 +77,7 @@ DEVICE void read_observation(Tile& tile, const int m, const int first, const Obs
   if (first == 0) for (int d = OBS; d < padded(OBS); ++d) input[d] = 0.0f;
 }
 
-// Has a CPU bring near an observation that is read soon.
+// Prefetch an observation into a CPU's cache.
 DEVICE void fetch_observation([[maybe_unused]] const Observed* obs) {
 #if ALONE
   constexpr int LINE = 64 / sizeof(Observed);  // equal(swap /, constant): speed only
@@ -83,7 +85,7 @@ DEVICE void fetch_observation([[maybe_unused]] const Observed* obs) {
 #endif
 }
 
-// Whether the weights of all first layers are finite, so that zeros may be skipped; without skips, nobody has to know.
+// Return whether the weights of all first layers are finite, so that zeros may be skipped. False in builds that never skip.
 DEVICE bool may_skip([[maybe_unused]] const float* copies) {
   bool finite = skips(0);
 #if SKIPS
@@ -91,7 +93,7 @@ DEVICE bool may_skip([[maybe_unused]] const float* copies) {
 #endif
   return finite;
 }
-// Finds the zeros of observations that the tile has, before a pass; finite: as may_skip says.
+// Find the zeros in the tile's observations, before a pass. finite: result of may_skip.
 DEVICE void look([[maybe_unused]] Tile& tile, [[maybe_unused]] const int rows, [[maybe_unused]] const bool finite) {
 #if SKIPS
   if constexpr (skips(0)) {
@@ -101,7 +103,7 @@ DEVICE void look([[maybe_unused]] Tile& tile, [[maybe_unused]] const int rows, [
 #endif
 }
 
-// Copies COUNT numbers, a multiple of 4, aligned to 16 bytes, to where the team reads them often.
+// Copy COUNT numbers to memory that the team reads often. COUNT is a multiple of 4, and both arrays are aligned to 16 bytes.
 template <int COUNT> DEVICE void bring_near(const Team team, float* to, const float* from) {
   UNROLL_TIMES(8) for (int i : team.each(COUNT / 4)) {
     Four four;
@@ -110,9 +112,9 @@ template <int COUNT> DEVICE void bring_near(const Team team, float* to, const fl
   }
 }
 
-// ---- forwards ----
+// ---- forward pass ----
 
-// Applies the activation to what a product has left.
+// Second pass of the epilogue: applies the activation to the stored sums of a product.
 template <int STRIDE, bool ACTIVATED> struct Activate {
   static constexpr bool NEEDED = TEAM > 1 && ACTIVATED;
   float* out;
@@ -150,30 +152,31 @@ template <int T, int L> DEVICE void forward_from(const Team team, Tile& tile, co
           }
         },
         Activate<Here::OUT_PAD, Here::ACTIVATED>{out});
-    team.sync();
+    team.sync();  // the layer's outputs are written before the next layer reads them
     forward_from<T + (L == LAYERS - 1), L == LAYERS - 1 ? 0 : L + 1>(team, tile, rows, copies);
   }
 }
-// All layers, of `rows` rows whose observations all members can see.
+// Compute all layers for `rows` rows. Their observations are visible to all threads of the team.
 DEVICE void forward(const Team team, Tile& tile, const int rows, const float* copies) {
   forward_from<0, 0>(team, tile, rows, copies);
 }
 
-// ---- backwards ----
+// ---- backward pass ----
 
-// The team as one sees it who has given work to `taken` members, so that others begin with what comes next.
+// Return the team with ranks rotated by `taken` threads that already have work, so that idle threads begin with the next product.
 DEVICE Team after(const Team team, const int taken) {
   Team turned = team;
-  turned.rank = (team.rank + TEAM - taken % TEAM) % TEAM;  // equal(swap -): another member does the same work
+  turned.rank = (team.rank + TEAM - taken % TEAM) % TEAM;  // equal(swap -): another thread does the same work
   return turned;
 }
 
-// What a tile adds its gradient to. A member alone adds each number up as soon as it has it.
+// Destination of a tile's gradient. A team of one CPU thread adds each number to the sums of chunks and parts while it is in a
+// register.
 struct Sums {
   float* chunk;
-  bool first;   // this is the chunk's first tile: its sums begin at 0
-  // Of one member alone:
-  bool last;    // this is its last tile
+  bool first;   // the chunk's first tile: its accumulators begin at 0
+  // Only for a team of one CPU thread:
+  bool last;    // the chunk's last tile
   float* part;  // sums of chunks
   bool part_begun, part_ends;
   float* all;   // sums of parts
@@ -200,18 +203,19 @@ struct Sums {
       sum.store(part + at);
     }
   }
-  // Whether to add 0 leaves all as it is.
+  // Whether adding 0 leaves all sums as they are.
   DEVICE bool keep() const { return last ? first && part_begun && !part_ends : !first; }
 };
 
-// Of one layer and those before it.
+// Backward pass of layer L and those before it.
 template <int T, int L>
 DEVICE void backward_from(const Team team, Tile& tile, float* spare, const int rows, const float* copies, const Sums& sums) {
   typedef Layer<T, L> Here;
-  constexpr int MEMBERS = TEAM >= 256 && L > 0 ? TEAM / 2 : TEAM;  // for each of the two products
+  constexpr int MEMBERS = TEAM >= 256 && L > 0 ? TEAM / 2 : TEAM;  // threads for each of the two products
   const float* const slopes = tile.slopes<T, L>(spare);
   const float* const inputs = tile.inputs<T, L>();
   constexpr int WEIGHTS = before(CHUNK, T, L), BIASES_AT = WEIGHTS + chunk_weights(Here::IN, Here::OUT, L);
+  // Weight gradient.
   if constexpr (turned(L)) {
     bool added = false;
 #if SKIPS
@@ -229,6 +233,7 @@ DEVICE void backward_from(const Team team, Tile& tile, float* spare, const int r
         [&](int m, int n, auto& some) INLINED { sums.begin(WEIGHTS + m * Here::IN_PAD + n, some); },
         [&](int m, int n, auto& some) INLINED { sums.end(WEIGHTS + m * Here::IN_PAD + n, some); });
   }
+  // Activation gradient of the layer before.
   constexpr int TAKEN = tiles_of(Here::OUT, fours(Here::IN), MEMBERS);
   if constexpr (L > 0) {
     const float* const own = copies + Here::BACKWARD_BEFORE;
@@ -251,9 +256,10 @@ DEVICE void backward_from(const Team team, Tile& tile, float* spare, const int r
           }
         });
   }
-  typedef Choose<TEAM == 1 || SIDE_FLOATS == 1, Lanes<STRIP>, Four>::type Side;  // a team has written no columns but whole fours
+  // Bias gradient: sums of columns.
+  typedef Choose<TEAM == 1 || SIDE_FLOATS == 1, Lanes<STRIP>, Four>::type Side;  // a team writes only whole fours of columns
   constexpr int WIDE = sizeof(Side) / sizeof(float), BIASES = (Here::OUT + WIDE - 1) / WIDE;
-  // equal(swap >): another member does the same work
+  // equal(swap >): another thread does the same work
   for (int strip : after(team, TAKEN + (L > 0) * tiles_of(TILE, fours(Here::IN), MEMBERS)).each(BIASES)) {
     Side sum, row;
     sums.begin(BIASES_AT + strip * WIDE, sum);
@@ -264,15 +270,16 @@ DEVICE void backward_from(const Team team, Tile& tile, float* spare, const int r
     sums.end(BIASES_AT + strip * WIDE, sum);
   }
   if constexpr (L > 0) {
-    team.sync();
+    team.sync();  // activation gradients are written before the layer before reads them
     backward_from<T, L - 1>(team, tile, spare, rows, copies, sums);
   }
 }
-// Adds `rows` rows to `sums`. The gradients by the towers' outputs are in place of these. `spare` has SPARE_FLOATS.
+// Add the gradient of `rows` rows to `sums`. Gradients by the towers' outputs have replaced these outputs. `spare` has
+// SPARE_FLOATS.
 DEVICE void backward(const Team team, Tile& tile, float* spare, const int rows, const float* copies, const Sums& sums) {
   backward_from<0, LAYERS - 1>(team, tile, spare, rows, copies, sums);
   if constexpr (TOWERS == 2) {
-    if constexpr (BESIDE) team.sync();  // the spare place is written again
+    if constexpr (BESIDE) team.sync();  // the first tower's gradients in spare memory are read before they are overwritten
     backward_from<1, LAYERS - 1>(team, tile, spare, rows, copies, sums);
   }
 }

@@ -1,13 +1,13 @@
-// pieces.cuh -- how one thread of a CPU adds the gradients of a piece's blocks, in the order of minibatches.cuh: rows of a chunk, chunks
-// of a part, parts. It adds each number as soon as a chunk's last tile has it in registers, in memory of its own, `scratch`: the sums of
-// a chunk, of a part and of the piece, SCRATCH_FLOATS.
+// pieces.cuh -- Sum of the gradients of a piece's blocks by one CPU thread, in the order of minibatches.cuh: rows of a chunk,
+// chunks of a part, parts. Each number is added while a chunk's last tile has it in registers. `scratch`, SCRATCH_FLOATS numbers,
+// holds the sums of a chunk, of a part and of the piece.
 #pragma once
 #include "learn/exact/network.cuh"
 #include "learn/minibatches.cuh"
 
 constexpr int SCRATCH_FLOATS = 3 * CHUNK_FLOATS;
 
-// Copies a layer's gradient to where others look for it, and those of the layers after it.
+// Copy the gradients of a layer and of those after it from the layout of chunks to the layout of `gradients`.
 template <class Here = Layer<0, 0>> DEVICE void lay_out_gradient(const float* from, float* to) {
   constexpr int T = Here::NUMBER / LAYERS, L = Here::NUMBER % LAYERS, AT = before(CHUNK, T, L), TO = before(GRADIENT, T, L);
   constexpr int WEIGHTS = Here::OUT * Here::IN_PAD;
@@ -22,7 +22,8 @@ template <class Here = Layer<0, 0>> DEVICE void lay_out_gradient(const float* fr
   if constexpr (Here::NUMBER + 1 < TOWERS * LAYERS) lay_out_gradient<typename Here::Next>(from, to);
 }
 
-// Fills `sums` with part `piece` of the blocks. rows_of(block): of a chunk; learn(block, Sums): adds them.
+// Fill `sums` with the gradient of piece `piece` of the blocks. rows_of(block): number of a chunk's rows. learn(block, Sums): adds
+// the chunk.
 template <int REPORTED, class RowsOf, class Chunk>
 DEVICE void add_chunks(const Learn& call, const int piece, float* scratch, float* sums, RowsOf rows_of, Chunk learn) {
   float* const part = scratch + CHUNK_FLOATS;

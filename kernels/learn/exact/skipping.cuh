@@ -1,5 +1,5 @@
-// skipping.cuh -- a first layer's products where most entries of its rows are 0, as of boolean observations: one member alone skips
-// these. fma(0, w, s) is s if w is finite, but for the sign of a zero, so that the bits are those of multiply.cuh.
+// skipping.cuh -- Products of a first layer whose input is mostly 0, such as boolean observations. A team of one CPU thread skips
+// the zeros. fma(0, w, s) is s if w is finite, except for the sign of a zero, so that the bits are those of multiply.cuh.
 #pragma once
 #include "learn/exact/multiply.cuh"
 
@@ -13,7 +13,7 @@ DEVICE floats load_side(const float* from) {
   side.load(from);
   return side.of[0];
 }
-// visit(bits of SIDE_FLOATS numbers) -> words: whether any word of `count` numbers, a multiple of PAD, is not 0.
+// Return whether any word that visit(bits of SIDE_FLOATS numbers) returns is not 0, for `count` numbers, a multiple of PAD.
 template <class Visit> DEVICE bool any_number(const float* at, const int count, Visit visit) {
   u32s found{};
   for (int i = 0; i < count; i += SIDE_FLOATS) found |= visit((u32s)load_side(at + i));
@@ -23,10 +23,10 @@ DEVICE bool all_finite(const float* at, const int count) {
   return !any_number(at, count, [](const u32s bits) INLINED { return (u32s)((bits & 0x7f800000u) == 0x7f800000u); });
 }
 
-// Which of at most 32 rows have a number other than 0 in each column: a bit for each row.
+// For each column, the set of rows (at most 32) in which it is not 0, as one bit per row.
 template <int COLUMNS> struct Marks {
   alignas(64) u32 of[padded(COLUMNS)];
-  bool few;  // so few are not 0 that the others are worth skipping
+  bool few;  // nonzero numbers are so few that skipping the others pays
 
   DEVICE void look(const float* rows, const int count) {
     int found = 0;
@@ -38,7 +38,7 @@ template <int COLUMNS> struct Marks {
     for (int k = 0; k < COLUMNS; ++k) found += __builtin_popcount(of[k]);
     few = found <= count * COLUMNS / 4;  // equal(swap <=, swap *, swap /, constant): speed only
   }
-  // visit(row) for those with a number in column k, in ascending order.
+  // Call visit(row) for the rows that are not 0 in column k, in ascending order.
   template <class Visit> DEVICE void each(const int k, Visit visit) const {
     for (u32 left = of[k]; left != 0; left &= left - 1) visit(__builtin_ctz(left));
   }
@@ -48,7 +48,7 @@ template <int COLUMNS> struct Marks {
 template <class Here>
 constexpr int OUTPUTS_AT_ONCE = Here::OUT_PAD % (4 * SIDE_FLOATS) == 0 ? 4 * SIDE_FLOATS : PAD;  // equal(swap ==, constant 3): same sums
 
-// The sums of a layer's outputs, or false: they are to be computed otherwise. `weights`: (IN, OUT_PAD), then biases.
+// Compute the sums of a layer's outputs. Returns false if multiply() must compute them. `weights`: (IN, OUT_PAD), then biases.
 template <class Here, class Marks>
 DEVICE bool sum_skipping(const Marks& marks, const float* inputs, const int rows, const float* weights, float* out) {
   constexpr int WIDE = OUTPUTS_AT_ONCE<Here>, OUT_PAD = Here::OUT_PAD;
@@ -57,7 +57,7 @@ DEVICE bool sum_skipping(const Marks& marks, const float* inputs, const int rows
     some.load(weights + Here::IN * OUT_PAD + n);
     for (int m = 0; m < rows; ++m) some.store(out + m * OUT_PAD + n);
     for (int k = 0; k < Here::IN; ++k) {
-      if (marks.of[k] == 0) continue;  // equal(dropped condition): loads what nobody adds
+      if (marks.of[k] == 0) continue;  // equal(dropped condition): loads weights that are not added
       some.load(weights + k * OUT_PAD + n);
       marks.each(k, [&](const int m) INLINED {
         float* const to = out + m * OUT_PAD + n;
@@ -67,12 +67,12 @@ DEVICE bool sum_skipping(const Marks& marks, const float* inputs, const int rows
       });
     }
   }
-  // A zero that was skipped makes -0 a 0 if the product is one.
+  // Adding a skipped zero would turn -0 into 0. If a result is -0, the products are therefore computed without skipping.
   return !any_number(out, rows * OUT_PAD, [](const u32s bits) INLINED { return (u32s)(bits == math::SIGN); });
 }
 
-// Adds the rows to a gradient, whose entry (k, n) is number k * OUT_PAD + n from `at` on; or returns false. The sign of a zero that
-// this leaves is lost where gradients are added up.
+// Add the rows to a gradient whose entry (k, n) is number k * OUT_PAD + n from `at` on. Returns false if an activation gradient is
+// not finite. Zeros may get the other sign here, which later additions of gradients remove.
 template <class Here, class Marks, class Sums>
 DEVICE bool add_skipping(const Marks& marks, const float* inputs, const float* slopes, const int rows, const int at, const Sums& sums) {
   constexpr int WIDE = OUTPUTS_AT_ONCE<Here>, OUT_PAD = Here::OUT_PAD;
