@@ -1,10 +1,10 @@
-// bfloat.cuh -- numbers as bfloat16, two in one word, as matrix units take them, and the weights that they are made of.
+// bfloat.cuh -- Pairs of bfloat16 in one 32-bit word, as tensor cores read them, and weights packed into such pairs.
 #pragma once
 #include "drive/halves.cuh"
 #include "drive/math.cuh"
 
 #if defined(__CUDACC__) && __CUDA_ARCH__ >= 800
-// Two numbers as bfloat16 in one word, the first in its lower half.
+// Pack two floats into one word as bfloat16, the first in the lower half.
 DEVICE u32 pair(float first, float second) {
   u32 word;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
@@ -22,13 +22,13 @@ DEVICE float first_of(u32 word) { return math::from_bits(word << 16); }
 DEVICE float second_of(u32 word) { return math::from_bits(word & 0xffff0000u); }  // equal(constant): below the rounding to bfloat
 DEVICE float rounded(const float x) { return first_of(pair(x, 0.0f)); }  // to bfloat16
 
-// Entry (n, k) of a layer's weights (OUT, IN); 0 beside them.
+// Entry (n, k) of a layer's weights (OUT, IN), or 0 outside of them.
 template <class Layer> DEVICE float weight_at(const float* weights, const int n, const int k) {
   return n < Layer::OUT && k < Layer::IN ? weights[n * Layer::IN + k] : 0.0f;
 }
 
-// Copies a layer's weights (OUT, IN) and biases (OUT), padded with zeros, to shared memory, by THREADS threads. The first AT_ONCE
-// pairs of a thread are prefetched into registers, so that the loads of several layers overlap.
+// Copy a layer's weights (OUT, IN) and biases (OUT), padded with zeros, to shared memory by THREADS threads. A thread prefetches
+// its first AT_ONCE pairs into registers, so that the loads of several layers overlap.
 template <class Layer, int THREADS, int IN_PAD = Layer::IN_PAD, int OUT_PAD = Layer::OUT_PAD, int BIASES = OUT_PAD, int MOST = 8>
 struct LayerLoad {
   static constexpr int ACROSS = IN_PAD / 2, PAIRS = OUT_PAD * ACROSS, TURNS = (PAIRS + THREADS - 1) / THREADS;

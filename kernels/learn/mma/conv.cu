@@ -1,50 +1,52 @@
-// conv.cu -- a layer of convolutions of observations on tensor cores, with its activation: outputs, and gradients.
+// conv.cu -- A convolutional layer on observations with its activation, on tensor cores: outputs and gradients.
 //
-// The layer is a product of patches (images.cuh) and kernels, both rounded to bfloat16. A team has ROWS patches at once in shared
-// memory, and small images as they are in global memory. Rows of outputs are bfloat16, padded with zeros to a multiple of 8.
-// Constants: those of images.cuh; OUT (channels that it writes), ROWS (a multiple of 16), STAGED_BYTES (of images in shared memory, at
-// most), RELU (0: tanh).
+// The layer is a matrix product of patches (images.cuh) and kernels, both rounded to bfloat16. A team has ROWS patches at once in
+// shared memory. Small images are also copied there, in the format of global memory. Rows of outputs are bfloat16, padded with
+// zeros to a multiple of 8.
+// Constants: those of images.cuh, OUT (output channels), ROWS (a multiple of 16), STAGED_BYTES (limit of images in shared memory),
+// RELU (0: tanh).
 #define APPROXIMATE 1
 #include "learn/mma/mma.cuh"
 #include "learn/recurrent/images.cuh"
 
 constexpr int K = padded(OBS), N = padded(OUT), OUT_STRIDE = (POSITIONS * OUT + 7) / 8 * 8;
-constexpr int IMAGES = (TILE + POSITIONS - 2) / POSITIONS + 1, IMAGE = observed_row(ENTRIES);  // of a tile; elements of one
+constexpr int IMAGES = (TILE + POSITIONS - 2) / POSITIONS + 1, IMAGE = observed_row(ENTRIES);  // per tile, elements of one
 constexpr bool STAGED = IMAGES * IMAGE * sizeof(Observed) <= STAGED_BYTES;
-constexpr int WIDE = OUT % 8 == 0 ? 8 : 1, PARTS = OUT / WIDE;  // outputs of a patch that move at once; how many such parts
+constexpr int WIDE = OUT % 8 == 0 ? 8 : 1, PARTS = OUT / WIDE;  // outputs of a patch in one access, accesses per patch
 
-// As many entries as move at once.
+// Entries that are loaded or stored at once.
 struct alignas(2 * WIDE) MAY_ALIAS Entries { bf16 of[WIDE]; };
 
 struct Workspace {
   alignas(16) Observed images[STAGED ? IMAGES * IMAGE : 1];
   alignas(16) bf16 patches[ROWS * Matrix<K>::STRIDE];
-  alignas(16) bf16 outputs[ROWS * Matrix<N>::STRIDE];  // or derivatives by them
+  alignas(16) bf16 outputs[ROWS * Matrix<N>::STRIDE];  // or the gradients by them
   alignas(16) bf16 kernels[N * Matrix<K>::STRIDE];
   float bias[N];
 };
 
-// Rows that are acted upon.
+// Arguments of a forward pass for acting.
 struct Rows {
   int rows;
   const void* obs;      // (rows) of observed.cuh
-  const float* center;  // (ENTRIES) or null: observations are normalised
-  const float* scale;   // (ENTRIES)
+  const float* center;  // (ENTRIES): means by which observations are normalised, or null
+  const float* scale;   // (ENTRIES): reciprocal deviations
   const float* weight;  // (OUT, OBS)
   const float* bias;    // (OUT)
   bf16* out;            // (rows, OUT_STRIDE)
 };
+// Arguments of the passes over a minibatch.
 struct Part {
   Learn learn;
-  int shares;           // teams among which `gradient` shares out all tiles
+  int shares;           // number of teams that divide all tiles in `gradient`
   const float* weight;  // (OUT, OBS)
   const float* bias;    // (OUT)
   bf16* out;            // rows (OUT_STRIDE): activations
-  const bf16* by_out;   // rows (OUT_STRIDE): derivatives by them
-  float* sums;          // (shares, OUT * (OBS + 1)): gradients of the weights, then of the bias
+  const bf16* by_out;   // rows (OUT_STRIDE): gradients by the activations
+  float* sums;          // (shares, OUT * (OBS + 1)): gradients of the weights, then of the biases
 };
 
-// Entries [d, d + RUN) of an image, as bfloat16. Bits become 0 or 1 without arithmetic of floats.
+// Load entries [d, d + RUN) of an image as bfloat16. Bits become 0 or 1 by integer arithmetic only.
 DEVICE void load_run(bf16* to, const Image& image, const int d) {
 #if OBSERVED == OBSERVED_BITS
   if constexpr (RUN <= 32 && RUN % 2 == 0) {
@@ -60,7 +62,7 @@ DEVICE void load_run(bf16* to, const Image& image, const int d) {
     UNROLL_TIMES(8) for (int j = 0; j < RUN; ++j) to[j] = image.get(d + j);
   }
 }
-// The images of a tile, each copied once to shared memory if they are small.
+// Images of a tile. Small ones are copied once to shared memory. Sync before reading them.
 template <class ImageOf> struct TileImages {
   const Observed* staged;
   int first;
@@ -81,7 +83,7 @@ template <class ImageOf> struct TileImages {
     else return images(row);
   }
 };
-// Patches [from, from + count) as rows of a matrix.
+// Load patches [from, from + count) as rows of a matrix.
 template <class ImageOf>
 DEVICE void load_patches(const Team team, const Matrix<K> to, const int from, const int count, const TileImages<ImageOf>& images) {
   for (int i : team.each(count * SPAN)) {
@@ -89,11 +91,12 @@ DEVICE void load_patches(const Team team, const Matrix<K> to, const int from, co
     load_run(to.row(i / SPAN) + down * RUN, images(patch / POSITIONS), corner_of(patch % POSITIONS) + down * IMAGE_WIDTH * CHANNELS);
   }
 }
-// Zeros, which stay behind the OBS entries of a patch.
+// Clear the patches, so that the padding after their OBS entries is 0.
 DEVICE void clear_patches(const Team team, const Matrix<K> patches) {
   for (int i : team.each(ROWS * (K / 2))) patches.two(i / (K / 2), i % (K / 2) * 2) = 0u;
 }
-// visit(k, row, place in it, row of the tile, first column) for the parts of outputs [from, from + count) that a thread owns.
+// Call visit(k, row, offset in the row, row of the tile, first column) for the parts of outputs [from, from + count) that this
+// thread owns.
 template <class Visit> DEVICE void each_own_part(const Team team, const int from, const int count, Visit visit) {
   UNROLL for (int k = 0; k < own_count(ROWS * PARTS); ++k) {
     const int i = team.rank + k * TEAM, m = i / PARTS, n = i % PARTS * WIDE, patch = from + m;
@@ -101,12 +104,13 @@ template <class Visit> DEVICE void each_own_part(const Team team, const int from
   }
 }
 
-// Outputs of patches [from, from + count), to rows(row).
+// Compute the outputs of patches [from, from + count), and store those of a row at rows(row).
 template <class ImageOf, class RowOf>
 DEVICE void convolve(const Team team, Workspace& work, const float* weight, const float* bias, const int from, const int count,
                      const TileImages<ImageOf>& images, RowOf rows) {
   const Matrix<K> patches{work.patches}, kernels{work.kernels};
   const Matrix<N> outputs{work.outputs};
+  // Load kernels and biases, and clear the patches.
   for (int i : team.each(N * (K / 2))) {
     const int n = i / (K / 2), k = i % (K / 2) * 2;
     const float* const own = weight + n * OBS + k;
@@ -114,15 +118,16 @@ DEVICE void convolve(const Team team, Workspace& work, const float* weight, cons
   }
   for (int n : team.each(N)) work.bias[n] = n < OUT ? bias[n] : 0.0f;
   clear_patches(team, patches);
-  team.sync();  // before patches are written, and images read
+  team.sync();  // zeros are stored before patches overwrite them, and images before they are read
   for (int at = 0; at < count; at += ROWS) {
     const int left = count - at, here = left < ROWS ? left : ROWS;
     load_patches(team, patches, from + at, here, images);
-    team.sync();  // before patches, kernels and biases are read
+    team.sync();  // patches, kernels and biases are written before they are read
     product<ROWS, N, K, true>(team, patches, kernels, [&](const int m, const int n, const float c, const float d) INLINED {
       outputs.two(m, n) = pair(policy::activation<RELU>(c + work.bias[n]), policy::activation<RELU>(d + work.bias[n + 1]));
     });
-    team.sync();  // before outputs are read, and patches are written again
+    team.sync();  // outputs are written before they are read, and patches are read before they are overwritten
+    // Store the outputs with wide accesses.
     each_own_part(team, from + at, here, [&](int, const int row, const int place, const int m, const int n) INLINED {
       *(Entries*)(rows(row) + place) = *(const Entries*)(outputs.row(m) + n);
     });
@@ -137,7 +142,7 @@ DEVICE void see_tile(const Rows& call, const Team team, Workspace& work, const i
   convolve(team, work, call.weight, call.bias, from, count, images,
            [&](const int row) INLINED { return call.out + (size_type)row * OUT_STRIDE; });
 }
-// Those of a tile of a block.
+// Images of a tile of a block.
 DEVICE auto images_of(const Learn& learn, const Team team, Workspace& work, const Share<POSITIONS>& own) {
   return TileImages(team, work, own.from, own.count, learn.center, learn.scale, [&](const int row) INLINED {
     return image_of(learn, nullptr, own.of, row);
@@ -150,7 +155,7 @@ DEVICE void see_tile_of_block(const Part& call, const Team team, Workspace& work
            [&](const int row) INLINED { return call.out + own.of.row(row) * OUT_STRIDE; });
 }
 
-// The gradient of tiles share, share + shares, ... of all blocks.
+// Compute the gradient of tiles share, share + shares, ... of all blocks.
 DEVICE void learn_share(const Part& call, const Team team, Workspace& work, const int share) {
   if (*call.learn.skip > 0.0f) return;
   const Matrix<K> patches{work.patches};
@@ -164,18 +169,19 @@ DEVICE void learn_share(const Part& call, const Team team, Workspace& work, cons
     const auto images = images_of(call.learn, team, work, own);
     for (int at = 0; at < own.count; at += ROWS) {
       const int from = own.from + at, left = own.count - at, count = left < ROWS ? left : ROWS;
-      Entries by_out[own_count(ROWS * PARTS)], out[own_count(ROWS * PARTS)];  // loaded before the product before has ended
+      Entries by_out[own_count(ROWS * PARTS)], out[own_count(ROWS * PARTS)];  // prefetched during the previous product
       each_own_part(team, from, count, [&](const int k, const int row, const int place, int, int) INLINED {
         const size_type there = own.of.row(row) * OUT_STRIDE + place;
         by_out[k] = *(const Entries*)(call.by_out + there);
         out[k] = *(const Entries*)(call.out + there);
       });
-      team.sync();  // before patches and slopes are written, which a product may still read, and before images are read
+      team.sync();  // patches, slopes and images of the previous product are read, and new images are written
       load_patches(team, patches, from, count, images);
       if (count < ROWS || OUT < N) {
         for (int i : team.each(ROWS * (N / 2))) slopes.two(i / (N / 2), i % (N / 2) * 2) = 0u;
-        team.sync();  // before slopes are written
+        team.sync();  // zeros are stored before slopes overwrite them
       }
+      // Gradients before the activation.
       each_own_part(team, from, count, [&](const int k, int, int, const int m, const int n) INLINED {
         Entries slope;
         UNROLL for (int j = 0; j < WIDE; ++j) {
@@ -183,10 +189,11 @@ DEVICE void learn_share(const Part& call, const Team team, Workspace& work, cons
         }
         *(Entries*)(slopes.row(m) + n) = slope;
       });
-      team.sync();  // before both are read
+      team.sync();  // patches and slopes are written before the product reads them
       sums.template add<ROWS>(team, slopes, patches);
     }
   }
+  // Store the accumulators.
   float* const to = call.sums + (size_type)share * (OUT * (OBS + 1));
   sums.each(team, [&](const int n, const int k, const float c, const float d) INLINED {
     if (n >= OUT) return;
@@ -198,7 +205,7 @@ DEVICE void learn_share(const Part& call, const Team team, Workspace& work, cons
   });
 }
 
-#define BUSY_THREADS 1024  // of a processor: so many leave a thread 64 registers
+#define BUSY_THREADS 1024  // per SM, so that a thread has 64 registers
 #include "drive/launch.cuh"
 KERNEL(see, Rows, (call.rows * POSITIONS + TILE - 1) / TILE, see_tile(call, team, *work, e))
 KERNEL(see_in_sequences, Part, call.learn.blocks * Share<POSITIONS>::tiles_of_block(call.learn), see_tile_of_block(call, team, *work, e))

@@ -1,26 +1,25 @@
-// gru.cu -- a layer of gated recurrent units over whole sequences on tensor cores, forward and backward: a team takes ROWS
-// sequences through all steps.
+// gru.cu -- A GRU layer over whole sequences on tensor cores, forward and backward. A team takes ROWS sequences through all steps.
 //
-// The state stays in registers in float32. Its bfloat16 copy in shared memory is the left factor of the next step's product. Rows
-// are those of nn.py, time first: row t * count + s. Gates stand in the order reset, update, new, as in torch.nn.GRUCell.
+// The hidden state stays in registers in float32. Its bfloat16 copy in shared memory is the A operand of the next step's product.
+// Rows are those of nn.py, time first: row t * count + s. The gates are in the order reset, update, new, as in torch.nn.GRUCell.
 // Source: Cho et al. 2014, in PyTorch's form.
 //
-// Constants: SIZE, a multiple of 16, up to 128.
+// Constants: SIZE, a multiple of 16, at most 128.
 #define APPROXIMATE 1
 #include "learn/mma/kept.cuh"
 #include "learn/functions.cuh"
 
 struct Sequences {
-  int count, steps, stride;  // stride: from one sequence's state to the next
-  int shares;                // teams among which the sequences are shared out, ROWS at a time
-  const float* weight;        // (3 SIZE, SIZE), of the state
+  int count, steps, stride;  // stride: distance from one sequence's state to the next
+  int shares;                // number of teams that divide the sequences, ROWS at a time
+  const float* weight;        // (3 SIZE, SIZE): weights of the hidden state
   const float* bias_input;    // (3 SIZE)
   const float* bias_state;    // (3 SIZE)
-  const u8* start;            // (steps * count), or null: nowhere
-  bf16* gates;                // (steps * count, 3 SIZE): products of the inputs; forward writes what reset and update are the
-                              // sigmoids of in their place
-  bf16* inner;                // (steps * count, SIZE): what reset multiplies; or null: there is no way back
-  bf16* before;               // (steps * count, SIZE): the state before each step; or null
+  const u8* start;            // (steps * count): not 0 where an episode begins, or null
+  bf16* gates;                // (steps * count, 3 SIZE): products of the inputs. The forward pass overwrites reset and
+                              // update with the pre-activations
+  bf16* inner;                // (steps * count, SIZE): factor of the reset gate. Null if no backward pass follows
+  bf16* before;               // (steps * count, SIZE): hidden state before each step, or null
 
   DEVICE bool has(const int sequence) const { return sequence < count; }
   DEVICE size_type row(const int t, const int sequence) const { return (size_type)t * count + sequence; }
@@ -28,24 +27,24 @@ struct Sequences {
 };
 struct Forward {
   Sequences of;
-  const float* state;  // (count, stride): before the first step
+  const float* state;  // (count, stride): hidden state before the first step
   bf16* out;           // (steps * count, SIZE)
-  float* next;         // (count, stride): after the last step, or null
+  float* next;         // (count, stride): hidden state after the last step, or null
 };
 struct Backward {
   Sequences of;
   const bf16* d_out;    // (steps * count, SIZE)
-  const float* d_next;  // (count, stride), or null: 0
+  const float* d_next;  // (count, stride), or null for zeros
   bf16* d_gates;        // (steps * count, 3 SIZE)
   bf16* d_inner;        // (steps * count, SIZE)
-  float* d_bias;        // (teams, SHARES, 4 SIZE): of gates, then of `inner`; a part of the sum in each share
+  float* d_bias;        // (teams, SHARES, 4 SIZE): of the gates, then of `inner`, as SHARES partial sums
   float* d_state;       // (count, stride), or null
 };
 constexpr int SHARES = 8;
 
 struct alignas(16) Four32 { float of[4]; };
 struct Workspace {
-  alignas(16) bf16 left[2][ROWS * (3 * SIZE + SKEW)];  // one is read while the next step's is written
+  alignas(16) bf16 left[2][ROWS * (3 * SIZE + SKEW)];  // double buffer: one is read while the next step's is written
   Four32 bias[4][SIZE / 4];                            // of reset, update, new and `inner`
 
   DEVICE void load_biases(const Team team, const Sequences& of) {
@@ -58,7 +57,7 @@ struct Workspace {
   }
 };
 
-// What a thread prefetches of a step.
+// Inputs of a step that a thread prefetches.
 struct Inputs {
   Four gate[3][QUADS];
   bool begins[QUADS];
@@ -76,13 +75,13 @@ struct Inputs {
   }
 };
 
-// Takes ROWS sequences, from `first` on, through all steps.
+// Take ROWS sequences, from `first` on, through all steps.
 DEVICE void scan_rows(const Forward& call, const Team team, Workspace& work, KeptProduct<3, SIZE>& product, const int first) {
   const Sequences& of = call.of;
   Inputs now;
   now.load(of, team, 0, first);
   float state[QUADS][4];
-  // Hands the state to step t, which may be the first of an episode.
+  // Write the state to shared memory for step t. It is 0 where an episode begins.
   const auto hand_over = [&](const int t, const Inputs& inputs) INLINED {
     const Matrix<SIZE> left{work.left[t % 2]};
     each_quad(team, [&](const Quad quad) INLINED {
@@ -93,6 +92,7 @@ DEVICE void scan_rows(const Forward& call, const Team team, Workspace& work, Kep
       if (of.before != nullptr && of.has(first + quad.row)) four_at(of.before + of.row(t, first + quad.row) * SIZE + quad.unit) = rounded;
     });
   };
+  // Load the initial state.
   each_quad(team, [&](const Quad quad) INLINED {
     const int sequence = first + quad.row;
     UNROLL for (int j = 0; j < 4; ++j) {
@@ -100,11 +100,13 @@ DEVICE void scan_rows(const Forward& call, const Team team, Workspace& work, Kep
     }
   });
   hand_over(0, now);
-  team.sync();  // before `left` and biases are read
+  team.sync();  // `left` and biases are written before they are read
   NO_UNROLL for (int t = 0; t < of.steps; ++t) {
+    // Prefetch the inputs of the next step during this step's product.
     Inputs next;
     if (t + 1 < of.steps) next.load(of, team, t + 1, first);
     product.multiply(team, Matrix<SIZE>{work.left[t % 2]});
+    // Epilogue: gates, new state and stores.
     each_quad(team, [&](const Quad quad) INLINED {
       const int k = quad.number;
       Four32 bias[4];
@@ -129,8 +131,9 @@ DEVICE void scan_rows(const Forward& call, const Team team, Workspace& work, Kep
     });
     if (t + 1 < of.steps) hand_over(t + 1, next);
     now = next;
-    team.sync();  // before the next step reads `left`, and the one after it writes the other
+    team.sync();  // the next `left` is written before it is read, and this one is read before it is overwritten
   }
+  // Store the final state.
   each_quad(team, [&](const Quad quad) INLINED {
     const int sequence = first + quad.row;
     if (!of.has(sequence) || call.next == nullptr) return;
@@ -146,7 +149,7 @@ DEVICE void scan_forward(const Forward& call, const Team team, Workspace& work, 
   NO_UNROLL for (int first = e * ROWS; first < of.count; first += of.shares * ROWS) scan_rows(call, team, work, product, first);
 }
 
-// What a thread prefetches of a step on the way back.
+// Inputs of a backward step that a thread prefetches.
 struct Kept {
   Inputs inputs;
   Four inner[QUADS], before[QUADS], d_out[QUADS];
@@ -174,6 +177,7 @@ DEVICE void scan_backward(const Backward& call, const Team team, Workspace& work
   Kept now;
   now.load(call, team, of.steps - 1, first);
   float d_state[QUADS][4], d_bias[4][COLUMNS][4] = {};
+  // Load the gradient by the final state.
   each_quad(team, [&](const Quad quad) INLINED {
     const int sequence = first + quad.row;
     UNROLL for (int j = 0; j < 4; ++j) {
@@ -181,10 +185,11 @@ DEVICE void scan_backward(const Backward& call, const Team team, Workspace& work
       d_state[quad.number][j] = given ? call.d_next[(size_type)sequence * of.stride + quad.unit + j] : 0.0f;
     }
   });
-  team.sync();  // before biases are read
+  team.sync();  // biases are written before they are read
   NO_UNROLL for (int t = of.steps - 1; t >= 0; --t) {
     const Matrix<3 * SIZE> left{work.left[t % 2]};
     bool begins[QUADS];
+    // Recompute the gates, and differentiate by their pre-activations.
     each_quad(team, [&](const Quad quad) INLINED {
       const int k = quad.number;
       const Four32 bias = work.bias[2][quad.unit / 4];
@@ -218,19 +223,21 @@ DEVICE void scan_backward(const Backward& call, const Team team, Workspace& work
       four_at(call.d_inner + at * SIZE + quad.unit) = four(d_inner);
     });
     if (t > 0) now.load(call, team, t - 1, first);
-    team.sync();  // before `left` is read, and after the step before has read the other
+    team.sync();  // `left` is written before it is read, and the other buffer is read before it is overwritten
     product.multiply(team, left);
+    // Gradient by the state before this step.
     each_quad(team, [&](const Quad quad) INLINED {
       const int k = quad.number;
       UNROLL for (int j = 0; j < 4; ++j) d_state[k][j] = begins[k] ? 0.0f : d_state[k][j] + product.at(0, quad, j);
     });
   }
+  // Store the gradients by the initial state and by the biases.
   each_quad(team, [&](const Quad quad) INLINED {
     const int sequence = first + quad.row;
     if (of.has(sequence) && call.d_state != nullptr) {
       UNROLL for (int j = 0; j < 4; ++j) call.d_state[(size_type)sequence * of.stride + quad.unit + j] = d_state[quad.number][j];
     }
-    if (quad.number != quad.column) return;  // the sums of these units are stored once
+    if (quad.number != quad.column) return;  // each thread stores the sums of its units once
     float* const sums = call.d_bias + ((size_type)e * SHARES + share_of(team)) * 4 * SIZE + quad.unit;
     UNROLL for (int part = 0; part < 4; ++part) {
       UNROLL for (int j = 0; j < 4; ++j) sums[part * SIZE + j] = d_bias[part][quad.column][j];

@@ -1,17 +1,18 @@
-// kept.cuh -- products of ROWS rows with weights that stay in registers from one product to the next: steps of a recurrent layer.
+// kept.cuh -- Products of ROWS rows with weights that stay in registers from one product to the next: steps of a recurrent layer.
 //
-// A warp computes 16 of the SIZE units, and a thread of it four neighbouring units of two rows: fragment columns are permuted, so
-// that what a thread reads and writes in global memory is 8 bytes wide, and four threads share a sector. Source of the fragments'
-// layout: mma.cuh.
+// A warp computes 16 of the SIZE units, and each of its threads four neighbouring units of two rows. Fragment columns are permuted
+// for this, so that a thread's accesses to global memory are 8 bytes wide and four threads share a sector. Source of the fragment
+// layouts: mma.cuh.
 #pragma once
 #include "learn/mma/mma.cuh"
 
 constexpr int ROWS = 16;
 
-// Four neighbouring units of a row. A thread owns QUADS of them, this is its `number`-th; their units are COLUMNS different fours.
+// Four neighbouring units of a row. A thread owns QUADS of them, and this is its `number`-th. Their units form COLUMNS different
+// groups of four.
 struct Quad { int number, row, unit, column; };
 
-// Four numbers as bfloat16 in memory, aligned to 8 bytes.
+// Four numbers in memory as bfloat16, aligned to 8 bytes.
 struct alignas(8) MAY_ALIAS Four {
   u32 low, high;
 
@@ -26,9 +27,9 @@ DEVICE const Four& four_at(const bf16* at) { return *(const Four*)at; }
 
 #ifdef __CUDACC__
 constexpr int QUADS = 2, COLUMNS = 1;
-constexpr bool ALL_WARPS = TEAM == 2 * SIZE;  // otherwise the last ones have no units
+constexpr bool ALL_WARPS = TEAM == 2 * SIZE;  // otherwise the last warps have no units
 DEVICE bool has_units(const Team team) { return ALL_WARPS || team.rank < 2 * SIZE; }
-// Which of the team's threads this one is among those that own the same units.
+// Index of this thread among those that own the same units.
 DEVICE int share_of(const Team team) { return team.rank % WARP_SIZE / 4; }
 
 template <class Visit> DEVICE void each_quad(const Team team, Visit visit) {
@@ -37,13 +38,13 @@ template <class Visit> DEVICE void each_quad(const Team team, Visit visit) {
   UNROLL for (int i = 0; i < QUADS; ++i) visit(Quad{i, lane / 4 + 8 * i, team.rank / WARP_SIZE * 16 + lane % 4 * 4, 0});
 }
 
-// ROWS x (PARTS x SIZE) = ROWS x K times K x (PARTS x SIZE).
+// Product: ROWS x (PARTS x SIZE) = ROWS x K times K x (PARTS x SIZE).
 template <int PARTS, int K> struct KeptProduct {
-  static constexpr int DEPTH = K / 16, CHAINS = PARTS == 1 ? 3 : 1;  // of mma that wait for each other
+  static constexpr int DEPTH = K / 16, CHAINS = PARTS == 1 ? 3 : 1;  // chains of dependent mma
   u32 weights[PARTS][DEPTH][2][2];
   float sum[CHAINS][PARTS][2][4];
 
-  // weight(part, unit, k) is the right factor.
+  // Load the B fragments from weight(part, unit, k).
   template <class Weight> DEVICE void load(const Team team, Weight weight) {
     const int lane = team.rank % WARP_SIZE, column = lane / 4;
     if (!has_units(team)) return;
@@ -74,7 +75,7 @@ template <int PARTS, int K> struct KeptProduct {
       }
     }
   }
-  // The product for unit j of a quad.
+  // Return the product for unit j of a quad.
   DEVICE float at(const int part, const Quad quad, const int j) const {
     float all = sum[0][part][j / 2][2 * quad.number + j % 2];
     UNROLL for (int chain = 1; chain < CHAINS; ++chain) all += sum[chain][part][j / 2][2 * quad.number + j % 2];

@@ -1,9 +1,9 @@
-// mma.cuh -- products of bfloat16 matrices in shared memory, accumulated in float32: by `mma` on tensor cores (sm_80 and newer), by
-// plain loops on a CPU, for tests.
+// mma.cuh -- Products of bfloat16 matrices in shared memory, accumulated in float32. They use `mma` on tensor cores (sm_80 and
+// newer), and plain loops on a CPU, for tests.
 //
-// Source of the fragments' layouts: PTX ISA, "Matrix fragments for mma.m16n8k16" and "ldmatrix". Lane l of a warp has, of a 16 x 8
-// accumulator, rows l / 4 and l / 4 + 8 of columns 2 (l % 4) and the next. All sizes are multiples of 16. Rows are padded by SKEW
-// entries, against bank conflicts. Sync before reading what a product has finished.
+// Source of the fragment layouts: PTX ISA, "Matrix fragments for mma.m16n8k16" and "ldmatrix". In a 16 x 8 accumulator, lane l of a
+// warp has rows l / 4 and l / 4 + 8 of columns 2 (l % 4) and the next. All sizes are multiples of 16. Rows are padded by SKEW
+// entries to avoid bank conflicts. Sync before reading the results of an epilogue.
 #pragma once
 #include "learn/mma/bfloat.cuh"
 #include "learn/mma/warps.cuh"
@@ -11,18 +11,18 @@
 constexpr int SKEW = 8;
 
 typedef u32 Word MAY_ALIAS;  // two entries
-// A matrix of ... x COLUMNS entries in memory.
+// A matrix in memory with COLUMNS entries in each row.
 template <int COLUMNS> struct Matrix {
   static constexpr int STRIDE = COLUMNS + SKEW;
   bf16* at;
 
   DEVICE bf16* row(int m) const { return at + m * STRIDE; }
-  // Entries n and n + 1 of row m; n is even.
+  // Entries n and n + 1 of row m, for even n.
   DEVICE Word& two(int m, int n) const { return *(Word*)(row(m) + n); }
 };
 
 #ifdef __CUDACC__
-// Four 8 x 8 blocks of a matrix: each lane names 16 bytes, a row of one of them.
+// Load four 8 x 8 blocks of a matrix. Each lane passes the address of 16 bytes, a row of one of them.
 template <bool TRANSPOSED> DEVICE void ldmatrix(u32 (&to)[4], const bf16* row) {
   const u32 address = (u32)__cvta_generic_to_shared(row);
   if constexpr (TRANSPOSED) {
@@ -33,13 +33,14 @@ template <bool TRANSPOSED> DEVICE void ldmatrix(u32 (&to)[4], const bf16* row) {
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(address) : "memory");
   }
 }
-// The 16 x 16 block at (m, k) as left factor; or the block at (k, m), transposed.
+// Load the 16 x 16 block at (m, k) as A fragment. If TRANSPOSED, load the block at (k, m) transposed.
 template <bool TRANSPOSED, int COLUMNS> DEVICE void load_a(u32 (&to)[4], const Matrix<COLUMNS> a, const int m, const int k) {
   const int lane = threadIdx.x % WARP_SIZE, block = lane / 8, row = lane % 8;
   if constexpr (TRANSPOSED) ldmatrix<true>(to, a.row(k + block / 2 * 8 + row) + m + block % 2 * 8);
   else ldmatrix<false>(to, a.row(m + block % 2 * 8 + row) + k + block / 2 * 8);
 }
-// The 16 x 16 block at (n, k), transposed, as right factor; or the block at (k, n). Words 0 and 1 are of its first 8 columns.
+// Load the 16 x 16 block at (k, n) as two B fragments. If TRANSPOSED, load the block at (n, k) transposed. Words 0 and 1 are the
+// fragment of its first 8 columns.
 template <bool TRANSPOSED, int COLUMNS> DEVICE void load_b(u32 (&to)[4], const Matrix<COLUMNS> b, const int n, const int k) {
   const int lane = threadIdx.x % WARP_SIZE, block = lane / 8, row = lane % 8;
   if constexpr (TRANSPOSED) ldmatrix<false>(to, b.row(n + block / 2 * 8 + row) + k + block % 2 * 8);
@@ -57,13 +58,13 @@ DEVICE void mma_add(float (&sum)[4], const u32 (&a)[4], const u32 b0, const u32 
       : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Epilogue finish(m, n, c, d) for all m in [0, M) and even n in [0, N): c is the sum over k in [0, K) of a(m, k) b(n, k), or
-// a(m, k) b(k, n) if not TRANSPOSED; d that of column n + 1.
+// Multiply two matrices. The epilogue finish(m, n, c, d) is called for all m in [0, M) and even n in [0, N). c is the sum over k in
+// [0, K) of a(m, k) b(n, k), or of a(m, k) b(k, n) if not TRANSPOSED, and d is that of column n + 1.
 template <int M, int N, int K, bool TRANSPOSED, int A, int B, class Finish>
 DEVICE void product(const Team team, const Matrix<A> a, const Matrix<B> b, Finish finish) {
   constexpr int ROW_WARPS = WARPS < M / 16 ? WARPS : M / 16, COLUMN_WARPS = WARPS / ROW_WARPS;
-  constexpr int TALL = M / 16 / ROW_WARPS, DEPTH = K / 16;  // blocks of one warp
-  constexpr bool KEPT = TALL * DEPTH <= 8;                  // in registers, of the left factor
+  constexpr int TALL = M / 16 / ROW_WARPS, DEPTH = K / 16;  // 16 x 16 blocks of one warp
+  constexpr bool KEPT = TALL * DEPTH <= 8;                  // A fragments stay in registers
   const int warp = team.rank / WARP_SIZE, lane = team.rank % WARP_SIZE, g = lane / 4, t = lane % 4;
   const int first = warp % ROW_WARPS * TALL * 16;
   u32 left[KEPT ? DEPTH : 1][TALL][4];
@@ -72,6 +73,7 @@ DEVICE void product(const Team team, const Matrix<A> a, const Matrix<B> b, Finis
       UNROLL for (int i = 0; i < TALL; ++i) load_a<false>(left[k][i], a, first + 16 * i, 16 * k);
     }
   }
+  // Each round computes 16 columns per warp.
   constexpr int ROUNDS = (N / 16 + COLUMN_WARPS - 1) / COLUMN_WARPS;
   NO_UNROLL for (int round = 0; round < ROUNDS; ++round) {
     const int n = (round * COLUMN_WARPS + warp / ROW_WARPS) * 16;
@@ -90,6 +92,7 @@ DEVICE void product(const Team team, const Matrix<A> a, const Matrix<B> b, Finis
         }
       }
     }
+    // Epilogue.
     UNROLL for (int i = 0; i < TALL; ++i) {
       UNROLL for (int half = 0; half < 2; ++half) {
         const float(&c)[4] = sum[i][half];
@@ -100,8 +103,8 @@ DEVICE void product(const Team team, const Matrix<A> a, const Matrix<B> b, Finis
   }
 }
 
-// An M x N accumulator in the registers of a team, and the sums of the left factor's M columns. `Split`: which of its 16 x 16
-// blocks, TALL x WIDE, a warp has, and which strips of 16 rows, whose columns it sums up.
+// An M x N accumulator in the registers of a team, and the sums of the A operand's M columns. `Split` maps warps to TALL x WIDE of
+// the 16 x 16 blocks, and to the strips of 16 rows whose column sums they compute.
 template <int M, int N, class Split> struct Accumulator : Split {
   float of[Split::TALL][Split::WIDE][2][4], columns[Split::STRIPS][4];
 
@@ -113,7 +116,7 @@ template <int M, int N, class Split> struct Accumulator : Split {
       UNROLL for (int i = 0; i < Split::STRIPS; ++i) columns[i][e] = 0.0f;
     }
   }
-  // visit(m, n, c, d) for all m and even n, with the sums at (m, n) and (m, n + 1).
+  // Call visit(m, n, c, d) for all m and even n, with the sums at (m, n) and (m, n + 1).
   template <class Visit> DEVICE void each(const Team team, Visit visit) const {
     const int warp = team.rank / WARP_SIZE, lane = team.rank % WARP_SIZE;
     UNROLL for (int i = 0; i < Split::TALL; ++i) {
@@ -128,7 +131,7 @@ template <int M, int N, class Split> struct Accumulator : Split {
       }
     }
   }
-  // visit(m, sum of column m of the left factors).
+  // Call visit(m, sum of column m of the A operands).
   template <class Visit> DEVICE void each_column(const Team team, Visit visit) const {
     const int warp = team.rank / WARP_SIZE, lane = team.rank % WARP_SIZE;
     if (!Split::has_strips(warp) || lane % 4 != 0) return;
@@ -141,7 +144,7 @@ template <int M, int N, class Split> struct Accumulator : Split {
   }
 };
 
-// Blocks in order, neighbours in one warp; strips in turn.
+// Neighbouring blocks in one warp, and strips dealt to warps in turn.
 template <int M, int N> struct LinearSplit {
   static constexpr int BLOCKS = M / 16 * (N / 16), TALL = 1, WIDE = (BLOCKS + WARPS - 1) / WARPS;
   static constexpr int STRIPS = (M / 16 + WARPS - 1) / WARPS;
@@ -153,10 +156,10 @@ template <int M, int N> struct LinearSplit {
 };
 template <int M, int N> struct LinearAccumulator : Accumulator<M, N, LinearSplit<M, N>> {
   typedef LinearSplit<M, N> Split;
-  // Adds the sum over k in [0, K) of a(k, m) b(k, n).
+  // Add the sum over k in [0, K) of a(k, m) b(k, n).
   template <int K> DEVICE void add(const Team team, const Matrix<M> a, const Matrix<N> b) {
     const int warp = team.rank / WARP_SIZE;
-    const u32 ones = team.rank % WARP_SIZE / 4 == 0 ? 0x3f803f80u : 0u;  // a right factor whose first column is 1
+    const u32 ones = team.rank % WARP_SIZE / 4 == 0 ? 0x3f803f80u : 0u;  // a B fragment whose first column is 1
     NO_UNROLL for (int k = 0; k < K; k += 16) {
       u32 left[4], right[4];
       UNROLL for (int j = 0; j < Split::WIDE; ++j) {
@@ -180,7 +183,7 @@ template <int M, int N> struct LinearAccumulator : Accumulator<M, N, LinearSplit
 #else
 DEVICE float wide(bf16 x) { return math::from_bits((u32)x.bits << 16); }
 
-// Row m of a product.
+// Add row m of a product.
 template <int N, int K, bool TRANSPOSED, int A, int B>
 DEVICE void add_row(float (&sum)[N], const int m, const Matrix<A> a, const Matrix<B> b) {
   for (int k = 0; k < K; ++k) {
@@ -192,11 +195,11 @@ DEVICE void product(const Team team, const Matrix<A> a, const Matrix<B> b, Finis
   for (int m = 0; m < M; ++m) {
     float sum[N] = {};
     add_row<N, K, TRANSPOSED>(sum, m, a, b);
-    for (int i : team.each(N / 2)) finish(m, 2 * i, sum[2 * i], sum[2 * i + 1]);  // so that members need each other's results
+    for (int i : team.each(N / 2)) finish(m, 2 * i, sum[2 * i], sum[2 * i + 1]);  // threads need each other's results
   }
 }
 template <int M, int N> struct LinearAccumulator {
-  float of[own_count(M)][N], columns[own_count(M)];  // of every TEAM-th row
+  float of[own_count(M)][N], columns[own_count(M)];  // every TEAM-th row
 
   DEVICE void clear() { *this = {}; }
   template <int K> DEVICE void add(const Team team, const Matrix<M> a, const Matrix<N> b) {

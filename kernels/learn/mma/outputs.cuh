@@ -1,14 +1,14 @@
-// outputs.cuh -- arguments and results of forward passes on tensor cores.
+// outputs.cuh -- Arguments and results of forward passes on tensor cores.
 #pragma once
 #include "learn/observations.cuh"
 #include "learn/mma/tensor_layers.cuh"
 
 struct TensorForward {
   Forward forward;
-  const float* tensors[TENSORS];  // the network's own memory
+  const float* tensors[TENSORS];  // weights and biases in the network's own memory
 };
 
-// Stores the outputs of tower T for rows [first, first + rows) of the pass: results_of(m) are those of row first + m.
+// Store the outputs of tower T for rows [first, first + rows) of the pass. results_of(m) returns those of row first + m.
 template <int T, class ResultsOf>
 DEVICE void store_outputs(const Forward& call, const int rank, const int members, const int first, const int rows,
                           ResultsOf results_of) {

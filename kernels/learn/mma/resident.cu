@@ -1,11 +1,11 @@
-// resident.cu -- all minibatches of an iteration by one block: gradients by mma, and the steps along them.
+// resident.cu -- All minibatches of an iteration in one block: gradients by mma, and optimizer steps.
 //
-// Weights and moments stay in shared memory. Steps are those of tensor_gradient.cu and update.cu, but for the order in which the
-// squares of a gradient are added.
+// Weights and moments stay in shared memory. The steps are those of tensor_gradient.cu and update.cu, except for the order in which
+// the squares of a gradient are added.
 #include "learn/mma/tower_gradient.cuh"
 #include "learn/mma/resident.cuh"
 
-constexpr bool ONE_TOWER = TOWERS == 1;  // nobody needs it any more when its gradient is there, which takes its place
+constexpr bool ONE_TOWER = TOWERS == 1;  // its memory is free when the gradient is complete, and the gradient overwrites it
 
 struct Workspace {
   union {
@@ -13,7 +13,7 @@ struct Workspace {
     alignas(16) float gradient[ONE_TOWER ? NUMBERS : 1];
   };
   alignas(16) float gradients[ONE_TOWER ? 1 : NUMBERS];
-  alignas(16) float weights[NUMBERS], first[NUMBERS], second[NUMBERS];  // as a gradient has them, zeros between them
+  alignas(16) float weights[NUMBERS], first[NUMBERS], second[NUMBERS];  // in the layout of a gradient, padded with zeros
   TileMemory tile;
   float reported[METRICS];  // sums over a minibatch's rows
   float squares[WARPS], square;
@@ -21,9 +21,9 @@ struct Workspace {
   DEVICE float* total() { return ONE_TOWER ? gradient : gradients; }
 };
 
-// ---- what a block keeps ----
+// ---- weights and moments in shared memory ----
 
-// visit(place in a gradient, the row that it belongs to, its column) for all weights and biases.
+// Call visit(index in a gradient, its row, its column) for all weights and biases.
 template <class Visit> DEVICE void each_weight(const Update& call, const Team team, Visit visit) {
   constexpr int LANES = TEAM / WARPS;
   for (int r = team.rank / LANES; r < ROWS_OF_WEIGHTS; r += WARPS) {
@@ -31,10 +31,10 @@ template <class Visit> DEVICE void each_weight(const Update& call, const Team te
     for (int k = team.rank % LANES; k < row.columns; k += LANES) visit(row.first_number + k, row, k);
   }
 }
-// Sync before reading it.
+// Load weights and moments. Sync before reading them.
 DEVICE void load_state(const Update& call, const Team team, Workspace& work) {
   for (int i : team.each(NUMBERS)) work.weights[i] = work.first[i] = work.second[i] = 0.0f;
-  team.sync();
+  team.sync();  // zeros are stored before weights overwrite them
   each_weight(call, team, [&](int i, const WeightRow& row, int k) INLINED {
     work.weights[i] = row.weights[k];
     work.first[i] = row.first[k];
@@ -51,7 +51,7 @@ DEVICE void store_state(const Update& call, const Team team, const Workspace& wo
 
 // ---- the gradient ----
 
-// Rounds the weights of tower T to where products read them.
+// Round the weights of tower T to bfloat16, as operands of its products.
 template <int T, int L = 0> DEVICE void place_layers(const Team team, TowerWeights<T>& tower, const float* weights) {
   if constexpr (L < LAYERS) {
     typedef Layer<T, L> Here;
@@ -67,7 +67,7 @@ template <int T, int L = 0> DEVICE void place_layers(const Team team, TowerWeigh
   }
 }
 
-// The rows of the first tile of a minibatch that are this member's.
+// Rows of a minibatch's first tile that this thread owns.
 struct FirstRows {
   int row[OWN_ROWS];
   DEVICE void load(const Resident& call, const Team team, const int k) {
@@ -76,11 +76,11 @@ struct FirstRows {
   }
   DEVICE void store(const Team team, TileMemory& memory) const {
     each_own_row(team, [&](int own, int m) INLINED { memory.row[m] = row[own]; });
-    team.sync();
+    team.sync();  // rows are written before other threads read them
   }
 };
 
-// The gradient of tower T over minibatch k of all epochs, whose first rows are in the tile's memory.
+// Compute the gradient of tower T over minibatch k of all epochs, whose first rows are in the tile's memory.
 template <int T>
 DEVICE void learn_tower(const TensorLearn& about, const Losses& losses, const Team team, Workspace& work, const int k) {
   Tower<T>& tower = work.tower.of<T>();
@@ -95,7 +95,7 @@ DEVICE void learn_tower(const TensorLearn& about, const Losses& losses, const Te
 
 // ---- the step ----
 
-// All members see the gradient, and those that summed up what is reported have done so before its sync.
+// Decide the step. The gradient must be visible to all threads. The sync in here also makes the reported sums visible.
 DEVICE AdamStep decide(const Optimizer& optimizer, const Team team, Workspace& work, const StepSize& size, const float inverse) {
   const float* const total = work.total();
   Four squares{};
@@ -106,11 +106,11 @@ DEVICE AdamStep decide(const Optimizer& optimizer, const Team team, Workspace& w
   }
   const float square[1] = {(squares.of[0] + squares.of[1]) + (squares.of[2] + squares.of[3])};
   sum_members(team, square, work.squares, [&](int, float sum) INLINED { work.square = sum; });
-  team.sync();
+  team.sync();  // the norm and the reported sums are written before they are read
   return optimizer.decide(size, work.square, work.reported, inverse);
 }
 
-// Of all weights. Members take four side by side, which wait for nothing of each other.
+// Update all weights. Each thread updates four at once, which do not depend on each other.
 DEVICE void descend_all(const Team team, Workspace& work, const AdamStep& step) {
   const float* const total = work.total();
   UNROLL_TIMES(3) for (int i = team.rank; i < NUMBERS / 4; i += TEAM) {
@@ -126,7 +126,7 @@ DEVICE void descend_all(const Team team, Workspace& work, const AdamStep& step) 
   }
 }
 
-// Leaves the gradient of a minibatch, which no step follows, for whoever looks at it.
+// Store the gradient of a minibatch that no step follows, for inspection.
 DEVICE void store_gradient(const Update& call, const Team team, Workspace& work, const int verdict) {
   if (team.leader()) call.step_size->verdict = verdict;
   if (verdict == SKIPPED) return;
@@ -138,6 +138,7 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
   const Update& update = call.update;
   const Learn& learn = call.about.learn;
   Optimizer optimizer(call, team);
+  // Load the optimizer's state. The first tile's rows are prefetched.
   FirstRows first;
   first.load(call, team, call.from);
   load_state(update, team, work);
@@ -150,19 +151,20 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
       first.store(team, work.tile);
       learn_tower<TOWERS - 1>(call.about, losses, team, work, k);
     }
-    if (k + 1 < call.until) first.load(call, team, k + 1);  // on their way during the step
+    if (k + 1 < call.until) first.load(call, team, k + 1);  // prefetched during the step
     const float inverse = losses.moments.inverse;
     const AdamStep step = decide(optimizer, team, work, size, inverse);
     if (call.looks) return store_gradient(update, team, work, step.verdict);
     optimizer.go_on(team, step, work.reported, inverse, k, [&]() INLINED { descend_all(team, work, step); });
-    team.sync();
+    team.sync();  // weights are updated before the next gradient reads them
   }
   if (call.looks) return store_gradient(update, team, work, SKIPPED);
+  // Store the optimizer's state.
   store_state(update, team, work);
   optimizer.store(team);
 }
 
-// So many leave a thread 128 registers. How many blocks have room for the rest, their memory says.
-#define BUSY_THREADS 512  // of a processor
+// This gives a thread 128 registers. Shared memory limits how many blocks fit.
+#define BUSY_THREADS 512  // per SM
 #include "drive/launch.cuh"
 KERNEL(learn_all, Resident, 1, learn_minibatches(call, team, *work))

@@ -1,22 +1,22 @@
-// resident.cuh -- all minibatches of an iteration by one block, which keeps weights and moments from the first to the last: for
-// minibatches too small to share among blocks, as those of many runs in a population. Shared by resident.cu, group_resident.cu.
+// resident.cuh -- All minibatches of an iteration in one block, which keeps weights and moments throughout. It is for minibatches
+// too small to divide among blocks, such as those of many runs in a population. Shared by resident.cu and group_resident.cu.
 #pragma once
 #include "learn/mma/tile.cuh"
 #include "learn/adam.cuh"
 
-constexpr int NUMBERS = GRADIENT_FLOATS - METRICS;  // of a gradient
+constexpr int NUMBERS = GRADIENT_FLOATS - METRICS;  // length of a gradient
 
 struct Resident {
   TensorLearn about;
   Update update;
-  int from, until;  // of the minibatches of all epochs
-  int looks;        // 1: the gradient of `from` goes to `total`, and no step is taken
-  int tiles;        // of each minibatch, at most
+  int from, until;  // range of minibatches, counted over all epochs
+  int looks;        // 1: the gradient of `from` is stored in `total`, and no step is taken
+  int tiles;        // maximum number of tiles per minibatch
   int each;         // rows of each chunk, or 0 if they differ
   float inverse_each;
 };
 
-// Which minibatch of which epoch.
+// Minibatch k of all epochs, as an epoch and a number within it.
 struct Minibatch {
   int epoch, number;
   DEVICE Minibatch(const Learn& call, const int k) : epoch(k / call.minibatches), number(k - epoch * call.minibatches) {}
@@ -29,18 +29,18 @@ struct Minibatch {
     const int* const table = about.table + number * (2 + 2 * about.learn.blocks);
     return Chunks(about.learn, epoch, table, table + 2);
   }
-  // Row i, as `Place` takes it; -1 behind the last one.
+  // Row i, as an argument of `Place`, or -1 past the last row.
   DEVICE int row(const Resident& call, const int i) const {
     const Learn& learn = call.about.learn;
     if (call.each == 0) return chunks(call.about).row(i);
-    // Where chunks are alike, no row has to wait for a table.
+    // If all chunks have the same size, a row needs no lookup in a table.
     const int chunk = (int)(((float)i + 0.5f) * call.inverse_each);
     const int before = (number + chunk * (learn.minibatches - 1)) * call.each;
     return chunk < learn.blocks ? learn.epoch_order(epoch)[before + i] : -1;
   }
 };
 
-// What a thread knows of the steps from the first minibatch to the last.
+// Optimizer state that each thread keeps from the first minibatch to the last.
 struct Optimizer {
   const Resident& call;
   const Coefficients of;
@@ -54,20 +54,20 @@ struct Optimizer {
     report.load(call.update, team);
   }
 
-  // Whether minibatch k of all epochs is learnt from.
+  // Return whether minibatch k of all epochs is learnt from.
   DEVICE bool reaches(const int k) const { return k < call.until && !(skip > 0.0f); }
-  // Of the next step, before its gradient is known.
+  // Return the size of the next step, before its gradient is known.
   DEVICE StepSize next_size() {
     made = corrections_of(made, step + 1.0f);
     return step_size(SOUND, learning_rate, made);
   }
-  // `square`: of the gradient's norm; `sums`: of what is reported, over a minibatch's rows.
+  // square: squared norm of the gradient. sums: reported metrics, summed over the rows of a minibatch.
   DEVICE AdamStep decide(const StepSize& size, const float square, const float* sums, const float inverse) const {
     AdamStep now = clipped_step(size, math::sqrt(square), max_grad_norm);
     if (!is_finite(loss_of(sums, inverse, of.entropy, of.value)) || bad > 0.0f) now.verdict = UNSOUND;
     return now;
   }
-  // What follows minibatch k: take_step(), if it may be taken.
+  // Finish minibatch k. Calls take_step() if the step is sound.
   template <class Take>
   DEVICE void go_on(const Team team, const AdamStep& now, const float* sums, const float inverse, const int k, Take take_step) {
     if (now.verdict != SOUND) {

@@ -1,10 +1,10 @@
-// tensor_forward.cu -- forward passes on tensor cores.
+// tensor_forward.cu -- Forward passes on tensor cores.
 #include "learn/mma/tensor.cuh"
 #include "learn/mma/outputs.cuh"
 
 struct Workspace { AnyTower<Tower> tower; };
 
-// Tiles share, share + shares, ... of the rows: outputs of tower T.
+// Compute the outputs of tower T for tiles share, share + shares, ... of the rows.
 template <int T> DEVICE void forward_tower(const TensorForward& call, const Team team, Tower<T>& tower, const int share) {
   const Forward& about = call.forward;
   load_tower(team, tower, call.tensors);
@@ -16,7 +16,7 @@ template <int T> DEVICE void forward_tower(const TensorForward& call, const Team
         tower.observations().row(m)[d] = seen(x, about.center, about.scale, d);
       });
     }
-    team.sync();
+    team.sync();  // observations and weights are written before they are read
     forward(team, tower);
     store_outputs<T>(about, team.rank, TEAM, first, rows, [&](int m) INLINED { return tower.results_of(m); });
   }
@@ -24,7 +24,7 @@ template <int T> DEVICE void forward_tower(const TensorForward& call, const Team
 DEVICE void forward_share(const TensorForward& call, const Team team, AnyTower<Tower>& tower, const int share) {
   forward_tower(call, team, tower.of<0>(), share);
   if constexpr (TOWERS == 2) {
-    team.sync();  // its memory is written again; equal(dropped sync, dropped statement): the critic's end before the actor's
+    team.sync();  // the memory is reused. equal(dropped sync, dropped statement): the critic's end before the actor's
     forward_tower(call, team, tower.of<TOWERS - 1>(), share);
   }
 }

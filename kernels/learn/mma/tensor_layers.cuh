@@ -1,10 +1,10 @@
-// tensor_layers.cuh -- approximate functions and memory for a tower: what all kernels for tensor cores share.
+// tensor_layers.cuh -- Approximate functions and memory of a tower, shared by all kernels for tensor cores.
 #pragma once
 #define APPROXIMATE 1
 #include "learn/mma/bfloat.cuh"
 #include "learn/layers.cuh"
 
-// Memory for any one of the towers: Tower<T> is what tower T takes of a block.
+// Memory for either tower. Tower<T> is the memory of tower T in a block.
 template <template <int> class Tower> union AnyTower {
   Tower<0> first;
   Tower<TOWERS - 1> last;
@@ -13,5 +13,5 @@ template <template <int> class Tower> union AnyTower {
     else return last;
   }
 };
-// Which tower, as an argument.
+// A tower's number, as an argument.
 template <int T> struct TowerNumber {};

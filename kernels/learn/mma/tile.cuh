@@ -1,31 +1,31 @@
-// tile.cuh -- a tile of a minibatch: its rows, their observations, and the gradients of their losses.
+// tile.cuh -- A tile of a minibatch: its rows, their observations, and the gradients of their losses.
 //
-// A tower's memory has `results_of(row)`, the last layer's outputs, and `outputs_of<layer>()`, matrices of bfloat16.
+// A tower's memory provides `results_of(row)`, the last layer's outputs, and `outputs_of<layer>()`, matrices of bfloat16.
 #pragma once
 #include "learn/mma/tensor_layers.cuh"
 #include "learn/mma/warps.cuh"
 #include "learn/loss.cuh"
 #include "learn/observed.cuh"
 
-constexpr int MOST_BLOCKS = 128;  // that environments are shared among
+constexpr int MOST_BLOCKS = 128;  // of environments, at most
 
 struct TensorLearn {
   Learn learn;
-  const int* table;               // rows; rows of each chunk, or 0 if they differ; what struct Chunks has of each
-  const float* tensors[TENSORS];  // the network's own memory
+  const int* table;               // number of rows, rows of each chunk or 0 if they differ, then the arrays of struct Chunks
+  const float* tensors[TENSORS];  // weights and biases in the network's own memory
 };
 
-// What the host knows of a minibatch's rows, chunk after chunk.
+// The host's table of a minibatch's rows, chunk after chunk.
 struct Chunks {
-  const int* before;  // (B) rows of the chunks before; (B) places in `order`
+  const int* before;  // (B) rows of the chunks before, then (B) positions in `order`
   const int* order;   // of the epoch
   int blocks, rows, each;  // each: rows of each chunk, or 0 if they differ
-  // `before`: where what follows the first two numbers of the table is kept.
+  // before: the table after its first two numbers, possibly a copy in shared memory.
   DEVICE Chunks(const Learn& call, const int epoch, const int* table, const int* before)
       : before(before), order(call.epoch_order(epoch)), blocks(call.blocks), rows(table[0]), each(table[1]) {}
-  // Row i of the minibatch, as `Place` takes it; -1 behind the last one.
+  // Row i of the minibatch, as an argument of `Place`, or -1 past the last row.
   DEVICE int row(const int i) const { return i < rows ? order[place(i)] : -1; }
-  // The place in `order` of row i of the minibatch, in [0, rows).
+  // Position in `order` of row i of the minibatch, i in [0, rows).
   DEVICE int place(const int i) const {
     if (each > 0) {  // equal(constant): more work, same result
       const int low = i / each;
@@ -41,7 +41,8 @@ struct Chunks {
   }
 };
 
-// Pieces take the towers in turn: the kernel's learn_tower(TowerNumber, ...) adds up tiles share, share + shares, ... of it.
+// Compute piece `piece` of the gradient. Pieces alternate between the towers. The kernel's learn_tower(TowerNumber, ...) adds up
+// tiles share, share + shares, ... of a tower.
 template <class Work> DEVICE void learn_piece(const TensorLearn& call, const Team team, Work& work, const int piece) {
   const int share = piece / TOWERS, shares = call.learn.pieces / TOWERS;
   float* const sums = call.learn.partials + (size_type)piece * GRADIENT_FLOATS;
@@ -49,14 +50,14 @@ template <class Work> DEVICE void learn_piece(const TensorLearn& call, const Tea
   else learn_tower(TowerNumber<TOWERS - 1>{}, call, team, work, share, shares, sums);
 }
 
-// What a block has of a tile besides the tower's rows.
+// Memory of a tile in a block, besides the tower's rows.
 struct TileMemory {
-  int row[ROWS];               // as `Place` takes them; -1: none
+  int row[ROWS];               // as arguments of `Place`, -1: none
   float sums[REPORTED * WARPS];
 };
 
 constexpr int OWN_ROWS = own_count(ROWS);
-// visit(k, m): the k-th row of a tile that is this member's is m.
+// Call visit(k, m): row m of a tile is the k-th one of this thread.
 template <class Visit> DEVICE void each_own_row(const Team team, Visit visit) {
   UNROLL for (int k = 0; k < OWN_ROWS; ++k) {
     const int m = team.rank + k * TEAM;
@@ -64,7 +65,7 @@ template <class Visit> DEVICE void each_own_row(const Team team, Visit visit) {
   }
 }
 
-// The observation of a row as it is in memory, null where there is no row; and entry d of it, 0 where there is none.
+// observation_of: a row's observation in memory, or null if there is no row. entry_of: its entry d, or 0 if there is no row.
 DEVICE const Observed* observation_of(const Learn& call, const int row) {
   if (row < 0) return nullptr;
   const Place place(call, row);
@@ -73,13 +74,13 @@ DEVICE const Observed* observation_of(const Learn& call, const int row) {
 DEVICE float entry_of(const Learn& call, const int row, const int d) {
   return row < 0 ? 0.0f : entry_of(observation_of(call, row), d);
 }
-// Observations of a tile that a thread prefetches, if they are few floats; LANES threads share ROWS_OF_LANES of its rows.
+// Observations of a tile that a thread prefetches, if they are few floats. LANES threads divide ROWS_OF_LANES of its rows.
 template <int LANES, int ROWS_OF_LANES> struct EntriesAhead {
   static constexpr int ENTRIES = ROWS_OF_LANES * OBS_ACROSS, OWN = (ENTRIES + LANES - 1) / LANES;
   static constexpr bool AHEAD = OBS_AT_ONCE == 1 && OWN <= 8;
   float of[AHEAD ? OWN : 1];  // equal(constant): more room, never read
 
-  // visit(k, m, d): the k-th of this thread's entries, or of the first of OBS_AT_ONCE, is entry d of the observation of row m.
+  // Call visit(k, m, d): this thread's k-th entry, or group of OBS_AT_ONCE, begins at entry d of the observation of row m.
   template <class Visit> static DEVICE void each(const Team team, Visit visit) {
     UNROLL_TIMES(AHEAD ? OWN : 1) for (int k = 0; k < OWN; ++k) {
       const int i = (LANES == TEAM ? team.rank : team.rank % LANES) + k * LANES;
@@ -90,7 +91,7 @@ template <int LANES, int ROWS_OF_LANES> struct EntriesAhead {
   DEVICE void load(const Learn& call, const Team team, const int* row) {
     if constexpr (AHEAD) each(team, [&](int k, int m, int d) INLINED { of[k] = entry_of(call, row[m], d); });
   }
-  // put_entry(m, d, x): x is entry d of row m as the network sees it.
+  // Call put_entry(m, d, x): x is entry d of row m as the network sees it.
   template <class Put> DEVICE void put(const Learn& call, const Team team, const int* row, Put put_entry) const {
     each(team, [&](int k, int m, int d) INLINED {
       const auto put_seen = [&](int d, float x) INLINED { put_entry(m, d, seen(x, call.center, call.scale, d)); };
@@ -100,7 +101,7 @@ template <int LANES, int ROWS_OF_LANES> struct EntriesAhead {
     });
   }
 };
-// Replaces the outputs of row m by the gradient of its loss, 0 if it has no row, and writes what is reported into `metric`.
+// Replace the outputs of row m by the gradient of its loss, or by 0 if it has no row. Writes the reported metrics to `metric`.
 template <int T, class Memory> DEVICE void differentiate(const Coefficients& of, Memory& tower, const int m, const bool there,
                                                          const Transition& row, const Moments moments, float* metric) {
   constexpr int USED = WIDTH[T][LAYERS];
@@ -119,7 +120,7 @@ template <int T, class Memory> DEVICE void differentiate(const Coefficients& of,
   }
   const auto slopes = tower.template outputs_of<LAYERS - 1>();
   UNROLL for (int k = 0; k < padded(USED); k += 2) {
-    // equal(swap + 1, swap < 2): a weight of 0 stands there
+    // equal(swap + 1, swap < 2): the weight there is 0
     slopes.two(m, k) = pair(k < USED ? results[k] : 0.0f, k + 1 < USED ? results[k + 1] : 0.0f);
   }
 }

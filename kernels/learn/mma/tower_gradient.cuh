@@ -1,18 +1,18 @@
-// tower_gradient.cuh -- the gradient of a tower over tiles of a minibatch, by one block.
+// tower_gradient.cuh -- Gradient of a tower over tiles of a minibatch, in one block.
 #pragma once
 #include "learn/mma/tensor.cuh"
 #include "learn/mma/tile.cuh"
 
-// What the losses of a minibatch's rows need besides the rows.
+// Inputs of a minibatch's losses, besides its rows.
 struct Losses {
   Coefficients of;
   Moments moments;
   bool wanted;  // false: nothing is learnt
 };
 
-// Stores the gradient of tower T over tiles share, share + shares, ... of a minibatch in `sums`, which may overlap the tower, and
-// calls report(k, sum) for what is reported. `memory` has the first tile's rows, whose observations are prefetched before begin(),
-// which loads the tower's weights and returns `Losses`.
+// Store the gradient of tower T over tiles share, share + shares, ... of a minibatch in `sums`, which may overlap the tower, and
+// call report(k, sum) for each reported metric. `memory` has the first tile's rows. Their observations are prefetched before
+// begin(), which loads the tower's weights and returns `Losses`.
 template <int T, class Begin, class Report>
 DEVICE void add_tiles(const Learn& call, Tower<T>& tower, TileMemory& memory, const Chunks& chunks, const Team team,
                       const int share, const int shares, float* sums, Begin begin, Report report) {
@@ -25,27 +25,29 @@ DEVICE void add_tiles(const Learn& call, Tower<T>& tower, TileMemory& memory, co
   float reported[REPORTED] = {};
   for (int first = share * ROWS; first < chunks.rows; first += shares * ROWS) {
     entries.put(call, team, memory.row, [&](int m, int d, float x) INLINED { tower.observations().row(m)[d] = x; });
-    // Prefetch what is needed after the forward pass, and the next tile's rows.
+    // Prefetch the other inputs of the losses, and the next tile's rows.
     Transition row[OWN_ROWS];
     int next[OWN_ROWS];
     bool there[OWN_ROWS];
     each_own_row(team, [&](int k, int m) INLINED {
       there[k] = memory.row[m] >= 0;
-      if (there[k]) row[k].load(call, Place(call, memory.row[m]));  // equal(dropped condition): loaded of no row, unused
+      if (there[k]) row[k].load(call, Place(call, memory.row[m]));  // equal(dropped condition): unused without a row
       next[k] = chunks.row(first + shares * ROWS + m);
     });
-    team.sync();
+    team.sync();  // observations and weights are written before they are read
     forward(team, tower);
+    // Differentiate the loss of each row by the outputs of the network.
     each_own_row(team, [&](int k, int m) INLINED {
       float metric[METRICS];
       differentiate<T>(losses.of, tower, m, there[k], row[k], losses.moments, metric);
       UNROLL for (int j = 0; j < REPORTED; ++j) reported[j] += metric[j];  // equal(swap <): one number more, never read
       memory.row[m] = next[k];
     });
-    team.sync();
+    team.sync();  // gradients by outputs and the next rows are written before they are read
+    // Prefetch the next tile's observations during the backward pass.
     entries.load(call, team, memory.row);
     backward(team, tower, gradient);
-    team.sync();  // rows are written again
+    team.sync();  // observations are read before they are overwritten
   }
   gradient.store(team, sums);
   sum_members(team, reported, memory.sums, report);

@@ -1,4 +1,4 @@
-// warp_forward.cu -- forward passes of many rows on tensor cores, with the bits of tensor_forward.cu.
+// warp_forward.cu -- Forward passes of many rows on tensor cores, with the bits of tensor_forward.cu.
 //
 // A block keeps the weights of all towers. Each warp takes ROWS rows through all layers in registers, and prefetches the
 // observations of its next rows.
@@ -7,15 +7,15 @@
 #include "learn/wide/pipeline.cuh"
 #include "learn/mma/warp_rows.cuh"
 
-constexpr int STAGES = 2;  // of observations: those that are computed from, and the next
-// Numbers of the last layer that a row leaves; an odd number of words apart: rows in different banks.
+constexpr int STAGES = 2;  // double buffering of observations
+// Stride of the last layer's outputs. An odd number of words puts rows into different banks.
 constexpr int results_of_row(const int tower) { return WIDTH[tower][LAYERS] | 1; }
 // equal(swap >): equal where they meet
 constexpr int RESULTS = results_of_row(0) > results_of_row(TOWERS - 1) ? results_of_row(0) : results_of_row(TOWERS - 1);
 
-// What each warp has besides.
+// Memory of each warp.
 struct WarpMemory {
-  alignas(16) float entries[STAGES][ROWS * OBS];  // as they are in memory
+  alignas(16) float entries[STAGES][ROWS * OBS];  // observations in the format of global memory
   float results[ROWS * RESULTS];
   DEVICE float* results_of(int m) { return results + m * RESULTS; }
 };
@@ -35,7 +35,8 @@ template <int T = 0> DEVICE void load_towers(const Team team, Workspace& work, c
   if constexpr (T + 1 < TOWERS) load_towers<T + 1>(team, work, tensors);
 }
 
-// Layers L and those behind it, of rows whose inputs are `left`. The last one's results go to `own`, where all lanes find them.
+// Compute layer L and those after it, for rows whose inputs are `left`. The last layer's outputs go to `own`, where all lanes read
+// them.
 template <int T, int L, int K>
 DEVICE void forward_rows_of(const int lane, Workspace& work, WarpMemory& own, const RowFragments<K>& left) {
   typedef Layer<T, L> Here;
@@ -55,7 +56,7 @@ DEVICE void forward_rows_of(const int lane, Workspace& work, WarpMemory& own, co
   }
 }
 
-// Outputs of towers T, ... for rows [first, first + rows), whose observations `entries` are.
+// Compute the outputs of towers T, ... for rows [first, first + rows), whose observations are `entries`.
 template <int T = 0>
 DEVICE void forward_towers(const Forward& call, const int lane, Workspace& work, WarpMemory& own, const float* entries,
                            const int first, const int rows) {
@@ -64,21 +65,22 @@ DEVICE void forward_towers(const Forward& call, const int lane, Workspace& work,
     return d < OBS ? seen(entries[m * OBS + d], call.center, call.scale, d) : 0.0f;
   });
   forward_rows_of<T, 0>(lane, work, own, inputs);
-  sync_warp();
+  sync_warp();  // results are written before other lanes read them
   store_outputs<T>(call, lane, WARP_LANES, first, rows, [&](int m) INLINED { return own.results_of(m); });
-  sync_warp();  // its memory is written again
+  sync_warp();  // results are read before they are overwritten
   if constexpr (T + 1 < TOWERS) forward_towers<T + 1>(call, lane, work, own, entries, first, rows);
 }
 
-// Tiles of ROWS rows are shared out among all warps of all teams.
+// Tiles of ROWS rows are divided among all warps of all teams.
 DEVICE void forward_share(const TensorForward& call, const Team team, Workspace& work, const int share) {
   const Forward& about = call.forward;
   // equal(swap /): a CPU's warp is one thread, rank 0
   const int warp = team.rank / WARP_LANES, lane = team.rank % WARP_LANES, stride = about.shares * WARPS * ROWS;
   WarpMemory& own = work.warps[warp];
+  // Prefetch the observations of one tile.
   const auto load = [&](const int first, float* to) INLINED {
     const int entries = (about.rows - first < ROWS ? about.rows - first : ROWS) * OBS;
-    if (first < about.rows) {  // equal(swap <): no entry behind the last row
+    if (first < about.rows) {  // equal(swap <): no entry past the last row
       UNROLL_TIMES(OBS <= 32 ? OBS : 8) for (int i = lane; i < ROWS * OBS; i += WARP_LANES) {
         const bool there = i < entries;
 #if OBSERVED == OBSERVED_FLOATS
@@ -90,21 +92,22 @@ DEVICE void forward_share(const TensorForward& call, const Team team, Workspace&
 #endif
       }
     }
-    commit_stage();  // equal(dropped statement): a CPU's copy is there at once
+    commit_stage();  // equal(dropped statement): a CPU copies immediately
   };
   int first = (share * WARPS + warp) * ROWS;  // equal(swap +): a CPU's warp is one thread, rank 0
   load(first, own.entries[0]);
   load_towers(team, work, call.tensors);
-  team.sync();
+  team.sync();  // weights are written before they are read
   for (int turn = 0; first < about.rows; first += stride, turn ^= 1) {
+    // Prefetch the next tile, then wait for this one.
     load(first + stride, own.entries[turn ^ 1]);
     wait_stages<1>();
-    sync_warp();
+    sync_warp();  // all lanes' copies are complete before they are read
     const int left = about.rows - first, rows = left < ROWS ? left : ROWS;
     forward_towers(about, lane, work, own, own.entries[turn], first, rows);
   }
 }
 
-#define BUSY_THREADS 512  // of a processor: so many leave a thread 128 registers
+#define BUSY_THREADS 512  // per SM, so that a thread has 128 registers
 #include "drive/launch.cuh"
 KERNEL(forward_rows, TensorForward, call.forward.shares, forward_share(call, team, *work, e))

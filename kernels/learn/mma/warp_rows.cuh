@@ -1,18 +1,18 @@
-// warp_rows.cuh -- layers of ROWS rows (a multiple of 16) in one warp's registers: the accumulator fragment of a layer is the A
-// fragment of the next, so that no warp waits for another. Results have the bits of `product` in mma.cuh.
+// warp_rows.cuh -- Layers of ROWS rows (a multiple of 16) in one warp's registers. The accumulator fragment of a layer is the A
+// fragment of the next, so that warps do not wait for each other. Results have the bits of `product` in mma.cuh.
 #pragma once
 #include "learn/mma/mma.cuh"
 
-// Where two results side by side go: row m, columns n and n + 1; as the word `word` of a lane's 16 x 16 block (block, column).
+// Place of two neighbouring results: row m, columns n and n + 1, in word `word` of a lane's 16 x 16 block (block, column).
 struct Spot { int m, n, block, column, word; };
 
 #ifdef __CUDACC__
-// ROWS rows of K numbers as left factor.
+// A fragments of ROWS rows of K numbers.
 template <int K> struct RowFragments {
   u32 of[ROWS / 16][K / 16][4];
 
   DEVICE void put(const Spot spot, const float c, const float d) { of[spot.block][spot.column][spot.word] = pair(c, d); }
-  // entry(m, k): number k of row m.
+  // entry(m, k) returns number k of row m.
   template <class Entry> DEVICE void fill(const int lane, Entry entry) {
     UNROLL for (int i = 0; i < ROWS / 16; ++i) {
       UNROLL for (int k = 0; k < K / 16; ++k) {
@@ -25,7 +25,8 @@ template <int K> struct RowFragments {
   }
 };
 
-// Epilogue finish(spot, c, d): c is the sum over k in [0, K) of left(m, k) weights(n, k), d that of column n + 1.
+// Multiply rows by weights. Epilogue finish(spot, c, d): c is the sum over k in [0, K) of left(m, k) weights(n, k), and d is that
+// of column n + 1.
 template <int N, int K, class Finish>
 DEVICE void multiply_rows(const int lane, const RowFragments<K>& left, const Matrix<K> weights, Finish finish) {
   UNROLL for (int column = 0; column < N / 16; ++column) {
@@ -70,7 +71,7 @@ DEVICE void multiply_rows(int, const RowFragments<K>& left, const Matrix<K> weig
       const float a = k % 2 == 0 ? first_of(left.of[m][k / 2]) : second_of(left.of[m][k / 2]);
       for (int n = 0; n < N; ++n) sum[n] += a * wide(weights.row(n)[k]);
     }
-    for (int n = 0; n < N; n += 2) finish(Spot{m, n, 0, 0, 0}, sum[n], sum[n + 1]);  // equal(constant 4): not asked on a CPU
+    for (int n = 0; n < N; n += 2) finish(Spot{m, n, 0, 0, 0}, sum[n], sum[n + 1]);  // equal(constant 4): not used on a CPU
   }
 }
 #endif

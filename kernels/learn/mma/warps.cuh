@@ -1,4 +1,4 @@
-// warps.cuh -- the warps of a team, and sums over its threads in a fixed order.
+// warps.cuh -- The warps of a team, and sums over its threads in a fixed order.
 #pragma once
 
 #ifdef __CUDACC__
@@ -9,7 +9,7 @@ constexpr int WARPS = TEAM, WARP_LANES = 1;
 DEVICE void sync_warp() {}
 #endif
 
-// Sums up `mine` over the team: visit(k, sum). `memory`: N * WARPS floats that nobody uses.
+// Add up `mine` over the team, and call visit(k, sum). `memory`: N * WARPS floats that are not in use.
 template <int N, class Visit> DEVICE void sum_members(const Team team, const float (&mine)[N], float* memory, Visit visit) {
   UNROLL for (int k = 0; k < N; ++k) {
     float sum = mine[k];
@@ -18,7 +18,7 @@ template <int N, class Visit> DEVICE void sum_members(const Team team, const flo
 #endif
     if (team.rank % WARP_LANES == 0) memory[k * WARPS + team.rank / WARP_LANES] = sum;
   }
-  team.sync();
+  team.sync();  // the warps' sums are written before they are read
   for (int k : team.each(N)) {
     float sum = 0.0f;
     UNROLL for (int warp = 0; warp < WARPS; ++warp) sum += memory[k * WARPS + warp];
