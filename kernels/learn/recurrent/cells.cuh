@@ -1,11 +1,11 @@
-// cells.cuh -- one unit of a recurrent layer in one step: its gates, and the state after it. Names and sources: mingru.cu, gru.cu.
+// cells.cuh -- One unit of a recurrent layer in one step: its gates and its new state. Names and sources: mingru.cu, gru.cu.
 #pragma once
 #include "learn/functions.cuh"
 
 namespace policy {
 
 struct MinGruUnit {
-  float slope, fresh, update, shown, after;  // slope: of `fresh`
+  float slope, fresh, update, shown, after;  // slope: derivative of `fresh`
 
   DEVICE MinGruUnit(const float candidate, const float update_at, const float shown_at, const float before) {
     const float squashed = sigmoid(candidate);
@@ -20,7 +20,7 @@ struct MinGruUnit {
 struct GruUnit {
   float reset, update, fresh, after;
 
-  // `inner` is what the reset gate multiplies, `candidate` what is added to it.
+  // inner: factor of the reset gate. candidate: summand of their product.
   DEVICE GruUnit(const float reset_at, const float update_at, const float inner, const float candidate, const float before) {
     reset = sigmoid(reset_at);
     update = sigmoid(update_at);

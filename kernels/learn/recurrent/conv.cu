@@ -1,8 +1,8 @@
-// conv.cu -- a layer of convolutions and its activation: outputs of rows, derivatives by its inputs, and gradients.
+// conv.cu -- A convolutional layer and its activation: outputs of rows, gradients by its inputs, and weight gradients.
 //
-// The layer is a linear one of patches (images.cuh): a patch is a row of the only tower of network.cuh, whose outputs are the channels
-// at its position. Every sum over patches has their order.
-// Constants: those of network.cuh and images.cuh; ABREAST (pixels whose derivatives a member computes at once), TOTAL_FLOATS
+// The layer is a linear layer on patches (images.cuh). A patch is a row of the only tower of network.cuh, whose outputs are the
+// channels at its position. All sums over patches are in the order of the patches.
+// Constants: those of network.cuh and images.cuh, ABREAST (pixels whose gradients a thread computes at once), TOTAL_FLOATS
 // (GRADIENT_FLOATS of the whole network).
 #include "learn/exact/network.cuh"
 #include "learn/recurrent/images.cuh"
@@ -10,35 +10,36 @@
 
 typedef Layer<0, 0> Only;
 constexpr int OUT = Only::OUT, OUT_PAD = Only::OUT_PAD, IN_PAD = Only::IN_PAD;
-constexpr int OUT_STRIDE = padded(POSITIONS * OUT);  // numbers of a row
+constexpr int OUT_STRIDE = padded(POSITIONS * OUT);  // length of a row of outputs
 
 struct Workspace { Tile tile; };
 
-// Rows that are acted upon.
+// Arguments of a forward pass for acting.
 struct Rows {
   int rows;
   const void* in;        // (rows) observations of observed.cuh, or floats (rows, IN_STRIDE)
-  const float* center;   // (ENTRIES) or null: observations are normalised
-  const float* scale;    // (ENTRIES)
-  const float* weights;  // forward copies, from this layer's on
+  const float* center;   // (ENTRIES): means by which observations are normalised, or null
+  const float* scale;    // (ENTRIES): reciprocal deviations
+  const float* weights;  // packed weights for forward passes, from this layer on
   float* out;            // (rows, OUT_STRIDE)
 };
+// Arguments of the passes over a minibatch.
 struct Part {
   Learn learn;
-  const void* in;          // rows (IN_STRIDE) of floats; null: observations
+  const void* in;          // rows (IN_STRIDE) of floats, or null: observations
   float* out;              // rows (OUT_STRIDE): activations
-  float* by_out;           // rows (OUT_STRIDE): derivatives by them; `gradient` leaves those by what the product gives
-  float* by_in;            // rows (IN_STRIDE): derivatives by inputs
-  const float* weights;    // forward copies, from this layer's on
-  const float* backwards;  // backward copies, likewise
+  float* by_out;           // rows (OUT_STRIDE): gradients by the activations, which `gradient` replaces by those before them
+  float* by_in;            // rows (IN_STRIDE): gradients by inputs
+  const float* weights;    // packed weights for forward passes, from this layer on
+  const float* backwards;  // packed weights for backward passes, from this layer on
   float* chunks;           // (pieces, TOTAL_FLOATS), from this layer's part on
-  float* partials;         // likewise
+  float* partials;         // (pieces, TOTAL_FLOATS), from this layer's part on
 };
 
-// Members share the numbers of a patch where there are several.
+// Threads that divide the numbers of a patch. A team of one thread does not divide them.
 constexpr int READERS = TEAM == 1 ? 1 : OBS, WRITERS = TEAM == 1 ? 1 : OUT, FILLERS = TEAM == 1 ? 1 : OUT_PAD;
 
-// Patches [from, from + count) of images.
+// Read patches [from, from + count) of images into a tile.
 template <class ImageOf>
 DEVICE void read_patches(const Team team, Tile& tile, const int from, const int count, ImageOf images) {
   each_row(from, count, [&](const int row, const int first, const int position, const int patches) INLINED {
@@ -60,7 +61,7 @@ DEVICE void read_patches(const Team team, Tile& tile, const int from, const int 
     }
   });
 }
-// Activations of patches [from, from + count), to rows(row).
+// Store the activations of patches [from, from + count) at rows(row).
 template <class RowOf> DEVICE void write_outputs(const Team team, Tile& tile, const int from, const int count, RowOf rows) {
   const float* const outputs = tile.outputs<0, 0>();
   each_row(from, count, [&](const int row, const int first, const int position, const int patches) INLINED {
@@ -77,7 +78,7 @@ DEVICE void act_tile(const Rows& call, const Team team, Workspace& work, const i
   read_patches(team, work.tile, from, count, [&](const int row) INLINED {
     return Image{call.in, (size_type)row, call.center, call.scale};
   });
-  team.sync();
+  team.sync();  // patches are written before they are read
   look(work.tile, count, may_skip(call.weights));
   forward(team, work.tile, count, call.weights);
   write_outputs(team, work.tile, from, count, [&](const int row) INLINED { return call.out + (size_type)row * OUT_STRIDE; });
@@ -87,16 +88,17 @@ DEVICE void forward_tile(const Part& call, const Team team, Workspace& work, con
   const Share<POSITIONS> own(call.learn, e);
   if (own.count <= 0 || *call.learn.skip > 0.0f) return;
   read_patches(team, work.tile, own.from, own.count, [&](const int row) INLINED { return image_of(call.learn, call.in, own.of, row); });
-  team.sync();
+  team.sync();  // patches are written before they are read
   look(work.tile, own.count, may_skip(call.weights));
   forward(team, work.tile, own.count, call.weights);
   write_outputs(team, work.tile, own.from, own.count, [&](const int row) INLINED { return call.out + own.of.row(row) * OUT_STRIDE; });
 }
 
-// ---- derivatives by inputs ----
+// ---- gradients by inputs ----
 
-// One member computes LANES channels of ABREAST pixels that are STRIDE apart: the same entries of kernels cover them, at neighbouring
-// positions. Groups of pixels are numbered row by row of the image; those that begin at each of STRIDE neighbours, in turn.
+// One thread computes LANES channels of ABREAST pixels that are STRIDE apart. The same entries of kernels cover these pixels, at
+// neighbouring positions. Groups of pixels are numbered row by row of the image. A row has first the groups with x % STRIDE = 0,
+// then those with 1, and so on.
 constexpr int LANES = SIDE_FLOATS == 1 ? 4 : PAD, STRIPS = (CHANNELS + LANES - 1) / LANES;
 constexpr int GROUPS_ACROSS = ((IMAGE_WIDTH + STRIDE - 1) / STRIDE + ABREAST - 1) / ABREAST;
 constexpr int GROUPS = IMAGE_HEIGHT * STRIDE * GROUPS_ACROSS;
@@ -104,9 +106,9 @@ constexpr int GROUPS = IMAGE_HEIGHT * STRIDE * GROUPS_ACROSS;
 DEVICE void inputs_tile(const Part& call, const Team team, Workspace& work, const int e) {
   const Share<GROUPS> own(call.learn, e);
   if (own.count <= 0 || *call.learn.skip > 0.0f) return;
-  float* const nothing = work.tile.numbers;  // (OUT): derivatives where there is no position
+  float* const nothing = work.tile.numbers;  // (OUT): zeros, read instead of gradients outside of all positions
   for (int n : team.each(OUT)) nothing[n] = 0.0f;
-  team.sync();
+  team.sync();  // zeros are written before they are read
   for (int i : team.each(own.count * STRIPS)) {
     const int at = own.from + i / STRIPS, row = at / GROUPS, group = at % GROUPS, c = i % STRIPS * LANES;
     const int y = group / (STRIDE * GROUPS_ACROSS), x = group / GROUPS_ACROSS % STRIDE + group % GROUPS_ACROSS * ABREAST * STRIDE;
@@ -115,13 +117,14 @@ DEVICE void inputs_tile(const Part& call, const Team team, Workspace& work, cons
     for (int down = y % STRIDE; down < SPAN && down <= y; down += STRIDE) {
       if ((y - down) / STRIDE >= PLACES_DOWN) continue;
       for (int across = x % STRIDE; across < SPAN; across += STRIDE) {
-        const int first = (x - across) / STRIDE;  // exact, and below 0 for positions left of the image
+        const int first = (x - across) / STRIDE;  // exact, and negative for positions left of the image
         const float* slope[ABREAST];
         UNROLL for (int j = 0; j < ABREAST; ++j) {
           const bool inside = first + j >= 0 && first + j < PLACES_ACROSS;
           slope[j] = inside ? slopes + ((y - down) / STRIDE * PLACES_ACROSS + first + j) * OUT : nothing;
         }
-        // Lanes behind the last channel hold what follows, which is there: the copies of later layers at the end.
+        // Lanes past the last channel load the numbers that follow, which exist: the last kernel precedes the packed weights of
+        // later layers.
         const float* const from = call.backwards + down * RUN + across * CHANNELS + c;
         for (int n = 0; n < OUT; ++n) {
           weights.load(from + n * IN_PAD);
@@ -129,6 +132,7 @@ DEVICE void inputs_tile(const Part& call, const Team team, Workspace& work, cons
         }
       }
     }
+    // Store the channels that exist.
     UNROLL for (int j = 0; j < ABREAST; ++j) {
       float found[LANES];
       sum[j].store(found);
@@ -141,7 +145,7 @@ DEVICE void inputs_tile(const Part& call, const Team team, Workspace& work, cons
 
 // ---- gradients ----
 
-// Derivatives by what the product gives, from those by the activations; they are left in memory, too.
+// Compute gradients before the activation from those by the activations. They are also stored in memory.
 DEVICE void read_slopes(const Part& call, const Team team, Tile& tile, const Sequences& of, const int from, const int count) {
   float* const slopes = tile.outputs<0, 0>();
   each_row(from, count, [&](const int row, const int first, const int position, const int patches) INLINED {
@@ -161,7 +165,7 @@ DEVICE void read_slopes(const Part& call, const Team team, Tile& tile, const Seq
   });
 }
 
-// Part `piece` of the blocks: the sum of their gradients.
+// Add up the gradients of the blocks of piece `piece`.
 DEVICE void learn_piece(const Part& call, const Team team, Workspace& work, const int piece) {
   const Learn& learn = call.learn;
   if (*learn.skip > 0.0f) return;
@@ -172,12 +176,12 @@ DEVICE void learn_piece(const Part& call, const Team team, Workspace& work, cons
       const int left = patches - from, count = left < TILE ? left : TILE;
       read_patches(team, work.tile, from, count, [&](const int row) INLINED { return image_of(learn, call.in, of, row); });
       read_slopes(call, team, work.tile, of, from, count);
-      team.sync();
+      team.sync();  // patches and gradients are written before they are read
       look(work.tile, count, finite);
       sums.first = from == 0;
       sums.last = left <= TILE;
       backward(team, work.tile, nullptr, count, nullptr, sums);
-      team.sync();  // the tile is written again
+      team.sync();  // the tile is read before it is overwritten
     }
   });
 }

@@ -1,11 +1,10 @@
-// gru.cu -- a layer of gated recurrent units over whole sequences in exact float32, forward and backward: a team takes TILE sequences
-// through all steps.
+// gru.cu -- A GRU layer over whole sequences in exact float32, forward and backward. A team takes TILE sequences through all steps.
 //
-// Rows are those of nn.py, time first: row t * count + s. Gates stand in the order reset, update, new, as in torch.nn.GRUCell.
-// Source: Cho et al. 2014, in PyTorch's form: with x the input gates' products and g those of the state h,
+// Rows are those of nn.py, time first: row t * count + s. The gates are in the order reset, update, new, as in torch.nn.GRUCell.
+// Source: Cho et al. 2014, in PyTorch's form. With x the products of the inputs and g those of the state h:
 //   r = sigmoid(x_r + g_r), z = sigmoid(x_z + g_z), n = tanh(x_n + r g_n), h' = n + z (h - n).
-// The state is 0 where an episode starts, and no derivative passes there.
-// Constants: those of layers.cuh, of one layer (SIZE -> 3 SIZE); TILE.
+// The state is 0 where an episode starts, and no gradient passes there.
+// Constants: those of layers.cuh for one layer (SIZE -> 3 SIZE), TILE.
 #include "learn/exact/multiply.cuh"
 #include "learn/layers.cuh"
 #include "learn/recurrent/cells.cuh"
@@ -13,36 +12,36 @@
 constexpr int SIZE = OBS, SIZE_PAD = padded(SIZE), GATES_PAD = padded(3 * SIZE);
 
 struct Workspace {
-  alignas(16) float state[TILE * SIZE_PAD];   // h; on the way back the derivatives by it
-  alignas(16) float gates[TILE * GATES_PAD];  // g; on the way back the derivatives by it
+  alignas(16) float state[TILE * SIZE_PAD];   // h, in the backward pass the gradient by it
+  alignas(16) float gates[TILE * GATES_PAD];  // g, in the backward pass the gradient by it
 };
 
 struct Sequences {
-  int count, steps, stride;  // stride: from one sequence's state to the next
-  const float* weights;      // forward copies, as layers.cuh has them; on the way back the backward copies
-  const u8* start;           // (steps * count), or null: nowhere
-  float* gates;              // (steps * count, GATES_PAD): x; forward writes r, z, n in their place
+  int count, steps, stride;  // stride: distance from one sequence's state to the next
+  const float* weights;      // packed weights (layers.cuh): those for forward passes, or those for backward passes
+  const u8* start;           // (steps * count): not 0 where an episode starts, or null
+  float* gates;              // (steps * count, GATES_PAD): x, which the forward pass replaces by r, z, n
   float* inner;              // (steps * count, SIZE_PAD): g_n
   float* before;             // (steps * count, SIZE_PAD): h
 };
 struct Forward {
   Sequences of;
-  const float* state;  // (count, stride): before the first step
+  const float* state;  // (count, stride): state before the first step
   float* out;          // (steps * count, SIZE_PAD): h'
-  float* next;         // (count, stride): after the last step, or null
+  float* next;         // (count, stride): state after the last step, or null
 };
 struct Backward {
   Sequences of;
   const float* d_out;   // (steps * count, SIZE_PAD)
-  const float* d_next;  // (count, stride), or null: 0
-  float* d_gates;       // (steps * count, GATES_PAD): derivatives by x
-  float* d_products;    // (steps * count, GATES_PAD): derivatives by g
+  const float* d_next;  // (count, stride), or null for zeros
+  float* d_gates;       // (steps * count, GATES_PAD): gradients by x
+  float* d_products;    // (steps * count, GATES_PAD): gradients by g
   float* d_state;       // (count, stride), or null
 };
 
 template <int N> struct Pack { static constexpr int UNITS = N; };
 
-// Sequences that a team has: visit(m, u) for all of their units, the m-th of TILE.
+// Sequences of a team. Calls visit(m, u) for unit u of the m-th of TILE sequences, for all units.
 struct Own {
   const Sequences& of;
   int first, count;
@@ -52,7 +51,7 @@ struct Own {
       UNROLL for (int j = 0; j < decltype(pack)::UNITS; ++j) visit(m, u + j);
     });
   }
-  // visit(Pack, m, u) for units [u, u + Pack::UNITS) at once: many for a CPU's vectors.
+  // Call visit(Pack, m, u) for units [u, u + Pack::UNITS) at once. A CPU with vectors has many units in a pack.
   template <class Visit> DEVICE void each_pack(const Team team, Visit visit) const {
     if constexpr (TEAM == 1) {
       for (int m = 0; m < count; ++m) {
@@ -76,18 +75,20 @@ DEVICE void scan_forward(const Forward& call, const Team team, Workspace& work, 
     work.state[m * SIZE_PAD + u] = call.state[(size_type)(own.first + m) * of.stride + u];
   });
   for (int t = 0; t < of.steps; ++t) {
+    // Reset the state where an episode starts, and store it for the backward pass.
     own.each_unit(team, [&](int m, int u) INLINED {
       const size_type row = own.row(t, m);
       float& state = work.state[m * SIZE_PAD + u];
       if (own.starts(row)) state = 0.0f;
       if (of.before != nullptr) of.before[row * SIZE_PAD + u] = state;
     });
-    team.sync();
+    team.sync();  // states are written before the product reads them
     multiply<TILE, 3 * SIZE, TEAM>(
         team, own.count, SIZE, Entries<false>{work.state, SIZE_PAD}, of.weights, GATES_PAD,
         [&](int, int n, auto& some) INLINED { some.load(biases + n); },
         [&](int m, int n, auto& some) INLINED { some.store(work.gates + m * GATES_PAD + n); });
-    team.sync();
+    team.sync();  // products are written before the gates read them
+    // Gates and new state.
     own.each_pack(team, [&](auto pack, int m, int u) INLINED {
       constexpr int N = decltype(pack)::UNITS;
       const size_type row = own.row(t, m);
@@ -120,6 +121,7 @@ DEVICE void scan_forward(const Forward& call, const Team team, Workspace& work, 
       UNROLL for (int j = 0; j < N; ++j) call.out[row * SIZE_PAD + u + j] = state[j] = after[j];
     });
   }
+  // Store the final state.
   if (call.next == nullptr) return;
   own.each_unit(team, [&](int m, int u) INLINED {
     call.next[(size_type)(own.first + m) * of.stride + u] = work.state[m * SIZE_PAD + u];
@@ -129,10 +131,12 @@ DEVICE void scan_forward(const Forward& call, const Team team, Workspace& work, 
 DEVICE void scan_backward(const Backward& call, const Team team, Workspace& work, const int e) {
   const Own own(call.of, e);
   const Sequences& of = call.of;
+  // Load the gradient by the final state.
   own.each_unit(team, [&](int m, int u) INLINED {
     work.state[m * SIZE_PAD + u] = call.d_next == nullptr ? 0.0f : call.d_next[(size_type)(own.first + m) * of.stride + u];
   });
   for (int t = of.steps - 1; t >= 0; --t) {
+    // Gradients by the gates.
     own.each_pack(team, [&](auto pack, int m, int u) INLINED {
       constexpr int N = decltype(pack)::UNITS;
       const size_type row = own.row(t, m), at = row * SIZE_PAD + u, gate = row * GATES_PAD + u;
@@ -155,12 +159,13 @@ DEVICE void scan_backward(const Backward& call, const Team team, Workspace& work
       }
       UNROLL for (int j = 0; j < N; ++j) state[j] = rest[j];
     });
-    team.sync();
+    team.sync();  // gradients by g are written before the product reads them
+    // Gradient by the state before this step.
     multiply<TILE, SIZE, TEAM>(
         team, own.count, 3 * SIZE, Entries<false>{work.gates, GATES_PAD}, of.weights, SIZE_PAD,
         [&](int m, int n, auto& some) INLINED { some.load(work.state + m * SIZE_PAD + n); },
         [&](int m, int n, auto& some) INLINED { some.store(work.state + m * SIZE_PAD + n); });
-    team.sync();
+    team.sync();  // gradients by the state are written before they are read
     own.each_unit(team, [&](int m, int u) INLINED {
       if (own.starts(own.row(t, m))) work.state[m * SIZE_PAD + u] = 0.0f;
     });

@@ -1,6 +1,6 @@
-// loss.cu -- the loss of rows of sequences: derivatives by a network's outputs in their place, and sums of what is reported.
-// Constants: those of loss.cuh and sequences.cuh; PARAMETERS, METRICS; PARAMETERS_STRIDE, VALUE_STRIDE,
-// VALUE_AT; REPORTED_STRIDE; TILE.
+// loss.cu -- Loss of rows of sequences. Replaces a network's outputs by the gradients, and adds up the reported metrics.
+// Constants: those of loss.cuh and sequences.cuh, PARAMETERS, METRICS, PARAMETERS_STRIDE, VALUE_STRIDE, VALUE_AT, REPORTED_STRIDE,
+// TILE.
 #include "drive/halves.cuh"
 #include "learn/layers.cuh"
 #include "learn/loss.cuh"
@@ -10,14 +10,14 @@ struct Workspace { float metric[TILE][METRICS]; };
 
 struct Loss {
   Learn learn;
-  float* parameters;     // rows (PARAMETERS_STRIDE): outputs, then derivatives by them
-  float* value;          // rows (VALUE_STRIDE), each value VALUE_AT in its row: likewise
-  bf16* by_parameters;   // rows (PARAMETERS_STRIDE), or null: the derivatives, for a library's products
-  bf16* by_value;        // rows (VALUE_STRIDE): likewise
-  float* reported;       // (pieces, REPORTED_STRIDE): sums of what is reported
+  float* parameters;     // rows (PARAMETERS_STRIDE): outputs, then gradients by them
+  float* value;          // rows (VALUE_STRIDE): value at VALUE_AT of each row, then the gradient by it
+  bf16* by_parameters;   // rows (PARAMETERS_STRIDE): gradients in bfloat16 for a library's products, or null
+  bf16* by_value;        // rows (VALUE_STRIDE): the same
+  float* reported;       // (pieces, REPORTED_STRIDE): sums of reported metrics
 };
 
-// Rounds a row of derivatives for a library.
+// Round the gradients of a row for a library.
 DEVICE void round_row(const Loss& call, const size_type at) {
   if (call.by_parameters == nullptr) return;
   for (int k = 0; k < PARAMETERS; ++k) call.by_parameters[at * PARAMETERS_STRIDE + k] = call.parameters[at * PARAMETERS_STRIDE + k];
@@ -33,13 +33,14 @@ DEVICE void lose_piece(const Loss& call, const Team team, Workspace& work, const
   for (int k : team.each(METRICS)) sums[k] = 0.0f;
   each_part(learn, piece, [&](const int begin, const int end) INLINED {
     [[maybe_unused]] float of_part[METRICS]{};
-    float* const found = ALONE ? of_part : sums;  // on a GPU a piece is a block
+    float* const found = ALONE ? of_part : sums;  // with several threads a piece has one part
     for (int b = begin; b < end; ++b) {
       const Sequences of(learn, b);
       float own[own_count(METRICS)]{};
       for (int from = 0; from < of.rows(); from += TILE) {
         const int left = of.rows() - from, rows = left < TILE ? left : TILE;
-        team.sync();  // metrics are written again
+        team.sync();  // metrics are read before they are overwritten
+        // Differentiate the losses of a tile.
         for (int m : team.each(rows)) {
           const size_type at = of.row(from + m);
           Transition row;
@@ -48,7 +49,7 @@ DEVICE void lose_piece(const Loss& call, const Team team, Workspace& work, const
                             call.value[at * VALUE_STRIDE + VALUE_AT], work.metric[m]);
           round_row(call, at);
         }
-        team.sync();
+        team.sync();  // metrics are written before they are read
         int j = 0;
         for (int k : team.each(METRICS)) {
           UNROLL_TIMES(4) for (int m = 0; m < rows; ++m) own[j] += work.metric[m][k];
@@ -57,7 +58,7 @@ DEVICE void lose_piece(const Loss& call, const Team team, Workspace& work, const
       }
       int j = 0;
       for (int k : team.each(METRICS)) found[k] += own[j++];
-      for (int i : team.each(steps_of(learn) * (of.most - of.count))) {  // of places without a sequence
+      for (int i : team.each(steps_of(learn) * (of.most - of.count))) {  // zeros where a place has no sequence
         const size_type at = of.row(i % steps_of(learn), of.count + i / steps_of(learn));
         for (int k = 0; k < PARAMETERS; ++k) call.parameters[at * PARAMETERS_STRIDE + k] = 0.0f;
         call.value[at * VALUE_STRIDE + VALUE_AT] = 0.0f;

@@ -1,6 +1,6 @@
-// matrices.cu -- a network's weights in bfloat16 for a library's products: each layer's matrix, its columns padded with zeros to a
-// multiple of ALIGNED, then its biases, padded likewise.
-// Constants: those of layers.cuh, each layer a tower of its own; ALIGNED.
+// matrices.cu -- A network's weights in bfloat16 for a library's products: each layer's matrix, then its biases. Columns and biases
+// are padded with zeros to a multiple of ALIGNED.
+// Constants: those of layers.cuh, where each layer is a tower, ALIGNED.
 #include "learn/layers.cuh"
 #include "drive/halves.cuh"
 
@@ -12,7 +12,7 @@ struct Matrices {
 };
 
 constexpr int aligned(const int n) { return (n + ALIGNED - 1) / ALIGNED * ALIGNED; }
-// Where the matrix of a layer begins.
+// Offset of a layer's matrix.
 constexpr int matrix_before(const int layer) {
   int sum = 0;
   for (int k = 0; k < layer; ++k) sum += aligned(WIDTH[k][1]) * (aligned(WIDTH[k][0]) + 1);

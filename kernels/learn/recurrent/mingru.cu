@@ -1,11 +1,12 @@
-// mingru.cu -- a layer of minimal gated recurrent units over whole sequences, forward and backward: a thread takes UNITS
-// neighbouring units of one sequence through all steps, AT_ONCE of which it loads together.
+// mingru.cu -- A minGRU layer over whole sequences, forward and backward. A thread takes UNITS neighbouring units of one sequence
+// through all steps, and loads AT_ONCE steps together.
 //
-// Rows are those of nn.py, time first: row t * count + s. So are the equations and names: candidate, update, shown. The state is
-// float32. Backward computes it again from the one that forward keeps of every AT_ONCE-th step.
-// Source: Feng et al. 2024, "Were RNNs all we needed?"; Srivastava et al. 2015 for the highway gate.
+// Rows, equations and names (candidate, update, shown) are those of nn.py. Time comes first: row t * count + s. The state is
+// float32. The backward pass recomputes it from the states that the forward pass has stored every AT_ONCE steps.
+// Source: Feng et al. 2024, "Were RNNs all we needed?", and Srivastava et al. 2015 for the highway gate.
 //
-// Constants: SIZE, UNITS, a power of two that divides it; X_STRIDE, ROWS_STRIDE (of rows); the generated text defines APPROXIMATE, 1: rows are bfloat16.
+// Constants: SIZE, UNITS (a power of two that divides it), X_STRIDE, ROWS_STRIDE (lengths of rows). The generated text defines
+// APPROXIMATE, 1: rows are bfloat16.
 #include "generated/spaces.cuh"
 #include "learn/recurrent/cells.cuh"
 #include "learn/mma/bfloat.cuh"
@@ -19,26 +20,26 @@ constexpr int AT_ONCE = 8, ACROSS = SIZE / UNITS;
 
 struct Workspace {};
 struct Sequences {
-  int count, steps, stride;  // stride: from one sequence's state to the next
+  int count, steps, stride;  // stride: distance from one sequence's state to the next
   const row_t* rows;   // (steps * count, ROWS_STRIDE): products of the inputs
   const row_t* x;      // (steps * count, X_STRIDE)
-  const float* bias;   // (3 SIZE), or null: 0
-  const u8* start;     // (steps * count), or null: nowhere
-  float* kept;         // or null, (ceil(steps / AT_ONCE), count, SIZE): the state before steps 0, AT_ONCE, ...
+  const float* bias;   // (3 SIZE), or null for zeros
+  const u8* start;     // (steps * count): not 0 where an episode begins, or null
+  float* kept;         // (ceil(steps / AT_ONCE), count, SIZE): states before steps 0, AT_ONCE, ..., or null
 };
 struct Forward {
   Sequences of;
-  const float* state;  // (count, stride): before the first step
+  const float* state;  // (count, stride): state before the first step
   row_t* out;          // (steps * count, X_STRIDE)
-  float* next;         // (count, stride): after the last step, or null
+  float* next;         // (count, stride): state after the last step, or null
 };
 struct Backward {
   Sequences of;
   const row_t* d_out;   // (steps * count, X_STRIDE)
-  const float* d_next;  // (count, stride), or null: 0
+  const float* d_next;  // (count, stride), or null for zeros
   row_t* d_rows;        // (steps * count, ROWS_STRIDE)
-  row_t* d_x;           // (steps * count, X_STRIDE): by the highway gate alone
-  float* d_bias;        // (count, 3 SIZE): of each sequence; or null
+  row_t* d_x;           // (steps * count, X_STRIDE): only through the highway gate
+  float* d_bias;        // (count, 3 SIZE): of each sequence, or null
   float* d_state;       // (count, stride), or null
 };
 
@@ -60,7 +61,7 @@ DEVICE void store(row_t* at, const float (&x)[UNITS]) {
   *(Pack*)at = all;
 }
 
-// The units of one thread.
+// Units of one thread.
 struct Place {
   int sequence, unit;
   DEVICE explicit Place(const int e) : sequence(e / ACROSS), unit(e % ACROSS * UNITS) {}
@@ -71,7 +72,7 @@ struct Place {
 
 typedef policy::MinGruUnit Unit;
 
-// Steps [first, first + many) of a thread's units, many <= AT_ONCE; the last one again in the place of those that are missing.
+// Steps [first, first + many) of a thread's units, many <= AT_ONCE. If there are fewer, the last one is repeated.
 struct Steps {
   Pack gate[3][AT_ONCE], x[AT_ONCE];
   bool begins[AT_ONCE];
@@ -96,7 +97,7 @@ DEVICE void load_bias(float (&bias)[3][UNITS], const Sequences& of, const Place 
     UNROLL for (int j = 0; j < UNITS; ++j) bias[part][j] = of.bias == nullptr ? 0.0f : of.bias[part * SIZE + place.unit + j];
   }
 }
-// Where the state before step `first` is kept.
+// Address of the state that is stored before step `first`.
 DEVICE float* kept_at(const Sequences& of, const Place place, const int first) {
   return of.kept + (size_type)(first / AT_ONCE) * of.count * SIZE + place.in_state();
 }
@@ -142,6 +143,7 @@ DEVICE void scan_backward(const Backward& call, const int e) {
     UNROLL for (int k = 0; k < AT_ONCE; ++k) {
       d_out[k] = pack_at(call.d_out + place.row(of, math::min(first + k, of.steps - 1)) * X_STRIDE + place.unit);
     }
+    // Recompute the states.
     float before[AT_ONCE][UNITS], state[UNITS];
     const float* const kept = kept_at(of, place, first);
     UNROLL for (int j = 0; j < UNITS; ++j) state[j] = kept[j];
@@ -152,6 +154,7 @@ DEVICE void scan_backward(const Backward& call, const int e) {
         state[j] = steps.unit(k, j, bias, before[k][j]).after;
       }
     }
+    // Differentiate the steps in reverse order.
     UNROLL for (int k = AT_ONCE - 1; k >= 0; --k) {
       if (k >= steps.many) continue;
       float d_gate[3][UNITS], d_x[UNITS];
@@ -170,6 +173,7 @@ DEVICE void scan_backward(const Backward& call, const int e) {
       store(call.d_x + row * X_STRIDE + place.unit, d_x);
     }
   }
+  // Store the gradients by the initial state and by the biases.
   if (call.d_state != nullptr) {
     UNROLL for (int j = 0; j < UNITS; ++j) call.d_state[place.outside(of) + j] = d_state[j];
   }

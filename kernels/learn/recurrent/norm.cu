@@ -1,15 +1,15 @@
-// norm.cu -- layer normalisation and the activation after it: rows while acting and learning, and the way back.
+// norm.cu -- Layer normalisation and the activation after it: forward passes for acting and learning, and the backward pass.
 //
-// Source: Ba et al. 2016, with PyTorch's epsilon. With x a row of WIDTH entries, s one over its deviation:
+// Source: Ba et al. 2016, with PyTorch's epsilon. With x a row of WIDTH entries and s its reciprocal standard deviation:
 //   y = (x - mean) s,  out = activation(gain y + bias).
-// Constants: WIDTH, STRIDE (of a row), RELU (0: tanh); GAIN_STRIDE, BIASES_AT, TOTAL_FLOATS (where sums go); those of sequences.cuh.
-// Generated: HALF.
+// Constants: WIDTH, STRIDE (of a row), RELU (0: tanh), GAIN_STRIDE, BIASES_AT and TOTAL_FLOATS (layout of the sums), those of
+// sequences.cuh. Generated: HALF.
 #include "learn/recurrent/row.cuh"
 #include "learn/recurrent/sequences.cuh"
 
 using namespace policy;  // functions.cuh
 
-constexpr int ROWS_AT_ONCE = 64;  // that one team has
+constexpr int ROWS_AT_ONCE = 64;  // rows of one team
 constexpr float EPSILON = 1e-5f;
 
 struct Workspace {};
@@ -18,19 +18,20 @@ struct Gains {
   const float* gain;  // (WIDTH)
   const float* bias;  // (WIDTH)
 };
-// Rows that are acted upon.
+// Arguments of a forward pass for acting.
 struct Rows {
   int rows;
-  const Entry* in;  // (rows, STRIDE): what a product has left
+  const Entry* in;  // (rows, STRIDE): results of a product
   Entry* out;       // (rows, STRIDE): activations
   Gains of;
 };
+// Arguments of the passes over a minibatch.
 struct Norm {
   Learn learn;
   const Entry* in;  // rows (STRIDE)
   Entry* out;       // rows (STRIDE)
-  Entry* by_out;    // rows (STRIDE): derivatives by `out`, then by `in`
-  float* moments;   // rows (2): mean, one over the deviation
+  Entry* by_out;    // rows (STRIDE): gradients by `out`, then by `in`
+  float* moments;   // rows (2): mean, reciprocal standard deviation
   Gains of;
   float* partials;  // (pieces, TOTAL_FLOATS), from this layer's part on
 };
@@ -62,7 +63,7 @@ DEVICE void act_tile(const Rows& call, const Team team, const int e) {
 
 DEVICE int tiles_of_block(const Learn& call) { return (steps_of(call) * most_sequences(call) + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE; }
 
-// visit(row) for the rows of a block that a team has.
+// Call visit(row) for the rows of a block that this team computes.
 template <class Visit> DEVICE void each_row(const Learn& call, const Team team, const int e, Visit visit) {
   if (*call.skip > 0.0f) return;
   const Sequences of(call, e / tiles_of_block(call));
@@ -77,7 +78,7 @@ DEVICE void forward_tile(const Norm& call, const Team team, const int e) {
   });
 }
 
-// Derivative by gain[n] y + bias[n] of a row.
+// Gradient by gain[n] y + bias[n] of a row.
 DEVICE float by_scaled(const Norm& call, const size_type row, const int n) {
   const size_type at = row * STRIDE + n;
   return number(call.by_out[at]) * activation_gradient<RELU>(number(call.out[at]));
@@ -103,7 +104,8 @@ DEVICE void backward_tile(const Norm& call, const Team team, const int e) {
   });
 }
 
-// Part `piece` of the blocks: sums of the derivatives by gains and biases, before `backwards` replaces those by `out`.
+// Add up the gradients by gains and biases over the blocks of piece `piece`. Runs before `backwards`, which replaces the gradients
+// by `out`.
 DEVICE void learn_piece(const Norm& call, const Team team, const int piece) {
   const Learn& learn = call.learn;
   if (*learn.skip > 0.0f) return;

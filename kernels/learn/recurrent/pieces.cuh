@@ -1,4 +1,4 @@
-// pieces.cuh -- sums over the blocks of one piece of a minibatch, in their order. Constants: TOTAL_FLOATS (GRADIENT_FLOATS of the whole
+// pieces.cuh -- Sums over the blocks of one piece of a minibatch, in order. Constants: TOTAL_FLOATS (GRADIENT_FLOATS of the whole
 // network).
 #pragma once
 #include "learn/recurrent/sequences.cuh"
@@ -6,8 +6,8 @@
 #include "learn/exact/pieces.cuh"
 #endif
 
-// visit(the sequences of a block, Sums) for the blocks of a piece that have any: it adds their gradients. chunks, partials: (pieces,
-// TOTAL_FLOATS), from a part's own numbers on.
+// Call visit(the sequences of a block, Sums), which adds their gradients, for each block of a piece that has any. chunks, partials:
+// (pieces, TOTAL_FLOATS), from a part's own numbers on.
 template <class Visit>
 DEVICE void sum_blocks(const Learn& learn, const Team team, const int piece, float* chunks, float* partials, Visit visit) {
   float* const sums = partials + (size_type)piece * TOTAL_FLOATS;

@@ -1,4 +1,4 @@
-// row.cuh -- numbers of rows that kernels hand to each other: float32, or bfloat16 (HALF) for products on tensor cores.
+// row.cuh -- Numbers of rows that kernels pass to each other: float32, or bfloat16 (HALF) for products on tensor cores.
 // Generated: HALF (0 or 1).
 #pragma once
 #include "generated/spaces.cuh"

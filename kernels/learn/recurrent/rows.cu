@@ -1,25 +1,25 @@
-// rows.cu -- rows in bfloat16 for a library's products: observations, activations, and the derivatives that pass these.
-// Constants: OBS, OBS_STRIDE (of a row: a multiple of 8, with zeros behind its entries), STRIDE (likewise, of activations), RELU (0:
-// tanh); those of sequences.cuh. Generated: HALF 1.
+// rows.cu -- Rows in bfloat16 for a library's products: observations, activations, and gradients before the activation.
+// Constants: OBS, OBS_STRIDE (row length of observations, a multiple of 8, padded with zeros), STRIDE (row length of activations,
+// also a multiple of 8), RELU (0: tanh), those of sequences.cuh. Generated: HALF 1.
 #include "learn/observed.cuh"
 #include "learn/recurrent/row.cuh"
 #include "learn/recurrent/sequences.cuh"
 
 using namespace policy;  // functions.cuh
 
-constexpr int ROWS_AT_ONCE = 64;   // that one team has
+constexpr int ROWS_AT_ONCE = 64;   // rows of one team
 constexpr int FOURS = STRIDE / 4;  // of a row of activations
-// Threads that have the same fours of different rows, at least one.
+// Threads that process the same columns in different rows, at least one.
 constexpr int SHARERS = TEAM > FOURS ? TEAM / FOURS : 1;
 
 struct Workspace { float sum[SHARERS][STRIDE]; };
 
-// Rows that are acted upon.
+// Arguments of `see`, for acting.
 struct See {
   int rows;
   const void* obs;      // (rows) of observed.cuh
-  const float* center;  // (OBS) or null: observations are normalised
-  const float* scale;   // (OBS)
+  const float* center;  // (OBS): means by which observations are normalised, or null
+  const float* scale;   // (OBS): reciprocal deviations
   bf16* out;            // (rows, OBS_STRIDE)
 };
 struct SeeSequences {
@@ -28,9 +28,9 @@ struct SeeSequences {
 };
 struct Activate {
   int rows;
-  bf16* out;            // (rows, STRIDE): what a product has left, then activations
-  bf16* by_out;         // (rows, STRIDE): derivatives by activations, then by what the product has left
-  float* sums;          // (teams, STRIDE): of those, over the rows of a team
+  bf16* out;            // (rows, STRIDE): results of a product, then activations
+  bf16* by_out;         // (rows, STRIDE): gradients by activations, then by the results of the product
+  float* sums;          // (teams, STRIDE): sums of the latter over the rows of a team
 };
 // Four entries of a row.
 struct alignas(8) MAY_ALIAS Halves { bf16 of[4]; };
@@ -38,7 +38,7 @@ struct alignas(8) MAY_ALIAS Halves { bf16 of[4]; };
 // Eight entries of a row.
 struct alignas(16) MAY_ALIAS Eight { bf16 of[8]; };
 
-// Rounds `rows` observations, each by several threads. from(m): the m-th one; to(m): its row.
+// Round `rows` observations, each by several threads. from(m): the m-th observation. to(m): its row.
 template <class From, class To>
 DEVICE void round_rows(const Team team, const int rows, const float* center, const float* scale, From from, To to) {
   constexpr int EIGHTS = OBS_STRIDE / 8;
@@ -75,7 +75,7 @@ DEVICE void see_sequences(const SeeSequences& call, const Team team, const int e
              [&](int m) INLINED { return call.out + of.row(first + m) * OBS_STRIDE; });
 }
 
-// visit(fours of a row, place of the first of them) for all rows that a team has.
+// Call visit(column, index of its number) for each group of four columns in all rows of this team.
 template <class Visit> DEVICE void each_activation(const Activate& call, const Team team, const int e, Visit visit) {
   const int first = e * ROWS_AT_ONCE, left = call.rows - first, rows = left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE;
   for (int four = team.rank % FOURS; four < FOURS && team.rank / FOURS < SHARERS; four += TEAM) {
@@ -92,7 +92,7 @@ DEVICE void activate_rows(const Activate& call, const Team team, const int e) {
 }
 DEVICE void activate_back_rows(const Activate& call, const Team team, Workspace& work, const int e) {
   for (int i : team.each(SHARERS * STRIDE)) work.sum[i / STRIDE][i % STRIDE] = 0.0f;
-  team.sync();
+  team.sync();  // zeros are written before sums are added to them
   each_activation(call, team, e, [&](int column, size_type at) INLINED {
     const Halves out = *(const Halves*)(call.out + at);
     Halves& four = *(Halves*)(call.by_out + at);
@@ -104,7 +104,7 @@ DEVICE void activate_back_rows(const Activate& call, const Team team, Workspace&
     }
     four = found;
   });
-  team.sync();
+  team.sync();  // all threads' sums are written before they are added up
   for (int k : team.each(STRIDE)) {
     float sum = 0.0f;
     for (int i = 0; i < SHARERS; ++i) sum += work.sum[i][k];

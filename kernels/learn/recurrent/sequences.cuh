@@ -1,9 +1,8 @@
-// sequences.cuh -- where the rows of a minibatch are while they are learnt from: T steps of each agent, or single rows.
+// sequences.cuh -- Layout of a minibatch's rows in memory while they are learnt from: T steps of each agent, or single rows.
 //
-// Networks that are no plain perceptrons are computed part by part: each kernel reads rows that the one before it has written. A
-// block has places for as many sequences as it may have in any minibatch. In places without a sequence the derivatives of the loss
-// are 0.
-// Rows are time first: row t * Q + q, with Q places of all blocks.
+// Networks other than plain perceptrons are computed part by part: each kernel reads rows that the previous one has written. A
+// block has places for the maximum number of sequences that it has in any minibatch. In places without a sequence the gradients of
+// the loss are 0. Rows are time first: row t * Q + q, with Q places of all blocks.
 // Letters: T steps, N environments, C agents of a group. Constants: those of minibatches.cuh.
 #pragma once
 #include "learn/minibatches.cuh"
@@ -12,17 +11,17 @@
 // Steps of a sequence: one, if minibatches have rows (SEQUENCES 0).
 DEVICE int steps_of(const Learn& call) { return SEQUENCES ? call.steps : 1; }
 
-// The most sequences that a block has in a minibatch.
+// Maximum number of sequences that a block has in a minibatch.
 DEVICE int most_sequences(const Learn& call) {
   const int envs = (call.all_envs + call.all_blocks - 1) / call.all_blocks;
   return (envs * call.drawn_of_env() + call.minibatches - 1) / call.minibatches;
 }
 
-// Those of one block in this minibatch.
+// Sequences of one block in this minibatch.
 struct Sequences {
   const Learn& call;
-  int count, most;    // how many, and how many there may be
-  int first;          // its first sequence's place among those of all blocks
+  int count, most;    // number of sequences, and its maximum
+  int first;          // place of its first sequence among those of all blocks
   const int* order;   // (count): the row of step 0 of each
 
   DEVICE Sequences(const Learn& learn, const int block) : call(learn), most(most_sequences(learn)), first(block * most) {
@@ -33,13 +32,13 @@ struct Sequences {
   }
   DEVICE int rows() const { return steps_of(call) * count; }
   DEVICE int step_of(const int r) const { return SEQUENCES ? r / count : 0; }
-  // Memory's row of step t of sequence s, and of the block's r-th row.
+  // Row in memory of step t of sequence s, or of the block's r-th row.
   DEVICE size_type row(const int t, const int s) const { return (size_type)t * call.blocks * most + first + s; }
   DEVICE size_type row(const int r) const {
     const int t = step_of(r);
     return row(t, r - t * count);
   }
-  // Where step t of sequence s is in the arrays of its group.
+  // Row of step t of sequence s in the arrays of its group.
   DEVICE Place place(const int t, const int s) const { return Place(call, order[s]).later(call, t); }
   DEVICE Place place(const int row) const {
     const int t = step_of(row);
@@ -47,10 +46,10 @@ struct Sequences {
   }
 };
 
-// visit(memory, tile) for four numbers at a time of rows [from, from + rows) of a block, of PADDED numbers each: their places.
+// Call visit(memory, tile) with the offsets of every four numbers of rows [from, from + rows) of a block, of PADDED numbers each.
 template <int PADDED, class Visit>
 DEVICE void each_four(const Team team, const Sequences& of, const int from, const int rows, Visit visit) {
-  if constexpr (TEAM == 1) {  // finds each row once; equal(swap ==): same work in another order
+  if constexpr (TEAM == 1) {  // finds each row once. equal(swap ==): same work in another order
     for (int m = 0; m < rows; ++m) {
       const size_type there = of.row(from + m) * PADDED;
       for (int column = 0; column < PADDED; column += 4) visit(there + column, m * PADDED + column);
@@ -62,7 +61,7 @@ DEVICE void each_four(const Team team, const Sequences& of, const int from, cons
     visit(of.row(from + m) * PADDED + column, m * PADDED + column);
   }
 }
-// Copies rows from memory to a tile.
+// Copy rows from memory to a tile.
 template <int PADDED>
 DEVICE void bring_rows(const Team team, float* tile, const float* memory, const Sequences& of, const int from, const int rows) {
   each_four<PADDED>(team, of, from, rows, [&](size_type there, int here) INLINED {

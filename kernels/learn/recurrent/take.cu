@@ -1,5 +1,5 @@
-// take.cu -- what whole sequences of a minibatch begin with: where their episodes start, and their states before the first step.
-// Constants: those of sequences.cuh; STATE (numbers of an agent's state).
+// take.cu -- Initial data of a minibatch's whole sequences: the steps where episodes start, and the states before the first step.
+// Constants: those of sequences.cuh, STATE (numbers of an agent's hidden state).
 #include "learn/recurrent/sequences.cuh"
 
 struct Workspace {};
