@@ -1,14 +1,14 @@
-// group_gradient.cu -- tensor_gradient.cu for many rows, by blocks of one warpgroup.
+// group_gradient.cu -- tensor_gradient.cu for many rows, in blocks of one warpgroup.
 #include "learn/hopper/group_tower.cuh"
 
 struct Workspace {
   AnyTower<Tower> tower;
   TileRows rows;
-  int chunks[2 * MOST_BLOCKS];  // what struct Chunks reads
+  int chunks[2 * MOST_BLOCKS];  // arrays of struct Chunks
   float sums[REPORTED * WARPS];
 };
 
-// Tiles share, share + shares, ... of minibatch (epoch, minibatch): the gradient of tower T.
+// Compute the gradient of tower T over tiles share, share + shares, ... of minibatch (epoch, minibatch).
 template <int T>
 DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team team, Workspace& work, const int share,
                         const int shares, float* gradients) {
@@ -17,13 +17,14 @@ DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team tea
   const Chunks chunks(call, call.epoch, about.table, work.chunks);
   const int count = chunks.rows, stride = shares * ROWS;
   for (int i : team.each(2 * call.blocks)) work.chunks[i] = about.table[2 + i];
-  team.sync();
+  team.sync();  // the table is written before it is read
   TileRows::each(team, [&](int, int m) INLINED {
     const int first = chunks.row(share * ROWS + m), second = chunks.row(share * ROWS + stride + m);
     work.rows.row[0][m] = first;
     work.rows.row[1][m] = second;
   });
-  team.sync();  // equal(dropped sync): a CPU has finished it at once
+  team.sync();  // rows are written before they are read. equal(dropped sync): a CPU has finished it at once
+  // Prefetch observations, which the previous launch does not write.
   WarpEntries ahead;
   ahead.load(call, team, work.rows.row[0]);
   await_previous();
@@ -31,14 +32,14 @@ DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team tea
   const Moments moments = call.moments[call.epoch * call.minibatches + call.minibatch];
   const Coefficients of(call);
   load_tower(team, tower, about.tensors);
-  if (skip > 0.0f) return;  // not before: all that is loaded first is on its way at once
+  if (skip > 0.0f) return;  // tested last, so that all loads above overlap
   Gradient<T> gradient;
   gradient.clear();
   float reported[REPORTED] = {};
   fence_async_proxy();
-  team.sync();
+  team.sync();  // weights and rows are written before wgmma and other threads read them
   int first = share * ROWS, turn = 0;
-  do {  // once also where there is no row: the compiler then sees that the products which are awaited behind it began in it
+  do {  // at least once, so that the compiler sees that the products awaited below began in the loop
     add_tile(call, of, moments, team, tower, work.rows, turn, ahead, gradient, reported, [&](int m) INLINED {
       return chunks.row(first + 2 * stride + m);
     });
@@ -46,12 +47,12 @@ DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team tea
     turn ^= 1;
   } while (first < count);
   wgmma_wait();
-  team.sync();  // equal(dropped sync): a CPU has finished it at once
+  team.sync();  // all warps' products are complete before memory is reused. equal(dropped sync): a CPU has finished it at once
   gradient.store(team, tower, gradients);
   sum_members(team, reported, work.sums, [&](int k, float sum) INLINED { gradients[GRADIENT_FLOATS - METRICS + k] = sum; });
 }
 
-// How many threads have registers on a processor depends on the sums that one has.
+// Threads that have enough registers on an SM. This depends on the accumulators of each.
 #define BUSY_THREADS (sums_of(0) > 64 || sums_of(TOWERS - 1) > 64 ? 256 : 384)
 #include "drive/launch.cuh"
 KERNEL_AHEAD(group_gradient, TensorLearn, call.learn.pieces, learn_piece(call, team, alone(work), e))

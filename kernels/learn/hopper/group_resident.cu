@@ -1,21 +1,22 @@
-// group_resident.cu -- resident.cu for networks of one tower, by a block of one warpgroup.
+// group_resident.cu -- resident.cu for networks of one tower, in a block of one warpgroup.
 //
-// Each thread updates the weights whose gradients it has in registers. There it keeps the weights, too, and their moments in memory
-// that only it reads. So no gradient is stored, and products see a step's weights behind one sync.
+// Each thread updates the weights whose gradients are in its registers. It keeps these weights in registers too, and their moments
+// in shared memory that only it reads. No gradient is stored, and products read a step's weights after a single sync.
 #include "learn/hopper/group_tower.cuh"
 #include "learn/mma/resident.cuh"
 
 static_assert(TOWERS == 1, "the gradient of another tower would have to be kept");
 
-// What a thread has of layer L: pairs of parameters, as `Accumulator::each` visits their gradients; of a last layer also biases.
+// Parameters of layer L that a thread owns: pairs, in the order in which `Accumulator::each` visits their gradients, and in a last
+// layer also biases.
 template <int L> struct Share {
   typedef Layer<0, L> Here;
   typedef Gradient<0, L> Slopes;
-  static constexpr int COLUMNS = Here::LAST ? Here::OUT : Slopes::ONES + 1;  // of `Slopes::own` that mean something
+  static constexpr int COLUMNS = Here::LAST ? Here::OUT : Slopes::ONES + 1;  // columns of `Slopes::own` in use
   static constexpr int PAIRS = decltype(Slopes::own)::own_pairs(COLUMNS);
   static constexpr int BIASES = Here::LAST ? own_count(entries(0, 2 * LAYERS - 1)) : 0;
 
-  // The tensor of the network that has the number whose gradient is at (m, n), and its place there; -1: none has.
+  // Tensor and index of the parameter whose gradient is at (m, n). tensor is -1 if there is none.
   struct Spot { int tensor, place; };
   static DEVICE Spot spot(const int m, const int n) {
     const int out = Here::LAST ? n : m, in = Here::LAST ? m : n;
@@ -25,7 +26,7 @@ template <int L> struct Share {
     return {-1, 0};
   }
 };
-// Pairs of the layers before `layer`.
+// Number of pairs in the layers before L.
 template <int L> constexpr int pairs_before() {
   if constexpr (L == 0) return 0;
   else return pairs_before<L - 1>() + Share<L - 1>::PAIRS;
@@ -36,21 +37,21 @@ struct alignas(8) Two { float of[2]; };
 
 struct Workspace {
   Tower<0> tower;
-  Two first[PAIRS * TEAM], second[PAIRS * TEAM];  // pair k of a member is number k * TEAM + rank
+  Two first[PAIRS * TEAM], second[PAIRS * TEAM];  // pair k of a thread is number k * TEAM + rank
   TileRows rows;
-  float reported[METRICS], square;  // sums over a minibatch's rows; of the squares of its gradient
-  alignas(16) float sums[(REPORTED + 1) * WARPS];  // four warps' at once, and nothing beside them
+  float reported[METRICS], square;  // sums over a minibatch's rows, sum of the squares of its gradient
+  alignas(16) float sums[(REPORTED + 1) * WARPS];  // aligned, so that a thread reads the sums of four warps at once
 };
 
-// What a member keeps of the weights, and of the averages in registers.
+// Weights and biases that a thread keeps in registers, and the moments of the biases.
 struct Kept {
   float value[2 * PAIRS];
   float bias[BIASES], first[BIASES], second[BIASES];
 };
 
-// ---- what a member has ----
+// ---- parameters of a thread ----
 
-// visit(Share, k, m, n, c, d) for its pairs of all layers, with their gradients.
+// Call visit(Share, k, m, n, c, d) for this thread's pairs of all layers, with their gradients.
 template <int L = 0, class Visit> DEVICE void each_pair(const Team team, Gradient<0>& gradient, Visit visit) {
   if constexpr (L < LAYERS) {
     typedef Share<L> Own;
@@ -62,7 +63,7 @@ template <int L = 0, class Visit> DEVICE void each_pair(const Team team, Gradien
     each_pair<L + 1>(team, gradient, visit);
   }
 }
-// visit(j, n) for its biases of the last layer, which are its j-th ones.
+// Call visit(j, n) for this thread's biases of the last layer. Bias n is its j-th one.
 template <class Visit> DEVICE void each_bias(const Team team, Visit visit) {
   typedef Layer<0, LAYERS - 1> Last;
   UNROLL for (int j = 0; j < BIASES; ++j) {
@@ -70,9 +71,9 @@ template <class Visit> DEVICE void each_bias(const Team team, Visit visit) {
     if (n < Last::OUT) visit(j, n);
   }
 }
-constexpr int LAST_BIASES = 2 * LAYERS - 1;  // their tensor
+constexpr int LAST_BIASES = 2 * LAYERS - 1;  // tensor of the last layer's biases
 
-// Loads come before all stores, so that none waits for another.
+// Load the optimizer's state. All loads precede all stores, so that they overlap.
 DEVICE void load_state(const Update& call, const Team team, Gradient<0>& gradient, Workspace& work, Kept& kept) {
   float first[2 * PAIRS], second[2 * PAIRS];
   each_pair(team, gradient, [&](auto own, int k, int m, int n, float, float) INLINED {
@@ -113,7 +114,7 @@ DEVICE void store_state(const Update& call, const Team team, Gradient<0>& gradie
 
 // ---- the step ----
 
-// The gradients of the last layer's biases that this member has; all products are done, and all members know it.
+// Gradients of the last layer's biases that this thread owns. All threads must have waited for all products, and synced.
 struct BiasSlopes {
   float of[BIASES];
   DEVICE BiasSlopes(const Team team, const Gradient<0, LAYERS - 1>& gradient, Tower<0>& tower) {
@@ -126,7 +127,7 @@ struct BiasSlopes {
   }
 };
 
-// The weights and biases that this member keeps to where products read them, rounded.
+// Store this thread's weights, rounded to bfloat16, and biases where products read them.
 DEVICE void place_all(const Team team, Tower<0>& tower, Gradient<0>& gradient, const Kept& kept) {
   each_pair(team, gradient, [&](auto own, int k, int m, int n, float, float) INLINED {
     typedef decltype(own) Own;
@@ -147,10 +148,10 @@ DEVICE void place_all(const Team team, Tower<0>& tower, Gradient<0>& gradient, c
   each_bias(team, [&](int j, int n) INLINED { tower.biases[LAYERS - 1][n] = kept.bias[j]; });
 }
 
-// Sums up, for all members, what is reported of a minibatch and the squares of its gradient.
+// Add up the reported metrics of a minibatch and the squares of its gradient. All threads can read the sums.
 DEVICE void add_up(const Team team, Workspace& work, Gradient<0>& gradient, const BiasSlopes& biases,
                    const float (&reported)[REPORTED]) {
-  float squares[4] = {};  // side by side, which wait for nothing of each other
+  float squares[4] = {};  // independent accumulators, so that fewer additions wait for each other
   each_pair(team, gradient, [&](auto own, int k, int m, int n, float c, float d) INLINED {
     float* const two = squares + k % 2 * 2;
     if (decltype(own)::spot(m, n).tensor >= 0) two[0] = math::fma(c, c, two[0]);
@@ -162,11 +163,11 @@ DEVICE void add_up(const Team team, Workspace& work, Gradient<0>& gradient, cons
   UNROLL for (int k = 0; k < REPORTED; ++k) mine[k] = reported[k];
   mine[REPORTED] = square;
   sum_members(team, mine, work.sums, [&](int k, float sum) INLINED { (k < REPORTED ? work.reported[k] : work.square) = sum; });
-  team.sync();
+  team.sync();  // sums are written before other threads read them
 }
 
-// Updates this thread's parameters and copies them, rounded, to where products read them after the next sync. All loads come
-// before all stores, as the compiler cannot move them.
+// Update this thread's parameters, and store them, rounded, where products read them after the next sync. All loads precede all
+// stores, because the compiler cannot reorder them.
 DEVICE void descend_all(const Team team, Workspace& work, Gradient<0>& gradient, const BiasSlopes& biases, Kept& kept,
                         const AdamStep& step) {
   Two first[PAIRS], second[PAIRS];
@@ -189,7 +190,7 @@ DEVICE void descend_all(const Team team, Workspace& work, Gradient<0>& gradient,
 
 // ---- the kernel ----
 
-// Leaves the gradient of a minibatch, which no step follows, for whoever looks at it.
+// Store the gradient of a minibatch that no step follows, for inspection.
 DEVICE void store_gradient(const Update& call, const Team team, Workspace& work, Gradient<0>& gradient, const int verdict) {
   if (team.leader()) call.step_size->verdict = verdict;
   if (verdict == SKIPPED) return;
@@ -197,10 +198,10 @@ DEVICE void store_gradient(const Update& call, const Team team, Workspace& work,
   for (int j : team.each(REPORTED)) call.total[NUMBERS + j] = work.reported[j];
 }
 
-// The tiles of all minibatches, one after the other.
+// Iterator over the tiles of all minibatches.
 struct Tiles {
   Minibatch minibatch;
-  int k, tile;  // which minibatch of all epochs; which tile of it
+  int k, tile;  // minibatch, counted over all epochs, and tile of it
   DEVICE explicit Tiles(const Resident& call) : minibatch(call.about.learn, call.from), k(call.from), tile(0) {}
   DEVICE void next(const Resident& call) {
     if (++tile < call.tiles) return;
@@ -208,7 +209,7 @@ struct Tiles {
     ++k;
     minibatch.next(call.about.learn);
   }
-  // Row m, as `Place` takes it; -1: there is none, as behind the last tile.
+  // Row m as an argument of `Place`, or -1 if there is none, as after the last tile.
   DEVICE int row(const Resident& call, const int m) const { return k < call.until ? minibatch.row(call, tile * ROWS + m) : -1; }
 };
 
@@ -217,8 +218,9 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
   const Learn& learn = call.about.learn;
   Optimizer optimizer(call, team);
   Tower<0>& tower = work.tower;
-  Tiles behind(call);  // the tile whose rows are looked for next
+  Tiles behind(call);  // the next tile whose rows are looked up
   int turn = 0;
+  // Look up the rows of the first two tiles, and load weights and moments.
   for (int t = 0; t < 2; ++t, behind.next(call)) {
     TileRows::each(team, [&](int, int m) INLINED { work.rows.row[t][m] = behind.row(call, m); });
   }
@@ -228,7 +230,7 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
   Kept kept;
   load_state(update, team, gradient, work, kept);
   fence_async_proxy();
-  team.sync();
+  team.sync();  // weights and rows are written before wgmma and other threads read them
   WarpEntries ahead;
   ahead.load(learn, team, work.rows.row[0]);
   for (int k = call.from; optimizer.reaches(k); ++k) {
@@ -237,6 +239,7 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
     float reported[REPORTED] = {};
     gradient.clear();
     int left = call.tiles;
+    // Accumulate the gradients of the minibatch's tiles.
     do {
       add_tile(learn, optimizer.of, moments, team, tower, work.rows, turn, ahead, gradient, reported, [&](int m) INLINED {
         return behind.row(call, m);
@@ -245,7 +248,8 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
       turn ^= 1;
     } while (--left > 0);
     wgmma_wait();
-    team.sync();  // equal(dropped sync): a CPU has finished it at once
+    team.sync();  // all warps' products are complete before memory is reused. equal(dropped sync): a CPU has finished it at once
+    // Decide the step, and take it.
     const BiasSlopes biases(team, gradient.template of<LAYERS - 1>(), tower);
     add_up(team, work, gradient, biases, reported);
     const AdamStep step = optimizer.decide(size, work.square, work.reported, moments.inverse);
@@ -254,14 +258,14 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
       descend_all(team, work, gradient, biases, kept, step);
     });
     fence_async_proxy();
-    team.sync();
+    team.sync();  // updated weights are written before wgmma reads them
   }
   if (call.looks) return store_gradient(update, team, work, gradient, SKIPPED);
   store_state(update, team, gradient, work, kept);
   optimizer.store(team);
 }
 
-// So many leave a thread 255 registers. How many blocks have room for the rest, their memory says.
-#define BUSY_THREADS 256  // of a processor
+// This gives a thread 255 registers. Shared memory limits how many blocks fit.
+#define BUSY_THREADS 256  // per SM
 #include "drive/launch.cuh"
 KERNEL(learn_all, Resident, 1, learn_minibatches(call, team, *work))

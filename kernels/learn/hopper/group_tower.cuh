@@ -1,18 +1,18 @@
-// group_tower.cuh -- forward and backward passes of a tower by one warpgroup, 64 rows at a time, by wgmma.
+// group_tower.cuh -- Forward and backward passes of a tower by one warpgroup, 64 rows at a time, with wgmma.
 //
-// Rows stay in registers from layer to layer and back; the factors of weight gradients lie in shared memory, too. Hidden layers have
-// 33 to 64 outputs, and inputs fewer than 64, as a column of ones follows them. Weight gradients overlap the next tile.
+// Rows stay in registers from layer to layer and back. Operands of weight gradients are also in shared memory. Hidden layers have
+// 33 to 64 outputs, and there are fewer than 64 inputs, as a column of ones follows them. Weight gradients overlap the next tile.
 #pragma once
 #include "learn/hopper/wgmma.cuh"
 #include "learn/mma/tile.cuh"
 
 static_assert(ROWS == GROUP_ROWS, "a warp group has 64 rows");
 
-// Entries of one row that has the k-th of: the inputs of a tower's layers, then the derivatives by their outputs.
+// Row length of the k-th matrix of rows: the inputs of a tower's layers, then the gradients by their outputs.
 constexpr int entries(const int tower, const int k) {
   return k == 0 ? wide(OBS + 1) : wide(WIDTH[tower][k < LAYERS ? k : k - LAYERS + 1]);
 }
-// Entries before the k-th, of those that follow the observation's.
+// Total row length of the matrices before the k-th, without the observations.
 constexpr int entries_before(const int tower, const int k) {
   int sum = 0;  // equal(swap = 0;): a CPU reads panels anywhere
   for (int i = 1; i < k; ++i) sum += entries(tower, i);
@@ -25,15 +25,15 @@ constexpr int weights_before(const int tower, const int layer) {
 }
 
 template <int T> struct Tower {
-  static constexpr int USED = WIDTH[T][LAYERS], RESULTS = wide(USED) + 1;  // an odd number of words: rows in different banks
+  static constexpr int USED = WIDTH[T][LAYERS], RESULTS = wide(USED) + 1;  // an odd number of words puts rows into different banks
   alignas(1024) bf16 weights[weights_before(T, LAYERS)];
-  alignas(1024) bf16 observations[2][ROWS * entries(T, 0)];  // of tiles in turn, with a column of ones
+  alignas(1024) bf16 observations[2][ROWS * entries(T, 0)];  // double buffer of tiles, with a column of ones
   alignas(1024) bf16 rows[ROWS * entries_before(T, 2 * LAYERS)];
-  alignas(1024) bf16 ones[16 * 64];  // behind `rows`: what lies beside a factor comes after it
+  alignas(1024) bf16 ones[16 * 64];  // after `rows`, as wgmma finds columns beside an operand at higher addresses
   alignas(16) float biases[LAYERS][64];
   float results[ROWS * RESULTS];
 
-  // Inputs of layer L, of the tile whose turn it is; derivatives by its outputs.
+  // Inputs of layer L for the tile in buffer `turn`, and gradients by the layer's outputs.
   template <int L> DEVICE SwizzledTile<entries(T, L)> inputs_of([[maybe_unused]] const int turn) {
     if constexpr (L == 0) return {observations[turn]};
     else return {rows + ROWS * entries_before(T, L)};
@@ -51,7 +51,7 @@ template <int T, int L = 0> DEVICE void load_layers(const Team team, Tower<T>& t
     load.store(tower.template weights_of<L>(), tower.biases[L]);
   }
 }
-// Loads the weights, and what does not change of the rows. Who reads it must fence_async_proxy and sync first.
+// Load the weights, and the constant columns of rows. Call fence_async_proxy and sync before reading them.
 template <int T> DEVICE void load_tower(const Team team, Tower<T>& tower, const float* const* tensors) {
   load_layers<T>(team, tower, tensors);
   for (int m : team.each(ROWS)) {
@@ -63,7 +63,7 @@ template <int T> DEVICE void load_tower(const Team team, Tower<T>& tower, const 
   for (int i : team.each(16 * 64)) tower.ones[i] = 1.0f;
 }
 
-// Layers L and those behind it, of the tile in this `turn`; meanwhile(layer) runs during the products of each.
+// Compute layer L and those after it for the tile in buffer `turn`. meanwhile(layer) runs during the product of each.
 template <int T, int L, int K, class Meanwhile>
 DEVICE void forward(const Team team, Tower<T>& tower, const Fragment<K>& inputs, const int turn, Meanwhile meanwhile) {
   typedef Layer<T, L> Here;
@@ -72,8 +72,8 @@ DEVICE void forward(const Team team, Tower<T>& tower, const Fragment<K>& inputs,
   sums.template multiply<false, (L > 0)>(inputs, tower.template weights_of<L>());
   meanwhile(Here{});
   wgmma_wait();
-  // Biases of the first layer come after the product: while the weight gradients of the tile before are under way, writing an
-  // accumulator would make the compiler serialise all wgmma.
+  // Biases of the first layer are added after the product. If an accumulator were written while the previous tile's weight
+  // gradients are in flight, the compiler would serialise all wgmma.
   if constexpr (L == 0) sums.add(team, tower.biases[L]);
   if constexpr (Here::LAST) {
     sums.each(team, [&](int m, int n, float c, float d) INLINED {
@@ -84,14 +84,14 @@ DEVICE void forward(const Team team, Tower<T>& tower, const Fragment<K>& inputs,
     Fragment<entries(T, L + 1)> outputs;
     transform_pairs(outputs, sums, [](float c, float d, u32) INLINED { return pair(activation<RELU>(c), activation<RELU>(d)); });
     // equal(dropped sync): a CPU has finished it at once
-    if constexpr (L == 0) team.sync();  // all have awaited the sums over the tile before, whose rows make room now
+    if constexpr (L == 0) team.sync();  // all warps have waited for the previous tile's gradients, whose operands are overwritten
     outputs.store(team, tower.template inputs_of<L + 1>(turn));
     forward<T, L + 1>(team, tower, outputs, turn, meanwhile);
   }
 }
 
-// Weight gradients of the layers of tower T from L on, of a last layer transposed. A column of ones beside the inputs gives those of
-// the biases; a last layer adds up the gradients in registers.
+// Weight gradients of the layers of tower T from L on. That of the last layer is transposed. A column of ones beside the inputs
+// yields the bias gradients. Those of the last layer are added up in registers.
 template <int T, int L = 0> struct Gradient {
   typedef Layer<T, L> Here;
   static constexpr bool FIRST = L == 0, LAST = L == LAYERS - 1;
@@ -105,7 +105,7 @@ template <int T, int L = 0> struct Gradient {
     if constexpr (LAYER == L) return *this;
     else return rest.template of<LAYER>();
   }
-  // Begins to add what the rows give, whose derivatives by the layer's outputs are `slopes`.
+  // Start adding the gradient of the rows. slopes: gradients by the layer's outputs.
   template <int K> DEVICE void add(Tower<T>& tower, const Fragment<K>& slopes, const int turn) {
     const auto inputs = tower.template inputs_of<L>(turn);
     const auto rows = tower.template slopes_of<L>();
@@ -116,7 +116,7 @@ template <int T, int L = 0> struct Gradient {
     wgmma_commit();
     if constexpr (LAST) biases.add(slopes);
   }
-  // Writes rows as layers.cuh has them.
+  // Store rows in the layout of layers.cuh.
   DEVICE void store(const Team team, Tower<T>& tower, float* gradients) const {
     float* const weights = gradients + before(GRADIENT, T, L);
     float* const to_biases = weights + Here::OUT * Here::IN_PAD;
@@ -141,12 +141,12 @@ template <int T> struct Gradient<T, LAYERS> {
   DEVICE void store(const Team, Tower<T>&, float*) const {}
 };
 
-// The activation's derivatives, from two results.
+// Derivatives of the activation from two results.
 DEVICE u32 slopes_of(const u32 both) {
   if constexpr (RELU) return pair(activation_gradient<RELU>(first_of(both)), activation_gradient<RELU>(second_of(both)));
   else return one_minus_square(both);
 }
-// Begins to add to the gradients of layers L, L - 1, ..., 0; the product that the next layer needs comes first.
+// Start adding to the gradients of layers L, L - 1, ..., 0. The product that the layer before needs is issued first.
 template <int T, int L, int K>
 DEVICE void backward(const Team team, Tower<T>& tower, const Fragment<K>& slopes, Gradient<T>& gradient, const int turn) {
   if constexpr (L > 0) {
@@ -155,18 +155,19 @@ DEVICE void backward(const Team team, Tower<T>& tower, const Fragment<K>& slopes
     gradient.template of<L>().add(tower, slopes, turn);
     Fragment<entries(T, L)> before;
     before.load(team, tower.template inputs_of<L>(turn));
+    // Wait for the activation gradient, not for the weight gradient.
     wgmma_wait<1>();
     transform_pairs(before, sums, [](float c, float d, u32 both) INLINED { return times(pair(c, d), slopes_of(both)); });
     before.store(team, tower.template slopes_of<L - 1>());
     fence_async_proxy();
-    team.sync();
+    team.sync();  // activation gradients are written before wgmma reads them
     backward<T, L - 1>(team, tower, before, gradient, turn);
   } else {
     gradient.template of<0>().add(tower, slopes, turn);
   }
 }
 
-// Stores the gradient by the parameters, or by the value, of row m where `backward` reads it, 0 if it has no row.
+// Store the gradient by the parameters, or by the value, of row m where `backward` reads it. It is 0 if there is no row.
 template <int T, bool VALUE>
 DEVICE void differentiate_half(const Coefficients& of, Tower<T>& tower, const int m, const bool there, const Transition& row,
                                const Moments moments, float* metric) {
@@ -180,13 +181,13 @@ DEVICE void differentiate_half(const Coefficients& of, Tower<T>& tower, const in
   for (int k = FIRST; k < END; ++k) tower.template slopes_of<LAYERS - 1>().put(m, k, counts ? results[k] : 0.0f);
 }
 
-// ---- tiles, one after the other ----
+// ---- tiles ----
 
-// The numbers of rows of this tile and of the next, in turn, as `Place` takes them; -1: none.
+// Rows of this tile and of the next, double-buffered, as arguments of `Place`, or -1 if there is none.
 struct TileRows {
   int row[2][ROWS];
 
-  // visit(k, m): the k-th row of a tile whose number this member finds is m. Those do who have less to do of the loss.
+  // Call visit(k, m): row m of a tile is the k-th that this thread looks up. The threads with less work in the loss do this.
   template <class Visit> static DEVICE void each(const Team team, Visit visit) {
     UNROLL for (int k = 0; k < own_count(ROWS); ++k) {
       const int m = TEAM - 1 - team.rank + k * TEAM;
@@ -195,16 +196,16 @@ struct TileRows {
   }
 };
 
-// A warp's threads prefetch the observations of its own rows.
+// The threads of a warp prefetch the observations of its own rows.
 typedef EntriesAhead<WARP_LANES, WARP_ROWS> WarpEntries;
 
-// Begins to add a tile, whose observations are `ahead`, to the gradient, and adds what is reported of it. Prefetches the next
-// tile's observations. next_row(m): row m of the tile after the next.
+// Start adding a tile, whose observations are in `ahead`, to the gradient, and add its reported metrics. Prefetches the next tile's
+// observations. next_row(m): row m of the tile after the next.
 template <int T, class Next>
 DEVICE void add_tile(const Learn& call, const Coefficients& of, const Moments& moments, const Team team, Tower<T>& tower,
                      TileRows& rows, const int turn, WarpEntries& ahead, Gradient<T>& gradient, float (&reported)[REPORTED],
                      Next next_row) {
-  // The loss's halves are shared out: parameters of all rows, then values of all rows.
+  // The loss's halves are divided among threads: parameters of all rows, then values of all rows.
   constexpr int HALVES = TOWERS == 1 ? 2 : 1, OWN_HALVES = own_count(HALVES * ROWS);
   const auto each_half = [&](auto visit) INLINED {
     UNROLL for (int k = 0; k < OWN_HALVES; ++k) {
@@ -212,10 +213,12 @@ DEVICE void add_tile(const Learn& call, const Coefficients& of, const Moments& m
       if (i < HALVES * ROWS) visit(k, i % ROWS, TOWERS == 1 ? i >= ROWS : T == 1);
     }
   };
+  // Store the prefetched observations.
   ahead.put(call, team, rows.row[turn], [&](int m, int d, float x) INLINED { tower.template inputs_of<0>(turn).put(m, d, x); });
-  sync_warp();
+  sync_warp();  // observations are written before other lanes read them
   Fragment<entries(T, 0)> inputs;
   inputs.load(team, tower.template inputs_of<0>(turn));
+  // Forward pass. Meanwhile, prefetch the other inputs of the loss, the next tile's observations and the rows of the tile after it.
   Transition row[OWN_HALVES];
   bool there[OWN_HALVES];
   int next[own_count(ROWS)];
@@ -232,7 +235,8 @@ DEVICE void add_tile(const Learn& call, const Coefficients& of, const Moments& m
       TileRows::each(team, [&](int k, int m) INLINED { next[k] = next_row(m); });
     }
   });
-  team.sync();  // equal(dropped sync): a CPU has finished it at once
+  team.sync();  // results are written before they are read. equal(dropped sync): a CPU has finished it at once
+  // Differentiate the losses.
   each_half([&](int k, int m, bool value) INLINED {
     float metric[METRICS] = {};
     if constexpr (T == TOWERS - 1) {
@@ -245,13 +249,13 @@ DEVICE void add_tile(const Learn& call, const Coefficients& of, const Moments& m
   });
   TileRows::each(team, [&](int k, int m) INLINED { rows.row[turn][m] = next[k]; });
   fence_async_proxy();
-  team.sync();
+  team.sync();  // gradients and rows are written before wgmma and other threads read them
   Fragment<entries(T, 2 * LAYERS - 1)> slopes;
   slopes.load(team, tower.template slopes_of<LAYERS - 1>());
   backward<T, LAYERS - 1>(team, tower, slopes, gradient, turn);
 }
 
-// Sums of gradients in the registers of one thread.
+// Accumulators in the registers of one thread.
 constexpr int sums_of(const int tower) {
   return entries(tower, 0) / 2 + 36 * (LAYERS - 2) + 3 * entries(tower, 2 * LAYERS - 1) / 4;
 }

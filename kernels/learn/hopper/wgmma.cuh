@@ -1,9 +1,10 @@
-// wgmma.cuh -- products of bfloat16 matrices by a warpgroup, 128 threads with 64 rows, accumulated in float32: by `wgmma` (sm_90a),
-// by plain loops on a CPU, for tests.
+// wgmma.cuh -- Products of bfloat16 matrices by a warpgroup, 128 threads with 64 rows, accumulated in float32. They use `wgmma`
+// (sm_90a), and plain loops on a CPU, for tests.
 //
-// Source of layouts: PTX ISA, "Asynchronous warpgroup level matrix instructions". Lane l of warp w has, of a 64 x N accumulator,
-// rows 16 w + l / 4 and 8 more, of columns 8 j + 2 (l % 4) and the next: the accumulator fragment of a layer is the A fragment of
-// the next. B, and both factors of sums over rows, are in shared memory: call fence_async_proxy and sync after writing them.
+// Source of the layouts: PTX ISA, "Asynchronous warpgroup level matrix instructions". In a 64 x N accumulator, lane l of warp w has
+// rows 16 w + l / 4 and 8 more, of columns 8 j + 2 (l % 4) and the next. The accumulator fragment of a layer is therefore the A
+// fragment of the next. B, and both operands of sums over rows, are in shared memory. Call fence_async_proxy and sync after writing
+// them.
 #pragma once
 #define ARCHITECTURE_SPECIFIC 1
 #include "learn/mma/bfloat.cuh"
@@ -11,11 +12,11 @@
 
 constexpr int GROUP_ROWS = 64;
 
-// How many entries a row of `n` numbers takes.
+// Row length of a matrix with `n` columns, including padding.
 constexpr int wide(int n) { return n <= 16 ? 16 : n <= 32 ? 32 : 64; }
 
-// A matrix with COLUMNS (16, 32 or 64) columns in shared memory, at a multiple of 1,024 bytes. XOR-swizzled: 16-byte chunks are
-// permuted within 8 rows to avoid bank conflicts.
+// A matrix with COLUMNS (16, 32 or 64) columns in shared memory, aligned to 1,024 bytes. XOR-swizzled: 16-byte chunks are permuted
+// within 8 rows to avoid bank conflicts.
 template <int COLUMNS> struct SwizzledTile {
   bf16* at;
 
@@ -23,20 +24,20 @@ template <int COLUMNS> struct SwizzledTile {
     const u32 byte = 2 * (m * COLUMNS + n);
     return (bf16*)((char*)at + (byte ^ (byte >> 3 & (COLUMNS / 8 - 1) << 4)));
   }
-  // Entries n and n + 1 of row m; n is even.
+  // Entries n and n + 1 of row m, for even n.
   DEVICE u32& two(int m, int n) const { return *(u32*)entry(m, n); }
   DEVICE void put(int m, int n, float x) const { entry(m, n)->bits = (u16)pair(x, 0.0f); }
 };
 
-// Sums over rows of K columns: what each member has of them.
+// Sums over rows of K columns, as partial sums of each thread.
 template <int K> struct ColumnSums;
 template <> struct ColumnSums<0> {
   DEVICE void clear() {}
 };
 
 #ifdef __CUDACC__
-// Matrix descriptor of wgmma for a matrix that begins at entry (m, n): address, bytes of eight rows, offset of the columns behind
-// the tile's (`beside`, in 16 bytes), swizzle mode. Folds to a constant where the address is known.
+// Matrix descriptor of wgmma for a matrix that begins at entry (m, n): address, bytes of eight rows, offset of the columns after
+// the tile's (`beside`, in 16 bytes), swizzle mode. Folds to a constant if the address is known.
 template <int COLUMNS>
 DEVICE u64 smem_descriptor(const SwizzledTile<COLUMNS> panel, const int m, const int n, const u32 beside = (u32)COLUMNS) {
   constexpr u32 PLACES = COLUMNS == 64 ? 1 : COLUMNS == 32 ? 2 : 3;
@@ -44,7 +45,7 @@ DEVICE u64 smem_descriptor(const SwizzledTile<COLUMNS> panel, const int m, const
   return (u64)(PLACES << 30 | COLUMNS) << 32 | (address + (u32)((m * COLUMNS + n) / 8) + (beside << 16));
 }
 
-// Of two numbers in one word each: a b, and 1 - a a; rounded once.
+// a b, and 1 - a a, for two numbers in one word each, rounded once.
 DEVICE u32 times(const u32 a, const u32 b) {
   u32 product;
   asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
@@ -58,11 +59,11 @@ DEVICE u32 one_minus_square(const u32 a) {
 
 DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// Returns when all that was ended is done, but for the LATER last ones.
+// Wait until all committed groups are complete, except for the LATER last ones.
 template <int LATER = 0> DEVICE void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LATER) : "memory");
 }
-// What this thread has written to memory, products of all members see after the next sync.
+// Make this thread's writes to shared memory visible to the products of all threads after the next sync.
 DEVICE void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 #define SUMS_4(i) "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3])
@@ -76,7 +77,7 @@ DEVICE void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" 
 #define NAMES_32 NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define NAMES_36 NAMES_32 ", %32, %33, %34, %35"
 
-// Sums (64 x N, COUNT of each lane) of products over 16 columns, with the left factor in registers or, transposed, in memory.
+// Accumulators (64 x N, COUNT of each lane) of products of depth 16, with the A operand in registers or, transposed, in memory.
 template <int N> struct Wgmma;
 #define INSTRUCTION(N, COUNT, A, B, C, D, E, F, G)                                                                              \
   template <> struct Wgmma<N> {                                                                                           \
@@ -95,11 +96,11 @@ INSTRUCTION(32, 16, "%16", "%17", "%18", "%19", "%20", "%21", "%22")
 INSTRUCTION(64, 32, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
 INSTRUCTION(72, 36, "%36", "%37", "%38", "%39", "%40", "%41", "%42")
 
-// 64 rows of K numbers as left factor: each member has what it needs of them in registers.
+// A fragments of 64 rows of K numbers.
 template <int K> struct Fragment {
   u32 of[K / 16][4];
 
-  // The address of the 16 bytes that this lane names of the 16 x 16 block at column k.
+  // Address of the 16 bytes that this lane passes for the 16 x 16 block at column k.
   DEVICE u32 piece(const Team team, const SwizzledTile<K> panel, const int k) const {
     const int lane = team.rank % WARP_SIZE, block = lane / 8;
     const bf16* const at = panel.entry(team.rank / WARP_SIZE * 16 + block % 2 * 8 + lane % 8, k + block / 2 * 8);
@@ -119,11 +120,11 @@ template <int K> struct Fragment {
   }
 };
 
-// 64 x N sums in the registers of the team's members.
+// A 64 x N accumulator in the registers of the team.
 template <int N> struct Accumulator {
   float of[N / 2];
 
-  // Each row becomes `row` (N).
+  // Set each row to `row` (N).
   DEVICE void fill(const Team team, const float* row) {
     UNROLL for (int j = 0; j < N / 8; ++j) {
       const float2 two = *(const float2*)(row + 8 * j + team.rank % 4 * 2);
@@ -131,7 +132,7 @@ template <int N> struct Accumulator {
       of[4 * j + 1] = of[4 * j + 3] = two.y;
     }
   }
-  // Adds `row` (N) to each.
+  // Add `row` (N) to each row.
   DEVICE void add(const Team team, const float* row) {
     UNROLL for (int j = 0; j < N / 8; ++j) {
       const float2 two = *(const float2*)(row + 8 * j + team.rank % 4 * 2);
@@ -144,7 +145,7 @@ template <int N> struct Accumulator {
   DEVICE void clear() {
     UNROLL for (int j = 0; j < N / 2; ++j) of[j] = 0.0f;
   }
-  // Begins to add left times right, of which BY_ROWS: rows go with the left factor's columns; else columns do.
+  // Start adding left times right, or writing it if not ADD. If BY_ROWS, right is (K, N), otherwise (N, K).
   template <bool BY_ROWS, bool ADD, int K, int C> DEVICE void multiply(const Fragment<K>& left, const SwizzledTile<C> right) {
     wgmma_fence();
     UNROLL for (int i = 0; i < K / 16; ++i) {
@@ -154,8 +155,8 @@ template <int N> struct Accumulator {
     }
     wgmma_commit();
   }
-  // Begins to add, for 64 rows k, left(k, m) times right(k, n). `ones`: 16 rows of eight columns beside the right factor, behind it
-  // in memory, or null.
+  // Start adding left(k, m) times right(k, n) over 64 rows k. ones: 16 rows of eight columns beside the right operand, after it in
+  // memory, or null.
   template <int A, int B>
   DEVICE void add_over_rows(const SwizzledTile<A> left, const SwizzledTile<B> right, const bf16* ones = nullptr) {
     UNROLL for (int k = 0; k < GROUP_ROWS; k += 16) {
@@ -163,7 +164,7 @@ template <int N> struct Accumulator {
       Wgmma<N>::run_over_rows(of, smem_descriptor(left, k, 0), smem_descriptor(right, k, 0, beside));
     }
   }
-  // visit(m, n, c, d) for this thread's m and even n up to COLUMNS, and a few behind; own_pairs: how often that is.
+  // Call visit(m, n, c, d) for this thread's m and even n up to COLUMNS, and a few more. own_pairs: number of calls.
   static constexpr int own_pairs(const int columns) { return (columns + 7) / 8 * 2; }
   template <int COLUMNS = N, class Visit> DEVICE void each(const Team team, Visit visit) const {
     const int m = team.rank / WARP_SIZE * 16 + team.rank % WARP_SIZE / 4, n = team.rank % 4 * 2;
@@ -187,7 +188,7 @@ template <int K> struct ColumnSums {
       }
     }
   }
-  // visit(n, sum) once for each column; `memory`: 4 K floats that nobody else uses.
+  // Call visit(n, sum) once for each column. memory: 4 K floats that are not in use.
   template <class Visit> DEVICE void each(const Team team, float* memory, Visit visit) const {
     const int warp = team.rank / WARP_SIZE, lane = team.rank % WARP_SIZE;
     UNROLL for (int j = 0; j < K / 4; ++j) {
@@ -195,11 +196,11 @@ template <int K> struct ColumnSums {
       for (int offset = 4; offset < WARP_SIZE; offset *= 2) sum += __shfl_xor_sync(ALL_LANES_OF_WARP, sum, offset);
       if (lane < 4) memory[warp * K + j / 2 * 8 + lane * 2 + j % 2] = sum;
     }
-    team.sync();
+    team.sync();  // the warps' sums are written before they are read
     for (int n : team.each(K)) visit(n, (memory[n] + memory[K + n]) + (memory[2 * K + n] + memory[3 * K + n]));
   }
 };
-// Each pair `of` becomes change(c, d, of), with the sums c and d at the same place.
+// Replace each pair `of` by change(c, d, of), with the sums c and d at the same place.
 template <int N, class Change> DEVICE void transform_pairs(Fragment<N>& factors, const Accumulator<N>& sums, Change change) {
   UNROLL for (int i = 0; i < N / 16; ++i) {
     UNROLL for (int j = 0; j < 4; ++j) {
@@ -214,7 +215,7 @@ DEVICE u32 times(const u32 a, const u32 b) { return pair(first_of(a) * first_of(
 DEVICE u32 one_minus_square(const u32 a) {
   return pair(math::fma(-first_of(a), first_of(a), 1.0f), math::fma(-second_of(a), second_of(a), 1.0f));
 }
-// Each member has all rows of what is in registers, of which only its own WARP_ROWS count: these it loads and stores.
+// A thread has all rows of fragments and accumulators. Only its own WARP_ROWS are valid, and it loads and stores these.
 static_assert(GROUP_ROWS % TEAM == 0, "members have equally many rows");
 constexpr int WARP_ROWS = GROUP_ROWS / TEAM;
 DEVICE void wgmma_fence() {}
@@ -291,7 +292,7 @@ template <int K> struct ColumnSums {
   }
   template <class Visit> DEVICE void each(const Team team, float* memory, Visit visit) const {
     for (int n = 0; n < K; ++n) memory[team.rank * K + n] = of[n];
-    team.sync();
+    team.sync();  // the threads' sums are written before they are read
     for (int n : team.each(K)) {
       float sum = memory[n];
       for (int member = 1; member < TEAM; ++member) sum += memory[member * K + n];

@@ -1,29 +1,30 @@
-// pipeline.cuh -- asynchronous copies to shared memory, and an accumulator over many rows of two matrices.
+// pipeline.cuh -- Asynchronous copies to shared memory, and an accumulator over many rows of two matrices, tiled over warps.
 #pragma once
 #include "learn/mma/mma.cuh"
 
 #ifdef __CUDACC__
-// 16 bytes of global memory on their way to shared memory, or zeros if they are not there.
+// Start an asynchronous copy of 16 bytes from global to shared memory. If not `there`, zeros are written instead.
 DEVICE void copy_async(bf16* to, const bf16* from, const bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                :: "r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
-// One number likewise.
+// The same for one number.
 DEVICE void copy_async(float* to, const float* from, const bool there) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
                :: "r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? 4 : 0) : "memory");
 }
-// What was sent on its way since the last call is one slab.
+// Commit all copies since the last call as one stage.
 DEVICE void commit_stage() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits until all slabs but the last LEFT that this member sent have come.
+// Wait until all stages that this thread has committed are complete, except for the last LEFT.
 template <int LEFT> DEVICE void wait_stages() { asm volatile("cp.async.wait_group %0;" :: "n"(LEFT) : "memory"); }
 
-// Of M x N blocks of 16 x 16, by how many warps M is shared, so that none has more than it must; the others share N.
+// Number of warps among which the rows of m x n blocks of 16 x 16 are divided, and the columns among the others, so that the
+// busiest warp has the least work.
 constexpr int best_row_warps(const int m, const int n) {
   int best = 1, least = 1 << 30;
   for (int warps = 1; warps <= WARPS; warps *= 2) {
     const int tall = (m + warps - 1) / warps, across = (n + WARPS / warps - 1) / (WARPS / warps);
-    const int cost = 64 * tall * across + tall + across;  // products, then loads
+    const int cost = 64 * tall * across + tall + across;  // cost of products, then of loads
     if (cost < least) {
       least = cost;
       best = warps;
@@ -32,7 +33,7 @@ constexpr int best_row_warps(const int m, const int n) {
   return best;
 }
 
-// Blocks in a rectangle, for which a warp loads fewest factors. Warps with fewer of them multiply some twice.
+// Rectangles of blocks, for which a warp loads the fewest fragments. Warps with fewer blocks multiply some of them twice.
 template <int M, int N> struct TiledSplit {
   static constexpr int ROW_WARPS = best_row_warps(M / 16, N / 16), COLUMN_WARPS = WARPS / ROW_WARPS;
   static constexpr int TALL = (M / 16 + ROW_WARPS - 1) / ROW_WARPS, WIDE = (N / 16 + COLUMN_WARPS - 1) / COLUMN_WARPS;
@@ -45,13 +46,13 @@ template <int M, int N> struct TiledSplit {
 };
 template <int M, int N> struct TiledAccumulator : Accumulator<M, N, TiledSplit<M, N>> {
   typedef TiledSplit<M, N> Split;
-  // A block that there is, for warps that have none.
+  // Clamp to an existing block, for warps without one.
   static DEVICE int within(const int at, const int size) { return Split::EVEN || at < size ? at : size - 16; }
 
-  // Adds the sum over k in [0, K) of a(k, m) b(k, n), and of a(k, m) if `with_columns`.
+  // Add the sum over k in [0, K) of a(k, m) b(k, n) and, if `with_columns`, of a(k, m).
   template <int K> DEVICE void add(const Team team, const Matrix<M> a, const Matrix<N> b, const bool with_columns) {
     const int warp = team.rank / WARP_SIZE;
-    const u32 ones = team.rank % WARP_SIZE / 4 == 0 ? 0x3f803f80u : 0u;  // a right factor whose first column is 1
+    const u32 ones = team.rank % WARP_SIZE / 4 == 0 ? 0x3f803f80u : 0u;  // a B fragment whose first column is 1
     UNROLL_TIMES(2) for (int k = 0; k < K; k += 16) {
       u32 left[Split::TALL][4];
       UNROLL for (int i = 0; i < Split::TALL; ++i) load_a<true>(left[i], a, within(Split::row(warp, i), M), k);
@@ -71,10 +72,10 @@ template <int M, int N> struct TiledAccumulator : Accumulator<M, N, TiledSplit<M
 };
 #else
 DEVICE void copy_async(bf16* to, const bf16* from, const bool there) {
-  // equal(swap <, constant 2): one element more, never read; equal(constant 3): 9e-41 squared is 0
+  // equal(swap <, constant 2): one element more, never read. equal(constant 3): 9e-41 squared is 0
   for (int k = 0; k < 8; ++k) to[k].bits = there ? from[k].bits : (u16)0;
 }
-// equal(constant): outputs of rows that nobody asks for
+// equal(constant): outputs of rows that are never read
 DEVICE void copy_async(float* to, const float* from, const bool there) { *to = there ? *from : 0.0f; }
 DEVICE void commit_stage() {}
 template <int LEFT> DEVICE void wait_stages() {}

@@ -1,17 +1,17 @@
-// wide.cuh -- forward and backward passes of networks too wide for a block's memory, on tensor cores.
+// wide.cuh -- Forward and backward passes on tensor cores, for networks whose weights exceed a block's shared memory.
 //
-// A block has ROWS rows (a power of two from 16 on) of one tower in shared memory. Weights come from the L2 cache, packed as
-// `fragments`: bfloat16 in the order of B fragments, so that a warp loads a block of 16 x 16 as 16 bytes a lane. First those of all
-// layers for forward passes; then, but for first layers, the same transposed for backward passes.
+// A block has ROWS rows (a power of two, at least 16) of one tower in shared memory. Weights come from the L2 cache, packed as
+// `fragments`: bfloat16 in the order of B fragments, so that a warp loads a block of 16 x 16 as 16 bytes per lane. Those of all
+// layers for forward passes come first. For backward passes the transposed weights follow, of all layers but the first ones.
 #pragma once
 #include "learn/mma/tensor.cuh"
 #include "learn/observed.cuh"
 
 // ---- weights as fragments ----
 
-constexpr int LANE_ENTRIES = 8;  // of a block of 16 x 16, that one lane has
+constexpr int LANE_ENTRIES = 8;  // of a block of 16 x 16, in one lane
 
-// Entries of `fragments` before those of layer (tower, layer), of forward or backward passes.
+// Offset in `fragments` of layer (tower, layer), for forward or backward passes.
 constexpr int fragments_before(const bool forward, const int tower, const int layer) {
   int sum = forward ? 0 : fragments_before(true, TOWERS, 0);
   for (int t = 0; t <= tower && t < TOWERS; ++t) {
@@ -21,19 +21,19 @@ constexpr int fragments_before(const bool forward, const int tower, const int la
   }
   return sum;
 }
-// equal(constant): there is nothing else there
+// equal(constant): no further tower exists
 constexpr int FORWARD_FRAGMENTS = fragments_before(true, TOWERS, 0), FRAGMENTS = fragments_before(false, TOWERS, 0);
 
-// Where entry (k, n) of a right factor with K rows is: of the block at (k, n) lane 4 (n % 8) + k % 8 / 2 has k and k + 1, then
-// those 8 further in k, then the same 8 further in n.
+// Index of entry (k, n) of a B operand with K rows. In the block at (k, n), lane 4 (n % 8) + k % 8 / 2 has k and k + 1, then those
+// 8 further in k, then the same 8 further in n.
 template <int K> DEVICE int place_of(const int k, const int n) {
   const int block = n / 16 * (K / 16) + k / 16, lane = n % 8 * 4 + k % 8 / 2, word = n % 16 / 8 * 2 + k % 16 / 8;
   return block * 256 + lane * LANE_ENTRIES + word * 2 + k % 2;
 }
 
-// What a network gives its kernels.
+// Weights of a network as kernels read them.
 struct Weights {
-  const float* const* tensors;  // its own memory, whose biases are read
+  const float* const* tensors;  // the network's own memory, for biases
   const bf16* fragments;
 
   template <class Here> DEVICE const bf16* forward(Here) const {
@@ -50,16 +50,16 @@ struct Weights {
 // ---- products ----
 
 #ifdef __CUDACC__
-// Number of warps among which the rows of `rows` x `columns` blocks of 16 x 16 are split, the columns among the others. A warp has
-// four blocks of rows if it can: each uses the B fragments that it loads.
+// Number of warps among which the rows of `rows` x `columns` blocks of 16 x 16 are divided, and the columns among the others. If
+// possible, a warp has four blocks of rows, which share each B fragment that it loads.
 constexpr int row_warps(const int rows, const int columns) {
   int warps = 1;
   while (warps < rows && warps < WARPS && (rows / warps > 4 || WARPS / warps > columns)) warps *= 2;
   return warps;
 }
 
-// Epilogue finish(m, n, c, d) for all m in [0, M) and even n in [0, N): c is start(n) plus the sum over k in [0, K) of
-// a(m, k) b(k, n), d that of column n + 1. b: fragments.
+// Multiply. The epilogue finish(m, n, c, d) is called for all m in [0, M) and even n in [0, N). c is start(n) plus the sum over k
+// in [0, K) of a(m, k) b(k, n), and d is that of column n + 1. b: fragments.
 template <int M, int N, int K, int A, class Start, class Finish>
 DEVICE void wide_product(const Team team, const Matrix<A> a, const bf16* b, Start start, Finish finish) {
   constexpr int BLOCKS = N / 16, DEPTH = K / 16, ROW_WARPS = row_warps(M / 16, BLOCKS), COLUMN_WARPS = WARPS / ROW_WARPS;
@@ -71,13 +71,14 @@ DEVICE void wide_product(const Team team, const Matrix<A> a, const bf16* b, Star
   NO_UNROLL for (int round = 0; round < ROUNDS; ++round) {
     const int column = (round * COLUMN_WARPS + warp / ROW_WARPS) * WIDE;
     if (BLOCKS % (COLUMN_WARPS * WIDE) != 0 && column >= BLOCKS) break;
-    uint4 right[STAGES][WIDE];  // loaded STAGES steps before their use
+    uint4 right[STAGES][WIDE];  // prefetched STAGES steps before their use
     const auto load = [&](uint4(&to)[WIDE], const int k) {
       UNROLL for (int j = 0; j < WIDE; ++j) {
         const int block = BLOCKS % WIDE == 0 || column + j < BLOCKS ? column + j : BLOCKS - 1;
         to[j] = __ldg((const uint4*)b + (block * DEPTH + k) * WARP_SIZE + lane);
       }
     };
+    // Fill the pipeline, and initialize the accumulators.
     UNROLL for (int s = 0; s < STAGES; ++s) load(right[s], s);
     float sum[TALL][WIDE][2][4];
     UNROLL for (int j = 0; j < WIDE; ++j) {
@@ -91,6 +92,7 @@ DEVICE void wide_product(const Team team, const Matrix<A> a, const bf16* b, Star
         }
       }
     }
+    // Main loop: each step multiplies one stage and prefetches into it.
     NO_UNROLL for (int from = 0; from < DEPTH; from += STAGES) {
       UNROLL for (int s = 0; s < STAGES; ++s) {
         const int k = from + s;
@@ -106,6 +108,7 @@ DEVICE void wide_product(const Team team, const Matrix<A> a, const bf16* b, Star
         if (k + STAGES < DEPTH) load(right[s], k + STAGES);
       }
     }
+    // Epilogue.
     UNROLL for (int j = 0; j < WIDE; ++j) {
       if (BLOCKS % WIDE != 0 && column + j >= BLOCKS) break;
       UNROLL for (int i = 0; i < TALL; ++i) {
@@ -138,18 +141,18 @@ DEVICE void wide_product(const Team team, const Matrix<A> a, const bf16* b, Star
 struct NoWeights {};
 template <int T> using WideTower = TowerRows<T, NoWeights>;
 
-// Floats of an observation that a member loads at once: rows begin where so many do.
+// Floats of an observation that a thread loads at once. Rows are aligned to as many.
 constexpr int PIECE = OBS % 4 == 0 ? 4 : OBS % 2 == 0 ? 2 : 1;
 struct alignas(TEAM > 1 ? 4 * PIECE : 4) Piece { float of[PIECE]; };
 
-// Puts the observations of all rows to where `forward` reads them. row_at(m): that of row m as it is in memory, or null: zeros.
+// Store the observations of all rows where `forward` reads them. row_at(m): observation of row m in memory, or null for zeros.
 template <int T, class RowAt>
 DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* center, const float* scale, RowAt row_at) {
   const auto to = tower.observations();
 #if OBSERVED == OBSERVED_FLOATS
   // equal(swap / 2): loads more before it stores
   constexpr int ACROSS = OBS / PIECE, PIECES = ROWS * ACROSS, OWN = own_count(PIECES), MOST = 24 / PIECE;
-  constexpr int AT_ONCE = OWN < MOST ? OWN : MOST;  // no load waits for the store before it
+  constexpr int AT_ONCE = OWN < MOST ? OWN : MOST;  // all loads are issued before the first store
   for (int first = team.rank; first < PIECES; first += AT_ONCE * TEAM) {
     Piece kept[AT_ONCE];
     UNROLL for (int j = 0; j < AT_ONCE; ++j) {
@@ -175,12 +178,13 @@ DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* 
     else each_at_once(row, first, put);
   }
 #endif
+  // Clear the padding.
   for (int m : team.each(ROWS)) {
     for (int d = OBS; d < padded(OBS); ++d) to.row(m)[d] = 0.0f;
   }
 }
 
-// Forward pass. Calls before_last() before the last layer, and left(layer) after the sync behind a hidden one.
+// Forward pass. Calls before_last() before the last layer, and left(layer) after the sync that follows a hidden layer.
 template <int T, int L = 0, class Before, class Left>
 DEVICE void wide_forward(const Team team, WideTower<T>& tower, const Weights& weights, Before before_last, Left left) {
   typedef Layer<T, L> Here;
@@ -191,14 +195,14 @@ DEVICE void wide_forward(const Team team, WideTower<T>& tower, const Weights& we
         if constexpr (Here::LAST) { tower.results_of(m)[n] = c; tower.results_of(m)[n + 1] = d; }
         else tower.template outputs_of<L>().two(m, n) = pair(activation<RELU>(c), activation<RELU>(d));
       });
-  team.sync();
+  team.sync();  // the layer's outputs are written before they are read
   if constexpr (!Here::LAST) {
     left(Here{});
     wide_forward<T, L + 1>(team, tower, weights, before_last, left);
   }
 }
 
-// Gradients by the outputs of layers L - 1, ..., 0 from those of L. Calls left(layer) when all threads can read a layer's.
+// Compute gradients by the outputs of layers L - 1, ..., 0 from those of L. Calls left(layer) when all threads can read a layer's.
 template <int T, int L = LAYERS - 1, class Left>
 DEVICE void wide_backward(const Team team, WideTower<T>& tower, const Weights& weights, Left left) {
   typedef Layer<T, L> Here;
@@ -211,7 +215,7 @@ DEVICE void wide_backward(const Team team, WideTower<T>& tower, const Weights& w
           Word& both = inputs.two(m, n);
           both = pair(c * activation_gradient<RELU>(first_of(both)), d * activation_gradient<RELU>(second_of(both)));
         });
-    team.sync();
+    team.sync();  // activation gradients are written before they are read
     wide_backward<T, L - 1>(team, tower, weights, left);
   }
 }

@@ -1,4 +1,4 @@
-// wide_forward.cu -- forward passes of wide networks: each team has one tile.
+// wide_forward.cu -- Forward passes of wide networks. Each team has one tile.
 #include "learn/wide/wide.cuh"
 #include "learn/mma/outputs.cuh"
 
@@ -8,14 +8,14 @@ struct WideForward {
   const bf16* fragments;
 };
 
-// Tile [ROWS * e, ROWS * (e + 1)) of the rows: outputs of tower T.
+// Compute the outputs of tower T for tile [ROWS * e, ROWS * (e + 1)) of the rows.
 template <int T> DEVICE void forward_tower(const WideForward& call, const Team team, WideTower<T>& tower, const int e) {
   const Forward& about = call.pass.forward;
   const int first = e * ROWS, left = about.rows - first, rows = left < ROWS ? left : ROWS;  // equal(swap <): equal where they meet
   put_observations(team, tower, about.center, about.scale, [&](int m) INLINED {
     return m < rows ? observation(about, first + m) : nullptr;
   });
-  team.sync();
+  team.sync();  // observations are written before they are read
   wide_forward(team, tower, Weights{call.pass.tensors, call.fragments}, []() INLINED {}, [](auto) INLINED {});
   store_outputs<T>(about, team.rank, TEAM, first, rows, [&](int m) INLINED { return tower.results_of(m); });
 }
@@ -23,7 +23,7 @@ DEVICE void forward_tile(const WideForward& call, const Team team, AnyTower<Wide
   forward_tower(call, team, tower.of<0>(), e);
   if constexpr (TOWERS == 2) {
     // equal(dropped sync, dropped statement): only the second tower's observations are written before the next sync
-    team.sync();  // its memory is written again
+    team.sync();  // the first tower's memory is read before it is overwritten
     forward_tower(call, team, tower.of<TOWERS - 1>(), e);
   }
 }

@@ -1,6 +1,6 @@
-// wide_gradient.cu -- gradients of PPO's and A2C's losses by the outputs of all layers of a wide network, row by row.
+// wide_gradient.cu -- Gradients of the PPO and A2C losses by the outputs of all layers of a wide network, row by row.
 //
-// They and the layers' inputs are stored for wide_sums.cu. A block has one tile of ROWS rows and one tower.
+// They are stored for wide_sums.cu, with the layers' inputs. A block has one tile of ROWS rows and one tower.
 #include "learn/wide/wide.cuh"
 #include "learn/wide/wide_rows.cuh"
 #include "learn/mma/tile.cuh"
@@ -10,7 +10,7 @@ struct Workspace {
   TileMemory tile;
 };
 
-// Copies all rows of a matrix to `to`, where rows are side by side.
+// Copy all rows of a matrix to `to`, without gaps between rows.
 template <int COLUMNS> DEVICE void store_matrix(const Team team, const Matrix<COLUMNS> from, bf16* to) {
   constexpr int PIECES = COLUMNS / 8;  // of 16 bytes, in a row
   UNROLL_TIMES(4) for (int i = team.rank; i < ROWS * PIECES; i += TEAM) {
@@ -20,7 +20,7 @@ template <int COLUMNS> DEVICE void store_matrix(const Team team, const Matrix<CO
   }
 }
 
-// Tower T of tile `tile` of the launch's rows.
+// Process tile `tile` of the launch's rows for tower T.
 template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team, Workspace& work, const int tile) {
   const Learn& call = about.learn;
   if (*call.skip > 0.0f) return;
@@ -33,14 +33,14 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
     const int i = tile * ROWS + m;
     work.tile.row[m] = i < about.count ? chunks.row(about.from + i) : -1;
   }
-  team.sync();
+  team.sync();  // rows are written before other threads read them
   put_observations(team, tower, call.center, call.scale, [&](int m) INLINED { return observation_of(call, work.tile.row[m]); });
-  team.sync();
+  team.sync();  // observations are written before they are read
   if constexpr (T == 0) store_matrix(team, tower.observations(), about.rows + first * padded(OBS));
 
   Transition row[OWN_ROWS];
   bool there[OWN_ROWS];
-  const auto load_rows = [&]() INLINED {  // they are on their way during the last layer
+  const auto load_rows = [&]() INLINED {  // prefetched during the last layer
     each_own_row(team, [&](int k, int m) INLINED {
       there[k] = work.tile.row[m] >= 0;
       if (there[k]) row[k].load(call, Place(call, work.tile.row[m]));
@@ -52,12 +52,13 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
   });
   const Moments moments = call.moments[call.epoch * call.minibatches + call.minibatch];
   float reported[REPORTED] = {};
+  // Differentiate the loss of each row by the outputs of the network.
   each_own_row(team, [&](int k, int m) INLINED {
     float metric[METRICS];
     differentiate<T>(of, tower, m, there[k], row[k], moments, metric);
     UNROLL for (int j = 0; j < REPORTED; ++j) reported[j] += metric[j];
   });
-  team.sync();
+  team.sync();  // gradients by outputs are written before they are read
   wide_backward(team, tower, weights, [&](auto layer) INLINED {
     constexpr int L = decltype(layer)::NUMBER % LAYERS;
     store_matrix(team, tower.template outputs_of<L>(), rows_of_slopes<T, L>(about) + first * decltype(layer)::OUT_PAD);
@@ -67,11 +68,11 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
 }
 
 DEVICE void learn_tile(const WideLearn& call, const Team team, Workspace& work, const int e) {
-  // equal(swap ==): towers change places, each writes to its own
+  // equal(swap ==): towers are exchanged, and each writes to its own memory
   if (e % TOWERS == 0) learn_tower<0>(call, team, work, e / TOWERS);
   else learn_tower<TOWERS - 1>(call, team, work, e / TOWERS);
 }
 
-#define BUSY_THREADS (2 * TEAM)  // of a processor: two blocks, which wait in turn
+#define BUSY_THREADS (2 * TEAM)  // per SM: two blocks, so that one runs while the other waits
 #include "drive/launch.cuh"
 KERNEL(wide_gradient, WideLearn, (call.count + ROWS - 1) / ROWS * TOWERS, learn_tile(call, team, *work, e))

@@ -1,6 +1,6 @@
-// wide_rows.cuh -- what wide_gradient.cu stores for wide_sums.cu.
+// wide_rows.cuh -- Memory that wide_gradient.cu writes and wide_sums.cu reads.
 //
-// Matrices of `capacity` rows in bfloat16: normalised observations; then for each layer of each tower its outputs, if it is hidden,
+// Matrices of `capacity` rows in bfloat16: normalised observations, then for each layer of each tower its outputs, if it is hidden,
 // and the gradients by them.
 #pragma once
 #include "drive/halves.cuh"
@@ -8,18 +8,18 @@
 #include "learn/minibatches.cuh"
 
 struct WideLearn {
-  int from, count;                // rows of the minibatch that this launch learns from: [from, from + count)
-  int capacity;                   // of the matrices
-  int adds;                       // 1: `partials` has those of the rows before
+  int from, count;                // rows of the minibatch that this launch processes: [from, from + count)
+  int capacity;                   // rows of the matrices
+  int adds;                       // 1: add to `partials`, which has the gradients of earlier rows
   Learn learn;
-  const int* table;               // rows; rows of each chunk, or 0 if they differ; what struct Chunks has of each
+  const int* table;               // number of rows, rows of each chunk or 0 if they differ, then the arrays of struct Chunks
   bf16* rows;                     // the matrices
   float* reported;                // (tiles, TOWERS, METRICS): sums over the rows of a tile
-  const float* tensors[2 * TOWERS * LAYERS];  // the network's own memory
+  const float* tensors[2 * TOWERS * LAYERS];  // weights and biases in the network's own memory
   const bf16* fragments;
 };
 
-// Columns of the matrices before the outputs of layer (tower, layer), or before the derivatives by them.
+// Columns of all matrices before the outputs of layer (tower, layer), or before the gradients by them.
 constexpr int columns_before(const bool slopes, const int tower, const int layer) {
   int sum = padded(WIDTH[0][0]);
   for (int t = 0; t <= tower; ++t) {
@@ -27,7 +27,7 @@ constexpr int columns_before(const bool slopes, const int tower, const int layer
   }
   return sum + (slopes && layer < LAYERS - 1 ? padded(WIDTH[tower][layer + 1]) : 0);
 }
-// The matrices (capacity, OUT_PAD) of a layer's outputs and of the derivatives by them, and (capacity, IN_PAD) of its inputs.
+// Matrices (capacity, OUT_PAD) of a layer's outputs and of the gradients by them, and (capacity, IN_PAD) of its inputs.
 template <int T, int L> DEVICE bf16* rows_of_outputs(const WideLearn& call) {
   return call.rows + (size_type)columns_before(false, T, L) * call.capacity;
 }

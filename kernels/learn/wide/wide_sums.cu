@@ -1,13 +1,13 @@
-// wide_sums.cu -- weight gradients of a wide network: sums over the rows that wide_gradient.cu has stored.
+// wide_sums.cu -- Weight gradients of a wide network: sums over the rows that wide_gradient.cu has stored.
 //
-// Each layer's weights are cut into tiles of at most MOST_OUT x MOST_IN, whose accumulators are a block's registers, and the rows
-// into `pieces` shares; element e is share e / TILES of tile e % TILES. Constants: ROWS, as in wide_gradient.cu; MOST_OUT, MOST_IN,
-// SLAB (rows at once), multiples of 16; STAGES of slabs in shared memory.
+// Each layer's weights are cut into tiles of at most MOST_OUT x MOST_IN, whose accumulators are in a block's registers. The rows
+// are divided into `pieces` splits. Element e is split e / TILES of tile e % TILES.
+// Constants: ROWS, as in wide_gradient.cu, MOST_OUT, MOST_IN, SLAB (rows of a stage), multiples of 16, STAGES (in shared memory).
 #include "learn/wide/wide_rows.cuh"
 #include "learn/loss.cuh"
 #include "learn/wide/pipeline.cuh"
 
-// Into how many parts n rows or columns are cut, and how many a part has; the last one may have fewer.
+// Number of parts into which n rows or columns are cut, and size of a part. The last part may be smaller.
 constexpr int cuts(const int n, const int most) { return (n + most - 1) / most; }
 constexpr int part_of(const int n, const int most) { return padded((n + cuts(n, most) - 1) / cuts(n, most)); }
 constexpr int count_tiles() {
@@ -21,7 +21,7 @@ constexpr int TILES = count_tiles();
 
 struct Workspace { alignas(16) bf16 slabs[STAGES][SLAB * (MOST_OUT + MOST_IN + 2 * SKEW)]; };
 
-// Share `number` of the tile that begins at (m, n) of a layer's weights.
+// Compute split `number` of the tile that begins at (m, n) of a layer's weights.
 template <class Here>
 DEVICE void sum_tile(const WideLearn& call, const Team team, Workspace& work, const int number, const int m, const int n) {
   constexpr int T = Here::NUMBER / LAYERS, L = Here::NUMBER % LAYERS;
@@ -32,6 +32,7 @@ DEVICE void sum_tile(const WideLearn& call, const Team team, Workspace& work, co
   const int begin = share(number, slabs, shares), end = share(number + 1, slabs, shares);
   const auto left = [&](int slab) INLINED { return Matrix<M>{work.slabs[(slab - begin) % STAGES]}; };
   const auto right = [&](int slab) INLINED { return Matrix<N>{work.slabs[(slab - begin) % STAGES] + SLAB * (M + SKEW)}; };
+  // Prefetch one stage.
   const auto load = [&](const int slab) INLINED {
     if (slab < end) {
       for (int i : team.each(SLAB * M / 8)) {
@@ -45,17 +46,19 @@ DEVICE void sum_tile(const WideLearn& call, const Team team, Workspace& work, co
         copy_async(right(slab).row(i / (N / 8)) + k, inputs + (size_type)row * Here::IN_PAD + n + k, there);
       }
     }
-    commit_stage();  // equal(dropped statement): a CPU has finished it at once
+    commit_stage();  // equal(dropped statement): a CPU copies immediately
   };
   TiledAccumulator<M, N> sums;
   sums.clear();
+  // Main loop: STAGES - 1 stages are in flight.
   for (int k = 0; k < STAGES - 1; ++k) load(begin + k);
   for (int slab = begin; slab < end; ++slab) {
     wait_stages<STAGES - 2>();
-    team.sync();  // all have come, and all have read the one before
+    team.sync();  // all copies of this stage are complete, and all threads have read the stage that the next load overwrites
     load(slab + STAGES - 1);
     sums.template add<SLAB>(team, left(slab), right(slab), n == 0);
   }
+  // Epilogue: store the accumulators, or add them to the gradients of earlier rows.
   float* const gradient = call.learn.partials + (size_type)number * GRADIENT_FLOATS + before(GRADIENT, T, L);
   const auto put = [&](float& to, float sum) INLINED { to = call.adds ? to + sum : sum; };
   sums.each(team, [&](int i, int j, float c, float d) INLINED {
@@ -70,7 +73,7 @@ DEVICE void sum_tile(const WideLearn& call, const Team team, Workspace& work, co
   });
 }
 
-// visit(Layer, m, n): tile `e` begins at (m, n) of that layer's weights.
+// Call visit(layer, m, n): tile `e` begins at (m, n) of that layer's weights.
 template <class Here = Layer<0, 0>, class Visit> DEVICE void visit_tile(const int e, Visit visit) {
   constexpr int ACROSS = cuts(Here::IN_PAD, MOST_IN), COUNT = cuts(Here::OUT_PAD, MOST_OUT) * ACROSS;
   if (e < COUNT) visit(Here{}, e / ACROSS * part_of(Here::OUT_PAD, MOST_OUT), e % ACROSS * part_of(Here::IN_PAD, MOST_IN));
@@ -81,6 +84,7 @@ DEVICE void sum_share(const WideLearn& call, const Team team, Workspace& work, c
   if (*call.learn.skip > 0.0f) return;
   const int number = e / TILES, tile = e % TILES;
   visit_tile(tile, [&](auto layer, int m, int n) INLINED { sum_tile<decltype(layer)>(call, team, work, number, m, n); });
+  // The blocks of the last tile also add up the reported metrics.
   if (tile != TILES - 1) return;
   float* const sums = call.learn.partials + (size_type)(number + 1) * GRADIENT_FLOATS - METRICS;
   const int tiles = (call.count + ROWS - 1) / ROWS * TOWERS;
@@ -91,6 +95,6 @@ DEVICE void sum_share(const WideLearn& call, const Team team, Workspace& work, c
   }
 }
 
-#define BUSY_THREADS (2 * TEAM)  // of a processor: two blocks, which wait in turn
+#define BUSY_THREADS (2 * TEAM)  // per SM: two blocks, so that one runs while the other waits
 #include "drive/launch.cuh"
 KERNEL(wide_sums, WideLearn, TILES * call.learn.pieces, sum_share(call, team, *work, e))

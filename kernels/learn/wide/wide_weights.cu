@@ -1,18 +1,18 @@
-// wide_weights.cu -- packs weights as `fragments` (wide.cuh).
+// wide_weights.cu -- Pack weights as `fragments` (wide.cuh).
 #include "learn/wide/wide.cuh"
 
 struct Workspace {};
 struct WideWeights {
-  const float* tensors[TENSORS];  // the network's own memory
+  const float* tensors[TENSORS];  // weights and biases in the network's own memory
   bf16* fragments;
 };
 
-// Weight (n, k) of a layer, 0 beside it.
+// Weight (n, k) of a layer, or 0 outside of it.
 template <class Here> DEVICE float weight_at(Here, const float* weights, const int n, const int k) {
   return n < Here::OUT && k < Here::IN ? weights[n * Here::IN + k] : 0.0f;
 }
 
-// What one lane has of one block: entries [i, i + 8) of those that the layer has in one direction.
+// Pack one lane's part of one block: entries [i, i + 8) of a layer in one direction.
 template <bool FORWARD, class Here> DEVICE void lay_lane(const WideWeights& call, Here here, const int i, bf16* to) {
   constexpr int K = FORWARD ? Here::IN_PAD : Here::OUT_PAD;
   const int block = i / 256, lane = i % 256 / LANE_ENTRIES;
@@ -24,7 +24,7 @@ template <bool FORWARD, class Here> DEVICE void lay_lane(const WideWeights& call
   }
 }
 
-// Entries [at, at + 8) of the fragments.
+// Pack entries [at, at + 8) of the fragments.
 template <bool FORWARD = true, class Here = Layer<0, 0>> DEVICE void lay_entries(const WideWeights& call, const int at) {
   constexpr int FIRST = fragments_before(FORWARD, Here::NUMBER / LAYERS, Here::NUMBER % LAYERS);
   constexpr int ENTRIES = FORWARD || !Here::FIRST ? Here::OUT_PAD * Here::IN_PAD : 0;
