@@ -1,23 +1,25 @@
-// perceptron.cuh -- the forward pass of a perceptron for a few rows, by the threads of one crew, with weights in shared memory and
-// the bits of learn/exact/network.cuh: each output is one chain of fused multiply-adds in ascending order, from the bias on.
+// perceptron.cuh -- Forward pass of a perceptron for a few rows, by the threads of one crew (play.cuh), with weights in shared
+// memory. It has the bits of learn/exact/network.cuh: each output is one chain of fused multiply-adds in ascending order, which
+// begins with the bias.
 //
-// A Network is generated: OBS, PARAMETERS, TOWERS, LAYERS (linear ones), RELU, width(tower, layer) and outputs(tower, layer) of each,
-// AGENTS (rows of one environment), and COPIED (numbers of `copies` that forward passes read, as layers.cuh has them). With hidden
-// state: STATE (numbers of an agent's, else 0), SIZE (units of the core), HIDDEN (layers before it), GATED (its linear layers, whose
-// outputs are three gates of each unit), gated(layer), GRU (otherwise MinGRU).
+// A Network is generated. It has OBS, PARAMETERS, TOWERS, LAYERS (linear ones), RELU, width(tower, layer) and outputs(tower,
+// layer), AGENTS (rows of one environment), and COPIED (size of the packed weights for forward passes, as in layers.cuh). With
+// hidden state it also has STATE (numbers of an agent's state, otherwise 0), SIZE (units of the recurrent core), HIDDEN (layers
+// before the core), GATED (linear layers of the core, whose outputs are three gates of each unit), gated(layer), GRU (otherwise
+// MinGRU).
 #pragma once
 
 namespace policy {
 
-constexpr int PAD = 16;          // rows of `copies` begin at multiples of it
-constexpr int MOST_CHAINS = 32;  // that one thread adds up side by side, in registers
+constexpr int PAD = 16;          // rows of packed weights begin at multiples of it
+constexpr int MOST_CHAINS = 32;  // accumulators of one thread, in registers
 
 constexpr int padded(int n) { return (n + PAD - 1) / PAD * PAD; }
 constexpr int divided_up(int n, int by) { return (n + by - 1) / by; }
 constexpr int at_most(int n, int most) { return n < most ? n : most; }
 constexpr int at_least(int n, int least) { return n > least ? n : least; }
 
-// Floats from one row of a tile to the next: an odd number of 16-byte chunks, so that eight rows lie in different banks.
+// Floats from one row of a tile to the next: an odd number of 16-byte chunks, so that eight rows are in different banks.
 constexpr int stride(int n) { return (divided_up(n, 4) | 1) * 4; }
 
 template <class Network, int T, int L> struct Layer {
@@ -26,7 +28,7 @@ template <class Network, int T, int L> struct Layer {
   static constexpr bool LAST = L == Network::LAYERS - 1, ACTIVATED = !LAST && !Network::gated(L);
 };
 
-// Where the weights of a layer begin: in `copies`, whose first part they are, and here.
+// Offset of a layer's weights, in the packed weights and in `Weights`.
 template <class Network, int T, int L> constexpr int weights_before() {
   if constexpr (T == 0 && L == 0) {
     return 0;
@@ -36,14 +38,14 @@ template <class Network, int T, int L> constexpr int weights_before() {
   }
 }
 
-// Where a network's weights are.
+// A network's weights in global memory.
 template <class Network> struct Source {
-  const float* copies;  // what learn/update.cu lays out
-  const float* center;  // (OBS) or null: observations are normalised
-  const float* scale;   // (OBS)
+  const float* copies;  // packed weights (learn/update.cu)
+  const float* center;  // (OBS): means by which observations are normalised, or null
+  const float* scale;   // (OBS): reciprocal deviations
 };
 
-// Copies of them in shared memory.
+// The same in shared memory.
 template <class Network> struct Weights {
   static constexpr int NUMBERS = weights_before<Network, Network::TOWERS, 0>();
   static_assert(NUMBERS == Network::COPIED, "copies are laid out in another way");
@@ -51,7 +53,7 @@ template <class Network> struct Weights {
   float center[Network::OBS], scale[Network::OBS];
 };
 
-// Copies COUNT numbers, a multiple of four, by all threads of a block: many loads at once.
+// Copy COUNT numbers, a multiple of four, by all threads of a block. Each thread has several loads in flight.
 template <int COUNT, int THREADS> DEVICE void copy_numbers(float* to, const float* from, const int thread) {
   constexpr int AT_ONCE = 8;
   for (int first = thread; first < COUNT / 4; first += AT_ONCE * THREADS) {
@@ -64,7 +66,7 @@ template <int COUNT, int THREADS> DEVICE void copy_numbers(float* to, const floa
     }
   }
 }
-// A CPU has them in its cache.
+// A CPU reads weights through its cache.
 template <class Network> struct NoWeights {};
 template <class Network> using NearWeights = typename Choose<WEIGHTS_NEAR, Weights<Network>, NoWeights<Network>>::type;
 
@@ -86,7 +88,7 @@ DEVICE float see_entry([[maybe_unused]] const NearWeights<Network>& near, const 
   else return seen(x, far.center, far.scale, d);
 }
 
-// What a crew knows of the rows of its environments: observations as the network sees them, and outputs of layers.
+// Working memory of a crew for the rows of its environments: observations as the network sees them, and outputs of layers.
 template <class Network> struct Tile {
   static constexpr int LAYERS = Network::LAYERS, TOWERS = Network::TOWERS, ROWS = ENVS_PER_BLOCK * Network::AGENTS;
   static constexpr int widest(const int from) {
@@ -96,14 +98,14 @@ template <class Network> struct Tile {
     }
     return most;
   }
-  // What layers read and write lies in two places by turns. All towers read the observations.
+  // Inputs and outputs of layers alternate between two buffers. All towers read the observations.
   static constexpr int EVEN = stride(widest(2)), ODD = stride(widest(1));
   static constexpr int OUT = stride(at_least(Network::width(0, LAYERS), Network::width(TOWERS - 1, LAYERS)));
   alignas(16) float input[ROWS * stride(Network::OBS)];
   alignas(16) float odd[TOWERS][LAYERS > 1 ? ROWS * ODD : 4];  // equal(swap >): more room, never read
   alignas(16) float even[TOWERS][LAYERS > 2 ? ROWS * EVEN : 4];
   alignas(16) float output[TOWERS][ROWS * OUT];
-  // Of a core: layers with hidden state of one tower, their states, and what the gates' products give; a GRU has two of these.
+  // The core of one tower: layers with hidden state, their states, and the products of the gates, of which a GRU has two.
   static constexpr int SCANS = Network::GRU ? 1 : Network::GATED, PRODUCTS = Network::GRU ? 2 : Network::GATED > 0;
   static constexpr int UNITS = stride(Network::SIZE), GATES = stride(3 * Network::SIZE);
   static constexpr int OF_CORE = ROWS * (SCANS * UNITS + PRODUCTS * GATES);
@@ -111,7 +113,7 @@ template <class Network> struct Tile {
 
   DEVICE float* states(const int tower) { return of_core + tower * OF_CORE; }
   DEVICE float* gates(const int tower) { return states(tower) + ROWS * SCANS * UNITS; }
-  // Number k of a row's hidden state; those after it follow up to the next multiple of SIZE.
+  // Number k of a row's hidden state. The numbers up to the next multiple of SIZE follow it.
   DEVICE float* state(const int row, const int k) {
     const int scan = k / Network::SIZE, tower = scan / SCANS;
     return states(tower) + (scan - tower * SCANS) * ROWS * UNITS + row * UNITS + k - scan * Network::SIZE;
@@ -119,9 +121,9 @@ template <class Network> struct Tile {
   DEVICE float* observation(const int row) { return input + row * stride(Network::OBS); }
   DEVICE const float* parameters(const int row) const { return output[0] + row * OUT; }
   DEVICE float value(const int row) const { return output[TOWERS - 1][row * OUT + (TOWERS == 1 ? Network::PARAMETERS : 0)]; }
-  // Whether layer l reads the state of a GRU, before a step or after it.
+  // Whether layer l reads the state of a GRU, before or after a step.
   static constexpr bool is_state(const int l) { return Network::GRU && (l == Network::HIDDEN + 1 || l == Network::HIDDEN + 2); }
-  // What layer l reads, and what the one before it has written.
+  // Inputs of layer L, which are the outputs of the layer before.
   template <int L> DEVICE float* numbers(const int tower) {
     if constexpr (is_state(L)) return states(tower);
     else if constexpr (L == 0) return input;
@@ -132,7 +134,7 @@ template <class Network> struct Tile {
   template <int L> static constexpr int numbers_stride() {
     return is_state(L) ? UNITS : L == 0 ? stride(Network::OBS) : L == LAYERS ? OUT : L % 2 == 1 ? ODD : EVEN;
   }
-  // What layer l writes.
+  // Results of layer L.
   template <int L> DEVICE float* results(const int tower) {
     if constexpr (Network::gated(L)) return gates(tower) + (Network::GRU ? L - Network::HIDDEN : 0) * ROWS * GATES;
     else return numbers<L + 1>(tower);
@@ -140,10 +142,10 @@ template <class Network> struct Tile {
   template <int L> static constexpr int results_stride() { return Network::gated(L) ? GATES : numbers_stride<L + 1>(); }
 };
 
-// Layer L of all towers. A part of the work, one thread's, is DOWN rows by ACROSS columns of one tower.
+// Tiling of layer L over all towers. A part is the work of one thread: DOWN rows by ACROSS columns of one tower.
 template <class Network, int L> struct Parts {
   typedef Layer<Network, 0, L> First;
-  typedef Layer<Network, Network::TOWERS - 1, L> Last;  // of as many inputs; where L is no tower's last layer, of as many outputs
+  typedef Layer<Network, Network::TOWERS - 1, L> Last;  // has as many inputs and, unless L is a tower's last layer, as many outputs
   // equal(swap -): speed only
   static constexpr int ROWS = Tile<Network>::ROWS, OUTPUTS = First::OUT + Last::OUT * (Network::TOWERS - 1);
   static constexpr int CHAINS = divided_up(ROWS * OUTPUTS, Crew::SIZE);
@@ -151,14 +153,14 @@ template <class Network, int L> struct Parts {
   static constexpr int MOST_DOWN = at_most(ROWS, at_least(1, at_most(CHAINS, MOST_CHAINS) / ACROSS));
   static constexpr int ACROSS_ALL = divided_up(ROWS, MOST_DOWN);       // parts of a column
   static constexpr int DOWN = divided_up(ROWS, ACROSS_ALL);
-  static constexpr bool WHOLE = ROWS % DOWN == 0;                      // whether no part has fewer rows
-  static constexpr bool FEW = DOWN * ACROSS <= 8;                      // so that registers are left for what comes next
-  static constexpr int AT_ONCE = DOWN * ACROSS <= 4 ? 16 : FEW ? 8 : 4;  // numbers of a row; equal(swap <=): speed only
-  static constexpr int FIRST_COLUMNS = divided_up(First::OUT, ACROSS);  // parts of a row, of the first tower
+  static constexpr bool WHOLE = ROWS % DOWN == 0;                      // whether all parts have DOWN rows
+  static constexpr bool FEW = DOWN * ACROSS <= 8;                      // leaves registers for prefetching
+  static constexpr int AT_ONCE = DOWN * ACROSS <= 4 ? 16 : FEW ? 8 : 4;  // numbers of a row. equal(swap <=): speed only
+  static constexpr int FIRST_COLUMNS = divided_up(First::OUT, ACROSS);  // parts of a row, in the first tower
   static constexpr int COLUMNS = FIRST_COLUMNS + (Network::TOWERS == 2 ? divided_up(Last::OUT, ACROSS) : 0);
 };
 
-// What a thread multiplies at once.
+// Operands that a thread loads at once.
 template <class Part> struct Factors {
   Pack<Part::ACROSS> weight[Part::AT_ONCE];
   Pack<4> row[Part::DOWN][Part::AT_ONCE / 4];
@@ -178,8 +180,9 @@ template <class Network, int L> DEVICE void compute_layer(const Crew crew, Tile<
     const float* const from = tile.template numbers<L>(second);
     float* const to = tile.template results<L>(second) + m * OUT_STRIDE + n;
     const float* const weights = layers + n + (second ? weights_before<Network, SECOND, L>() : weights_before<Network, 0, L>());
-    const float* rows[DOWN];  // in a part that is not whole the last one stands for those that are missing
+    const float* rows[DOWN];  // in a part with fewer rows the last one replaces those that are missing
     float sum[DOWN][ACROSS];
+    // Initialize the accumulators with the biases.
     const Pack<ACROSS> biases = *(const Pack<ACROSS>*)(weights + IN * wide);
     UNROLL for (int i = 0; i < DOWN; ++i) {
       rows[i] = from + (Part::WHOLE ? m + i : math::min(m + i, ROWS - 1)) * IN_STRIDE;
@@ -206,8 +209,8 @@ template <class Network, int L> DEVICE void compute_layer(const Crew crew, Tile<
       return some;
     };
     constexpr int GROUPS = IN / Part::AT_ONCE;
-    // equal(swap &&): loads what nobody adds
-    if constexpr (GROUPS > 0 && Part::FEW) {  // what is added next is on its way while this is added
+    // equal(swap &&): loads values that are not added
+    if constexpr (GROUPS > 0 && Part::FEW) {  // double-buffered: prefetch the next operands while these are multiplied
       Factors<Part> next = load(0);
       UNROLL_TIMES(GROUPS <= 4 ? GROUPS : 2) for (int group = 0; group < GROUPS; ++group) {
         const Factors<Part> now = next;
@@ -217,13 +220,15 @@ template <class Network, int L> DEVICE void compute_layer(const Crew crew, Tile<
     } else {
       UNROLL_TIMES(2) for (int group = 0; group < GROUPS; ++group) add(load(group));
     }
+    // Remaining numbers of the rows, one at a time.
     UNROLL for (int k = GROUPS * Part::AT_ONCE; k < IN; ++k) {
       const Pack<ACROSS> weight = *(const Pack<ACROSS>*)(weights + k * wide);
       UNROLL for (int i = 0; i < DOWN; ++i) {
         UNROLL for (int j = 0; j < ACROSS; ++j) sum[i][j] = math::fma(rows[i][k], weight.of[j], sum[i][j]);
       }
     }
-    // Few results pass the activation in registers, many in a loop of its own, which is short code. Columns may reach OUT_STRIDE.
+    // Epilogue. Few results pass the activation in registers, and many pass it in a loop of their own, which keeps the code short.
+    // Columns may reach OUT_STRIDE.
     UNROLL for (int i = 0; i < DOWN; ++i) {
       Pack<ACROSS> result;
       UNROLL for (int j = 0; j < ACROSS; ++j) {
@@ -242,7 +247,7 @@ template <class Network, int L> DEVICE void compute_layer(const Crew crew, Tile<
   }
 }
 
-// The step of a core's layer, whose gates' last product was that of linear layer L; all threads have written products.
+// Compute one step of the core's layer whose last linear layer is L. Its products must be visible to all threads.
 template <class Network, int L> DEVICE void step_units(const Crew crew, Tile<Network>& tile) {
   typedef Tile<Network> Rows;
   constexpr int SIZE = Network::SIZE, ROWS = Rows::ROWS, GATES = Rows::GATES, UNITS = Rows::UNITS;
@@ -265,10 +270,10 @@ template <class Network, int L> DEVICE void step_units(const Crew crew, Tile<Net
 
 template <class Network, int L = 0> DEVICE void forward_from(const Crew crew, Tile<Network>& tile, const float* layers) {
   if constexpr (L < Network::LAYERS) {
-    if constexpr (L > 0) crew.sync();
+    if constexpr (L > 0) crew.sync();  // the outputs of the layer before are written before they are read
     compute_layer<Network, L>(crew, tile, layers);
     if constexpr (Network::gated(L) && !(Network::GRU && L == Network::HIDDEN)) {
-      crew.sync();
+      crew.sync();  // gate products are written before they are read
       step_units<Network, L>(crew, tile);
     }
     forward_from<Network, L + 1>(crew, tile, layers);
@@ -277,7 +282,7 @@ template <class Network, int L = 0> DEVICE void forward_from(const Crew crew, Ti
 
 template <class Network> DEVICE void begin_tile(const Crew, Tile<Network>&) {}
 
-// Parameters and values of all rows, whose observations the whole crew can see. It can see the results after its next sync.
+// Compute parameters and values of all rows, whose observations must be visible to the whole crew. Sync before reading the results.
 template <class Network>
 DEVICE void forward(const Crew crew, Tile<Network>& tile, [[maybe_unused]] const NearWeights<Network>& near,
                     [[maybe_unused]] const Source<Network>& far) {

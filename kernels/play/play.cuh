@@ -1,8 +1,9 @@
 // play.cuh -- env_play: T steps of environments and of the policies that play in them, in one launch.
 //
-// A crew (some warps, or one team that is larger) has environments of its own. Before each step all its threads compute the
-// policies' outputs from observations and weights in shared memory; then teams draw actions, as train/categorical.cu and gaussian.cu
-// do, and step, as phases.cuh does. All bits are those of separate launches of learn/exact/forward.cu, sampling and env_step.
+// A crew is a group of threads with environments of its own: some warps, or one team that is larger. Before each step all its
+// threads compute the policies' outputs from observations and weights in shared memory. Then teams draw actions, as
+// train/categorical.cu and gaussian.cu do, and step, as phases.cuh does. All bits are those of separate launches of
+// learn/exact/forward.cu, sampling and env_step.
 #pragma once
 #include "drive/phases.cuh"
 #include "generated/agreement.cuh"
@@ -10,11 +11,11 @@
 #include "train/boxes.cuh"
 #include "generated/policies.cuh"
 #define APPROXIMATE BY_MATRIX_UNITS
-#include "learn/recurrent/cells.cuh"  // before what follows, of which one file alone is compiled
+#include "learn/recurrent/cells.cuh"  // included here because only one file below is compiled
 
 namespace policy {
 
-// Some numbers side by side, that are read at once.
+// N neighbouring numbers that are loaded or stored at once.
 template <int N> struct alignas(4 * N) MAY_ALIAS Pack { float of[N]; };
 
 }  // namespace policy
@@ -28,23 +29,23 @@ static_assert(!OBS_HALF, "policies see observations as they are made");
 
 namespace policy {
 
-// Rows of one group besides those of the batch.
+// Rows of one group, in addition to those of the batch.
 template <class Kind> struct PlayedRows {
-  float* raw;       // (T, N, C, HEADS): actions of a Box before squashing; else null
+  float* raw;       // (T, N, C, HEADS): actions of a Box before squashing, otherwise null
   float* log_prob;  // (T, N, C)
   float* value;     // (T + 1, N, C)
-  // Of policies with hidden state, else null:
-  float* memory;    // (T + 1, N, C, STATE): row 0, and of the others what steps leave that are the last or truncate an episode
+  // For policies with hidden state, otherwise null:
+  float* memory;    // (T + 1, N, C, STATE): in row 0, and after steps that are the last or truncate an episode
   u8* start;        // (T + 1, N, C): from row 1 on, 1 where a step begins an episode
 };
 struct Play {
   Batch batch;
-  int from, until;  // steps that this launch takes
+  int from, until;  // range of steps that this launch takes
   EachGroup<PlayedRows> rows;
   EachPolicy<Source> policies;
 };
 
-// A crew's memory. One thread has its environment's workspace in registers.
+// Memory of a crew. A team of one thread has its environment's workspace in registers.
 struct Workspaces { Workspace of[ENVS_PER_BLOCK]; };
 struct CrewMemory {
   EachPolicy<Tile> tiles;
@@ -66,11 +67,11 @@ DEVICE Workspace& workspace_at(NoRows&, Workspace& own, const int) { return own;
 // it waits for the layers.
 template <class Kind> struct Foreseen {
   static constexpr int OWN = own_count(Kind::COUNT);
-  // equal(swap <=): speed only; equal(swap &&): more work, same result
+  // equal(swap <=): speed only. equal(swap &&): more work, same result
   static constexpr bool ANY = OWN <= FEW_OWN && !PolicyOf<Kind>::Network::GAUSSIAN;
   Random::Bits of_own[ANY ? OWN : 1];
 };
-// Has the words of `random`, the first of them known.
+// The words of `random`, of which the first is known in advance.
 struct FirstWords {
   const Random& random;
   const Random::Bits& first;
@@ -84,7 +85,7 @@ struct PlayPhases : TeamPhases<false> {
   CrewMemory& near;
   const EachPolicy<NearWeights>& weights;
   EachGroup<Foreseen>& foreseen;
-  const int slot;  // of this environment in its crew
+  const int slot;  // index of this environment in its crew
 
   DEVICE PlayPhases(const Play& call, const Team team, Workspace& work, const int e, Env& env, EachGroup<OwnRows>& own,
                     NearState& start, const Observations& observations, const Clock& clock, CrewMemory& near,
@@ -92,7 +93,7 @@ struct PlayPhases : TeamPhases<false> {
       : Given(call.batch, team, work, e, 0, env, own, start, observations, clock), call(call), near(near), weights(weights),
         foreseen(foreseen), slot(slot) {}
 
-  // What the next step's actions are drawn by.
+  // Random numbers of the next step's actions.
   DEVICE Random words() const { return {env.random.seed, env.random.env, clock.episode - 1, (u32)clock.elapsed, POLICY}; }
 
   DEVICE void foresee() {
@@ -106,24 +107,25 @@ struct PlayPhases : TeamPhases<false> {
     }, foreseen);
   }
 
-  // The row of agent i in its policy's tile.
+  // Row of agent i in its policy's tile.
   template <class Kind> DEVICE int tile_row(const int i) const {
     return slot * PolicyOf<Kind>::Network::AGENTS + PolicyOf<Kind>::FIRST + i;
   }
 
-  // Puts rows of observations where the policy sees them; each member those of its own agents.
+  // Store rows of observations where the policy reads them. Each thread stores those of its own agents.
   template <class Kind> DEVICE void see(Kind kind, const obs_t* rows) {
     const auto& own = policy_part(kind, weights);
     const auto& far = policy_part(kind, call.policies);
     FOR_OWN(team, k, i, Kind::COUNT) {
       auto* const input = policy_part(kind, near.tiles).observation(tile_row<Kind>(i));
-      // All at once where they are few: what one thread has in registers has no index.
+      // Unroll fully if entries are few: registers of a thread cannot be indexed.
       UNROLL_TIMES(Kind::OBS <= (TEAM == 1 ? 64 : 16) ? Kind::OBS : 4)
       for (int d = 0; d < Kind::OBS; ++d) input[d] = see_entry(own, far, rows[i * Kind::OBS + d], d);
     }
   }
 
-  // visit(four numbers or one of an agent's hidden state, the same in row `row` of what is stored) for this member's agents.
+  // Call visit(numbers of an agent's hidden state, the same numbers in row `row` of stored states) for this thread's agents, with
+  // one or four numbers at a time.
   template <class Kind, class Visit> DEVICE void each_state(Kind, const PlayedRows<Kind>& played, const size_type row, Visit visit) {
     typedef typename PolicyOf<Kind>::Network Network;
     constexpr int WIDE = Network::SIZE % 4 == 0 ? 4 : 1;
@@ -139,11 +141,11 @@ struct PlayPhases : TeamPhases<false> {
       if constexpr (PolicyOf<decltype(kind)>::Network::STATE > 0) visit(kind, played);
     }, call.rows);
   }
-  // The hidden state before this launch's first step.
+  // Load the hidden state before this launch's first step.
   DEVICE void recall() {
     const size_type begin = (size_type)call.from * batch.num_envs + e;
     each_group_with_state([&](auto kind, const auto& played) INLINED {
-      const bool starts = played.start[begin * kind.COUNT] != 0;  // as all agents do
+      const bool starts = played.start[begin * kind.COUNT] != 0;  // all agents start together
 #if HIDDEN_NEAR
       each_state(kind, played, begin, [&](auto& here, const auto& there) INLINED {
         if (starts) here = {};
@@ -154,7 +156,7 @@ struct PlayPhases : TeamPhases<false> {
 #endif
     });
   }
-  // After step t: hidden state is 0 where the episode is over.
+  // After step t: store the hidden state where it is needed, and reset it where the episode is over.
   DEVICE void remember() {
     each_group_with_state([&](auto kind, const auto& played) INLINED {
       const size_type next = row + batch.num_envs;
@@ -173,7 +175,7 @@ struct PlayPhases : TeamPhases<false> {
   template <class Kind> DEVICE void begin_where(Kind kind, const bool starts) {
     FOR_OWN(team, k, i, Kind::COUNT) policy_part(kind, near.tiles).hidden.starts[tile_row<Kind>(i)] = starts;
   }
-  // Before step `of_step`, by one thread: where the states of the crew are, from `first_env` on. A policy plays one group.
+  // Before step `of_step`, by one thread: set the addresses of the crew's states, from `first_env` on. A policy plays one group.
   DEVICE void point(const int of_step, const int first_env) {
     each_group_with_state([&](auto kind, const auto& played) INLINED {
       auto& hidden = policy_part(kind, near.tiles).hidden;
@@ -184,7 +186,7 @@ struct PlayPhases : TeamPhases<false> {
   }
 #endif
 
-  // The row before the first is the last row of the rollout before, which is still in its place.
+  // Row -1 is the last row of the previous rollout, which is still in its place.
   DEVICE void load() {
     Given::load(call.from);
     const bool carries = call.from == 0;
@@ -207,7 +209,7 @@ struct PlayPhases : TeamPhases<false> {
     Given::fetch_actions(of_step);
     const Random random = words();
     each_group([&](auto kind, auto& group, const auto& rows, auto& near_rows, const auto& played, const auto& of_group) INLINED {
-      // The step reads actions where they are near: from global memory they would take longer to come than the step does.
+      // The step reads actions from shared memory, if rows are there. A load from global memory would take longer than the step.
       if constexpr (ROWS_NEAR) group.action_row = near_rows.action;
       draw(kind, random, rows, near_rows, played, of_group);
     }, env, batch.rows, work.rows, call.rows, foreseen);
@@ -252,7 +254,7 @@ struct PlayPhases : TeamPhases<false> {
     if (view == NEXT) each_group([&](auto kind, const auto& group) INLINED { see(kind, group.obs_row); }, env);
   }
 
-  // The values after the last step.
+  // Store the values after the last step.
   DEVICE void keep_values() {
     each_group([&](auto kind, const auto& played) INLINED {
       FOR_OWN(team, k, i, kind.COUNT) {
@@ -263,12 +265,12 @@ struct PlayPhases : TeamPhases<false> {
   }
 };
 
-// All steps of ENVS_PER_BLOCK environments from `first` on, by one crew.
+// Take all steps of ENVS_PER_BLOCK environments, from `first` on, by one crew.
 DEVICE void play(const Play& call, const Crew crew, BlockMemory& block, const int number, const int first) {
   const Batch& batch = call.batch;
   CrewMemory& near = block.crew[number];
   const int slot = crew.rank / TEAM;
-  const bool mine = slot < ENVS_PER_BLOCK;  // whether this thread steps an environment, besides what the crew does together
+  const bool mine = slot < ENVS_PER_BLOCK;  // whether this thread steps an environment, besides its part of the crew's work
   const int e = first + (mine ? slot : 0);  // equal(constant): a CPU's crew has one environment
   const Team team{crew.rank % TEAM};
   Workspace of_thread;
@@ -282,15 +284,16 @@ DEVICE void play(const Play& call, const Crew crew, BlockMemory& block, const in
   PlayPhases phases(call, team, work, e, env, own, start, observations, clock, near, block.weights, foreseen, slot);
   each_policy([&](auto, auto& tile) INLINED { begin_tile(crew, tile); }, near.tiles);
   if (mine) phases.load();  // equal(dropped condition): a CPU's crew has one environment
-  for (int t = call.from; t <= call.until; ++t) {  // after the last step the policies are asked once more
+  for (int t = call.from; t <= call.until; ++t) {  // the additional iteration computes the values after the last step
 #if !HIDDEN_NEAR
     if (crew.rank == 0) phases.point(t, first);
 #endif
-    crew.sync();
+    crew.sync();  // observations and states are written before the forward pass reads them
     phases.foresee();
     each_policy([&](auto, auto& tile, auto& weights, const auto& far) INLINED { forward(crew, tile, weights, far); }, near.tiles,
                 block.weights, call.policies);
-    crew.sync();
+    crew.sync();  // the policies' outputs are written before actions are drawn from them
+    // Draw actions, and step.
     if (mine && t < call.until) {
       take_step(phases, t);
       phases.remember();

@@ -1,28 +1,29 @@
 // tensor.cuh -- perceptron.cuh on tensor cores, with the bits of learn/mma/tensor_forward.cu.
 //
-// A result is accumulated in blocks of 16 factors: it has the same bits in a tile of any size. One warp takes rows through all
-// layers of a tower in registers. A Network is that of perceptron.cuh, and FIRST_TOWER: towers of the policies before it.
+// Products are accumulated in blocks of depth 16, so that results have the same bits in a tile of any size. One warp takes rows
+// through all layers of a tower in registers. A Network is that of perceptron.cuh, with FIRST_TOWER: number of towers of the
+// policies before it.
 //
-// The hidden state is float32, in shared memory (HIDDEN_NEAR) or where the learner stores it. A thread reads and writes it at the
-// places of its accumulators only, so that a warp needs no barrier within a step. Bits of a GRU are not those of separate launches,
-// which round its products before they add them.
+// The hidden state is float32, in shared memory (HIDDEN_NEAR) or where the learner stores it. A thread accesses it only at the
+// positions of its accumulators, so that a warp needs no barrier within a step. Bits of a GRU differ from those of separate
+// launches, which round its products before adding them.
 #pragma once
 #include "learn/mma/mma.cuh"
 
 namespace policy {
 
-constexpr int BLOCK = 16;       // rows and columns that matrix units take at once
-constexpr int WARP_BANKS = 32;  // of shared memory, 4 bytes wide
+constexpr int BLOCK = 16;       // rows and columns of a block for tensor cores
+constexpr int WARP_BANKS = 32;  // of shared memory, each 4 bytes wide
 
 constexpr int padded(int n) { return (n + BLOCK - 1) / BLOCK * BLOCK; }  // equal(swap -): adds zeros
 
 template <class Network, int T, int L> struct Layer {
   static constexpr int IN = Network::width(T, L), OUT = Network::outputs(T, L), IN_PAD = padded(IN), OUT_PAD = padded(OUT);
-  static constexpr int TENSOR = 2 * (T * Network::LAYERS + L);  // its weights; the next are its biases
+  static constexpr int TENSOR = 2 * (T * Network::LAYERS + L);  // index of its weights. Its biases follow
   static constexpr bool LAST = L == Network::LAYERS - 1;
 };
 
-// What the layers before layer (tower, layer) take in shared memory.
+// Size in shared memory of the layers before layer (tower, layer).
 template <class Network> constexpr int weights_before(const int tower, const int layer) {
   int sum = 0;  // equal(swap = 0;): a CPU's matrix may begin anywhere
   for (int k = 0; k < tower * Network::LAYERS + layer; ++k) {
@@ -49,15 +50,15 @@ template <class Network> constexpr int widest() {
   return most;
 }
 
-// Where a network's weights are.
+// A network's weights in global memory.
 template <class Network> struct Source {
-  // Weights (OUT, IN) and biases (OUT) of each layer: its own memory.
+  // Weights (OUT, IN) and biases (OUT) of each layer, in the network's own memory.
   const float* tensors[2 * Network::TOWERS * Network::LAYERS];
-  const float* center;  // (OBS) or null: observations are normalised
-  const float* scale;   // (OBS)
+  const float* center;  // (OBS): means by which observations are normalised, or null
+  const float* scale;   // (OBS): reciprocal deviations
 };
 
-// The same in a block's memory.
+// The same in shared memory.
 template <class Network> struct NearWeights {
   alignas(16) bf16 matrices[weights_before<Network>(Network::TOWERS, 0)];
   alignas(8) float biases[biases_before<Network>(Network::TOWERS, 0)];
@@ -68,7 +69,7 @@ template <class Network> struct NearWeights {
   }
 };
 
-// By all threads of a block.
+// Load a network by all threads of a block.
 template <int THREADS, int T = 0, int L = 0, class Network>
 DEVICE void load_network(NearWeights<Network>& near, const Source<Network>& far, const int thread) {
   if constexpr (T < Network::TOWERS) {
@@ -88,16 +89,16 @@ DEVICE float see_entry(const NearWeights<Network>& near, const Source<Network>& 
   return far.center == nullptr ? x : seen(x, near.center, near.scale, d);
 }
 
-// Two neighbouring units of a core's layer, of one row.
+// Two neighbouring units of a core's layer, in one row.
 typedef Pack<2> Two;
 
 #if HIDDEN_NEAR
-// The hidden state of a row. Fours of neighbouring rows change places, so that they lie in different banks.
+// Hidden state of a row, XOR-swizzled: groups of eight numbers are permuted within four rows to avoid bank conflicts.
 struct HiddenRow {
   float* at;
   int swizzle;
 
-  // Number k; those after it follow up to the next multiple of 8.
+  // Number k. The numbers up to the next multiple of 8 follow it.
   DEVICE float* number(const int k) const { return at + (k ^ swizzle); }
   DEVICE Two load(const int k) const { return *(const Two*)number(k); }
   DEVICE void store(const int k, const Two two) const { *(Two*)number(k) = two; }
@@ -109,7 +110,7 @@ template <class Network, int ROWS> struct Hidden {
   DEVICE HiddenRow row(const int m) { return {states + m * FLOATS, m % 4 * 8}; }
 };
 #else
-// The state before a step, unless that begins an episode, and where the state after it goes, unless there is no such row.
+// Addresses of the state before a step, null if an episode begins there, and of the state after it, null if it is not stored.
 struct HiddenRow {
   const float* from;
   float* to;
@@ -129,11 +130,12 @@ template <class Network, int ROWS> struct Hidden {
 };
 #endif
 
-// What a crew knows of the rows of its environments, and of as many more as fill whole blocks, which nobody asks for.
+// Working memory of a crew for the rows of its environments. Rows are padded to whole blocks, and the results of padding are
+// unused.
 template <class Network> struct Tile {
   static constexpr int LAYERS = Network::LAYERS, TOWERS = Network::TOWERS, ROWS = ENVS_PER_BLOCK * Network::AGENTS;
   static constexpr int ALL_ROWS = padded(ROWS), FIRST = Network::width(0, LAYERS), LAST = Network::width(TOWERS - 1, LAYERS);
-  static constexpr int OUT = (FIRST > LAST ? FIRST : LAST) | 1;  // an odd number: rows in different banks; equal(swap >): equal where they meet
+  static constexpr int OUT = (FIRST > LAST ? FIRST : LAST) | 1;  // odd stride: banks differ. equal(swap >): equal where they meet
   alignas(16) bf16 input[ALL_ROWS * Matrix<padded(Network::OBS)>::STRIDE];
   Hidden<Network, ROWS> hidden;
   float results[TOWERS][ALL_ROWS * OUT];
@@ -147,7 +149,7 @@ template <class Network> struct Tile {
   DEVICE float value(const int row) const { return results[TOWERS - 1][row * OUT + (TOWERS == 1 ? Network::PARAMETERS : 0)]; }
 };
 
-// Puts zeros where observations have no entries, and where rows that nobody asks for have hidden state.
+// Clear the padding of observations, and the hidden state of padding rows.
 template <class Network> DEVICE void begin_tile(const Crew crew, Tile<Network>& tile) {
   for (int m = crew.rank; m < Tile<Network>::ALL_ROWS; m += Crew::SIZE) {
 #if HIDDEN_NEAR
@@ -155,19 +157,19 @@ template <class Network> DEVICE void begin_tile(const Crew crew, Tile<Network>& 
       for (int k = 0; k < Network::STATE; ++k) *tile.hidden.row(m).number(k) = 0.0f;
     }
 #endif
-    // equal(swap < 1): rows that nobody asks for; equal(swap < 2): room between rows, never read
+    // equal(swap < 1): padding rows. equal(swap < 2): room between rows, never read
     for (int d = m < Tile<Network>::ROWS ? Network::OBS : 0; d < padded(Network::OBS); ++d) tile.observation(m)[d] = 0.0f;
   }
 }
 
-// Where learning is by a library's products (recurrent_tensor.py), biases and what enters an activation are rounded, as they are there.
+// If learning uses a library's products (recurrent_tensor.py), biases and inputs of activations are rounded as they are there.
 template <class Network> DEVICE float as_learnt(const float x) { return Network::GATED > 0 ? rounded(x) : x; }
 template <class Network> DEVICE float bias_at(const float* biases, const int n) { return as_learnt<Network>(biases[n]); }
-// Two results of a hidden layer, as the next layer takes them.
+// Two results of a hidden layer as operands of the next layer.
 template <class Network> DEVICE u32 activated(const float c, const float d) {
   return pair(activation<Network::RELU>(as_learnt<Network>(c)), activation<Network::RELU>(as_learnt<Network>(d)));
 }
-// Results (m, n) and (m, n + 1) of the last layer of tower T.
+// Store results (m, n) and (m, n + 1) of the last layer of tower T.
 template <class Network, int T>
 DEVICE void keep_results(Tile<Network>& tile, const int m, const int n, const float c, const float d) {
   constexpr int OUT = Network::width(T, Network::LAYERS);
@@ -176,8 +178,9 @@ DEVICE void keep_results(Tile<Network>& tile, const int m, const int n, const fl
   if (n + 1 < OUT) to[1] = d;
 }
 
-// Biases of units n and n + 1 of a core's layer: of its three gates, and of what a GRU's candidate adds to the product that the reset
-// gate multiplies. The sums of a GRU begin with them; a MinGRU's products are rounded first. L is the first of the layer's linear ones.
+// Biases of units n and n + 1 of a core's layer, for its three gates. Gate 3 is the summand of a GRU's candidate that the reset
+// gate does not multiply. The accumulators of a GRU begin with the biases. A MinGRU's products are rounded first. L is the first
+// linear layer of the core's layer.
 template <class Network, int T, int L> DEVICE Two gate_bias(const NearWeights<Network>& near, const int gate, const int n) {
   constexpr int SIZE = Network::SIZE;
   const float* const biases = near.biases + biases_before<Network>(T, L) + n;
@@ -191,7 +194,7 @@ template <class Network, int T, int L> DEVICE Two gate_bias(const NearWeights<Ne
     return both;
   }
 }
-// Replaces the state of two units and returns their outputs. sum[gate]: as above, with the products; x: what a MinGRU has read.
+// Replace the state of two units, and return their outputs. sum[gate]: products with biases. x: inputs of a MinGRU.
 template <class Network> DEVICE u32 step_units(const Two (&sum)[Network::GATES], const u32 x, Two& state) {
   const float read[2] = {first_of(x), second_of(x)};
   Two out;
@@ -206,33 +209,33 @@ template <class Network> DEVICE u32 step_units(const Two (&sum)[Network::GATES],
   }
   return pair(out.of[0], out.of[1]);
 }
-// Where the states of a core's layer begin among an agent's: a GRU has one, of two linear layers.
+// Offset of the states of a core's layer among an agent's. A GRU has one state for two linear layers.
 template <class Network, int T, int L> constexpr int states_before() {
   return (T * (Network::GRU ? 1 : Network::GATED) + (Network::GRU ? 0 : L - Network::HIDDEN)) * Network::SIZE;
 }
 
 #ifdef __CUDACC__
-// A 16 x 16 block of weights. They are constant now: without `volatile` and "memory" the compiler may prefetch them.
+// Load a 16 x 16 block of weights. They are constant now: without `volatile` and "memory" the compiler may prefetch them.
 DEVICE void load_weights(u32 (&to)[4], const u32 address) {
   asm("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
       : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(address));
 }
 
-// Adds the products of a block of rows with 16 columns of layer L, from `column` on.
+// Add the products of a block of rows with 16 columns of layer L, from `column` on.
 template <class Network, int T, int L, int DEPTH>
 DEVICE void add_columns(float (&sum)[2][4], const u32 (&left)[DEPTH][1][4], const u32 weights, const int column, const int k) {
   u32 right[4];
   load_weights(right, weights + (u32)sizeof(bf16) * (column * Matrix<Layer<Network, T, L>::IN_PAD>::STRIDE + BLOCK * k));
   UNROLL for (int half = 0; half < 2; ++half) mma_add(sum[half], left[k][0], right[2 * half], right[2 * half + 1]);
 }
-// Where a lane's weights of the first block of a layer are.
+// Address of a lane's weights in the first block of a layer.
 template <class Network, int T, int L> DEVICE u32 corner_of(const u32 matrices) {
   constexpr int STRIDE = Matrix<Layer<Network, T, L>::IN_PAD>::STRIDE;
   const int lane = threadIdx.x % WARP_SIZE;
   return matrices + (u32)sizeof(bf16) * (weights_before<Network>(T, L) + (lane / 16 * 8 + lane % 8) * STRIDE + lane / 8 % 2 * 8);
 }
 
-// The layer of a core that begins with linear layer L, of one block of rows.
+// Compute the core's layer that begins with linear layer L, for one block of rows.
 template <class Network, int T, int L, int DEPTH>
 DEVICE void compute_core(Tile<Network>& tile, NearWeights<Network>& near, const u32 matrices, const int first,
                          const u32 (&left)[DEPTH][1][4], u32 (&outputs)[Network::SIZE / BLOCK][1][4]) {
@@ -241,7 +244,7 @@ DEVICE void compute_core(Tile<Network>& tile, NearWeights<Network>& near, const 
   const u32 weights = corner_of<Network, T, L>(matrices);
   constexpr int STATES = states_before<Network, T, L>();
   const HiddenRow hidden[2] = {tile.hidden.row(m), tile.hidden.row(m + 8)};
-  // The state before the step as left factor: all of it, before any is replaced.
+  // The state before the step as A fragments. All of it is loaded before any of it is replaced.
   [[maybe_unused]] u32 recurrent[Network::GRU ? COLUMNS : 1][1][4];
   if constexpr (Network::GRU) {
     UNROLL for (int k = 0; k < COLUMNS; ++k) {
@@ -251,6 +254,7 @@ DEVICE void compute_core(Tile<Network>& tile, NearWeights<Network>& near, const 
       }
     }
   }
+  // Each iteration computes 16 units.
   UNROLL for (int column = 0; column < COLUMNS; ++column) {
     Two before[2][2];  // prefetched
     float sum[GATES][2][4];
@@ -262,6 +266,7 @@ DEVICE void compute_core(Tile<Network>& tile, NearWeights<Network>& near, const 
         UNROLL for (int j = 0; j < 4; ++j) sum[gate][half][j] = Network::GRU ? bias.of[j % 2] : 0.0f;
       }
     }
+    // Products of the inputs, then of a GRU's state.
     UNROLL for (int k = 0; k < DEPTH; ++k) {
       UNROLL for (int part = 0; part < 3; ++part) {
         add_columns<Network, T, L>(sum[part == 2 ? GATES - 1 : part], left, weights, part * SIZE + BLOCK * column, k);
@@ -275,6 +280,7 @@ DEVICE void compute_core(Tile<Network>& tile, NearWeights<Network>& near, const 
         }
       }
     }
+    // Epilogue: gates and new states.
     UNROLL for (int half = 0; half < 2; ++half) {
       UNROLL for (int lower = 0; lower < 2; ++lower) {
         u32& out = outputs[column][0][2 * half + lower];
@@ -297,18 +303,18 @@ DEVICE void compute_core(Tile<Network>& tile, NearWeights<Network>& near, const 
   }
 }
 
-// Layer L of tower T, and those after it, for TALL blocks of rows from `first` on. `matrices`: where all weights begin.
+// Compute layer L of tower T, and those after it, for TALL blocks of rows from `first` on. matrices: address of all weights.
 template <class Network, int T, int L, int TALL, int DEPTH>
 DEVICE void compute_layers(Tile<Network>& tile, NearWeights<Network>& near, const u32 matrices, const int first,
                            const u32 (&left)[DEPTH][TALL][4]);
 
-// The same where layer L is a plain one.
+// The same for a plain layer L.
 template <class Network, int T, int L, int TALL, int DEPTH>
 DEVICE void compute_plain(Tile<Network>& tile, NearWeights<Network>& near, const u32 matrices, const int first,
                           const u32 (&left)[DEPTH][TALL][4]) {
   typedef Layer<Network, T, L> Here;
   constexpr int COLUMNS = Here::OUT_PAD / BLOCK, STRIDE = Matrix<Here::IN_PAD>::STRIDE;
-  // Halves of a block, of its columns and of its rows, that anybody asks for.
+  // Halves of a block, of its columns and of its rows, whose results are used.
   constexpr int WIDE = Here::LAST && Here::OUT <= BLOCK / 2 ? 1 : 2, HIGH = Tile<Network>::ROWS <= BLOCK / 2 ? 1 : 2;
   const float* const biases = near.biases + biases_before<Network>(T, L);
   const int lane = threadIdx.x % WARP_SIZE, g = lane / 4, t = lane % 4;
@@ -326,6 +332,7 @@ DEVICE void compute_plain(Tile<Network>& tile, NearWeights<Network>& near, const
         }
       }
     }
+    // Epilogue: biases and activation.
     UNROLL for (int half = 0; half < WIDE; ++half) {
       const int n = BLOCK * column + 8 * half + 2 * t;
       const float bias = bias_at<Network>(biases, n), next_bias = bias_at<Network>(biases, n + 1);
@@ -353,14 +360,14 @@ DEVICE void compute_layers(Tile<Network>& tile, NearWeights<Network>& near, cons
   }
 }
 
-// Parameters and values of all rows; sync before and after. The towers of all policies are split among the crew's warps.
+// Compute parameters and values of all rows. Sync before and after. The crew's warps divide the towers of all policies.
 template <class Network>
 DEVICE void forward(const Crew crew, Tile<Network>& tile, NearWeights<Network>& near, const Source<Network>&) {
   constexpr int DEPTH = padded(Network::OBS) / BLOCK, ROWS = Tile<Network>::ROWS;
-  constexpr int TALL = ROWS > BLOCK && widest<Network>() <= 64 && Network::GATED == 0 ? 2 : 1;  // two chains side by side, where registers hold them
+  constexpr int TALL = ROWS > BLOCK && widest<Network>() <= 64 && Network::GATED == 0 ? 2 : 1;  // two chains if possible
   const int warp = WARPS_PER_CREW == 1 ? 0 : crew.rank / WARP_SIZE;
   u32 matrices = (u32)__cvta_generic_to_shared(near.matrices);
-  hold(matrices);  // else the compiler would load weights before the first step, and move them out of registers again
+  hold(matrices);  // otherwise the compiler would load weights before the first step, and spill them
   NO_UNROLL for (int first = 0; first < ROWS; first += BLOCK * TALL) {
     u32 left[DEPTH][TALL][4];
     UNROLL for (int k = 0; k < DEPTH; ++k) {
@@ -440,7 +447,7 @@ DEVICE void compute_layers(const Team team, Tile<Network>& tile, NearWeights<Net
   else compute_plain<Network, T, L>(team, tile, near, inputs);
 }
 
-// As above; a thread of a crew takes rows of its own through all layers.
+// The same on a CPU. Each thread of a crew takes its own rows through all layers.
 template <class Network>
 DEVICE void forward(const Crew crew, Tile<Network>& tile, NearWeights<Network>& near, const Source<Network>&) {
   const Team team{crew.rank};
