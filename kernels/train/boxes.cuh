@@ -1,7 +1,7 @@
-// boxes.cuh -- draws actions of a Box from means and logarithms of deviations: Gaussian, or Gaussian squashed by tanh into the
+// boxes.cuh -- Draw actions of a Box from means and logarithms of deviations: Gaussian, or Gaussian squashed by tanh into the
 // bounds.
 //
-// Source: Box & Muller 1958 for the normal numbers; Haarnoja et al. 2018, appendix C, for the density after tanh.
+// Source: Box & Muller 1958 for the normal numbers, and Haarnoja et al. 2018, appendix C, for the density after tanh.
 // Random words: purpose POLICY of random.cuh. A Space has HEADS, SQUASHED, low(head) and span(head).
 #pragma once
 #include "train/normals.cuh"

@@ -1,4 +1,4 @@
-// carry.cu -- what one rollout hands to the next: the last row of several arrays becomes their first row.
+// carry.cu -- Carry data from one rollout to the next: the last row of several arrays becomes their first row.
 //
 // Constants: ARRAYS.
 #include "drive/platform.cuh"
@@ -7,13 +7,13 @@ constexpr int PIECE = 16;  // bytes per element of the launch
 
 struct Workspace {};
 struct Carry {
-  int begin[ARRAYS + 1];  // elements before those of each array: ceil(bytes / PIECE); and of all of them
+  int begin[ARRAYS + 1];  // elements of the arrays before each one, ceil(bytes / PIECE) per array, then of all
   i64 bytes[ARRAYS];      // of one row
   const u8* from[ARRAYS];
   u8* to[ARRAYS];
 };
 
-// Words of one piece, if both ends are aligned to them.
+// Copy the words of one piece, if both addresses and the size are aligned to them.
 template <class Word> DEVICE bool carry_words(u8* to, const u8* from, const int bytes) {
   constexpr int SIZE = sizeof(Word);
   if (((size_type)to | (size_type)from | (size_type)bytes) % SIZE != 0) return false;

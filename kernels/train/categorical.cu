@@ -1,4 +1,4 @@
-// categorical.cu -- draws the actions of a policy with one or more discrete heads.
+// categorical.cu -- Draw the actions of a policy with one or more discrete heads.
 //
 // Constants: those of sample_choices.cuh.
 #include "train/sample_choices.cuh"

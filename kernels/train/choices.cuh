@@ -1,8 +1,7 @@
-// choices.cuh -- draws the actions of discrete heads from logits, with log-probability and entropy.
+// choices.cuh -- Draw the actions of discrete heads from logits, with log-probability and entropy.
 //
-// Source: the inverse of the cumulative distribution. Random words: purpose POLICY of random.cuh, so that an action
-// depends on (seed, environment, episode, elapsed, agent, head) and on the logits alone.
-// A Space has HEADS, LARGEST (head) and size(head).
+// Source: the inverse of the cumulative distribution. Random words: purpose POLICY of random.cuh, so that an action depends only on
+// (seed, environment, episode, elapsed, agent, head) and on the logits. A Space has HEADS, LARGEST (head) and size(head).
 #pragma once
 #include "drive/random.cuh"
 #include "drive/math.cuh"

@@ -1,13 +1,13 @@
-// cipher.cuh -- a random permutation of [0, n) that is computed element by element.
+// cipher.cuh -- A random permutation of [0, n), computed element by element.
 //
-// Source: Black & Rogaway 2002, "Ciphers with arbitrary finite domains": a Feistel network permutes [0, 4^k), and an
-// element that lands outside of [0, n) is permuted again until it lands inside. The rounds' keys come from Philox.
+// Source: Black & Rogaway 2002, "Ciphers with arbitrary finite domains". A Feistel network permutes [0, 4^k), and an element
+// outside of [0, n) is permuted again until it is inside. The round keys come from Philox.
 #pragma once
 #include "drive/random.cuh"
 
 constexpr int ROUNDS = 8;
 
-// A mixture of 32 bits, each output bit of which depends on all input bits (Wellons' lowbias32).
+// Mix 32 bits, so that each output bit depends on all input bits (Wellons' lowbias32).
 DEVICE u32 mix(u32 x) {
   x ^= x >> 16; x *= 0x7feb352du;
   x ^= x >> 15; x *= 0x846ca68bu;
@@ -21,7 +21,7 @@ struct Cipher {
 
   // The keys are the words of two draws for `agent`, from `first_draw` on.
   DEVICE Cipher(int n, const Random& random, u32 agent, u32 first_draw) : size((u32)n), half(1) {
-    // equal(swap < 1): unreachable for all sizes allowed; equal(constant 1): 15 bits suffice for 4^15
+    // equal(swap < 1): unreachable for all sizes allowed. equal(constant 1): 15 bits suffice for 4^15
     while (half < 15 && (1 << 2 * half) < n) half += 1;
     for (int k = 0; k < ROUNDS; k += 4) {
       const auto bits = random.bits(agent, first_draw + (u32)k / 4);
@@ -29,7 +29,7 @@ struct Cipher {
     }
   }
 
-  // The place of element x of [0, 4^half).
+  // Return the place of element x of [0, 4^half).
   DEVICE u32 permuted(const u32 x) const {
     const u32 low = (1u << half) - 1u;
     u32 left = x >> half, right = x & low;
@@ -40,7 +40,7 @@ struct Cipher {
     }
     return left << half | right;
   }
-  // The place of element i, in [0, n); `x`: that of [0, 4^half).
+  // Return the place of element i, in [0, n). x: its place in [0, 4^half).
   DEVICE int within(u32 x) const {
     while (x >= size) x = permuted(x);
     return (int)x;

@@ -1,30 +1,30 @@
-// episodes.cu -- takes in a rollout's episodes: each environment's latest one, and how many have ended.
+// episodes.cu -- Collect the episodes of a rollout: each environment's latest one, and how many have ended.
 //
-// A return is the mean over the agents of a group: SHARERS sums side by side, then these in order, whatever the team.
-// Letters: T steps, N environments, C agents of a group. Constants: AGENT_GROUPS; COLUMNS: numbers that each episode ends
-// with, its length and metrics.
+// A return is the mean over the agents of a group: SHARERS partial sums, which are then added in order, whatever the team.
+// Letters: T steps, N environments, C agents of a group.
+// Constants: AGENT_GROUPS, COLUMNS (numbers that are recorded of an episode: its length and metrics).
 #include "drive/platform.cuh"
 
-constexpr int ENVS = 32, SHARERS = 8;  // environments of one team; members that share one's steps, or its agents
+constexpr int ENVS = 32, SHARERS = 8;  // environments of one team, threads that divide the steps or agents of one
 
 struct Workspace {
-  int row[SHARERS][ENVS];   // one more than the last step in which an episode ended, in each share of the steps; 0: none
+  int row[SHARERS][ENVS];   // in each split of the steps, one more than the last in which an episode ended, or 0
   float sum[SHARERS][ENVS];
 };
 struct Episodes {
   int num_envs, steps;
   int agents[AGENT_GROUPS];
   int return_stride[AGENT_GROUPS];     // numbers from one environment's returns to the next one's
-  int stride[COLUMNS], whole[COLUMNS]; // words from one environment to the next; 1: they are ints, not floats
+  int stride[COLUMNS], whole[COLUMNS]; // words from one environment to the next, 1: they are ints, not floats
   const u8* terminated;                // (T, N)
   const u8* truncated;                 // (T, N)
-  const void* column[COLUMNS];         // (T, N) words, a stride apart: length, metrics
+  const void* column[COLUMNS];         // (T, N) words with that stride: length, metrics
   const float* returns[AGENT_GROUPS];  // (T, N, C)
   double* count;                       // (1): episodes so far
   float* latest;                       // (1 + AGENT_GROUPS + COLUMNS - 1, N): length, returns, metrics
 };
 
-// Counts the episodes that ended in this member's share of an environment's steps, and notes the last of them.
+// Count the episodes that ended in this thread's split of an environment's steps, and record the last of them.
 DEVICE int look_for_ends(const Episodes& call, Workspace& work, const int first, const int i) {
   const int sharer = i / ENVS, slot = i % ENVS, e = first + slot;
   int row = 0, ended = 0;
@@ -40,22 +40,24 @@ DEVICE int look_for_ends(const Episodes& call, Workspace& work, const int first,
   return ended;
 }
 
-// Environments [ENVS * e, ENVS * (e + 1)).
+// Collect the episodes of environments [ENVS * e, ENVS * (e + 1)).
 DEVICE void take_in(const Episodes& call, const Team team, Workspace& work, const int e) {
-  // equal(swap -): empty environments ended no episode; equal(swap <): equal where they meet
+  // equal(swap -): empty environments ended no episode. equal(swap <): equal where they meet
   const int first = e * ENVS, left = call.num_envs - first, count = left < ENVS ? left : ENVS;
   int ended = 0;
   for (int i : team.each(ENVS * SHARERS)) ended += look_for_ends(call, work, first, i);
   ended = team.sum(ended);
   if (ended > 0 && team.leader()) atomic_add(call.count, (double)ended);  // equal(swap >): more work, same result
-  team.sync();  // equal(dropped sync): a CPU's sum() has waited for all
+  team.sync();  // rows of all splits are written before they are read. equal(dropped sync): a CPU's sum() has waited for all
+  // Find the last episode over all splits.
   for (int slot : team.each(count)) {
     for (int sharer = 1; sharer < SHARERS; ++sharer) {
       if (work.row[sharer][slot] > 0) work.row[0][slot] = work.row[sharer][slot];
     }
   }
-  team.sync();
+  team.sync();  // the last episodes are written before other threads read them
   const auto row_of = [&](int slot) INLINED { return (size_type)(work.row[0][slot] - 1) * call.num_envs + first + slot; };
+  // Record length and metrics.
   for (int i : team.each(COLUMNS * ENVS)) {
     const int k = i / ENVS, slot = i % ENVS;
     if (work.row[0][slot] == 0) continue;
@@ -63,6 +65,7 @@ DEVICE void take_in(const Episodes& call, const Team team, Workspace& work, cons
     const float found = call.whole[k] ? (float)((const int*)call.column[k])[at] : ((const float*)call.column[k])[at];
     call.latest[(size_type)(k == 0 ? 0 : AGENT_GROUPS + k) * call.num_envs + first + slot] = found;
   }
+  // Record mean returns.
   for (int g = 0; g < AGENT_GROUPS; ++g) {
     for (int i : team.each(ENVS * SHARERS)) {
       const int slot = i / SHARERS, sharer = i % SHARERS;
@@ -72,14 +75,14 @@ DEVICE void take_in(const Episodes& call, const Team team, Workspace& work, cons
       UNROLL_TIMES(4) for (int agent = sharer; agent < call.agents[g]; agent += SHARERS) sum += returns[agent];
       work.sum[sharer][slot] = sum;
     }
-    team.sync();
+    team.sync();  // partial sums are written before they are read
     for (int slot : team.each(count)) {
       if (work.row[0][slot] == 0) continue;
       float sum = 0.0f;
       for (int sharer = 0; sharer < SHARERS; ++sharer) sum += work.sum[sharer][slot];
       call.latest[(size_type)(1 + g) * call.num_envs + first + slot] = sum / (float)call.agents[g];
     }
-    team.sync();  // the sums are written again
+    team.sync();  // partial sums are read before they are overwritten
   }
 }
 

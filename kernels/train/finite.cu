@@ -1,12 +1,12 @@
-// finite.cu -- finds the first number of each of several arrays that is infinite or not a number.
+// finite.cu -- Find the first NaN or Inf in each of several arrays.
 //
-// `first` keeps the least of (iteration << 40 | index) that was ever found: index in [0, 2^40), all ones: none.
-// Constants: ARRAYS; STRIDE, numbers of one element of the launch: on a GPU four, one 16-byte read, on a CPU many, in vectors.
+// `first` keeps the least (iteration << 40 | index) that was ever found, with index in [0, 2^40). All ones: none.
+// Constants: ARRAYS, STRIDE (numbers of one element of the launch: on a GPU four, loaded as 16 bytes, on a CPU many, in vectors).
 #include "learn/exact/lanes.cuh"
 
 struct Workspace {};
 struct Finite {
-  int begin[ARRAYS + 1];        // elements before those of each array: ceil(size / STRIDE); and of all of them
+  int begin[ARRAYS + 1];        // elements of the arrays before each one, ceil(size / STRIDE) per array, then of all
   i64 size[ARRAYS];
   const float* values[ARRAYS];  // (size), aligned to 16 bytes
   i64* iteration;               // (1): rollouts so far

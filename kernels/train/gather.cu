@@ -1,18 +1,18 @@
-// gather.cu -- takes the rows of a minibatch from several arrays at once.
+// gather.cu -- Gather the rows of a minibatch from several arrays in one launch.
 //
-// Constants: COLUMNS; column_words(column) is generated: 4-byte words in one row of each array.
+// Constants: COLUMNS. Generated: column_words(column), the 4-byte words in one row of each array.
 #include "drive/platform.cuh"
 #include "generated/spaces.cuh"
 
 struct Workspace {};
 struct Gather {
-  int rows;                    // M of the minibatch
-  const i64* index;            // (M): which row of the sources, in [0, B)
+  int rows;                    // M: rows of the minibatch
+  const i64* index;            // (M): row of the sources, in [0, B)
   const u32* from[COLUMNS];    // (B, column_words(k))
   u32* to[COLUMNS];            // (M, column_words(k))
 };
 
-// One team per row of the minibatch: its members copy words side by side.
+// One team per row of the minibatch. Its threads copy neighbouring words.
 DEVICE void gather_row(const Gather& call, const Team team, const int row) {
   const size_type source = (size_type)call.index[row];
   UNROLL for (int k = 0; k < COLUMNS; ++k) {

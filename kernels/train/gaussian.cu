@@ -1,4 +1,4 @@
-// gaussian.cu -- draws the actions of a policy over a Box; and the exploration noise of a deterministic policy.
+// gaussian.cu -- Draw the actions of a policy over a Box, and the exploration noise of a deterministic policy.
 //
 // Source: Uhlenbeck & Ornstein 1930, discretised as x' = x - damping * x + deviation * normal, for correlated noise.
 // Random words: purpose POLICY of random.cuh. Constants: those of sample_box.cuh.
@@ -10,9 +10,9 @@ struct Explore {
   const u64* seed;
   const Clock* clock;
   const float* noise_settings;  // (2): damping (1: independent Gaussian noise), deviation in units of half the Box's span
-  const float* started;        // (1): 0 as long as actions are to be uniform
+  const float* started;        // (1): 0 while actions are uniform
   const float* mean;           // (N, C, HEADS) in [-1, 1]
-  float* noise;                // (N, C, HEADS), 0 when an episode begins
+  float* noise;                // (N, C, HEADS), 0 at the beginning of an episode
   float* action;               // (N, C, HEADS), within the bounds
 };
 

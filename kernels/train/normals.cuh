@@ -1,4 +1,4 @@
-// normals.cuh -- independent standard normal numbers, from random words.
+// normals.cuh -- Independent standard normal numbers from random words.
 //
 // Source: Box & Muller 1958, "A note on the generation of random normal deviates".
 #pragma once
@@ -10,7 +10,7 @@ struct Normals {
   DEVICE float pick(int i) const { return i & 2 ? (i & 1 ? w : z) : (i & 1 ? y : x); }  // i modulo 4
 };
 
-// Two independent standard normal numbers.
+// Compute two independent standard normal numbers.
 DEVICE void box_muller(u32 a, u32 b, float* x, float* y) {
   const float radius = math::sqrt(-2.0f * math::log(1.0f - Random::unit(a)));  // of a number in (0, 1]
   float sine, cosine;

@@ -1,9 +1,9 @@
-// opponents.cu -- which snapshot of a policy plays in which environment, and whose actions are taken.
+// opponents.cu -- Assign snapshots of a policy to environments, and select the actions of those that play.
 //
-// Snapshots are numbered from 0 in the order in which they were taken; number n is kept in slot n modulo SLOTS. An episode is
-// played by one of the newest SLOTS - 1: the remaining slot is the one that the next snapshot overwrites, and only episodes that
-// had begun before may still be played from it.
-// Letters: N environments, of which P are those in which snapshots may play; C agents, H action heads.
+// Snapshots are numbered from 0 in the order in which they were taken. Number n is stored in slot n modulo SLOTS. An episode is
+// played by one of the newest SLOTS - 1. The next snapshot overwrites the remaining slot, from which only episodes that began
+// earlier may still be played.
+// Letters: N environments, in P of which snapshots may play, C agents, H action heads.
 #include "drive/random.cuh"
 
 struct Workspace {};

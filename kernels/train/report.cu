@@ -1,25 +1,25 @@
-// report.cu -- the numbers that the host reads of a run, side by side; what is counted begins anew.
+// report.cu -- Collect the numbers of a run that the host reads in one array, and reset its counters.
 //
 // Sums are those of sums.cuh, in double precision, so that CPU and GPU report the same bits.
-// Constants: NAMES, numbers that each episode ends with; LEARNERS, at least 1; ARRAYS that are watched.
+// Constants: NAMES (numbers that are recorded of an episode), LEARNERS (at least 1), ARRAYS (searched for non-finite numbers).
 #include "drive/platform.cuh"
 #include "learn/sums.cuh"
 
 struct Workspace { double chain[CHAINS]; };
 struct Report {
   int num_envs;
-  int size[LEARNERS];            // K, of `metric_sums`
-  int first[LEARNERS];           // where they begin in `numbers`; `bad` comes after them
-  const float* latest;           // (NAMES, N): of each environment's latest episode; row 0: its length, 0 if there is none
+  int size[LEARNERS];            // K: length of `metric_sums`
+  int first[LEARNERS];           // offset of these in `numbers`, where `bad` follows them
+  const float* latest;           // (NAMES, N): each environment's latest episode. Row 0: its length, 0 if there is none
   double* count;                 // (1): episodes since the last report
-  float* metric_sums[LEARNERS];  // (K): sums since then
+  float* metric_sums[LEARNERS];  // (K): sums since the last report
   const float* bad[LEARNERS];    // (1)
   const i64* nonfinite;          // (ARRAYS)
-  double* numbers;               // episodes, least length, means over environments (NAMES), what learners say
-  i64* found;                    // (ARRAYS): as `nonfinite`, behind these
+  double* numbers;               // episodes, minimum length, means over environments (NAMES), then per learner its sums and `bad`
+  i64* found;                    // (ARRAYS): copy of `nonfinite`, stored after `numbers`
 };
 
-// The mean over environments of what their latest episodes ended with; of lengths also the least.
+// Report the mean over environments of a number of their latest episodes, and the minimum length.
 DEVICE void report_mean(const Report& call, const Team team, Workspace& work, const int e) {
   const float* const row = call.latest + (size_type)e * call.num_envs;
   const int used = chains_of(call.num_envs);
@@ -37,7 +37,7 @@ DEVICE void report_mean(const Report& call, const Team team, Workspace& work, co
     least = length < least ? length : least;  // equal(swap <): equal where they meet
   }
   least = team.min(least);
-  if (team.leader()) call.numbers[1] = (double)least;  // equal(dropped condition): all members write the same
+  if (team.leader()) call.numbers[1] = (double)least;  // equal(dropped condition): all threads write the same
 }
 
 DEVICE void report_sums(const Report& call, const Team team) {

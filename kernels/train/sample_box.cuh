@@ -1,6 +1,6 @@
-// sample_box.cuh -- what is asked of a policy over a Box: an action for each row (boxes.cuh).
+// sample_box.cuh -- Sample a policy over a Box: one action for each row (boxes.cuh).
 //
-// Random words: purpose POLICY of random.cuh. Constants: HEADS, SQUASHED; box_low(head), box_span(head) are generated.
+// Random words: purpose POLICY of random.cuh. Constants: HEADS, SQUASHED. Generated: box_low(head), box_span(head).
 #pragma once
 #include "train/boxes.cuh"
 #include "generated/spaces.cuh"

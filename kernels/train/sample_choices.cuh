@@ -1,6 +1,6 @@
-// sample_choices.cuh -- what is asked of a policy with one or more discrete heads: an action for each row (choices.cuh).
+// sample_choices.cuh -- Sample a policy with one or more discrete heads: one action for each row (choices.cuh).
 //
-// Constants: HEADS, CHOICES (the sum of all heads' sizes), LARGEST (head); head_size(head) is generated.
+// Constants: HEADS, CHOICES (the sum of all heads' sizes), LARGEST (head). Generated: head_size(head).
 #pragma once
 #include "train/choices.cuh"
 #include "generated/spaces.cuh"

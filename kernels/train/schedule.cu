@@ -1,4 +1,4 @@
-// schedule.cu -- writes the scheduled numbers of many learners, each of which has a place of its own.
+// schedule.cu -- Write the scheduled numbers of many learners, each to its own address.
 #include "drive/platform.cuh"
 
 struct Workspace {};

@@ -1,10 +1,10 @@
-// shuffle.cu -- a random permutation of [0, n) without sorting, and random elements of [0, n).
+// shuffle.cu -- A random permutation of [0, n) without sorting, and random elements of [0, n).
 #include "train/cipher.cuh"
 
 struct Workspace {};
 struct Shuffle {
   int size;             // n, from 1 to 2^30
-  int draw;             // which permutation of this count
+  int draw;             // number of the permutation at this count
   const u64* seed;      // (1)
   const i64* count;     // (1): iterations so far
   i64* index;           // (n)
@@ -17,7 +17,7 @@ DEVICE void shuffle_element(const Shuffle& call, const int i) {
 
 struct Draw {
   int size;             // elements to draw
-  int draw;             // which draw of this count
+  int draw;             // number of the draw at this count
   const u64* seed;      // (1)
   const i64* count;     // (1): iterations so far
   const i64* limit;     // (1): n, from 1 to 2^32
