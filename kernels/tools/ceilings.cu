@@ -1,15 +1,15 @@
-// ceilings.cu -- what the device does at most: fills, copies, and multiplications with additions that wait for nothing.
+// ceilings.cu -- Upper limits of the device: fills, copies, and independent fused multiply-adds.
 #include "drive/math.cuh"
 
-// Independent chains of LINKS dependent operations. On a GPU other threads fill the time that a chain waits; on a CPU only
-// other chains do, four vectors of 16 at the least.
+// Independent chains of LINKS dependent operations. On a GPU other threads hide the latency of a chain. On a CPU only other chains
+// do, at least four vectors of 16.
 #ifdef __CUDACC__
 constexpr int CHAINS = 16;
 #else
 constexpr int CHAINS = 64;
 #endif
 constexpr int LINKS = 64;
-constexpr int EACH = 8;  // accesses of 16 bytes by one element, `count` of them apart
+constexpr int EACH = 8;  // accesses of 16 bytes per element, at a distance of `count`
 
 struct Workspace {};
 struct alignas(16) Four { float x, y, z, w; };
@@ -41,7 +41,7 @@ DEVICE void multiply_and_add(const Ceiling& call, const int e) {
   }
   float sum = 0.0f;
   for (int k = 0; k < CHAINS; ++k) sum += x[k];
-  if (sum == -1.0f) call.to[e].x = sum;  // never: it only keeps the work
+  if (sum == -1.0f) call.to[e].x = sum;  // never true: keeps the compiler from removing the work
 }
 
 #include "drive/launch.cuh"

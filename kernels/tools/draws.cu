@@ -1,4 +1,4 @@
-// draws.cu -- the random words of kernels written in Python: what `env.random.bits(agent, draw)` is in C.
+// draws.cu -- Random words for kernels written in Python: those of `env.random.bits(agent, draw)` in C.
 #include "drive/random.cuh"
 
 struct Workspace {};

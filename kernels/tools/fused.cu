@@ -1,6 +1,6 @@
-// fused.cu -- whether a CPU, as it is compiled for, multiplies and adds in one instruction with one rounding.
+// fused.cu -- Whether the compiled code of a CPU multiplies and adds in one instruction with one rounding.
 //
-// A library's function gives the same bits where it does not, and takes a hundred times as long.
+// Otherwise a library function gives the same bits, and takes a hundred times as long.
 #include "drive/platform.cuh"
 
 struct Workspace {};
