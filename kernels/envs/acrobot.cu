@@ -1,9 +1,9 @@
-// acrobot.cu -- Sutton (1996): two links, torque at the joint between them only, as Gymnasium's Acrobot-v1.
+// acrobot.cu -- Two links with a torque at the joint between them (Sutton 1996), as Gymnasium's Acrobot-v1.
 //
 //   state   theta1 [rad, -PI to PI, 0 = hanging], theta2 [rad, -PI to PI, relative to the first link],
 //           dtheta1, dtheta2 [rad/s]
 //   action  0 = -torque, 1 = none, 2 = +torque [N m]
-//   reward  -1 for every step, 0 for the one that ends the task: the free end above `goal_height`
+//   reward  -1 for every step, 0 for the one that ends the task: the free end is above `goal_height`
 struct Params {
   float gravity, length_1, mass_1, mass_2, center_1, center_2, inertia, torque, tau, max_speed_1, max_speed_2;
   float goal_height, start_range;
@@ -17,8 +17,8 @@ DEVICE void reset(Env& env) {
   if (env.team.leader()) env.state = {low + span * u.x, low + span * u.y, low + span * u.z, low + span * u.w};
 }
 
-// The time derivative of a state. Source: Sutton & Barto (2018), section 11.3; BOOK_OR_NIPS_NIPS: Sutton (1996), which
-// lacks the centripetal term of the first link.
+// Return the time derivative of a state. Source: Sutton & Barto (2018), section 11.3. BOOK_OR_NIPS_NIPS: Sutton (1996), which lacks
+// the centripetal term of the first link.
 DEVICE State derivative(const Params& p, const State& s, const float torque) {
   float sine2, cosine2;
   math::sincos(s.theta2, &sine2, &cosine2);
@@ -48,7 +48,7 @@ DEVICE bool step(Env& env) {
   const Params& p = env.params;
   State& s = env.state;
   const float torque = (float)(env.arm.action(0) - 1) * p.torque;
-  // One Runge-Kutta step of fourth order over tau.
+  // One fourth-order Runge-Kutta step over tau.
   const State k1 = derivative(p, s, torque);
   const State k2 = derivative(p, moved(s, k1, 0.5f * p.tau), torque);
   const State k3 = derivative(p, moved(s, k2, 0.5f * p.tau), torque);

@@ -1,11 +1,11 @@
-// autoencode.cu -- cards are dealt one by one: then name the suits of all of them, the last one first.
+// autoencode.cu -- Cards are dealt one by one. Then the player names the suits of all of them, last card first.
 //
 // Source: Morad, Kortvelesy, Bettini, Liwicki & Prorok (2023), "POPGym", Autoencode.
 //
 //   state   deck [cards left of each suit], held [cards on the pile], pile [suits, the newest first],
 //           answer [last action, -1 before the first]
-//   action  a suit: 0 = spades, 1 = diamonds, 2 = clubs, 3 = hearts; without effect while cards are dealt
-//   reward  then 1 / NUM_CARDS for the suit on top of the pile, as much less for another
+//   action  a suit: 0 = spades, 1 = diamonds, 2 = clubs, 3 = hearts. No effect while cards are dealt
+//   reward  after the deal, 1 / NUM_CARDS for the suit on top of the pile, minus the same for another
 struct Params {};
 struct State { u32 deck; int held; Array<u32, WORDS> pile; int answer; };
 #include "drive/env.cuh"
@@ -50,7 +50,7 @@ DEVICE bool step(Env& env) {
   return named;
 }
 
-// The last card dealt is shown in the step in which it is asked for; after it, spades stand for no card.
+// The last card is still visible in the step that asks for it. After that, spades stand for no card.
 DEVICE void observe(Env& env) {
   if (!env.team.leader()) return;
   const State& s = env.state;

@@ -1,15 +1,15 @@
-// battleship.cu -- find four hidden ships on a board of SIZE x SIZE cells, as POPGym's Battleship.
+// battleship.cu -- Find four hidden ships on a board of SIZE x SIZE cells, as POPGym's Battleship.
 //
-//   state   ships, shots [one bit for each cell, row by row]; last cell [-1 before the first shot], and whether that was a hit
+//   state   ships, shots [one bit for each cell, row by row], last cell [-1 before the first shot], and whether that was a hit
 //   action  row, column of the next shot
-//   reward  1 / SHIP_CELLS for a hit; -1 / (cells without a ship) for a miss, or for a cell that was shot at before
+//   reward  1 / SHIP_CELLS for a hit, -1 / (cells without a ship) for a miss, or for a cell that was shot at before
 struct Params {};
 struct State { Array<u32, WORDS> ships, shots; int last, hit; };
 #include "drive/env.cuh"
 
 constexpr float HIT = 1.0f / (float)SHIP_CELLS, MISS = -1.0f / (float)(SIZE * SIZE - SHIP_CELLS);
 
-// Places a ship along a row or a column, uniformly over the board; returns whether all its cells were free.
+// Place a ship along a row or a column, uniformly over the board. Returns whether all its cells were free.
 DEVICE bool place(State& s, int length, const Random::Bits word) {
   const int along = Random::below(word.y, SIZE - length + 1), across = Random::below(word.z, SIZE);
   const bool down = word.x >> 31 != 0;
@@ -49,7 +49,7 @@ DEVICE bool step(Env& env) {
   return afloat == 0;
 }
 
-// Miss or hit of the last shot, then its row and its column: one 1 in each, or none before the first shot.
+// Miss or hit of the last shot, then its row and its column, one-hot. Row and column are 0 before the first shot.
 DEVICE void observe(Env& env) {
   if (!env.team.leader()) return;
   const State& s = env.state;

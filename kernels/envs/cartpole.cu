@@ -1,8 +1,8 @@
-// cartpole.cu -- Barto, Sutton & Anderson (1983) cart-pole, as Gymnasium's CartPole-v1.
+// cartpole.cu -- Cart-pole of Barto, Sutton & Anderson (1983), as Gymnasium's CartPole-v1.
 //
 //   state   x [m], x_dot [m/s], theta [rad, 0 = upright], theta_dot [rad/s]
 //   action  0 = push left, 1 = push right, with force_mag [N]
-//   reward  1 for every step, the terminating one included
+//   reward  1 for every step, including the terminating one
 struct Params { float gravity, mass_cart, mass_pole, half_length, force_mag, tau, x_limit, theta_limit, start_range; };
 struct State { float x, x_dot, theta, theta_dot; };
 #include "drive/env.cuh"
@@ -13,7 +13,7 @@ DEVICE void reset(Env& env) {
   if (env.team.leader()) env.state = {low + span * u.x, low + span * u.y, low + span * u.z, low + span * u.w};
 }
 
-// Explicit Euler with the *old* velocities, as the source does; the semi-implicit order is another task.
+// Explicit Euler with the *old* velocities, as in the source. The semi-implicit order is a different task.
 DEVICE bool step(Env& env) {
   const Params& p = env.params;
   State& s = env.state;
@@ -21,7 +21,7 @@ DEVICE bool step(Env& env) {
   if (env.team.leader()) {
     const float inverse_mass = 1.0f / (p.mass_cart + p.mass_pole);
     const float pole_moment = p.mass_pole * p.half_length;
-    const float force = (float)(2 * env.cart.action(0) - 1) * p.force_mag;  // no branch, of which a CPU guesses half
+    const float force = (float)(2 * env.cart.action(0) - 1) * p.force_mag;  // no branch: a CPU would mispredict half of them
     float sine, cosine;
     math::sincos(s.theta, &sine, &cosine);
     const float push = (force + pole_moment * s.theta_dot * s.theta_dot * sine) * inverse_mass;

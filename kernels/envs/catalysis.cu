@@ -1,11 +1,11 @@
-// catalysis.cu -- atoms move over a catalyst, cell by cell, by way of low energies (WarpDrive's rlchemists).
+// catalysis.cu -- Atoms move over a catalyst, cell by cell, along paths of low energy (WarpDrive's rlchemists).
 //
-//   state   position: x, y, z of each atom [cells]; highest: energy entered so far, at least the start's [eV above the reference]
-//   action  the last head moves: 0 = +x, 1 = -x, 2 = +y, 3 = -y, 4 = +z, 5 = -z; with two atoms the first says which
-//   reward  minus the energy of the cell entered [20 eV above the reference], in [min_reward, 0]; leaving the slab where energies
-//           are known costs 1; TERMINAL_REWARD at the target
+//   state   position: x, y, z of each atom [cells]. highest: maximum energy of the cells so far [eV above the reference]
+//   action  the last head moves: 0 = +x, 1 = -x, 2 = +y, 3 = -y, 4 = +z, 5 = -z. With two atoms the first head selects the atom
+//   reward  minus the energy of the cell entered [20 eV above the reference], in [min_reward, 0]. Leaving the slab of
+//           known energies costs 1. TERMINAL_REWARD at the target
 //
-// x and y are periodic, and so is z where an atom may leave the slab (FLAT); elsewhere such a move is cancelled.
+// x and y are periodic. z is periodic too if an atom may leave the slab (FLAT). Otherwise such a move is cancelled.
 constexpr int COORDINATES = 3 * ATOMS;
 struct Params { float min_reward; };
 struct State { Array<int, COORDINATES> position; float highest; };
@@ -13,7 +13,7 @@ struct State { Array<int, COORDINATES> position; float highest; };
 
 constexpr float COST_OF_EV = 1.0f / 20.0f;
 
-// Of coordinate k: cells of a period, cells in the table, the table's first cell, where the atom starts and where it is to go.
+// For coordinate k: cells of a period, cells in the table, first cell of the table, start of the atom, and its target.
 DEVICE constexpr int period(int k) { const int of[] = {NX, NY, NZ}; return of[k % 3]; }
 DEVICE constexpr int length(int k) { const int of[] = {NX, NY, TOP - BOTTOM}; return of[k % 3]; }
 DEVICE constexpr int first(int k) { const int of[] = {0, 0, BOTTOM}; return of[k % 3]; }
@@ -36,7 +36,7 @@ DEVICE void reset(Env& env) {
   env.state.highest = env.table.energy[cell];
 }
 
-// No branches: a CPU steps 16 environments side by side.
+// No branches, so that a CPU steps 16 environments in one vector.
 DEVICE bool step(Env& env) {
   if (!env.team.leader()) return false;
   State& s = env.state;
@@ -72,7 +72,7 @@ DEVICE void observe(Env& env) {
   auto row = env.atoms.obs(0);
   UNROLL for (int k = 0; k < COORDINATES; ++k) row[k] = (float)s.position[k] * (1.0f / (float)period(k));
   UNROLL for (int atom = 0; atom < ATOMS; ++atom) {
-    int now = 0, at_start = 0;  // squares of the straight ways to the target
+    int now = 0, at_start = 0;  // squared straight distances to the target
     UNROLL for (int k = 3 * atom; k < 3 * atom + 3; ++k) {
       const int gap = s.position[k] - target(k), whole = start(k) - target(k);
       now += gap * gap;

@@ -1,10 +1,10 @@
-// concentration.cu -- turn over CARDS hidden cards in search of pairs, as POPGym's Concentration.
+// concentration.cu -- Turn over CARDS hidden cards in search of pairs, as POPGym's Concentration.
 //
-//   state   deck [BITS bits for each card: its kind], up [one bit for each card that is matched and stays face up];
-//           first, second card of this turn or of the last one [-1 = none]; held: whether the first waits for the second
+//   state   deck [BITS bits for each card: its kind], up [one bit for each card that is matched and stays face up],
+//           first, second: cards of this turn, or of the last one [-1 = none], held: whether the first waits for the second
 //   action  the card to turn over
-//   reward  1 / pairs for a match, 0 for the first card of a turn; else -1 / (2 CARDS) for each card of the turn: two kinds, the
-//           same card twice, or one that is face up, which ends the turn at once
+//   reward  1 / pairs for a match, 0 for the first card of a turn. Otherwise -1 / (2 CARDS) per card of the turn: two kinds, the
+//           same card twice, or a card that is face up, which ends the turn
 struct Params {};
 struct State { Array<u32, WORDS> deck; Array<u32, UP_WORDS> up; int first, second, held; };
 #include "drive/env.cuh"
@@ -19,10 +19,10 @@ DEVICE int kind_of(const State& s, int card) {
 DEVICE bool is_up(const State& s, int card) { return (s.up[card / 32] >> (card % 32) & 1u) != 0; }
 DEVICE void turn_up(State& s, int card) { s.up[card / 32] = s.up[card / 32] | 1u << (card % 32); }
 
-// How many cards of a kind are left: one word has the numbers of all kinds.
+// Number of cards of a kind that are left. One word has the numbers of all kinds.
 DEVICE int count_of(u64 left, int kind) { return (int)(left >> (kind * COUNT_BITS) & ((1ull << COUNT_BITS) - 1)); }
 
-// Deals card by card, each uniformly from those that are left.
+// Deal card by card, each uniformly from those that are left.
 DEVICE void reset(Env& env) {
   if (!env.team.leader()) return;
   State& s = env.state;
@@ -67,7 +67,7 @@ DEVICE bool step(Env& env) {
   return matched == CARDS;
 }
 
-// For each card its kind, one-hot, or KINDS where it is face down.
+// The kind of each card, one-hot. A card that is face down has kind KINDS.
 DEVICE void observe(Env& env) {
   const State& s = env.state;
   auto row = env.player.obs(0);

@@ -1,8 +1,8 @@
-// connect_four.cu -- two players drop discs into seven columns until four of one player are in line.
+// connect_four.cu -- Two players drop discs into seven columns until one of them has four in line.
 //
-//   state   discs of both players [bits of cells: seven for each column, from the bottom; the seventh is never set]
-//   action  column of the player who is to move; the other player's action has no effect
-//   reward  four in line: 1 and -1; a move into a full column: -1 for the player who made it
+//   state   discs of both players [bits of cells: seven for each column, from the bottom, of which the seventh is never set]
+//   action  column of the player whose turn it is. The other player's action has no effect
+//   reward  four in line: 1 and -1. A move into a full column: -1 for the player who made it
 struct Params {};
 struct State { Array<u32, 2> first, second; };
 #include "drive/env.cuh"
@@ -17,10 +17,10 @@ DEVICE void split(Array<u32, 2>& words, u64 bits) {
   words[1] = (u32)(bits >> 32);
 }
 
-// Whether it is the second player's turn: an odd number of discs.
+// Whether it is the second player's turn: the number of discs is odd.
 DEVICE bool second_to_move(u64 taken) { return ((math::popcount((u32)taken) + math::popcount((u32)(taken >> 32))) & 1) != 0; }
 
-// The cell into which a disc falls, or 0 if the column is full.
+// Cell into which a disc falls, or 0 if the column is full.
 DEVICE u64 landing(u64 taken, int column) {
   const u64 column_bits = 63ull << 7 * column;
   return (taken + (1ull << 7 * column)) & column_bits & ~taken;
@@ -72,7 +72,7 @@ DEVICE bool step(Env& env) {
   return won || illegal || draw;
 }
 
-// Own discs and the opponent's, row by row from the top.
+// Observe own discs and the opponent's, row by row from the top.
 template <class Player> DEVICE void show(const Player& player, u64 own, u64 opponent) {
   auto row = player.obs(0);
   UNROLL for (int cell = 0; cell < ROWS * COLUMNS; ++cell) {

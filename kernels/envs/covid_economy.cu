@@ -1,17 +1,17 @@
-// covid_economy.cu -- 51 states choose how strict their measures are, a planner pays subsidies; a step is a day.
+// covid_economy.cu -- 51 states choose the strictness of their measures, and a planner pays subsidies. A step is a day.
 //
-// Source: covid_economy.py says whose equations these are, what they leave out, and what they are for: research on learning by
-// many agents, and no advice on any policy.
+// Source: see covid_economy.py, with the origin of the equations and their simplifications. The environment is for research on
+// multi-agent learning, and gives no advice on any policy.
 //
-//   state   people, and products as shares of what is made when no measure has ever cost a job
-//   action  governor: 0 keeps the level, 1 to 10 is the new one; planner: the subsidy's level, on the days of its choice
+//   state   people, and each state's product as a share of the production without any job lost to measures
+//   action  governor: 0 keeps the level, 1 to 10 is the new one. planner: the subsidy's level, on the days of its choice
 //   reward  constant + weight of deaths * deaths of the day + weight of income * utility of the product, of a state or of all
 //
-// A state's levels of the last 32 days are four bits each, in WORDS words; the newest are the lowest bits of the first.
+// A state's levels of the last 32 days have four bits each, in WORDS words. The newest are the lowest bits of the first word.
 struct Params {
-  float health_scaling_governor, health_scaling_planner;  // are in the table of rewards
+  float health_scaling_governor, health_scaling_planner;  // used through the table of rewards
   float working_age_share, too_sick_share, interest, risk_aversion, max_subsidy;
-  float vaccines_per_million, transmission_factor, stringency_factor, unemployment_factor;  // are in tables, too
+  float vaccines_per_million, transmission_factor, stringency_factor, unemployment_factor;  // used through tables as well
 };
 struct State {
   Array<float, STATES> susceptible, infected, recovered, deaths, vaccinated, unemployed, product;
@@ -25,17 +25,17 @@ constexpr int CHOICES = 11, SUMS = 3, SEEN = 13;
 enum Sum { DEATHS, INCOME, UNEMPLOYED };
 enum Seen { PRODUCT = 6, LAGGED, TIME, LEVEL, SUBSIDY_IN, SUBSIDY, VACCINES };  // after the counts of people
 struct Shared {
-  float part[SUMS][STATES], sum[SUMS];  // what states add to the country's
-  float seen[SEEN][STATES];              // what a governor sees besides who it is
+  float part[SUMS][STATES], sum[SUMS];  // parts of the country's sums
+  float seen[SEEN][STATES];              // entries of a governor's observation besides its state's id
 };
 #include "drive/env.cuh"
 
-constexpr float GAMMA = 1.0f / 14.0f, MORTALITY = 0.02f;  // of the infected who recover or die, 1/day; of these who die
+constexpr float GAMMA = 1.0f / 14.0f, MORTALITY = 0.02f;  // share of the infected who recover or die per day, and of these who die
 
-// The level of i some days ago; of yesterday is 0 before `push` and 1 after it.
+// Level of i `days` days ago. Yesterday is 0 before `push` and 1 after it.
 DEVICE int level_ago(const State& s, int i, int days) { return (int)(s.levels[days / 8][i] >> days % 8 * 4 & 15u); }
 
-// Makes `level` the newest of i.
+// Make `level` the newest level of i.
 DEVICE void push(State& s, int i, int level) {
   for (int k = WORDS - 1; k > 0; --k) s.levels[k][i] = s.levels[k][i] << 4 | s.levels[k - 1][i] >> 28;
   s.levels[0][i] = s.levels[0][i] << 4 | (u32)level;
@@ -43,7 +43,7 @@ DEVICE void push(State& s, int i, int level) {
 
 DEVICE void reset(Env& env) {
   State& s = env.state;
-  NO_UNROLL for (int i : env.team.each(STATES)) {  // rare: code should be short
+  NO_UNROLL for (int i : env.team.each(STATES)) {  // rarely run: short code is better
     s.susceptible[i] = env.table.start(0, i);
     s.infected[i] = env.table.start(1, i);
     s.recovered[i] = env.table.start(2, i);
@@ -59,7 +59,7 @@ DEVICE void reset(Env& env) {
   if (env.team.leader()) s.subsidy = 0;
 }
 
-// The row of this day in tables of what happened.
+// Row of this day in tables of observed data.
 DEVICE int row_of_day(const Env& env) { return math::min(env.elapsed, ROWS) - 1; }
 
 DEVICE int chosen_subsidy(const Env& env) {
@@ -67,8 +67,8 @@ DEVICE int chosen_subsidy(const Env& env) {
   else return (env.elapsed - 1) % SUBSIDY_INTERVAL == 0 ? env.planner.action(0) : env.state.subsidy;
 }
 
-// Sets the level of i and how long it has to wait; returns by how much the level has changed. A choice that the mask forbids
-// counts, but does not make i wait longer.
+// Set the level of i and its waiting time. Returns the change of the level. A choice that the mask forbids takes effect, but does
+// not make i wait longer.
 DEVICE int choose_level(Env& env, int i) {
   State& s = env.state;
   const int before = level_ago(s, i, 0), wait = s.cooldown[i];
@@ -81,8 +81,8 @@ DEVICE int choose_level(Env& env, int i) {
   return level - before;
 }
 
-// Infections and vaccinations of a day, by the level of DELAY days ago; returns deaths. Of those vaccinated, nobody is infected:
-// the source's S (1 - n / S) is S - n. The recovered, who are never fewer, need no floor at 0.
+// Infections and vaccinations of a day, given the level of DELAY days ago. Returns deaths. The vaccinated are never infected: the
+// source's S (1 - n / S) is S - n. The recovered never decrease, so they need no floor at 0.
 DEVICE float infect(Env& env, int i) {
   State& s = env.state;
   const bool vaccinating = env.elapsed >= VACCINE_START && env.elapsed % VACCINE_INTERVAL == 0;
@@ -98,8 +98,8 @@ DEVICE float infect(Env& env, int i) {
   return died;
 }
 
-// Unemployment after a change of level. It answers to the changes of MEMORY days by five sums that decay; a change that is
-// forgotten was before the start.
+// Unemployment after a change of level. It responds to the changes of MEMORY days through five decaying sums. A change that drops
+// out of the memory was before the start.
 DEVICE void employ(Env& env, int i, int change) {
   State& s = env.state;
   const float forgotten = env.table.leaving(math::clamp(env.elapsed - FIRST_LEAVING + 1, 0, START + 2), i);
@@ -112,7 +112,7 @@ DEVICE void employ(Env& env, int i, int change) {
   s.unemployed[i] = 0.01f * env.table.people[i] * (math::softplus(cause) + env.table.unemployment(DECAYS, i));
 }
 
-// What happened to i; returns deaths of the day.
+// Replay the observed day of i. Returns deaths of the day.
 DEVICE float replay(Env& env, int i) {
   State& s = env.state;
   const int row = row_of_day(env);
@@ -125,7 +125,7 @@ DEVICE float replay(Env& env, int i) {
   return env.table.observed(6, row, i);
 }
 
-// The reward of a state, or of all (i = STATES), for so many deaths and an income.
+// Reward of a state, or of all (i = STATES), given deaths and an income.
 DEVICE float reward_for(const Env& env, int i, float died, float income) {
   const float exponent = 1.0f - env.params.risk_aversion;
   const float utility = (math::pow(math::clamp(income, 0.1f, 3.0f), exponent) - 1.0f) / exponent;
@@ -151,16 +151,16 @@ DEVICE bool step(Env& env) {
     s.product[i] = made + given;
     env.governor.reward(i) = reward_for(env, i, died, made + given);
     env.shared.part[DEATHS][i] = died;
-    env.shared.part[INCOME][i] = env.table.weight[i] * (made - p.interest * given);  // the country pays what it gives
+    env.shared.part[INCOME][i] = env.table.weight[i] * (made - p.interest * given);  // the country pays its subsidies
     env.shared.part[UNEMPLOYED][i] = s.unemployed[i];
   }
-  env.team.sync();  // all parts are there, and nobody reads the subsidy of yesterday
-  for (int k : env.team.each(SUMS)) {  // in the order of the states, whatever the team
+  env.team.sync();  // all parts are written before they are summed, and all have read yesterday's subsidy before it is overwritten
+  for (int k : env.team.each(SUMS)) {  // in the order of the states, for any team
     float sum = 0.0f;
     for (int i = 0; i < STATES; ++i) sum += env.shared.part[k][i];
     env.shared.sum[k] = sum;
   }
-  env.team.sync();
+  env.team.sync();  // the sums are written before the leader reads them
   if (env.team.leader()) {
     const float* sum = env.shared.sum;
     env.planner.reward(0) = reward_for(env, STATES, sum[DEATHS], sum[INCOME]);
@@ -172,15 +172,16 @@ DEVICE bool step(Env& env) {
   return false;
 }
 
-// How much of an interval it takes from tomorrow to the next vaccinations: with one each day, 0 before the first, then 1, as in
-// the source.
+// Time from tomorrow to the next vaccinations, as a fraction of an interval. With daily vaccinations it is 0 before the first, then
+// 1, as in the source.
 DEVICE float vaccines_in(int tomorrow) {
   constexpr float EACH = 1.0f / (float)VACCINE_INTERVAL;
   if (tomorrow <= FIRST_VACCINES) return math::min((float)(FIRST_VACCINES - tomorrow) * EACH, 1.0f);
   return 1.0f - (float)(tomorrow % VACCINE_INTERVAL) * EACH;
 }
 
-// The planner sees of each state what its governor sees, entry by entry: all first entries, all second ones, ...
+// The planner observes of each state the entries that its governor observes, entry by entry: all first entries, all second ones,
+// ...
 DEVICE void observe(Env& env) {
   const State& s = env.state;
   const int since = env.elapsed % SUBSIDY_INTERVAL;
@@ -211,7 +212,7 @@ DEVICE void observe(Env& env) {
   for (int k : env.team.each(SUBSIDY_LEVELS + 1)) {
     env.planner.mask(0, k) = k == 0 || MODE != MODE_TRAINING || since == 0;
   }
-  env.team.sync();  // `seen` is there
+  env.team.sync();  // `seen` is written before other threads read it
   for (int i = 0; i < STATES; ++i) {
     auto row = env.governor.obs(i);
     for (int k : env.team.each(STATES + SEEN)) {

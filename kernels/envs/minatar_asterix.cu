@@ -1,9 +1,9 @@
-// minatar_asterix.cu -- collect gold and avoid enemies, as MinAtar's Asterix.
+// minatar_asterix.cu -- Collect gold and avoid enemies, as MinAtar's Asterix.
 //
-//   state   column and row of the player; things of rows 1 to 8, 4 bits each: column, and bits THING, RIGHT and GOLD; steps
-//           until something comes, until everything moves and until the next level, which decides both intervals; last_action
+//   state   column and row of the player. Things of rows 1 to 8, 4 bits each: column, and bits THING, RIGHT and GOLD. Steps
+//           until something appears, until everything moves and until the next level, which sets both intervals. last_action
 //   action  0 = none, 1 = left, 2 = up, 3 = right, 4 = down
-//   reward  1 for gold; an enemy ends the task
+//   reward  1 for gold. An enemy ends the task
 struct Params { float sticky_action_prob; };
 struct State {
   int player_x, player_y;
@@ -30,9 +30,9 @@ DEVICE void remove(State& s, int row) {
   s.thing = with_nibble(s.thing, row, 0);
 }
 
-// Puts something at either end of a row that has nothing, if there is one.
+// Place something at either end of a random row without things, if there is one.
 DEVICE void spawn(State& s, const Random::Bits words) {
-  const u32 free = ~s.thing & 0x11111111u;  // the bits THING of these rows
+  const u32 free = ~s.thing & 0x11111111u;  // bits THING of the free rows
   const bool right = words.x >> 31 != 0, gold = Random::below(words.y, 3) == 0;
   for (int row = 0, rank = Random::below(words.z, math::popcount(free)); row < ROWS; ++row) {
     if (nibble(free, row) != 0 && rank-- == 0) {
@@ -42,7 +42,7 @@ DEVICE void spawn(State& s, const Random::Bits words) {
   }
 }
 
-// Takes gold where the player is; returns whether an enemy is there.
+// Take gold at the player's cell. Returns whether an enemy is there.
 DEVICE bool meet(Env& env) {
   State& s = env.state;
   const int row = s.player_y - 1, thing = nibble(s.thing, row);

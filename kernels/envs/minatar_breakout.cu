@@ -1,7 +1,7 @@
-// minatar_breakout.cu -- break three rows of bricks with a ball that a paddle keeps in play, as MinAtar's Breakout.
+// minatar_breakout.cu -- Break three rows of bricks with a ball that a paddle keeps in play, as MinAtar's Breakout.
 //
-//   state   bricks [bits of rows 1 to 3, column by column]; columns and rows of paddle, ball and trail; move [-1, 1 per step];
-//           striking: whether the ball touched a brick in the last step; last_action
+//   state   bricks [bits of rows 1 to 3, column by column], columns and rows of paddle, ball and trail, move [-1, 1 per step],
+//           striking: whether the ball touched a brick in the last step, last_action
 //   action  0 = none, 1 = left, 2 = right
 //   reward  1 for each brick
 struct Params { float sticky_action_prob; };
@@ -27,7 +27,7 @@ DEVICE bool step(Env& env) {
   s.trail_x = s.ball_x;
   s.trail_y = s.ball_y;
 
-  // An episode that is over may be stepped on.
+  // The episode may be stepped on after it has ended, so the row is clamped.
   int x = s.ball_x + s.move_x, y = math::min(s.ball_y + s.move_y, SIDE - 1);
   if (x < 0 || x >= SIDE) {
     s.move_x = -s.move_x;

@@ -1,9 +1,9 @@
-// minatar_freeway.cu -- cross eight lanes of traffic, as MinAtar's Freeway.
+// minatar_freeway.cu -- Cross eight lanes of traffic, as MinAtar's Freeway.
 //
-//   state   cars of rows 1 to 8, 4 bits each: column, steps until it moves, and speed [steps that it waits again; LEFT = it
-//           moves to the left]; row of the player, steps until it may move; last_action
+//   state   cars of rows 1 to 8, 4 bits each: column, steps until the car moves, and speed [steps that it then waits, LEFT = it
+//           moves to the left]. Row of the player, steps until it may move. last_action
 //   action  0 = none, 1 = up, 2 = down
-//   reward  1 at the top, where the player is put back to the bottom and all cars get new speeds
+//   reward  1 at the top, where the player returns to the bottom and all cars get new speeds
 struct Params { float sticky_action_prob; };
 struct State { u32 car_x, car_timer, car_speed; int player, rest, last_action; };
 #include "drive/env.cuh"
@@ -13,7 +13,7 @@ constexpr int CARS = 8, COLUMN = 4, REST = 3;
 constexpr u32 LEFT = 8u, SPEEDS = 0x77777777u;  // bit of the direction, bits of all speeds without it
 enum Channel { CHICKEN, CAR, SPEED };
 
-// Random speeds of all cars, 1 to 5, to either side.
+// Random speeds of all cars, 1 to 5, in either direction.
 DEVICE u32 draw_speeds(const Random& random) {
   u32 speeds = 0;
   for (int half = 0; half < 2; ++half) {
@@ -50,7 +50,7 @@ DEVICE bool step(Env& env) {
     s.car_timer = s.car_speed & SPEEDS;
   }
 
-  // A car hits the player where it stands, and where it comes to.
+  // A car hits the player at its cell before the move and at its cell after it.
   bool hit = false;
   for (int k = 0; k < CARS; ++k) {
     const int before = nibble(s.car_x, k), timer = nibble(s.car_timer, k), speed = nibble(s.car_speed, k);

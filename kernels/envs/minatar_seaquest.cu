@@ -1,10 +1,10 @@
-// minatar_seaquest.cu -- rescue divers, shoot fish and submarines, and surface for air, as MinAtar's Seaquest.
+// minatar_seaquest.cu -- Rescue divers, shoot fish and submarines, and surface for air, as MinAtar's Seaquest.
 //
-//   state   count swimmers, the oldest first, in a word each; enemy bullets [bits of columns by row, those that fly right from
-//           bit 10]; column, row and direction of the player; oxygen [steps]; divers aboard; whether it has surfaced and not
-//           dived; timers and intervals [steps]; ramps, how often the game became faster; last_action
+//   state   count swimmers, oldest first, one word each. Enemy bullets [bits of columns by row, those that fly right from
+//           bit 10]. Column, row and direction of the player. Oxygen [steps]. Divers aboard. Whether it has surfaced and not
+//           dived. Timers and intervals [steps]. ramps: how often the game became faster. last_action
 //   action  0 = none, 1 = left, 2 = up, 3 = right, 4 = down, 5 = fire
-//   reward  1 for each enemy; up to 9 for a full load of divers, by the oxygen left
+//   reward  1 for each enemy. Up to 9 for a full load of divers, depending on the oxygen left
 struct Params { float sticky_action_prob; };
 struct State {
   int count;
@@ -16,14 +16,14 @@ struct State {
 #include "drive/env.cuh"
 #include "envs/minatar.cuh"
 
-constexpr int MOST = 34;  // swimmers at once
+constexpr int MOST = 34;  // maximum number of swimmers
 constexpr u32 BOARD = (1u << SIDE) - 1u;
 constexpr int OXYGEN = 200, CREW = 6, COOLDOWN = 5, ENEMY_COOLDOWN = 10;
 constexpr int SPAWN_INTERVAL = 20, MOVE_INTERVAL = 5, DIVER_INTERVAL = 30, FASTEST = 2;
 enum Channel { FRONT, BACK, BULLET, TRAIL, ENEMY_BULLET, FISH, SUBMARINE, AIR, LOAD, DIVER };
 
-// A bullet of the player, a fish, a submarine or a diver. In bits of a word: its channel 4, column 4, row 4, whether it swims
-// right, steps until it moves 3, steps until it fires 4. The word of nothing is 0.
+// A bullet of the player, a fish, a submarine or a diver. Bits of its word: channel 4, column 4, row 4, whether it swims right 1,
+// steps until it moves 3, steps until it fires 4. The word of nothing is 0.
 struct Swimmer {
   int kind, x, y;
   bool right;
@@ -40,14 +40,14 @@ struct Swimmer {
   DEVICE int next(bool backwards = false) const { return right != backwards ? x + 1 : x - 1; }  // column
 };
 
-// A full list drops it, which cannot happen in a game.
+// Append a swimmer. A full list drops it, which cannot happen in a game.
 DEVICE void append(State& s, const Swimmer& swimmer) {
   if (s.count == MOST) return;
   s.swimmers[s.count] = swimmer.word();
   ++s.count;
 }
 
-// Returns the oldest one of a kind in a cell, or -1.
+// Return the oldest swimmer of a kind in a cell, or -1.
 DEVICE int find(const State& s, int kind, int x, int y) {
   int found = -1;
   for (int k = s.count - 1; k >= 0; --k) {
@@ -57,7 +57,7 @@ DEVICE int find(const State& s, int kind, int x, int y) {
   return found;
 }
 
-// An enemy comes into a row, unless others swim against it there.
+// Add an enemy to a row, unless others swim against it there.
 DEVICE void add_enemy(State& s, const Random::Bits words) {
   const int kind = Random::below(words.y, 3) == 0 ? SUBMARINE : FISH, y = 1 + Random::below(words.z, 8);
   const bool right = words.x >> 31 != 0;
@@ -70,7 +70,7 @@ DEVICE void add_enemy(State& s, const Random::Bits words) {
 
 DEVICE bool on_board(int x) { return x >= 0 && x < SIDE; }
 
-// The player's bullets fly, the newest first, and hit the oldest fish in their cell, or else the oldest submarine. Returns hits.
+// Move the player's bullets, newest first. Each hits the oldest fish in its cell, or otherwise the oldest submarine. Returns hits.
 DEVICE int move_bullets(State& s) {
   int hits = 0;
   for (int k = s.count - 1; k >= 0; --k) {
@@ -85,7 +85,7 @@ DEVICE int move_bullets(State& s) {
   return hits;
 }
 
-// One kind swims, the newest first. Divers come aboard while there is room. Submarines fire, and an enemy that swims into a
+// Move one kind of swimmers, newest first. Divers come aboard while there is room. Submarines fire. An enemy that swims into a
 // bullet is hit. Returns hits.
 template <int KIND> DEVICE int swim(State& s, bool& lost) {
   int hits = 0;
@@ -118,7 +118,7 @@ template <int KIND> DEVICE int swim(State& s, bool& lost) {
   return hits;
 }
 
-// Moves enemy bullets. Returns whether one was where the player is, or comes there.
+// Move enemy bullets. Returns whether one was at the player's cell, or arrives there.
 DEVICE bool move_enemy_bullets(State& s) {
   u32 passed = s.enemy_bullets[s.y];
   for (int y = 1; y < SIDE - 1; ++y) {
@@ -129,7 +129,7 @@ DEVICE bool move_enemy_bullets(State& s) {
   return ((passed | passed >> SIDE) >> s.x & 1u) != 0;
 }
 
-// Uses up oxygen, or refills it at the surface at the cost of a diver. Returns the reward of a full load.
+// Use up oxygen, or refill it at the surface at the cost of a diver. Returns the reward of a full load.
 DEVICE int breathe(Env& env, bool& lost) {
   State& s = env.state;
   const bool under = s.y > 0, comes_up = !under && !s.surfaced, refills = comes_up && s.aboard != 0;

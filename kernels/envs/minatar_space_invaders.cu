@@ -1,7 +1,7 @@
-// minatar_space_invaders.cu -- shoot aliens that shoot back and come nearer, as MinAtar's Space Invaders.
+// minatar_space_invaders.cu -- Shoot aliens that shoot back and approach, as MinAtar's Space Invaders.
 //
-//   state   rows [bits of columns: aliens, the cannon's bullets from bit 10, the aliens' bullets from bit 20]; column of the cannon;
-//           direction of the aliens [-1, 1]; interval, the longest wait between two of their moves, and timers [steps]; last_action
+//   state   rows [bits of columns: aliens, the cannon's bullets from bit 10, the aliens' bullets from bit 20], column of the
+//           cannon, direction of the aliens [-1, 1], interval: longest wait between two of their moves, timers [steps], last_action
 //   action  0 = none, 1 = left, 2 = right, 3 = fire
 //   reward  1 for each alien
 struct Params { float sticky_action_prob; };
@@ -14,14 +14,14 @@ constexpr int FRIENDLY = SIDE, ENEMY = 2 * SIDE;  // first bits of the bullets
 constexpr int COOLDOWN = 5, ENEMY_COOLDOWN = 10, SLOWEST = 12, FASTEST = 6;
 enum Channel { CANNON, ALIEN, ALIEN_LEFT, ALIEN_RIGHT, FRIENDLY_BULLET, ENEMY_BULLET };
 
-// Returns the columns in which an alien is.
+// Return the columns that have an alien.
 DEVICE u32 alien_columns(const State& s) {
   u32 columns = 0u;
   UNROLL for (int y = 0; y < SIDE; ++y) columns |= s.rows[y];
   return columns & BOARD;
 }
 
-// Moves the cannon's bullets up a row, and the aliens' down.
+// Move the cannon's bullets up a row, and the aliens' down.
 DEVICE void move_bullets(State& s) {
   u32 above = 0u;
   UNROLL for (int y = 0; y < SIDE; ++y) {
@@ -31,8 +31,8 @@ DEVICE void move_bullets(State& s) {
   }
 }
 
-// Moves the aliens sideways, or down where the edge is. Returns whether one touches the cannon or came down from the lowest
-// row. As in MinAtar, that one is in the highest row then.
+// Move the aliens sideways, or down if one is at the edge. Returns whether one touches the cannon or leaves the lowest row. As in
+// MinAtar, the latter continues in the highest row.
 DEVICE bool move_aliens(State& s) {
   int count = 0;
   UNROLL for (int y = 0; y < SIDE; ++y) count += math::popcount(s.rows[y] & BOARD);
@@ -49,7 +49,7 @@ DEVICE bool move_aliens(State& s) {
   return (turn && lowest != 0) || (s.rows[SIDE - 1] >> s.cannon & 1u) != 0;
 }
 
-// The lowest alien of the column nearest to the cannon fires, of the left one of two that are equally near.
+// The lowest alien of the column nearest to the cannon fires. If two columns are equally near, it is the left one.
 DEVICE void fire_back(State& s) {
   const u32 columns = alien_columns(s);
   u32 column = 0u, below = 0u;  // bit of the column, and whether one of its aliens is in a lower row
@@ -64,7 +64,7 @@ DEVICE void fire_back(State& s) {
   }
 }
 
-// Removes aliens and the bullets that hit them. Returns how many.
+// Remove aliens and the bullets that hit them. Returns their number.
 DEVICE int remove_hit(State& s) {
   int count = 0;
   UNROLL for (int y = 0; y < SIDE; ++y) {

@@ -1,4 +1,4 @@
-// mountain_car.cu -- Moore (1990): an underpowered car in a valley, as Gymnasium's MountainCar-v0.
+// mountain_car.cu -- An underpowered car in a valley (Moore 1990), as Gymnasium's MountainCar-v0.
 //
 //   state   position [-1.2 to 0.6 along the track], velocity [per step]
 //   action  0 = push left, 1 = none, 2 = push right

@@ -1,8 +1,8 @@
-// mountain_car_continuous.cu -- Moore (1990): an underpowered car in a valley, as Gymnasium's MountainCarContinuous-v0.
+// mountain_car_continuous.cu -- An underpowered car in a valley (Moore 1990), as Gymnasium's MountainCarContinuous-v0.
 //
 //   state   position [-1.2 to 0.6 along the track], velocity [per step]
 //   action  force [-1 to 1, clipped], times `power`
-//   reward  -0.1 of the action squared (as it was given); 100 for arriving
+//   reward  -0.1 of the squared action (not clipped), and 100 for reaching the goal
 struct Params {
   float gravity, min_position, max_position, max_speed, goal_position, goal_velocity, start_low, start_high, power;
 };

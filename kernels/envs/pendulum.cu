@@ -1,4 +1,4 @@
-// pendulum.cu -- swing a pendulum up and hold it there, as Gymnasium's Pendulum-v1.
+// pendulum.cu -- Swing a pendulum up and hold it there, as Gymnasium's Pendulum-v1.
 //
 //   state   theta [rad, -PI to PI, 0 = upright], theta_dot [rad/s]
 //   action  torque [N m], clipped to max_torque

@@ -1,11 +1,11 @@
-// repeat_first.cu -- cards are dealt one by one: name the suit of the first, again and again.
+// repeat_first.cu -- Cards are dealt one by one. The player names the suit of the first card in every step.
 //
 // Source: Morad, Kortvelesy, Bettini, Liwicki & Prorok (2023), "POPGym", RepeatFirst.
 //
 //   state   deck [cards left of each suit], first and card [suits of the first card and of the one shown],
 //           answer [last action, -1 before the first]
 //   action  a suit: 0 = spades, 1 = diamonds, 2 = clubs, 3 = hearts
-//   reward  1 / (NUM_CARDS - 1) for the right suit, as much less for another
+//   reward  1 / (NUM_CARDS - 1) for the right suit, minus the same for another
 struct Params {};
 struct State { u32 deck; int first, card, answer; };
 #include "drive/env.cuh"

@@ -1,10 +1,10 @@
-// repeat_previous.cu -- cards are dealt one by one: name the suit of the card K - 1 before the one shown.
+// repeat_previous.cu -- Cards are dealt one by one. The player names the suit of the card K - 1 before the visible one.
 //
 // Source: Morad, Kortvelesy, Bettini, Liwicki & Prorok (2023), "POPGym", RepeatPrevious.
 //
 //   state   deck [cards left of each suit], seen [suits, the newest first], answer [last action, -1 before the first]
 //   action  a suit: 0 = spades, 1 = diamonds, 2 = clubs, 3 = hearts
-//   reward  once K cards were dealt, 1 / (NUM_CARDS - K) for the right suit, as much less for another
+//   reward  after K cards, 1 / (NUM_CARDS - K) for the right suit, minus the same for another
 struct Params {};
 struct State { u32 deck; Array<u32, WORDS> seen; int answer; };
 #include "drive/env.cuh"

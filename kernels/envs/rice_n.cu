@@ -1,11 +1,11 @@
-// rice_n.cu -- 27 regions save, cut emissions and trade for a century; with negotiation they propose cuts to each other first.
+// rice_n.cu -- 27 regions save, cut emissions and trade for a century. With negotiation they first propose cuts to each other.
 //
-// Source: the equations of RICE-N (Zhang et al., 2022); rice_n.py says what differs, and has the names of units and actions.
+// Source: the equations of RICE-N (Zhang et al., 2022). rice_n.py lists the differences, and the names of units and actions.
 //
-//   state   climate, and what each region has, made and sold in the latest period; [i][j] is what region i asks of, or
-//           takes from region j. What depends on nobody's actions is in tables by period.
-//   action  levels of savings, mitigation, exports; tariffs on and bids for each region's goods; with negotiation also a
-//           promise to and a request of each region in turn, and answers to their proposals
+//   state   climate, and each region's stocks, products and sales of the latest period. [i][j] belongs to region i and concerns
+//           region j, such as a tariff or a promise. Quantities that do not depend on actions are in tables by period.
+//   action  levels of savings, mitigation, exports, tariffs on and bids for each region's goods. With negotiation also a
+//           promise to and a request of each region, alternately, and answers to their proposals
 //   reward  utility of a period's consumption
 struct Params {
   float years, temperature_air, temperature_sea, carbon_air, carbon_upper, carbon_lower;
@@ -21,10 +21,10 @@ struct State {
   Array<float, REGIONS> least_mitigation;
   float promised[PARTNERS][PARTNERS], requested[PARTNERS][PARTNERS], accepted[PARTNERS][PARTNERS];
 };
-constexpr int SAVE = 0, MITIGATE = 1, EXPORT = 2, TARIFF = 3, IMPORT = TARIFF + REGIONS;  // the first head of each kind
+constexpr int SAVE = 0, MITIGATE = 1, EXPORT = 2, TARIFF = 3, IMPORT = TARIFF + REGIONS;  // first head of each kind
 constexpr int PROPOSE = IMPORT + REGIONS, ANSWER = PROPOSE + 2 * REGIONS;
 enum World { FORCING, LAND, RETENTION, DISCOUNT };  // columns of a table
-constexpr int PUBLIC = 8 + NEGOTIATION + 10 * REGIONS + REGIONS * REGIONS, PRIVATE = 9 + NEGOTIATION;  // entries seen by all, by one
+constexpr int PUBLIC = 8 + NEGOTIATION + 10 * REGIONS + REGIONS * REGIONS, PRIVATE = 9 + NEGOTIATION;  // entries for all, for one
 struct Shared {
   Array<float, REGIONS> emissions, price, limit, kept, scale, exports;  // of one period: see `produce` and `sell`
   float common[PUBLIC], own[REGIONS][PRIVATE];
@@ -35,7 +35,7 @@ struct Shared {
 constexpr float MOST_WARMING = 7.0067387f, LEAST_WARMING = 1.2506777f, LEAST_OUTPUT = 606.57275f, MOST_OUTPUT = 9673.5322f;
 
 DEVICE float rate(int level) { return (float)level / (float)NUM_LEVELS; }
-// The period that the latest step was in: 0 at the start, at most NUM_PERIODS.
+// Period of the latest step: 0 at the start, at most NUM_PERIODS.
 DEVICE int period(const Env& env) { return math::min(env.elapsed / STAGES, NUM_PERIODS); }
 
 DEVICE void reset(Env& env) {
@@ -60,7 +60,7 @@ DEVICE void reset(Env& env) {
   }
 }
 
-// What region i makes, puts aside, may sell, and pays for one level of its bids.
+// Production, savings and supply of region i, and its payment for one level of its bids.
 DEVICE void produce(Env& env, int i, int k) {
   State& s = env.state;
   Shared& now = env.shared;
@@ -76,10 +76,10 @@ DEVICE void produce(Env& env, int i, int k) {
   const float debt = DEBT_FORMULA == DEBT_FORMULA_RATIO ? p.debt_multiplier * balance / start : balance / p.debt_multiplier * start;
   int bids = 0;
   for (int j = 0; j < REGIONS; ++j) bids += j == i ? 0 : env.region.action(i, IMPORT + j);
-  // Bids of more than the whole output are scaled down to it. Levels are added, so that nothing is rounded.
+  // Bids for more than the whole output are scaled down to it. Levels are added as integers, so that nothing is rounded.
   now.price[i] = output * (1.0f + math::clamp(debt, -1.0f, 0.0f)) / (float)math::max(bids, NUM_LEVELS);
-  // What is sold at most and what then stays at home are told apart in levels: their difference from the output, in floats,
-  // would be noise where it is 0, and its root is what counts.
+  // Limit of sales and remainder at home are split in levels. Their difference from the output, in floats, would be noise where it
+  // is 0, and its root matters.
   const int left = NUM_LEVELS - save, sold = math::min(sell, left);
   now.limit[i] = rate(sold) * output;
   now.kept[i] = rate(left - sold) * output;
@@ -94,7 +94,7 @@ DEVICE void produce(Env& env, int i, int k) {
   if (i == 0) s.damage = damage;
 }
 
-// What all others would buy of region j; if it is more than j sells, all get the same share of it.
+// Total demand for the goods of region j. If it exceeds the supply, all buyers get the same share of their demand.
 DEVICE void sell(Env& env, int j) {
   Shared& now = env.shared;
   float demand = 0.0f;
@@ -104,7 +104,7 @@ DEVICE void sell(Env& env, int j) {
   now.scale[j] = demand > limit ? limit / demand : 1.0f;
 }
 
-// Region i's imports, consumption and reward. Tariffs are those chosen in the period before.
+// Imports, consumption and reward of region i. Tariffs are those chosen in the previous period.
 DEVICE void consume(Env& env, int i, int k) {
   State& s = env.state;
   const Shared& now = env.shared;
@@ -127,7 +127,7 @@ DEVICE void consume(Env& env, int i, int k) {
   env.region.reward(i) = utility;
 }
 
-// Heat and carbon after a period; both matrices multiply what was there before it.
+// Temperatures and carbon after a period. Both matrices multiply the values before it.
 DEVICE void warm(Env& env, int k) {
   State& s = env.state;
   const Params& p = env.params;
@@ -157,9 +157,9 @@ DEVICE void warm(Env& env, int k) {
 DEVICE bool act(Env& env) {
   const int k = math::max(1, period(env));
   for (int i : env.team.each(REGIONS)) produce(env, i, k);
-  env.team.sync();  // all prices, and what is for sale
+  env.team.sync();  // all prices and supplies are written before they are read
   for (int j : env.team.each(REGIONS)) sell(env, j);
-  env.team.sync();  // everybody has sold
+  env.team.sync();  // all sales are written before they are read
   for (int i : env.team.each(REGIONS)) consume(env, i, k);
   if (env.team.leader()) warm(env, k);
   return env.elapsed / STAGES >= NUM_PERIODS;
@@ -174,13 +174,13 @@ DEVICE void propose(Env& env) {
   }
 }
 
-// What region i has promised to those who accepted, and what those asked of it whose proposals it accepts, binds it.
+// Region i is bound by its promises to regions that accepted, and by requests of regions whose proposals it accepts.
 DEVICE void answer(Env& env) {
   State& s = env.state;
   for (int i : env.team.each(PARTNERS)) {
     for (int j = 0; j < PARTNERS; ++j) s.accepted[i][j] = i == j ? 0.0f : (float)env.region.action(i, ANSWER + j);
   }
-  env.team.sync();  // all have answered
+  env.team.sync();  // all answers are written before they are read
   for (int i : env.team.each(PARTNERS)) {
     float least = 0.0f;
     for (int j = 0; j < PARTNERS; ++j) {
@@ -198,7 +198,7 @@ DEVICE bool step(Env& env) {
   return false;
 }
 
-// What all regions see of the world and of each other.
+// Observations of the world and of all regions, shared by all.
 DEVICE void see_world(Env& env, int k) {
   const State& s = env.state;
   float* const common = env.shared.common;
@@ -222,7 +222,7 @@ DEVICE void see_world(Env& env, int k) {
   }
 }
 
-// What region i sees of itself alone.
+// Observations of region i that only it sees.
 DEVICE void see_oneself(Env& env, int i, int k) {
   const State& s = env.state;
   float* const own = env.shared.own[i];
@@ -239,13 +239,13 @@ DEVICE void see_oneself(Env& env, int i, int k) {
   if (NEGOTIATION) own[PRIVATE - 1] = s.least_mitigation[i];
 }
 
-// What region i has promised and was promised, has requested and was requested, and who accepted: 27 entries each.
+// Promises of region i and to it, requests of it and to it, acceptances by it and of its proposals: 27 entries each.
 DEVICE float of_treaty(const State& s, int i, int n) {
   const int kind = n / REGIONS, j = n % REGIONS, from = kind % 2 == 0 ? i : j, to = kind % 2 == 0 ? j : i;
   return kind < 2 ? s.promised[from][to] : kind < 4 ? s.requested[from][to] : s.accepted[from][to];
 }
 
-// With WORLD_ONCE one agent of another group observes what all regions see. A template, as elsewhere there is no env.world.
+// With WORLD_ONCE one agent of another group observes the shared entries. A template, because env.world exists only then.
 template <class AnyEnv> DEVICE void put_world(AnyEnv& env) {
   if constexpr (WORLD_ONCE) {
     const auto entry = [&](int n) INLINED { return env.shared.common[n]; };
@@ -258,7 +258,7 @@ DEVICE void observe(Env& env) {
   const int k = period(env);
   see_world(env, k);
   for (int i : env.team.each(REGIONS)) see_oneself(env, i, k);
-  env.team.sync();  // all of it is there
+  env.team.sync();  // all shared entries are written before they are read
   put_world(env);
   constexpr int FROM = REGIONS, UNTIL = WORLD_ONCE ? FROM : FROM + PUBLIC, TREATIES = UNTIL + PRIVATE;
   constexpr int OBS = NEGOTIATION ? TREATIES + 6 * REGIONS : TREATIES;
@@ -272,7 +272,7 @@ DEVICE void observe(Env& env) {
   }
   if constexpr (NEGOTIATION) {
     env.region.allow_all(env.team);
-    env.team.sync();  // before some are forbidden
+    env.team.sync();  // all masks are 1 before some are cleared
     for (int i : env.team.each(REGIONS)) {
       const int least = math::to_int(s.least_mitigation[i] * (float)NUM_LEVELS + 0.5f);
       for (int level = 0; level < LEVELS; ++level) env.region.mask(i, level, MITIGATE) = level >= least;

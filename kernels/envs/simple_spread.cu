@@ -1,17 +1,17 @@
-// simple_spread.cu -- agents cover landmarks and avoid collisions, as MPE2's simple_spread (Lowe et al. 2017).
+// simple_spread.cu -- Agents cover landmarks and avoid collisions, as MPE2's simple_spread (Lowe et al. 2017).
 //
-//   state   x, y [length], x_dot, y_dot [length/s] of agents; landmark_x, landmark_y [length], as many
-//   action  0 = none, 1 = left, 2 = right, 3 = down, 4 = up, or how much of each, [0 to 1, clipped]
-//   reward  minus the sum of each landmark's distance to the nearest agent, alike for all, weighted by 1 - local_ratio,
+//   state   x, y [length], x_dot, y_dot [length/s] of agents, landmark_x, landmark_y [length] of as many landmarks
+//   action  0 = none, 1 = left, 2 = right, 3 = down, 4 = up, or the strength of each, [0 to 1, clipped]
+//   reward  minus the sum of each landmark's distance to the nearest agent, equal for all, weighted by 1 - local_ratio,
 //           minus the number of agents that this one touches, weighted by local_ratio
 struct Params { float local_ratio; };
 struct State { Array<float, NUM_AGENTS> x, y, x_dot, y_dot, landmark_x, landmark_y; };
-struct Shared { Array<float, NUM_AGENTS> x, y, nearest; };  // places after the step; distance of each landmark's nearest agent
+struct Shared { Array<float, NUM_AGENTS> x, y, nearest; };  // positions after the step, distances from landmarks to nearest agents
 #include "drive/env.cuh"
 #include "drive/rows.cuh"
 
-constexpr float TOUCHING = 0.3f, TAU = 0.1f, KEPT = 0.75f, ACCELERATION = 5.0f;  // length, s, velocity after a step, length/s^2
-constexpr float STIFFNESS = 100.0f, MARGIN = 1e-3f, COVERED = 0.1f;              // of contacts [1/s^2, length]; length
+constexpr float TOUCHING = 0.3f, TAU = 0.1f, KEPT = 0.75f, ACCELERATION = 5.0f;  // length, s, velocity kept in a step, length/s^2
+constexpr float STIFFNESS = 100.0f, MARGIN = 1e-3f, COVERED = 0.1f;              // of contacts [1/s^2, length], length
 
 DEVICE void reset(Env& env) {
   State& s = env.state;
@@ -25,7 +25,7 @@ DEVICE void reset(Env& env) {
   }
 }
 
-// The push of agent i along one axis, -1 to 1.
+// Push of agent i along one axis, -1 to 1.
 DEVICE float push(const Env& env, int i, int back, int forth) {
   const auto part = [&](int k) { return math::clamp((float)env.agent.action(i, k), 0.0f, 1.0f); };
   if constexpr (CONTINUOUS_ACTIONS) return part(forth) - part(back);
@@ -38,7 +38,7 @@ DEVICE bool step(Env& env) {
   State& s = env.state;
   Shared& next = env.shared;
   const float local = env.params.local_ratio;
-  // Move by the old velocity, then accelerate by the action and by soft contacts at the old places.
+  // Move with the old velocity. Then accelerate by the action and by soft contacts at the old positions.
   for (int i : env.team.each(NUM_AGENTS)) {
     const float x = s.x[i], y = s.y[i], x_dot = s.x_dot[i], y_dot = s.y_dot[i];
     float force_x = ACCELERATION * push(env, i, 1, 2), force_y = ACCELERATION * push(env, i, 3, 4);
@@ -54,7 +54,7 @@ DEVICE bool step(Env& env) {
     s.x_dot[i] = KEPT * x_dot + TAU * force_x;
     s.y_dot[i] = KEPT * y_dot + TAU * force_y;
   }
-  env.team.sync();  // all next places are there, and nobody reads old ones any more
+  env.team.sync();  // all next positions are written before they are read, and old ones are read before they are overwritten
   for (int k : env.team.each(NUM_AGENTS)) {
     float nearest = math::infinity();
     for (int i = 0; i < NUM_AGENTS; ++i) {
@@ -63,7 +63,7 @@ DEVICE bool step(Env& env) {
     next.nearest[k] = nearest;
     env.metrics.covered += nearest < COVERED;
   }
-  env.team.sync();  // all landmarks' distances are there
+  env.team.sync();  // all distances are written before they are read
   float sum = 0.0f;
   for (int k = 0; k < NUM_AGENTS; ++k) sum += next.nearest[k];
   for (int i : env.team.each(NUM_AGENTS)) {
@@ -71,7 +71,7 @@ DEVICE bool step(Env& env) {
     for (int j = 0; j < NUM_AGENTS; ++j) {
       const bool hit = j != i && distance(next.x[i] - next.x[j], next.y[i] - next.y[j]) < TOUCHING;
       hits += hit;
-      env.metrics.collisions += hit && j < i;  // of each pair once
+      env.metrics.collisions += hit && j < i;  // each pair once
     }
     env.agent.reward(i) = (local - 1.0f) * sum - local * (float)hits;
     s.x[i] = next.x[i];
@@ -80,7 +80,7 @@ DEVICE bool step(Env& env) {
   return false;
 }
 
-// Own velocity and place, ways to all landmarks and all other agents, and zeros: their silent communication channels.
+// Own velocity and position, vectors to all landmarks and all other agents, and zeros for their silent communication channels.
 DEVICE void observe(Env& env) {
   const State& s = env.state;
   for (int i : env.team.each(NUM_AGENTS)) {

@@ -1,7 +1,7 @@
-// suits.cuh -- a shuffled deck of which only the suits matter, for repeat_previous, repeat_first and autoencode.
+// suits.cuh -- A shuffled deck in which only suits matter, for repeat_previous, repeat_first and autoencode.
 //
-// Nothing is shuffled ahead of time: each card is drawn uniformly from those left, which gives the same distribution.
-// An order of suits: spades, diamonds, clubs, hearts.
+// The deck is not shuffled in advance. Each card is drawn uniformly from those left, which gives the same distribution. Order of
+// suits: spades, diamonds, clubs, hearts.
 #pragma once
 
 constexpr int SUITS = 4;
@@ -9,10 +9,10 @@ constexpr u32 FULL_DECK = NUM_CARDS / SUITS * 0x01010101u;  // cards of each sui
 
 DEVICE int cards_in(u32 deck) { return (int)((deck & 255u) + (deck >> 8 & 255u) + (deck >> 16 & 255u) + (deck >> 24)); }
 
-// Takes a card that `word` chooses out of the deck, which is not empty; returns its suit.
+// Take a card that `word` selects out of the deck, which is not empty. Returns its suit.
 DEVICE u32 draw_card(u32& deck, u32 word) {
   const int card = Random::below(word, cards_in(deck));
-  int first = 0;  // card of the next suit
+  int first = 0;  // first card of the next suit
   u32 suit = 0;
   UNROLL for (int k = 0; k < SUITS - 1; ++k) {
     first += (int)(deck >> 8 * k & 255u);
@@ -22,7 +22,7 @@ DEVICE u32 draw_card(u32& deck, u32 word) {
   return suit;
 }
 
-// Puts a suit on a pile, two bits a card, the newest in the lowest bits of pile[0]. A full pile loses its oldest.
+// Push a suit onto a pile, two bits per card, the newest in the lowest bits of pile[0]. A full pile loses its oldest.
 template <int N> DEVICE void push(Array<u32, N>& pile, u32 suit) {
   UNROLL for (int w = N - 1; w > 0; --w) pile[w] = pile[w] << 2 | pile[w - 1] >> 30;
   pile[0] = pile[0] << 2 | suit;

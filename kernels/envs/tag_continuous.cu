@@ -1,12 +1,12 @@
-// tag_continuous.cu -- taggers chase runners on a square of side grid_length; runners that are tagged may leave.
+// tag_continuous.cu -- Taggers chase runners on a square of side grid_length. Runners that are tagged may leave.
 //
-// Source: the rules of WarpDrive's TagContinuous (Lan et al., JMLR 2022); tag_continuous.py says what differs.
+// Source: the rules of WarpDrive's TagContinuous (Lan et al., JMLR 2022). tag_continuous.py lists the differences.
 //
 //   state   x, y [length, 0 to grid_length], speed [length/step, 0 to max_speed * skill], direction [rad, [0, 2 pi)],
 //           acceleration [length/step^2], active [1 in the game, 0 out].
 //           Taggers are agents [0, NUM_TAGGERS), runners the rest.
 //   action  (change of acceleration, turn): 0 = none, 1 .. levels: from the lowest to the highest
-//   reward  tag: tag_reward to the nearest tagger, tag_penalty to the runner; penalties at the edge and per step;
+//   reward  tag: tag_reward to the nearest tagger, tag_penalty to the runner. Penalties at the edge and per step.
 //           end_of_game_reward to runners still in the game at the last step
 struct Params {
   float grid_length, max_speed, skill_level_tagger, skill_level_runner;
@@ -22,7 +22,7 @@ struct State {
 struct Shared {
   Array<int, NUM_TAGGERS> tags;  // runners that each tagger has tagged in this step
   Neighbours<NUM_AGENTS, (OTHERS > 0 ? OTHERS : 1)> near;
-  Stage stage;                   // rows on their way
+  Stage stage;                   // staging buffers of observation rows
 };
 struct Cache { NeighbourCache<NUM_AGENTS> near; };
 #include "drive/env.cuh"
@@ -40,7 +40,7 @@ DEVICE void reset(Env& env) {
     s.x[i] = Random::unit(word.x) * env.params.grid_length;
     s.y[i] = Random::unit(word.y) * env.params.grid_length;
     s.direction[i] = (float)Random::below(word.z, 4) * (0.25f * math::TWO_PI);
-    IF_TABLE(start_x, s.x[i] = env.table.start_x[i]);  // starts that are given
+    IF_TABLE(start_x, s.x[i] = env.table.start_x[i]);  // initial states from tables
     IF_TABLE(start_y, s.y[i] = env.table.start_y[i]);
     IF_TABLE(start_direction, s.direction[i] = env.table.start_direction[i]);
     s.speed[i] = s.acceleration[i] = 0.0f;
@@ -48,13 +48,13 @@ DEVICE void reset(Env& env) {
   }
 }
 
-// The value of one action: 0 is "none", 1 .. levels spread evenly from low to high.
+// Value of one action: 0 is "none", 1 .. levels are spread evenly from low to high.
 DEVICE float level(int action, int levels, float low, float high) {
   if (action == 0) return 0.0f;
   return low + (high - low) * math::Divisor((float)(levels > 1 ? levels - 1 : 1)).of((float)(action - 1));
 }
 
-// Moves agent i; returns whether it crossed the edge.
+// Move agent i. Returns whether it crossed the edge.
 DEVICE bool move(State& s, const Params& p, int i, int accelerate, int turn) {
   const float top = top_speed(p, is_tagger(i));
   const float acceleration =
@@ -89,7 +89,7 @@ DEVICE bool step(Env& env) {
       const bool crossed = move(s, p, i, env.runner.action(r, 0), env.runner.action(r, 1));
       env.runner.reward(r) = p.step_reward_for_runner + (crossed ? p.edge_hit_penalty : 0.0f);
       env.metrics.edge_hits += crossed;
-    } else {  // one that is out stays where it is
+    } else {  // a runner that is out stays in place
       s.speed[i] = s.direction[i] = s.acceleration[i] = 0.0f;
     }
   }
@@ -121,9 +121,9 @@ DEVICE bool step(Env& env) {
   return env.team.sum(remaining) == 0;
 }
 
-// Writes what agent i sees: own x, y, speed, cosine and sine of the direction; seven features of each of OTHERS agents,
-// feature by feature; time. The k-th of the others is agent(k), or i where nobody is. One that is out sees nothing that
-// moves. The nearest are all in the game.
+// Write the observation of agent i: own x, y, speed, cosine and sine of the direction, seven features of each of OTHERS agents,
+// feature by feature, time. The k-th of the others is agent(k), or i if there are fewer. If agent i is out, only the types and
+// activity of others are not 0. The nearest are all in the game.
 constexpr int OBS = 5 + 7 * OTHERS + 1;
 template <class Writer, class Agent> DEVICE void see(const Env& env, int i, Writer&& row, Agent agent) {
   const State& s = env.state;
@@ -148,7 +148,7 @@ template <class Writer, class Agent> DEVICE void see(const Env& env, int i, Writ
       .put(own(env.time()));
 }
 
-// The OTHERS nearest agents in the game, ascending, or everybody else by id.
+// Observe the OTHERS nearest agents in the game, nearest first, or all other agents by id.
 DEVICE void observe(Env& env) {
   const State& s = env.state;
   const Params& p = env.params;
@@ -160,7 +160,7 @@ DEVICE void observe(Env& env) {
   } else {
     auto& near = env.shared.near;
     near.place(env.team, s.x, s.y, s.active, p.grid_length);
-    env.team.sync();
+    env.team.sync();  // positions are written before the search reads them
     near.each(env, math::max(top_speed(p, true), top_speed(p, false)), [&](const auto& seen) {
       RowWriter<OBS, OTHERS> row(env, seen.mine, obs_of(seen.i));
       if (seen.out) row.put_zeros();

@@ -1,11 +1,11 @@
-// tag_grid.cu -- taggers chase one runner on a square grid of (GRID_LENGTH + 1)^2 cells.
+// tag_grid.cu -- Taggers chase one runner on a square grid of (GRID_LENGTH + 1)^2 cells.
 //
-// Source: the rules of WarpDrive's TagGridWorld (Lan et al., JMLR 2022); tag_grid.py says what differs.
+// Source: the rules of WarpDrive's TagGridWorld (Lan et al., JMLR 2022). tag_grid.py lists the differences.
 //
-//   state   x, y [cells, 0 to GRID_LENGTH]; taggers are agents [0, RUNNER), the runner is agent RUNNER
+//   state   x, y [cells, 0 to GRID_LENGTH]. Taggers are agents [0, RUNNER), the runner is agent RUNNER
 //   action  0 = stay, 1 = +x, 2 = -x, 3 = +y, 4 = -y
-//   reward  caught: tag_reward to every tagger, -tag_penalty to the runner; else -step_cost, +step_cost;
-//           -wall_hit_penalty to whoever runs into a wall
+//   reward  caught: tag_reward to every tagger, -tag_penalty to the runner. Otherwise -step_cost, +step_cost.
+//           -wall_hit_penalty to agents that run into a wall
 struct Params { float wall_hit_penalty, tag_reward_for_tagger, tag_penalty_for_runner, step_cost_for_tagger; };
 struct State { Array<int, NUM_AGENTS> x, y; };
 #include "drive/env.cuh"
@@ -24,12 +24,12 @@ DEVICE void reset(Env& env) {
       env.state.x[i] = Random::below(word.x, GRID_LENGTH + 1);
       env.state.y[i] = Random::below(word.y, GRID_LENGTH + 1);
     }
-    IF_TABLE(start_x, env.state.x[i] = env.table.start_x[i]);  // starts that are given
+    IF_TABLE(start_x, env.state.x[i] = env.table.start_x[i]);  // initial states from tables
     IF_TABLE(start_y, env.state.y[i] = env.table.start_y[i]);
   }
 }
 
-// Moves agent i; returns whether a wall stopped it.
+// Move agent i. Returns whether a wall stopped it.
 DEVICE bool move(State& s, int i, int action) {
   const int x = s.x[i] + (action == 1) - (action == 2), y = s.y[i] + (action == 3) - (action == 4);
   s.x[i] = math::clamp(x, 0, GRID_LENGTH);
@@ -65,7 +65,7 @@ DEVICE u64 squared_distance(const State& s, int i, int j) {
   return (u64)(dx * dx + dy * dy);
 }
 
-// Everything about everybody: all x, all y, all types, which one is me, time.
+// Observe all agents: all x, all y, all types, one-hot own id, time.
 DEVICE void observe_all(Env& env) {
   const State& s = env.state;
   for (int i : env.team.each(NUM_AGENTS)) {
@@ -80,7 +80,7 @@ DEVICE void observe_all(Env& env) {
   }
 }
 
-// Own place, the other's place, own type, time; the runner's other is the nearest tagger, a tagger's is the runner.
+// Observe own position, an opponent's position, own type, time. The runner's opponent is the nearest tagger, a tagger's the runner.
 DEVICE void observe_opponent(Env& env) {
   const State& s = env.state;
   const int chaser = nearest_of<NUM_TAGGERS, FARTHEST>(env.team, [&](int i) { return squared_distance(s, i, RUNNER); });
@@ -97,7 +97,7 @@ DEVICE void observe_opponent(Env& env) {
   }
 }
 
-// Own place and type, then x, y and type of the nearest K agents of either kind, feature by feature, time.
+// Observe own position and type, then x, y and type of the nearest K agents of either kind, feature by feature, time.
 template <int K> DEVICE void observe_nearest(Env& env) {
   const State& s = env.state;
   for (int i : env.team.each(NUM_AGENTS)) {
@@ -109,7 +109,7 @@ template <int K> DEVICE void observe_nearest(Env& env) {
     row[0] = (float)s.x[i] * SCALE;
     row[1] = (float)s.y[i] * SCALE;
     row[2] = i < RUNNER ? 1.0f : 0.0f;
-    for (int k = 0; k < K; ++k) {  // there are at least so many others
+    for (int k = 0; k < K; ++k) {  // there are at least K others
       const int j = nearest.id[k];
       row[3 + k] = (float)s.x[j] * SCALE;
       row[3 + K + k] = (float)s.y[j] * SCALE;
