@@ -1,5 +1,5 @@
 """OpponentPool: past snapshots of a learning policy play a share of the environments, as opponents
-of other policies.
+of other policies or of the policy itself.
 
 Who learns against one opponent alone may forget how to play others, and two that learn from each
 other may go round in circles. Source: Bansal et al. 2018, "Emergent complexity via multi-agent
@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from annotated_types import Ge, Le, Lt
+from annotated_types import Ge, Le
 from torch.func import functional_call
 
 from cupydrive.algorithms.a2c import A2C
@@ -52,6 +52,11 @@ class OpponentPool:
     that there are by then, and stays until that episode ends. Until the first snapshot the policy
     as it is plays everywhere.
 
+    **Self-play**: where several groups share the policy and no other policy learns, as with
+    ``policies={"first+second": OpponentPool(...)}``, snapshots are opponents of the policy itself.
+    With each opponent, the group that the policy plays and learns for is drawn uniformly. The
+    snapshot plays the other groups.
+
     Where several groups have pools, each has environments of its own: with two shares of 0.5,
     snapshots of the one play in half of them and snapshots of the other in the rest. Evaluation,
     videos and tournaments show the policy as it is; episodic returns are those of all environments.
@@ -64,13 +69,14 @@ class OpponentPool:
         every: Iterations from one snapshot to the next; one iteration is ``num_steps`` steps of
             every environment. Where an episode is still played by the snapshot before the oldest,
             the next one waits for its end.
-        share: Of the environments, in [0, 1): so many of them, rounded.
+        share: Share of the environments in which snapshots play, rounded to whole environments.
+            Below 1, but for self-play. Defaults to 0.5.
     """
 
     settings: PPO | A2C
     size: Annotated[int, Ge(1), Le(MOST_SNAPSHOTS)] = 8
     every: Count = 10
-    share: Annotated[float, Ge(0.0), Lt(1.0)] = 0.5
+    share: Annotated[float, Ge(0.0), Le(1.0)] = 0.5
 
     def __post_init__(self) -> None:
         if type(self.settings) not in (PPO, A2C):
@@ -134,11 +140,11 @@ def check_pools(
     names = sorted(pools, key=lambda name: min(groups.index(group) for group in name.split("+")))
     learning = [name for name, each in policies.items() if isinstance(each, LearnerSettings)]
     for name in names:
-        if learning == [name]:
+        if learning == [name] and "+" not in name:
             raise ParameterError(
                 f"policies[{name!r}] is an OpponentPool, but no other policy learns against its "
-                f"snapshots; expected another group that learns. Pass "
-                f"{pools[name].name.upper()}(...) itself"
+                f"snapshots; expected another group that learns, or several groups that share the "
+                f"pool. Pass {pools[name].name.upper()}(...) itself"
             )
     shares = [pools[name].share for name in names]
     if sum(shares) > 1.0 + 1e-9:
@@ -146,11 +152,11 @@ def check_pools(
         words = f"got {listed}, {sum(shares):g} together, expected at most 1"
         raise ParameterError(f"shares of pools: {words}")
     for k, name in enumerate(names):
-        count = len(environments(shares, k, num_envs))
-        if shares[k] > 0 and not 0 < count < num_envs:
+        count, most = len(environments(shares, k, num_envs)), num_envs - (learning != [name])
+        if shares[k] > 0 and not 0 < count <= most:
             raise ParameterError(
                 f"policies[{name!r}]: a share of {shares[k]:g} of {num_envs} environments is "
-                f"{count}; expected 1 to {num_envs - 1}"
+                f"{count}; expected 1 to {most}"
             )
 
 
@@ -341,8 +347,10 @@ class PooledLearner:
 
     Attributes:
         envs: The range of the P environments.
-        plays: (T + 1, P) int32: the slot that plays each row, -1: the policy as it is. Row 0 is the
-            last row of the rollout before.
+        sides: Number of groups in self-play, otherwise 1.
+        plays: (T + 1, P) int32: ``slot * sides + side`` of each row, or -1 where no snapshot plays.
+            In self-play, ``side`` is the group that the policy itself plays. Row 0 is the last row
+            of the rollout before.
         taken: (1,) int64, snapshots so far; number n is in slot n modulo S.
         bank: (S, ...) by name: what decides how the policy acts, of each snapshot.
     """
@@ -352,6 +360,7 @@ class PooledLearner:
 
     rollout: Rollout  # as the learner inside sees it
     envs: range
+    sides: int
 
     def __getattr__(self, name: str) -> Any:
         """Return what the learner inside has: the policy, its losses, schedules, and how it acts
@@ -372,6 +381,9 @@ class PooledLearner:
             self.rollout.action, self.rollout.active = dict(rollout.action), dict(rollout.active)
             shares = [player.pool.share for player in pools]
             self.envs = environments(shares, pools.index(self), rollout.batch.num_envs)
+            own = sum(player is self for player in rollout.player_of.values())
+            others = [p for p in rollout.players if p is not self and hasattr(p, "update")]
+            self.sides = 1 if others else own
         action, reward = rollout.action[group.name], rollout.reward[group.name]
         self.rollout.action[group.name] = torch.zeros_like(action)
         self.rollout.active[group.name] = torch.ones_like(reward, dtype=torch.bool)
@@ -401,7 +413,7 @@ class PooledLearner:
     def draw_call(self, rollout: Rollout, t: int) -> np.ndarray:
         """Return ``struct Draw``, of who plays row t."""
         batch, first = rollout.batch, self.envs.start
-        ints = {"num_envs": len(self.envs), "slots": self.slots}
+        ints = {"num_envs": len(self.envs), "slots": self.slots, "sides": self.sides}
         ints |= {
             "first_env": batch.first_env + first,
             "agent": first_agent(batch, self.inner.groups[0]),
@@ -419,9 +431,14 @@ class PooledLearner:
         """Return ``struct Choice``, of the actions of one group in row t."""
         ints = {"num_envs": len(self.envs), "first": self.envs.start, "slots": self.slots}
         ints |= {"words": g.count * g.heads, "size": rollout.batch.num_envs * g.count * g.heads}
+        ints |= {"sides": self.sides, "side": self.side(g)}
         pointers = {"plays": self.plays[t], "own": self.rollout.action[g.name][t]}
         pointers |= {"past": None if self.past is None else self.past.action[g.name]}
         return make_call(ints, pointers | {"action": rollout.action[g.name][t]})
+
+    def side(self, g: Group) -> int:
+        """Return the side of one group in self-play, otherwise -1."""
+        return self.inner.groups.index(g) if self.sides > 1 else -1
 
     # ---- one iteration ----
 
@@ -451,7 +468,9 @@ class PooledLearner:
                     active.copy_(rollout.active[g.name])
                 else:
                     active.fill_(True)
-                active[:, within] &= (self.plays[:-1] < 0)[..., None]
+                plays = self.plays[:-1]
+                own = (plays < 0) | (plays % self.sides == self.side(g))
+                active[:, within] &= own[..., None]
         self.inner.update(self.rollout)
         with torch.no_grad(), rollout.stream():
             over = rollout.starts(rollout.steps)[within]
@@ -470,7 +489,8 @@ class PooledLearner:
             over: (P,) bool, where an episode has just ended.
         """
         slot = self.taken % self.slots
-        busy = ((self.plays[-2] == slot) & ~over).any()
+        playing = self.plays[-2] // self.sides  # -1: none
+        busy = ((playing == slot) & ~over).any()
         self.waited += 1
         takes = (self.waited >= self.pool.every) & ~busy
         for name, kept in self.bank.items():

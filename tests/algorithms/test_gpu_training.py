@@ -103,31 +103,36 @@ def test_resuming_gives_the_bits_of_a_run_that_was_never_stopped(kind, tmp_path)
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("backend", "precision", "hidden"),
+    ("env", "backend", "precision", "hidden"),
     [
-        ("torch", "float32", (16,)),
-        ("kernels", "float32", (16,)),
-        ("kernels", "bfloat16", (16,)),
-        ("kernels", "bfloat16", (300, 300)),
+        ("tag_grid", "torch", "float32", (16,)),
+        ("tag_grid", "kernels", "float32", (16,)),
+        ("tag_grid", "kernels", "bfloat16", (16,)),
+        ("tag_grid", "kernels", "bfloat16", (300, 300)),
+        ("connect_four", "torch", "float32", (16,)),
+        ("connect_four", "kernels", "float32", (16,)),
     ],
 )
-def test_pools_are_captured_and_exact_ones_have_the_bits_of_a_cpu(backend, precision, hidden):
+def test_pools_are_captured_and_exact_ones_have_the_bits_of_a_cpu(env, backend, precision, hidden):
+    one = env == "connect_four"  # policy, for both groups
     settings = cd.PPO(
-        num_steps=8, hidden=hidden, precision=precision, normalize_obs=True, normalize_reward=True
+        num_steps=8,
+        hidden=hidden,
+        precision=precision,
+        normalize_obs=not one,
+        normalize_reward=True,
     )
-    options = {"num_envs": 64, "steps": 12 * 64 * 8, "backend": backend, "progress": False}
-    options |= {"grid_length": 6, "num_taggers": 2, "max_episode_steps": 20}
     pool = cd.OpponentPool(settings, size=2, every=2, share=0.3)
+    options = {"num_envs": 64, "steps": 12 * 64 * 8, "backend": backend, "progress": False}
+    options["policies"] = dict.fromkeys(["first+second"] if one else ["tagger", "runner"], pool)
+    options |= {} if one else {"grid_length": 6, "num_taggers": 2, "max_episode_steps": 20}
     captured, eager = (
-        cd.train("tag_grid", pool, device="cuda", cuda_graph=how, **options)
-        for how in (True, False)
+        cd.train(env, device="cuda", cuda_graph=how, **options) for how in (True, False)
     )
-    assert same(captured, eager) and int(captured.learners["tagger"].taken) > 2
+    learner = next(iter(captured.learners.values()))
+    assert same(captured, eager) and int(learner.taken) > 2
     if (backend, precision) == ("kernels", "float32"):
-        own, host = (
-            captured.snapshot(),
-            cd.train("tag_grid", pool, device="cpu", **options).snapshot(),
-        )
+        own, host = captured.snapshot(), cd.train(env, device="cpu", **options).snapshot()
         assert all(
             torch.equal(own[name], host[name])
             for name in own

@@ -75,8 +75,10 @@ def pooled(settings=PPO, num_envs=16, tagger=None, backend="auto", params=SMALL,
 
 
 def both(settings, env="tag_grid", backend="auto"):
-    """Return a run of two groups that both have pools."""
+    """Return a run of two groups that have pools, or share one."""
     params = SMALL
+    if env == "connect_four":
+        return self_play(settings, backend)
     # walkers who may leave and not do everything, and drivers whose actions are a Box
     if env == "everything":
         env, params = (
@@ -85,6 +87,14 @@ def both(settings, env="tag_grid", backend="auto"):
         )
     pool = Pool(settings, size=2, every=1, share=0.4)
     return begun(make_run(env, pool, num_envs=20, device="cpu", backend=backend, **params))
+
+
+def self_play(settings=PPO, backend="auto", num_envs=20, **options):
+    """Return a run of one policy against its own past, before its first iteration."""
+    pool = Pool(settings, **{"size": 2, "every": 1, "share": 0.8, **options})
+    policies, params = {"first+second": pool}, {"random_plies": 6}
+    given = {"num_envs": num_envs, "device": "cpu", "backend": backend}
+    return begun(make_run("connect_four", policies=policies, **given, **params))
 
 
 def begun(run):
@@ -100,11 +110,20 @@ def same(one, other):
     return all(torch.equal(first[name], tensor) for name, tensor in second.items())
 
 
-def played(run, name="runner"):
+def pool_of(run, group):
+    """Return the learner of a group."""
+    return next(pool for name, pool in run.learners.items() if group in name.split("+"))
+
+
+def played(run, group="runner"):
     """Return who plays each row of a group, (T, N) int, -1: the policy as it is."""
-    pool = run.learners[name]
+    pool = pool_of(run, group)
     rows = torch.full((run.rollout.steps, run.num_envs), -1)
-    rows[:, pool.envs.start : pool.envs.stop] = pool.plays[:-1]
+    slots = pool.plays[:-1] // pool.sides
+    if pool.sides > 1:
+        names = [g.name for g in pool.groups]
+        slots[pool.plays[:-1] % pool.sides == names.index(group)] = -1
+    rows[:, pool.envs.start : pool.envs.stop] = slots
     return rows
 
 
@@ -150,6 +169,29 @@ def test_opponents_change_where_an_episode_begins_and_are_drawn_by_philox():
     assert seen == {-1, 0, 1, 2, 3} and int(pool.taken) > 4
 
 
+def test_in_self_play_the_side_of_the_policy_is_drawn_with_each_opponent():
+    """By the second word of the same draw. Both sides come equally often, within 4 deviations, and
+    in each environment of the pool the policy plays one side only.
+    """
+    run = self_play(num_envs=40, size=3, share=1.0)
+    pool, ids, sides, words = run.learners["first+second"], np.arange(40), [], []
+    for _ in range(30):
+        clock = run.batch.get_state()["clock"]
+        run.iterate()
+        over = (run.rollout.terminated | run.rollout.truncated).numpy()
+        for t in range(1, 8):
+            episode = clock["episode"].astype(np.int64) + over[:t].sum(0) - 1
+            drawn = RandomStream(run.seed, ids, episode, 0, OPPONENT).bits()[:, 0, 1]
+            rows = over[t - 1] & (pool.plays[t].numpy() >= 0)
+            sides.append(pool.plays[t].numpy()[rows] % 2)
+            words.append(below(drawn[rows], 2))
+        both = torch.stack([played(run, name) >= 0 for name in ("first", "second")])
+        assert torch.equal(both.sum(0), (pool.plays[:-1] >= 0).long())
+    sides, words = np.concatenate(sides), np.concatenate(words)
+    assert np.array_equal(sides, words) and pool.envs == range(40)
+    assert abs(sides.mean() - 0.5) < 4 * 0.5 / len(sides) ** 0.5 and len(sides) > 400
+
+
 def test_slots_that_there_are_not_play_nothing():
     """As a damaged checkpoint may name them."""
     run = pooled()
@@ -158,6 +200,14 @@ def test_slots_that_there_are_not_play_nothing():
     pool.plays[0].copy_(wrong)
     run.rollout.collect()
     assert torch.equal(run.rollout.action["runner"][0], pool.rollout.action["runner"][0])
+    run = self_play()
+    pool, wrong = run.learners["first+second"], torch.tensor([6, 7, -1, -2, 2**31 - 1, -(2**31)])
+    run.iterate()
+    pool.plays[0, :6].copy_(wrong)
+    run.rollout.collect()
+    for name in ("first", "second"):
+        actions = (rollout.action[name][0, :6] for rollout in (run.rollout, pool.rollout))
+        assert torch.equal(*actions)
 
 
 def test_snapshots_are_kept_in_a_ring_and_none_is_overwritten_while_it_plays():
@@ -188,7 +238,8 @@ def test_snapshots_are_kept_in_a_ring_and_none_is_overwritten_while_it_plays():
 @pytest.mark.full
 @pytest.mark.parametrize("backend", LEARNERS)
 @pytest.mark.parametrize(
-    ("env", "settings"), [("tag_grid", replace(A2C, normalize_obs=True)), ("everything", PPO)]
+    ("env", "settings"),
+    [("tag_grid", replace(A2C, normalize_obs=True)), ("everything", PPO), ("connect_four", PPO)],
 )
 def test_a_snapshot_acts_as_a_frozen_policy_of_its_weights_would(env, settings, backend):
     check_actions(both(settings, env, backend))
@@ -203,7 +254,7 @@ def check_actions(run):
     """Compare each action of an environment in which a snapshot plays with that of
     ``PolicyPlayer``, step by step.
     """
-    rollout, frozen, compared = run.rollout, {}, dict.fromkeys(run.learners, 0)
+    rollout, frozen, compared = run.rollout, {}, dict.fromkeys(run.rollout.player_of, 0)
     other = copy.copy(rollout)
     other.action = {name: torch.zeros_like(action) for name, action in rollout.action.items()}
     for _ in range(12):
@@ -222,11 +273,10 @@ def check_actions(run):
                     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
                     compared[name] += int(rows.sum())
             run.batch.step_row(call)
-        for group in run.batch.groups:
-            pool = run.learners[group.name]
+        for pool in run.learners.values():
             taken = int(pool.taken)
             pool.update(rollout)
-            if int(pool.taken) > taken:
+            for group in pool.groups if int(pool.taken) > taken else ():
                 frozen[group.name, taken % 3] = player_of(pool, taken % 3, make_distribution(group))
                 frozen[group.name, taken % 3].begin(other, group)
     assert min(compared.values()) > 100
@@ -245,12 +295,14 @@ def player_of(pool, slot, distribution):
 
 
 @pytest.mark.parametrize("backend", LEARNERS)
-@pytest.mark.parametrize(("env", "settings"), [("tag_grid", A2C), ("everything", PPO)])
+@pytest.mark.parametrize(
+    ("env", "settings"), [("tag_grid", A2C), ("everything", PPO), ("connect_four", PPO)]
+)
 def test_nobody_learns_from_what_a_snapshot_did(env, settings, backend):
     """Rewards and observations of its rows may be anything; those of rows that the policy itself
     played may not.
     """
-    for group in both(settings, env).learners:
+    for group in both(settings, env).rollout.player_of:
         weights = []
         for spoilt in ("nothing", "snapshots", "policy"):
             run = both(settings, env, backend)
@@ -262,10 +314,9 @@ def test_nobody_learns_from_what_a_snapshot_did(env, settings, backend):
             chosen = {"nothing": rows & False, "snapshots": rows, "policy": ~rows}[spoilt]
             run.rollout.reward[group][chosen] = 1000.0
             run.rollout.obs[group][:-1][chosen] = -3.0
-            run.learners[group].update(run.rollout)
-            weights.append(
-                torch.cat([p.detach().reshape(-1) for p in run.policies[group].parameters()])
-            )
+            pool = pool_of(run, group)
+            pool.update(run.rollout)
+            weights.append(torch.cat([p.detach().reshape(-1) for p in pool.policy.parameters()]))
         assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
 
 
@@ -299,6 +350,21 @@ def test_a_run_with_pools_goes_on_bit_for_bit(settings, backend, tmp_path):
         and loaded.settings["runner"].share == 0.5
         and "OpponentPool(settings=" in repr(loaded)
     )
+
+
+def test_self_play_has_one_result_with_any_threads_and_goes_on_bit_for_bit(tmp_path, monkeypatch):
+    policies = {"first+second": Pool(PPO, size=2, every=2, share=0.9)}
+    given = {"policies": policies, "num_envs": 64, "device": "cpu", "progress": False}
+    monkeypatch.setenv("CUPYDRIVE_THREADS", "1")
+    whole = cd.train("connect_four", steps=64 * 8 * 14, **given)
+    monkeypatch.setenv("CUPYDRIVE_THREADS", "2")
+    cd.train("connect_four", steps=64 * 8 * 9, out=tmp_path, **given)
+    halved = cd.train("connect_four", steps=64 * 8 * 14, out=tmp_path, resume=True, **given)
+    assert int(whole.learners["first+second"].taken) > 3 and same(halved, whole)
+    assert same(cd.load(tmp_path), whole)
+    frozen = {"one": whole, "other": cd.FrozenPolicy(str(tmp_path), greedy=True)}
+    found = cd.tournament(frozen, episodes=32, progress=False)
+    assert found.score[0, 0] == found.score[1, 1] and found.elo["one"] == pytest.approx(0, abs=1e-9)
 
 
 def test_others_see_the_policy_as_it_is(tmp_path):
@@ -335,7 +401,7 @@ def test_members_change_a_pool_and_what_it_is_of():
         ),
         ({"settings": cd.DDPG()}, "OpponentPool.settings = DDPG"),
         ({"settings": Pool(PPO)}, r"OpponentPool.settings = OpponentPool\("),
-        ({"share": 1}, "share = 1; input should be less than 1"),
+        ({"share": 2}, "share = 2; input should be less than or equal to 1"),
     ],
 )
 def test_wrong_settings_are_named(settings, message):
@@ -347,6 +413,10 @@ def test_wrong_settings_are_named(settings, message):
     ("env", "policies", "message"),
     [
         ("cartpole", {"cart": Pool(PPO)}, r"no other policy learns .* Pass PPO\(...\)"),
+        ("connect_four", {"first": Pool(PPO), "second": cd.HeuristicPolicy()},
+        "expected another group that learns, or several groups that share the pool"),
+        ("connect_four", {"first+second": Pool(PPO, share=0.01)}, "is 0; expected 1 to 16"),
+        ("tag_grid", {"runner": Pool(PPO, share=1.0), "tagger": PPO}, "is 16; expected 1 to 15"),
         ("tag_grid", {"runner": Pool(PPO), "tagger": cd.RandomPolicy()},
         "no other policy learns against"),
         ("tag_grid", {"runner": Pool(PPO), "tagger": Pool(PPO, share=0.6)},
