@@ -1,1 +1,1 @@
-"""Examples of environments whose kernels are Python; copy one to begin your own."""
+"""Examples to copy: environments whose kernels are Python, and self-play."""

@@ -5,6 +5,7 @@ import pytest
 
 import cupydrive as cd
 from cupydrive.errors import ParameterError
+from cupydrive.examples.self_play import self_play
 from cupydrive.experiments.tournament import elo_ratings
 
 SMALL = {"grid_length": 6, "num_taggers": 2, "max_episode_steps": 20}
@@ -76,6 +77,15 @@ def test_who_wins_each_game_has_a_rating():
     score = np.array([[0.5, 1.0], [0.0, 0.5]])
     one, other = elo_ratings(score, 99)
     assert one - other == pytest.approx(400 * np.log10(99.5 / 0.5), abs=1e-6)
+
+
+@pytest.mark.full
+def test_each_stage_of_the_example_of_self_play_is_rated_above_the_one_before(tmp_path):
+    """With 50,000 env-steps, all are rated above random moves."""
+    rated = self_play(tmp_path, steps=50_000, stages=2, device="cpu")
+    assert len(rated.policies) == 4 and rated.groups == ("first", "second")
+    *stages, chance, _ = rated.elo.values()
+    assert stages == sorted(stages) and stages[0] > chance
 
 
 @pytest.mark.parametrize(
