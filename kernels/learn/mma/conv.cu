@@ -49,7 +49,7 @@ struct Part {
 // Load entries [d, d + RUN) of an image as bfloat16. Bits become 0 or 1 by integer arithmetic only.
 DEVICE void load_run(bf16* to, const Image& image, const int d) {
 #if OBSERVED == OBSERVED_BITS
-  if constexpr (RUN <= 32 && RUN % 2 == 0) {
+  if constexpr (RUN <= 32 && RUN % 2 == 0) {  // equal(swap <=): the other way has the same result
     const u32 low = image.at[d / 32], high = image.at[(d + RUN - 1) / 32];
     const u32 bits = (u32)(((u64)high << 32 | low) >> d % 32);
     UNROLL for (int j = 0; j < RUN; j += 2) *(Word*)(to + j) = (bits >> j & 1u) * 0x3f80u | (bits >> (j + 1) & 1u) * 0x3f800000u;
@@ -114,12 +114,13 @@ DEVICE void convolve(const Team team, Workspace& work, const float* weight, cons
   for (int i : team.each(N * (K / 2))) {
     const int n = i / (K / 2), k = i % (K / 2) * 2;
     const float* const own = weight + n * OBS + k;
+    // equal(swap +, swap &&): patches are 0 there, and no output beyond OUT is read
     kernels.two(n, k) = pair(n < OUT && k < OBS ? own[0] : 0.0f, n < OUT && k + 1 < OBS ? own[1] : 0.0f);
   }
   for (int n : team.each(N)) work.bias[n] = n < OUT ? bias[n] : 0.0f;
   clear_patches(team, patches);
   team.sync();  // zeros are stored before patches overwrite them, and images before they are read
-  for (int at = 0; at < count; at += ROWS) {
+  for (int at = 0; at < count; at += ROWS) {  // equal(swap <): a tile without patches
     const int left = count - at, here = left < ROWS ? left : ROWS;
     load_patches(team, patches, from + at, here, images);
     team.sync();  // patches, kernels and biases are written before they are read
@@ -150,7 +151,7 @@ DEVICE auto images_of(const Learn& learn, const Team team, Workspace& work, cons
 }
 DEVICE void see_tile_of_block(const Part& call, const Team team, Workspace& work, const int e) {
   const Share<POSITIONS> own(call.learn, e);
-  if (own.count <= 0 || *call.learn.skip > 0.0f) return;
+  if (own.count <= 0 || *call.learn.skip > 0.0f) return;  // equal(constant): it is 0 or 1
   convolve(team, work, call.weight, call.bias, own.from, own.count, images_of(call.learn, team, work, own),
            [&](const int row) INLINED { return call.out + own.of.row(row) * OUT_STRIDE; });
 }
@@ -165,7 +166,7 @@ DEVICE void learn_share(const Part& call, const Team team, Workspace& work, cons
   clear_patches(team, patches);
   for (int tile = share; tile < call.learn.blocks * Share<POSITIONS>::tiles_of_block(call.learn); tile += call.shares) {
     const Share<POSITIONS> own(call.learn, tile);
-    if (own.count <= 0) continue;
+    if (own.count <= 0) continue;  // equal(swap <=): no tile follows
     const auto images = images_of(call.learn, team, work, own);
     for (int at = 0; at < own.count; at += ROWS) {
       const int from = own.from + at, left = own.count - at, count = left < ROWS ? left : ROWS;
@@ -177,7 +178,7 @@ DEVICE void learn_share(const Part& call, const Team team, Workspace& work, cons
       });
       team.sync();  // patches, slopes and images of the previous product are read, and new images are written
       load_patches(team, patches, from, count, images);
-      if (count < ROWS || OUT < N) {
+      if (count < ROWS || OUT < N) {  // equal(swap <): clears nothing
         for (int i : team.each(ROWS * (N / 2))) slopes.two(i / (N / 2), i % (N / 2) * 2) = 0u;
         team.sync();  // zeros are stored before slopes overwrite them
       }

@@ -104,6 +104,7 @@ DEVICE void scan_rows(const Forward& call, const Team team, Workspace& work, Kep
   NO_UNROLL for (int t = 0; t < of.steps; ++t) {
     // Prefetch the inputs of the next step during this step's product.
     Inputs next;
+    // equal(swap t + 1, dropped condition): numbers beyond the last step are not used
     if (t + 1 < of.steps) next.load(of, team, t + 1, first);
     product.multiply(team, Matrix<SIZE>{work.left[t % 2]});
     // Epilogue: gates, new state and stores.
@@ -222,7 +223,7 @@ DEVICE void scan_backward(const Backward& call, const Team team, Workspace& work
       four_at(d_gates + 2 * SIZE) = four(d_new);
       four_at(call.d_inner + at * SIZE + quad.unit) = four(d_inner);
     });
-    if (t > 0) now.load(call, team, t - 1, first);
+    if (t > 0) now.load(call, team, t - 1, first);  // equal(swap >): numbers before the first step are not used
     team.sync();  // `left` is written before it is read, and the other buffer is read before it is overwritten
     product.multiply(team, left);
     // Gradient by the state before this step.

@@ -83,6 +83,7 @@ template <int PARTS, int K> struct KeptProduct {
   }
 };
 #else
+// equal(swap >, swap -, swap / 2, swap / 3): more room, never read
 constexpr int ACROSS = SIZE / 4, QUADS = (ROWS * ACROSS + TEAM - 1) / TEAM, COLUMNS = ACROSS > TEAM ? ACROSS / TEAM : 1;
 static_assert(ACROSS % TEAM == 0 || TEAM % ACROSS == 0, "a member owns the same units of each of its rows");
 DEVICE int share_of(const Team team) { return team.rank / ACROSS; }
@@ -97,6 +98,7 @@ template <int PARTS, int K> struct KeptProduct {
   template <class Weight> DEVICE void load(const Team, Weight weight) {
     for (int part = 0; part < PARTS; ++part) {
       for (int unit = 0; unit < SIZE; ++unit) {
+        // equal(swap <): the row beyond is `sum`, which is cleared later
         for (int k = 0; k < K; ++k) weights[k][part * SIZE + unit] = first_of(pair(weight(part, unit, k), 0.0f));
       }
     }

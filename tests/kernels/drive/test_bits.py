@@ -177,6 +177,16 @@ def test_tensor_cores_learn_the_same_bits_as_from_floats(dtype, way, monkeypatch
         assert torch.equal(weight, other[name])
 
 
+@pytest.mark.parametrize("dtype", ["bool", "uint8"])
+@pytest.mark.parametrize("kernel", [2, 3])  # 6 and 9 entries of a row of the image
+def test_so_do_convolutions(dtype, kernel, monkeypatch):
+    monkeypatch.setattr(choice, "RECURRENT", TENSOR_RECURRENT)
+    network = cd.Network(conv=cd.Conv((5,), kernel), hidden=(16,))
+    one, other = learnt(dtype, network, "cpu")
+    for name, weight in one.items():
+        assert torch.equal(weight, other[name])
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["bool", "uint8"])
 @pytest.mark.parametrize("hidden, num_envs", [((64, 64), 8), ((64, 64), 8192), ((256, 256), 64)])
