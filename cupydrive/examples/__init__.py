@@ -1,1 +1,1 @@
-"""Examples to copy: environments whose kernels are Python, and self-play."""
+"""Examples to copy: kernels in Python, recurrent PPO, convolutions, and self-play."""
