@@ -1,17 +1,17 @@
-// alike.cuh -- writes a long row of observations by the whole team, where most entries are the same for all agents of a group.
+// alike.cuh -- Write a long row of observations by the whole team, if most entries are equal for all agents of a group.
 //
 //   for (int i = 0; i < COUNT; ++i) put_row<SIZE, FROM, UNTIL>(env.team, env.NAME.obs(i), same, other);
 //
-// Entry n is same(n), for n in [FROM, UNTIL) and cheap, such as a load from struct Shared, or else other(n). Rows of any length
-// begin anywhere in a line of memory. So the lanes of a warp do not begin with the row but where the line does: a store that
-// is spread over two lines would be two requests to the cache, of which it takes a limited number in a second.
+// Entry n is same(n) for n in [FROM, UNTIL), and other(n) otherwise. same(n) is cheap, such as a load from struct Shared. Rows of
+// arbitrary length begin anywhere in a cache line. The lanes of a warp are therefore aligned with the line, not with the row: a
+// store across two lines would be two requests to the cache, whose number per second is limited.
 #pragma once
 #include "drive/env.cuh"
 
 template <int SIZE, int FROM, int UNTIL, class RowOf, class Same, class Other>
 DEVICE void put_row(const Team team, const RowOf row, const Same same, const Other other) {
-  const int begin = team.rank - (int)((size_type)&row[0] / sizeof(obs_t) % TEAM);  // of this member; before the row, or in it
-  // In turns [FIRST, LAST) of all members all entries are of the first kind.
+  const int begin = team.rank - (int)((size_type)&row[0] / sizeof(obs_t) % TEAM);  // of this thread: before the row, or in it
+  // In turns [FIRST, LAST) all entries of all threads are of the first kind.
   constexpr int FIRST = (FROM + TEAM - 1 + TEAM - 1) / TEAM, LAST = FIRST < UNTIL / TEAM ? UNTIL / TEAM : FIRST;
   constexpr int TURNS = (SIZE + TEAM - 1 + TEAM - 1) / TEAM;
   const auto put_some = [&](const int first, const int last) INLINED {
@@ -23,7 +23,7 @@ DEVICE void put_row(const Team team, const RowOf row, const Same same, const Oth
     }
   };
   put_some(0, FIRST);
-  // Loads come before stores: a compiler does not know that a store changes nothing that is loaded.
+  // Loads precede stores, because the compiler does not know that a store changes none of the loaded values.
   constexpr int AT_ONCE = TEAM > 1 ? 8 : 1, WHOLE = FIRST + (LAST - FIRST) / AT_ONCE * AT_ONCE;
   for (int turn = FIRST; turn < WHOLE; turn += AT_ONCE) {
     float kept[AT_ONCE];

@@ -1,8 +1,8 @@
-// bits.cuh -- observations of float, uint8 and bool: how `observe` writes a row, and how rows lie in memory.
+// bits.cuh -- Observations of float, uint8 and bool: how `observe` writes a row, and the layout of rows in memory.
 //
-// Rows of bool are bits in rollouts and bytes (0 or 1) after single steps. Bit k of a row is bit k % 32 of its word k / 32; bits
-// past the last entry are 0. One thread makes a row as bits. Members of a team may write entries of the same row, so they make
-// it as bytes, which become bits when the row is stored.
+// Rows of bool are bits in rollouts and bytes (0 or 1) after single steps. Bit k of a row is bit k % 32 of its word k / 32. Bits
+// past the last entry are 0. A team of one thread writes a row as bits. Threads of a larger team may write entries of the same row,
+// so they write it as bytes, which become bits when the row is stored.
 //
 // Letters: COUNT agents, OBS entries of one agent's row, WORDS = ceil(OBS / 32).
 #pragma once
@@ -39,8 +39,8 @@ template <class Entry> struct EntryRow {
   DEVICE Entry& operator[](Index at) const { return entries[ENTRY(at)]; }
 };
 
-// A group's rows, `Kind::ObsRows`: Near, an entry where `observe` makes them, NEAR of them a row; Far, an entry in the arrays of the
-// batch; at(near, i), agent i's row as `env.NAME.obs(i)`.
+// Rows of a group, `Kind::ObsRows`. Near: an entry where `observe` writes them, NEAR per row. Far: an entry in the arrays of the
+// batch. at(near, i): agent i's row as `env.NAME.obs(i)`.
 template <class Kind> struct FloatRows {
   typedef obs_t Near, Far;
   static constexpr int NEAR = Kind::OBS;
@@ -68,13 +68,13 @@ template <class Kind> DEVICE constexpr size_type far_bytes(const bool packed) {
   else return Kind::COUNT * Kind::OBS * sizeof(typename Kind::ObsRows::Far);
 }
 
-// Makes all entries 0, before `observe` writes rows of bool.
+// Clear all entries, before `observe` writes rows of bool.
 template <class Kind> DEVICE void clear_rows(const Team team, typename Kind::ObsRows::Near* near) {
   for (int n : team.each(Kind::COUNT * Kind::ObsRows::NEAR)) near[n] = {};
-  team.sync();  // others write entries next
+  team.sync();  // zeros are stored before other threads write entries
 }
 
-// Word w of a row of OBS entries, and its entry k, whatever it is made of.
+// Word w of a row of OBS entries, and its entry k, in either format.
 template <int OBS> DEVICE u32 word_of(const u32* row, const int w) { return row[w]; }
 template <int OBS, class Byte> DEVICE u32 word_of(const Byte* row, const int w) {
   u32 word = 0;
@@ -83,13 +83,13 @@ template <int OBS, class Byte> DEVICE u32 word_of(const Byte* row, const int w) 
 }
 DEVICE u32 entry_of(const u32* row, const int k) { return row[k / 32] >> k % 32 & 1u; }
 DEVICE u32 entry_of(const Flag* row, const int k) { return row[k].value; }
-// Four entries from k on, a byte each; k is a multiple of 4.
+// Four entries from k on, one byte each. k is a multiple of 4.
 DEVICE u32 bytes_of(const u32* row, const int k) { return (row[k / 32] >> k % 32 & 15u) * 0x00204081u & 0x01010101u; }
 DEVICE u32 bytes_of(const Flag* row, const int k) {
   return row[k].value | row[k + 1].value << 8 | row[k + 2].value << 16 | row[k + 3].value << 24;
 }
 
-// Stores rows of bool of `agents` agents, a thread of `threads` every so many words or bytes.
+// Store rows of bool of `agents` agents, divided among `threads` threads by words or bytes.
 template <class Kind>
 DEVICE void store_flags(const int rank, const int threads, void* far, const typename Kind::ObsRows::Near* near, const int agents,
                         const bool packed) {
@@ -104,7 +104,7 @@ DEVICE void store_flags(const int rank, const int threads, void* far, const type
   }
 }
 
-// Stores an environment's rows, by the whole team.
+// Store an environment's rows by the whole team.
 template <class Kind>
 DEVICE void store_obs(const Team team, typename Kind::ObsRows::Far* far, const typename Kind::ObsRows::Near* near,
                       [[maybe_unused]] const bool packed) {

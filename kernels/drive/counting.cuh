@@ -1,6 +1,5 @@
-// counting.cuh -- a float that counts what is computed with it: for a build of its own on a CPU (COUNT_OPERATIONS), in which
-// every `float` of the kernels is one. Counted are + - * / and sqrt, and fma as two. Comparisons, signs, conversions and
-// integers are not.
+// counting.cuh -- A float that counts operations. A separate build on a CPU (COUNT_OPERATIONS) replaces every `float` of the
+// kernels by it. It counts + - * / and sqrt, and fma as two. Comparisons, signs, conversions and integers are not counted.
 #pragma once
 
 extern "C" {
@@ -18,7 +17,7 @@ struct Counted {
   explicit constexpr operator int() const { return (int)value; }
   explicit constexpr operator u32() const { return (u32)value; }
 
-  // What the compiler computes is not counted.
+  // Operations at compile time are not counted.
   static constexpr Counted result(float x, int count = 1) {
     if (!__builtin_is_constant_evaluated()) operations += count;
     return x;

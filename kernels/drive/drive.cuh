@@ -1,20 +1,20 @@
-// drive.cuh -- the only kernels: env_reset, env_step, env_rollout, of any environment.
+// drive.cuh -- The kernels of all environments: env_reset, env_step, env_rollout.
 //
-// Everything that all environments share is in these files: loading and storing the state, the time limit, autoreset in the
-// same step (Gymnasium's SAME_STEP), final_obs, episode return, length and metrics, random actions. step.cuh is the list of it.
+// These files have everything that environments share: loading and storing the state, the time limit, autoreset in the same step
+// (Gymnasium's SAME_STEP), final_obs, episode return, length and metrics, random actions. step.cuh lists the phases.
 #pragma once
 #include "drive/phases.cuh"
 #include "generated/agreement.cuh"
 #ifdef TEAM_THREADS
 #include "drive/entries.cuh"
 #endif
-#define BUSY_THREADS 768  // of a GPU's processor, if a team fills a block (backend/cuda_launch.cuh)
+#define BUSY_THREADS 768  // per SM of a GPU, if a team fills a block (backend/cuda_launch.cuh)
 #include "drive/launch.cuh"
 
 KERNEL(env_reset, Batch, call.num_envs, reset_env(call, team, *work, e))
 
-// How many steps a CPU takes of one environment before it goes on to the next (launch.cuh): four, since actions are drawn for
-// four steps together; all of them where one environment's rows are so long that they fill pages of memory of their own.
+// Steps that a CPU takes of one environment before it goes on to the next (launch.cuh): four, because actions are drawn for four
+// steps together. It takes all steps if the rows of one environment fill pages of their own.
 constexpr int PIECE = OBS_ENTRIES * (int)sizeof(obs_t) < 2048 ? 4 : 0x7fffffff;
 #if defined(__CUDACC__) || defined(TEAM_THREADS) || defined(DEBUG_BOUNDS) || defined(COUNT_OPERATIONS) || !ONE_AGENT || PRINTS || COMPACT_OBS
 KERNEL_OF_STEPS(env_step, Batch, call.num_envs, 1, call.steps, PIECE, advance_env<false>(call, team, *work, e, from, until))

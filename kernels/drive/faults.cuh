@@ -1,7 +1,7 @@
-// faults.cuh -- debug builds (CPU only): a wild index becomes an error with file and line instead of a memory access.
+// faults.cuh -- Debug builds (CPU only): an index out of bounds becomes an error with file and line instead of a memory access.
 //
-// Accessors of `Env` take their caller's place as default arguments; arrays inside State and Shared are checked by
-// the compiler's own -fsanitize=bounds, whose report arrives in backend/cpu_faults.cuh. Other builds: nothing of it.
+// Accessors of `Env` take their caller's place as default arguments. Arrays inside State and Shared are checked by the compiler's
+// own -fsanitize=bounds, whose reports arrive in backend/cpu_faults.cuh. Other builds check nothing.
 #pragma once
 #include "drive/halves.cuh"
 
@@ -28,12 +28,12 @@ struct Row {
 #define CALLER , const char* file = __builtin_FILE(), int line = __builtin_LINE()
 #define SAME_CALLER , file, line
 #define CHECK_INDEX(index, limit, what) if ((index) < 0 || (index) >= (limit)) faults::leave(what, file, line, index, limit)
-// Rows that a function of the environment has not: of actions in `reset`, of masks in `step`.
+// Rows that a function of the environment does not have: actions in `reset`, masks in `step`.
 #define CHECK_ROW(row, what) if ((row) == nullptr) faults::leave(what, file, line, 0, faults::ELSEWHERE)
 #define ROW(data, size) Row{data, size}
 
-// For a process that tries a new kernel (cupydrive/executors/trial_process.py): says in which function and environment a
-// signal came, which then ends the process as it would have. On a stack of its own, since an endless recursion leaves none.
+// For a process that tries a new kernel (cupydrive/executors/trial_process.py): report the function and the environment in which a
+// signal arrived, which then ends the process as before. The handler has its own stack, since an endless recursion leaves none.
 inline void report_signal(int number) {
   dprintf(1, "inside %s %d\n", faults::function, faults::env);
   signal(number, SIG_DFL);

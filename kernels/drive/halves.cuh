@@ -1,5 +1,5 @@
-// halves.cuh -- what observations are kept as: float, or (OBS_HALF) bfloat16, the upper half of a float, rounded to the
-// nearest, ties to even. Environments write floats to either; integer operations round, so that all devices agree.
+// halves.cuh -- Type of observations: float or, with OBS_HALF, bfloat16, the upper half of a float, rounded to nearest, ties to
+// even. Environments write floats to either. Rounding uses integer operations, so that all devices agree.
 #pragma once
 
 struct bf16 {
@@ -24,7 +24,7 @@ typedef bf16 obs_t;
 typedef float obs_t;
 #endif
 
-// Copies `COUNT` observation entries by the whole team; LAST: to memory that this launch will not read again.
+// Copy `COUNT` observation entries by the whole team. LAST: to memory that this launch does not read again.
 template <int COUNT, bool LAST, class T> DEVICE void copy_obs(const Team team, T* to, const T* from) {
   if constexpr (COUNT * sizeof(T) % 4 != 0) {  // equal(swap *, constant 2): speed only
     for (int k : team.each(COUNT)) to[k] = from[k];

@@ -1,7 +1,7 @@
-// indices.cuh -- which indices belong to which member of a team, and arrays that one thread may keep in registers.
+// indices.cuh -- Distribution of indices over the threads of a team, and arrays that one thread may keep in registers.
 #pragma once
 
-// The indices of [0, n) that belong to one member: rank, rank + TEAM, ... Made for a range-based for.
+// Indices of [0, n) that belong to one thread: rank, rank + TEAM, ... For a range-based for.
 struct Each {
   int first, last;
   struct Index {
@@ -14,20 +14,20 @@ struct Each {
   DEVICE Index end() const { return {last}; }
 };
 
-// The same, where `i` is the member's k-th index. For a constant n a compiler knows how many turns there are: of few of them
-// it makes no loop, but copies of which only the last asks whether there is such an index. So the members of a warp do not wait
-// for each other, and the agents of one member are computed side by side.
+// The same, where `i` is the thread's k-th index. For a constant n the compiler knows the number of iterations, and unrolls a few
+// of them. Only the last one tests whether its index exists. The threads of a warp therefore do not wait for each other, and
+// computations for the agents of one thread overlap.
 constexpr int own_count(const int n) { return (n + TEAM - 1) / TEAM; }
 #define FOR_OWN(team, k, i, n)                         \
-  UNROLL_OWN for (int k = 0; k < own_count(n); ++k)  /* equal(swap <): one turn more, that does nothing */ \
+  UNROLL_OWN for (int k = 0; k < own_count(n); ++k)  /* equal(swap <): one more iteration, without effect */ \
     if (const int i = (team).rank + k * TEAM; i < (n))
 
 
-// What an array is indexed with. A debug build knows where the index was written (faults.cuh).
+// Type of an array's index. A debug build knows where the index was written (faults.cuh).
 #ifdef DEBUG_BOUNDS
 struct Index {
   i64 i; const char* file; int line;
-  // Of any integer, and of what becomes one, as an element of another array does.
+  // From any integer, or a value that converts to one, such as an element of another array.
   template <class I>
   Index(I&& i, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : i((i64)(I&&)i), file(file), line(line) {}
   int within(i64 size, const char* what) const;
@@ -40,10 +40,10 @@ typedef int Index;
 #define TABLE_INDEX(index, size) (index)
 #endif
 
-// N values, one for each agent say, that are indexed like any array. One thread may keep them in registers, which cannot be
-// indexed: there an index that the compiler does not know selects among all of them. So `s.x[i]` of an array that may be written
-// is no float but an Element, which becomes one where it stands: write `const float x = s.x[i]`. `float& x = s.x[i]` does not
-// compile, nor does reading x after `auto x = s.x[i]`, which would see what is written to the array later.
+// N values, such as one per agent, that are indexed like any array. One thread may keep them in registers, which cannot be indexed:
+// an index that the compiler does not know then selects among all of them. An element `s.x[i]` of a mutable array is therefore not
+// a float but an Element, which converts to one where it is used: write `const float x = s.x[i]`. `float& x = s.x[i]` does not
+// compile. Neither does reading x after `auto x = s.x[i]`, which would see later writes to the array.
 constexpr int MOST_SELECTED = 8;
 template <class T, int N> struct Array {
   static constexpr bool SELECTED = REGISTERS_HAVE_NO_INDEX && TEAM == 1 && N <= MOST_SELECTED;
@@ -77,8 +77,8 @@ template <class T, int N> struct Array {
 template <bool FIRST, class A, class B> struct Choose { typedef A type; };
 template <class A, class B> struct Choose<false, A, B> { typedef B type; };
 
-// Names a type if one of these is a float or a double, or an entry of an array of them, whose fraction a function of whole
-// numbers would drop without a word.
+// Name a type if one of these is a float, a double, or an entry of an array of them. A function of integers would silently drop the
+// fraction.
 template <class T> T&& a_value();
 template <class T> struct Fractions { enum : bool { ANY = false }; };
 template <> struct Fractions<float> { enum : bool { ANY = true }; };
@@ -87,11 +87,11 @@ template <bool> struct Refused {};
 template <> struct Refused<true> { typedef int type; };
 template <class... Ts> using IfFractions = typename Refused<(Fractions<decltype(a_value<Ts>() + 0)>::ANY || ...)>::type;
 
-// What every Team has, whatever runs it.
+// Common part of all kinds of Team.
 struct Member {
   int rank;  // [0, TEAM)
 
-  // Of floats there are none of these: a sum of floats depends on the order of its members.
+  // Deleted for floats: a sum of floats depends on the order of the threads.
   template <class T> IfFractions<T> sum(T) const = delete;
   float min(float) const = delete;
   double min(double) const = delete;
@@ -100,7 +100,7 @@ struct Member {
   template <int N, class T> int add(Array<float, N>&, int, T) const = delete;
 
   DEVICE Each each(int n) const { return {rank, n}; }
-  // The same, followed by indices of n or more where a member has fewer than others: all members have equally many.
+  // The same, followed by indices of n or more if a thread has fewer than others, so that all threads have equally many.
   DEVICE Each all(int n) const { return {rank, (n + TEAM - 1) / TEAM * TEAM}; }
   DEVICE bool leader() const { return TEAM == 1 || rank == 0; }
 };

@@ -1,12 +1,12 @@
-// launch.cuh -- who runs what: KERNEL(name, Call, size, body) defines the kernel `name`, whose one argument is `Call call`.
-// It runs `body` once for each `e` of [0, size), by one `team`, with a Workspace `*work` of its own.
+// launch.cuh -- Definition of kernels. KERNEL(name, Call, size, body) defines the kernel `name`, whose only argument is `Call
+// call`. It runs `body` once for each `e` of [0, size), by one `team`, with a Workspace `*work` of its own.
 //
-// KERNEL_OF_STEPS runs it for steps [from, until): for all of [0, steps) on a GPU. On a CPU for at most `piece` of them, for
-// [e, e + count), count <= lanes, and then for the next environments: rows of one step are far from those of the next, and
-// those of the next environment beside them, so that few pages and no unfinished cache line are left behind.
+// KERNEL_OF_STEPS runs it for steps [from, until). On a GPU these are all of [0, steps). On a CPU these are at most `piece` steps,
+// for [e, e + count), count <= lanes, and then for the next environments. Rows of one step are far from those of the next, but
+// adjacent to those of the next environment. With this order few pages are open, and no cache line is left unfinished.
 //
-// KERNEL_AHEAD is a KERNEL whose body may begin while the launch before it still runs, and calls await_previous() before it
-// reads what that one, or one that may still run with it, writes, and before it writes anything.
+// KERNEL_AHEAD is a KERNEL whose body may begin while the previous launch still runs. It calls await_previous() before it writes
+// anything, and before it reads data that the previous launch, or one that may still run with it, writes.
 #pragma once
 #include "drive/faults.cuh"
 
@@ -14,7 +14,7 @@
 #define CACHE_BYTES 0  // of each environment's struct Cache (env.cuh)
 #endif
 
-// A kernel's text as a function, which a backend's `run` calls.
+// A kernel's body as a function, which a backend's `run` calls.
 #define BODY(text)                                                                                                            \
   [&](const Team team, Workspace* const work, const int e, const int count, const int from, const int until) INLINED {        \
     (void)team; (void)work; (void)count; (void)from; (void)until; /* not every kernel needs them */                           \

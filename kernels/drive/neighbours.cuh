@@ -1,22 +1,22 @@
-// neighbours.cuh -- finds the K nearest neighbours of each of A points of the plane: exactly, sorted by (squared distance, id).
+// neighbours.cuh -- Find the K nearest neighbours of each of A points of the plane: exactly, sorted by (squared distance, id).
 //
 //   struct Shared { Neighbours<A, K> near; };
 //   struct Cache { NeighbourCache<A> near; };
-//   near.place(team, x, y, here, length);  team.sync();   // here[i] == 0: i has no neighbours and is nobody's
+//   near.place(team, x, y, here, length);  team.sync();   // here[i] == 0: i has no neighbours and is not one
 //   near.each(env, speed, [&](const auto& found) { ... found.i, found.id[k] ... });
 //
-// `each` calls back once for every i of [0, A), so that its row of observations can be written (rows.cuh). All members of a
-// warp call back equally often: where a member has no row left, `found.mine` is false. `length`: most points lie in
-// [0, length) both ways. `speed`: no point moves further by the next search. These two, and the cache, are for speed alone.
+// `each` calls back once for every i of [0, A), so that its row of observations can be written (rows.cuh). All threads of a warp
+// call back equally often. If a thread has no row left, `found.mine` is false. length: most points are in [0, length) in both
+// directions. speed: maximum move of a point until the next search. These two, and the cache, affect only the speed.
 #pragma once
 #include "drive/nearest.cuh"
 #include "drive/rows.cuh"
 
-constexpr float FAR = 1e30f;      // a squared distance that no two points have
+constexpr float FAR = 1e30f;      // larger than any squared distance of two points
 constexpr float NOWHERE = 1e18f;  // a coordinate further than FAR from every point, squared
 
-// For each point a distance within which K others are likely to be: how far the furthest of its neighbours was in the last
-// search, plus how much further that one may be now. 0: not known. Any content gives the same neighbours.
+// For each point a distance within which K others are likely to be: that of the furthest of its neighbours in the last search, plus
+// its possible drift since then. 0: unknown. Any content gives the same neighbours.
 template <int A> struct NeighbourCache {
   float reach[A];
 
@@ -25,13 +25,13 @@ template <int A> struct NeighbourCache {
   }
 };
 
-// Who i's neighbours are: id[k] in [0, A) for k of [0, K), i itself where fewer than K others are here.
+// Neighbours of i: id[k] in [0, A) for k of [0, K). It is i itself if fewer than K others are here.
 template <int K> struct Found {
   const int i;
-  const bool mine;  // whether this member has i's row to write
-  const bool out;   // neither i is here nor anybody whose row leaves together with i's
+  const bool mine;  // whether this thread writes i's row
+  const bool out;   // neither i nor any agent whose row is stored together with i's is here
   int id[side(K)];
-  float furthest;  // squared distance of id[K - 1]; 0 if that is i
+  float furthest;  // squared distance of id[K - 1], 0 if that is i
 
   DEVICE Found(const Team team, int i, bool mine, bool here) : i(i), mine(mine), out(!rows_any(team, mine && here)) { nobody(); }
   DEVICE void nobody() {
@@ -43,8 +43,7 @@ template <int K> struct Found {
     for (int k = 0; k < K; ++k) id[k] = nearest.id[k] >= 0 ? nearest.id[k] : i;
     furthest = all() ? nearest.distance[K - 1] : 0.0f;
   }
-  // Takes the neighbours whose places in `list` are in the words, if the words are sure, and returns whether they are. The
-  // place of i is p.
+  // Take the neighbours whose places in `list` are in the words, if the words are sure, and return whether they are. p: place of i.
   template <int IDS, class List> DEVICE bool take(const NearestWords<float, K, IDS>& words, const List& list, int p) {
     typedef NearestWords<float, K, IDS> Words;
     if (!words.sure()) return false;
@@ -54,7 +53,7 @@ template <int K> struct Found {
   }
 };
 
-// Of few points: everybody is taken in turn, in the order of ids.
+// For few points: all candidates in turn, in the order of ids.
 template <int A, int K> struct Few {
   Array<float, A> x, y;  // NOWHERE: not here
 
@@ -85,13 +84,13 @@ template <int A, int K> struct Few {
   }
 };
 
-// A points in the order in which they are looked at, those who are here first; `Search` derives from it, and has look(found, p,
-// hint), which finds the neighbours of place p.
+// A points in the order of the search, first those that are here. `Search` derives from it, and has look(found, p, hint), which
+// finds the neighbours of place p.
 template <int A, int K, int PLACES, class Search> struct List {
   alignas(16) float x[PLACES];
   alignas(16) float y[PLACES];
   int id[A];
-  int count;  // of those who are here
+  int count;  // points that are here
 
   DEVICE float distance(int p, int q) const {
     const float dx = x[q] - x[p], dy = y[q] - y[p];
@@ -99,7 +98,7 @@ template <int A, int K, int PLACES, class Search> struct List {
   }
   template <class Visit> DEVICE void search(const Team team, NeighbourCache<A>& cache, const float drift, Visit visit) const {
     for (int p : team.all(A)) {
-      Found<K> found(team, p < A ? id[p] : 0, p < A, p < count);  // equal(constant): nobody writes that row
+      Found<K> found(team, p < A ? id[p] : 0, p < A, p < count);  // equal(constant): that row is never written
       if (p < count) ((const Search&)*this).look(found, p, cache.reach[found.i]);
       visit(found);
       if (p < A) cache.remember(found, drift);
@@ -107,17 +106,18 @@ template <int A, int K, int PLACES, class Search> struct List {
   }
 };
 
-// Looks at all pairs of those who are here, in the order of ids.
-constexpr int SCAN = 32;  // places that are looked at together
+// Search all pairs of points that are here, in the order of ids.
+constexpr int SCAN = 32;  // places that are compared together
 constexpr int scanned(int n) { return (n + SCAN - 1) / SCAN * SCAN; }  // equal(swap /): more room, never read
 template <int A, int K> struct AllPairs : List<A, K, scanned(A), AllPairs<A, K>> {
   typedef List<A, K, scanned(A), AllPairs<A, K>> Here;
-  using Here::x, Here::y, Here::id, Here::count, Here::distance;  // of who is not here, or nobody: NOWHERE
+  using Here::x, Here::y, Here::id, Here::count, Here::distance;  // NOWHERE for points that are not here, and for padding
 
   template <class Places, class Here>
   DEVICE void place(const Team team, const Places& at_x, const Places& at_y, const Here& here, float) {
-    constexpr int SHARE = (A + TEAM - 1) / TEAM;  // of each member
+    constexpr int SHARE = (A + TEAM - 1) / TEAM;  // of each thread
     const int first = math::min(team.rank * SHARE, A), last = math::min(first + SHARE, A);
+    // Count this thread's points, and find the places of the first ones.
     int mine = 0, all;
     for (int i = first; i < last; ++i) mine += here[i] != 0;
     int at = team.before(mine, &all), after = all + first - at;
@@ -131,8 +131,8 @@ template <int A, int K> struct AllPairs : List<A, K, scanned(A), AllPairs<A, K>>
     if (team.leader()) count = all;
   }
 
-  // Calls found(distance, q) for the places of a scan that are nearer than `bound`: first a bit for each one, then the calls,
-  // so that the lanes of a warp call together.
+  // Call found(distance, q) for the places of a scan that are nearer than `bound`. All are compared before the first call, so that
+  // the lanes of a warp call together.
   template <class Call> DEVICE void scan(int p, int base, float bound, Call call) const {
     u32 near = 0;
     UNROLL for (int b = 0; b < SCAN; ++b) near |= (u32)(distance(p, base + b) < bound) << b;
@@ -167,7 +167,7 @@ template <int A, int K> struct AllPairs : List<A, K, scanned(A), AllPairs<A, K>>
   }
 
 #if !defined(__CUDACC__) && !defined(TEAM_THREADS) && !defined(DEBUG_BOUNDS) && !defined(COUNT_OPERATIONS)
-  // On a CPU: SIDE_FLOATS points side by side, one in each lane of a vector. Everybody is inserted in all lanes at once.
+  // On a CPU, SIDE_FLOATS points are searched at once, one in each lane of a vector. Each candidate is inserted in all lanes.
   template <class Visit> DEVICE void search(const Team team, NeighbourCache<A>& cache, const float drift, Visit visit) const {
     typedef NearestWords<floats, K, A> Words;
     for (int base = 0; base < count; base += SIDE_FLOATS) {
@@ -210,18 +210,18 @@ template <int A, int K> struct AllPairs : List<A, K, scanned(A), AllPairs<A, K>>
 #endif
 };
 
-// Looks in the cells of a grid. The points of a cell stand together in a list, and so do the cells of a row. The order of
-// points within a cell is left to chance; no result depends on it. Cells are narrow, since looking at several cells of a row
-// costs no more than looking at one.
+// Search in the cells of a grid. The points of a cell are contiguous in the list, and so are the cells of a row. The order of
+// points within a cell is arbitrary, and no result depends on it. Cells are narrow, because searching several cells of a row costs
+// no more than searching one.
 template <int A, int K> struct Cells : List<A, K, A, Cells<A, K>> {
   typedef List<A, K, A, Cells<A, K>> Here;
   using Here::x, Here::y, Here::id, Here::count, Here::distance;
   static constexpr int root(float n) { int r = 1; while ((float)((r + 1) * (r + 1)) <= n) ++r; return r; }
-  static constexpr int WIDE = 3;  // cells that are as wide as a row is high
+  static constexpr int WIDE = 3;  // number of cells whose total width is the height of a row
   // equal(swap >): equal where they meet
-  static constexpr float PER_SQUARE = 0.36f * K > 2.0f ? 0.36f * K : 2.0f;  // points of WIDE cells, on average
+  static constexpr float PER_SQUARE = 0.36f * K > 2.0f ? 0.36f * K : 2.0f;  // average number of points in WIDE cells
   static constexpr int MOST_ROWS = root((float)A / PER_SQUARE);
-  static constexpr int CELLS = WIDE * MOST_ROWS * MOST_ROWS + 1;  // the last one is of those who are not here
+  static constexpr int CELLS = WIDE * MOST_ROWS * MOST_ROWS + 1;  // the last one has the points that are not here
   typedef NearestWords<float, K, A> Words;
   Array<int, CELLS> end;  // of each cell: one after its last place
   int rows;
@@ -237,6 +237,7 @@ template <int A, int K> struct Cells : List<A, K, A, Cells<A, K>> {
 
   template <class Places, class Here>
   DEVICE void place(const Team team, const Places& at_x, const Places& at_y, const Here& here, float length) {
+    // Choose the grid by the number of points.
     int mine = 0, all;
     for (int i : team.each(A)) mine += here[i] != 0;
     all = team.sum(mine);
@@ -247,9 +248,10 @@ template <int A, int K> struct Cells : List<A, K, A, Cells<A, K>> {
       rows = math::clamp(math::to_int(math::sqrt((float)all / PER_SQUARE)), 1, MOST_ROWS);
       scale = (float)rows / length;
     }
-    team.sync();
+    team.sync();  // cells are cleared, and the grid is set, before points are counted
     for (int i : team.each(A)) team.add(end, cell(at_x[i], at_y[i], here[i]), 1);
-    team.sync();
+    team.sync();  // all points are counted before counts are summed
+    // Replace counts by the cells' first places.
     constexpr int SHARE = (CELLS + TEAM - 1) / TEAM;  // of each member
     const int first = team.rank * SHARE, last = math::min(first + SHARE, CELLS);
     mine = 0;
@@ -260,7 +262,7 @@ template <int A, int K> struct Cells : List<A, K, A, Cells<A, K>> {
       end[c] = begin;
       begin += size;
     }
-    team.sync();
+    team.sync();  // first places are written before points are placed
     for (int i : team.each(A)) {  // each cell's `end` moves from its beginning to its end
       const int at = team.add(end, cell(at_x[i], at_y[i], here[i]), 1);
       x[at] = at_x[i];
@@ -269,25 +271,24 @@ template <int A, int K> struct Cells : List<A, K, A, Cells<A, K>> {
     }
   }
 
-  // The place where a row's cells from column `first` on begin.
+  // First place of a row's cells from column `first` on.
   DEVICE int begin(int row, int first) const {
     const int from = row * (WIDE * rows) + first;
     return from == 0 ? 0 : end[from - 1];
   }
   // One after the last place of a row's cells up to column `last`.
   DEVICE int stop(int row, int last) const { return end[row * (WIDE * rows) + last]; }
-  // Calls call(q) for the places of cells [first, last] of a row.
+  // Call call(q) for the places of cells [first, last] of a row.
   template <class Call> DEVICE void scan(int row, int first, int last, Call call) const {
     const int after = stop(row, last);
     for (int q = begin(row, first); q < after; ++q) call(q);
   }
 
-  // The places of three rows of cells as one sequence, for one loop: each of three loops would last as long as in the lane of
-  // the warp that has most to do.
+  // The places of three rows of cells as one sequence, for one loop. Each of three loops would last as long as in its slowest lane.
   struct Places {
-    int count;             // of the sequence
-    int second, third;     // where a row begins in it
-    int first_of[3];       // n + first_of[row] is the place of n
+    int count;             // length of the sequence
+    int second, third;     // first elements of these rows in it
+    int first_of[3];       // element n has place n + first_of[row]
     DEVICE int operator[](int n) const { return n + (n < second ? first_of[0] : n < third ? first_of[1] : first_of[2]); }
   };
   DEVICE Places places(int top, int bottom, int left, int right) const {
@@ -303,9 +304,9 @@ template <int A, int K> struct Cells : List<A, K, A, Cells<A, K>> {
     return found;
   }
 
-  // Looks at a block of cells around p, and at larger ones as long as they hold too few points; then at all cells up to the
-  // distance of the last neighbour found. If the words are in doubt, it looks at all of these again, exactly. A hint other than
-  // 0, if it is right, leaves less doubt. Returns whether the neighbours were found.
+  // Search a block of cells around p, and larger ones while they hold too few points. Then search all cells up to the distance of
+  // the last neighbour found. If the words are ambiguous, search all of these again, exactly. A correct hint other than 0 makes
+  // ambiguity less likely. Returns whether the neighbours were found.
   DEVICE bool look_near(Found<K>& found, int p, float hint) const {
     const float u = across(x[p]), v = down(y[p]);
     const int columns = WIDE * rows, column_of_p = column(x[p]), row_of_p = row(y[p]);
@@ -325,7 +326,7 @@ template <int A, int K> struct Cells : List<A, K, A, Cells<A, K>> {
         const Places near = places(row, math::min(row + 2, bottom), left, right);
         for (int n = 0; n < near.count; ++n) {
           const int q = near[n];
-          words.insert(words.of(distance(p, q) + (q == p ? FAR : 0.0f), (u32)q));  // a branch would hold up the next load
+          words.insert(words.of(distance(p, q) + (q == p ? FAR : 0.0f), (u32)q));  // a branch would delay the next load
         }
         looked_at += near.count;  // equal(swap +=): may take the slow way
       }
@@ -334,9 +335,9 @@ template <int A, int K> struct Cells : List<A, K, A, Cells<A, K>> {
       if (left == 0 && right == columns - 1 && top == 0 && bottom == rows - 1) return false;
     }
     // equal(dropped condition): may take the slow way
-    if (words.far()) return false;  // the hint is wrong, or it stands far outside the square
-    // Words whose distances are rounded to the same number may stand in any order, so that the K-th neighbour may be further
-    // than the K-th word by the width of that rounding. A thousandth of a cell covers the rounding of what follows.
+    if (words.far()) return false;  // the hint is wrong, or p is far outside the square
+    // Words whose distances are rounded to the same number may be in any order. The K-th neighbour may therefore be further than
+    // the K-th word by the width of that rounding. A thousandth of a cell covers the rounding errors below.
     const float reach = math::sqrt(distance(p, Words::id(words.word[K - 1])) + words.part());
     const float aside = across(reach) + 0.001f, along = down(reach) + 0.001f;
     const int most_left = math::clamp(math::to_int(u - aside), 0, left);
@@ -345,8 +346,8 @@ template <int A, int K> struct Cells : List<A, K, A, Cells<A, K>> {
     const int most_bottom = math::clamp(math::to_int(v + along), bottom, rows - 1);
     const auto insert = [&](int q) { words.insert(words.of(distance(p, q), (u32)q)); };
     for (int row = most_top; row <= most_bottom; ++row) {
-      const bool seen = row >= top && row <= bottom;  // its cells [left, right]
-      // What is left and what is right of them: not unrolled, so that the insertions are compiled into the kernel once.
+      const bool seen = row >= top && row <= bottom;  // its cells [left, right] are done
+      // Cells left and right of these. Not unrolled, so that the insertions are compiled into the kernel once.
       NO_UNROLL for (int half = 0; half < 2; ++half) {
         const int first = half == 0 ? most_left : seen ? right + 1 : most_right + 1;
         const int last = half == 0 && seen ? left - 1 : most_right;
@@ -382,6 +383,6 @@ template <int A, int K> using Search =
 template <int A, int K> struct Neighbours : Search<A, K> {
   template <class Env, class Visit> DEVICE void each(Env& env, const float speed, Visit visit) const {
     // equal(swap *, constant): may take the slow way
-    this->search(env.team, env.cache.near, 2.001f * speed, visit);  // of two points, and rounding
+    this->search(env.team, env.cache.near, 2.001f * speed, visit);  // for two points, and rounding
   }
 };

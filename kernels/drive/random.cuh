@@ -1,7 +1,7 @@
 // random.cuh -- Philox4x32-10, a counter-based generator: four words as a pure function of a key and a counter.
 //
 // Source: Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.3.
-// No state is stored, so any draw can be repeated anywhere: cupydrive/random.py is the same function in NumPy.
+// No state is stored, so any draw can be repeated anywhere. cupydrive/random.py is the same function in NumPy.
 //
 //   key      the 64-bit seed, low word first
 //   counter  environment (global id) | episode | step | draw << 20 | purpose << 16 | agent
@@ -10,16 +10,16 @@
 //   purpose    step word         episode word
 //   RESET      0                 the episode that begins
 //   DYNAMICS   elapsed, from 1   the episode
-//   ACTION     time / 4          0    (time: steps since reset(seed); word time % 4 is used, so that one call in
+//   ACTION     time / 4          0    (time: steps since reset(seed). Word time % 4 is used, so that one call in
 //                                     four steps serves every environment at once, whatever its episode)
 //   POLICY     elapsed, from 0   the episode    (policy noise: the training kernels)
-//   SHUFFLE    permutation       iteration, high word (draws: element); its low word takes the place of the environment
-//   WEIGHTS    layer             0    (element / 4 takes the place of the environment; the agent is the policy's first)
+//   SHUFFLE    permutation       iteration, high word (draws: element). Its low word takes the place of the environment
+//   WEIGHTS    layer             0    (element / 4 takes the place of the environment, the agent is the policy's first)
 //   OPPONENT   0                 the episode that begins    (the agent is the policy's first)
 #pragma once
 #include "drive/faults.cuh"
 
-// Where an environment is: the number of the episode that comes next, steps since this one began, steps since reset(seed).
+// Time of an environment: number of the episode that comes next, steps since this one began, steps since reset(seed).
 struct Clock { u32 episode; int elapsed; u32 time; };
 
 enum Purpose : u32 { RESET = 0, DYNAMICS = 1, ACTION = 2, POLICY = 3, SHUFFLE = 4, WEIGHTS = 5, OPPONENT = 6 };
@@ -63,10 +63,10 @@ struct Random {
   }
 
   static DEVICE float unit(u32 word) { return (float)(word >> 8) * (1.0f / 16777216.0f); }
-  // An integer in [0, n); each value has probability 1/n to within 2^-32.
+  // An integer in [0, n). Each value has probability 1/n to within 2^-32.
   static DEVICE int below(u32 word, int n) { return (int)high_product(word, (u32)n); }
 
-  // Words and numbers of choices are whole: of a float in [0, 1) as the word nothing but 0 would be left.
+  // Words and numbers of choices are integers. A float in [0, 1), passed as the word, would become 0.
   template <class W> static IfFractions<W> unit(W) = delete;
   template <class W, class N> static IfFractions<W, N> below(W, N) = delete;
 };

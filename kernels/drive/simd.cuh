@@ -1,12 +1,12 @@
-// simd.cuh -- on a CPU: LANES environments of one agent step side by side, so that the compiler can use vector registers.
+// simd.cuh -- Steps of LANES environments of one agent at once on a CPU, so that the compiler can use vector registers.
 //
-// The same phases as in phases.cuh; tests compare the two bit for bit. Here each is a loop over lanes, and what is
-// near is kept word by word: word w of lane l at [w][l].
+// The phases are those of phases.cuh, and tests compare the two bit for bit. Here each is a loop over lanes, and near data are
+// stored word by word: word w of lane l is at [w][l].
 #pragma once
 
 constexpr int LANES = 16;
-// Near memory: all lanes, a number that the compiler knows; those beyond `count` repeat the first one's state, so that what
-// an environment's loops rely on holds for them too. Elsewhere: count.
+// ALL_LANES is for near memory: the compiler knows the number of lanes. Those beyond `count` repeat the first one's state, so that
+// the invariants of an environment's loops hold for them too. FOR_LANES is for other memory.
 #define ALL_LANES for (int l = 0; l < LANES; ++l)
 #define FOR_LANES for (int l = 0; l < count; ++l)
 
@@ -31,9 +31,9 @@ struct LaneObs { obs_t of[Agent::OBS]; };
 // equal(swap <=): speed only
 constexpr bool SIDE_BY_SIDE = !Agent::MASKED && !Agent::LEAVES && !HAS_SHARED && !HAS_CACHE && STATE_NEAR && sizeof(State) <= 128;
 
-// Whether rows are written word by word first. Rows of 3 or 2^k entries a compiler stores from vectors by itself, and faster;
-// for others it would compute them one lane after the other, as is best for long ones.
-// equal(swap -, swap != 1): speed only; equal(swap ==, constant 4): only 3 bfloat16 observations differ, which no test has
+// Whether rows are first written word by word. A compiler stores rows of 3 or 2^k entries from vectors by itself, and faster. Other
+// rows it would compute one lane after the other, which is best for long ones.
+// equal(swap -, swap != 1): speed only. equal(swap ==, constant 4): only 3 bfloat16 observations differ, which no test has
 constexpr bool WORD_BY_WORD = Agent::OBS != 3 && Agent::OBS <= 64 && (Agent::OBS & (Agent::OBS - 1)) != 0 && sizeof(LaneObs) % 4 == 0;
 
 struct Together {
@@ -45,10 +45,10 @@ struct Together {
   float reward[LANES], returns[LANES];
   u32 episode[LANES], time[LANES];
   int elapsed[LANES];
-  int ended[LANES], over[LANES];  // of 4 bytes like the rest: loops that mix sizes have vectors of the least
+  int ended[LANES], over[LANES];  // 4 bytes like the rest: mixed sizes shorten the vectors of a loop
 };
 
-// Draws this step's actions. All lanes draw words as soon as one of them needs new ones: the others get those that they had.
+// Draw this step's actions. All lanes draw words as soon as one of them needs new ones. The others get the words that they had.
 DEVICE void draw_actions_together(Together& near, const u64 seed, const u32 first_env, const bool first_step) {
   bool draw = first_step;
   ALL_LANES draw |= near.time[l] % 4 == 0;
@@ -67,15 +67,15 @@ DEVICE void draw_actions_together(Together& near, const u64 seed, const u32 firs
 template <bool RANDOM> struct SimdPhases {
   static constexpr int UNROLLED_VIEWS = 1;
 
-  const Batch& batch;            // a copy that no store can reach
+  const Batch& batch;            // a copy that no store can alias
   const GroupRows<Agent>& rows;  // of the only group
   const int first, count;
   const u64 seed;
   Together& near;
   Shared& scratch;
-  size_type row;                 // of the first environment in this step
+  size_type row;                 // row of the first environment in this step
   int any_over;
-  bool first_step;               // of this launch
+  bool first_step;               // first step of this launch
 
   DEVICE SimdPhases(const Batch& batch, const int first, const int count, Together& near, Shared& scratch)
       : batch(batch), rows(first_group(batch.rows)), first(first), count(count), seed(*batch.seed), near(near), scratch(scratch) {}
@@ -116,7 +116,7 @@ template <bool RANDOM> struct SimdPhases {
     }
   }
 
-  DEVICE void begin_step() {}  // in the loop of `step`, as `end_step`: one pass over what is near instead of three
+  DEVICE void begin_step() {}  // in the loop of `step`, like `end_step`: one pass over near memory instead of three
 
   DEVICE void step() {
     ALL_LANES {
@@ -141,7 +141,7 @@ template <bool RANDOM> struct SimdPhases {
   DEVICE void end_step() {}
 
   DEVICE void record() {
-    any_over = 0;  // `reset` records: one loop whose branches are often guessed wrongly, not two
+    any_over = 0;  // `reset` records: its branches are often mispredicted, and one loop has fewer of them than two
     FOR_LANES any_over |= near.over[l];
   }
 
@@ -218,7 +218,7 @@ template <bool RANDOM> struct SimdPhases {
 #undef FOR_LANES
 #undef ALL_LANES
 
-// Steps [from, until) of environments [first, first + count), actions given (T, N, ...) or drawn at random.
+// Take steps [from, until) of environments [first, first + count), with actions given (T, N, ...) or drawn at random.
 template <bool RANDOM>
 DEVICE void advance_together(const Batch& call, const int first, const int count, const int from, const int until) {
   const Batch batch = call;

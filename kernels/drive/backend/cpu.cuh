@@ -1,4 +1,4 @@
-// cpu.cuh -- words and qualifiers of a CPU, by a C++ compiler; platform.cuh lists what a backend defines.
+// cpu.cuh -- Types and qualifiers of a CPU, for a C++ compiler. platform.cuh lists the definitions of a backend.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

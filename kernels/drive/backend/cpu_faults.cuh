@@ -1,7 +1,7 @@
-// cpu_faults.cuh -- what a kernel must not do, on a CPU: the first fault of all threads is kept, and ends the launch.
+// cpu_faults.cuh -- Faults of kernels on a CPU. The first fault of all threads is kept, and ends the launch.
 //
-// Python reads it (cupydrive/executors/trial_process.py) and makes a KernelFault of it. In a namespace, since all other names
-// are the environments'.
+// Python reads it (cupydrive/executors/trial_process.py) and raises a KernelFault. This is in a namespace because all other names
+// belong to environments.
 #pragma once
 #include <setjmp.h>
 #ifdef TEAM_THREADS
@@ -10,27 +10,27 @@
 
 namespace faults {
 struct Fault { int line, env; i64 index, limit; char what[64], file[256]; };  // line 0: none
-// Limits that are none: of an array whose length is not known; of a division by 0; of a race, whose `what` is an entry of the
-// team's memory, and `file` the function in which it was written; of what another function alone may do.
+// Special limits: an array of unknown length, a division by 0, a race, and data that only another function may access. Of a race,
+// `what` is an entry of the team's memory, and `file` the function in which it was written.
 enum : i64 { NO_LIMIT = -1, DIVISION = -2, RACE = -3, ELSEWHERE = -4 };
 static Fault fault;
-#ifdef TEAM_THREADS  // whose members take turns: one place serves all of them, but for their ways out
+#ifdef TEAM_THREADS  // threads take turns, so they share everything except their jump buffers
 #define EACH_THREADS static
-static int member;  // whose turn it is
+static int member;  // thread whose turn it is
 static jmp_buf ways_out[TEAM];
 #define WAY_OUT faults::ways_out[faults::member]
 #else
 #define EACH_THREADS static thread_local
 EACH_THREADS jmp_buf way_out;
-#define WAY_OUT faults::way_out  // to `run` (cpu_launch.cuh), which ends the launch
+#define WAY_OUT faults::way_out  // jumps to `run` (cpu_launch.cuh), which ends the launch
 #endif
-EACH_THREADS volatile int env;  // at which this thread is, or the first of those side by side
-EACH_THREADS const char* volatile function = "";  // of the environment: which one runs, or ran last; if it ENTERs
+EACH_THREADS volatile int env;  // environment of this thread, or the first one of a vector
+EACH_THREADS const char* volatile function = "";  // environment's function that runs, or ran last, if it calls ENTER
 
 inline void keep(const char* what, const char* file, int line, i64 index, i64 limit) {
   if (!__sync_bool_compare_and_swap(&fault.line, 0, line > 0 ? line : 1)) return;  // equal(constant 2): line 1 either way
   fault.env = env; fault.index = index; fault.limit = limit;
-  // equal(swap -): one zero more, overwritten next; equal(constant): no word has 63 characters
+  // equal(swap -): one zero more, overwritten next. equal(constant): no word has 63 characters
   strncpy(fault.what, what, sizeof(fault.what) - 1);
   strncpy(fault.file, file, sizeof(fault.file) - 1);
 }
@@ -39,10 +39,10 @@ inline void keep(const char* what, const char* file, int line, i64 index, i64 li
   longjmp(WAY_OUT, 1);  // equal(constant): any number but 0 will do
 }
 
-// What a compiler calls where its -fsanitize= has found something: the source's place first, then types.
+// Handlers that a compiler's -fsanitize= calls on a fault. The first argument has the place in the source, then types.
 struct Place { const char* file; u32 line, column; const void* types[2]; };
 extern "C" void __ubsan_handle_divrem_overflow_abort(Place* at, u64, u64) { leave("integer", at->file, (int)at->line, 0, DIVISION); }
-// equal(swapped arguments 2): nobody asks for the two
+// equal(swapped arguments 2): the two are never read
 extern "C" void __ubsan_handle_divrem_overflow(Place* at, u64 a, u64 b) { __ubsan_handle_divrem_overflow_abort(at, a, b); }
 extern "C" void __ubsan_handle_out_of_bounds_abort(Place* at, u64 index) {
   leave("array element", at->file, (int)at->line, (i64)index, NO_LIMIT);

@@ -1,18 +1,19 @@
-// cpu_launch.cuh -- kernels of a CPU: functions that run [first, last) in the calling thread, or (TEAM_THREADS) in a team's.
+// cpu_launch.cuh -- Kernels of a CPU: functions that run [first, last) in the calling thread or, with TEAM_THREADS, in those of a
+// team.
 //
 // They return bits of Ended.
 #pragma once
 
-namespace faults { enum Ended { WELL, UNEVEN, FAULTY, NO_THREAD = 4 }; }  // UNEVEN: members have called different numbers of syncs
+namespace faults { enum Ended { WELL, UNEVEN, FAULTY, NO_THREAD = 4 }; }  // UNEVEN: threads have called different numbers of syncs
 
 extern "C" int cache_bytes() { return CACHE_BYTES; }
 
-// As CuPy's -ftz=true does on the GPU: denormal inputs and results are 0. Restored on leaving, since NumPy and torch
-// run in the same thread.
+// Flush denormal inputs and results to 0, as CuPy's -ftz=true does on a GPU. The mode is restored on leaving, because NumPy and
+// torch run in the same thread.
 struct FlushDenormals {
 #if defined(__x86_64__) || defined(__i386__)
   u32 before;
-  // equal(constant): a flag that nobody reads
+  // equal(constant): a flag that is never read
   FlushDenormals() { before = __builtin_ia32_stmxcsr(); __builtin_ia32_ldmxcsr(before | 0x8040u); }
   ~FlushDenormals() { __builtin_ia32_ldmxcsr(before); }
 #elif defined(__aarch64__)
@@ -28,7 +29,7 @@ struct FlushDenormals {
 };
 
 #ifdef TEAM_THREADS
-// What one member of a team runs: a kernel's text, for each of [first, last) in turn.
+// Task of one thread of a team: runs a kernel's body for each of [first, last) in order.
 template <class Work, class Body> struct TeamTask {
   Body* body;
   Work* work;
@@ -44,8 +45,8 @@ template <class Work, class Body> struct TeamTask {
   }
   __attribute__((noinline)) void each() const {
     for (int e = first; e < last; ++e) {
-      // equal(swap >): all members call one sync more
-      if (e > first) Team{rank}.sync();  // one Workspace serves all elements, each of which has it alone
+      // equal(swap >): all threads call one more sync
+      if (e > first) Team{rank}.sync();  // all elements use one Workspace, each of them alone
       faults::env = e;
       (*body)(Team{rank}, work, e, 1, 0, steps);
     }
@@ -54,7 +55,7 @@ template <class Work, class Body> struct TeamTask {
 
 template <int LANES, class Work = Workspace, class Body> int run(int first, int last, const int steps, int, Body body) {
   static_assert(LANES == 1, "a team of threads has one environment at a time");
-  // Memory of this kernel alone: `Body` is no type outside of it, where loaders share what templates keep.
+  // Memory of this kernel only. `Body` is a local type: loaders would share the static data of other templates.
   static Work work;
   static u8 before[sizeof(Work)];
   static u32 writer[sizeof(Work)];
@@ -68,11 +69,11 @@ template <int LANES, class Work = Workspace, class Body> int run(int first, int 
   }
   sem_post(&rendezvous.turn[rendezvous.order[0]]);
   for (int i = 0; i < TEAM; ++i) pthread_join(threads[i], nullptr);
-  if (rendezvous.uneven && faults::fault.limit == faults::RACE) faults::fault.line = 0;  // of members that are in different steps
+  if (rendezvous.uneven && faults::fault.limit == faults::RACE) faults::fault.line = 0;  // no race: the steps differ
   return faults::fault.line != 0 ? faults::FAULTY : rendezvous.uneven ? faults::UNEVEN : faults::WELL;
 }
 #else
-// What a block keeps from piece to piece stays in the processor's cache.
+// The data of a block of environments stay in the processor's cache from piece to piece.
 constexpr int BLOCK_ENVS = 4096;
 template <int LANES, class Work, class Body>
 __attribute__((noinline)) void run_pieces(int first, int last, const int steps, const int piece, Body body) {
@@ -93,12 +94,12 @@ template <int LANES, class Work = Workspace, class Body>
 int run(int first, int last, const int steps, const int piece, Body body) {
   const FlushDenormals flush;
   if (setjmp(WAY_OUT) != 0) return faults::FAULTY;
-  run_pieces<LANES, Work>(first, last, steps, piece, body);  // not a part of this function: to return twice costs registers
+  run_pieces<LANES, Work>(first, last, steps, piece, body);  // a function of its own: one that returns twice has fewer registers
   return faults::WELL;
 }
 #endif
 
-// A kernel for several members: of those of all, elements [begin, end), `count` of each member.
+// Run a kernel for several members of a population: elements [begin, end) of all, `count` of each member.
 template <class Call>
 int run_members(int (*kernel)(const Call*, int, int), const Call* calls, const i64 count, i64 begin, const i64 end) {
   int code = faults::WELL;
@@ -126,7 +127,7 @@ int run_members(int (*kernel)(const Call*, int, int), const Call* calls, const i
 
 #define KERNEL_AHEAD(name, Call, size, body) KERNEL_OF_STEPS(name, Call, size, 1, 1, 1, body)
 
-// A crew is a team, and its block's memory is its own.
+// A crew is a team, with block memory of its own.
 #define KERNEL_OF_CREWS(name, Call, size, Block, load, body)                                                    \
   extern "C" int name(const Call* argument, int begin, int end);                                                \
   KERNEL_OF_MEMBERS(name, Call)                                                                                 \

@@ -1,10 +1,10 @@
-// cpu_team.cuh -- a team on a CPU: one thread, or (TEAM_THREADS, for tests) threads in turn; and what it does with memory.
+// cpu_team.cuh -- A team on a CPU: one thread or, for tests with TEAM_THREADS, threads in turn. Also its memory operations.
 #pragma once
 #ifdef TEAM_THREADS
 #include "drive/backend/team_threads.cuh"
 #else
 struct Team : Member {
-  using Member::sum, Member::min, Member::before, Member::add;  // which refuse floats
+  using Member::sum, Member::min, Member::before, Member::add;  // these reject floats
   DEVICE void sync() const {}
   DEVICE void in_step(int) const {}
   DEVICE bool any(bool mine) const { return mine; }
@@ -18,7 +18,7 @@ struct Team : Member {
 };
 #endif
 
-// A team, which has one environment at a time.
+// A crew is a team, which has one environment at a time.
 struct Crew {
   static constexpr int SIZE = TEAM;
   int rank;
@@ -37,7 +37,7 @@ DEVICE void hold(u32& word) { (void)word; }
 
 DEVICE int lowest_bit(u64 bits) { return __builtin_ctzll(bits); }
 
-// As many floats as a vector register holds, side by side.
+// Floats of a vector register.
 #ifdef COUNT_OPERATIONS
 constexpr int SIDE_FLOATS = 1;
 #else
@@ -52,7 +52,7 @@ typedef u32 u32s __attribute__((vector_size(4 * SIDE_FLOATS)));
 
 DEVICE void atomic_min(u64* word, u64 value) {
   u64 before = __atomic_load_n(word, __ATOMIC_RELAXED);
-  // equal(swap <): stores what is there
+  // equal(swap <): stores the same value
   while (value < before && !__atomic_compare_exchange_n(word, &before, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
 }
 

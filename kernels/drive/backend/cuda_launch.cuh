@@ -1,7 +1,7 @@
-// cuda_launch.cuh -- kernels of an NVIDIA GPU: blocks of ENVS_PER_BLOCK teams of TEAM threads, enough to cover the whole count.
+// cuda_launch.cuh -- Kernels of an NVIDIA GPU: blocks of ENVS_PER_BLOCK teams of TEAM threads, enough to cover all elements.
 #pragma once
 
-// A team of one thread keeps its Workspace in registers or local memory, but a large one in shared memory.
+// A team of one thread keeps its Workspace in registers or local memory. A large Workspace is in shared memory.
 constexpr bool WORK_SHARED = TEAM > 1 || sizeof(Workspace) > MOST_LOCAL_BYTES;
 template <bool SHARED> struct LocalWork {
   Workspace work;
@@ -11,15 +11,15 @@ template <> struct LocalWork<true> {
   DEVICE Workspace* address() { return nullptr; }
 };
 #ifndef OBS_BYTES
-#define OBS_BYTES 0  // of observations, before the workspaces
+#define OBS_BYTES 0  // shared memory of observations, before the workspaces
 #endif
 #ifndef BLOCK_BYTES
 #define BLOCK_BYTES (OBS_BYTES + (WORK_SHARED ? sizeof(Workspace) * ENVS_PER_BLOCK : 0))
 #endif
-extern "C" __device__ const int block_bytes = BLOCK_BYTES;  // of shared memory that a block asks for
+extern "C" __device__ const int block_bytes = BLOCK_BYTES;  // shared memory of a block
 extern "C" __device__ const int cache_bytes = CACHE_BYTES;
 
-// AHEAD: the body itself awaits the launch before this one.
+// AHEAD: the body itself waits for the previous launch.
 template <bool AHEAD, class Body> DEVICE void run(const int size, const int steps, Body body) {
   const int slot = threadIdx.x / TEAM;  // [0, ENVS_PER_BLOCK)
   LocalWork<WORK_SHARED> local;
@@ -29,12 +29,11 @@ template <bool AHEAD, class Body> DEVICE void run(const int size, const int step
   if (e < size) body(Team{(int)(threadIdx.x % TEAM)}, work, e, 1, 0, steps);
 }
 
-// How many blocks of a large team a processor should have registers for: as many as its shared memory has room for, up to
-// BUSY_THREADS in all. A compiler that is not told how many guesses, and has moved 200 bytes of each thread out of registers for
-// the sake of a block that has no room.
+// Number of blocks of a large team for which an SM should have registers: as many as fit into shared memory, with at most
+// BUSY_THREADS threads. Without this bound the compiler guesses. It has spilled 200 bytes per thread for a block that did not fit.
 #if TEAM > 32 && defined(BUSY_THREADS)
 #if __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200
-constexpr int PROCESSOR_BYTES = 228 * 1024;  // of shared memory
+constexpr int PROCESSOR_BYTES = 228 * 1024;  // shared memory of an SM
 #elif __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 870
 constexpr int PROCESSOR_BYTES = 164 * 1024;
 #else
@@ -47,7 +46,7 @@ constexpr int BLOCKS = BLOCKS_WITH_ROOM < BUSY_BLOCKS ? BLOCKS_WITH_ROOM : BUSY_
 #define LAUNCH_BOUNDS __launch_bounds__(TEAM * ENVS_PER_BLOCK)
 #endif
 
-// MANY_CALLS: a launch is for several members, a row of blocks for each, whose arguments lie in global memory.
+// MANY_CALLS: a launch serves several members of a population. Each has a row of blocks, and its arguments are in global memory.
 #ifdef MANY_CALLS
 #define ARGUMENT(Call) const Call* const __restrict__ calls
 #define TAKE_ARGUMENT(Call) const Call& call = calls[blockIdx.y];
@@ -66,7 +65,7 @@ constexpr int BLOCKS = BLOCKS_WITH_ROOM < BUSY_BLOCKS ? BLOCKS_WITH_ROOM : BUSY_
     run<false>(size, steps, BODY(body));                                                                        \
   }
 
-// One whose body calls await_previous() in every thread, before it reads what the launch before writes.
+// A kernel whose body calls await_previous() in every thread, before it reads data that the previous launch writes.
 #define KERNEL_AHEAD(name, Call, size, body)                                                                    \
   SAY_BYTES(name, Call)                                                                                         \
   extern "C" __global__ void LAUNCH_BOUNDS name(ARGUMENT(Call)) {                                               \
@@ -75,8 +74,9 @@ constexpr int BLOCKS = BLOCKS_WITH_ROOM < BUSY_BLOCKS ? BLOCKS_WITH_ROOM : BUSY_
     run<true>(size, 1, BODY(body));                                                                             \
   }
 
-// Blocks of CREWS crews of ENVS_PER_BLOCK elements each, of which `size` is a multiple. `load` is what all threads of a block do
-// first, in its memory, which is a Block; `body` is for elements [first, first + ENVS_PER_BLOCK), by crew `number` of the block.
+// Blocks of CREWS crews with ENVS_PER_BLOCK elements each, of which `size` is a multiple. First all threads of a block run `load`
+// in its memory, a Block. After a barrier, which makes this memory visible to all crews, crew `number` of the block runs `body` for
+// elements [first, first + ENVS_PER_BLOCK).
 #define KERNEL_OF_CREWS(name, Call, size, Block, load, body)                                                         \
   SAY_BYTES(name, Call)                                                                                              \
   extern "C" __global__ void __launch_bounds__(Crew::SIZE * CREWS) name(ARGUMENT(Call)) {                            \

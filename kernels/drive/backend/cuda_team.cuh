@@ -1,16 +1,16 @@
-// cuda_team.cuh -- a team on an NVIDIA GPU: lanes of one warp, or a whole block; and what it does with memory.
+// cuda_team.cuh -- A team on an NVIDIA GPU: lanes of one warp, or a whole block. Also its memory operations.
 #pragma once
-constexpr int WARP_SIZE = 32;                 // lanes of a warp, a bit each in a u32
+constexpr int WARP_SIZE = 32;                 // lanes of a warp, one bit each in a u32
 constexpr u32 ALL_LANES_OF_WARP = 0xffffffffu;
 
 struct Team : Member {
-  using Member::sum, Member::min, Member::before, Member::add;  // which refuse floats
-  // The lanes of a warp; those without an environment have left the kernel and are waited for no more. A constant: a mask
-  // that the compiler does not know costs thirty cycles.
+  using Member::sum, Member::min, Member::before, Member::add;  // these reject floats
+  // Active lanes of a warp. Lanes without an environment have left the kernel. The mask is a constant: one that the compiler does
+  // not know costs thirty cycles.
   static constexpr u32 WARP =
       TEAM * ENVS_PER_BLOCK < WARP_SIZE ? (1u << TEAM * ENVS_PER_BLOCK % WARP_SIZE) - 1u : ALL_LANES_OF_WARP;
 
-  // The lanes of this team within its warp; teams of more than 32 use whole warps.
+  // Lanes of this team within its warp. Teams of more than 32 threads use whole warps.
   DEVICE u32 lanes() const {
 #if TEAM >= 32
     return ALL_LANES_OF_WARP;
@@ -18,42 +18,42 @@ struct Team : Member {
     return ((1u << TEAM) - 1u) << (threadIdx.x & 31u & ~(TEAM - 1u));
 #endif
   }
-  // What members wrote before, in shared or global memory, all members see after.
+  // Writes of all threads before it, in shared or global memory, are visible to all threads after it.
   DEVICE void sync() const {
     if constexpr (TEAM > 32) __syncthreads();
     else if constexpr (TEAM > 1) __syncwarp(lanes());
   }
-  // The same for the members in this one's warp.
+  // The same for the team's threads in this warp.
   DEVICE void warp_sync() const { __syncwarp(lanes()); }
   DEVICE bool any(bool mine) const {
     if constexpr (TEAM > 32) return __syncthreads_or(mine);
     else if constexpr (TEAM > 1) { __syncwarp(lanes()); return __any_sync(lanes(), mine); }
     else return mine;
   }
-  // Whether `mine` holds for this environment, or (teams of one) for another whose rows lie in the same 32 bytes.
-  // A GPU writes memory in pieces of 32 bytes, and to write a part of a piece it reads the rest first. So where one environment
-  // has a row to store, all those whose rows lie in the same piece store theirs.
+  // Whether `mine` holds for this environment or, in teams of one, for another whose rows are in the same 32 bytes. A GPU writes
+  // memory in sectors of 32 bytes, and must read the rest of a sector that is written in part. If one environment has a row to
+  // store, all those with rows in the same sector therefore store theirs.
   DEVICE bool near_any(bool mine, [[maybe_unused]] u32 near_lanes) const {
     if constexpr (TEAM > 1) return mine;
     else return (__ballot_sync(WARP, mine) & near_lanes) != 0;
   }
-  // The lanes of those environments: a row is a record of 8 bytes if an environment has one agent, else 4 bytes long.
+  // Lanes of those environments. A row is a record of 8 bytes if an environment has one agent, otherwise it is 4 bytes long.
   DEVICE u32 near_lanes() const {
     constexpr u32 LANES = ONE_AGENT ? 4 : 8;
     return ((1u << LANES) - 1u) << (threadIdx.x & (32u - LANES));
   }
-  // For speed alone: the warps of a block of teams of one begin a step together, so that what they write, which lies side by
-  // side, leaves the cache together.
+  // Only for speed: the warps of a block of teams of one begin a step together, so that their adjacent writes leave the cache
+  // together.
   DEVICE void in_step(const int num_envs) const {
     if constexpr (TEAM == 1 && ENVS_PER_BLOCK > 32 && ONE_AGENT) {
-      if ((int)(blockIdx.x + 1) * ENVS_PER_BLOCK <= num_envs) __syncthreads();  // in a full block nobody has left
+      if ((int)(blockIdx.x + 1) * ENVS_PER_BLOCK <= num_envs) __syncthreads();  // in a full block no thread has left
     }
   }
-  // Whether `mine` holds for any member in this one's warp; in teams of one, for any environment of the warp.
+  // Whether `mine` holds for any of the team's threads in this warp or, in teams of one, for any environment of the warp.
   DEVICE bool warp_any(bool mine) const { return __any_sync(TEAM == 1 ? WARP : lanes(), mine); }
   DEVICE int sum(int mine) const { return reduce(mine, Sum()); }
   template <class T> DEVICE T min(T mine) const { return reduce(mine, Min()); }  // T: int, u32, i64 or u64
-  // What the members of lower rank have, added up; and what all have.
+  // Exclusive prefix sum over the threads by rank. all: the total.
   DEVICE int before(int mine, int* all) const {
     constexpr int WIDTH = TEAM < 32 ? TEAM : 32;
     int sum = mine;
@@ -64,19 +64,19 @@ struct Team : Member {
     if constexpr (TEAM > 32) {
       __shared__ int of_warp[TEAM / 32 + 1];
       if (rank % 32 == 31) of_warp[rank / 32] = sum;
-      __syncthreads();
+      __syncthreads();  // the warps' sums are written before they are read
       *all = 0;
       for (int warp = 0; warp < TEAM / 32; ++warp) {
         if (warp == rank / 32) mine -= *all;
         *all += of_warp[warp];
       }
-      __syncthreads();  // of_warp is written again by the next call
+      __syncthreads();  // of_warp is read before the next call overwrites it
     } else {
       *all = __shfl_sync(lanes(), sum, WIDTH - 1, WIDTH);
     }
     return sum - mine;
   }
-  // Adds to words[i], which several members may do between two syncs; returns what it was.
+  // Add to words[i], and return the old value. Several threads may do this between two syncs.
   template <int N> DEVICE int add(Array<int, N>& words, int i, int value) const {
     if constexpr (TEAM > 1) return atomicAdd(&words.of[i], value);
     const int was = words[i];
@@ -86,7 +86,7 @@ struct Team : Member {
 
  private:
   struct Sum {
-    static constexpr bool OFTEN = false;  // whether a value may be put in more than once
+    static constexpr bool OFTEN = false;  // whether a value may be combined more than once
     DEVICE int operator()(int a, int b) const { return a + b; }
   };
   struct Min {
@@ -94,7 +94,7 @@ struct Team : Member {
     template <class T> DEVICE T operator()(T a, T b) const { return b < a ? b : a; }
   };
 
-  // What WIDTH lanes side by side have, put together.
+  // Combine the values of WIDTH neighbouring lanes.
   template <int WIDTH, class T, class F> DEVICE T of_lanes(T mine, F both) const {
 #if __CUDA_ARCH__ >= 800
     constexpr bool AT_ONCE = WIDTH == 32 && sizeof(T) == 4;  // in one instruction
@@ -114,16 +114,16 @@ struct Team : Member {
       constexpr int WARPS = TEAM < 32 ? 1 : TEAM / 32;
       __shared__ T of_warp[WARPS];
       if (rank % 32 == 0) of_warp[rank / 32] = mine;
-      __syncthreads();
+      __syncthreads();  // the warps' results are written before they are read
       mine = of_lanes<(F::OFTEN ? 32 : WARPS)>(of_warp[rank % WARPS], both);
-      __syncthreads();  // of_warp is written again by the next call
+      __syncthreads();  // of_warp is read before the next call overwrites it
     }
     return mine;
   }
 };
 
-// Threads that compute together what their teams need (play/play.cuh): WARPS_PER_CREW warps, or one larger team. A block's
-// crews do not wait for each other: each has a barrier of its own, of the 15 that are besides __syncthreads'.
+// Threads that compute policies together for their teams (play/play.cuh): WARPS_PER_CREW warps, or one larger team. The crews of a
+// block do not wait for each other. Each has its own named barrier, of the 15 besides that of __syncthreads.
 #ifndef WARPS_PER_CREW
 #define WARPS_PER_CREW 1
 #endif
@@ -136,52 +136,52 @@ struct Crew {
     else __syncwarp();
   }
 };
-constexpr bool WEIGHTS_NEAR = true;  // whether a block keeps them in its memory
+constexpr bool WEIGHTS_NEAR = true;  // whether a block keeps weights in shared memory
 
-// A kernel may have been launched while the one before it in its stream still ran (cupydrive/executors/overlap.py): returns
-// when that has ended and what it wrote is seen here. Before, nothing is written, and only what is older is read.
+// Wait until the previous launch in the stream has ended and its writes are visible. This kernel may have started while that launch
+// still ran (cupydrive/executors/overlap.py). Before this call it writes nothing, and reads only older data.
 DEVICE void await_previous() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-// Lets the launch after this one come to the GPU as soon as all blocks of this one have called it, not when they end.
+// Let the next launch start as soon as all blocks of this one have called this, not when they end.
 DEVICE void release_next() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-// The shared memory that this block asked for.
+// Shared memory of this block.
 DEVICE void* block_memory() {
   extern __shared__ int4 near_memory[];
   return near_memory;
 }
 
-// The memory of a team that has its block alone, at an address that a compiler knows.
+// Memory of a team that is alone in its block, at an address that the compiler knows.
 template <class Work> DEVICE Work& alone(Work*) { return *(Work*)block_memory(); }
 
-// Keeps a word in a register, where the compiler would rather read a kernel's argument again, which takes 25 cycles.
+// Keep a word in a register. Otherwise the compiler would read a kernel's argument again, which takes 25 cycles.
 DEVICE void hold(u32& word) { asm volatile("" : "+r"(word)); }
 
-// The place of the lowest set bit, in [0, 64); `bits` is not 0.
+// Index of the lowest set bit, in [0, 64). bits is not 0.
 DEVICE int lowest_bit(u64 bits) { return __ffsll((i64)bits) - 1; }
 
-// A thread is one lane of its warp's vector already.
+// A thread is already one lane of its warp's vector.
 constexpr int SIDE_FLOATS = 1;
 
-// Makes `word` the lesser of itself and `value`, whichever thread comes first.
+// Set `word` to the minimum of itself and `value`, for concurrent threads.
 DEVICE void atomic_min(u64* word, u64 value) { atomicMin(word, value); }
-// Adds to a sum of whole numbers, which is the same in any order.
+// Add to a sum of whole numbers, which is the same in any order.
 DEVICE void atomic_add(double* sum, double value) { atomicAdd(sum, value); }
 
-// Loads what no kernel writes while this one runs: by the way of constants, past no store that it might have to wait for.
+// Load data that no kernel writes during this launch, through the read-only cache. Such a load does not wait for earlier stores.
 template <class T> DEVICE T load_constant(const T* from) { return __ldg(from); }
 
-// Stores what this launch will not read again.
+// Store data that this launch does not read again.
 template <class T> DEVICE void store_last(T* to, T value) { __stcs(to, value); }
 
-// The same for two numbers side by side, aligned to 8 bytes.
+// The same for two neighbouring numbers, aligned to 8 bytes.
 DEVICE void store_record(float* to, float first, int second) {
   __stcs((int2*)to, make_int2(__float_as_int(first), second));
 }
@@ -195,8 +195,8 @@ template <bool LAST, int COUNT, class Piece> DEVICE void copy_pieces(const Team 
   if constexpr (TEAM == 1 || (LAST && sizeof(Piece) == 16)) {
     for (int i : team.each(COUNT)) store(i, from[i]);
   } else {
-    // Some at once: no load waits for the store before it, which might have changed what is loaded. Pieces of 16 bytes from
-    // shared memory are left to the compiler, which was faster (NOTES.md).
+    // Several loads precede the stores, because a load waits for earlier stores that might alias it. Pieces of 16 bytes from shared
+    // memory are left to the compiler, which was faster (NOTES.md).
     for (int first = team.rank; first < COUNT; first += AT_ONCE * TEAM) {
       Piece kept[AT_ONCE];
       UNROLL for (int k = 0; k < AT_ONCE; ++k) {

@@ -1,28 +1,28 @@
-// races.cuh -- which member of a team of threads writes what between two syncs: the same bytes by two of them are a race.
+// races.cuh -- Detect data races in a team of CPU threads: two threads that write the same bytes between two syncs.
 //
-// On a GPU both write at once, and of `x += 1` by two members one is lost, now and then. Here they take turns, and nothing is
-// lost. So when a turn ends, what the team has near (a kernel's Work) is compared with what it was when the turn began. To write
-// what is there already is not seen, and does no harm.
+// On a GPU both write at once, and one of two `x += 1` is lost now and then. Here threads take turns, and nothing is lost. After
+// each turn the team's memory (a kernel's Work) is therefore compared with its content before the turn. Writing a value that is
+// already there is not detected, and does no harm.
 #pragma once
 
 namespace faults {
-// Of a kernel that is no environment's: `drive/entries.cuh` knows more of a Workspace.
+// For kernels other than an environment's. `drive/entries.cuh` can name the entries of a Workspace.
 template <class Work> void name_entry(const Work&, size_type, char (&)[64]) {}
 
 struct Races {
   const u8* near;
-  u8* before;                // what was near when this turn began
-  u32* writer;               // of each byte: the round and the member that changed it last
+  u8* before;                // content of memory when this turn began
+  u32* writer;               // of each byte: round and thread of its last change
   size_type bytes;
-  u32 round;                 // of turns, from 1 on: each sync begins another
+  u32 round;                 // of turns, from 1 on. Each sync begins another
   void (*name)(const void* work, size_type at, char (&text)[64]);
 
-  // `copy` is what `work` is now: at first both are 0, and every turn ends with a look.
+  // `copy` has the content of `work`: at first both are 0, and every turn ends with `look`.
   template <class Work> void watch(const Work& work, u8* copy, u32* writers) {
     near = (const u8*)&work; before = copy; writer = writers; bytes = sizeof(Work);
     name = [](const void* of, size_type at, char (&text)[64]) { name_entry(*(const Work*)of, at, text); };
   }
-  // The turn of `rank` is over.
+  // End the turn of `rank`.
   void look(const int rank) {
     constexpr int PIECE = 64;  // bytes that are compared at once
     const u32 mine = round * TEAM + (u32)rank;
@@ -37,7 +37,7 @@ struct Races {
       }
     }
   }
-  // Several members may write here between two syncs, as `team.add` does.
+  // Allow several threads to write here between two syncs, as `team.add` does.
   void allow(const void* of, const size_type size) {
     const size_type at = (size_type)((const u8*)of - near);
     if (at < bytes) memcpy(before + at, near + at, size);  // equal(swap <): nothing is added right behind

@@ -1,9 +1,8 @@
-// team_threads.cuh -- a team whose members are threads of the operating system, to test team code on a CPU.
+// team_threads.cuh -- A team of operating-system threads, to test team code on a CPU.
 //
-// Between two syncs the members run one after the other, in an order that is shuffled at every sync. So a missing
-// sync shows each time, as a value read too early or overwritten too soon, and not once in a while. A member that
-// calls fewer syncs than the others is reported (`uneven`) instead of waited for, and so are two that write the same
-// between two syncs (races.cuh).
+// Between two syncs the threads run one after the other, in an order that is shuffled at every sync. A missing sync therefore shows
+// each time, as a value that is read too early or overwritten too soon. A thread that calls fewer syncs than the others is reported
+// (`uneven`) instead of waited for. Two threads that write the same bytes between two syncs are also reported (races.cuh).
 #pragma once
 #include <pthread.h>
 #include <semaphore.h>
@@ -37,7 +36,7 @@ struct Rendezvous {
     while (sem_wait(&turn[rank]) != 0) {}
     faults::member = rank;
   }
-  // Ends `rank`'s turn; returns the member that runs next, or -1 when all have finished.
+  // End the turn of `rank`. Returns the thread that runs next, or -1 when all have finished.
   int next(int rank) {
     for (int tries = 0; tries <= 2 * TEAM; ++tries) {
       if (++position >= TEAM) shuffle();
@@ -61,7 +60,7 @@ struct Rendezvous {
 static Rendezvous rendezvous;
 
 struct Team : Member {
-  using Member::sum, Member::min, Member::before, Member::add;  // which refuse floats
+  using Member::sum, Member::min, Member::before, Member::add;  // these reject floats
   void sync() const { rendezvous.arrive(rank); }
   bool any(bool mine) const { return reduce<int>(mine, [](int a, int b) { return a | b; }); }
   bool near_any(bool mine, u32) const { return mine; }
@@ -72,14 +71,14 @@ struct Team : Member {
   template <class T> T min(T mine) const { return reduce<T>(mine, [](T a, T b) { return b < a ? b : a; }); }
   int before(int mine, int* all) const {
     rendezvous.slot[rank] = (u64)mine;
-    sync();
+    sync();  // slots are written before they are read
     int sum = 0;
     *all = 0;
     for (int i = 0; i < TEAM; ++i) {
       if (i == rank) sum = *all;
       *all += (int)rendezvous.slot[i];
     }
-    sync();
+    sync();  // slots are read before they are overwritten
     return sum;
   }
   template <int N> int add(Array<int, N>& words, int i, int value) const {
@@ -92,10 +91,10 @@ struct Team : Member {
  private:
   template <class T, class F> T reduce(T mine, F both) const {
     rendezvous.slot[rank] = (u64)mine;
-    sync();
+    sync();  // slots are written before they are read
     T all = (T)rendezvous.slot[0];
     for (int i = 1; i < TEAM; ++i) all = both(all, (T)rendezvous.slot[i]);
-    sync();
+    sync();  // slots are read before they are overwritten
     return all;
   }
 };

@@ -1,26 +1,27 @@
-// direct.cuh -- observations are made in global memory, where they stay, or near; and what the ways of `storage/` have in common.
+// direct.cuh -- Observations are written in global memory, or near (in shared memory or registers) and then stored. Also the common
+// parts of all storage classes in `storage/`.
 //
-// A way has `Near<Kind>`, what it keeps in the workspace for a group, and
-//   begin()            called when a rollout begins; may begin to load what `copy_first` needs
-//   copy_first()       copies the observation before the rollout to the row before the first
-//   SPREAD             whether environments do that before different steps of a rollout, not all of them before the first
-//   row(env, view, r)  points `env` at the memory in which row r is to be made
-//   keep(view, r)      stores row r, which was just made, where it stays, unless `commit` does that
-//   keep_own(view, r)  the same for this environment alone, whatever the others of its warp do
-//   commit(r)          called when step r ends; stores what `keep` has left
+// A storage class has `Near<Kind>`, its memory in the workspace for a group, and
+//   begin()            called when a rollout begins. May start loads for `copy_first`
+//   copy_first()       copies the observation before the rollout to row -1
+//   SPREAD             whether environments do this before different steps of a rollout, not all of them before the first
+//   row(env, view, r)  points `env` at the memory in which row r is to be written
+//   keep(view, r)      stores row r, which was just written, in its final place, unless `commit` does
+//   keep_own(view, r)  the same for this environment only, independent of the others in its warp
+//   commit(r)          called when step r ends. Stores the rows that `keep` has left
 #pragma once
 #include "drive/groups.cuh"
 
-// The state that an episode has ended with, or the one that the next step begins with.
+// FINAL: the state at the end of an episode. NEXT: the state from which the next step starts.
 enum View { FINAL, NEXT };
 
-// Where row r of a group lies in global memory.
+// Address of row r of a group in global memory.
 template <class Kind> DEVICE auto* far_obs(const GroupRows<Kind>& rows, const View view, const size_type r) {
   typedef typename Kind::ObsRows::Far Obs;
   return (view == NEXT ? rows.obs : rows.final_obs) + r * (far_bytes<Kind>(rows.packed) / sizeof(Obs));
 }
 
-// The same for rows of bool, which become bits: those of a rollout always are.
+// The same as below for rows of bool, which become bits. Those of a rollout always are.
 template <class Kind>
 DEVICE void copy_current_flags(const Team team, const GroupRows<Kind>& rows, const int e, const int num_envs) {
   constexpr int OBS = Kind::OBS, WORDS = Kind::WORDS;
@@ -31,7 +32,7 @@ DEVICE void copy_current_flags(const Team team, const GroupRows<Kind>& rows, con
   }
 }
 
-// Copies what is there now to the row before the first.
+// Copy the current observations to row -1.
 DEVICE void copy_current_obs(const Team team, const EachGroup<GroupRows>& rows, const int e, const int num_envs) {
   each_group([&](auto kind, const auto& of_group) INLINED {
     if constexpr (kind.BITS) {
@@ -43,14 +44,14 @@ DEVICE void copy_current_obs(const Team team, const EachGroup<GroupRows>& rows, 
   }, rows);
 }
 
-// Rows that are made where they stay.
+// Rows that are written in their final place.
 template <class Kind> struct NoNear {};
 template <class Kind>
 DEVICE auto* begin_obs(const Team, NoNear<Kind>&, const GroupRows<Kind>& rows, const View view, const size_type r) {
   return far_obs(rows, view, r);
 }
 template <class Kind> DEVICE void keep_obs(const Team, const NoNear<Kind>&, const GroupRows<Kind>&, View, size_type) {}
-// Rows that are made near (shared by a team; of one thread, its own), and leave in wide accesses.
+// Rows that are written near (shared by a team, or a thread's own), and stored with wide accesses.
 template <class Kind> DEVICE auto* begin_obs(const Team team, NearObs<Kind>& near, const GroupRows<Kind>&, View, size_type) {
   if constexpr (Kind::BITS) clear_rows<Kind>(team, near.obs);
   return near.obs;
@@ -60,10 +61,10 @@ DEVICE void keep_obs(const Team team, const NearObs<Kind>& near, const GroupRows
   store_obs<Kind>(team, far_obs(rows, view, r), near.obs, rows.packed);
 }
 
-// SHARED: rows are made near; otherwise only those of bool.
+// SHARED: all rows are written near, otherwise only those of bool.
 template <bool SHARED> struct TeamObs {
   template <class Kind> using Near = typename Choose<(SHARED || Kind::BITS), NearObs<Kind>, NoNear<Kind>>::type;
-  // Large rows keep memory busier than any step does while they are copied, so that other blocks had better step meanwhile.
+  // Copying large rows keeps memory busier than any step does. Other blocks should therefore step meanwhile.
   static constexpr bool SPREAD = !SHARED && TEAM > 32;
   const Team team;
   const EachGroup<GroupRows>& rows;

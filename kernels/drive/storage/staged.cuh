@@ -1,7 +1,7 @@
-// staged.cuh -- rows of observations that one member makes each, entry by entry, on their way to where they stay.
+// staged.cuh -- Staged stores of observation rows, each of which one thread writes entry by entry.
 //
-// 128 bytes at a time go through shared memory, a `Stage`, from where the lanes of a warp store them side by side. A way for a
-// row has `put<FIRST>(piece)`: the entries from FIRST on, in ascending order.
+// Chunks of 128 bytes go through shared memory, a `Stage`, from which the lanes of a warp store them contiguously. A row writer has
+// `put<FIRST>(piece)`: the entries from FIRST on, in ascending order.
 #pragma once
 #include "drive/faults.cuh"
 
@@ -9,7 +9,7 @@
 #define ROWS_STAGED 1
 struct Stage {
   static constexpr int BYTES = 128;
-  // 144 bytes each: no two of eight lanes that store 16 bytes at a time touch the same bank.
+  // 144 bytes each, so that no two of eight lanes that store 16 bytes at a time touch the same bank.
   struct alignas(16) Lane { char chunk[BYTES]; obs_t* row; } lane[TEAM];
 };
 #else
@@ -18,7 +18,7 @@ struct Stage {};
 #endif
 
 #ifdef __CUDACC__
-// Each piece by itself.
+// Store each piece separately.
 template <class Piece> struct DirectRow {
   const Row row;
   const bool mine;
@@ -45,17 +45,17 @@ template <int SIZE, class Piece, class Word> struct StagedRow {
   }
 
  private:
-  // Stores every lane's chunk, to the entries from BEGIN on.
+  // Store every lane's chunk, at the entries from BEGIN on.
   template <int BEGIN> DEVICE void store() const {
     constexpr int WIDTH = TEAM < 32 ? TEAM : 32, PIECES = (SIZE - BEGIN < CHUNK ? SIZE - BEGIN : CHUNK) / ENTRIES;
     const int lane = team.rank % WIDTH;
-    team.warp_sync();
+    team.warp_sync();  // chunks are written before other lanes read them
     UNROLL for (int k = 0; k < PIECES; ++k) {
       const int n = k * WIDTH + lane;
       const Stage::Lane& of = stage.lane[team.rank - lane + n / PIECES];
       if (of.row != nullptr) __stcs((Word*)(of.row + BEGIN) + n % PIECES, ((const Word*)of.chunk)[n % PIECES]);
     }
-    team.warp_sync();
+    team.warp_sync();  // chunks are read before they are overwritten
   }
 };
 #else

@@ -1,13 +1,13 @@
-// warp_copy.cuh -- observations of a warp's environments, one thread each, leave together (CUDA only).
+// warp_copy.cuh -- Observations of a warp's environments, one thread each, are stored together (CUDA only).
 //
-// They lie one after the other in global memory, but rows that threads store one by one are as many requests as words. So they
-// are made one after the other in shared memory, too, from where the warp stores 512 bytes at a time.
+// They are contiguous in global memory, but stores of each thread would take as many requests as words. Rows are therefore also
+// contiguous in shared memory, from which the warp stores 512 bytes at a time.
 #pragma once
 #include "drive/storage/direct.cuh"
 
 struct WarpCopyObs {
   static constexpr int LANES = 32;
-  template <class Kind> struct Near {};  // nothing in the workspace, which is one thread's
+  template <class Kind> struct Near {};  // nothing in the workspace, which belongs to one thread
   static constexpr bool SPREAD = false;
   template <class Kind> static constexpr int NEAR = Kind::COUNT * Kind::ObsRows::NEAR;  // entries of one environment
   template <class Kind> struct OfWarp { alignas(16) typename Kind::ObsRows::Near obs[LANES * NEAR<Kind>]; };
@@ -15,7 +15,7 @@ struct WarpCopyObs {
   const Team team;
   const EachGroup<GroupRows>& rows;
   EachGroup<OfWarp>& near;
-  const int lane, count;  // of this environment, [0, count); of environments in the warp, [1, LANES]
+  const int lane, count;  // of this environment, [0, count), and number of environments in the warp, [1, LANES]
   const int e, num_envs;
 
   DEVICE WarpCopyObs(const Team team, const EachGroup<GroupRows>& rows, EachGroup<Near>&, const int e, const int num_envs)
@@ -36,7 +36,7 @@ struct WarpCopyObs {
       if constexpr (kind.BITS) copy_current_flags(team, far, e, num_envs);
       else copy<SIZE>(far.obs - (num_envs - first()) * SIZE, of_warp.obs);
     }, rows, near);
-    sync();  // the near observations are written again
+    sync();  // near observations are read before they are overwritten
   }
   DEVICE void row(Env& env, View, size_type) const {
     each_group([&](auto kind, auto& group, auto& of_warp) INLINED {
@@ -53,7 +53,7 @@ struct WarpCopyObs {
     }, rows, near);
   }
   DEVICE void commit(const size_type r) const {
-    sync();
+    sync();  // all lanes' rows are written before they are stored
     each_group([&](auto kind, const auto& far, auto& of_warp) INLINED {
       auto* const to = far_obs(far, NEXT, r - lane);
       if constexpr (!kind.BITS) {
@@ -64,14 +64,14 @@ struct WarpCopyObs {
         store_flags<decltype(kind)>(lane, count, to, of_warp.obs, count * kind.COUNT, false);
       }
     }, rows, near);
-    sync();  // the near observations are written again
+    sync();  // near observations are read before they are overwritten
   }
 
  private:
-  DEVICE size_type first() const { return e - lane; }  // environment of the warp
+  DEVICE size_type first() const { return e - lane; }  // first environment of the warp
   DEVICE void sync() const { __syncwarp(Team::WARP); }
 
-  // Copies the rows of all, `SIZE` entries each, to and from those of the first one.
+  // Copy the rows of all environments, `SIZE` entries each. to, from: those of the first environment.
   template <int SIZE, class T> DEVICE void copy(T* to, const T* from) const {
     constexpr int PIECES = pieces(SIZE, sizeof(T));
     if (wide(SIZE * sizeof(T), to, from)) {
@@ -83,7 +83,7 @@ struct WarpCopyObs {
     }
   }
 
-  // The same from global to shared memory, all at once and through no registers: `to` has it after `end_copies`.
+  // Start the same copy from global to shared memory, asynchronously and without registers. It is complete after `end_copies`.
   template <int SIZE, class T> DEVICE void begin_copy(T* to, const T* from) const {
     constexpr int PIECES = pieces(SIZE, sizeof(T));
     if (wide(SIZE * sizeof(T), to, from)) {
@@ -98,7 +98,7 @@ struct WarpCopyObs {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
-    sync();
+    sync();  // all lanes' copies are complete before they are read
   }
   static DEVICE void copy_piece(int4* to, const int4* from) {
 #if __CUDA_ARCH__ >= 800
