@@ -1,8 +1,8 @@
-// adam.cuh -- Adam: kernel arguments, bias corrections, the update of one parameter, and what is reported of a step.
+// adam.cuh -- Adam: kernel arguments, bias corrections, the update of one parameter, and the report of a step.
 //
-// Source: Kingma & Ba 2015, "Adam: a method for stochastic optimization", algorithm 1, with epsilon outside of the root.
-// Bias corrections follow the recursions of the moments for a gradient of 1: that needs no powers and corrects rounding, too.
-// If `step` is not the one that they were followed to, as after a checkpoint was read, they are followed again from 0.
+// Source: Kingma & Ba 2015, "Adam: a method for stochastic optimization", algorithm 1, with epsilon outside of the root. Bias
+// corrections follow the recursions of the moments for a gradient of 1. This needs no powers, and corrects rounding too. If they do
+// not belong to `step`, for example after a checkpoint was loaded, they are recomputed from step 0.
 // Constants: those of layers.cuh.
 #pragma once
 #include "learn/layers.cuh"

@@ -1,8 +1,9 @@
-// categorical.cuh -- discrete heads: log-probability and entropy of one row, and their gradients by the logits.
+// categorical.cuh -- Discrete heads: log-probability and entropy of one row, and their gradients by the logits.
 //
 // With p = softmax(z) over the allowed choices, H = -sum p log p: d log p[a] / dz[k] = (k == a) - p[k] and
-// dH / dz[k] = -p[k] (log p[k] + H). Operations are in the order of train/choices.cuh: as long as a policy has not changed, its
-// log-probabilities are those of the draw, to the bit. Constants: HEADS, CHOICES (of all heads); generated: head_size(head).
+// dH / dz[k] = -p[k] (log p[k] + H). Operations are in the order of train/choices.cuh. As long as a policy has not changed, its
+// log-probabilities therefore equal those of the draw, to the bit. Constants: HEADS, CHOICES (of all heads). Generated:
+// head_size(head).
 #pragma once
 #include "learn/functions.cuh"
 #include "generated/spaces.cuh"

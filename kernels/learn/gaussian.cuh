@@ -1,8 +1,8 @@
 // gaussian.cuh -- Gaussian heads: log-density and entropy of one row, and their gradients by means and log-deviations.
 //
-// With s = (raw - mean) / deviation: d log p / d mean = s / deviation, d log p / d log deviation = s^2 - 1, d H / d log
-// deviation = 1. What tanh adds to both depends on `raw` only. Source: that of train/boxes.cuh.
-// Constants: HEADS, SQUASHED; generated: box_low(head), box_span(head).
+// With s = (raw - mean) / deviation: d log p / d mean = s / deviation, d log p / d log deviation = s^2 - 1, d H / d log deviation =
+// 1. The terms that tanh adds to both depend only on `raw`. Source: that of train/boxes.cuh.
+// Constants: HEADS, SQUASHED. Generated: box_low(head), box_span(head).
 #pragma once
 #include "learn/functions.cuh"
 #include "generated/spaces.cuh"

@@ -1,7 +1,7 @@
-// loss.cuh -- PPO's and A2C's loss of one row: its gradient by the network's outputs, and what is reported.
+// loss.cuh -- PPO and A2C losses of one row: gradients by the network's outputs, and reported metrics.
 //
-// Source: cupydrive/algorithms/ppo.py and a2c.py. Constants: those of the distribution; CLIPPED (1: PPO, 0: A2C),
-// CLIP_VALUE, NORMALIZE (advantages), STORES (1: log-probabilities and values are stored, for cd.check_policy). Generated: GAUSSIAN (0 or 1).
+// Source: cupydrive/algorithms/ppo.py and a2c.py. Constants: those of the distribution, CLIPPED (1: PPO, 0: A2C), CLIP_VALUE,
+// NORMALIZE (advantages), STORES (1: log-probabilities and values are stored, for cd.check_policy). Generated: GAUSSIAN (0 or 1).
 #pragma once
 #include "learn/functions.cuh"
 #include "learn/minibatches.cuh"

@@ -1,4 +1,4 @@
-// update.cu -- from gradients of pieces to new weights: reduction, clipping by the norm, Adam; and the packed `copies`.
+// update.cu -- From the gradients of pieces to new weights: reduction, clipping by the norm, Adam, and the packed weights.
 #include "learn/adam.cuh"
 #include "learn/sums.cuh"
 
