@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field as DataclassField
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -143,7 +143,8 @@ class Group:
         count: Number of agents.
         obs_dim: Entries of one agent's observation; may be left out if ``obs_shape`` is given.
         action_space: One agent's ``Discrete``, ``MultiDiscrete`` or bounded float32 ``Box`` of one
-            dimension.
+            dimension, or a ``Tuple`` of these. If it has a ``Box``, actions are float32 numbers:
+            first the choices of all discrete heads, then the numbers of all boxes.
         obs_scale: Typical magnitude of the observation, a number or ``(obs_dim,)``.
         reward_scale: Typical magnitude of one step's reward.
         leaves: Agents may be inactive in some steps, or leave before the episode ends (buffers
@@ -216,36 +217,57 @@ class Group:
         return tuple(int(n) + 1 for n in high.max(axis=0))
 
     @property
+    def action_parts(self) -> tuple[spaces.Space, ...]:
+        """The parts of a ``Tuple`` of actions, or the action space."""
+        space = self.action_space
+        return space.spaces if isinstance(space, spaces.Tuple) else (space,)
+
+    @property
     def continuous(self) -> bool:
-        """Whether actions are float32 (Box) rather than int32."""
-        return isinstance(self.action_space, spaces.Box)
+        """Whether actions are float32 rather than int32: one part at least is a Box."""
+        return any(isinstance(part, spaces.Box) for part in self.action_parts)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Number of choices of each discrete head, a tuple of H ints."""
-        space = self.action_space
-        return (
-            (int(space.n),)
-            if isinstance(space, spaces.Discrete)
-            else tuple(int(n) for n in space.nvec)
+        """Number of choices of each discrete head; () for a Box."""
+        discrete = [part for part in self.action_parts if not isinstance(part, spaces.Box)]
+        return tuple(
+            int(n)
+            for part in discrete
+            for n in ([part.n] if isinstance(part, spaces.Discrete) else part.nvec)
         )
+
+    @cached_property
+    def box(self) -> spaces.Box:
+        """The space of the numbers after the discrete heads: all boxes as one."""
+        boxes = [part for part in self.action_parts if isinstance(part, spaces.Box)]
+        none = [np.zeros(0, np.float32)]
+        low = np.concatenate([part.low for part in boxes] or none)
+        return spaces.Box(low, np.concatenate([part.high for part in boxes] or none))
 
     @property
     def choices(self) -> int:
         """Number of choices of all heads together: entries of one agent's action mask; 0
         for a Box.
         """
-        return 0 if self.continuous else sum(self.sizes)
+        return sum(self.sizes)
 
     @property
     def first_choices(self) -> tuple[int, ...]:
-        """Entry of the action mask at which each head begins."""
-        return tuple(sum(self.sizes[:head]) for head in range(self.heads))
+        """Entry of the action mask at which each discrete head begins."""
+        return tuple(sum(self.sizes[:head]) for head in range(len(self.sizes)))
 
     @property
     def heads(self) -> int:
         """Action numbers per agent: 1 for Discrete."""
-        return self.action_space.shape[0] if self.continuous else len(self.sizes)
+        return len(self.sizes) + self.box.shape[0]
+
+    @property
+    def action_bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lowest and highest value of each action number, (H,) each, of the actions' dtype."""
+        first, last = np.zeros(len(self.sizes)), np.array(self.sizes) - 1
+        low, high = np.append(first, self.box.low), np.append(last, self.box.high)
+        return low.astype(self.action_dtype), high.astype(self.action_dtype)
 
     @property
     def action_shape(self) -> tuple[int, ...]:

@@ -304,11 +304,10 @@ def drawn(shape: tuple, device: torch.device) -> torch.Tensor:
 
 def what(group: Group) -> str:
     """Return in words what the distribution of a group's actions needs of a policy."""
-    if group.continuous:
-        return (
-            f"means and logarithms of deviations of {group.heads} actions, (B, {2 * group.heads})"
-        )
-    return f"logits of {group.choices} choices, (B, {group.choices})"
+    numbers = group.box.shape[0]
+    parts = [f"logits of {group.choices} choices"] if group.sizes else []
+    parts += [f"means and logarithms of deviations of {numbers} actions"] if numbers else []
+    return f"{', then '.join(parts)}, (B, {group.choices + 2 * numbers})"
 
 
 def check_returned(

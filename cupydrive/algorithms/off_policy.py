@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from torch import nn
 
 from cupydrive.algorithms.replay import ReplayBuffer, buffer_slots
@@ -40,7 +41,7 @@ def require_box(algorithm: str, group: Group) -> None:
     """Raise ``ParameterError`` if the actions of a ``Group`` are no Box, which an algorithm of this
     name needs.
     """
-    if not group.continuous:
+    if not isinstance(group.action_space, spaces.Box):
         raise ParameterError(
             f"{algorithm} needs a Box of actions; group {group.name!r} has {group.action_space}. "
             f"Use PPO or A2C"

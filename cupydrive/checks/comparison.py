@@ -287,11 +287,12 @@ def draw_actions(
     """
     actions = {}
     for g in groups:
+        space, lead = g.box, (n, g.count)
+        parts = [rng.integers(0, g.sizes, (*lead, len(g.sizes)))] if g.sizes else []
         if g.continuous:
-            space, shape = g.action_space, (n, g.count, g.heads)
             middle, half = (space.high + space.low) / 2, (space.high - space.low) / 2
+            shape = (*lead, *space.shape)
             reach = np.where(rng.random(shape) < 0.2, 2.0, 1.0)
-            actions[g.name] = (middle + half * reach * rng.uniform(-1, 1, shape)).astype(np.float32)
-        else:
-            actions[g.name] = rng.integers(0, g.sizes, (n, g.count, g.heads)).astype(np.int32)
+            parts.append(middle + half * reach * rng.uniform(-1, 1, shape))
+        actions[g.name] = np.concatenate(parts, axis=-1).astype(g.action_dtype)
     return actions

@@ -63,7 +63,7 @@ def try_heuristic(
         try:
             obs = raw_obs(g, as_torch(batch.current_obs[g.name]))
             heads = heuristic_heads(spec.heuristic, params, obs, g)
-            for x, count in () if g.continuous else zip(heads, g.sizes, strict=True):
+            for x, count in zip(heads, g.sizes, strict=False):  # numbers of a Box come after them
                 if x.min() < 0 or x.max() >= count:
                     raise SpecError(
                         f"got choices from {x.min()} to {x.max()}, expected 0 to {count - 1}. "

@@ -135,7 +135,8 @@ def sizes(group: Group) -> tuple[str, str]:
     """Return the sizes of a group's observation and actions as text."""
     shape = " x ".join(map(str, group.obs_shape))
     kind = f" {group.obs_dtype}" * (group.obs_dtype != "float32")
-    return shape + kind, f"Box({group.heads})" if group.continuous else choices(group.sizes)
+    box = [f"Box({group.box.shape[0]})"] if group.continuous else []
+    return shape + kind, " and ".join([choices(group.sizes)] * bool(group.sizes) + box)
 
 
 def choices(sizes: Sequence[int]) -> str:

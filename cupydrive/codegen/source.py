@@ -319,6 +319,12 @@ def _groups(groups: Sequence[Group]) -> str:
 
 def _group(g: Group, first_agent: int) -> str:
     """Return the struct of one group in C: its sizes, and how to read and draw its actions."""
+
+    def drawn(choice: str) -> str:
+        number = "low(head - DISCRETE) + span(head - DISCRETE) * Random::unit(word)"
+        mixed = f"head < DISCRETE ? (float){choice} : {number}"
+        return choice if not g.continuous else mixed if g.sizes else number
+
     lines = [
         f"struct {g.name}_group {{",
         f"  typedef {'float' if g.continuous else 'int'} Action;",
@@ -326,7 +332,7 @@ def _group(g: Group, first_agent: int) -> str:
         f"  static constexpr bool BITS = {str(g.bits).lower()};",
         f"  static constexpr int WORDS = {g.words};",
         f"  static constexpr int COUNT = {g.count}, OBS = {g.obs_dim}, HEADS = {g.heads}, "
-        f"FIRST_AGENT = {first_agent};",
+        f"DISCRETE = {len(g.sizes)}, FIRST_AGENT = {first_agent};",
         f"  static constexpr bool LEAVES = {str(g.leaves).lower()}, MASKED = "
         f"{str(g.mask).lower()};",
         f"  static constexpr bool BYTES = {str(fits_bytes(g)).lower()};",
@@ -336,28 +342,28 @@ def _group(g: Group, first_agent: int) -> str:
         "#endif",
     ]
     if g.continuous:
-        space = g.action_space
         lines += [
-            "  static DEVICE int size(int) { return 0; }",
-            "  static DEVICE int first_choice(int) { return 0; }",
-            f"  static DEVICE float low(int head) {{ {pick_float(space.low)} }}",
-            f"  static DEVICE float span(int head) {{ {pick_float(space.high - space.low)} }}",
-            "  static DEVICE float read(float action, int) { return read_box(action); }",
-            "  static DEVICE float sample(u32 word, int head) { return low(head) + span(head) * "
-            "Random::unit(word); }",
+            f"  static DEVICE float low(int head) {{ {pick_float(g.box.low)} }}",
+            f"  static DEVICE float span(int head) {{ {pick_float(g.box.high - g.box.low)} }}",
+        ]
+    if g.sizes:
+        lines += [
+            f"  static DEVICE int size(int head) {{ {pick_int(g.sizes)} }}",
+            "  static DEVICE int read(Action action, int head) { return read_discrete(action, "
+            "size(head)); }",
+            f"  static DEVICE int first_choice(int head) {{ {pick_int(g.first_choices)} }}",
+            "  static DEVICE Action sample_allowed(u32 word, int head, const u8* mask) {",
+            f"    return {drawn('draw_allowed(word, mask + first_choice(head), size(head))')};",
+            "  }",
         ]
     else:
         lines += [
-            f"  static DEVICE int size(int head) {{ {pick_int(g.sizes)} }}",
-            "  static DEVICE int read(int action, int head) { return read_discrete(action, "
-            "size(head)); }",
-            f"  static DEVICE int first_choice(int head) {{ {pick_int(g.first_choices)} }}",
-            "  static DEVICE int sample(u32 word, int head) { return Random::below(word, "
-            "size(head)); }",
-            "  static DEVICE int sample_allowed(u32 word, int head, const u8* mask) {",
-            "    return draw_allowed(word, mask + first_choice(head), size(head));",
-            "  }",
+            "  static DEVICE int size(int) { return 0; }",
+            "  static DEVICE int first_choice(int) { return 0; }",
+            "  static DEVICE float read(float action, int) { return read_box(action); }",
         ]
+    sample = drawn("Random::below(word, size(head))")
+    lines += [f"  static DEVICE Action sample(u32 word, int head) {{ return {sample}; }}"]
     return "\n".join([*lines, "};"])
 
 
@@ -426,7 +432,7 @@ def box_bounds(space: spaces.Box) -> str:
 def sample_action(
     group: Group, words: NDArray[np.uint32], head: int, mask: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int32] | NDArray[np.float32]:
-    """Return int32 or float32 actions of one head from uint32 ``words``: ``sample`` of the group's
+    """Return actions of one head, of the group's dtype, from uint32 ``words``: ``sample`` of its
     space in C.
 
     Args:
@@ -435,17 +441,17 @@ def sample_action(
         head: Number of the head.
         mask: (*shape of words, choices of all heads) bool, what is allowed, or None: everything.
     """
-    if mask is not None:
+    if mask is not None and head < len(group.sizes):
         allowed = mask[..., group.first_choices[head] :][..., : group.sizes[head]]
         allowed = allowed | ~allowed.any(axis=-1, keepdims=True)
         count = allowed.sum(axis=-1).astype(np.uint64)
         # the wanted-th allowed choice
         wanted = ((words.astype(np.uint64) * count) >> np.uint64(32)).astype(np.int64)
-        return np.argmax(np.cumsum(allowed, axis=-1) > wanted[..., None], axis=-1).astype(np.int32)
-    if group.continuous:
-        low = np.float32(group.action_space.low[head])
-        span = np.float32(group.action_space.high[head] - group.action_space.low[head])
+        chosen = np.argmax(np.cumsum(allowed, axis=-1) > wanted[..., None], axis=-1)
+        return chosen.astype(group.action_dtype)
+    if head >= len(group.sizes):
+        low, high = (bound[head] for bound in group.action_bounds)
+        span = np.float32(high - low)
         return low + span * ((words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24))
-    return ((words.astype(np.uint64) * np.uint64(group.sizes[head])) >> np.uint64(32)).astype(
-        np.int32
-    )
+    chosen = (words.astype(np.uint64) * np.uint64(group.sizes[head])) >> np.uint64(32)
+    return chosen.astype(group.action_dtype)

@@ -35,8 +35,8 @@ class Arrays:
     Args:
         params: The environment's parameters.
         state: By member of ``State``: (N, *shape), strided.
-        action: By group: (N, C) int32 for one discrete head, else (N, C, H); within the space, a
-            Box's NaN read as 0.
+        action: By group: (N, C) int32 for one discrete head, else (N, C, H), float32 if there is a
+            Box; choices within the space, a Box's NaN read as 0.
         obs: By group: (N, C, D) float32, for ``observe`` to write.
         action_mask: By group that has one: (N, C, choices) bool, for ``observe`` to write.
         reward: By group: (N, C) float32, 0 when ``step`` begins.
@@ -132,11 +132,7 @@ class PythonProgram:
         )
         self.agents, self.tables = sum(g.count for g in self.groups), spec.declared_tables(params)
         self.draws = executor.build(assemble_file("tools/draws"))
-        self.last = {
-            g.name: torch.tensor(g.sizes, device=executor.name) - 1
-            for g in self.groups
-            if not g.continuous
-        }
+        self.last = {g.name: torch.tensor(g.sizes, device=executor.name) - 1 for g in self.groups}
         self._scratch: dict[tuple, torch.Tensor] = {}
 
     def launch(self, kernel: str, call: np.ndarray, count: int, work: int = 0) -> None:
@@ -304,7 +300,9 @@ class PythonProgram:
         if g.continuous:
             torch.nan_to_num(given, nan=0.0, posinf=float("inf"), neginf=-float("inf"), out=into)
         else:
-            into.copy_(given.clamp(min=0).clamp(max=self.last[g.name]))
+            into.copy_(given)
+        choices = into[..., : len(g.sizes)]
+        choices.copy_(choices.trunc().clamp(min=0).clamp(max=self.last[g.name]))
 
     def _buffer(self, key: tuple, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Return scratch memory that this program keeps."""
@@ -325,12 +323,12 @@ def sample(
         head: Head.
         mask: (N, C, choices of all heads) bool, or None.
     """
-    if mask is not None:
+    if mask is not None and head < len(group.sizes):
         allowed = mask[..., group.first_choices[head] :][..., : group.sizes[head]]
         allowed = allowed | ~allowed.any(-1, keepdim=True)
         wanted = (words * allowed.sum(-1)) >> 32
         return (allowed.long().cumsum(-1) > wanted[..., None]).int().argmax(-1)
-    if group.continuous:
-        low, high = group.action_space.low[head], group.action_space.high[head]
+    if head >= len(group.sizes):
+        low, high = (bound[head] for bound in group.action_bounds)
         return float(low) + float(high - low) * ((words >> 8).float() * 2.0**-24)
     return (words * group.sizes[head]) >> 32

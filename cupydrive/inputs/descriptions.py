@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from cupydrive.spec import Display, EnvSpec, Field, Group, Reference
 
 SMALLEST = 1.1754943508222875e-38  # the smallest normal float32
+LARGEST_EXACT = 2**24  # all smaller integers are float32 numbers
 MAX_AGENTS, MAX_HEADS = 65_536, 4096  # 16 and 12 bits of the random counter
 # Arguments of the functions of a description; the first ones may also take `table`.
 MAY_READ_TABLES = {
@@ -186,15 +187,16 @@ def check_group(g: "Group") -> None:
     count = checked_int(where, "count", g.count, 1, MAX_AGENTS)
     dim = checked_int(where, "obs_dim", g.obs_dim, 1, INT32 // 4 // count)
     check_space(where, g.action_space)
-    if g.heads > MAX_HEADS or g.choices > INT32 // count:
+    choices = (LARGEST_EXACT if g.continuous else INT32) // count
+    if g.heads > MAX_HEADS or g.choices > choices:
         raise SpecError(
             f"{where}: action_space = {g.action_space} is too large; at most {MAX_HEADS:,} heads "
-            f"and {INT32 // count:,} choices fit"
+            f"and {choices:,} choices fit"
         )
     checked_numbers(where, "obs_scale", g.obs_scale, (dim,), SMALLEST, FLOAT32)
     checked_float(where, "reward_scale", g.reward_scale, SMALLEST, FLOAT32)
     checked_bool(where, "leaves", g.leaves)
-    if checked_bool(where, "mask", g.mask) and g.continuous:
+    if checked_bool(where, "mask", g.mask) and not g.sizes:
         raise SpecError(f"{where}: mask = True, but a Box has no choices to mask; leave mask out")
     ends = (0, LARGEST_ENTRY[g.obs_dtype]) if g.obs_dtype in LARGEST_ENTRY else (-np.inf, np.inf)
     low, high = (
@@ -213,22 +215,26 @@ def check_group(g: "Group") -> None:
 
 def check_space(where: str, space: spaces.Space) -> None:
     """Raise an error if kernels know no such action space."""
+    parts = space.spaces if isinstance(space, spaces.Tuple) else (space,)
+    if not parts or not all(map(fits_kernels, parts)):
+        raise SpecError(
+            f"{where}: action_space = {shown(space)}; it must be Discrete or MultiDiscrete from "
+            "0, or a bounded float32 Box, of one dimension, or a Tuple of these"
+        )
+
+
+def fits_kernels(space: spaces.Space) -> bool:
+    """Return whether kernels know an action space, or part of a ``Tuple``."""
     if isinstance(space, spaces.Box):
-        fits = (
+        return (
             space.dtype == np.float32
             and len(space.shape) == 1
             and space.shape[0] > 0
             and space.is_bounded()
         )
-    elif isinstance(space, spaces.MultiDiscrete):
-        fits = space.nvec.ndim == 1 and not np.any(space.start)
-    else:
-        fits = isinstance(space, spaces.Discrete) and space.start == 0
-    if not fits:
-        raise SpecError(
-            f"{where}: action_space = {shown(space)}; it must be Discrete or MultiDiscrete from "
-            "0, or a bounded float32 Box, of one dimension"
-        )
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.nvec.ndim == 1 and not np.any(space.start)
+    return isinstance(space, spaces.Discrete) and space.start == 0
 
 
 def check_display(display: "Display") -> None:

@@ -65,14 +65,12 @@ def action_by_head(
         SpecError: If the group has no such action.
     """
     heads: tuple = tuple(action) if isinstance(action, tuple | list) else (action,) * group.heads
-    if group.continuous:
-        limits = zip(heads, group.action_space.low, group.action_space.high, strict=False)
-        fits = [
-            x is None or (isinstance(x, int | float) and low <= np.float32(x) <= high)
-            for x, low, high in limits
-        ]
-    else:
-        fits = [x is None or x in range(size) for x, size in zip(heads, group.sizes, strict=False)]
+    fits = [x is None or x in range(size) for x, size in zip(heads, group.sizes, strict=False)]
+    limits = zip(heads[len(group.sizes) :], group.box.low, group.box.high, strict=False)
+    fits += [
+        x is None or (isinstance(x, int | float) and low <= np.float32(x) <= high)
+        for x, low, high in limits
+    ]
     if len(heads) != group.heads or not all(fits):
         such = (
             "a number or None" if group.heads == 1 else f"a tuple of {group.heads} numbers or Nones"

@@ -52,12 +52,7 @@ class KeyboardPlayer:
 
     def reset(self) -> None:
         """Forget the action of the step before, as an episode begins."""
-        space = self.group.action_space
-        first = (
-            np.clip(0, space.low, space.high)
-            if self.group.continuous
-            else np.zeros(self.group.heads)
-        )
+        first = np.clip(0, *self.group.action_bounds)
         self.action = first.astype(self.group.action_dtype)
 
     def choose(self, down: Sequence[str]) -> None:
@@ -88,7 +83,7 @@ class KeyboardPlayer:
         if mask is not None:
             mine = mask[0, self.agent].cpu().numpy()
             for head, allowed in enumerate(np.split(mine, self.group.first_choices[1:])):
-                if allowed.any() and not allowed[self.action[head]]:
+                if allowed.any() and not allowed[int(self.action[head])]:
                     self.action[head] = allowed.argmax()
         action[:, self.agent] = torch.from_numpy(self.action).to(action.device)
 

@@ -305,6 +305,10 @@ def checked_arrays(spec: EnvSpec, params: EnvParams, arrays: ArraysByName) -> Ar
             raise FormatError(
                 f"{name} is {array.dtype} {array.shape}; it must be {action_dtype(g)} {shape}"
             )
-        if not g.continuous and (array >= np.array(g.sizes)).any():
-            raise FormatError(f"{name} holds a choice of {array.max()}; the heads have {g.sizes}")
+        choices = array[..., : len(g.sizes)]
+        wrong = (choices != np.trunc(choices)) | (choices < 0) | (choices >= np.array(g.sizes))
+        if wrong.any():
+            raise FormatError(
+                f"{name} holds a choice of {choices[wrong].max()}; the heads have {g.sizes}"
+            )
     return {g.name: arrays[name] for name, g in groups.items()}

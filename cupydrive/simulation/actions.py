@@ -92,29 +92,27 @@ class ActionReader:
 
     def _check_values(self, g: Group, tensor: torch.Tensor) -> None:
         """Raise ``ActionError`` for the first action outside of the space; waits for the device."""
-        if g.continuous:
-            low, high = (
-                torch.from_numpy(x).to(tensor.device)
-                for x in (g.action_space.low, g.action_space.high)
-            )
-        else:
-            low, high = 0, torch.tensor(g.sizes, device=tensor.device) - 1
-        values = tensor.reshape(self.num_envs, g.count, g.heads)
+        bounds = g.action_bounds
+        low, high = (torch.from_numpy(x).to(tensor.device) for x in bounds)
+        values, discrete = tensor.reshape(self.num_envs, g.count, g.heads), len(g.sizes)
         good = (values >= low) & (values <= high)
+        if g.continuous and discrete:
+            choices = values[..., :discrete]
+            good[..., :discrete] &= choices == choices.trunc()
         if bool(good.all()):
             if g.mask and self.check_masks:
                 self._check_allowed(g, values)
             return
         env, agent, head = (~good).nonzero()[0].tolist()
         value = values[env, agent, head].item()
-        limit = (
-            f"from {g.action_space.low[head]} to {g.action_space.high[head]}"
-            if g.continuous
-            else f"0 to {g.sizes[head] - 1}"
-        )
+        low, high = (bound[head] for bound in bounds)
+        limit = f"{low:.0f} to {high:.0f}" if head < discrete else f"from {low} to {high}"
+        read = "the nearest valid one (NaN as 0)"
+        if g.continuous and head < discrete:
+            limit, read = f"a whole number from {limit}", f"{read}, without its fraction"
         raise ActionError(
             f"{_place(g, env, agent, head)} is {value}; it must be {limit}. "
-            "With validate=False it would be read as the nearest valid one (NaN as 0)"
+            f"With validate=False it would be read as {read}"
         )
 
     def _check_allowed(self, g: Group, values: torch.Tensor) -> None:

@@ -290,8 +290,9 @@ class VectorEnv(NotCopied):
         """Step all environments; return ``(obs, reward, terminated, truncated, info)``.
 
         Args:
-            action: int32 (Discrete, MultiDiscrete) or float32 (Box) on the environment's device, by
-                group if there are several: (N, C) for one discrete head, else (N, C, H). Such
+            action: int32 (Discrete, MultiDiscrete) or float32 (Box, and a Tuple with a Box: all
+                choices, then all numbers) on the environment's device, by group if there are
+                several: (N, C) for one discrete head, else (N, C, H). Such
                 tensors are read in place if they begin at a multiple of 16 bytes, as new ones do;
                 others of the same kind are copied into a buffer kept for them.
             autoreset: Begin a new episode where one ends. Without it, ``obs`` is the last of the

@@ -43,7 +43,10 @@ struct Cache {};
 
 // What a call says that needs a flag of the description. codegen/diagnostics.py puts the group's name in.
 #define NO_MASKS "this group writes masks; give its Group mask=True"
+#define NO_BOX "this group has no Box of actions"
 #define NO_LEAVING "this group says who leaves; give its Group leaves=True"
+
+DEVICE float read_box(float action) { return action == action ? action : 0.0f; }
 
 // One group of agents with equal spaces, as `env.NAME`. Kind is its generated description: COUNT agents, OBS entries of
 // observation and HEADS action numbers each. Rewards are 0 when `step` begins. Pointers lead to this environment's rows.
@@ -67,11 +70,18 @@ template <class Kind> struct Group {
     return reward_row[i];
   }
 
-  // Discrete: in [0, size), whatever the caller passed in; Box: the number given, NaN read as 0.
-  DEVICE Action action(int i, int head = 0 CALLER) const {
+  // A discrete head: in [0, size), whatever the caller passed in; of a Box alone: the number given, NaN read as 0.
+  DEVICE auto action(int i, int head = 0 CALLER) const {
     CHECK_ROW(action_row, "an action is read outside of `step`");
-    CHECK_INDEX(i, COUNT, "agent (action)"); CHECK_INDEX(head, HEADS, "action head");
+    CHECK_INDEX(i, COUNT, "agent (action)"); CHECK_INDEX(head, Kind::DISCRETE > 0 ? Kind::DISCRETE : HEADS, "action head");
     return Kind::read(action_row[(size_type)i * HEADS + head], head);
+  }
+  // Number k of the boxes, whatever heads come before it; NaN read as 0.
+  DEVICE float box(int i, int k = 0 CALLER) const {
+    static_assert(Kind::DISCRETE < HEADS, NO_BOX);
+    CHECK_ROW(action_row, "an action is read outside of `step`");
+    CHECK_INDEX(i, COUNT, "agent (box)"); CHECK_INDEX(k, HEADS - Kind::DISCRETE, "number of a box");
+    return read_box(action_row[(size_type)i * HEADS + Kind::DISCRETE + k]);
   }
   // `observe` writes for every choice of every agent whether it may be taken next; a head that allows nothing allows all.
   DEVICE u8& mask(int i, int choice, int head = 0 CALLER) const {
@@ -108,6 +118,7 @@ template <class Kind> struct Group {
 };
 
 DEVICE int read_discrete(int action, int size) { return math::clamp(action, 0, size - 1); }  // equal(swapped arguments): commutes
+DEVICE int read_discrete(float action, int size) { return read_discrete(math::to_int(action), size); }
 // The r-th allowed choice of one head, r uniform; of all choices if none is allowed.
 DEVICE int draw_allowed(u32 word, const u8* mask, int size) {
   int allowed = 0;
@@ -119,7 +130,6 @@ DEVICE int draw_allowed(u32 word, const u8* mask, int size) {
   }
   return 0;  // equal(constant): never reached
 }
-DEVICE float read_box(float action) { return action == action ? action : 0.0f; }
 #include "generated/groups.cuh"
 #include "generated/metrics.cuh"
 

@@ -4,6 +4,7 @@ those.
 
 from dataclasses import dataclass, replace
 
+import archers
 import masked
 import numpy as np
 import point
@@ -78,6 +79,32 @@ def walker_observe(env):
         mask[..., head], mask[..., head + 1] = place != 0, place != 4
 
 
+def archer_place(env, where):
+    for k, name in enumerate("xy"):
+        np.copyto(env.state[name], 2 * env.uniform[:, :, 0, k] - 1, where=where)
+    colour = env.bits[:, :, 0, 2].astype(np.uint64) * np.uint64(3) >> np.uint64(32)
+    np.copyto(env.state["colour"], colour, where=where, casting="unsafe")
+
+
+def archer_step(env):
+    action, s = env.action["archer"], env.state
+    hit, gear = action[..., 0] == s["colour"], action[..., 2]
+    dx = np.clip(action[..., 3], -1, 1) - s["x"]
+    dy = np.clip(action[..., 4], -1, 1) - s["y"]
+    cost = np.float32(env.params.cost) * action[..., 1] * gear * np.clip(action[..., 5], 0, 3)
+    env.reward["archer"][...] = hit - dx**2 - dy**2 - cost
+    env.metrics["hits"] += hit.sum(1)
+    env.metrics["gear_3"] += (gear == 3).sum(1)
+    archer_place(env, True)
+
+
+def archer_observe(env):
+    obs, colours = env.obs["archer"], env.state["colour"][..., None] == np.arange(3)
+    obs[..., 0], obs[..., 1], obs[..., 2:] = env.state["x"], env.state["y"], colours
+    for mask in env.action_mask.values():
+        mask[..., :3], mask[..., 3:] = np.roll(~colours, 1, -1), [0, 0, 1, 1, 1, 0]
+
+
 # ---- and one whose agents leave ------------------------------------------------------------------
 
 
@@ -148,8 +175,18 @@ def specs():
     """Return environments by name: their references with kernels in Python."""
     in_torch = PythonKernels(point_reset, point_step, point_observe)
     in_numpy = PythonKernels(walker_reset, walker_step, walker_observe, arrays="numpy")
+    of_archers = PythonKernels(
+        lambda env: archer_place(env, env.mask[:, None]),
+        archer_step,
+        archer_observe,
+        arrays="numpy",
+        step_draws=1,
+    )
     return {
         "cartpole": cartpole_torch.SPEC,
+        "archers": replace(
+            cd.register(archers.PYTHON, archers.KERNEL), name="archers_numpy", kernel=of_archers
+        ),
         "point": replace(
             cd.register(point.PYTHON, point.KERNEL), name="point_torch", kernel=in_torch
         ),
@@ -161,10 +198,10 @@ def specs():
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name", ["cartpole", "point", "masked", "leavers"])
+@pytest.mark.parametrize("name", ["cartpole", "point", "masked", "leavers", "archers"])
 def test_kernels_in_python_pass_the_check(name, device):
     spec = specs()[name]
-    if device == "cuda" and name == "masked":
+    if device == "cuda" and name in ("masked", "archers"):
         # CuPy has NumPy's functions
         spec = replace(spec, kernel=replace(spec.kernel, arrays="cupy"))
     report = cd.check(spec, device=device, agent_steps=30_000, progress=False)
