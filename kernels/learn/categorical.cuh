@@ -2,19 +2,18 @@
 //
 // With p = softmax(z) over the allowed choices, H = -sum p log p: d log p[a] / dz[k] = (k == a) - p[k] and
 // dH / dz[k] = -p[k] (log p[k] + H). Operations are in the order of train/choices.cuh. As long as a policy has not changed, its
-// log-probabilities therefore equal those of the draw, to the bit. Constants: HEADS, CHOICES (of all heads). Generated:
-// head_size(head).
+// log-probabilities therefore equal those of the draw, to the bit. Constant: CHOICES (of all heads). Generated: head_size(head).
 #pragma once
 #include "learn/functions.cuh"
 #include "generated/spaces.cuh"
 
-struct Distribution {
-  typedef int Action;
+template <int HEADS, class Number> struct Categorical {
+  typedef Number Action;
   float log_prob, entropy;   // of all heads; nats
   float head_entropy[HEADS];
 
   // Turns logits (CHOICES) into log-probabilities: -inf where `mask` (CHOICES, or null) is 0, unless it is 0 for all of a head.
-  DEVICE Distribution(float* logits, const u8* mask, const Action* action) : log_prob(0.0f), entropy(0.0f) {
+  DEVICE Categorical(float* logits, const u8* mask, const Action* action) : log_prob(0.0f), entropy(0.0f) {
     for (int head = 0; head < HEADS; ++head) {
       const int size = head_size(head);
       bool masked = false;
@@ -34,7 +33,7 @@ struct Distribution {
       }
       const float log_total = logarithm(total);
       for (int k = 0; k < size; ++k) logits[k] -= log_total;
-      log_prob += logits[action[head]];
+      log_prob += logits[(int)action[head]];
       head_entropy[head] = log_total - quotient(sum, total);
       entropy += head_entropy[head];
       logits += size;
@@ -47,7 +46,7 @@ struct Distribution {
     for (int head = 0; head < HEADS; ++head) {
       const int size = head_size(head);
       for (int k = 0; k < size; ++k) {
-        const float p = exponential(log_p[k]), likelier = (k == action[head] ? 1.0f : 0.0f) - p;
+        const float p = exponential(log_p[k]), likelier = (k == (int)action[head] ? 1.0f : 0.0f) - p;
         const float spread = p == 0.0f ? 0.0f : p * (log_p[k] + head_entropy[head]);  // 0 * -inf is not 0
         log_p[k] = by_log_prob * likelier - by_entropy * spread;
       }

@@ -2,19 +2,19 @@
 //
 // With s = (raw - mean) / deviation: d log p / d mean = s / deviation, d log p / d log deviation = s^2 - 1, d H / d log deviation =
 // 1. The terms that tanh adds to both depend only on `raw`. Source: that of train/boxes.cuh.
-// Constants: HEADS, SQUASHED. Generated: box_low(head), box_span(head).
+// Constant: SQUASHED. Generated: box_low(head), box_span(head).
 #pragma once
 #include "learn/functions.cuh"
 #include "generated/spaces.cuh"
 
 constexpr float HALF_LOG_TWO_PI = 0.918938533f, LOG_2 = 0.693147181f;
 
-struct Distribution {
+template <int HEADS> struct Gaussian {
   typedef float Action;      // before squashing
   float log_prob, entropy;   // of all heads; nats. Squashed: the entropy is an estimate at `raw`
 
   // Of means and logarithms of deviations (2 * HEADS), which stay; `raw` (HEADS) is what was drawn before squashing.
-  DEVICE Distribution(const float* parameters, const u8*, const Action* raw) : log_prob(0.0f), entropy(0.0f) {
+  DEVICE Gaussian(const float* parameters, const u8*, const Action* raw) : log_prob(0.0f), entropy(0.0f) {
     for (int head = 0; head < HEADS; ++head) {
       const float log_deviation = parameters[HEADS + head];
       const float apart = (raw[head] - parameters[head]) * exponential(-log_deviation);

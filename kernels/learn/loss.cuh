@@ -1,16 +1,11 @@
 // loss.cuh -- PPO and A2C losses of one row: gradients by the network's outputs, and reported metrics.
 //
 // Source: cupydrive/algorithms/ppo.py and a2c.py. Constants: those of the distribution, CLIPPED (1: PPO, 0: A2C), CLIP_VALUE,
-// NORMALIZE (advantages), STORES (1: log-probabilities and values are stored, for cd.check_policy). Generated: GAUSSIAN (0 or 1).
+// NORMALIZE (advantages), STORES (1: log-probabilities and values are stored, for cd.check_policy).
 #pragma once
 #include "learn/functions.cuh"
 #include "learn/minibatches.cuh"
-#include "generated/spaces.cuh"
-#if GAUSSIAN
-#include "learn/gaussian.cuh"
-#else
-#include "learn/categorical.cuh"
-#endif
+#include "learn/distribution.cuh"
 
 constexpr int REPORTED = CLIPPED ? 6 : 3;  // numbers of `metric` below that are not 0
 
@@ -32,7 +27,7 @@ struct Transition {
     if (policy) {
       for (int head = 0; head < HEADS; ++head) action[head] = ((const Distribution::Action*)call.action[g])[row * HEADS + head];
       mask = nullptr;
-#if !GAUSSIAN
+#if CATEGORICAL
       if (call.mask[g] != nullptr) mask = call.mask[g] + row * CHOICES;
 #endif
       if constexpr (CLIPPED) log_prob = call.log_prob[g][row];

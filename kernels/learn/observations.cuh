@@ -2,12 +2,13 @@
 //
 // Rows are (e, i) of N environments with C agents. If `at` is set, rows are (slot, e, i), and `at` holds the steps of their
 // observations.
-// Constants: OBS, PARAMETERS, those of the distribution. Generated: GAUSSIAN (0 or 1).
+// Constants: OBS, PARAMETERS, those of the distribution. Generated: CATEGORICAL and GAUSSIAN (0 or 1).
 #pragma once
-#include "drive/random.cuh"  // included here because only one branch below is compiled
-#include "drive/math.cuh"
+#include "train/mixed.cuh"  // included here because only one branch below is compiled
 #include "learn/observed.cuh"
-#if GAUSSIAN
+#if CATEGORICAL && GAUSSIAN
+#include "train/sample_mixed.cuh"
+#elif GAUSSIAN
 #include "train/sample_box.cuh"
 #else
 #include "train/sample_choices.cuh"

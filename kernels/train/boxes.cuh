@@ -22,14 +22,15 @@ template <class Space> DEVICE float into_box(float x, int head) {
 }
 
 // take(head, action, raw) for each head of one agent, from HEADS means and then HEADS logarithms of deviations; raw: before
-// squashing. `greedy`: the mean. Returns the logarithm of the action's density.
+// squashing. `greedy`: the mean. `first`: the first of the random words' draws. Returns the logarithm of the action's density.
 template <class Space, class Take>
-DEVICE float draw_from_box(const Random& random, const int agent, const float* mean, const bool greedy, Take take) {
+DEVICE float draw_from_box(const Random& random, const int agent, const float* mean, const bool greedy, Take take,
+                           const int first = 0) {
   const float* const log_deviation = mean + Space::HEADS;
   float log_prob = 0.0f;
   Normals n{};
   for (int head = 0; head < Space::HEADS; ++head) {
-    if (head % 4 == 0) n = normals(random, agent, head / 4);  // equal(dropped condition): more work, same result
+    if (head % 4 == 0) n = normals(random, agent, first + head / 4);  // equal(dropped condition): more work, same result
     const float normal = greedy ? 0.0f : n.pick(head);
     const float raw = mean[head] + math::exp(log_deviation[head]) * normal;
     take(head, Space::SQUASHED ? into_box<Space>(math::tanh(raw), head) : raw, raw);

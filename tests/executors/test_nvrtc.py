@@ -142,12 +142,12 @@ LOSS = (
     ("NORMALIZE", 1),
     ("STORES", 1),
 )
-WIDTHS = "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 64, 17, 10}, {5, 64, 17, 1}};\n#define GAUSSIAN 0\n"
+WIDTHS = "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 64, 17, 10}, {5, 64, 17, 1}};\n#define CATEGORICAL 1\n#define GAUSSIAN 0\n"
 CUT = (("MOST_OUT", 128), ("MOST_IN", 128), ("SLAB", 64), ("STAGES", 3))
 DRAWN = (("HEADS", 2), ("CHOICES", 10), ("LARGEST", 7))
 TILED = (*NETWORK, ("ROWS", 64), *CUT, *LOSS, ("HEADS", 2), ("CHOICES", 10))
 ONE_TOWER = tuple((name, 1 if name == "TOWERS" else value) for name, value in TILED)
-ONE_WIDTHS = "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 64, 40, 11}};\n#define GAUSSIAN 0\n"
+ONE_WIDTHS = "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 64, 40, 11}};\n#define CATEGORICAL 1\n#define GAUSSIAN 0\n"
 # A part of a network with hidden state, of 5 inputs and 15 outputs.
 SEQUENCES = (("AGENT_GROUPS", 2), ("SEQUENCES", 1))
 PART = (
@@ -171,6 +171,11 @@ FILES = [
         "train/gaussian",
         (("HEADS", 2), ("SQUASHED", 1)),
         box_bounds(spaces.Box(-1.0, np.float32([1, 2]))),
+    ),
+    (
+        "train/mixed",
+        (("HEADS", 4), ("DISCRETE", 2), ("CHOICES", 10), ("LARGEST", 7), ("SQUASHED", 1)),
+        head_sizes((3, 7)) + box_bounds(spaces.Box(-1.0, np.float32([1, 2]))),
     ),
     ("train/advantages", (), ""),
     ("train/episodes", (("AGENT_GROUPS", 2), ("COLUMNS", 2)), ""),
@@ -251,7 +256,7 @@ FILES = [
             ("HEADS", 2),
             ("CHOICES", 10),
         ),
-        CHAIN + "#define GAUSSIAN 0\n" + head_sizes((3, 7)),
+        CHAIN + "#define CATEGORICAL 1\n#define GAUSSIAN 0\n" + head_sizes((3, 7)),
     ),
     (
         "learn/recurrent/mingru",

@@ -190,8 +190,10 @@ def tensors_of(policy: ActorCritic | RecurrentActorCritic) -> list[nn.Parameter]
 
 def distribution_parts(distribution: Distribution) -> tuple[Constants, str]:
     """Return the constants and the generated text of a distribution."""
-    gaussian = int(isinstance(distribution, Gaussian))
-    return distribution.constants, f"#define GAUSSIAN {gaussian}\n{distribution.spaces}"
+    categorical = int(not isinstance(distribution, Gaussian))
+    gaussian = int(not isinstance(distribution, Categorical))
+    kinds = f"#define CATEGORICAL {categorical}\n#define GAUSSIAN {gaussian}\n"
+    return distribution.constants, kinds + distribution.spaces
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,36 @@
+// distribution.cuh -- the distribution of one row's actions: log-probability, entropy, and their gradients by the parameters.
+//
+// Generated: CATEGORICAL and GAUSSIAN (0 or 1), whether there are discrete heads and a Box. Constants: those of the distribution;
+// of both, DISCRETE is the number of discrete heads among HEADS.
+#pragma once
+#include "learn/functions.cuh"
+#include "generated/spaces.cuh"
+#if CATEGORICAL
+#include "learn/categorical.cuh"
+#endif
+#if GAUSSIAN
+#include "learn/gaussian.cuh"
+#endif
+
+#if CATEGORICAL && GAUSSIAN
+// All heads are independent. Parameters are CHOICES logits, then means and logarithms of deviations.
+struct Distribution {
+  typedef float Action;  // choices, then numbers before squashing
+  Categorical<DISCRETE, Action> choices;
+  Gaussian<HEADS - DISCRETE> numbers;
+  float log_prob, entropy;
+
+  DEVICE Distribution(float* parameters, const u8* mask, const Action* action)
+      : choices(parameters, mask, action), numbers(parameters + CHOICES, nullptr, action + DISCRETE),
+        log_prob(choices.log_prob + numbers.log_prob), entropy(choices.entropy + numbers.entropy) {}
+
+  DEVICE void differentiate(float* parameters, const Action* action, const float by_log_prob, const float by_entropy) const {
+    choices.differentiate(parameters, action, by_log_prob, by_entropy);
+    numbers.differentiate(parameters + CHOICES, action + DISCRETE, by_log_prob, by_entropy);
+  }
+};
+#elif GAUSSIAN
+typedef Gaussian<HEADS> Distribution;
+#else
+typedef Categorical<HEADS, int> Distribution;
+#endif

@@ -1,0 +1,52 @@
+// sample_mixed.cuh -- what is asked of a policy with discrete heads and a Box: an action for each row (mixed.cuh).
+//
+// Constants: HEADS, DISCRETE of which are discrete, and those of sample_choices.cuh and sample_box.cuh; their functions are
+// generated.
+#pragma once
+#include "train/mixed.cuh"
+#include "generated/spaces.cuh"
+
+struct Sample {
+  int num_envs, agents;        // N, C
+  int first_env, first_agent;  // global ids
+  int greedy;                  // 1: the likeliest choice, the lower of equals, and the mean
+  int stride, value_stride;    // numbers from one row to the next, of the parameters and of value
+  const u64* seed;             // (1)
+  const Clock* clock;          // (N)
+  const float* parameters;     // (N, C, CHOICES + 2 * (HEADS - DISCRETE)): logits, means, logarithms of deviations
+  const u8* mask;              // (N, C, CHOICES) or null: which choices are allowed; a head that allows none is not masked
+  float* raw;                  // (N, C, HEADS): choices, and numbers before squashing
+  float* action;               // (N, C, HEADS)
+  const float* value;          // (N, C) or null: the critic's, with a stride of its own, copied to
+  float* value_row;            // (N, C)
+  float* log_prob;             // (N, C) or null, natural logarithm, summed over heads
+};
+
+struct Space {
+  static constexpr int CHOICES = ::CHOICES;
+  struct Discrete {
+    static constexpr int HEADS = DISCRETE, LARGEST = ::LARGEST;
+    static DEVICE int size(int head) { return head_size(head); }
+  };
+  struct Box {
+    static constexpr int HEADS = ::HEADS - DISCRETE;
+    static constexpr bool SQUASHED = ::SQUASHED;
+    static DEVICE float low(int head) { return box_low(head); }
+    static DEVICE float span(int head) { return box_span(head); }
+  };
+};
+
+// Row (e, i) of [0, N * C), whose parameters these are.
+DEVICE void sample_row(const Sample& call, const int row, const float* parameters) {
+  const int e = row / call.agents, i = row - e * call.agents;
+  const Clock clock = call.clock[e];
+  const Random random{*call.seed, (u32)(call.first_env + e), clock.episode - 1, (u32)clock.elapsed, POLICY};
+  const u8* const mask = call.mask + (call.mask == nullptr ? 0 : (size_type)row * CHOICES);  // as in sample_choices.cuh
+  const float log_prob = policy::draw_mixed<Space>(
+      random, call.first_agent + i, parameters, mask, call.greedy, [&](int head, float action, float raw) INLINED {
+        call.raw[(size_type)row * HEADS + head] = raw;
+        call.action[(size_type)row * HEADS + head] = action;
+      });
+  if (call.log_prob != nullptr) call.log_prob[row] = log_prob;
+  if (call.value != nullptr) call.value_row[row] = call.value[(size_type)row * call.value_stride];
+}
