@@ -27,8 +27,7 @@ from cupydrive.executors.interop import as_torch, make_call, zeros
 from cupydrive.executors.ranks import Ranks
 from cupydrive.playing.players import PolicyPlayer
 from cupydrive.playing.policy import (
-    Categorical,
-    Gaussian,
+    Distribution,
     Sampler,
     first_state,
     make_distribution,
@@ -65,7 +64,7 @@ class OnPolicyLearner(ScheduledLearner):
 
     reported: tuple[str, ...] = ("policy_loss", "value_loss", "entropy", "grad_norm")
     ranks: Ranks
-    distribution: Categorical | Gaussian
+    distribution: Distribution
 
     def __init__(self, config: OnPolicy) -> None:
         self.config = config

@@ -86,9 +86,9 @@ class PolicyModule(nn.Module):
 
     def __init__(self, network: nn.Module, group: Group, obs_rms: Moments | None) -> None:
         super().__init__()
-        self.network, self.heads = network, group.heads
+        self.network = network
         self.obs_shape = group.obs_shape
-        self.choices = 0 if group.continuous else sum(group.sizes)  # K
+        self.choices = group.choices  # K
         self.masked, self.normalizes = group.mask, obs_rms is not None
         self.group, self.state_size = group.name, getattr(network, "state_size", 0)
         if group.obs_dtype == "uint8":
@@ -198,7 +198,7 @@ class DiscretePolicy(PolicyModule):
     def shaped(self, heads: Sequence[torch.Tensor], obs: torch.Tensor) -> torch.Tensor:
         """Return the choices of all heads, (B,) each, as one int32 tensor."""
         one = heads[0] if len(heads) == 1 else torch.stack(heads, dim=-1)
-        lead = self.lead(obs) if len(heads) == 1 else (*self.lead(obs), self.heads)
+        lead = self.lead(obs) if len(heads) == 1 else (*self.lead(obs), len(heads))
         return one.to(torch.int32).reshape(lead)
 
     def likeliest(
@@ -240,20 +240,20 @@ class BoxPolicy(PolicyModule):
         self.squashed = squashed
         for name in ("low", "high"):
             self.register_buffer(
-                name, torch.as_tensor(getattr(group.action_space, name), device=self.device)
+                name, torch.as_tensor(getattr(group.box, name), device=self.device)
             )
 
     def bounded(self, raw: torch.Tensor, obs: torch.Tensor) -> torch.Tensor:
         """Return (B, H) numbers as actions within the bounds."""
         if self.squashed:
             raw = self.low + 0.5 * (self.high - self.low) * (torch.tanh(raw) + 1.0)
-        return torch.clamp(raw, self.low, self.high).reshape(*self.lead(obs), self.heads)
+        return torch.clamp(raw, self.low, self.high).reshape(*self.lead(obs), raw.shape[-1])
 
     def likeliest(
         self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None
     ) -> torch.Tensor:
         """Return the means."""
-        return self.bounded(parameters[:, : self.heads], obs)
+        return self.bounded(parameters.chunk(2, dim=1)[0], obs)
 
     def drawn(
         self,
@@ -263,11 +263,53 @@ class BoxPolicy(PolicyModule):
         generator: Generator,
     ) -> torch.Tensor:
         """Return random actions."""
-        mean, log_deviation = parameters.split(self.heads, dim=1)
+        mean, log_deviation = parameters.chunk(2, dim=1)
         normal = torch.randn(
             mean.shape, generator=generator, dtype=torch.float32, device=mean.device
         )
         return self.bounded(mean + log_deviation.exp() * normal, obs)
+
+
+class MixedPolicy(DiscretePolicy, BoxPolicy):
+    """Actions of discrete heads and a Box, (..., H) float32: all choices, then all numbers.
+
+    Args:
+        network: As of ``BoxPolicy``.
+        group: Likewise.
+        obs_rms: Likewise.
+        squashed: Likewise.
+    """
+
+    def __init__(
+        self, network: nn.Module, group: Group, obs_rms: Moments | None, squashed: bool
+    ) -> None:
+        BoxPolicy.__init__(self, network, group, obs_rms, squashed)
+        self.sizes = group.sizes
+
+    def joined(self, choices: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        """Return both in one row."""
+        choices = choices.reshape(*numbers.shape[:-1], len(self.sizes))
+        return torch.cat((choices.to(numbers.dtype), numbers), dim=-1)
+
+    def likeliest(
+        self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Return the likeliest choices and the means."""
+        logits, others = parameters.tensor_split([self.choices], dim=1)
+        numbers = BoxPolicy.likeliest(self, others, obs, None)
+        return self.joined(super().likeliest(logits, obs, mask), numbers)
+
+    def drawn(
+        self,
+        parameters: torch.Tensor,
+        obs: torch.Tensor,
+        mask: torch.Tensor | None,
+        generator: Generator,
+    ) -> torch.Tensor:
+        """Return random actions."""
+        logits, others = parameters.tensor_split([self.choices], dim=1)
+        choices = super().drawn(logits, obs, mask, generator)
+        return self.joined(choices, BoxPolicy.drawn(self, others, obs, None, generator))
 
 
 class DeterministicPolicy(BoxPolicy):
@@ -412,7 +454,7 @@ def act_of(
     rows = rows.to(device, torch.float32)
     given: dict[str, torch.Tensor | None] = {"mask": None, "state": None}
     if mask is not None and isinstance(module, PolicyModule):
-        if not isinstance(module, DiscretePolicy):
+        if not module.choices:
             raise ParameterError(
                 f"act: mask of {name!r}: a Box has no choices to mask; leave it out"
             )

@@ -10,7 +10,7 @@ from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import zeros
 from cupydrive.inputs.names import NotCopied
 from cupydrive.playing.inference import HeuristicModule, Moments, evaluating
-from cupydrive.playing.policy import Categorical, Gaussian, Sampler, with_state
+from cupydrive.playing.policy import Distribution, Sampler, make_distribution, with_state
 from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Learner, Player
 from cupydrive.simulation.observations import network_input, raw_obs
@@ -81,35 +81,31 @@ class Trained(NotCopied):
 
 
 class RandomPlayer:
-    """Plays uniformly random actions: a categorical policy with equal logits, or uniform within the
-    bounds of a Box.
+    """Plays uniformly random actions: choices of a policy with equal logits, numbers uniform within
+    the bounds of a Box.
     """
 
     def begin(self, rollout: Rollout, group: Group) -> None:
         """Prepare to play ``group``."""
         self.group, device = group, rollout.device
         rows = rollout.batch.num_envs * group.count
-        self.distribution: Categorical | Gaussian
+        self.distribution = make_distribution(group)
+        self.raw: torch.Tensor | None = None
         if group.continuous:
-            space = group.action_space
-            self.low = torch.as_tensor(space.low, device=device)
-            self.span = torch.as_tensor(space.high, device=device) - self.low
-            self.distribution = Gaussian(group)
+            self.low = torch.as_tensor(group.box.low, device=device)
+            self.span = torch.as_tensor(group.box.high, device=device) - self.low
             self.raw = torch.empty_like(rollout.action[group.name][0])
-        else:
-            self.distribution = Categorical(group)
         self.parameters = zeros(device, rows, self.distribution.size)
         self.sampler = Sampler(self.distribution, rollout.batch, group)
 
     def act(self, rollout: Rollout, t: int) -> None:
         """Write the actions of row t."""
-        action = rollout.action[self.group.name][t]
+        action, mask = rollout.action[self.group.name][t], rollout.mask(self.group, t)
+        self.sampler(self.parameters, action, raw=self.raw, mask=mask)
         # the normal distribution's cumulative function makes its numbers uniform
-        if self.group.continuous:
-            self.sampler(self.parameters, action, raw=self.raw)
-            action.copy_(self.low + self.span * torch.special.ndtr(self.raw))
-        else:
-            self.sampler(self.parameters, action, mask=rollout.mask(self.group, t))
+        if self.raw is not None:
+            numbers = (..., slice(len(self.group.sizes), None))
+            action[numbers] = self.low + self.span * torch.special.ndtr(self.raw[numbers])
 
     def module(self, rollout: Rollout, group: Group) -> NoReturn:
         """Raise ``ParameterError``: random actions are no function of observations."""
@@ -166,7 +162,7 @@ class PolicyPlayer:
     def __init__(
         self,
         policy: torch.nn.Module,
-        distribution: Categorical | Gaussian,
+        distribution: Distribution,
         greedy: bool = True,
         obs_rms: Moments | None = None,
     ) -> None:

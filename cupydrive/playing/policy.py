@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -24,7 +24,14 @@ from cupydrive.codegen.source import assemble_file, box_bounds, head_sizes
 from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import zeros
 from cupydrive.playing.convolution import Convolution
-from cupydrive.playing.inference import BoxPolicy, DiscretePolicy, Moments, PolicyModule, without
+from cupydrive.playing.inference import (
+    BoxPolicy,
+    DiscretePolicy,
+    MixedPolicy,
+    Moments,
+    PolicyModule,
+    without,
+)
 from cupydrive.playing.torch_settings import threads_worth
 
 if TYPE_CHECKING:
@@ -325,13 +332,13 @@ def first_state(
     return zeros(device, rows, agents, policy.state_size) if policy.state_size else None
 
 
-def make_distribution(group: Group, kind: str = "auto") -> Categorical | Gaussian:
+def make_distribution(group: Group, kind: str = "auto") -> Distribution:
     """Return the distribution over a group's actions.
 
     Args:
         group: ``Group`` of a spec.
         kind: ``"categorical"``, ``"gaussian"``, ``"squashed"``, or ``"auto"``: categorical for
-            discrete actions, else Gaussian.
+            discrete actions, else Gaussian. Discrete heads beside a Box are always categorical.
 
     Raises:
         ParameterError: If the kind does not fit the action space.
@@ -344,7 +351,9 @@ def make_distribution(group: Group, kind: str = "auto") -> Categorical | Gaussia
             f"group {group.name!r} has actions {group.action_space}: its distribution can be "
             f"{' or '.join(fitting)}, not {kind!r}"
         )
-    return Gaussian(group, kind == "squashed") if group.continuous else Categorical(group)
+    if not group.continuous:
+        return Categorical(group)
+    return (Mixed if group.sizes else Gaussian)(group, kind == "squashed")
 
 
 def sample_call(*pointers: str) -> np.ndarray:
@@ -387,7 +396,7 @@ class Categorical(Sampled):
     pointers = ("parameters", "mask", "action", "value", "value_row", "log_prob", "entropy")
 
     def __init__(self, group: Group) -> None:
-        self.sizes, self.heads, self.size = group.sizes, group.heads, sum(group.sizes)
+        self.sizes, self.heads, self.size = group.sizes, len(group.sizes), group.choices
         self.raw_size, self.spaces = 0, head_sizes(self.sizes)
         largest = max(self.sizes)
         self.constants = (("HEADS", self.heads), ("CHOICES", self.size), ("LARGEST", largest))
@@ -440,8 +449,8 @@ class Gaussian(Sampled):
     pointers = ("parameters", "raw", "action", "value", "value_row", "log_prob")
 
     def __init__(self, group: Group, squashed: bool = False) -> None:
-        self.heads, self.size, self.squashed = group.heads, 2 * group.heads, squashed
-        self.space, self.raw_size = group.action_space, group.heads
+        self.space, self.heads, self.squashed = group.box, group.box.shape[0], squashed
+        self.size, self.raw_size = 2 * self.heads, self.heads
         self.constants = (("HEADS", self.heads), ("SQUASHED", self.squashed))
         self.spaces = box_bounds(self.space)
 
@@ -475,6 +484,51 @@ class Gaussian(Sampled):
         return BoxPolicy(network, group, obs_rms, self.squashed)
 
 
+class Mixed(Sampled):
+    """Discrete heads and Gaussian ones, all independent; parameters are the logits, the means and
+    the logarithms of deviations.
+    """
+
+    action_dtype = torch.float32
+    file = "mixed"
+    pointers = ("parameters", "mask", "raw", "action", "value", "value_row", "log_prob")
+
+    def __init__(self, group: Group, squashed: bool = False) -> None:
+        self.choices, self.numbers = Categorical(group), Gaussian(group, squashed)
+        self.heads = self.raw_size = group.heads
+        self.size = self.choices.size + self.numbers.size
+        constants = {"DISCRETE": self.choices.heads}
+        constants |= dict(self.choices.constants) | dict(self.numbers.constants)
+        self.constants = tuple((constants | {"HEADS": self.heads}).items())
+        self.spaces = f"{self.choices.spaces}\n{self.numbers.spaces}"
+
+    def log_prob_and_entropy(
+        self, parameters: torch.Tensor, raw: torch.Tensor, mask: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return (B,) logarithms of probability times density, and (B,) entropies in nats, summed
+        over heads.
+
+        Args:
+            parameters: (B, sum of sizes + 2 * numbers): those of both parts.
+            raw: (B, H) float: choices, then numbers before squashing.
+            mask: (B, sum of sizes) bool, allowed choices, or None.
+        """
+        logits, others = parameters.tensor_split([self.choices.size], dim=1)
+        chosen, numbers = raw.tensor_split([self.choices.heads], dim=1)
+        log_prob, entropy = self.choices.log_prob_and_entropy(logits, chosen, mask)
+        density, spread = self.numbers.log_prob_and_entropy(others, numbers)
+        return log_prob + density, entropy + spread
+
+    def module(self, network: nn.Module, group: Group, obs_rms: Moments | None) -> PolicyModule:
+        """Return a network that gives these parameters as a module from raw observations to
+        actions.
+        """
+        return MixedPolicy(network, group, obs_rms, self.numbers.squashed)
+
+
+Distribution: TypeAlias = Categorical | Gaussian | Mixed
+
+
 def first_agent(batch: Batch, group: Group) -> int:
     """Return the number of a group's first agent among those of all groups, which keys its random
     numbers.
@@ -487,7 +541,7 @@ class Sampler:
     """Draws the actions of one group from a distribution's parameters: one launch for all heads.
 
     Args:
-        distribution: ``Categorical`` or ``Gaussian``.
+        distribution: ``Distribution``.
         batch: ``Batch`` whose clocks and seed key the random numbers.
         group: The ``Group``.
         envs: The range of environments for which it draws, which then are N; None: all.
@@ -495,7 +549,7 @@ class Sampler:
 
     def __init__(
         self,
-        distribution: Categorical | Gaussian,
+        distribution: Distribution,
         batch: Batch,
         group: Group,
         envs: range | None = None,
@@ -563,9 +617,9 @@ class Sampler:
         Args:
             action: Contiguous tensor of the group's action dtype.
             log_prob: (N, C) float32 tensor or None.
-            raw: (N, C, H) float32 tensor: Gaussian actions before squashing.
+            raw: (N, C, H) float32 tensor: actions before squashing, if there is a Box.
             entropy: (N, C) float32 tensor or None; categorical only.
-            mask: (N, C, sum of sizes) bool tensor of allowed choices, or None; categorical only.
+            mask: (N, C, sum of sizes) bool tensor of allowed choices, or None.
             greedy: The likeliest action instead of a random one.
         """
         call = self.call.copy()

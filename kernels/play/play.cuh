@@ -7,8 +7,7 @@
 #pragma once
 #include "drive/phases.cuh"
 #include "generated/agreement.cuh"
-#include "train/choices.cuh"
-#include "train/boxes.cuh"
+#include "train/mixed.cuh"
 #include "generated/policies.cuh"
 #define APPROXIMATE BY_MATRIX_UNITS
 #include "learn/recurrent/cells.cuh"  // included here because only one file below is compiled
@@ -228,15 +227,19 @@ struct PlayPhases : TeamPhases<false> {
         rows.action[at * Kind::HEADS + head] = action;
         if constexpr (ROWS_NEAR) near_rows.action[i * Kind::HEADS + head] = action;
       };
+      [[maybe_unused]] const u8* mask = nullptr;
+      if constexpr (Kind::MASKED) mask = rows.action_mask + (((i64)row - batch.num_envs) * Kind::COUNT + i) * Kind::CHOICES;
       if constexpr (Network::GAUSSIAN) {
         const auto take_both = [&](int head, float action, float raw) INLINED {
           played.raw[at * Kind::HEADS + head] = raw;
           take(head, action);
         };
-        played.log_prob[at] = draw_from_box<Network>(random, agent, parameters, false, take_both);
+        if constexpr (Network::DISCRETE) {
+          played.log_prob[at] = draw_mixed<Network>(random, agent, parameters, mask, false, take_both);
+        } else {
+          played.log_prob[at] = draw_from_box<Network>(random, agent, parameters, false, take_both);
+        }
       } else {
-        const u8* mask = nullptr;
-        if constexpr (Kind::MASKED) mask = rows.action_mask + (((i64)row - batch.num_envs) * Kind::COUNT + i) * Kind::CHOICES;
         const auto take_one = [&](int head, int action, const auto&) INLINED { take(head, action); };
         if constexpr (Foreseen<Kind>::ANY) {
           const FirstWords words{random, of_group.of_own[k]};

@@ -27,6 +27,7 @@ ACTIONS = {
     "several": spaces.MultiDiscrete([3, 7, 2]),
     "box": spaces.Box(-2.0, np.float32([2, 3]), dtype=np.float32),
 }
+ACTIONS["mixed"] = spaces.Tuple((ACTIONS["box"], spaces.MultiDiscrete([3, 7]), spaces.Discrete(2)))
 
 
 def rows(rng, count, group, distribution, masks, leaving):
@@ -36,18 +37,16 @@ def rows(rng, count, group, distribution, masks, leaving):
     def normal(*more, scale=1.0):
         return torch.from_numpy(rng.normal(0, scale, (*shape, *more)).astype(np.float32))
 
-    mask = None
-    if group.continuous:
-        action = normal(group.heads)
-    else:
-        choices = [rng.integers(0, n, shape) for n in group.sizes]
-        action = torch.from_numpy(np.stack(choices, -1).astype(np.int32))
-        if masks:  # what was chosen is allowed, or nothing is
-            allowed = []
-            for n, chosen in zip(group.sizes, choices, strict=True):
-                some = (rng.random((*shape, n)) < 0.5) | (np.arange(n) == chosen[..., None])
-                allowed.append(some & (rng.random(shape) < 0.9)[..., None])
-            mask = torch.from_numpy(np.concatenate(allowed, -1))
+    mask, numbers = None, rng.normal(0, 1, (*shape, *group.box.shape))
+    choices = [rng.integers(0, n, shape) for n in group.sizes]
+    columns = np.concatenate([*(chosen[..., None] for chosen in choices), numbers], -1)
+    action = torch.from_numpy(columns.astype(group.action_dtype))
+    if masks:  # what was chosen is allowed, or nothing is
+        allowed = []
+        for n, chosen in zip(group.sizes, choices, strict=True):
+            some = (rng.random((*shape, n)) < 0.5) | (np.arange(n) == chosen[..., None])
+            allowed.append(some & (rng.random(shape) < 0.9)[..., None])
+        mask = torch.from_numpy(np.concatenate(allowed, -1))
     active = torch.from_numpy(rng.random(shape) < 0.7) if leaving else None
     columns = {"obs": normal(group.obs_dim), "action": action, "mask": mask, "active": active}
     return columns | {
@@ -97,8 +96,9 @@ def problem(
         with torch.no_grad():
             parameters = policy(seen(normal, part["obs"].view(-1, obs_dim)))[0]
             if g.continuous:  # what that policy may have drawn
-                raw = part["action"].view(-1, g.heads)
-                raw.mul_(parameters[:, g.heads :].exp()).add_(parameters[:, : g.heads])
+                raw = part["action"].view(-1, g.heads)[:, len(g.sizes) :]
+                mean, log_deviation = parameters[:, g.choices :].chunk(2, dim=1)
+                raw.mul_(log_deviation.exp()).add_(mean)
             mask = None if part["mask"] is None else part["mask"].view(len(parameters), -1)
             log_prob = distribution.log_prob_and_entropy(
                 parameters, part["action"].view(-1, g.heads), mask

@@ -4,6 +4,7 @@ form it is handed out.
 
 from dataclasses import replace
 
+import archers
 import numpy as np
 import pytest
 import torch
@@ -31,9 +32,15 @@ KINDS = {
     ),
     "gaussian": ("pendulum", dict(algorithm=cd.PPO(**SMALL))),
     "squashed": ("pendulum", dict(algorithm=cd.PPO(distribution="squashed", **SMALL))),
+    "mixed": ("archers", dict(algorithm=cd.PPO(distribution="squashed", **SMALL))),
     "ddpg": ("pendulum", dict(algorithm=cd.DDPG(learning_starts=100, batch_size=32, **SMALL))),
 }
 _runs = {}
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    cd.register(archers.PYTHON, archers.KERNEL)
 
 
 def trained(kind):
@@ -67,14 +74,14 @@ def played(run, episodes=6):
             action = torch.from_numpy(recording.action[g.name][t]).to(dtype)
             actions[g.name] = action if g.continuous or g.heads > 1 else action[..., 0]
             if g.continuous:  # the kernel reads them as the nearest within the bounds
-                low, high = torch.tensor(g.action_space.low), torch.tensor(g.action_space.high)
-                action = action.clamp(low, high)
+                action = action.clamp(*map(torch.from_numpy, g.action_bounds))
             found[g.name][0].append(rows[going].clone())
             found[g.name][1].append(
                 (action if g.continuous or g.heads > 1 else action[..., 0])[going]
             )
         given = actions if len(env.groups) > 1 else next(iter(actions.values()))
-        obs = env.step(given.reshape(env.action_space.shape) if len(env.groups) == 1 else given)[0]
+        alone = len(env.groups) == 1 and env.groups[0].count == 1
+        obs = env.step(given[:, 0] if alone else given)[0]
     return {name: (torch.cat(rows), torch.cat(taken)) for name, (rows, taken) in found.items()}
 
 
@@ -110,7 +117,7 @@ def needed_for_onnx():
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "kind", ["heads", "squashed", pytest.param("ddpg", marks=pytest.mark.slow)]
+    "kind", ["heads", "squashed", "mixed", pytest.param("ddpg", marks=pytest.mark.slow)]
 )
 def test_torch_export_trace_and_onnx_give_the_same_actions(kind, tmp_path):
     onnxruntime = needed_for_onnx()

@@ -4,6 +4,7 @@ step.
 
 from dataclasses import replace
 
+import archers
 import masked
 import numpy as np
 import point
@@ -12,7 +13,8 @@ import pytest
 import cupydrive as cd
 from cupydrive import envs
 from cupydrive.errors import CupydriveWarning, ParameterError, RenderError, SpecError
-from cupydrive.playing.recording import Recording
+from cupydrive.inputs.formats import FormatError
+from cupydrive.playing.recording import Recording, checked_arrays
 from cupydrive.simulation.batch import Batch
 
 KINDS = {
@@ -24,11 +26,13 @@ KINDS = {
     ),
     "point": ({"point": cd.RandomPolicy()}, {}),
     "masked": ({"walker": cd.RandomPolicy()}, {}),
+    "archers": ({"archer": cd.RandomPolicy()}, {"masked": True}),
 }
 
 
 @pytest.fixture(autouse=True)
 def registered():
+    cd.register(archers.PYTHON, archers.KERNEL)
     cd.register(point.PYTHON, point.KERNEL)
     cd.register(masked.PYTHON, masked.KERNEL)
 
@@ -109,7 +113,7 @@ def test_a_file_gives_the_same_episodes(name, tmp_path):
         assert one.states.tobytes() == other.states.tobytes()
     steps = recording.num_envs * recording.steps
     agents = sum(g.count * g.heads for g in recording.spec.groups(recording.params))
-    each = 4 if name == "point" else 1
+    each = 4 if name in ("point", "archers") else 1
     assert (tmp_path / "episodes.npz").stat().st_size < each * agents * steps + 4000
 
 
@@ -157,3 +161,14 @@ def test_an_evaluation_is_printed_beside_its_environments_yardsticks():
     wrong = replace(spec, yardsticks=lambda p: {"cost": {"return": 1.0}})
     with pytest.raises(SpecError, match=r"yardsticks\['cost'\] = 'return'"):
         cd.evaluate(wrong, episodes=1, device="cpu")
+
+
+@pytest.mark.parametrize("value", [0.5, -1.0, 3.0, np.nan])
+def test_choices_beside_numbers_are_whole_and_within_their_range(value):
+    recording = played("archers", episodes=3).recording
+    action = recording.action["archer"].copy()
+    arrays = {"length": recording.length, "action.archer": action}
+    checked_arrays(recording.spec, recording.params, arrays)
+    action[1, 2, 0, 0] = value
+    with pytest.raises(FormatError, match=f"choice of {value}; the heads have"):
+        checked_arrays(recording.spec, recording.params, arrays)

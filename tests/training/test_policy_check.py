@@ -1,5 +1,6 @@
 """check_policy: what a policy gives while it learns is what it gave while it acted."""
 
+import archers
 import pytest
 import torch
 from networks import Joint, Recurrent
@@ -46,9 +47,12 @@ def worst(report):
         ({"network": cd.Network(hidden=(24,), core=cd.MinGRU(24)), "env": "pendulum"}, 0.0),
         ({"network": cd.Network(hidden=(16,), core=cd.LSTM(16), layer_norm=True)}, 1e-4),
         ({"env": "tag_continuous", "num_envs": 8, "num_taggers": 2}, 0.0),
+        ({"env": "archers", "masked": True}, 0.0),
+        ({"env": "archers", "backend": "torch"}, 1e-4),
     ],
 )
 def test_what_ships_and_a_correct_module_pass(options, tolerance):
+    cd.register(archers.PYTHON, archers.KERNEL)
     report = check(**options)
     assert report.passed and worst(report) <= tolerance, report
     assert report.events[RESETS_INSIDE] > 0

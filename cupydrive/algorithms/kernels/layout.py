@@ -21,6 +21,7 @@ from cupydrive.codegen.source import Unit, assemble_file
 from cupydrive.playing.policy import (
     ActorCritic,
     Categorical,
+    Distribution,
     Gaussian,
     RecurrentActorCritic,
     Tower,
@@ -28,7 +29,6 @@ from cupydrive.playing.policy import (
 from cupydrive.protocols import Executor
 from cupydrive.spec import Group
 
-Distribution = Categorical | Gaussian
 Constants = Sequence[tuple[str, int]]  # names and values that are compiled in
 
 ONE_MEMBER_ROWS = 32

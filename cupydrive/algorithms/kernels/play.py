@@ -19,7 +19,7 @@ import torch
 from cupydrive.algorithms.architecture import GRU, Network
 from cupydrive.algorithms.kernels import tensor
 from cupydrive.algorithms.kernels.arithmetic import TENSOR
-from cupydrive.algorithms.kernels.layout import PAD, Distribution, NetworkLayout, padded
+from cupydrive.algorithms.kernels.layout import PAD, NetworkLayout, padded
 from cupydrive.algorithms.kernels.learner import KernelLearner
 from cupydrive.algorithms.kernels.recurrent import RecurrentLayout
 from cupydrive.algorithms.kernels.recurrent_tensor import TENSOR_RECURRENT
@@ -29,7 +29,13 @@ from cupydrive.codegen.layout import WARP, PlayLayout
 from cupydrive.codegen.source import Unit, assemble_play, pick_float, pick_int
 from cupydrive.errors import CompileError, DeviceError
 from cupydrive.executors.ahead import build_ahead
-from cupydrive.playing.policy import Gaussian, make_distribution
+from cupydrive.playing.policy import (
+    Categorical,
+    Distribution,
+    Gaussian,
+    Mixed,
+    make_distribution,
+)
 from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Player
 from cupydrive.simulation.batch import Batch
@@ -55,7 +61,7 @@ class Policy:
     Args:
         network: The description.
         layout: ``NetworkLayout``.
-        distribution: ``Categorical`` or ``Gaussian``.
+        distribution: ``Distribution``.
         groups: The groups that it plays, of equal spaces.
         tensor: Whether it computes by matrix units.
     """
@@ -444,9 +450,10 @@ def network_text(number: int, policy: Policy, towers_before: int) -> list[str]:
         f"  static constexpr int TOWERS = {len(towers)}, LAYERS = {len(towers[0])}, AGENTS = "
         f"{policy.rows};",
         f"  static constexpr int FIRST_TOWER = {towers_before};",
-        f"  static constexpr int COPIED = {layout.forward_copied}, HEADS = {distribution.heads};",
-        f"  static constexpr bool RELU = {int(layout.relu)}, GAUSSIAN = "
-        f"{int(isinstance(distribution, Gaussian))};",
+        f"  static constexpr int COPIED = {layout.forward_copied};",
+        f"  static constexpr bool RELU = {int(layout.relu)}, DISCRETE = "
+        f"{int(not isinstance(distribution, Gaussian))}, GAUSSIAN = "
+        f"{int(not isinstance(distribution, Categorical))};",
         "  static constexpr int width(int tower, int layer) {",
         f"    constexpr int of[] = {{{', '.join(map(str, widths))}}};",
         "    return of[tower * (LAYERS + 1) + layer];",
@@ -460,16 +467,33 @@ def network_text(number: int, policy: Policy, towers_before: int) -> list[str]:
         "  static constexpr int outputs(int tower, int layer) { return gated(layer) ? 3 * SIZE : "
         "width(tower, layer + 1); }",
     ]
+    return [*lines, *space_text(distribution), "};"]
+
+
+def space_text(distribution: Distribution) -> list[str]:
+    """Return the members of a Space, as ``kernels/train`` draws from it."""
+    if isinstance(distribution, Mixed):
+        parts: dict[str, Distribution]
+        parts = {"Discrete": distribution.choices, "Box": distribution.numbers}
+        return [
+            f"  static constexpr int CHOICES = {distribution.choices.size};",
+            *(
+                line
+                for name, part in parts.items()
+                for line in (f"  struct {name} {{", *space_text(part), "  };")
+            ),
+        ]
+    lines = [f"  static constexpr int HEADS = {distribution.heads};"]
     if isinstance(distribution, Gaussian):
         low, span = distribution.space.low, distribution.space.high - distribution.space.low
-        lines += [
+        return [
+            *lines,
             f"  static constexpr bool SQUASHED = {int(distribution.squashed)};",
             f"  static DEVICE float low(int head) {{ {pick_float(low)} }}",
             f"  static DEVICE float span(int head) {{ {pick_float(span)} }}",
         ]
-    else:
-        lines += [
-            f"  static constexpr int LARGEST = {max(distribution.sizes)};",
-            f"  static DEVICE int size(int head) {{ {pick_int(distribution.sizes)} }}",
-        ]
-    return [*lines, "};"]
+    return [
+        *lines,
+        f"  static constexpr int LARGEST = {max(distribution.sizes)};",
+        f"  static DEVICE int size(int head) {{ {pick_int(distribution.sizes)} }}",
+    ]

@@ -174,13 +174,14 @@ def assert_drawn(way, actions, n, executor):
     """Actions, their log-probabilities and what they were drawn as are those of a launch after the
     pass, from what it left.
     """
-    config = A2C(num_steps=1, distribution="squashed" if actions == "box" else "auto")
+    squashed = actions in ("box", "mixed")
+    config = A2C(num_steps=1, distribution="squashed" if squashed else "auto")
     case = problem(
         config,
         actions,
         n,
         agents=(3,),
-        masks=actions == "several",
+        masks=actions in ("several", "mixed"),
         executor=executor,
         arithmetic=way,
     )
@@ -231,7 +232,7 @@ DRAWS = [
         ("tensor", TENSOR, (30, 400)),
         ("wide", WIDE, (30,)),
     )
-    for actions in ("several", "box")
+    for actions in ("several", "box", "mixed")
     for n in sizes
 ]
 

@@ -179,6 +179,7 @@ CASES = {
     "gru of observations": (network(hidden=(), core=cd.GRU(16), shared=True), dict(envs=8, normalised=True)),
     "gru, groups": (network(hidden=(16,), core=cd.GRU(16), shared=True),
     dict(envs=4, agents=(3, 1), actions="several", masks=True, leaving=True)),
+    "gru, mixed": (network(hidden=(16,), core=cd.GRU(16), shared=True), dict(envs=4, actions="mixed", masks=True)),
     "mingru": (network(hidden=(20,), core=cd.MinGRU(20), shared=True), dict(envs=6, obs_dim=11)),
     "mingru, two towers": (network(hidden=(32, 16), core=cd.MinGRU(16, layers=3)),
     dict(envs=3, agents=(2,), actions="box", normalised=True)),

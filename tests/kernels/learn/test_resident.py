@@ -50,6 +50,7 @@ CASES = {
         {"envs": 3},
     ),
     "Gaussian": (PPO(**SMALL, hidden=(32,), clip_vloss=True), {"envs": 4, "actions": "box"}),
+    "mixed": (PPO(**SMALL, hidden=(16,)), TWO_GROUPS | {"actions": "mixed"}),
     "tiles and a row": (PPO(num_steps=43, num_minibatches=1, hidden=(16,)), {"envs": 3}),
     "too far": (PPO(**SMALL, hidden=(16,), target_kl=1e-4), {"envs": 5}),
     "equal chunks": (PPO(**EQUAL, hidden=(16,)), {"envs": 13}),

@@ -48,7 +48,16 @@ FAR = {
     "larger weights": (PPO_ONCE(hidden=(256, 256)), dict(envs=125, obs_dim=76, seed=3)),
     "units near 0": (UNITS, dict(envs=125, obs_dim=4, seed=4, gain=0.0)),
 }
-LARGE = ("17 rows, wide", "one row", "groups, leaving", "Gaussian", "A2C", *WIDE_NETWORKS, *FAR)
+LARGE = (
+    "17 rows, wide",
+    "one row",
+    "groups, leaving",
+    "Gaussian",
+    "mixed, masks",
+    "A2C",
+    *WIDE_NETWORKS,
+    *FAR,
+)
 # Hidden layers of 33 to 64, of which many rows go to warp groups; here few do.
 HALF_WIDE = {
     "three hidden layers": (A2C(num_steps=9, hidden=(64, 40, 33)), dict(envs=30, obs_dim=16))
@@ -59,6 +68,7 @@ GROUPED = (
     "groups, leaving",
     "values clipped",
     "squashed",
+    "mixed, squashed",
     "units near 0",
     *HALF_WIDE,
 )

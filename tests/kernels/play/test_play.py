@@ -4,6 +4,7 @@ pass, draw and step.
 
 from dataclasses import replace
 
+import archers
 import masked
 import numpy as np
 import pytest
@@ -46,6 +47,13 @@ CASES = {  # environment, settings by policy, copies, parameters
     ),
     "Gaussian, wide": ("pendulum", cd.A2C(num_steps=8, hidden=(130,)), 3, {}),
     "five heads, masks": ("five_heads", cd.A2C(num_steps=8, hidden=(16,)), 6, {}),
+    "mixed actions": ("archers", cd.PPO(num_steps=8, hidden=(16,)), 6, {}),
+    "mixed actions, squashed, masks": (
+        "archers",
+        cd.A2C(num_steps=8, hidden=(16,), distribution="squashed"),
+        3,
+        {"masked": True},
+    ),
     "two policies": ("tag_grid", cd.A2C(num_steps=8, hidden=(20, 16)), 6, {"max_episode_steps": 5}),
     "two policies, normalised": (
         "tag_grid",
@@ -136,6 +144,7 @@ def made(case, device="cpu", precision="float32"):
     """Return the run of a case, before its first step."""
     env, settings, num_envs, params = CASES[case]
     cd.register(FIVE_HEADS, masked.KERNEL)
+    cd.register(archers.PYTHON, archers.KERNEL)
     if isinstance(settings, dict):
         how = {
             "policies": {

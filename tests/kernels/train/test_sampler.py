@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 
 from cupydrive import envs
-from cupydrive.playing.policy import Categorical, Gaussian, Sampler
+from cupydrive.playing.policy import Categorical, Gaussian, Mixed, Sampler
 from cupydrive.simulation.batch import CLOCK, Batch
 
 pytestmark = pytest.mark.optimised
@@ -115,3 +115,57 @@ def test_gaussian_densities_equal_torchs(squashed):
     torch.testing.assert_close(ours.double()[inside], want.sum(1)[inside], rtol=1e-6, atol=1e-5)
     # The entropy is the mean of -log density, for a squashed Gaussian in expectation.
     assert abs(entropy.mean().item() + ours.mean().item()) < 0.02
+
+
+MIXED = spaces.Tuple((BOX, spaces.MultiDiscrete([3, 7, 2, 4]), spaces.Discrete(5)))
+
+
+@pytest.mark.parametrize("squashed", [False, True])
+def test_joint_densities_are_sums_of_torchs(squashed):
+    n, choices, generator = 5000, 21, torch.Generator().manual_seed(3)
+    sample = sampler(MIXED, n, Mixed, squashed=squashed)
+    parameters = torch.randn(n, choices + 6, generator=generator)
+    mask = torch.rand(n, 1, choices, generator=generator) < 0.7
+    raw = torch.empty(n, 1, 8)
+    action, log_prob = draw(sample, parameters, 3, mask, raw=raw)
+    assert torch.equal(action[..., :5], raw[..., :5])
+    logits, mean, log_deviation = parameters.double().split([choices, 3, 3], dim=1)
+    density = spread = 0
+    parts = zip(*(x.split([3, 7, 2, 4, 5], 1) for x in (logits, mask[:, 0])), strict=True)
+    for head, (part, allowed) in enumerate(parts):
+        allowed = allowed | ~allowed.any(1, keepdim=True)
+        chosen = action[:, 0, head].long()
+        assert allowed.gather(1, chosen[:, None]).all()
+        torchs = torch.distributions.Categorical(logits=part.masked_fill(~allowed, -1e9))
+        density, spread = density + torchs.log_prob(chosen), spread + torchs.entropy()
+    base, numbers = torch.distributions.Normal(mean, log_deviation.exp()), raw[:, 0, 5:].double()
+    density, spread = density + base.log_prob(numbers).sum(1), spread + base.entropy().sum(1)
+    if squashed:
+        half = torch.from_numpy(BOX.high - BOX.low).double() / 2
+        tanh = torch.distributions.TanhTransform().log_abs_det_jacobian(numbers, numbers.tanh())
+        stretch = (tanh + half.log()).sum(1)
+        density, spread = density - stretch, spread + stretch
+        inside = torch.from_numpy(BOX.low) + half * (numbers.tanh() + 1)
+        torch.testing.assert_close(action[:, 0, 5:].double(), inside, rtol=0, atol=3e-6)
+    else:
+        assert torch.equal(action, raw)
+    ours = sample.distribution.log_prob_and_entropy(parameters, raw[:, 0], mask[:, 0])
+    for mine, want in ((log_prob[:, 0], density), (ours[0], density), (ours[1], spread)):
+        torch.testing.assert_close(mine.double(), want, rtol=2e-6, atol=2e-5)
+
+
+def test_choices_are_those_of_discrete_heads_alone_and_numbers_have_words_of_their_own():
+    n, generator = 20_000, torch.Generator().manual_seed(4)
+    logits, mean, deviation = torch.randn(21, generator=generator), torch.ones(3), torch.zeros(3)
+    raw, mixed = torch.empty(n, 1, 8), sampler(MIXED, n, Mixed)
+    action, _ = draw(mixed, torch.cat([logits, mean, deviation]), raw=raw)
+    alone, _ = draw(sampler(spaces.MultiDiscrete([3, 7, 2, 4, 5]), n), logits)
+    assert torch.equal(action[..., :5].int(), alone)
+    # Dvoretzky, Kiefer & Wolfowitz 1956, with Massart's constant: 2 exp(-2 n d^2) = 10^-8
+    bound, ranks = (np.log(2e8) / 2 / n) ** 0.5 + 1 / n, torch.arange(n) / n
+    for k in range(3):
+        chances = torch.special.ndtr(raw[:, 0, 5 + k].double() - 1).sort().values
+        assert (chances - ranks).abs().max() < bound
+    # 6 standard errors of a correlation of independent numbers
+    table = np.corrcoef(action[:, 0].double().numpy(), rowvar=False)
+    assert np.abs(table - np.eye(8)).max() < 6 / n**0.5
