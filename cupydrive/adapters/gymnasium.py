@@ -27,9 +27,11 @@ from cupydrive.adapters.gymnasium_input import (
     RENDER_MODES,
     InvalidAction,
     ResetNeeded,
+    as_tuple,
     asked_limit,
     at_limit,
     begin_episodes,
+    by_parts,
     check_render,
     checked_mode,
     checked_options,
@@ -101,9 +103,10 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         )
         self.autoreset_mode = checked_mode(autoreset_mode)
         spec = one_agent(env, params, render_mode, VectorEnv)
-        # Gymnasium's environments clip a Box, so of its values only NaN is refused, by `stepped`.
-        looks = validate and not spec.groups(spec.make_params(**params))[0].continuous
+        looks = validate and bool(spec.groups(spec.make_params(**params))[0].sizes)
         self.env = cupydrive.make(spec, num_envs, device=device, validate=looks, **params)
+        # Gymnasium's environments clip a Box, so of its values only NaN is refused, by `stepped`.
+        self.env._read.check_boxes = False
         self.closed = False
         num_envs = self.num_envs = self.env.num_envs
         self.render_mode = render_mode
@@ -152,7 +155,7 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
 
         Args:
             actions: NumPy array, torch tensor or sequence: (N,) ints for Discrete, (N, H)
-                otherwise. A Box is clipped.
+                otherwise; for a Tuple a tuple of them. A Box is clipped.
 
         Raises:
             InvalidAction: If they are not of the action space (a Box: NaN); nothing has changed
@@ -312,8 +315,9 @@ class Env(NotCopied, gymnasium.Env):
     ) -> None:
         params = asked_limit(self, sys._getframe(1), params)
         spec = one_agent(env, params, render_mode, Env)
-        looks = not spec.groups(spec.make_params(**params))[0].continuous
+        looks = bool(spec.groups(spec.make_params(**params))[0].sizes)
         self.env = cupydrive.make(spec, 1, device=device, validate=looks, **params)
+        self.env._read.check_boxes = False
         self.env._read.check_masks = checked_bool("cupydrive", "validate", validate)
         self.render_mode, self.metadata, self.group = (
             render_mode,
@@ -354,7 +358,8 @@ class Env(NotCopied, gymnasium.Env):
         """Step; return ``(observation, reward, terminated, truncated, info)``.
 
         Args:
-            action: Int for Discrete, (H,) ints or floats otherwise. A Box is clipped.
+            action: Int for Discrete, (H,) ints or floats otherwise; for a Tuple a tuple of them. A
+                Box is clipped.
 
         Raises:
             InvalidAction: If it is not of the action space (a Box: NaN); nothing has changed then.
@@ -363,8 +368,10 @@ class Env(NotCopied, gymnasium.Env):
         if self._over:
             raise ResetNeeded("step() after the end of the episode; call reset() first")
         with errors_as(InvalidAction):
-            action = as_numpy(self.env.spec.name, "the action", action)
-        results = stepped(self.env, action[None], True, autoreset=False)
+            of_one = as_tuple(self.group, action)
+            parts = tuple(as_numpy(self.env.spec.name, "the action", x)[None] for x in of_one)
+        given = parts if by_parts(self.group, action) else parts[0]
+        results = stepped(self.env, given, True, autoreset=False)
         obs, reward, terminated, truncated, info = results
         ended = bool(terminated[0]), bool(at_limit(self.env, terminated, truncated, info)[0])
         self._over = any(ended)

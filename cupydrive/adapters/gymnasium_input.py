@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import gymnasium
 import torch
-from gymnasium import error
+from gymnasium import error, spaces
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike
 
@@ -32,7 +32,7 @@ from cupydrive.inputs.arguments import (
 )
 from cupydrive.simulation.snapshots import checked_values
 from cupydrive.simulation.vector import VectorEnv
-from cupydrive.spec import EnvSpec
+from cupydrive.spec import EnvSpec, Group
 
 # of one agent
 SingleResults: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, dict]
@@ -160,18 +160,57 @@ def begin_episodes(
         raise InvalidReset(str(wrong)) from None
 
 
+def by_parts(group: Group, action: object) -> bool:
+    """Return whether an action is the tuple of parts of a ``Tuple``."""
+    return isinstance(group.action_space, spaces.Tuple) and isinstance(action, tuple | list)
+
+
+def as_tuple(group: Group, action: Any) -> tuple:
+    """Return the parts of an action, of which one that is not by parts has itself alone."""
+    return tuple(action) if by_parts(group, action) else (action,)
+
+
+def in_one_row(group: Group, parts: Sequence[torch.Tensor], num_envs: int) -> torch.Tensor:
+    """Return the parts of actions as kernels have them, (N, H): all choices, then all numbers.
+
+    Args:
+        group: The ``Group``.
+        parts: (N, *shape of the part) tensors.
+        num_envs: N.
+
+    Raises:
+        ActionError: If one is missing or has another shape.
+    """
+    found = [tuple(part.shape) for part in parts]
+    wanted = [(num_envs, *part.shape) for part in group.action_parts]
+    if found != wanted:
+        raise ActionError(
+            f"the action of {group.name!r}: got parts of shapes {found}, expected {wanted}"
+        )
+    order = sorted(range(len(parts)), key=lambda k: isinstance(group.action_parts[k], spaces.Box))
+    return torch.cat([parts[k].reshape(len(parts[k]), -1) for k in order], dim=1)
+
+
 def stepped(
     env: VectorEnv, actions: ArrayLike | torch.Tensor, validate: bool, autoreset: bool = True
 ) -> SingleResults:
-    """Step a ``cupydrive.VectorEnv`` with any array of actions; raise ``InvalidAction``,
-    ``ResetNeeded`` or ``Closed``.
+    """Step a ``cupydrive.VectorEnv`` with any array of actions, or a tuple of those of a ``Tuple``;
+    raise ``InvalidAction``, ``ResetNeeded`` or ``Closed``.
     """
     group = env.groups[0]
+
+    def tensor_of(given: ArrayLike | torch.Tensor) -> torch.Tensor:
+        if isinstance(given, torch.Tensor) and given.device.type != "meta":
+            return given.to(env.device)
+        return torch.from_numpy(as_numpy(env.spec.name, "the action", given)).to(env.device)
+
     try:
-        if isinstance(actions, torch.Tensor) and actions.device.type != "meta":
-            tensor = actions.to(env.device)
+        if by_parts(group, actions):
+            parts = [tensor_of(part) for part in as_tuple(group, actions)]
+            tensor = in_one_row(group, parts, env.num_envs)
+            tensor = tensor.reshape(-1, *group.action_shape[1:])
         else:
-            tensor = torch.from_numpy(as_numpy(env.spec.name, "the action", actions)).to(env.device)
+            tensor = tensor_of(actions)
         if group.continuous and tensor.dtype == torch.float64:
             tensor = tensor.float()  # NumPy makes float64 of Python's floats
         if validate and group.continuous and bool(tensor.isnan().any()):

@@ -20,10 +20,12 @@ from numpy.typing import ArrayLike
 import cupydrive
 from cupydrive import envs
 from cupydrive.adapters.gymnasium_input import (
+    as_tuple,
     begin_episodes,
     check_rendering,
     checked_options,
     checked_seed,
+    in_one_row,
     metadata,
 )
 from cupydrive.drawing.frames import picture
@@ -182,15 +184,23 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
                 raise ActionError(
                     f"no action for agent {agent!r}; pass one for each of {self.agents}"
                 )
+            where, parts = f"the action of {agent!r}", as_tuple(g, actions[agent])
             with errors_as(ActionError):
-                value = as_numpy(self.env.spec.name, f"the action of {agent!r}", actions[agent])
-            value = value.astype(np.float32) if g.continuous and value.dtype.kind != "b" else value
-            if not self.action_spaces[agent].contains(value):
+                parts = tuple(as_numpy(self.env.spec.name, where, part) for part in parts)
+            boxes = [isinstance(space, spaces.Box) for space in g.action_parts]
+            parts = tuple(
+                part.astype(np.float32) if box and part.dtype.kind != "b" else part
+                for part, box in zip(parts, boxes, strict=False)
+            )
+            space = self.action_spaces[agent]
+            if len(parts) != len(boxes) or not space.contains(
+                parts if isinstance(space, spaces.Tuple) else parts[0]
+            ):
                 raise ActionError(
-                    f"the action of {agent!r} is {shown(actions[agent])}; its space is "
-                    f"{g.action_space}"
+                    f"{where} is {shown(actions[agent])}; its space is {g.action_space}"
                 )
-            self._actions[g.name][0, i] = value
+            rows = [torch.from_numpy(part[None].astype(g.action_dtype)) for part in parts]
+            self._actions[g.name][0, i] = in_one_row(g, rows, 1)[0].numpy()
         tensors = {}
         for g in self.env.groups:
             array = torch.from_numpy(self._actions[g.name])
@@ -222,7 +232,7 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
                 masks[g.name][i, first : first + size]
                 for first, size in zip(g.first_choices, g.sizes, strict=True)
             )
-            infos[agent] = {"action_mask": heads[0] if g.heads == 1 else heads}
+            infos[agent] = {"action_mask": heads[0] if len(heads) == 1 else heads}
         return infos
 
     def state(self) -> np.ndarray:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from gymnasium import spaces
 
 from cupydrive.adapters.gymnasium import PER_ENV_METHODS, VectorEnv
 from cupydrive.adapters.gymnasium_input import InvalidReset, checked_seed
@@ -52,6 +53,12 @@ class VecEnv(NotCopied, BaseVecEnv):
                 f"VecEnv: got {name} = {shown(options[name])}, expected SB3's own; leave {name} out"
             )
         self.env = VectorEnv(env, num_envs, **options)
+        if isinstance(space := self.env.single_action_space, spaces.Tuple):
+            self.env.close()
+            raise ParameterError(
+                f"VecEnv: got actions {space}, expected Discrete, MultiDiscrete or Box, as "
+                f"Stable-Baselines3 has no others. Use cupydrive.gymnasium.VectorEnv"
+            )
         self._actions: np.ndarray | None = None
         self._start = time.perf_counter()
         super().__init__(

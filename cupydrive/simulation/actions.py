@@ -42,6 +42,7 @@ class ActionReader:
         self.dtypes = {g.name: torch.float32 if g.continuous else torch.int32 for g in self.groups}
         self._converted: dict[str, torch.Tensor] = {}
         self.check_masks = True  # False: a choice that its mask forbids passes
+        self.check_boxes = True  # False: a number outside of a Box passes
 
     def __call__(self, action: Tensors, validate: bool) -> list[torch.Tensor]:
         """Return one tensor per group; raise ``ActionError`` for what is wrong, values too if
@@ -96,6 +97,8 @@ class ActionReader:
         low, high = (torch.from_numpy(x).to(tensor.device) for x in bounds)
         values, discrete = tensor.reshape(self.num_envs, g.count, g.heads), len(g.sizes)
         good = (values >= low) & (values <= high)
+        if not self.check_boxes:
+            good[..., discrete:] = True
         if g.continuous and discrete:
             choices = values[..., :discrete]
             good[..., :discrete] &= choices == choices.trunc()

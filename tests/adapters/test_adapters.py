@@ -6,6 +6,7 @@ import copy
 import pickle
 import warnings
 
+import archers
 import gymnasium
 import masked
 import numpy as np
@@ -433,6 +434,64 @@ def test_masks_reach_gymnasiums_users():
     assert not hasattr(Env("cartpole"), "action_masks") and not hasattr(
         VectorEnv("cartpole"), "action_masks"
     )
+
+
+# ---- mixed actions -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("masks", [False, True])
+def test_tuples_of_actions_pass_gymnasiums_checks(masks):
+    spec = cd.register(archers.PYTHON, archers.KERNEL)
+    check_env(Env(spec, archers=1, masked=masks), skip_render_check=True)
+    env = VectorEnv(spec, 3, device="cpu", archers=1, masked=masks, validate=False)
+    env.reset(seed=0)
+    env.action_space.seed(1)
+    for _ in range(20):
+        env.step(env.action_space.sample())
+
+
+@pytest.mark.parametrize("arrays", ["numpy", "torch"])
+def test_the_parts_of_a_tuple_reach_the_kernel_in_one_row(arrays):
+    spec = cd.register(archers.PYTHON, archers.KERNEL)
+    vec = VectorEnv(spec, 50, device="cpu", archers=1, arrays=arrays)
+    own, single = cd.make(spec, 50, device="cpu", archers=1), Env(spec, archers=1)
+    vec.reset(seed=2), own.reset(seed=2), single.reset(seed=2)
+    vec.action_space.seed(3)
+    for _ in range(7):
+        aim, colour, gears, power = action = vec.action_space.sample()
+        row = np.concatenate([colour[:, None], gears, aim, power], 1).astype(np.float32)
+        first = single.step((aim[0], colour[0], gears[0], power[0]))
+        want = own.step(torch.from_numpy(row)[:, None].squeeze(1))
+        given = tuple(map(torch.from_numpy, action)) if arrays == "torch" else action
+        obs, reward, *_ = vec.step(given)
+        assert np.array_equal(obs, want[0]) and np.array_equal(reward, want[1])
+        assert np.array_equal(obs[0], first[0]) and reward[0] == first[1]
+    vec.step(row)  # as Run.act returns it
+    vec.step((aim * 5, colour, gears, power))  # a Box is clipped
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({1: 3}, "entry 0 is 3.0; it must be a whole number from 0 to 2"),
+        ({1: 0.5}, "entry 0 is 0.5; it must be a whole number"),
+        ({2: [0, 4]}, "entry 2 is 4.0"),
+        ({0: [np.nan, 0.0]}, "NaN"),
+        (
+            {0: [0.0]},
+            r"parts of shapes \[\(1, 1\), \(1,\), \(1, 2\), .*\], expected \[\(1, 2\), \(1,\)",
+        ),
+        ({3: None}, "the action"),
+    ],
+)
+def test_wrong_parts_of_a_tuple_are_gymnasiums_errors(changes, words):
+    env = Env(cd.register(archers.PYTHON, archers.KERNEL), archers=1)
+    env.reset(seed=0)
+    parts = dict(enumerate([[0.0, 0.0], 1, [0, 1], [0.5]])) | changes
+    with pytest.raises(error.InvalidAction, match=words):
+        env.step(tuple(parts.values()))
+    with pytest.raises(error.InvalidAction, match="expected"):
+        env.step(([0.0, 0.0], 1))
 
 
 # ---- attributes and copies -----------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """PettingZoo's own tests, and the same episodes as the environment itself."""
 
+import archers
 import masked
 import numpy as np
 import point
@@ -32,6 +33,25 @@ CASES = {
 def test_pettingzoos_tests_pass(name, capsys):
     zoo_tests.parallel_api_test(ParallelEnv(name, **CASES[name]), 200)
     zoo_tests.parallel_seed_test(lambda: ParallelEnv(name, **CASES[name]), 50)
+
+
+def test_tuples_of_actions_reach_the_kernel_in_one_row(capsys):
+    spec = cd.register(archers.PYTHON, archers.KERNEL)
+    zoo_tests.parallel_api_test(ParallelEnv(spec), 50)
+    zoo, env = ParallelEnv(spec, masked=True), cd.make(spec, 1, device="cpu", masked=True)
+    (_, infos), _ = zoo.reset(seed=3), env.reset(seed=3)
+    assert [len(mask) for mask in infos["archer_0"]["action_mask"]] == [3, 2, 4]
+    action = {
+        "archer_0": (np.float32([0.5, -1]), 1, np.array([1, 2]), np.float32([3])),
+        "archer_1": ([0.25, 0.0], np.int64(2), [0, 3], [0.0]),
+    }
+    rewards = zoo.step(action)[1]
+    env._read.check_masks = False
+    row = torch.tensor([[[1, 1, 2, 0.5, -1, 3], [2, 0, 3, 0.25, 0, 0]]])
+    assert list(rewards.values()) == env.step(row)[1][0].tolist()
+    for wrong in (([0.5, -1], 3, [1, 2], [3]), ([2.0, 0.0], 1, [1, 2], [3]), ([0.5, -1], 1)):
+        with pytest.raises(ActionError, match=r"the action of 'archer_1' is .* its space is Tuple"):
+            zoo.step(action | {"archer_1": wrong})
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -1,5 +1,6 @@
 """Stable-Baselines3 accepts the environment, and its PPO learns CartPole through it."""
 
+import archers
 import masked
 import numpy as np
 import pytest
@@ -122,6 +123,14 @@ def test_options_that_sb3_cannot_use_are_refused():
     for options in ({"arrays": "torch"}, {"autoreset_mode": "next_step"}):
         with pytest.raises(ParameterError, match=r"leave .* out"):
             VecEnv("cartpole", 2, device="cpu", **options)
+
+
+def test_tuples_of_actions_are_refused():
+    spec = cd.register(archers.PYTHON, archers.KERNEL)
+    with pytest.raises(
+        ParameterError, match=r"got actions Tuple\(.*Stable-Baselines3 has no others"
+    ):
+        VecEnv(spec, 2, device="cpu", archers=1)
 
 
 @pytest.mark.full
