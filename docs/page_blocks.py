@@ -57,7 +57,7 @@ def not_run():
     """Return a table in Markdown of the blocks that no test runs, seen from a page directly in
     docs/.
     """
-    rows = ["| page | block | why |", "|---|---|---|"]
+    rows = ["| page | block | reason |", "|---|---|---|"]
     for page, text in pages().items():
         for block in blocks(text):
             if block.why is not None:

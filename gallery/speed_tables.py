@@ -49,7 +49,7 @@ ROLLOUTS = "random rollouts"
 # What other libraries do less holds for those that the table names; tests compare it with their
 # rows.
 BRIEFLY = """\
-Environment steps per second on an {gpu}; the last row is on a CPU ({cpu}). One step advances all agents of one environment.
+Environment steps per second on an {gpu}. The last row is on a CPU ({cpu}). One step advances all agents of one environment.
 
 {table}
 

@@ -82,7 +82,7 @@ def test_python_runs_twice_in_one_folder(text, tmp_path, monkeypatch, capsys):
 
 def test_the_check_names_the_mistake_that_the_readme_makes():
     wrong, right, said = re.search(
-        r"With `([^`]+)` for `([^`]+)` in the kernel it says `([^`]+)`", README
+        r"With `([^`]+)` for `([^`]+)` in the kernel it reports `([^`]+)`", README
     ).groups()
     (text,) = (text for text in PYTHON if "KERNEL" in text)
     assert text.count(right) == 1
@@ -104,7 +104,7 @@ def test_python_runs_twice_in_one_folder_as_a_script(text, tmp_path):
 
 
 def test_it_is_read_in_ten_minutes():
-    assert len(README.splitlines()) <= 130
+    assert len(README.splitlines()) <= 120
 
 
 def test_commands_of_others_name_what_exists():
