@@ -139,7 +139,7 @@ def notebook_pages(config):
             notebook, {"output_files_dir": f"{path.stem}_files"}
         )
         title, _, rest = body.partition("\n")
-        about = f"This page is `notebooks/{path.name}`; `make notebook` opens it in JupyterLab."
+        about = f"This page is `notebooks/{path.name}`. `make notebook` opens it in JupyterLab."
         yield File.generated(
             config, f"notebooks/{path.stem}.md", content=f"{title}\n\n{about}\n{rest}"
         )
@@ -151,11 +151,11 @@ def command_line():
     """Return the page of the command line: the help of each command, as it prints it."""
     parts = [
         "# Command line",
-        "What `cupydrive COMMAND --help` prints. Each command calls a function of the package.",
+        "The output of `cupydrive COMMAND --help`. Each command calls a function of the package.",
     ]
     parts.append(
         "Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 "
-        "interrupted; a training that was interrupted and keeps its result (--out) ends with 0."
+        "interrupted. An interrupted training that saves its result (--out) exits with 0."
     )
     for command in COMMANDS:
         said = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
