@@ -26,7 +26,7 @@ enum Sum { DEATHS, INCOME, UNEMPLOYED };
 enum Seen { PRODUCT = 6, LAGGED, TIME, LEVEL, SUBSIDY_IN, SUBSIDY, VACCINES };  // after the counts of people
 struct Shared {
   float part[SUMS][STATES], sum[SUMS];  // parts of the country's sums
-  float seen[SEEN][STATES];              // entries of a governor's observation besides its state's id
+  float seen[SEEN][STATES];              // entries of a governor's observation, without its state's id
 };
 #include "drive/env.cuh"
 

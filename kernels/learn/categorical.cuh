@@ -1,4 +1,4 @@
-// categorical.cuh -- Discrete heads: log-probability and entropy of one row, and their gradients by the logits.
+// categorical.cuh -- Discrete heads: log-probability and entropy of one row, and their gradients w.r.t. the logits.
 //
 // With p = softmax(z) over the allowed choices, H = -sum p log p: d log p[a] / dz[k] = (k == a) - p[k] and
 // dH / dz[k] = -p[k] (log p[k] + H). Operations are in the order of train/choices.cuh. As long as a policy has not changed, its

@@ -1,4 +1,4 @@
-// gaussian.cuh -- Gaussian heads: log-density and entropy of one row, and their gradients by means and log-deviations.
+// gaussian.cuh -- Gaussian heads: log-density and entropy of one row, and their gradients w.r.t. means and log-deviations.
 //
 // With s = (raw - mean) / deviation: d log p / d mean = s / deviation, d log p / d log deviation = s^2 - 1, d H / d log deviation =
 // 1. The terms that tanh adds to both depend only on `raw`. Source: that of train/boxes.cuh.

@@ -16,7 +16,7 @@
 using namespace policy;  // functions.cuh
 
 #ifndef COPY_FIRST
-#define COPY_FIRST 0     // 1: backward passes also compute the gradient by the inputs of the first layers
+#define COPY_FIRST 0     // 1: backward passes also compute the gradient w.r.t. the inputs of the first layers
 #endif
 #ifndef ACTIVATE_LAST
 #define ACTIVATE_LAST 0  // 1: an activation follows the last layer

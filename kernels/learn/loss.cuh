@@ -1,4 +1,4 @@
-// loss.cuh -- PPO and A2C losses of one row: gradients by the network's outputs, and reported metrics.
+// loss.cuh -- PPO and A2C losses of one row: gradients w.r.t. the network's outputs, and reported metrics.
 //
 // Source: cupydrive/algorithms/ppo.py and a2c.py. Constants: those of the distribution, CLIPPED (1: PPO, 0: A2C), CLIP_VALUE,
 // NORMALIZE (advantages), STORES (1: log-probabilities and values are stored, for cd.check_policy).

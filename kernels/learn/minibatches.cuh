@@ -31,8 +31,8 @@ struct Learn {
   const float* clip_coef;             // (1)
   const float* ent_coef;              // (1)
   const float* vf_coef;               // (1)
-  const float* skip;                  // (1): if 1, the kernel returns at once
-  const float* center;                // (OBS): means by which observations are normalised, or null
+  const float* skip;                  // (1): if 1, the kernel returns immediately
+  const float* center;                // (OBS): means for normalising observations, or null
   const float* scale;                 // (OBS): reciprocal deviations
   const float* copies;                // packed weights (layers.cuh)
   int* order;                         // (E, R): rows in the order of learning, block after block

@@ -41,7 +41,7 @@ template <class Network, int T, int L> constexpr int weights_before() {
 // A network's weights in global memory.
 template <class Network> struct Source {
   const float* copies;  // packed weights (learn/update.cu)
-  const float* center;  // (OBS): means by which observations are normalised, or null
+  const float* center;  // (OBS): means for normalising observations, or null
   const float* scale;   // (OBS): reciprocal deviations
 };
 
@@ -123,7 +123,7 @@ template <class Network> struct Tile {
   DEVICE float value(const int row) const { return output[TOWERS - 1][row * OUT + (TOWERS == 1 ? Network::PARAMETERS : 0)]; }
   // Whether layer l reads the state of a GRU, before or after a step.
   static constexpr bool is_state(const int l) { return Network::GRU && (l == Network::HIDDEN + 1 || l == Network::HIDDEN + 2); }
-  // Inputs of layer L, which are the outputs of the layer before.
+  // Inputs of layer L, which are the outputs of the previous layer.
   template <int L> DEVICE float* numbers(const int tower) {
     if constexpr (is_state(L)) return states(tower);
     else if constexpr (L == 0) return input;
@@ -270,7 +270,7 @@ template <class Network, int L> DEVICE void step_units(const Crew crew, Tile<Net
 
 template <class Network, int L = 0> DEVICE void forward_from(const Crew crew, Tile<Network>& tile, const float* layers) {
   if constexpr (L < Network::LAYERS) {
-    if constexpr (L > 0) crew.sync();  // the outputs of the layer before are written before they are read
+    if constexpr (L > 0) crew.sync();  // the previous layer's outputs are written before they are read
     compute_layer<Network, L>(crew, tile, layers);
     if constexpr (Network::gated(L) && !(Network::GRU && L == Network::HIDDEN)) {
       crew.sync();  // gate products are written before they are read

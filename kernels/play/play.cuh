@@ -273,7 +273,7 @@ DEVICE void play(const Play& call, const Crew crew, BlockMemory& block, const in
   const Batch& batch = call.batch;
   CrewMemory& near = block.crew[number];
   const int slot = crew.rank / TEAM;
-  const bool mine = slot < ENVS_PER_BLOCK;  // whether this thread steps an environment, besides its part of the crew's work
+  const bool mine = slot < ENVS_PER_BLOCK;  // whether this thread steps an environment, in addition to the crew's work
   const int e = first + (mine ? slot : 0);  // equal(constant): a CPU's crew has one environment
   const Team team{crew.rank % TEAM};
   Workspace of_thread;

@@ -54,7 +54,7 @@ template <class Network> constexpr int widest() {
 template <class Network> struct Source {
   // Weights (OUT, IN) and biases (OUT) of each layer, in the network's own memory.
   const float* tensors[2 * Network::TOWERS * Network::LAYERS];
-  const float* center;  // (OBS): means by which observations are normalised, or null
+  const float* center;  // (OBS): means for normalising observations, or null
   const float* scale;   // (OBS): reciprocal deviations
 };
 

@@ -12,9 +12,9 @@
 
 constexpr int TILE_FLOATS = TILE * before(OUTPUTS, TOWERS, 0);
 
-// On a GPU some threads compute a layer's weight gradient while others compute the gradient by its inputs. The latter must not
-// overwrite memory that the former reads. It is written to spare memory for the last hidden layer and to the next layer's outputs
-// for the layer before it, alternately, if these are wide enough. A single thread computes one after the other, in place.
+// On a GPU some threads compute a layer's weight gradient while others compute the gradient w.r.t. its inputs. The latter must not
+// overwrite memory that the former reads. It is written to spare memory for the last hidden layer, and to the next layer's outputs
+// for the layer before, and so on alternately, if these are wide enough. A single thread computes one after the other, in place.
 constexpr bool BESIDE = TEAM > 1;
 constexpr int widest_hidden() {
   int most = 0;  // equal(swap = 0;): more room, never read
@@ -36,8 +36,8 @@ constexpr int FEWEST_ENTRIES = 64;  // shortest rows whose zeros are skipped: sh
 // Whether a layer may skip zeros.
 constexpr bool skips(const int layer) { return SKIPS && turned(layer) && OBS >= FEWEST_ENTRIES; }
 
-// Working memory of a team for TILE rows: observations, then the outputs of each layer. In the backward pass gradients by outputs
-// replace the outputs.
+// Working memory of a team for TILE rows: observations, then the outputs of each layer. In the backward pass the gradients w.r.t.
+// outputs replace the outputs.
 struct Tile {
   alignas(16) float numbers[TILE_FLOATS];
 #if SKIPS
@@ -233,7 +233,7 @@ DEVICE void backward_from(const Team team, Tile& tile, float* spare, const int r
         [&](int m, int n, auto& some) INLINED { sums.begin(WEIGHTS + m * Here::IN_PAD + n, some); },
         [&](int m, int n, auto& some) INLINED { sums.end(WEIGHTS + m * Here::IN_PAD + n, some); });
   }
-  // Activation gradient of the layer before.
+  // Activation gradient of the previous layer.
   constexpr int TAKEN = tiles_of(Here::OUT, fours(Here::IN), MEMBERS);
   if constexpr (L > 0) {
     const float* const own = copies + Here::BACKWARD_BEFORE;
@@ -270,11 +270,11 @@ DEVICE void backward_from(const Team team, Tile& tile, float* spare, const int r
     sums.end(BIASES_AT + strip * WIDE, sum);
   }
   if constexpr (L > 0) {
-    team.sync();  // activation gradients are written before the layer before reads them
+    team.sync();  // activation gradients are written before the previous layer reads them
     backward_from<T, L - 1>(team, tile, spare, rows, copies, sums);
   }
 }
-// Add the gradient of `rows` rows to `sums`. Gradients by the towers' outputs have replaced these outputs. `spare` has
+// Add the gradient of `rows` rows to `sums`. Gradients w.r.t. the towers' outputs have replaced these outputs. `spare` has
 // SPARE_FLOATS.
 DEVICE void backward(const Team team, Tile& tile, float* spare, const int rows, const float* copies, const Sums& sums) {
   backward_from<0, LAYERS - 1>(team, tile, spare, rows, copies, sums);

@@ -23,7 +23,7 @@ DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team tea
     work.rows.row[0][m] = first;
     work.rows.row[1][m] = second;
   });
-  team.sync();  // rows are written before they are read. equal(dropped sync): a CPU has finished it at once
+  team.sync();  // rows are written before they are read. equal(dropped sync): a CPU finishes immediately
   // Prefetch observations, which the previous launch does not write.
   WarpEntries ahead;
   ahead.load(call, team, work.rows.row[0]);
@@ -47,7 +47,7 @@ DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team tea
     turn ^= 1;
   } while (first < count);
   wgmma_wait();
-  team.sync();  // all warps' products are complete before memory is reused. equal(dropped sync): a CPU has finished it at once
+  team.sync();  // all warps' products are complete before memory is reused. equal(dropped sync): a CPU finishes immediately
   gradient.store(team, tower, gradients);
   sum_members(team, reported, work.sums, [&](int k, float sum) INLINED { gradients[GRADIENT_FLOATS - METRICS + k] = sum; });
 }

@@ -248,7 +248,7 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
       turn ^= 1;
     } while (--left > 0);
     wgmma_wait();
-    team.sync();  // all warps' products are complete before memory is reused. equal(dropped sync): a CPU has finished it at once
+    team.sync();  // all warps' products are complete before memory is reused. equal(dropped sync): a CPU finishes immediately
     // Decide the step, and take it.
     const BiasSlopes biases(team, gradient.template of<LAYERS - 1>(), tower);
     add_up(team, work, gradient, biases, reported);

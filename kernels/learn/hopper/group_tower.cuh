@@ -8,7 +8,7 @@
 
 static_assert(ROWS == GROUP_ROWS, "a warp group has 64 rows");
 
-// Row length of the k-th matrix of rows: the inputs of a tower's layers, then the gradients by their outputs.
+// Row length of the k-th matrix of rows: the inputs of a tower's layers, then the gradients w.r.t. their outputs.
 constexpr int entries(const int tower, const int k) {
   return k == 0 ? wide(OBS + 1) : wide(WIDTH[tower][k < LAYERS ? k : k - LAYERS + 1]);
 }
@@ -33,7 +33,7 @@ template <int T> struct Tower {
   alignas(16) float biases[LAYERS][64];
   float results[ROWS * RESULTS];
 
-  // Inputs of layer L for the tile in buffer `turn`, and gradients by the layer's outputs.
+  // Inputs of layer L for the tile in buffer `turn`, and gradients w.r.t. the layer's outputs.
   template <int L> DEVICE SwizzledTile<entries(T, L)> inputs_of([[maybe_unused]] const int turn) {
     if constexpr (L == 0) return {observations[turn]};
     else return {rows + ROWS * entries_before(T, L)};
@@ -83,7 +83,7 @@ DEVICE void forward(const Team team, Tower<T>& tower, const Fragment<K>& inputs,
   } else {
     Fragment<entries(T, L + 1)> outputs;
     transform_pairs(outputs, sums, [](float c, float d, u32) INLINED { return pair(activation<RELU>(c), activation<RELU>(d)); });
-    // equal(dropped sync): a CPU has finished it at once
+    // equal(dropped sync): a CPU finishes immediately
     if constexpr (L == 0) team.sync();  // all warps have waited for the previous tile's gradients, whose operands are overwritten
     outputs.store(team, tower.template inputs_of<L + 1>(turn));
     forward<T, L + 1>(team, tower, outputs, turn, meanwhile);
@@ -105,7 +105,7 @@ template <int T, int L = 0> struct Gradient {
     if constexpr (LAYER == L) return *this;
     else return rest.template of<LAYER>();
   }
-  // Start adding the gradient of the rows. slopes: gradients by the layer's outputs.
+  // Start adding the gradient of the rows. slopes: gradients w.r.t. the layer's outputs.
   template <int K> DEVICE void add(Tower<T>& tower, const Fragment<K>& slopes, const int turn) {
     const auto inputs = tower.template inputs_of<L>(turn);
     const auto rows = tower.template slopes_of<L>();
@@ -146,7 +146,7 @@ DEVICE u32 slopes_of(const u32 both) {
   if constexpr (RELU) return pair(activation_gradient<RELU>(first_of(both)), activation_gradient<RELU>(second_of(both)));
   else return one_minus_square(both);
 }
-// Start adding to the gradients of layers L, L - 1, ..., 0. The product that the layer before needs is issued first.
+// Start adding to the gradients of layers L, L - 1, ..., 0. The product that the previous layer needs is issued first.
 template <int T, int L, int K>
 DEVICE void backward(const Team team, Tower<T>& tower, const Fragment<K>& slopes, Gradient<T>& gradient, const int turn) {
   if constexpr (L > 0) {
@@ -167,7 +167,7 @@ DEVICE void backward(const Team team, Tower<T>& tower, const Fragment<K>& slopes
   }
 }
 
-// Store the gradient by the parameters, or by the value, of row m where `backward` reads it. It is 0 if there is no row.
+// Store the gradient w.r.t. the parameters, or the value, of row m where `backward` reads it. It is 0 if there is no row.
 template <int T, bool VALUE>
 DEVICE void differentiate_half(const Coefficients& of, Tower<T>& tower, const int m, const bool there, const Transition& row,
                                const Moments moments, float* metric) {
@@ -196,7 +196,7 @@ struct TileRows {
   }
 };
 
-// The threads of a warp prefetch the observations of its own rows.
+// The threads of a warp prefetch the observations of the warp's own rows.
 typedef EntriesAhead<WARP_LANES, WARP_ROWS> WarpEntries;
 
 // Start adding a tile, whose observations are in `ahead`, to the gradient, and add its reported metrics. Prefetches the next tile's
@@ -235,7 +235,7 @@ DEVICE void add_tile(const Learn& call, const Coefficients& of, const Moments& m
       TileRows::each(team, [&](int k, int m) INLINED { next[k] = next_row(m); });
     }
   });
-  team.sync();  // results are written before they are read. equal(dropped sync): a CPU has finished it at once
+  team.sync();  // results are written before they are read. equal(dropped sync): a CPU finishes immediately
   // Differentiate the losses.
   each_half([&](int k, int m, bool value) INLINED {
     float metric[METRICS] = {};

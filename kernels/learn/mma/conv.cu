@@ -20,7 +20,7 @@ struct alignas(2 * WIDE) MAY_ALIAS Entries { bf16 of[WIDE]; };
 struct Workspace {
   alignas(16) Observed images[STAGED ? IMAGES * IMAGE : 1];
   alignas(16) bf16 patches[ROWS * Matrix<K>::STRIDE];
-  alignas(16) bf16 outputs[ROWS * Matrix<N>::STRIDE];  // or the gradients by them
+  alignas(16) bf16 outputs[ROWS * Matrix<N>::STRIDE];  // or the gradients w.r.t. them
   alignas(16) bf16 kernels[N * Matrix<K>::STRIDE];
   float bias[N];
 };
@@ -29,7 +29,7 @@ struct Workspace {
 struct Rows {
   int rows;
   const void* obs;      // (rows) of observed.cuh
-  const float* center;  // (ENTRIES): means by which observations are normalised, or null
+  const float* center;  // (ENTRIES): means for normalising observations, or null
   const float* scale;   // (ENTRIES): reciprocal deviations
   const float* weight;  // (OUT, OBS)
   const float* bias;    // (OUT)
@@ -42,7 +42,7 @@ struct Part {
   const float* weight;  // (OUT, OBS)
   const float* bias;    // (OUT)
   bf16* out;            // rows (OUT_STRIDE): activations
-  const bf16* by_out;   // rows (OUT_STRIDE): gradients by the activations
+  const bf16* by_out;   // rows (OUT_STRIDE): gradients w.r.t. the activations
   float* sums;          // (shares, OUT * (OBS + 1)): gradients of the weights, then of the biases
 };
 

@@ -178,7 +178,7 @@ DEVICE void scan_backward(const Backward& call, const Team team, Workspace& work
   Kept now;
   now.load(call, team, of.steps - 1, first);
   float d_state[QUADS][4], d_bias[4][COLUMNS][4] = {};
-  // Load the gradient by the final state.
+  // Load the gradient w.r.t. the final state.
   each_quad(team, [&](const Quad quad) INLINED {
     const int sequence = first + quad.row;
     UNROLL for (int j = 0; j < 4; ++j) {
@@ -226,13 +226,13 @@ DEVICE void scan_backward(const Backward& call, const Team team, Workspace& work
     if (t > 0) now.load(call, team, t - 1, first);  // equal(swap >): numbers before the first step are not used
     team.sync();  // `left` is written before it is read, and the other buffer is read before it is overwritten
     product.multiply(team, left);
-    // Gradient by the state before this step.
+    // Gradient w.r.t. the state before this step.
     each_quad(team, [&](const Quad quad) INLINED {
       const int k = quad.number;
       UNROLL for (int j = 0; j < 4; ++j) d_state[k][j] = begins[k] ? 0.0f : d_state[k][j] + product.at(0, quad, j);
     });
   }
-  // Store the gradients by the initial state and by the biases.
+  // Store the gradients w.r.t. the initial state and by the biases.
   each_quad(team, [&](const Quad quad) INLINED {
     const int sequence = first + quad.row;
     if (of.has(sequence) && call.d_state != nullptr) {

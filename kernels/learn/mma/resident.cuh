@@ -54,7 +54,7 @@ struct Optimizer {
     report.load(call.update, team);
   }
 
-  // Return whether minibatch k of all epochs is learnt from.
+  // Return whether the run learns from minibatch k of all epochs.
   DEVICE bool reaches(const int k) const { return k < call.until && !(skip > 0.0f); }
   // Return the size of the next step, before its gradient is known.
   DEVICE StepSize next_size() {

@@ -37,7 +37,7 @@ template <int T, class Base> struct TowerRows : Base {
     if constexpr (L == 0) return observations();
     else return outputs_of<L - 1>();
   }
-  // Outputs of a layer, or the gradients by them.
+  // Outputs of a layer, or the gradients w.r.t. them.
   template <int L> DEVICE auto outputs_of() { return Matrix<Layer<T, L>::OUT_PAD>{entries + ROWS * taken(Part::ENTRIES, T, L)}; }
   // Outputs of the last layer in row m: parameters of the distribution, the value, or both.
   DEVICE float* results_of(int m) { return results + m * RESULTS; }
@@ -110,7 +110,7 @@ template <int T> struct Gradient<T, LAYERS> {
   DEVICE void store(const Team, float*) const {}
 };
 
-// Add to the gradients of layers L, L - 1, ..., 0. The gradients by the outputs of layer L have replaced these outputs.
+// Add to the gradients of layers L, L - 1, ..., 0. The gradients w.r.t. the outputs of layer L have replaced these outputs.
 template <int T, int L = LAYERS - 1> DEVICE void backward(const Team team, Tower<T>& tower, Gradient<T>& gradient) {
   typedef Layer<T, L> Here;
   const auto slopes = tower.template outputs_of<L>();
@@ -119,13 +119,13 @@ template <int T, int L = LAYERS - 1> DEVICE void backward(const Team team, Tower
   gradient.template of<L>().template add<ROWS>(team, slopes, inputs);
   if constexpr (L > 0) {
     team.sync();  // all threads have read the inputs, which the next product overwrites
-    // Activation gradient of the layer before.
+    // Activation gradient of the previous layer.
     product<ROWS, Here::IN_PAD, Here::OUT_PAD, false>(
         team, slopes, tower.template weights_of<L>(), [&](int m, int n, float c, float d) INLINED {
           Word& both = inputs.two(m, n);
           both = pair(c * activation_gradient<RELU>(first_of(both)), d * activation_gradient<RELU>(second_of(both)));
         });
-    team.sync();  // activation gradients are written before the layer before reads them
+    team.sync();  // activation gradients are written before the previous layer reads them
     backward<T, L - 1>(team, tower, gradient);
   }
 }

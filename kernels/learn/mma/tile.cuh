@@ -50,7 +50,7 @@ template <class Work> DEVICE void learn_piece(const TensorLearn& call, const Tea
   else learn_tower(TowerNumber<TOWERS - 1>{}, call, team, work, share, shares, sums);
 }
 
-// Memory of a tile in a block, besides the tower's rows.
+// Memory of a tile in a block, in addition to the tower's rows.
 struct TileMemory {
   int row[ROWS];               // as arguments of `Place`, -1: none
   float sums[REPORTED * WARPS];

@@ -3,7 +3,7 @@
 #include "learn/mma/tensor.cuh"
 #include "learn/mma/tile.cuh"
 
-// Inputs of a minibatch's losses, besides its rows.
+// Inputs of a minibatch's losses, in addition to its rows.
 struct Losses {
   Coefficients of;
   Moments moments;
@@ -43,7 +43,7 @@ DEVICE void add_tiles(const Learn& call, Tower<T>& tower, TileMemory& memory, co
       UNROLL for (int j = 0; j < REPORTED; ++j) reported[j] += metric[j];  // equal(swap <): one number more, never read
       memory.row[m] = next[k];
     });
-    team.sync();  // gradients by outputs and the next rows are written before they are read
+    team.sync();  // gradients w.r.t. outputs and the next rows are written before they are read
     // Prefetch the next tile's observations during the backward pass.
     entries.load(call, team, memory.row);
     backward(team, tower, gradient);

@@ -1,4 +1,4 @@
-// conv.cu -- A convolutional layer and its activation: outputs of rows, gradients by its inputs, and weight gradients.
+// conv.cu -- A convolutional layer and its activation: outputs of rows, gradients w.r.t. its inputs, and weight gradients.
 //
 // The layer is a linear layer on patches (images.cuh). A patch is a row of the only tower of network.cuh, whose outputs are the
 // channels at its position. All sums over patches are in the order of the patches.
@@ -18,7 +18,7 @@ struct Workspace { Tile tile; };
 struct Rows {
   int rows;
   const void* in;        // (rows) observations of observed.cuh, or floats (rows, IN_STRIDE)
-  const float* center;   // (ENTRIES): means by which observations are normalised, or null
+  const float* center;   // (ENTRIES): means for normalising observations, or null
   const float* scale;    // (ENTRIES): reciprocal deviations
   const float* weights;  // packed weights for forward passes, from this layer on
   float* out;            // (rows, OUT_STRIDE)
@@ -28,8 +28,8 @@ struct Part {
   Learn learn;
   const void* in;          // rows (IN_STRIDE) of floats, or null: observations
   float* out;              // rows (OUT_STRIDE): activations
-  float* by_out;           // rows (OUT_STRIDE): gradients by the activations, which `gradient` replaces by those before them
-  float* by_in;            // rows (IN_STRIDE): gradients by inputs
+  float* by_out;           // rows (OUT_STRIDE): gradients w.r.t. the activations, which `gradient` replaces by those before them
+  float* by_in;            // rows (IN_STRIDE): gradients w.r.t. inputs
   const float* weights;    // packed weights for forward passes, from this layer on
   const float* backwards;  // packed weights for backward passes, from this layer on
   float* chunks;           // (pieces, TOTAL_FLOATS), from this layer's part on
@@ -94,7 +94,7 @@ DEVICE void forward_tile(const Part& call, const Team team, Workspace& work, con
   write_outputs(team, work.tile, own.from, own.count, [&](const int row) INLINED { return call.out + own.of.row(row) * OUT_STRIDE; });
 }
 
-// ---- gradients by inputs ----
+// ---- gradients w.r.t. inputs ----
 
 // One thread computes LANES channels of ABREAST pixels that are STRIDE apart. The same entries of kernels cover these pixels, at
 // neighbouring positions. Groups of pixels are numbered row by row of the image. A row has first the groups with x % STRIDE = 0,
@@ -145,7 +145,7 @@ DEVICE void inputs_tile(const Part& call, const Team team, Workspace& work, cons
 
 // ---- gradients ----
 
-// Compute gradients before the activation from those by the activations. They are also stored in memory.
+// Compute the gradients before the activation from those after it. They are also stored in memory.
 DEVICE void read_slopes(const Part& call, const Team team, Tile& tile, const Sequences& of, const int from, const int count) {
   float* const slopes = tile.outputs<0, 0>();
   each_row(from, count, [&](const int row, const int first, const int position, const int patches) INLINED {

@@ -12,8 +12,8 @@
 constexpr int SIZE = OBS, SIZE_PAD = padded(SIZE), GATES_PAD = padded(3 * SIZE);
 
 struct Workspace {
-  alignas(16) float state[TILE * SIZE_PAD];   // h, in the backward pass the gradient by it
-  alignas(16) float gates[TILE * GATES_PAD];  // g, in the backward pass the gradient by it
+  alignas(16) float state[TILE * SIZE_PAD];   // h, in the backward pass the gradient w.r.t. it
+  alignas(16) float gates[TILE * GATES_PAD];  // g, in the backward pass the gradient w.r.t. it
 };
 
 struct Sequences {
@@ -34,8 +34,8 @@ struct Backward {
   Sequences of;
   const float* d_out;   // (steps * count, SIZE_PAD)
   const float* d_next;  // (count, stride), or null for zeros
-  float* d_gates;       // (steps * count, GATES_PAD): gradients by x
-  float* d_products;    // (steps * count, GATES_PAD): gradients by g
+  float* d_gates;       // (steps * count, GATES_PAD): gradients w.r.t. x
+  float* d_products;    // (steps * count, GATES_PAD): gradients w.r.t. g
   float* d_state;       // (count, stride), or null
 };
 
@@ -131,12 +131,12 @@ DEVICE void scan_forward(const Forward& call, const Team team, Workspace& work, 
 DEVICE void scan_backward(const Backward& call, const Team team, Workspace& work, const int e) {
   const Own own(call.of, e);
   const Sequences& of = call.of;
-  // Load the gradient by the final state.
+  // Load the gradient w.r.t. the final state.
   own.each_unit(team, [&](int m, int u) INLINED {
     work.state[m * SIZE_PAD + u] = call.d_next == nullptr ? 0.0f : call.d_next[(size_type)(own.first + m) * of.stride + u];
   });
   for (int t = of.steps - 1; t >= 0; --t) {
-    // Gradients by the gates.
+    // Gradients w.r.t. the gates.
     own.each_pack(team, [&](auto pack, int m, int u) INLINED {
       constexpr int N = decltype(pack)::UNITS;
       const size_type row = own.row(t, m), at = row * SIZE_PAD + u, gate = row * GATES_PAD + u;
@@ -159,13 +159,13 @@ DEVICE void scan_backward(const Backward& call, const Team team, Workspace& work
       }
       UNROLL for (int j = 0; j < N; ++j) state[j] = rest[j];
     });
-    team.sync();  // gradients by g are written before the product reads them
-    // Gradient by the state before this step.
+    team.sync();  // gradients w.r.t. g are written before the product reads them
+    // Gradient w.r.t. the state before this step.
     multiply<TILE, SIZE, TEAM>(
         team, own.count, 3 * SIZE, Entries<false>{work.gates, GATES_PAD}, of.weights, SIZE_PAD,
         [&](int m, int n, auto& some) INLINED { some.load(work.state + m * SIZE_PAD + n); },
         [&](int m, int n, auto& some) INLINED { some.store(work.state + m * SIZE_PAD + n); });
-    team.sync();  // gradients by the state are written before they are read
+    team.sync();  // gradients w.r.t. the state are written before they are read
     own.each_unit(team, [&](int m, int u) INLINED {
       if (own.starts(own.row(t, m))) work.state[m * SIZE_PAD + u] = 0.0f;
     });

@@ -10,8 +10,8 @@ struct Workspace { float metric[TILE][METRICS]; };
 
 struct Loss {
   Learn learn;
-  float* parameters;     // rows (PARAMETERS_STRIDE): outputs, then gradients by them
-  float* value;          // rows (VALUE_STRIDE): value at VALUE_AT of each row, then the gradient by it
+  float* parameters;     // rows (PARAMETERS_STRIDE): outputs, then gradients w.r.t. them
+  float* value;          // rows (VALUE_STRIDE): value at VALUE_AT of each row, then the gradient w.r.t. it
   bf16* by_parameters;   // rows (PARAMETERS_STRIDE): gradients in bfloat16 for a library's products, or null
   bf16* by_value;        // rows (VALUE_STRIDE): the same
   float* reported;       // (pieces, REPORTED_STRIDE): sums of reported metrics

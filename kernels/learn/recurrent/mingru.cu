@@ -173,7 +173,7 @@ DEVICE void scan_backward(const Backward& call, const int e) {
       store(call.d_x + row * X_STRIDE + place.unit, d_x);
     }
   }
-  // Store the gradients by the initial state and by the biases.
+  // Store the gradients w.r.t. the initial state and by the biases.
   if (call.d_state != nullptr) {
     UNROLL for (int j = 0; j < UNITS; ++j) call.d_state[place.outside(of) + j] = d_state[j];
   }

@@ -30,7 +30,7 @@ struct Norm {
   Learn learn;
   const Entry* in;  // rows (STRIDE)
   Entry* out;       // rows (STRIDE)
-  Entry* by_out;    // rows (STRIDE): gradients by `out`, then by `in`
+  Entry* by_out;    // rows (STRIDE): gradients w.r.t. `out`, then by `in`
   float* moments;   // rows (2): mean, reciprocal standard deviation
   Gains of;
   float* partials;  // (pieces, TOTAL_FLOATS), from this layer's part on
@@ -78,7 +78,7 @@ DEVICE void forward_tile(const Norm& call, const Team team, const int e) {
   });
 }
 
-// Gradient by gain[n] y + bias[n] of a row.
+// Gradient w.r.t. gain[n] y + bias[n] of a row.
 DEVICE float by_scaled(const Norm& call, const size_type row, const int n) {
   const size_type at = row * STRIDE + n;
   return number(call.by_out[at]) * activation_gradient<RELU>(number(call.out[at]));
@@ -104,8 +104,8 @@ DEVICE void backward_tile(const Norm& call, const Team team, const int e) {
   });
 }
 
-// Add up the gradients by gains and biases over the blocks of piece `piece`. Runs before `backwards`, which replaces the gradients
-// by `out`.
+// Add up the gradients w.r.t. gains and biases over the blocks of piece `piece`. Runs before `backwards`, which replaces the
+// gradients w.r.t. `out`.
 DEVICE void learn_piece(const Norm& call, const Team team, const int piece) {
   const Learn& learn = call.learn;
   if (*learn.skip > 0.0f) return;

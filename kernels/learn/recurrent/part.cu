@@ -1,7 +1,7 @@
-// part.cu -- A chain of linear layers of a network with hidden state: outputs of rows, gradients by their inputs, weight gradients.
+// part.cu -- A chain of linear layers of a network with hidden state: outputs of rows, input gradients, and weight gradients.
 //
 // The chain is the only tower of network.cuh. It reads observations, or rows that another part has written.
-// Constants: those of network.cuh and sequences.cuh, OBSERVES (1: reads observations), ADDS (1: adds to the gradients by inputs
+// Constants: those of network.cuh and sequences.cuh, OBSERVES (1: reads observations), ADDS (1: adds to the gradients w.r.t. inputs
 // that are already there), TOTAL_FLOATS (GRADIENT_FLOATS of the whole network).
 #include "learn/exact/network.cuh"
 #include "learn/recurrent/pieces.cuh"

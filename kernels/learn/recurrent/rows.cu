@@ -18,7 +18,7 @@ struct Workspace { float sum[SHARERS][STRIDE]; };
 struct See {
   int rows;
   const void* obs;      // (rows) of observed.cuh
-  const float* center;  // (OBS): means by which observations are normalised, or null
+  const float* center;  // (OBS): means for normalising observations, or null
   const float* scale;   // (OBS): reciprocal deviations
   bf16* out;            // (rows, OBS_STRIDE)
 };
@@ -29,7 +29,7 @@ struct SeeSequences {
 struct Activate {
   int rows;
   bf16* out;            // (rows, STRIDE): results of a product, then activations
-  bf16* by_out;         // (rows, STRIDE): gradients by activations, then by the results of the product
+  bf16* by_out;         // (rows, STRIDE): gradients w.r.t. activations, then by the results of the product
   float* sums;          // (teams, STRIDE): sums of the latter over the rows of a team
 };
 // Four entries of a row.

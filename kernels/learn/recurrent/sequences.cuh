@@ -1,4 +1,4 @@
-// sequences.cuh -- Layout of a minibatch's rows in memory while they are learnt from: T steps of each agent, or single rows.
+// sequences.cuh -- Layout of a minibatch's rows in memory during learning: T steps of each agent, or single rows.
 //
 // Networks other than plain perceptrons are computed part by part: each kernel reads rows that the previous one has written. A
 // block has places for the maximum number of sequences that it has in any minibatch. In places without a sequence the gradients of

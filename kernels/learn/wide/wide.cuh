@@ -202,7 +202,8 @@ DEVICE void wide_forward(const Team team, WideTower<T>& tower, const Weights& we
   }
 }
 
-// Compute gradients by the outputs of layers L - 1, ..., 0 from those of L. Calls left(layer) when all threads can read a layer's.
+// Compute gradients w.r.t. the outputs of layers L - 1, ..., 0 from those of L. Calls left(layer) when a layer's are visible to
+// all.
 template <int T, int L = LAYERS - 1, class Left>
 DEVICE void wide_backward(const Team team, WideTower<T>& tower, const Weights& weights, Left left) {
   typedef Layer<T, L> Here;

@@ -58,7 +58,7 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
     differentiate<T>(of, tower, m, there[k], row[k], moments, metric);
     UNROLL for (int j = 0; j < REPORTED; ++j) reported[j] += metric[j];
   });
-  team.sync();  // gradients by outputs are written before they are read
+  team.sync();  // gradients w.r.t. outputs are written before they are read
   wide_backward(team, tower, weights, [&](auto layer) INLINED {
     constexpr int L = decltype(layer)::NUMBER % LAYERS;
     store_matrix(team, tower.template outputs_of<L>(), rows_of_slopes<T, L>(about) + first * decltype(layer)::OUT_PAD);

@@ -1,7 +1,7 @@
 // wide_rows.cuh -- Memory that wide_gradient.cu writes and wide_sums.cu reads.
 //
 // Matrices of `capacity` rows in bfloat16: normalised observations, then for each layer of each tower its outputs, if it is hidden,
-// and the gradients by them.
+// and the gradients w.r.t. them.
 #pragma once
 #include "drive/halves.cuh"
 #include "learn/layers.cuh"
@@ -19,7 +19,7 @@ struct WideLearn {
   const bf16* fragments;
 };
 
-// Columns of all matrices before the outputs of layer (tower, layer), or before the gradients by them.
+// Columns of all matrices before the outputs of layer (tower, layer), or before the gradients w.r.t. them.
 constexpr int columns_before(const bool slopes, const int tower, const int layer) {
   int sum = padded(WIDTH[0][0]);
   for (int t = 0; t <= tower; ++t) {
@@ -27,7 +27,7 @@ constexpr int columns_before(const bool slopes, const int tower, const int layer
   }
   return sum + (slopes && layer < LAYERS - 1 ? padded(WIDTH[tower][layer + 1]) : 0);
 }
-// Matrices (capacity, OUT_PAD) of a layer's outputs and of the gradients by them, and (capacity, IN_PAD) of its inputs.
+// Matrices (capacity, OUT_PAD) of a layer's outputs and of the gradients w.r.t. them, and (capacity, IN_PAD) of its inputs.
 template <int T, int L> DEVICE bf16* rows_of_outputs(const WideLearn& call) {
   return call.rows + (size_type)columns_before(false, T, L) * call.capacity;
 }
