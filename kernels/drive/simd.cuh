@@ -149,6 +149,7 @@ template <bool RANDOM> struct SimdPhases {
 
   DEVICE void reset() {
     if (any_over) {
+      // Record episodes that are over, and begin the next ones.
       FOR_LANES {
         if (!near.over[l]) continue;
         store_record(rows.episode_return + (row + l) * RECORD, near.returns[l], near.elapsed[l]);
@@ -164,6 +165,7 @@ template <bool RANDOM> struct SimdPhases {
         near.state.put(l, state);
       }
     }
+    // Lanes without an environment repeat the first one.
     for (int l = count; l < LANES; ++l) {
       near.state.put(l, near.state.get(0));
       near.episode[l] = near.episode[0];
@@ -173,6 +175,7 @@ template <bool RANDOM> struct SimdPhases {
 
   DEVICE void observe(const View view) {
     if (view == FINAL) {
+      // Final observations, only of environments whose episode is over.
       FOR_LANES {
         if (!near.over[l]) continue;
         State state = near.state.get(l);
@@ -183,6 +186,7 @@ template <bool RANDOM> struct SimdPhases {
       return;
     }
     LaneObs* const seen = (LaneObs*)rows.obs + row;
+    // Observations of all environments.
     FOR_LANES {
       State state = near.state.get(l);
       LaneObs obs;

@@ -44,12 +44,14 @@ DEVICE bool step(Env& env) {
   const int axis = 3 * atom + move / 2, way = 1 - 2 * (move % 2);
   int to[COORDINATES], cell = 0;
   bool inside = true;
+  // Target of the move, with periodic boundaries.
   UNROLL for (int k = 0; k < COORDINATES; ++k) {
     const int x = s.position[k] + (k == axis ? way : 0);
     to[k] = x == period(k) ? 0 : x < 0 ? period(k) - 1 : x;
     inside &= (to[k] >= first(k)) & (to[k] < first(k) + length(k));
     cell = cell * length(k) + to[k] - first(k);
   }
+  // Its energy, and the move itself unless it is cancelled.
   const float energy = env.table.energy[inside ? cell : 0];
   const float cost = inside ? energy * COST_OF_EV : 1.0f, highest = inside ? math::max(energy, s.highest) : s.highest;
   bool reached = true;
@@ -58,6 +60,7 @@ DEVICE bool step(Env& env) {
     s.position[k] = x;
     reached &= x == target(k);
   }
+  // Metrics and reward.
   env.metrics.barrier_eV += highest - s.highest;
   env.metrics.invalid_moves += !inside;
   env.metrics.successes += reached;

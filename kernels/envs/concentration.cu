@@ -45,6 +45,7 @@ DEVICE bool step(Env& env) {
   State& s = env.state;
   const int card = env.player.action(0);
   const bool up = is_up(s, card);
+  // First card of a turn.
   if (s.held == 0) {
     s.first = card;
     s.second = -1;
@@ -52,6 +53,7 @@ DEVICE bool step(Env& env) {
     if (up) env.player.reward(0) = FAILURE;
     return false;
   }
+  // Second card: a failure, or a match.
   s.second = card;
   s.held = 0;
   if (up || card == s.first || kind_of(s, card) != kind_of(s, s.first)) {

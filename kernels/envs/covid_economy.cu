@@ -188,6 +188,7 @@ DEVICE void observe(Env& env) {
   const float time = env.time(), subsidy_in = 1.0f - (float)since / (float)SUBSIDY_INTERVAL;
   const float subsidy = (float)s.subsidy / (float)SUBSIDY_LEVELS, vaccines = vaccines_in(env.elapsed + 1);
   auto of_all = env.planner.obs(0);
+  // Entries of each state, for the governor and for the planner.
   for (int i : env.team.each(STATES)) {
     const float person = 1.0f / env.table.people[i];
     const float own[SEEN] = {person * s.susceptible[i], person * s.infected[i],   person * s.recovered[i],
@@ -199,12 +200,14 @@ DEVICE void observe(Env& env) {
     for (int k = 0; k < TIME; ++k) of_all[k * STATES + i] = own[k];
     of_all[TIME * STATES + 1 + i] = own[LEVEL];
   }
+  // Entries that all states share.
   if (env.team.leader()) {
     of_all[TIME * STATES] = time;
     of_all[LEVEL * STATES + 1] = subsidy_in;
     of_all[LEVEL * STATES + 2] = subsidy;
     of_all[LEVEL * STATES + 3] = vaccines;
   }
+  // Masks: a level may change after its cooldown, the subsidy on the days of its choice.
   NO_UNROLL for (int n : env.team.each(STATES * CHOICES)) {
     const int i = n / CHOICES, choice = n % CHOICES;
     env.governor.mask(i, choice) = choice == 0 || MODE != MODE_TRAINING || s.cooldown[i] == 0;

@@ -92,11 +92,13 @@ template <int KIND> DEVICE int swim(State& s, bool& lost) {
   for (int k = s.count - 1; k >= 0; --k) {
     Swimmer it = Swimmer::of(s.swimmers[k]);
     if (it.kind != KIND) continue;
+    // Swim. A diver that boards in this step does not.
     const bool met = it.at(s.x, s.y), waits = KIND == DIVER && met && s.aboard < CREW, moves = !waits && it.timer == 0;
     it.timer = moves ? (KIND == DIVER ? MOVE_INTERVAL : s.move_interval) : it.timer - !waits;
     it.x = moves ? it.next() : it.x;
     const bool here = it.at(s.x, s.y), there = on_board(it.x);
     bool gone = !there;
+    // Submarines fire, divers come aboard, and enemies meet the player or a bullet.
     if (KIND == SUBMARINE && there) {
       const bool fires = it.shot_timer == 0;
       it.shot_timer = fires ? ENEMY_COOLDOWN : it.shot_timer - 1;

@@ -85,11 +85,13 @@ DEVICE bool step(Env& env) {
   if (!env.team.leader()) return false;
   State& s = env.state;
   const int action = effective_action(env);
+  // The player moves and fires.
   s.cannon = math::clamp(s.cannon + (action == 2) - (action == 1), 0, SIDE - 1);
   if (action == 3 && s.shot_timer == 0) {
     s.rows[SIDE - 1] = s.rows[SIDE - 1] | 1u << (FRIENDLY + s.cannon);
     s.shot_timer = COOLDOWN;
   }
+  // Bullets fly, and aliens move and fire.
   move_bullets(s);
   bool lost = (s.rows[SIDE - 1] & (1u << s.cannon | 1u << (ENEMY + s.cannon))) != 0;
   if (s.move_timer == 0) lost |= move_aliens(s);
@@ -97,6 +99,7 @@ DEVICE bool step(Env& env) {
     fire_back(s);
     s.enemy_shot_timer = ENEMY_COOLDOWN;
   }
+  // Rewards, and the next wave.
   env.player.reward(0) = (float)remove_hit(s);
   if (alien_columns(s) == 0) {
     UNROLL for (int y = 0; y < 4; ++y) s.rows[y] = s.rows[y] | WAVE;

@@ -131,6 +131,7 @@ DEVICE void consume(Env& env, int i, int k) {
 DEVICE void warm(Env& env, int k) {
   State& s = env.state;
   const Params& p = env.params;
+  // Emissions and output of all regions.
   float emissions = 0.0f, output = 0.0f;
   for (int i = 0; i < REGIONS; ++i) {
     emissions += env.shared.emissions[i];
@@ -139,6 +140,7 @@ DEVICE void warm(Env& env, int k) {
   const float air = s.temperature[0], doublings = math::log(s.carbon[0] / p.carbon_1750) * 1.44269504f;
   const float heat[] = {air, s.temperature[1], p.forcing_2x * doublings + env.table.world(k, FORCING)};
   const float carbon[] = {s.carbon[0], s.carbon[1], s.carbon[2], emissions};
+  // Multiply by both matrices.
   for (int n = 0; n < 2; ++n) {
     s.temperature[n] = 0.0f;
     for (int m = 0; m < 3; ++m) s.temperature[n] += env.table.heat(n, m) * heat[m];
@@ -147,6 +149,7 @@ DEVICE void warm(Env& env, int k) {
     s.carbon[n] = 0.0f;
     for (int m = 0; m < 4; ++m) s.carbon[n] += env.table.carbon(n, m) * carbon[m];
   }
+  // Metrics.
   const float warming = s.temperature[0] - air;
   env.metrics.temperature_rise += warming;
   env.metrics.output += output;
@@ -202,6 +205,7 @@ DEVICE bool step(Env& env) {
 DEVICE void see_world(Env& env, int k) {
   const State& s = env.state;
   float* const common = env.shared.common;
+  // Entries of the world.
   if (env.team.leader()) {
     for (int n = 0; n < 2; ++n) common[n] = s.temperature[n] * 0.1f;
     for (int n = 0; n < 3; ++n) common[2 + n] = s.carbon[n] * 1e-4f;
@@ -211,6 +215,7 @@ DEVICE void see_world(Env& env, int k) {
     if (NEGOTIATION) common[8] = (float)(env.elapsed % STAGES);
   }
   float* const of_regions = common + 8 + NEGOTIATION;
+  // Entries of regions, then tariffs.
   for (int i : env.team.each(REGIONS)) {
     const float shown[] = {s.capital[i] * 1e-4f, env.table.world(k, RETENTION), env.table.population(k, i) * 1e-4f,
                            s.output[i] * 1e-3f, s.savings[i] * s.output[i] * 1e-3f, s.consumption[i] * 1e-3f,

@@ -128,6 +128,7 @@ constexpr int OBS = 5 + 7 * OTHERS + 1;
 template <class Writer, class Agent> DEVICE void see(const Env& env, int i, Writer&& row, Agent agent) {
   const State& s = env.state;
   const Params& p = env.params;
+  // Scales. `seeing` is 0 if agent i is out.
   const math::Divisor side(p.grid_length), top(p.max_speed);
   const float seeing = s.active[i] ? 1.0f : 0.0f, per_diagonal = 1.0f / (1.41421356f * p.grid_length);
   const float per_speed = 1.0f / p.max_speed, per_acceleration = 1.0f / (p.max_acceleration - p.min_acceleration);
@@ -137,6 +138,7 @@ template <class Writer, class Agent> DEVICE void see(const Env& env, int i, Writ
   math::sincos(direction, &sine, &cosine);
   const auto own = [&](float value) { return seeing != 0.0f ? value : 0.0f; };
   const auto of = [&](auto feature) { return [=](int k) { return feature(agent(k)); }; };
+  // Own entries, seven features of the others, and time.
   row.put(own(side.of(x))).put(own(side.of(y))).put(own(top.of(speed))).put(own(cosine)).put(own(sine))
       .put_each(of([&](int j) { return (s.x[j] - x) * (seeing * per_diagonal); }))
       .put_each(of([&](int j) { return (s.y[j] - y) * (seeing * per_diagonal); }))

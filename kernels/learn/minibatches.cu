@@ -87,6 +87,7 @@ DEVICE void arrange_chunk(const Learn& call, const Team team, Workspace& work, c
       work.sum[c] = sum;
     }
   }
+  // Add the chains, and store the chunk's results.
   const int count = add_halves(team, work.count, used);
   const float sum = add_halves(team, work.sum, used);
   if (!team.leader()) return;

@@ -148,6 +148,7 @@ template <bool PAUSES> DEVICE void follow_row(const Follow& call, const int row)
     if constexpr (PAUSES) call.counts[at] = active;
     if (active) earned = at;
     known = known || active;
+    // Add the reward to the return of the step that earned it.
     if (known) {
       running = (active ? *call.gamma * running : running) + reward;
       call.returns[earned] = running;

@@ -214,6 +214,7 @@ struct PlayPhases : TeamPhases<false> {
     }, env, batch.rows, work.rows, call.rows, foreseen);
   }
 
+  // Draw the actions of this thread's agents, and store actions, log-probabilities and values.
   template <class Kind, class Near>
   DEVICE void draw(Kind kind, const Random& random, const GroupRows<Kind>& rows, Near& near_rows,
                    const PlayedRows<Kind>& played, const Foreseen<Kind>& of_group) {

@@ -394,11 +394,13 @@ DEVICE void compute_core(const Team team, Tile<Network>& tile, NearWeights<Netwo
   for (int m : team.each(ROWS)) {
     const HiddenRow hidden = tile.hidden.row(m);
     float products[2][Here::OUT_PAD] = {};
+    // Products of the inputs and of the state.
     add_row<Here::OUT_PAD, Here::IN_PAD, true>(products[0], m, inputs, near.template weights<T, L>());
     if constexpr (Network::GRU) {
       for (int n = 0; n < SIZE; ++n) recurrent.row(0)[n] = hidden.load(STATES + n / 2 * 2).of[n % 2];
       add_row<Here::OUT_PAD, SIZE, true>(products[1], 0, recurrent, near.template weights<T, L + 1>());
     }
+    // Gates and new states.
     for (int n = 0; n < SIZE; n += 2) {
       Two sums[GATES];
       for (int gate = 0; gate < GATES; ++gate) {

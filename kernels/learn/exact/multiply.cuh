@@ -46,9 +46,11 @@ template <int ROWS, int COLUMNS, int STEP> struct Operands {
   template <bool BY_COLUMN>
   DEVICE void read(const int m, const int n, const int apart, const int k, const Entries<BY_COLUMN> a, const float* b,
                    const int stride) {
+    // Operands from b.
     UNROLL for (int s = 0; s < STEP; ++s) {
       UNROLL for (int j = 0; j < COLUMNS; j += 4) read_four(right[s] + j, b + (k + s) * stride + n + (j == 0 ? 0 : apart));
     }
+    // Operands from a, four at a time if its layout allows it.
     if constexpr (BY_COLUMN && ROWS % 4 == 0) {
       UNROLL for (int s = 0; s < STEP; ++s) {
         UNROLL for (int i = 0; i < ROWS; i += 4) read_four(left[s] + i, a.at + (k + s) * a.stride + m + i);
@@ -152,6 +154,7 @@ DEVICE void multiply(const Team team, const int rows, const int depth, const Ent
     constexpr int WIDE = padded(COLUMNS) % TILE_COLUMNS == 0 ? TILE_COLUMNS : PAD;
     constexpr int across = padded(COLUMNS) / WIDE;
     const int tiles = (rows + TILE_ROWS - 1) / TILE_ROWS * across;
+    // Full tiles of rows, then tiles of four rows, then single rows.
     for (int tile : team.each(tiles)) {
       const int n = tile % across * WIDE;
       int m = tile / across * TILE_ROWS;

@@ -89,11 +89,13 @@ DEVICE void load_state(const Update& call, const Team team, Gradient<0>& gradien
     kept.first[j] = call.first[LAST_BIASES][n];
     kept.second[j] = call.second[LAST_BIASES][n];
   });
+  // Store the moments in shared memory.
   UNROLL for (int k = 0; k < PAIRS; ++k) {
     work.first[k * TEAM + team.rank] = {first[2 * k], first[2 * k + 1]};
     work.second[k * TEAM + team.rank] = {second[2 * k], second[2 * k + 1]};
   }
 }
+// Store the optimizer's state.
 DEVICE void store_state(const Update& call, const Team team, Gradient<0>& gradient, Workspace& work, Kept& kept) {
   each_pair(team, gradient, [&](auto own, int k, int m, int n, float, float) INLINED {
     const Two first = work.first[k * TEAM + team.rank], second = work.second[k * TEAM + team.rank];

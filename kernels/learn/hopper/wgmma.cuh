@@ -246,6 +246,7 @@ template <int COLUMNS> DEVICE float number(const SwizzledTile<COLUMNS> panel, co
 template <int N> struct Accumulator {
   float of[64][N];
 
+  // The functions below correspond to those on a GPU.
   DEVICE void fill(const Team, const float* row) {
     for (int m = 0; m < 64; ++m) {
       for (int n = 0; n < N; ++n) of[m][n] = row[n];

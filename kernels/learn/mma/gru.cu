@@ -121,6 +121,7 @@ DEVICE void scan_rows(const Forward& call, const Team team, Workspace& work, Kep
         const float fresh = policy::hyperbolic_tangent(candidate);
         state[k][j] = math::fma(policy::sigmoid(update[j]), state[k][j] - fresh, fresh);
       }
+      // Store the output and, for the backward pass, the pre-activations.
       if (!of.has(first + quad.row)) return;
       const size_type row = of.row(t, first + quad.row);
       if (of.inner != nullptr) {
@@ -195,6 +196,7 @@ DEVICE void scan_backward(const Backward& call, const Team team, Workspace& work
       const int k = quad.number;
       const Four32 bias = work.bias[2][quad.unit / 4];
       float d_reset[4], d_update[4], d_new[4], d_inner[4];
+      // Gradients w.r.t. the pre-activations, the previous state and the biases.
       UNROLL for (int j = 0; j < 4; ++j) {
         const float reset = policy::sigmoid(now.inputs.gate[0][k][j]), update = policy::sigmoid(now.inputs.gate[1][k][j]);
         const float inner = now.inner[k][j], before = now.before[k][j];
@@ -211,6 +213,7 @@ DEVICE void scan_backward(const Backward& call, const Team team, Workspace& work
         d_bias[3][quad.column][j] += d_inner[j];
       }
       begins[k] = now.inputs.begins[k];
+      // Store them for the product with the weights, and for the weight gradients.
       bf16* const row = left.row(quad.row) + quad.unit;
       four_at(row) = four(d_reset);
       four_at(row + SIZE) = four(d_update);

@@ -60,6 +60,7 @@ template <int PARTS, int K> struct KeptProduct {
       }
     }
   }
+  // Multiply all rows by the weights in registers.
   DEVICE void multiply(const Team team, const Matrix<K> left) {
     if (!has_units(team)) return;
     UNROLL for (int block = 0; block < DEPTH; ++block) {

@@ -31,6 +31,7 @@ template <int N, int K, class Finish>
 DEVICE void multiply_rows(const int lane, const RowFragments<K>& left, const Matrix<K> weights, Finish finish) {
   UNROLL for (int column = 0; column < N / 16; ++column) {
     float sum[ROWS / 16][2][4];
+    // Accumulate 16 columns.
     UNROLL for (int k = 0; k < K / 16; ++k) {
       u32 right[4];
       load_b<true>(right, weights, 16 * column, 16 * k);
@@ -41,6 +42,7 @@ DEVICE void multiply_rows(const int lane, const RowFragments<K>& left, const Mat
         }
       }
     }
+    // Epilogue.
     UNROLL for (int half = 0; half < 2; ++half) {
       UNROLL for (int i = 0; i < ROWS / 16; ++i) {
         UNROLL for (int lower = 0; lower < 2; ++lower) {

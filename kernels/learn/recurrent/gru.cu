@@ -96,6 +96,7 @@ DEVICE void scan_forward(const Forward& call, const Team team, Workspace& work, 
       const float* const g = work.gates + m * GATES_PAD + u;
       float* const state = work.state + m * SIZE_PAD + u;
       float reset[N], update[N], inner[N], fresh[N], after[N];
+      // Pre-activations.
       UNROLL for (int j = 0; j < N; ++j) {
         reset[j] = x[j] + g[j];
         update[j] = x[SIZE + j] + g[SIZE + j];
@@ -103,6 +104,7 @@ DEVICE void scan_forward(const Forward& call, const Team team, Workspace& work, 
         fresh[j] = x[2 * SIZE + j];
         after[j] = state[j];
       }
+      // Gates.
       UNROLL for (int j = 0; j < N; ++j) {
         const GruUnit cell(reset[j], update[j], inner[j], fresh[j], after[j]);
         reset[j] = cell.reset;
@@ -110,6 +112,7 @@ DEVICE void scan_forward(const Forward& call, const Team team, Workspace& work, 
         fresh[j] = cell.fresh;
         after[j] = cell.after;
       }
+      // Store the gates for the backward pass, and the new state.
       if (of.inner != nullptr) {
         UNROLL for (int j = 0; j < N; ++j) {
           x[j] = reset[j];

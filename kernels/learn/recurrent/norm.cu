@@ -87,8 +87,10 @@ DEVICE float normalised(const Norm& call, const size_type row, const int n) {
   return (number(call.in[row * STRIDE + n]) - call.moments[2 * row]) * call.moments[2 * row + 1];
 }
 
+// Replace gradients w.r.t. `out` by those w.r.t. `in`.
 DEVICE void backward_tile(const Norm& call, const Team team, const int e) {
   each_row(call.learn, team, e, [&](size_type row) INLINED {
+    // Means of the gradient, and of its product with the normalised row.
     float sum = 0.0f, with = 0.0f;
     for (int n = 0; n < WIDTH; ++n) {
       const float slope = by_scaled(call, row, n) * call.of.gain[n];
@@ -110,6 +112,7 @@ DEVICE void learn_piece(const Norm& call, const Team team, const int piece) {
   const Learn& learn = call.learn;
   if (*learn.skip > 0.0f) return;
   float* const sums = call.partials + (size_type)piece * TOTAL_FLOATS;
+  // Each thread takes columns, and adds rows in order: rows of a block, blocks of a part, parts.
   for (int n : team.each(WIDTH)) {
     float gains = 0.0f, biases = 0.0f;
     each_part(learn, piece, [&](const int begin, const int end) INLINED {
