@@ -262,7 +262,7 @@ class Group:
         """Action numbers per agent: 1 for Discrete."""
         return len(self.sizes) + self.box.shape[0]
 
-    @property
+    @cached_property
     def action_bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Lowest and highest value of each action number, (H,) each, of the actions' dtype."""
         first, last = np.zeros(len(self.sizes)), np.array(self.sizes) - 1

@@ -13,7 +13,7 @@ import cupydrive as cd
 from cupydrive import envs
 from cupydrive.errors import ParameterError, SpecError
 from cupydrive.playing.config import resolve_eval
-from cupydrive.playing.game import AFTER_THE_END, Game, GameConfig
+from cupydrive.playing.game import AFTER_THE_END, Game, GameConfig, KeyboardPlayer
 from cupydrive.spec import Display, Group
 
 CHASE = {"num_taggers": 3, "grid_length": 8, "max_episode_steps": 30}
@@ -255,6 +255,29 @@ def test_keys_of_a_box_lie_within_its_limits_in_float32(value, right):
     else:
         with pytest.raises(SpecError, match="must be an action of Box"):
             spec.make_params()
+
+
+@pytest.mark.parametrize(
+    ("value", "right"),
+    [
+        ((1, 0.5), True),
+        ((None, 0.7), True),
+        ((2, 0.5), False),
+        ((0.5, 0.5), False),
+        ((1, 0.71), False),
+        (1, False),
+    ],
+)
+def test_keys_of_mixed_actions_have_a_choice_and_a_number(value, right):
+    space = spaces.Tuple((spaces.Box(-0.7, 0.7, (1,), np.float32), spaces.Discrete(2)))
+    group = Group("pole", 1, 1, space)
+    if not right:
+        with pytest.raises(SpecError, match="must be an action of Tuple"):
+            KeyboardPlayer(group, 0, {"": (0, 0.0), "a": value}, None)
+        return
+    player = KeyboardPlayer(group, 0, {"": (0, 0.0), "a": value}, None)
+    player.choose(["a"])
+    assert player.action.tolist() == [np.float32(x or 0) for x in value]
 
 
 @pytest.mark.full
