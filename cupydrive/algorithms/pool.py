@@ -24,6 +24,7 @@ from torch.func import functional_call
 from cupydrive.algorithms.a2c import A2C
 from cupydrive.algorithms.kernels.layout import tensors_of
 from cupydrive.algorithms.kernels.learner import KernelLearner
+from cupydrive.algorithms.kernels.recurrent import RecurrentKernelLearner
 from cupydrive.algorithms.kernels.statistics import RunningMeanStd
 from cupydrive.algorithms.on_policy import OnPolicyLearner
 from cupydrive.algorithms.ppo import PPO
@@ -284,7 +285,7 @@ class KernelPast(Past):
     learner: KernelLearner
 
     def prepare(self) -> None:
-        """Make the networks, and describe their forward passes of each row."""
+        """Make the networks."""
         learner, rollout, slots = self.learner, self.rollout, range(self.slots)
         state = learner.policy.state_dict(keep_vars=True)
         names = {id(p): f"{POLICY_PREFIX}{name}" for name, p in state.items()}
@@ -293,11 +294,16 @@ class KernelPast(Past):
         # 0: observations are not normalised
         width = 0 if learner.center is None else len(learner.center)
         self.center, self.scale = (zeros(rollout.device, self.slots, width) for _ in range(2))
-        most = max(g.count for g in learner.groups)
+        self.prepare_passes()
+
+    def prepare_passes(self) -> None:
+        """Describe the networks' forward passes of each row."""
+        rollout, groups, slots = self.rollout, self.learner.groups, range(self.slots)
+        most = max(g.count for g in groups)
         self.value = zeros(rollout.device, len(self.envs) * most)
         self.passes: list[list[np.ndarray]] = []
         for t in range(rollout.steps):
-            self.passes.append([self.forward_call(g, t, k) for g in learner.groups for k in slots])
+            self.passes.append([self.forward_call(g, t, k) for g in groups for k in slots])
 
     def forward_call(self, g: Group, t: int, k: int) -> np.ndarray:
         """Return ``struct Forward`` of network k for row t: the learner's own, for other weights
@@ -326,8 +332,45 @@ class KernelPast(Past):
             if self.center.numel():
                 self.center.copy_(self.bank[f"{MOMENTS_PREFIX}mean"])
                 self.scale.copy_(1.0 / (self.bank[f"{MOMENTS_PREFIX}variance"] + 1e-8).sqrt())
+        self.look(t)
+
+    def look(self, t: int) -> None:
+        """Queue the forward passes of row t."""
         for call in self.passes[t]:
             self.learner.look(call)
+
+
+class PartsPast(KernelPast):
+    """Past networks by the kernels of networks that are computed by parts."""
+
+    learner: RecurrentKernelLearner
+
+    def prepare_passes(self) -> None:
+        """Make a learner for each network, of which only forward passes are used."""
+        self.learners: list[RecurrentKernelLearner] = []
+        for k, network in enumerate(self.networks):
+            learner = copy.copy(self.learner)
+            learner.steps = network
+            if self.center.numel():
+                learner.center, learner.scale = self.center[k], self.scale[k]
+            learner.steps_of = learner.passes_of(len(self.envs))
+            self.learners.append(learner)
+        self.next = {name: torch.empty_like(memory[0]) for name, memory in self.memory.items()}
+
+    def look(self, t: int) -> None:
+        """Queue the forward passes of row t."""
+        within = slice(self.envs.start, self.envs.stop)
+        for g in self.learner.groups:
+            obs, raw = self.rollout.obs[g.name][t][within].flatten(0, 1), self.raw[g.name]
+            start = self.learner.stored[g.name]["start"][t][within]  # written by the learner
+            memory, left = self.memory.get(g.name), self.next.get(g.name)
+            for k, learner in enumerate(self.learners):
+                before = None if memory is None else memory[k]
+                parameters, _ = learner.see(g, obs, before, start, left)
+                action = self.action[g.name][k]
+                self.samplers[g.name](parameters, action, raw=raw, mask=self.mask(g, t))
+                if before is not None:
+                    before.copy_(left)
 
 
 # ---- the learner ---------------------------------------------------------------------------------
@@ -403,7 +446,8 @@ class PooledLearner:
         self.program = executor.build(assemble_file("train/opponents"))
         self.past: Past | None = None
         if self.envs:
-            kind = KernelPast if isinstance(self.inner, KernelLearner) else TorchPast
+            kinds = (RecurrentKernelLearner, PartsPast), (KernelLearner, KernelPast)
+            kind = next((past for made, past in kinds if isinstance(self.inner, made)), TorchPast)
             self.past = kind(self.inner, self.rollout, self.envs, self.bank, self.slots)
             self.draws = [self.draw_call(rollout, t) for t in range(1, rollout.steps + 1)]
         self.choices: list[list[np.ndarray]] = []

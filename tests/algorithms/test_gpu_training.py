@@ -103,21 +103,25 @@ def test_resuming_gives_the_bits_of_a_run_that_was_never_stopped(kind, tmp_path)
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("env", "backend", "precision", "hidden"),
+    ("env", "backend", "precision", "network"),
     [
-        ("tag_grid", "torch", "float32", (16,)),
-        ("tag_grid", "kernels", "float32", (16,)),
-        ("tag_grid", "kernels", "bfloat16", (16,)),
-        ("tag_grid", "kernels", "bfloat16", (300, 300)),
-        ("connect_four", "torch", "float32", (16,)),
-        ("connect_four", "kernels", "float32", (16,)),
+        ("tag_grid", "torch", "float32", cd.Network(hidden=(16,))),
+        ("tag_grid", "kernels", "float32", cd.Network(hidden=(16,))),
+        ("tag_grid", "kernels", "bfloat16", cd.Network(hidden=(16,))),
+        ("tag_grid", "kernels", "bfloat16", cd.Network(hidden=(300, 300))),
+        ("tag_grid", "kernels", "float32", cd.Network(hidden=(16,), core=cd.GRU(16))),
+        ("tag_grid", "kernels", "bfloat16", cd.Network(hidden=(16,), core=cd.GRU(16))),
+        ("connect_four", "torch", "float32", cd.Network(hidden=(16,))),
+        ("connect_four", "kernels", "float32", cd.Network(hidden=(16,))),
+        ("connect_four", "kernels", "float32", cd.Network(hidden=(16,), conv=cd.Conv((16,)))),
+        ("connect_four", "kernels", "bfloat16", cd.Network(hidden=(16,), conv=cd.Conv((16,)))),
     ],
 )
-def test_pools_are_captured_and_exact_ones_have_the_bits_of_a_cpu(env, backend, precision, hidden):
+def test_pools_are_captured_and_exact_ones_have_the_bits_of_a_cpu(env, backend, precision, network):
     one = env == "connect_four"  # policy, for both groups
     settings = cd.PPO(
         num_steps=8,
-        hidden=hidden,
+        network=network,
         precision=precision,
         normalize_obs=not one,
         normalize_reward=True,

@@ -14,6 +14,8 @@ from torch import nn
 
 import cupydrive as cd
 from cupydrive import envs
+from cupydrive.algorithms.kernels import choice
+from cupydrive.algorithms.kernels.recurrent_tensor import TENSOR_RECURRENT
 from cupydrive.algorithms.pool import OpponentPool as Pool
 from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.playing.players import PolicyPlayer
@@ -26,6 +28,11 @@ SMALL = {"grid_length": 6, "num_taggers": 2, "max_episode_steps": 20}
 TINY = {"num_steps": 8, "hidden": (8,)}
 PPO = cd.PPO(**TINY, num_minibatches=2, update_epochs=2, learning_rate=0.01, clip_vloss=True)
 A2C = cd.A2C(**TINY, learning_rate=0.01)
+CNN = replace(
+    PPO,
+    hidden=(64, 64),
+    network=cd.Network(conv=cd.Conv((4,)), hidden=(8,), activation="relu", shared=True),
+)
 OPPONENT = 6  # the purpose, of kernels/drive/random.cuh
 LEARNERS = ("kernels", "torch")
 
@@ -239,22 +246,42 @@ def test_snapshots_are_kept_in_a_ring_and_none_is_overwritten_while_it_plays():
 @pytest.mark.parametrize("backend", LEARNERS)
 @pytest.mark.parametrize(
     ("env", "settings"),
-    [("tag_grid", replace(A2C, normalize_obs=True)), ("everything", PPO), ("connect_four", PPO)],
+    [
+        ("tag_grid", replace(A2C, normalize_obs=True)),
+        ("everything", PPO),
+        ("connect_four", PPO),
+        ("connect_four", CNN),
+    ],
 )
 def test_a_snapshot_acts_as_a_frozen_policy_of_its_weights_would(env, settings, backend):
     check_actions(both(settings, env, backend))
 
 
 @pytest.mark.full
-def test_a_snapshot_with_a_memory_remembers_its_own_episode():
-    check_actions(both(replace(A2C, policy=Recurrent, num_steps=4)))
+@pytest.mark.parametrize(
+    "own", [{"policy": Recurrent}, {"network": {"hidden": (16,), "core": cd.GRU(16)}}]
+)
+def test_a_snapshot_with_a_memory_remembers_its_own_episode(own):
+    check_actions(both(replace(A2C, num_steps=4, hidden=(64, 64), **own)))
 
 
-def check_actions(run):
+@pytest.mark.full
+@pytest.mark.parametrize("network", [CNN.network, cd.Network(hidden=(16,), core=cd.GRU(16))])
+def test_a_snapshot_in_bfloat16_acts_as_in_float32_but_for_rounding(network, monkeypatch):
+    """Weights are rounded by 2^-9 at most, which changes fewer than 2 % of drawn actions."""
+    monkeypatch.setattr(choice, "RECURRENT", TENSOR_RECURRENT)
+    settings = replace(PPO, hidden=(64, 64), network=network)
+    run = both(settings, "tag_grid" if network.core else "connect_four")
+    assert all("kernels, bfloat16" in run.backends[name] for name in run.learners)
+    check_actions(run, allowed=0.02)
+
+
+def check_actions(run, allowed=0.0):
     """Compare each action of an environment in which a snapshot plays with that of
-    ``PolicyPlayer``, step by step.
+    ``PolicyPlayer``, step by step. A share of ``allowed`` may differ.
     """
-    rollout, frozen, compared = run.rollout, {}, dict.fromkeys(run.rollout.player_of, 0)
+    rollout, frozen = run.rollout, {}
+    differs = {name: [] for name in rollout.player_of}
     other = copy.copy(rollout)
     other.action = {name: torch.zeros_like(action) for name, action in rollout.action.items()}
     for _ in range(12):
@@ -270,8 +297,7 @@ def check_actions(run):
                     found, wanted = (
                         actions[name][t][rows] for actions in (rollout.action, other.action)
                     )
-                    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
-                    compared[name] += int(rows.sum())
+                    differs[name].append(~torch.isclose(found, wanted, rtol=0, atol=1e-5).all(-1))
             run.batch.step_row(call)
         for pool in run.learners.values():
             taken = int(pool.taken)
@@ -279,7 +305,8 @@ def check_actions(run):
             for group in pool.groups if int(pool.taken) > taken else ():
                 frozen[group.name, taken % 3] = player_of(pool, taken % 3, make_distribution(group))
                 frozen[group.name, taken % 3].begin(other, group)
-    assert min(compared.values()) > 100
+    for rows in map(torch.cat, differs.values()):
+        assert len(rows) > 100 and rows.float().mean() <= allowed
 
 
 def player_of(pool, slot, distribution):
@@ -352,8 +379,11 @@ def test_a_run_with_pools_goes_on_bit_for_bit(settings, backend, tmp_path):
     )
 
 
-def test_self_play_has_one_result_with_any_threads_and_goes_on_bit_for_bit(tmp_path, monkeypatch):
-    policies = {"first+second": Pool(PPO, size=2, every=2, share=0.9)}
+@pytest.mark.parametrize("settings", [PPO, CNN])
+def test_self_play_has_one_result_with_any_threads_and_goes_on_bit_for_bit(
+    settings, tmp_path, monkeypatch
+):
+    policies = {"first+second": Pool(settings, size=2, every=2, share=0.9)}
     given = {"policies": policies, "num_envs": 64, "device": "cpu", "progress": False}
     monkeypatch.setenv("CUPYDRIVE_THREADS", "1")
     whole = cd.train("connect_four", steps=64 * 8 * 14, **given)
@@ -361,6 +391,7 @@ def test_self_play_has_one_result_with_any_threads_and_goes_on_bit_for_bit(tmp_p
     cd.train("connect_four", steps=64 * 8 * 9, out=tmp_path, **given)
     halved = cd.train("connect_four", steps=64 * 8 * 14, out=tmp_path, resume=True, **given)
     assert int(whole.learners["first+second"].taken) > 3 and same(halved, whole)
+    assert "learns by kernels, float32" in whole.backends["first+second"]
     assert same(cd.load(tmp_path), whole)
     frozen = {"one": whole, "other": cd.FrozenPolicy(str(tmp_path), greedy=True)}
     found = cd.tournament(frozen, episodes=32, progress=False)

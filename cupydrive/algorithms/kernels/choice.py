@@ -43,7 +43,6 @@ def make_learner(
     group: Group,
     executor: Executor,
     backend: str = "auto",
-    pooled: bool = False,
 ) -> tuple[Any, str]:
     """Return the ``Learner`` of one policy, and in one line which backend it got and why.
 
@@ -54,13 +53,12 @@ def make_learner(
         executor: Where it learns.
         backend: ``"auto"``, ``"kernels"`` or ``"torch"``. ``"auto"`` takes kernels where they
             apply.
-        pooled: Its past snapshots play, too.
 
     Raises:
         ParameterError: If ``backend`` is ``"kernels"`` and they do not apply.
     """
     if isinstance(settings, OpponentPool):
-        inner, words = make_learner(name, settings.settings, group, executor, backend, pooled=True)
+        inner, words = make_learner(name, settings.settings, group, executor, backend)
         played = (
             f"up to {settings.size} past snapshots of it play {settings.share:g} of the "
             f"environments"
@@ -69,8 +67,6 @@ def make_learner(
     arithmetic, reason = None, "backend = 'torch'"
     if backend != "torch":
         arithmetic, reason = choose_arithmetic(settings, group, executor, backend)
-    if pooled and arithmetic in LEARNERS:
-        arithmetic, reason = None, "kernels do not play snapshots with hidden state"
     if arithmetic is not None:
         assert isinstance(settings, PPO | A2C)
         reported = REPORTED[type(settings)]

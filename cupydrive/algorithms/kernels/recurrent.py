@@ -935,6 +935,14 @@ class RecurrentKernelLearner(KernelLearner):
             "first": [each["memory"][0] for each in stored],
         }
 
+    def prepare_passes(self, rollout: Rollout) -> None:
+        """Prepare forward passes of one step."""
+        self.steps_of = self.passes_of(rollout.batch.num_envs)
+
+    def passes_of(self, num_envs: int) -> dict[str, Any]:
+        """Return by group the forward passes of one step of so many environments."""
+        raise NotImplementedError
+
     def see(
         self,
         g: Group,
@@ -1017,18 +1025,19 @@ class ExactRecurrentLearner(RecurrentKernelLearner):
         loss = loss_unit(self.task, strides, self.layout.gradient)
         return [*units, loss, take_unit(self.task)]
 
-    def prepare_passes(self, rollout: Rollout) -> None:
-        """Prepare forward passes of one step."""
-        self.steps_of = {}
+    def passes_of(self, num_envs: int) -> dict[str, Any]:
+        """Return by group the forward passes of one step of so many environments."""
+        passes = {}
         for g in self.groups:
-            rows = rollout.batch.num_envs * g.count
+            rows = num_envs * g.count
             made = [tower.acting(rows, self.steps.copies) for tower in self.towers]
             scans = [
                 pair
                 for tower, (launches, _) in zip(self.towers, made, strict=True)
                 for pair in zip(scans_of(launches), tower.places, strict=True)
             ]
-            self.steps_of[g.name] = [x for x, _ in made], [out for _, out in made], scans
+            passes[g.name] = [x for x, _ in made], [out for _, out in made], scans
+        return passes
 
     def see(
         self,

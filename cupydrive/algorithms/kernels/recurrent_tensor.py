@@ -12,10 +12,10 @@ Letters: T steps, N environments, C agents of a group; R rows of a minibatch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -47,7 +47,6 @@ from cupydrive.algorithms.kernels.steps import UncopiedSteps
 from cupydrive.algorithms.kernels.tensor import SKEW
 from cupydrive.codegen.source import Unit, assemble_file
 from cupydrive.executors.interop import zeros
-from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Executor, Program
 from cupydrive.scans import ROWS as GRU_ROWS
 from cupydrive.scans import SHARES as GRU_SHARES
@@ -94,6 +93,12 @@ class MatrixSteps(UncopiedSteps):
 
     def __init__(self, executor: Executor, layout: NetworkLayout, *about: Any) -> None:
         super().__init__(executor, layout, *about)
+        self.executor = executor
+        self.make_matrices()
+
+    def make_matrices(self) -> None:
+        """Take the memory of the matrices, and describe what rounds the weights."""
+        executor, layout = self.executor, self.layout
         sizes = [(row_width(out), row_width(into)) for into, out in layout.layers]
         flat = half_zeros(executor.name, sum(out * (into + 1) for out, into in sizes))
         self.matrices, at = [], 0
@@ -104,6 +109,12 @@ class MatrixSteps(UncopiedSteps):
         pointers = {"to": flat} | {f"weights.{k}": each for k, each in enumerate(self.weights)}
         program = executor.build(matrices_unit(executor, layout))
         self.round = KernelLaunch(program, "round_weights", layout.rows, len(flat), pointers)
+
+    def beside(self, weights: Sequence[torch.Tensor]) -> Self:
+        """Return what rounds other weights of an equal network, as ``Steps.beside``."""
+        other = super().beside(weights)
+        other.make_matrices()
+        return other
 
     def lay_out(self) -> None:
         """Round the weights, which a checkpoint or a caller may have changed."""
@@ -702,12 +713,12 @@ class RecurrentTensorLearner(RecurrentKernelLearner):
         own = {"matrices": self.steps.matrices, "own": self.steps.weights}
         return super().sequence_tensors() | own
 
-    def prepare_passes(self, rollout: Rollout) -> None:
-        """Prepare forward passes of one step."""
+    def passes_of(self, num_envs: int) -> dict[str, ActingStep]:
+        """Return by group the forward passes of one step of so many environments."""
         layout, device = self.layout, self.task.executor.name
-        self.steps_of: dict[str, ActingStep] = {}
+        passes: dict[str, ActingStep] = {}
         for g in self.groups:
-            rows = rollout.batch.num_envs * g.count
+            rows = num_envs * g.count
             works: list[Queued] = []
             outputs = []
             scans: list[tuple[KernelLaunch, int]] = []
@@ -726,7 +737,8 @@ class RecurrentTensorLearner(RecurrentKernelLearner):
                 works += work
                 outputs.append(out)
             sees = [x for x in works if isinstance(x, KernelLaunch) and x.kernel == "see"]
-            self.steps_of[g.name] = ActingStep(sees, works, scans, outputs)
+            passes[g.name] = ActingStep(sees, works, scans, outputs)
+        return passes
 
     def see(
         self,
