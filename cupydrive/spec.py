@@ -158,6 +158,10 @@ class Group:
             ``(obs_dim,)``. The kernel numbers entries in C order.
         obs_dtype: ``"float32"``; ``"bool"``, one byte an entry in ``env.step`` and one bit in
             rollouts, all 0 when the kernel's ``observe`` begins; or ``"uint8"``.
+        critic_obs_dim: Entries K that a central critic sees instead of one agent's observation:
+            the kernel's ``observe`` writes ``env.NAME.critic_obs(agent)[entry]``, float32. Defaults
+            to 0: none. Rollouts store them only for ``PPO(critic="central")``.
+        critic_obs_scale: Typical magnitude of these, a number or ``(critic_obs_dim,)``.
     """
 
     name: str
@@ -172,6 +176,8 @@ class Group:
     obs_high: float | np.ndarray = np.inf
     obs_shape: tuple[int, ...] = ()
     obs_dtype: str = "float32"
+    critic_obs_dim: int = 0
+    critic_obs_scale: float | np.ndarray = 1.0
 
     @errors_as(SpecError)
     def __post_init__(self) -> None:
@@ -349,6 +355,7 @@ class Observation:
     state: TableArrays = field(default_factory=dict)
     margin: TableArrays = field(default_factory=dict)
     mask: TableArrays = field(default_factory=dict)  # (N, C, choices) bool, groups with masks
+    critic_obs: TableArrays = field(default_factory=dict)  # (N, C, K), groups with critic_obs_dim
 
 
 @dataclass(frozen=True)

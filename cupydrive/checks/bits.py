@@ -36,7 +36,9 @@ STEP_ENTRIES = 200_000
 # environments of two comparisons; the GPU chooses a layout by their number
 PATH_ENVS, TEAM_ENVS = 33, 70
 # Rows of these hold something where an episode ended.
-EPISODE_ENDS = ("final_obs", "episode_return", "episode_length", "episode_metrics")
+EPISODE_ENDS = (
+    "final_obs", "final_critic_obs", "episode_return", "episode_length", "episode_metrics",
+)  # fmt: skip
 _fillings = count()  # of the kernels' caches with random bytes, so that no two are the same
 
 
@@ -84,6 +86,16 @@ def fetch(batch: Batch, buffers: Buffers) -> dict[str, Any]:
     return out
 
 
+def random_steps(batch: Batch, steps: int) -> dict[str, Any]:
+    """Return NumPy copies of what random steps in one launch write, and the ``critic_obs`` after
+    them, which such rollouts do not store.
+    """
+    out = fetch(batch, batch.rollout(steps))
+    if any(g.critic_obs_dim for g in batch.groups):
+        out["critic_obs"] = fetch(batch, batch.observe())["critic_obs"]
+    return out
+
+
 def trajectory(
     spec: EnvSpec,
     params: EnvParams,
@@ -107,8 +119,7 @@ def trajectory(
     )
     if states is not None:
         put(batch, state=states)
-    out = fetch(batch, batch.rollout(steps))
-    return flatten(out, batch)
+    return flatten(random_steps(batch, steps), batch)
 
 
 def flatten(out: Mapping[str, Any], batch: Batch) -> dict[str, np.ndarray]:
@@ -200,7 +211,7 @@ def compare_paths(
             batch.executor.put(mask, rng.integers(0, 2, mask.shape).astype(bool))
         batch.reset(seed)
     for steps in (22, 7):
-        rolled = fetch(fused, fused.rollout(steps))
+        rolled = random_steps(fused, steps)
         obs, masks = single.get_observations()
         rows = [{"obs": obs, "action_mask": masks}]
         rows += [
@@ -211,6 +222,7 @@ def compare_paths(
             member: stack([row[member] for row in rows if member in row]) for member in rows[-1]
         }
         stepped["action"] = rolled["action"]
+        stepped |= {"critic_obs": rows[-1]["critic_obs"], "final_critic_obs": {}}
         sides = ("single steps", "one launch")
         compare_bits(
             report,
@@ -307,5 +319,5 @@ def compare_devices(
         batch.reset(7)
     part = f"{DEVICE_CASE}, {FREE_STEPS} free steps, bit for bit"
     for _ in range(FREE_STEPS // 50):
-        cpu, cuda = (flatten(fetch(b, b.rollout(50)), b) for b in batches)
+        cpu, cuda = (flatten(random_steps(b, 50), b) for b in batches)
         compare_bits(report, part, cuda, cpu, agents, ("cuda", "cpu"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cupydrive.checks.bits import axes_of, launch_step, named_arrays
+from cupydrive.checks.bits import axes_of, fetch, launch_step, named_arrays
 from cupydrive.checks.reference import CheckedReference, final_states
 from cupydrive.checks.report import REFERENCE, RESETS, STATISTICS, Report
 from cupydrive.codegen.source import sample_action
@@ -57,15 +57,13 @@ class Comparison:
         if want is not None:
             self._outcome(got, want, seen, elapsed)
         if seen is not None:  # after the step, of which wrong observations may be a consequence
-            self._observed(
-                self.one_step, "obs", got["obs"], got["action_mask"], seen, goes_on, elapsed
-            )
+            self._observed(self.one_step, got, seen, goes_on, elapsed)
         if want is not None and seen is not None:
             self._final_obs(got, want, elapsed)
         self._statistics(before, got, kept, want)
         if spec.reference.reset is not None:
             fresh = reference.reset(seed, ids, clock["episode"])
-            self._fresh(got["after"], got["obs"], got["action_mask"], fresh, got["over"])
+            self._fresh(got["after"], got, fresh, got["over"])
         self.report.count(
             {
                 "time limit reached": elapsed >= self.params.max_episode_steps,
@@ -122,25 +120,31 @@ class Comparison:
     def _observed(
         self,
         part: str,
-        name: str,
-        obs: Mapping[str, np.ndarray],
-        masks: Mapping[str, np.ndarray],
+        got: Mapping[str, Any],
         seen: Observation,
         where: np.ndarray,
         elapsed: np.ndarray,
-        factor: float = 1.0,
+        final: str = "",
     ) -> None:
-        """Compare observations and masks by group."""
+        """Compare observations and masks by group; ``final``: ``"final_"`` of those before an
+        autoreset.
+        """
         compare = partial(self.report.compare, part, where=where, step=elapsed)
         for g in self.batch.groups:
-            near = partial(
-                compare, scale=g.obs_scale, margin=seen.margin.get(g.name), factor=factor
-            )
-            near(f"{name}.{g.name}", obs[g.name], seen.obs[g.name])
-        for group, mask in masks.items():
-            compare(
-                f"mask.{group}", mask, seen.mask[group], axes=("environment", "agent", "choice")
-            )
+            margin, factor = seen.margin.get(g.name), 5.0 if final else 1.0
+            for name, scale in (("obs", g.obs_scale), ("critic_obs", g.critic_obs_scale)):
+                if g.name in got[final + name]:
+                    compare(
+                        f"{final}{name}.{g.name}",
+                        got[final + name][g.name],
+                        getattr(seen, name)[g.name],
+                        scale=scale,
+                        margin=margin,
+                        factor=factor,
+                    )
+            if g.mask and not final:
+                mask = got["action_mask"][g.name], seen.mask[g.name]
+                compare(f"mask.{g.name}", *mask, axes=("environment", "agent", "choice"))
 
     def _final_obs(self, got: dict[str, Any], want: StepResult, elapsed: np.ndarray) -> None:
         """Compare the last observations of episodes with those of the reference's own last states.
@@ -152,9 +156,7 @@ class Comparison:
         for margin in want.margin.values():
             certain &= np.asarray(margin).reshape(len(certain), -1).min(axis=1) >= 1e-5
         seen = self.reference.observe(final_states(self.reference, want, got["after"]), elapsed)
-        self._observed(
-            self.one_step, "final_obs", got["final_obs"], {}, seen, certain, elapsed, factor=5.0
-        )
+        self._observed(self.one_step, got, seen, certain, elapsed, "final_")
 
     def _statistics(
         self, before: BatchState, got: dict[str, Any], kept: BatchState, want: StepResult | None
@@ -189,8 +191,7 @@ class Comparison:
     def _fresh(
         self,
         states: np.ndarray,
-        obs: Mapping[str, np.ndarray],
-        masks: Mapping[str, np.ndarray],
+        got: Mapping[str, Any],
         fresh: np.ndarray,
         where: np.ndarray,
     ) -> None:
@@ -217,7 +218,7 @@ class Comparison:
                 )
                 compare(field, states[f.name], fresh[f.name])
         if seen is not None:
-            self._observed(self.resets, "obs", obs, masks, seen, where, zero)
+            self._observed(self.resets, got, seen, where, zero)
 
     def reset(
         self,
@@ -240,7 +241,8 @@ class Comparison:
         obs, masks = self.batch.get_observations()
         if self.spec.reference.reset is not None:
             fresh = self.reference.reset(seed, ids, before["clock"]["episode"])
-            self._fresh(kept["state"], obs, masks, fresh, chosen)
+            got = fetch(self.batch, self.batch.step_buffers[self.batch.now])
+            self._fresh(kept["state"], got, fresh, chosen)
         now = named_arrays({**kept, "obs": obs, "mask": masks})
         then = named_arrays({**before, "obs": looked[0], "mask": looked[1]})
         compare("clock.episode", now["clock.episode"], then["clock.episode"] + chosen)

@@ -60,6 +60,12 @@ class CheckedReference:
         self._require(
             "observe's mask", seen.mask, [g.name for g in self.groups if g.mask], kind="b"
         )
+        self._require(
+            "observe's critic_obs",
+            seen.critic_obs,
+            [g.name for g in self.groups if g.critic_obs_dim],
+            kind="f",
+        )
         self._require("observe's state", seen.state, (), self.fields)
         self._require("observe's margin", seen.margin, (), [*self.names, *self.fields])
         return seen

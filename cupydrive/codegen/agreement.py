@@ -73,7 +73,8 @@ def batch_dtype(spec: EnvSpec, params: EnvParams) -> np.dtype[np.void]:
     uint64.
     """
     pointers = (
-        "obs current_obs final_obs reward returns episode_return action action_mask active left"
+        "obs current_obs final_obs critic_obs final_critic_obs reward returns episode_return "
+        "action action_mask active left"
     )
     flags: list[tuple[str, str]] = [("packed", "i4"), ("current_packed", "i4")]
     rows = np.dtype([*((name, "u8") for name in pointers.split()), *flags])

@@ -89,6 +89,11 @@ class LaunchViews:
         """
         return self.at(self.call[g.name][name], (self.num_envs, g.count, g.obs_dim), np.float32, t)
 
+    def critic_obs(self, g: Group, t: int, name: str = "critic_obs") -> torch.Tensor | None:
+        """Return what a critic sees of a group in row t, (N, C, K), or None if it is not stored."""
+        shape, address = (self.num_envs, g.count, g.critic_obs_dim), self.call[g.name][name]
+        return self.at(address, shape, np.float32, t) if address else None
+
     def action_mask(self, g: Group, t: int) -> torch.Tensor | None:
         """Return what a group may do in row t, (N, C, choices), or None if it may do anything; -1:
         before the first step.
@@ -114,6 +119,10 @@ class LaunchViews:
                 if call[g.name]["final_obs"]
             }
             or None,
+            "critic_obs": {g.name: self.critic_obs(g, t) for g in self.groups},
+            "final_critic_obs": {
+                g.name: self.critic_obs(g, t, "final_critic_obs") for g in self.groups
+            },
             "action_mask": {g.name: self.action_mask(g, t) for g in self.groups if g.mask},
             "reward": of_groups("reward", np.float32),
             "active": of_groups("active", np.bool_, leaving),

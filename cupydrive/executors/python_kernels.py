@@ -38,6 +38,7 @@ class Arrays:
         action: By group: (N, C) int32 for one discrete head, else (N, C, H), float32 if there is a
             Box; choices within the space, a Box's NaN read as 0.
         obs: By group: (N, C, D) float32, for ``observe`` to write.
+        critic_obs: By group that has them: (N, C, K) float32, for ``observe`` to write.
         action_mask: By group that has one: (N, C, choices) bool, for ``observe`` to write.
         reward: By group: (N, C) float32, 0 when ``step`` begins.
         terminated: (N,) bool, False when ``step`` begins: where the task ends.
@@ -56,6 +57,7 @@ class Arrays:
     state: dict
     action: dict
     obs: dict
+    critic_obs: dict
     action_mask: dict
     reward: dict
     terminated: torch.Tensor
@@ -194,7 +196,9 @@ class PythonProgram:
         row["episode_metrics"].copy_(views.words)
         # observe_final
         if row["final_obs"] is not None:
-            self._run(self.kernels.observe, replace(arrays, obs=row["final_obs"]))
+            critic = self._critic_obs(views, row["final_critic_obs"])
+            final = replace(arrays, obs=row["final_obs"], critic_obs=critic)
+            self._run(self.kernels.observe, final)
         # reset: new episodes begin where one is over (Gymnasium's autoreset in the same step)
         self._begin(views, arrays, over if views.mask is None else over & views.mask)
         self._run(self.kernels.observe, arrays)
@@ -230,9 +234,22 @@ class PythonProgram:
             "elapsed": views.clock[:, 1],
             "table": views.table,
         }
+        rows["critic_obs"] = self._critic_obs(views, row["critic_obs"])
         return Arrays(
             params=self.params, action=action, **rows, **kept, mask=None, bits=None, uniform=None
         )
+
+    def _critic_obs(
+        self, views: LaunchViews, stored: dict[str, torch.Tensor | None]
+    ) -> dict[str, torch.Tensor]:
+        """Return rows for critics: scratch memory where no policy reads them."""
+        rows = {}
+        for g in self.groups:
+            shape, row = (views.num_envs, g.count, g.critic_obs_dim), stored[g.name]
+            if g.critic_obs_dim:
+                scratch = self._buffer(("critic_obs", g.name), shape, torch.float32)
+                rows[g.name] = scratch if row is None else row
+        return rows
 
     def _run(self, function: Callable, arrays: Arrays) -> None:
         """Call one of the three with arrays of its library; they were made in torch."""

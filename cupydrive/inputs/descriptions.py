@@ -194,6 +194,8 @@ def check_group(g: "Group") -> None:
             f"and {choices:,} choices fit"
         )
     checked_numbers(where, "obs_scale", g.obs_scale, (dim,), SMALLEST, FLOAT32)
+    seen = checked_int(where, "critic_obs_dim", g.critic_obs_dim, 0, INT32 // 4 // count)
+    checked_numbers(where, "critic_obs_scale", g.critic_obs_scale, (seen,), SMALLEST, FLOAT32)
     checked_float(where, "reward_scale", g.reward_scale, SMALLEST, FLOAT32)
     checked_bool(where, "leaves", g.leaves)
     if checked_bool(where, "mask", g.mask) and not g.sizes:

@@ -42,6 +42,8 @@ COLLECTED = [
     "obs",
     "action_mask",
     "final_obs",
+    "critic_obs",
+    "final_critic_obs",
     "action",
     "reward",
     "active",
@@ -60,7 +62,7 @@ class Place:
 
     Args:
         step: Steps of its environment since the run began, after which it was seen.
-        kind: ``"obs"`` or ``"reward"``.
+        kind: ``"obs"``, ``"critic_obs"`` or ``"reward"``.
         name: Of its group.
         env: Of this process.
         agent: Of its group.
@@ -97,6 +99,8 @@ class Rollout:
     Attributes:
         play: What takes all steps in one launch instead of players step by step, or None; its
             ``collect()`` also carries row 0 over.
+        critic_obs: By group whose player has ``central``: (T + 1, N, C, K) float32.
+        final_critic_obs: Likewise (T, N, C, K), before an autoreset.
         on_step: Called after each step with its row t, or None.
         side_by_side: Whether a GPU may run what players queue at the same time: they share nothing,
             and take no memory.
@@ -105,6 +109,8 @@ class Rollout:
     obs: dict[str, torch.Tensor]
     action_mask: dict[str, torch.Tensor]
     final_obs: dict[str, torch.Tensor]
+    critic_obs: dict[str, torch.Tensor]
+    final_critic_obs: dict[str, torch.Tensor]
     action: dict[str, torch.Tensor]
     reward: dict[str, torch.Tensor]
     active: dict[str, torch.Tensor]
@@ -130,9 +136,10 @@ class Rollout:
         self.players = list({id(p): p for p in players.values()}.values())
         final_obs = batch.spec.time_limit == "truncates" if final_obs is None else final_obs
         self.device = torch.device(batch.executor.name)
-        each = row_bytes(batch.spec, batch.params, final_obs) * batch.num_envs
+        critic = [name for name, player in players.items() if getattr(player, "central", False)]
+        each = row_bytes(batch.spec, batch.params, final_obs, critic=critic) * batch.num_envs
         batch.require_memory(each * steps, each, "num_steps", steps)
-        self.buffers = Buffers(batch, steps, final_obs=final_obs)
+        self.buffers = Buffers(batch, steps, final_obs=final_obs, critic=critic)
         self._calls = batch.row_calls(self.buffers)
         self._moved: list[Any] = []
         for name in COLLECTED:
@@ -161,6 +168,7 @@ class Rollout:
         self._watched = [
             ("obs", name, tensor) for name, tensor in self.obs.items() if tensor.is_floating_point()
         ]
+        self._watched += [("critic_obs", name, tensor) for name, tensor in self.critic_obs.items()]
         self._watched += [("reward", name, tensor) for name, tensor in self.reward.items()]
         count, executor = len(self._watched), self.batch.executor
         stride = 4 if executor.max_team > 1 else 64  # numbers of one element of the launch
@@ -175,7 +183,8 @@ class Rollout:
 
     def _prepare_carry(self) -> np.ndarray:
         """Return ``struct Carry``, of what the next rollout begins with."""
-        rows = [*self.obs.values(), *self.action_mask.values()]
+        kinds = self.obs, self.critic_obs, self.action_mask
+        rows = self._carried = [row for kind in kinds for row in kind.values()]
         unit = assemble_file("train/carry", (("ARRAYS", len(rows)),))
         self._carrying = self.batch.executor.build(unit)
         sizes = [row[0].numel() * row.element_size() for row in rows]
@@ -187,6 +196,9 @@ class Rollout:
     def carry_obs(self) -> None:
         """Take over the batch's current observation, as after a reset."""
         with self.stream():
+            critic_obs = self.batch.observe().critic_obs if self.critic_obs else {}
+            for name, seen in self.critic_obs.items():
+                seen[-1].copy_(as_torch(critic_obs[name]))
             for name, obs in self.obs.items():
                 current = as_torch(self.batch.current_obs[name])
                 bits = current.dtype == torch.bool
@@ -241,7 +253,7 @@ class Rollout:
 
     def carry_rows(self) -> None:
         """Make the last row of the rollout before the first one of this."""
-        pieces = int(self._carry[f"begin.{len(self.obs) + len(self.action_mask)}"])
+        pieces = int(self._carry[f"begin.{len(self._carried)}"])
         self._carrying.launch("carry", self._carry, pieces, 4 * pieces)
 
     def act(self, t: int) -> None:
@@ -285,7 +297,7 @@ class Rollout:
                 iteration, index = number >> 40, number & (1 << 40) - 1
                 shape = len(tensor), len(envs), *tensor.shape[2:]
                 row, *at = (int(i) for i in np.unravel_index(index, shape))
-                step = iteration * self.steps + row + (kind != "obs")
+                step = iteration * self.steps + row + (kind == "reward")
                 places.append(Place(step, kind, name, *at))
         if not places:
             return None

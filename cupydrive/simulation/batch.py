@@ -193,7 +193,10 @@ class Batch:
 
         def layout(spec: EnvSpec, params: EnvParams) -> tuple:
             groups = [
-                (g.name, g.count, g.obs_shape, g.obs_dtype, g.action_space, g.mask, g.leaves)
+                (
+                    *(g.name, g.count, g.obs_shape, g.obs_dtype, g.critic_obs_dim),
+                    *(g.action_space, g.mask, g.leaves),
+                )
                 for g in spec.groups(params)
             ]
             return spec.state_dtype(params), spec.metrics_dtype(), batch_dtype(spec, params), groups
@@ -229,10 +232,13 @@ class Batch:
     def env_bytes(self) -> int:
         """Return the bytes that one environment takes, a second observation included."""
         entry = self.obs_dtype.itemsize
-        obs = sum(g.count * (g.obs_bytes(entry) + g.choices * g.mask) for g in self.groups)
+        obs = sum(
+            g.count * (g.obs_bytes(entry) + g.choices * g.mask + 4 * g.critic_obs_dim)
+            for g in self.groups
+        )
         returns = sum(4 * g.count for g in self.groups)
         state = self.state_dtype.itemsize + CLOCK.itemsize + self.metrics_dtype.itemsize + 1
-        rows = row_bytes(self.spec, self.params, entry=entry, packed=False)
+        rows = row_bytes(self.spec, self.params, entry=entry, packed=False, critic=None)
         return rows + obs + returns + state
 
     def require_memory(self, needed: int, each: int, name: str, value: int) -> None:
@@ -282,6 +288,8 @@ class Batch:
             if buffers.steps is not None:  # row 0 is the observation before the first step
                 rows["obs"] += buffers.obs[g.name].strides[0]
                 rows["action_mask"] += self.num_envs * g.count * g.choices * g.mask
+                if g.name in buffers.critic_obs:
+                    rows["critic_obs"] += buffers.critic_obs[g.name].strides[0]
         return call
 
     # ---- launches ----
@@ -303,10 +311,11 @@ class Batch:
         if seed is not None:
             self.executor.put(self.seed, np.array([seed], np.uint64))
             self.executor.put(self.clock, np.zeros(self.num_envs, CLOCK))
+        if mask is not None:
+            self._keep_observations()  # those that go on keep theirs
         call = self._reset_calls[self.now]
         call["mask"], call["steps"] = 0, 1
         if mask is not None:
-            self._keep_observations()  # those that go on keep theirs
             self.mask[...] = mask
             call["mask"] = self.executor.pointer(self.mask)
         self._launch("env_reset", call)
@@ -327,6 +336,8 @@ class Batch:
         """
         buffers = self.step_buffers[self.now]
         if self.current_obs is not buffers.obs:
+            if buffers.critic_obs:  # rollouts do not store them
+                self.observe()
             for g in self.groups:
                 buffers.obs[g.name][...] = unpacked(g, self.current_obs[g.name], self.executor.xp)
             for name, array in buffers.action_mask.items():
@@ -456,6 +467,8 @@ class Batch:
     def set_observations(self, obs: Named, action_mask: Named) -> Buffers:
         """Put back what ``get_observations`` returned; return the current ``Buffers``."""
         buffers = self.step_buffers[self.now]
+        if buffers.critic_obs:  # no part of what was returned
+            self.observe()
         for arrays, values in ((buffers.obs, obs), (buffers.action_mask, action_mask)):
             for name, array in arrays.items():
                 self.executor.put(array, values[name])

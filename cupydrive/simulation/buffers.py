@@ -6,7 +6,7 @@ Letters: T steps, N environments, C agents of a group, D observation entries, H 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from copy import copy
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,8 @@ BY_GROUP = (
     "obs",
     "action_mask",
     "final_obs",
+    "critic_obs",
+    "final_critic_obs",
     "reward",
     "episode_return",
     "action",
@@ -38,10 +40,22 @@ class Buffers:
     Groups are dictionaries by name. Observations of bool are (..., C, W) int32 words of bits in T
     steps, (N, C, D) bool otherwise. Arrays of ``final_obs`` and ``episode`` hold values only in
     rows where an episode ended; other rows are unspecified.
+
+    Args:
+        batch: The ``Batch``.
+        steps: T. If None, arrays have no axis of steps.
+        actions: Whether actions are stored.
+        final_obs: Whether observations before an autoreset are stored.
+        critic: Names of groups whose ``critic_obs`` are stored. If ``steps`` is None, all are.
     """
 
     def __init__(
-        self, batch: Batch, steps: int | None = None, actions: bool = True, final_obs: bool = True
+        self,
+        batch: Batch,
+        steps: int | None = None,
+        actions: bool = True,
+        final_obs: bool = True,
+        critic: Collection[str] = (),
     ) -> None:
         lead = () if steps is None else (steps,)
         self.steps = steps
@@ -84,6 +98,20 @@ class Buffers:
             for g in batch.groups
             if g.mask
         }
+        of_critic = {
+            g.name: (n, g.count, g.critic_obs_dim)
+            for g in batch.groups
+            if g.critic_obs_dim and (steps is None or g.name in critic)
+        }
+        self.critic_obs = {
+            name: allocate((*obs_lead[:-1], *shape), np.float32)
+            for name, shape in of_critic.items()
+        }
+        self.final_critic_obs = {
+            name: allocate((*lead, *shape), np.float32)
+            for name, shape in of_critic.items()
+            if final_obs
+        }
         leaving = [g for g in batch.groups if g.leaves]
         self.active = {g.name: allocate((*lead, n, g.count), np.bool_) for g in leaving}
         self.left = {g.name: allocate((*lead, n, g.count), np.bool_) for g in leaving}
@@ -102,11 +130,11 @@ class Buffers:
         """Return buffers with observations and masks of their own, all else shared: the other half
         of a double buffer.
         """
-        allocate, other = batch.executor.allocate, copy(self)
-        other.obs = {name: allocate(array.shape, array.dtype) for name, array in self.obs.items()}
-        other.action_mask = {
-            name: allocate(array.shape, np.bool_) for name, array in self.action_mask.items()
-        }
+        other = copy(self)
+        for name in ("obs", "action_mask", "critic_obs"):
+            arrays: dict[str, Array] = getattr(self, name)
+            own = {key: batch.executor.allocate(a.shape, a.dtype) for key, a in arrays.items()}
+            setattr(other, name, own)
         return other
 
 
@@ -116,6 +144,7 @@ def row_bytes(
     final_obs: bool = True,
     entry: int = 4,
     packed: bool = True,
+    critic: Collection[str] | None = (),
 ) -> int:
     """Return the bytes that one step of one environment takes in ``Buffers``.
 
@@ -125,14 +154,13 @@ def row_bytes(
         final_obs: Whether they are stored.
         entry: Bytes of one float entry of an observation.
         packed: Observations of bool are bits.
+        critic: Names of groups whose ``critic_obs`` are stored. If None, all are.
     """
     size = 2 + 4 + spec.metrics_dtype().itemsize
     for g in spec.groups(params):
+        seen = g.obs_bytes(entry, packed)
+        seen += 4 * g.critic_obs_dim * (critic is None or g.name in critic)
         size += g.count * (
-            g.obs_bytes(entry, packed) * (2 if final_obs else 1)
-            + 4 * g.heads
-            + 8
-            + 2 * g.leaves
-            + g.choices * g.mask
+            seen * (2 if final_obs else 1) + 4 * g.heads + 8 + 2 * g.leaves + g.choices * g.mask
         )
     return size

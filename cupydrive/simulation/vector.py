@@ -153,7 +153,7 @@ class VectorEnv(NotCopied):
             "final_obs": self._by_group(buffers.final_obs, 1, obs=True),
             "episode": self._episode(buffers, 1),
         }
-        for name in ("action_mask", "active", "left"):
+        for name in ("action_mask", "critic_obs", "final_critic_obs", "active", "left"):
             if arrays := getattr(buffers, name):
                 info[name] = {key: self._view(array) for key, array in arrays.items()}
         flags = self._view(buffers.terminated), self._view(buffers.truncated)

@@ -38,6 +38,7 @@ def shared_out(run: Run) -> dict[str, int]:
     names = ["env/state", "env/clock", "env/metrics"]
     names += [f"env/returns.{g.name}" for g in run.batch.groups]
     names += [f"obs.{name}" for name in run.rollout.obs]
+    names += [f"critic_obs.{name}" for name in run.rollout.critic_obs]
     names += [f"action_mask.{name}" for name in run.rollout.action_mask]
     for name, learner in run.learners.items():
         names += [f"{name}/{key}" for key in learner.tensors() if key.startswith(LEARNERS_ROWS)]

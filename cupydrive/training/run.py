@@ -319,6 +319,7 @@ class Run(NotCopied):
         """
         kept = {**self.episodes.tensors(), "iteration": self.rollout.iteration}
         kept |= {f"obs.{name}": obs[-1] for name, obs in self.rollout.obs.items()}
+        kept |= {f"critic_obs.{name}": obs[-1] for name, obs in self.rollout.critic_obs.items()}
         kept |= {f"action_mask.{name}": mask[-1] for name, mask in self.rollout.action_mask.items()}
         for name, learner in self.learners.items():
             kept |= {f"{name}/{key}": tensor for key, tensor in learner.tensors().items()}

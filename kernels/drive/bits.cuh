@@ -39,6 +39,20 @@ template <class Entry> struct EntryRow {
   DEVICE Entry& operator[](Index at) const { return entries[ENTRY(at)]; }
 };
 
+// A row for a central critic, `env.NAME.critic_obs(i)`. Where no policy reads it, it is null and drops all entries.
+struct CriticEntry {
+  float* at;
+  DEVICE void operator=(float x) const { if (at != nullptr) *at = x; }
+};
+struct CriticRow {
+  float* entries;
+  int size;
+  DEVICE CriticEntry operator[](Index at) const {
+    const int k = ENTRY(at);
+    return {entries == nullptr ? nullptr : entries + k};
+  }
+};
+
 // Rows of a group, `Kind::ObsRows`. Near: an entry where `observe` writes them, NEAR per row. Far: an entry in the arrays of the
 // batch. at(near, i): agent i's row as `env.NAME.obs(i)`.
 template <class Kind> struct FloatRows {

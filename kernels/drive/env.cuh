@@ -45,6 +45,7 @@ struct Cache {};
 #define NO_MASKS "this group writes masks; give its Group mask=True"
 #define NO_BOX "this group has no Box of actions"
 #define NO_LEAVING "this group says who leaves; give its Group leaves=True"
+#define NO_CRITIC "this group writes observations of a critic; give its Group critic_obs_dim"
 
 DEVICE float read_box(float action) { return action == action ? action : 0.0f; }
 
@@ -59,10 +60,17 @@ template <class Kind> struct Group {
   u8* active_row;        // (COUNT), groups whose agents may leave; null in others, which no call may reach:
   u8* left_row;          // (COUNT)      assertions stand in the functions, so that `if constexpr` may leave a call out
   u8* mask_row;          // (COUNT, choices of all heads), groups whose choices may be forbidden; likewise
+  float* critic_row;     // (COUNT, CRITIC), or null: no policy reads it
 
   DEVICE auto obs(int i CALLER) const {
     CHECK_INDEX(i, COUNT, "agent (observation)");
     return Kind::ObsRows::at(obs_row, i);
+  }
+  // `observe` writes what a central critic sees besides, of any number of entries, in the place of agent i's observation.
+  DEVICE CriticRow critic_obs(int i CALLER) const {
+    static_assert(Kind::CRITIC > 0, NO_CRITIC);
+    CHECK_INDEX(i, COUNT, "agent (critic observation)");
+    return {critic_row == nullptr ? nullptr : critic_row + (size_type)i * Kind::CRITIC, Kind::CRITIC};
   }
   DEVICE float& reward(int i CALLER) const {
     CHECK_ROW(reward_row, "a reward is written outside of `step`");

@@ -12,6 +12,8 @@ template <class Kind> struct GroupRows {
   Obs* obs;                  // (T, N, C, OBS) after each step, after an autoreset if there was one
   const Obs* current_obs;    // (N, C, OBS) before the first step (rollout: copied to the row before obs)
   Obs* final_obs;            // (T, N, C, OBS) or null; rows written where an episode ended
+  float* critic_obs;         // (T, N, C, CRITIC) after each step, likewise; or null: no policy reads it
+  float* final_critic_obs;   // (T, N, C, CRITIC) or null; rows written where an episode ended
   float* reward;             // (T, N, C)
   float* returns;            // (N, C) reward since the episode began
   float* episode_return;     // (T, N, C) * RECORD; rows written where an episode ended

@@ -1,6 +1,7 @@
 """A small environment, for tests, that uses all of what kernels/drive offers at once.
 
-Two groups: walkers (two discrete heads, a mask, and they may leave) and drivers (a Box of two).
+Two groups: walkers (two discrete heads, a mask, observations of a critic, and they may leave) and
+drivers (a Box of two).
 Random numbers in `step`, scratch memory that members share, integer metrics and a float one, an end
 that depends on all members.
 """
@@ -67,6 +68,10 @@ DEVICE void observe(Env& env) {
     env.walker.mask(i, 2) = s.active[i];
     env.walker.mask(i, 0, 1) = s.place[i] != 0 || !s.active[i];
     env.walker.mask(i, 1, 1) = s.place[i] != 4;
+    for (int j = 0; j < WALKERS; ++j) {
+      env.walker.critic_obs(i)[j] = (float)(s.place[j] - s.place[i]);
+      env.walker.critic_obs(i)[WALKERS + j] = (float)s.active[j];
+    }
   }
   for (int d : env.team.each(3)) {
     env.driver.obs(d)[0] = s.speed[d];
@@ -99,7 +104,8 @@ def state(p):
 
 
 def groups(p):
-    walkers = Group("walker", p.walkers, 3, spaces.MultiDiscrete([3, 2]), mask=True, leaves=True, reward_scale=1.0)
+    walkers = Group("walker", p.walkers, 3, spaces.MultiDiscrete([3, 2]), mask=True, leaves=True, reward_scale=1.0,
+                    critic_obs_dim=2 * p.walkers)
     return (walkers, Group("driver", 3, 2, BOX, obs_scale=20.0, reward_scale=3.0))
 
 
@@ -140,7 +146,10 @@ def observe(p, states, elapsed):
     mask = np.stack([place != 0, place != 4, here, (place != 0) | ~here, place != 4], axis=-1)
     steps = np.broadcast_to(np.float64(elapsed)[:, None], states["speed"].shape)
     driver = np.stack([states["speed"], steps], axis=-1)
-    return Observation({"walker": np.stack([place * 0.25, here, time], axis=-1), "driver": driver}, mask={"walker": mask})
+    all_active = np.broadcast_to(here[:, None], (*here.shape, p.walkers))
+    critic = np.concatenate([1.0 * place[:, None] - place[:, :, None], all_active], axis=-1)
+    obs = {"walker": np.stack([place * 0.25, here, time], axis=-1), "driver": driver}
+    return Observation(obs, mask={"walker": mask}, critic_obs={"walker": critic})
 
 
 def sample_states(p, rng, n):

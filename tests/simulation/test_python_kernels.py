@@ -295,6 +295,28 @@ def test_mistakes_are_found(mistake):
     assert any(t.name == where and t.failure for t in report.tallies.values()), report
 
 
+def test_observations_of_a_critic_pass_the_check():
+    def observe(env):
+        cartpole_torch.observe(env)
+        env.critic_obs["cart"].copy_(2 * env.obs["cart"])
+
+    def reference_observe(params, states, elapsed):
+        seen = cartpole_torch.SPEC.reference.observe(params, states, elapsed)
+        return replace(seen, critic_obs={"cart": 2 * seen.obs["cart"]})
+
+    spec = cartpole_torch.SPEC
+    spec = replace(
+        spec,
+        groups=lambda p: tuple(replace(g, critic_obs_dim=4) for g in cartpole_torch.SPEC.groups(p)),
+        kernel=replace(spec.kernel, observe=observe),
+        reference=replace(spec.reference, observe=reference_observe),
+        cases=({},),
+    )
+    report = cd.check(spec, device="cpu", agent_steps=3000, progress=False)
+    assert report.passed, report
+    assert any(field == "final_critic_obs.cart" for _, field in report.tallies)
+
+
 def test_what_cannot_be_is_said():
     with pytest.raises(SpecError, match="'jax'"):
         PythonKernels(None, None, None, arrays="jax")
