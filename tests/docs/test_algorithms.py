@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import archers
 import lamps
 import numpy as np
 import pytest
@@ -119,6 +120,9 @@ def equal_bits(settings, monkeypatch):
 FEATURES = {
     "Discrete and MultiDiscrete actions": lambda s: trained("cartpole", s),
     "Box actions": lambda s: trained("pendulum", s),
+    "[both in a `Tuple`](mixed_actions.md)": lambda s: trained(
+        cd.register(archers.PYTHON, archers.KERNEL), s
+    ),
     "action masks": lambda s: trained("connect_four", s),
     "several groups, a policy each": lambda s: trained(PAIR, s),
     "one policy for several groups": lambda s: trained(PAIR, s, **{"left+right": s}),
