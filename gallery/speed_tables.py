@@ -101,7 +101,7 @@ def made(machine: str, versions: dict[str, str], date: str, command: str, device
 def where(result: Bench) -> str:
     """Return what a table was measured on, and the limits measured with it, in words."""
     c = result.ceilings
-    products = f", {short(c.products)}FLOP/s in products of bfloat16 matrices" if c.products else ""
+    products = f", {short(c.products)}FLOP/s in bfloat16 matrix products" if c.products else ""
     return (
         f"{made(result.machine, result.versions, result.date, result.command, result.device)} "
         f"Limits measured in the same run: writes {short(c.write)}B/s, copies {short(c.copy)}B/s, "
@@ -142,15 +142,15 @@ def speed(result: Bench) -> str:
     titles = [
         "environment",
         "agents",
-        "copies",
+        "environments",
         "steps",
-        "how",
+        "launches",
         "env-steps/s",
-        "bytes a step",
-        "written",
+        "bytes per step",
+        "write rate",
         "of limit",
     ]
-    return f"{where(result)}\n\n{markdown([*titles, 'operations a step', 'of limit'], rows)}"
+    return f"{where(result)}\n\n{markdown([*titles, 'operations per step', 'of limit'], rows)}"
 
 
 def compared(result: Bench) -> str:
@@ -162,7 +162,9 @@ def compared(result: Bench) -> str:
         for row in sorted((r for r in best if (r.env, r.agents) == task), key=lambda r: r.rate):
             timed = [row.who, row.case, f"{row.num_envs:,}", short(row.rate), row.note]
             rows.append([f"`{row.env}`", f"{row.agents:,}", *timed])
-    return markdown(["task", "agents", "who", "case", "copies", "env-steps/s", "not alike"], rows)
+    return markdown(
+        ["task", "agents", "library", "case", "environments", "env-steps/s", "differences"], rows
+    )
 
 
 def training(result: Bench) -> str:
@@ -186,13 +188,13 @@ def training(result: Bench) -> str:
             sizes = [f"{row.num_envs:,}", learner_of(row), short(row.rate), factor]
             cells.append([*sizes, *computed(result, row), unlike])
         titles = [
-            "copies",
-            "who",
+            "environments",
+            "learner",
             "env-steps/s",
-            "ours",
-            "operations a step",
+            "ratio",
+            "operations per step",
             "of limit",
-            "not as above",
+            "differences",
         ]
         parts += [title, f"{', '.join(common)}:", markdown(titles, cells)]
     return "\n\n".join(parts)
@@ -206,7 +208,7 @@ def settings(row: Row) -> list[str]:
     learner = re.search(rf"({algorithm_of(row)} by \w+), (\w+)", row.note)
     left_out = {algorithm_of(row), *(learner.groups() if learner else ())}
     return [
-        f"{row.steps} steps an iteration",
+        f"{row.steps} steps per iteration",
         *(piece for piece in pieces if piece not in left_out),
     ]
 
@@ -278,15 +280,15 @@ def lessons(kept: dict) -> str:
             before = "" if untrained is None else f"{untrained + 0.0:.4g}"
             rows.append([*first, MEASURED.get(key, key), *spread, wanted, before, passed])
             first = [""] * len(first)  # what else is asked of the same lesson
-    sizes = ["env-steps", "seconds", "to the mark", "env-steps to it"]
+    sizes = ["env-steps", "seconds", "seconds to threshold", "env-steps to threshold"]
     titles = [
-        "lesson",
+        "task",
         *sizes,
-        "measured",
+        "metric",
         "lowest",
         "median",
         "highest",
-        "asked for",
+        "target",
         "untrained",
         "passed",
     ]

@@ -35,7 +35,7 @@ def test_training_of_others_stands_below_ours_of_the_same_task_copies_and_algori
     assert [part.splitlines()[0] for part in found] == [
         "`cartpole`, PPO", "`cartpole`, A2C", "`tag_grid`, 5 agents, A2C"
     ]  # fmt: skip
-    assert found[2].splitlines()[2] == "4 steps an iteration, network 6-64-64-6, 2 policies:"
+    assert found[2].splitlines()[2] == "4 steps per iteration, network 6-64-64-6, 2 policies:"
     assert cells_of(found[0])[1][:4] == ["8", "JAX", "16", "2.0 x"]
     assert cells_of(found[2]) == [
         ["20", "cupydrive by kernels, tensor", "80", "", ""],
@@ -45,7 +45,7 @@ def test_training_of_others_stands_below_ours_of_the_same_task_copies_and_algori
         ["20", "WarpDrive, CUDA C", "3.2", "25 x", "1 update an iteration"],
         ["40", "of other copies", "6.4", "", "1 update an iteration"],
     ]
-    assert "| ours |" not in tables.training(bench(*LEARNT[:4]))
+    assert "| ratio |" not in tables.training(bench(*LEARNT[:4]))
 
 
 def test_no_training_and_no_figure_of_it_is_left_out():
