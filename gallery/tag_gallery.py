@@ -49,10 +49,10 @@ BESIDE = dict(size=(1200, 576), fps=12, every=8)
 PREVIEW = dict(fps=6, every=8, seconds=2, progress=False)
 PREVIEW_SIZES = {False: (360, 394), True: (800, 396)}  # of one arena, of several
 SUMMARIES = {
-    "tag_published": "Tag as WarpDrive published it: 5 taggers and 100 runners, who learn "
-    "together.",
-    "tag_grid_published": "Grid Tag as WarpDrive published it: 4 taggers and a runner on 101 x "
-    "101 cells, who learn together.",
+    "tag_published": "Tag with WarpDrive's published settings: 5 taggers and 100 runners "
+    "learn together.",
+    "tag_grid_published": "Grid Tag with WarpDrive's published settings: 4 taggers and a runner "
+    "learn together on 101 x 101 cells.",
 }
 CASES = {"tag_published": "continuous", "tag_grid_published": "grid"}
 MATCHES = {
@@ -64,7 +64,7 @@ MATCHES = {
 }
 CALLED = {  # clips whose kind and players say too little
     "beside": "Side by side: runners as fast as taggers, 1.5 and 2 times as fast",
-    "general": "Trained taggers against runners by the rule",
+    "general": "Trained taggers against heuristic runners",
 }
 EARNED = {  # what the curves of taggers' and runners' returns show
     "tag_published": ("taggers earn less as runners learn", "runners earn more"),

@@ -20,9 +20,9 @@ run = cd.train("cartpole", steps=500_000)  # seconds
 run.render("cartpole.mp4")"""
 CHAPTERS = {  # in their order on the page
     "Many agents": "Taggers chase, runners flee, and both can learn.",
-    "Sciences": "Rules and data of published models: chemistry, climate and trade, a pandemic.",
-    "Memory": "One observation does not show all that matters. Trained policies have hidden state.",
-    "Classics": "Small problems of control that every library has, by Gymnasium's rules.",
+    "Sciences": "Published models of chemistry, of climate and trade, and of a pandemic.",
+    "Memory": "A single observation is not sufficient. Trained policies have hidden state.",
+    "Classics": "Classic control tasks with Gymnasium's rules.",
 }
 KINDS = {  # of clips, in their order, and what a clip without a title is called
     "beside": "Side by side",
@@ -30,8 +30,8 @@ KINDS = {  # of clips, in their order, and what a clip without a title is called
     "heuristic": "Heuristic",
     "trained": "Trained",
     "longer": "Trained longer",
-    "mosaic": "Trained, many starts",
-    "general": "Trained, against a rule",
+    "mosaic": "Trained, many initial states",
+    "general": "Trained, against a heuristic",
 }
 
 
