@@ -1,3 +1,3 @@
-"""Runs: what they are made of, the loop that trains them, their folders, why one failed, and
-whether policies learn what they did.
+"""Runs: their configuration, the training loop, run folders, explanations of failures, and a
+check that policies learn from the actions that they took.
 """

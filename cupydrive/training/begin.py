@@ -1,4 +1,4 @@
-"""Make the run that training begins, or continues."""
+"""Create the run that training starts or continues."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,11 +24,11 @@ def begin(config: TrainConfig, share: int = 1) -> Run:
     """Return a new run, or with ``resume`` the one in ``out``.
 
     Args:
-        config: What it is made of.
+        config: Configuration of the run.
         share: Number of runs that will share the device.
 
     Raises:
-        MemoryLimitError: If it does not fit into memory.
+        MemoryLimitError: If the run does not fit into memory.
     """
     out = config.out
     if out is not None:
@@ -41,26 +41,30 @@ def begin(config: TrainConfig, share: int = 1) -> Run:
                 return run
             return Run(config, share)
     except ParameterError as error:
-        # Of a network of one's own: the way to where it was tried says nothing to its author.
+        # The error may come from a user's network. The traceback through the trial call does not
+        # help its author.
         raise error.with_traceback(None) from error.__cause__
 
 
 def goal_of(run: Run, steps: int | None = None) -> int:
-    """Return up to how many env-steps a run is to be trained that goes on: ``steps`` more, by
-    default up to its total.
+    """Return the total number of env-steps at which a continued run ends.
+
+    Args:
+        run: The ``Run``.
+        steps: Additional env-steps. Defaults to those that are missing from the run's total.
 
     Raises:
-        ParameterError: If it has done them.
+        ParameterError: If the run has already reached its total.
     """
     goal = run.total if steps is None else run.step + steps
     if goal is None or run.step >= goal:
-        raise ParameterError(f"the run has done its {run.step:,} env-steps; pass steps= for more")
+        raise ParameterError(f"the run has done its {run.step:,} env-steps. Pass steps= for more")
     return goal
 
 
 @contextmanager
 def replaced(run: Run, out: Path) -> Iterator[None]:
-    """Hold the lock of ``out``, once the run that it held has been removed."""
+    """Hold the lock of ``out`` and remove the run that it contains."""
     with file_errors(TrainingError, f"the run cannot be written to {out}"):
         out.mkdir(parents=True, exist_ok=True)
     with run.lock.hold(out):
@@ -71,7 +75,10 @@ def replaced(run: Run, out: Path) -> Iterator[None]:
 def make_run(
     env: str | PathLike[str] | EnvSpec, algorithm: LearnerSettings | str | None = None, **given: Any
 ) -> Run:
-    """Return the ``Run`` that ``train`` would train, before its first step; arguments as there."""
+    """Return the ``Run`` that ``train`` would train, before its first step.
+
+    The arguments are those of ``train``.
+    """
     options = {
         f.name: given.pop(f.name)
         for f in fields(TrainConfig)
@@ -85,23 +92,23 @@ def make_run(
 def refuse_for_run(
     run: Run, refused: dict, params: dict, device: str, where: str = "train"
 ) -> None:
-    """Raise ``ParameterError`` for arguments of ``train(run)`` that a run brings itself.
+    """Raise ``ParameterError`` for arguments of ``train(run)`` that the run already defines.
 
     Args:
         run: The ``Run``.
         refused: Values by name of arguments that must be None or False.
-        params: Environment parameters and unknown names: there must be none.
-        device: Must be ``"auto"`` or the run's own.
-        where: What has these arguments, for the message.
+        params: Environment parameters and unknown names. Must be empty.
+        device: Must be ``"auto"`` or the device of the run.
+        where: Name of the function that received the arguments, for the message.
     """
     for name, value in (*refused.items(), *params.items()):
         if name in params or (value is not None and value is not False):
             raise ParameterError(
                 f"{where}(run, {name}={shown(value)}): a run brings its environment, policies, "
-                f"sizes and seed; leave {name} out, or begin a new run with the environment's name"
+                f"sizes and seed. Leave {name} out, or begin a new run with the environment's name"
             )
     if checked_device(device, "train") not in ("auto", run.device):
         raise ParameterError(
-            f"train(run, device={shown(device)}): the run is on {run.device}; save it and load it "
-            "there: cupydrive.load(folder, device=...)"
+            f"train(run, device={shown(device)}): the run is on {run.device}. Save it and load it "
+            "on the other device: cupydrive.load(folder, device=...)"
         )

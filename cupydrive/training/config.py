@@ -1,4 +1,4 @@
-"""TrainConfig: what a run is made of and how it is trained, complete and validated."""
+"""TrainConfig: the complete, validated configuration of a run and its training."""
 
 import json
 import warnings
@@ -29,17 +29,17 @@ from cupydrive.training.suggestions import setting_hints, suggested_algorithm, s
 
 
 def whole_number(value: T) -> T | int:
-    """Return a whole float as an int, since env-steps are written as 2e6."""
+    """Convert a float with an integer value to an int, so that env-steps may be given as 2e6."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def folder(value: object) -> Path:
-    """Return a folder's path."""
+    """Validate ``out`` and return it as a path."""
     return checked_path("train", "out", value)
 
 
 def function(value: object) -> Callable:
-    """Return a callback of two arguments."""
+    """Validate a callback that takes ``step`` and ``metrics``."""
     return checked_callable("train", "callback", value, takes=("step", "metrics"))
 
 
@@ -52,22 +52,22 @@ Callback = Callable[[int, dict[str, float]], object]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """What a run is made of and how it is trained, complete and validated. ``resolve`` makes it.
+    """Complete, validated configuration of a run and its training, created by ``resolve``.
 
     Args:
         spec: Environment.
         params: Parameters of the environment, as ``spec.make_params`` returns them.
         policies: Settings by policy name.
-        num_envs: Number of environments, of all processes.
-        steps: Env-steps in all.
+        num_envs: Number of environments, summed over all processes.
+        steps: Total number of env-steps.
         seed: Random seed.
         device: ``"cuda"`` or ``"cpu"``.
-        backend: What PPO and A2C compute with.
+        backend: Backend of PPO and A2C.
         out: Folder of the run.
         resume: Continue the run in ``out``.
         overwrite: Replace the run in ``out``.
         progress: Show a progress line.
-        cuda_graph: Replay iterations as a CUDA graph. None: wherever that is possible.
+        cuda_graph: Replay iterations as a CUDA graph. If None, a graph is used wherever possible.
         callback: Called after each logged interval with the env-steps and metrics.
         checkpoint_minutes: Minutes between checkpoints.
         keep: Number of checkpoints to keep.
@@ -96,18 +96,18 @@ class TrainConfig:
             raise ParameterError(f"train: {name}=True needs out=, the folder of the run")
         if self.resume and self.overwrite:
             raise ParameterError(
-                "train: resume=True goes on with the run in out, overwrite=True replaces it; pass "
+                "train: resume=True goes on with the run in out, overwrite=True replaces it. Pass "
                 "one of them"
             )
 
     def made_of(self) -> "TrainConfig":
-        """Return what the run is made of, without what concerns a single call of ``train``."""
+        """Return the configuration without the options of a single call of ``train``."""
         return replace(
             self, out=None, resume=False, overwrite=False, cuda_graph=None, callback=None
         )
 
     def as_json(self) -> dict:
-        """Return what the run is made of, as JSON can hold it."""
+        """Return the configuration of the run as JSON-compatible values."""
         return {
             "format": FORMAT,
             "cupydrive": __version__,
@@ -131,21 +131,21 @@ def resolve(
     call: Callable[..., object] | None = None,
     **options: object,
 ) -> TrainConfig:
-    """Return the configuration of a run that begins, or that ``resume`` continues.
+    """Return the configuration of a new run, or of the run that ``resume`` continues.
 
     Args:
         env: Name of an environment, path of its Python file, or ``EnvSpec``.
         algorithm: Settings of all groups, the name of an algorithm, or None.
-        policies: Settings by policy name instead.
-        params: Parameters of the environment that were given.
+        policies: Settings by policy name, instead of ``algorithm``.
+        params: Environment parameters passed by the user.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
-        call: Function that was called, for messages. Defaults to ``train``.
+        call: Public function that the user called, for messages. Defaults to ``train``.
         **options: Other fields of ``TrainConfig``. Number of environments, env-steps, seed and
-            backend may be None: those of the run that is continued, or what the environment
-            suggests for the algorithm.
+            backend may be None. They default to the values of the continued run, or to those that
+            the environment suggests for the algorithm.
 
     Raises:
-        ParameterError: If anything is wrong.
+        ParameterError: If an argument is invalid.
         TrainingError: If the run in ``out`` has other settings.
     """
     spec, given = envs.get(env), dict(params or {})
@@ -168,22 +168,22 @@ def resolve(
 
 
 def drop_none(given: dict[str, object]) -> dict[str, object]:
-    """Return the arguments without those for which None stands for what the run or the environment
-    has.
-    """
+    """Drop arguments that are None and default to a value of the run or the environment."""
     return {name: value for name, value in given.items() if value is not None or name not in FILLED}
 
 
 def check_players(config: TrainConfig) -> None:
-    """Raise ``ParameterError`` unless all policies can play and learn together; this takes no
-    memory on the device.
+    """Raise ``ParameterError`` unless all policies can play and learn together.
+
+    The check allocates no memory on the device.
     """
     with drawing_from(torch.Generator()), warnings.catch_warnings():
-        warnings.simplefilter("ignore", CupydriveWarning)  # about files: the run says the same
+        # The run itself repeats the warnings about files.
+        warnings.simplefilter("ignore", CupydriveWarning)
         make_players(config, executor(config.device))
 
 
-# ---- of a run folder -----------------------------------------------------------------------------
+# ---- configuration of a run folder ---------------------------------------------------------------
 
 
 def read_train_config(
@@ -196,13 +196,13 @@ def read_train_config(
 
     Args:
         folder: Run folder.
-        spec: Its environment.
+        spec: Environment of the run.
         device: ``"cuda"`` or ``"cpu"``.
-        policies: Settings that stand for those of the folder, by policy name. Modules of one's own
-            are in no file.
+        policies: Settings by policy name that replace those of the folder. Custom modules are not
+            saved, so their policies must be passed here.
 
     Raises:
-        TrainingError: If it does not fit the environment as it is now.
+        TrainingError: If the configuration does not fit the present environment.
     """
     saved = read_config(folder)
     try:
@@ -232,15 +232,15 @@ def continued(
     device: Device,
     named: str | None = None,
 ) -> TrainConfig:
-    """Return the configuration of the run in a folder, which must be what was asked for.
+    """Return the configuration of the run in a folder, which must match the request.
 
     Args:
-        found: Validated fields of ``TrainConfig`` that were given, ``out`` among them.
-        spec: Environment that was given.
-        params: Its parameters that were given.
-        policies: Settings by policy name, or None: those of the run.
+        found: Validated fields of ``TrainConfig`` that the user passed, including ``out``.
+        spec: Environment that the user passed.
+        params: Environment parameters that the user passed.
+        policies: Settings by policy name. If None, those of the run are used.
         device: ``"cuda"`` or ``"cpu"``.
-        named: Name of an algorithm: ``policies`` are what is suggested for it.
+        named: Name of the algorithm for which ``policies`` are the suggested settings, or None.
 
     Raises:
         TrainingError: If the run has other settings, or cannot be read.
@@ -249,7 +249,7 @@ def continued(
     saved = read_config(out)
     require_same(out, {"the environment": spec.name}, {"the environment": saved["env"]})
     if policies is not None and set(policies) == set(saved["policies"]):
-        # learners draw their weights in this order
+        # Learners draw their initial weights in this order.
         policies = {name: policies[name] for name in saved["policies"]}
     envs.compare_origin(str(out), spec, saved.get("origin"))
     given = policies or {}
@@ -257,7 +257,7 @@ def continued(
         out, spec, device, {name: each for name, each in given.items() if name in saved["policies"]}
     )
     params_of_run = saved["params"] | params
-    if policies is not None and named is not None:  # with the parameters that are left out
+    if policies is not None and named is not None:  # suggestions depend on all parameters
         suggested = suggested_algorithm(spec, named, params=params_of_run)
         policies = dict.fromkeys(policies, suggested)
     mine = replace(
@@ -278,7 +278,11 @@ def continued(
 
 
 def settings_of(config: dict) -> dict[str, object]:
-    """Return what two runs must share, by what a message calls it; from ``TrainConfig.as_json``."""
+    """Return the values that two runs must share, by the name that messages use.
+
+    Args:
+        config: Result of ``TrainConfig.as_json``.
+    """
     policies = config["policies"].items()
     found = {name: config[name] for name in ALWAYS} | config["params"]
     found["the policies' groups"] = ", ".join(config["policies"])
@@ -289,15 +293,15 @@ def settings_of(config: dict) -> dict[str, object]:
 
 
 def require_same(out: Path, mine: dict[str, object], theirs: dict[str, object]) -> None:
-    """Raise ``TrainingError`` if the run in ``out`` differs from the one that was asked for."""
+    """Raise ``TrainingError`` if the run in ``out`` differs from the requested one."""
     differ = [
-        f"{name} is {shown(theirs.get(name))} there, and {shown(mine[name])} was asked for"
+        f"{name}: found {shown(theirs.get(name))}, expected {shown(mine[name])}"
         for name in mine
         if mine[name] != theirs.get(name)
     ]
     if differ:
         raise TrainingError(
-            f"out = {str(out)!r} holds a run whose settings differ: {'; '.join(differ)}. Leave "
-            "them out to go on with the run's, or pass overwrite=True (--overwrite) or another "
-            "folder"
+            f"out = {str(out)!r} holds a run with other settings: {', '.join(differ)}. Leave "
+            "these arguments out to continue the run, or pass overwrite=True (--overwrite) or "
+            "another folder"
         )

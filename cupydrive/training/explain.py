@@ -31,25 +31,25 @@ from cupydrive.training.trace import Number, Step, Trace
 if TYPE_CHECKING:
     from cupydrive.training.run import Run
 
-SHOWN_STEPS = 8  # of an environment, and logged intervals of learning
-SHOWN_NUMBERS = 8  # of an array; of a longer one, the agent's row
+SHOWN_STEPS = 8  # steps of an environment, or logged intervals of learning
+SHOWN_NUMBERS = 8  # longer arrays show only the agent's row
 MESSAGE_START = "First non-finite number:"
 NOT_REPEATED = (
     "A replay met no non-finite number: the failure depends on more than the settings and the "
     "seed of the run"
 )
-EXPLANATION_FILE = "explanation.txt"  # beside the checkpoints of a run folder
-REPLAY_SECONDS = 60.0  # seconds of training that are replayed without a checkpoint
-# Rows that on-policy learners store, in the order of their computation.
+EXPLANATION_FILE = "explanation.txt"  # in the run folder
+REPLAY_SECONDS = 60.0  # maximum training time that is replayed without a checkpoint
+# Rows that on-policy learners store, in the order of computation.
 LEARNER_ROWS = ("value", "log_prob", "advantage", "returns")
 
 
 @dataclass(frozen=True)
 class Failure:
-    """The end of a training because of a non-finite number.
+    """Record of a training that stopped at a non-finite number.
 
     Attributes:
-        step: Env-steps of the run when it was noticed.
+        step: Env-steps of the run when the number was detected.
         seconds: Estimated training time of these steps.
         captured: Whether iterations were replays of a CUDA graph.
     """
@@ -61,26 +61,28 @@ class Failure:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
-    """Why training failed. ``print`` shows all of it. Attributes that do not apply are None or
-    empty.
+    """Explanation of a failed training. ``print`` shows the full text.
+
+    Attributes that do not apply are None or empty.
 
     Args:
         line: The first non-finite number and its place, in one line.
         text: All lines.
-        env_steps: Env-steps of the run when the iteration began that met the number.
-        field: ``"state.NAME"`` of a member of ``struct State``; ``"reward.GROUP"``,
-            ``"obs.GROUP"``, ``"final_obs.GROUP"``, ``"action.GROUP"``, ``"value.GROUP"``,
-            ``"log_prob.GROUP"``, ``"advantage.GROUP"``, ``"returns.GROUP"``; ``"weight.NAME"`` of a
-            network's tensor; ``"loss"`` of a loss or gradient. None: the replay met no such number.
-        value: The number; None if a learner reports only that there was one.
-        environment: Index of the environment among all.
+        env_steps: Env-steps of the run at the start of the failing iteration.
+        field: Location of the number: ``"state.NAME"`` for a member of ``struct State``,
+            ``"weight.NAME"`` for a tensor of a network, ``"loss"`` for a loss or gradient, or
+            ``"reward.GROUP"``, ``"obs.GROUP"``, ``"final_obs.GROUP"``, ``"action.GROUP"``,
+            ``"value.GROUP"``, ``"log_prob.GROUP"``, ``"advantage.GROUP"``, ``"returns.GROUP"``.
+            None if the replay met no such number.
+        value: The number, or None if a learner reports only that there was one.
+        environment: Index among all environments.
         agent: Index of the agent in its group, except for members of ``State``.
-        index: Indices of a member of ``State``; of a group, agent and entry.
-        step: Steps of the environment since the run began, after which the number was there.
-        policy: Name of the policy that learnt.
-        reference: Number that the NumPy reference computes from the same state and actions. None if
-            there is none.
-        trace: ``Step``s of the environment up to there, from the iteration before on.
+        index: Indices into the member of ``State``, or agent and entry of a group's array.
+        step: Number of environment steps since the start of the run after which the number first
+            appears.
+        policy: Name of the policy that was learning.
+        reference: Value that the NumPy reference computes from the same state and actions, or None.
+        trace: Recorded ``Step``s up to the number, beginning one iteration before the failure.
     """
 
     line: str
@@ -103,7 +105,7 @@ class Explanation:
 
 
 def explain(run: Run, progress: bool = True) -> Explanation:
-    """Explain why training of ``run`` failed. The run stays as it is.
+    """Explain why training of ``run`` failed. The run is not modified.
 
     Args:
         run: ``Run`` whose training has ended with ``NotFiniteError``.
@@ -116,13 +118,14 @@ def explain(run: Run, progress: bool = True) -> Explanation:
     failure = run.failed
     if failure is None:
         why = (
-            f"its numbers have been finite; {EXPLANATION_FILE} in its folder is of an earlier "
-            f"failure"
+            f"all its numbers have been finite. {EXPLANATION_FILE} in its folder is from an "
+            f"earlier failure"
         )
         raise TrainingError(f"nothing to explain in this run: {why}")
     if not run.shard.ranks.alone:
         raise TrainingError(
-            "explain() is for one process: load the run's folder in one process and train there"
+            "explain() works in a single process only. Load the run's folder in one process and "
+            "train there"
         )
     saved = None
     if run.folder is not None and checkpoints(run.folder):
@@ -140,20 +143,21 @@ def explain(run: Run, progress: bool = True) -> Explanation:
             found = Replay(run, saved, line).find(run.metrics, failure.step)
             if found is None:
                 return no_explanation(run, failure.step)
-            gc.collect()  # frees the first replay, which torch's optimisers hold in cycles
+            # Free the first replay, which torch's optimisers keep alive through reference cycles.
+            gc.collect()
             return Replay(run, saved, line, failure.step - begin).record(run.metrics, *found)
     finally:
         line.close()
 
 
 class Replay:
-    """A second run, made of the same settings, that repeats a failed one.
+    """A second run with the same settings that repeats a failed run.
 
     Args:
         failed: ``Run`` that failed.
-        saved: Its last checkpoint, or None: begin at the start.
+        saved: Its last checkpoint. If None, the replay begins at the start.
         line: Progress line.
-        shown: Env-steps that the progress line counts already.
+        shown: Env-steps that the progress line has already counted.
     """
 
     def __init__(self, failed: Run, saved: Checkpoint | None, line: Silent, shown: int = 0) -> None:
@@ -169,12 +173,11 @@ class Replay:
             self.iterate = self.trained.prepare([MetricReport(run)], captured)
 
     def find(self, rows: list[dict], end: int) -> tuple[int, tuple[int, int] | None] | None:
-        """Return the arguments of ``record`` for the first non-finite number, or None if there is
-        none.
+        """Return the arguments of ``record`` for the first non-finite number, or None.
 
         Args:
-            rows: Metrics of the failed run, whose numbers were finite.
-            end: Env-steps when the failure was noticed.
+            rows: Metrics of the failed run. All their numbers were finite.
+            end: Env-steps at which the failure was detected.
         """
         run, place = self.run, None
         failed: list[str] = []
@@ -189,7 +192,7 @@ class Replay:
         return max(0, steps - 1) // run.rollout.steps * self.each, place
 
     def run_to(self, step: int) -> None:
-        """Iterate at full speed while the run has done fewer than ``step`` env-steps."""
+        """Iterate at full speed until the run has done ``step`` env-steps."""
         while self.run.step < step:
             self.trained.schedule(self.run.step)
             self.iterate()
@@ -202,13 +205,12 @@ class Replay:
         self.line.update(self.shown, {})
 
     def record(self, rows: list[dict], begin: int, place: tuple[int, int] | None) -> Explanation:
-        """Record the iteration after ``begin`` env-steps and the one before, and return the
-        explanation.
+        """Record the failing iteration and the one before it, and return the explanation.
 
         Args:
             rows: Metrics of the failed run.
-            begin: Env-steps of the run when the iteration begins that fails.
-            place: Steps and environment of the number, or None if a learner computed it.
+            begin: Env-steps of the run at the start of the failing iteration.
+            place: Step and environment of the number, or None if a learner computed it.
         """
         run = self.run
         self.run_to(begin - self.each)
@@ -235,11 +237,14 @@ class Replay:
     # ---- non-finite numbers of an iteration ----
 
     def failed_policies(self) -> list[str]:
-        """Return the policies whose learner has met a non-finite number; wait for the device."""
+        """Return the policies whose learner has met a non-finite number.
+
+        The call synchronizes with the device.
+        """
         return [name for name, learner in self.run.learners.items() if float(learner.bad) > 0]
 
     def nonfinite_step(self) -> tuple[int, int] | None:
-        """Return steps and environment of the first non-finite observation or reward, or None."""
+        """Return step and environment of the first non-finite observation or reward, or None."""
         rollout = self.run.rollout
         found: list[tuple[int, int]] = []
         begun = self.run.step // self.run.num_envs - rollout.steps
@@ -252,9 +257,7 @@ class Replay:
         return min(found, default=None)
 
     def nonfinite_row(self, name: str) -> tuple[str, float, Place] | None:
-        """Return field, value and place of the first of a policy's rows that is not finite, or
-        None.
-        """
+        """Return field, value and place of a policy's first non-finite row, or None."""
         learner = self.run.learners[name]
         for group, stored in getattr(getattr(learner, "inner", learner), "stored", {}).items():
             for kind in LEARNER_ROWS:
@@ -264,8 +267,9 @@ class Replay:
         return None
 
     def nonfinite_weight(self, name: str) -> tuple[str, float, None] | None:
-        """Return field and value of a policy's first weight that is not finite, or None; wait for
-        the device.
+        """Return field and value of a policy's first non-finite weight, or None.
+
+        The call synchronizes with the device.
         """
         for key, tensor in self.run.learners[name].tensors().items():
             if isinstance(tensor, torch.nn.Parameter) and not bool(torch.isfinite(tensor).all()):
@@ -281,11 +285,11 @@ class Replay:
 
 
 def environment_explanation(run: Run, env_steps: int, trace: Trace) -> Explanation:
-    """Explain a number that an environment computed or was given.
+    """Explain a non-finite number that an environment computed or received.
 
     Args:
         run: ``Run`` that repeats the failed one.
-        env_steps: Env-steps when the iteration began.
+        env_steps: Env-steps at the start of the failing iteration.
         trace: Steps of the environment up to the number.
     """
     if (first := trace.first()) is None:
@@ -315,15 +319,15 @@ def learning_explanation(
     value: float | None,
     place: Place | None = None,
 ) -> Explanation:
-    """Explain a number that learning computed, or a policy.
+    """Explain a non-finite number that a learner or a policy computed.
 
     Args:
-        run: ``Run`` that repeats the failed one, as the iteration began.
+        run: ``Run`` that repeats the failed one, at the start of the failing iteration.
         rows: Metrics of the failed run.
         policy: Name of the policy.
         field: Field of ``Explanation``.
         value: The number.
-        place: Place of a row that the policy computed; its step counts from the beginning of the
+        place: Place of a row that the policy computed. Its step counts from the start of the
             iteration.
     """
     label = field if value is None else f"{field} = {value:.6g}"
@@ -340,7 +344,7 @@ def learning_explanation(
 
 
 def loss_lines(rows: Sequence[dict[str, float]]) -> list[str]:
-    """Return lines about the losses of the last logged intervals."""
+    """Return lines that list the losses of the last logged intervals."""
     lines = ["Losses before it:"] * bool(rows)
     for row in rows:
         losses = ", ".join(
@@ -351,12 +355,12 @@ def loss_lines(rows: Sequence[dict[str, float]]) -> list[str]:
 
 
 def no_explanation(run: Run, env_steps: int) -> Explanation:
-    """Explain that the replay of a run that failed by ``env_steps`` met no non-finite number."""
+    """Return the explanation for a replay that met no non-finite number up to ``env_steps``."""
     return Explanation(NOT_REPEATED, text_of(run, NOT_REPEATED, []), env_steps)
 
 
 def text_of(run: Run, line: str, details: Sequence[str]) -> str:
-    """Return all lines: the first non-finite number, what led there, and the environment's
+    """Return the full text: the first non-finite number, the details, and the environment's
     parameters.
     """
     own = kept_params(run.params)
@@ -365,8 +369,9 @@ def text_of(run: Run, line: str, details: Sequence[str]) -> str:
 
 
 def step_lines(trace: Trace, first: Number) -> list[str]:
-    """Return lines about the last steps of an environment up to a number; of long arrays, the
-    agent's row.
+    """Return lines that list the last steps of an environment before a non-finite number.
+
+    Long arrays show only the agent's row.
     """
     steps = trace.steps[: first.row]
     if not steps:
@@ -384,14 +389,15 @@ def step_lines(trace: Trace, first: Number) -> list[str]:
     for number, step in list(enumerate(steps, trace.begun + 1))[-SHOWN_STEPS:]:
         lines.append(f"  state: {members(step.state)}")
         actions, rewards = by_group(step.action), by_group(step.reward)
-        lines.append(f"  step {number:,}: actions {actions}; rewards {rewards}")
+        lines.append(f"  step {number:,}: actions {actions}, rewards {rewards}")
     ended = " of the next episode" if steps[-1].over else ""
     return [*lines, f"  state{ended}: {members(steps[-1].after)}"]
 
 
 def numbers(values: np.ndarray, row: int | None = None) -> str:
-    """Return `` = ...``, the numbers of an array; of a long one, those of one row, or the outer
-    ones.
+    """Format the numbers of an array as `` = ...``.
+
+    A long array shows one row, or only its first and last numbers.
     """
     values, place = np.asarray(values), ""
     if values.size > SHOWN_NUMBERS and row is not None and row < len(values):

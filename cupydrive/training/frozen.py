@@ -1,6 +1,4 @@
-"""Policies as files know them: settings as JSON can hold them, and the policy of a run folder
-played as it is.
-"""
+"""Policies in files: settings as JSON, and ``FrozenPolicy``, which plays a saved policy."""
 
 from __future__ import annotations
 
@@ -33,14 +31,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FrozenPolicy:
-    """The policy of a run folder's last checkpoint, kept as it is.
+    """Policy of the last checkpoint of a run folder, without further learning.
 
     Args:
         path: The run folder.
-        policy: Name of its policy; None: the one that plays the same group there.
-        greedy: The likeliest action instead of a random one.
-        env: The run's environment, if it is one of your own and not registered: path of its Python
-            file, or ``EnvSpec``. It is registered, so that the name is known from then on.
+        policy: Name of a policy of the run. Defaults to the one that plays the same group.
+        greedy: Take the most likely action instead of sampling one. Defaults to False.
+        env: Environment of the run, needed if it is your own and not yet registered: path of its
+            Python file, or ``EnvSpec``. The environment is registered under its name.
+
+    Pass it wherever policies are passed, for example
+    ``policies={"taggers": cd.PPO(), "runners": cd.FrozenPolicy("runs/tag")}``.
     """
 
     path: str
@@ -48,7 +49,7 @@ class FrozenPolicy:
     greedy: bool = False
     env: str | PathLike[str] | EnvSpec | None = field(default=None, repr=False)
 
-    brief = "frozen"  # what frames call it
+    brief = "frozen"  # label in rendered frames
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", str(checked_path("FrozenPolicy", "path", self.path)))
@@ -63,7 +64,7 @@ class FrozenPolicy:
         """Return the player of one group.
 
         Raises:
-            TrainingError: If there is no such run, or it belongs to another environment.
+            TrainingError: If the run does not exist or belongs to another environment.
         """
         folder = Path(self.path)
         config = read_config(folder)
@@ -76,14 +77,14 @@ class FrozenPolicy:
         name = plays.get(group.name, group.name) if self.policy is None else self.policy
         if name not in config["policies"]:
             known = ", ".join(config["policies"])
-            raise TrainingError(f"{self.path} has no policy {shown(name)}; it has: {known}")
+            raise TrainingError(f"{self.path} has no policy {shown(name)}. It has: {known}")
         try:
             settings = rebuild(name, config["policies"][name], None)
         except (ParameterError, TrainingError) as error:
             raise TrainingError(f"{self.path}: {error}") from None
         if isinstance(settings, FrozenPolicy):
             raise TrainingError(
-                f"{self.path}: its policy {name!r} is that of {settings.path}; pass that folder"
+                f"{self.path}: its policy {name!r} is that of {settings.path}. Pass that folder"
             )
         if not isinstance(settings, LearnerSettings):
             return settings.player(spec, group)
@@ -94,16 +95,16 @@ class FrozenPolicy:
 
 
 class FrozenPlayer:
-    """Plays what a checkpoint holds."""
+    """Player with the weights of a checkpoint."""
 
     def __init__(
         self, learner: Learner, tensors: dict[str, torch.Tensor], settings: FrozenPolicy
     ) -> None:
         self.learner, self.tensors, self.settings = learner, tensors, settings
-        self.acting: Player | None = None  # made by the first ``begin``
+        self.acting: Player | None = None  # created by the first call of ``begin``
 
     def begin(self, rollout: Rollout, group: Group) -> None:
-        """Prepare to play ``group``: make the network and fill it."""
+        """Prepare to play ``group``: create the network and load its weights."""
         if self.acting is None:
             self.learner.begin(rollout, group)
             for name, tensor in self.learner.tensors().items():
@@ -114,9 +115,9 @@ class FrozenPlayer:
                             "missing" if saved is None else f"{saved.dtype} {tuple(saved.shape)}"
                         )
                         raise TrainingError(
-                            f"{self.settings.path}: its {name} is {found}, here {tensor.dtype} "
-                            f"{tuple(tensor.shape)} is needed; the environment's parameters or "
-                            f"the policy's settings differ"
+                            f"{self.settings.path}: its {name} is {found}, expected {tensor.dtype} "
+                            f"{tuple(tensor.shape)}. The environment's parameters or the policy's "
+                            f"settings differ"
                         )
                     with torch.no_grad():
                         tensor.copy_(saved)
@@ -143,12 +144,12 @@ FIXED = {
 
 
 def settings_as_json(settings: Any) -> dict[str, Json]:
-    """Return a policy's settings as JSON can hold them."""
+    """Return a policy's settings as JSON-compatible values."""
     values = {f.name: plain_value(getattr(settings, f.name)) for f in fields(settings)}
     if isinstance(settings, OpponentPool):
         return {"kind": "pool", **values, "settings": settings_as_json(settings.settings)}
     if isinstance(settings, FrozenPolicy):
-        del values["env"]  # what a file says is never loaded
+        del values["env"]  # code that a file names is never loaded
     if callable(values.get("policy")):
         values["policy"] = "custom"
     kinds = {maker: kind for kind, maker in FIXED.items()}
@@ -157,7 +158,7 @@ def settings_as_json(settings: Any) -> dict[str, Json]:
 
 
 def plain_value(value: Any) -> Json:
-    """Return a setting with Python's numbers for NumPy's, in lists and dicts."""
+    """Convert NumPy scalars and tuples in a setting to Python numbers and lists."""
     if isinstance(value, tuple | list):
         return list(map(plain_value, value))
     if isinstance(value, Network):
@@ -168,13 +169,11 @@ def plain_value(value: Any) -> Json:
 
 
 def check_kept(policies: Mapping[str, PolicySettings]) -> None:
-    """Raise ``ParameterError`` if a setting cannot be saved, since a file would not hold it or
-    could not be read.
-    """
+    """Raise ``ParameterError`` if a setting cannot be written to a file and read back."""
     for name, settings in policies.items():
         if isinstance(settings, Trained) or not is_dataclass(settings):
             raise ParameterError(
-                f"policy {name!r}: {shown(settings)} cannot be saved; leave out= (--out) out, or "
+                f"policy {name!r}: {shown(settings)} cannot be saved. Omit out= (--out), or "
                 "save its run and pass cd.FrozenPolicy(FOLDER)"
             )
         for key, value in settings_as_json(settings).items():
@@ -183,25 +182,24 @@ def check_kept(policies: Mapping[str, PolicySettings]) -> None:
             except (TypeError, ValueError, RecursionError) as error:
                 raise ParameterError(
                     f"policy {name!r}: {type(settings).__name__}.{key} = {shown(value)} cannot be "
-                    f"saved: {str(error)[:200]}. Make it of numbers, texts, bools and None, in "
-                    f"tuples and dicts with names"
+                    f"saved: {str(error)[:200]}. Use numbers, strings, bools and None, in tuples "
+                    f"and dicts with names"
                 ) from None
 
 
 def rebuild(
     name: str, about: Mapping[str, Any], given: Mapping[str, PolicySettings] | None
 ) -> PolicySettings:
-    """Return settings from ``describe``'s dictionary.
+    """Return settings from the dictionary of ``settings_as_json``.
 
     Args:
-        name: Of the policy.
-        about: The dictionary, of the kinds that ``formats.CONFIG`` allows.
-        given: Settings by policy name that stand instead.
+        name: Name of the policy.
+        about: The dictionary, validated by ``formats.CONFIG``.
+        given: Settings by policy name that take precedence over ``about``.
 
     Raises:
-        TrainingError: If the kind or a setting is unknown, or the policy is a module of the user's
-            own.
-        ParameterError: If a value is wrong.
+        TrainingError: If the kind or a setting is unknown, or the policy is a custom module.
+        ParameterError: If a value is invalid.
     """
     if given and name in given:
         return given[name]
@@ -210,25 +208,27 @@ def rebuild(
     makers = {**ALGORITHMS, **FIXED}
     if type(kind) is not str or kind not in makers:
         raise TrainingError(
-            f"policy {name!r} is of an unknown kind {kind!r}; the run may be from a newer version"
+            f"policy {name!r} is of an unknown kind {kind!r}. The run may be from a newer version"
         )
     if kind in ALGORITHMS and about.get("policy") is not None:
         raise TrainingError(
-            f"policy {name!r} is a module of your own; pass policies={{{name!r}: ...}} with it"
+            f"policy {name!r} is a module of your own. Pass policies={{{name!r}: ...}} with it"
         )
     known = {f.name for f in fields(makers[kind])} - ({"env"} if kind == "frozen" else set())
     if unknown := ", ".join(key for key in about if key not in known):
-        words = f"{kind} has no setting {unknown!r}; the run may be from a newer version"
+        words = f"{kind} has no setting {unknown!r}. The run may be from a newer version"
         raise TrainingError(f"policy {name!r}: {words}")
     if kind == "pool":
         inner = about.pop("settings", None)
         if not isinstance(inner, dict):
-            raise TrainingError(f"policy {name!r} is a pool, but what it is of is {shown(inner)}")
+            raise TrainingError(
+                f"policy {name!r} is a pool: settings must be a dict, got {shown(inner)}"
+            )
         settings: Any = rebuild(name, inner, None)
         return OpponentPool(settings, **about)
     return makers[kind](**{name: as_tuples(value) for name, value in about.items()})
 
 
 def as_tuples(value: Json) -> Json | tuple:
-    """Return a value of JSON with tuples instead of lists."""
+    """Convert the lists of a JSON value to tuples."""
     return tuple(map(as_tuples, value)) if isinstance(value, list) else value

@@ -1,8 +1,7 @@
-"""Logbook: what is kept of one run while it trains: rows of metrics, checkpoints, and TensorBoard's
-events.
+"""Logbook: the metrics, checkpoints and TensorBoard events that a run writes while it trains.
 
-Records are appended whole or not at all, by the thread that trains. TensorBoard's own writer has a
-thread of its own, whose errors on a full disk reach nobody but the terminal.
+The training thread appends each record completely or not at all. TensorBoard's own writer is not
+used, because it writes from a separate thread and reports a full disk only on the terminal.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ if TYPE_CHECKING:
     from cupydrive.training.run import Run
 
 MetricsRow = dict[str, float]  # numbers by name
-_numbers = itertools.count()  # so that two files of one process and second differ
+_numbers = itertools.count()  # distinguishes files that a process creates in the same second
 
 
 class Appended:
-    """A file that records are appended to; one that cannot be written whole is taken back.
+    """A file to which records are appended. A partly written record is removed again.
 
     Args:
-        path: The file; it is made if it is not there.
+        path: The file. It is created if it does not exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -49,12 +48,12 @@ class Appended:
         """Append bytes.
 
         Raises:
-            OSError: If they cannot be written; the file is as it was before.
+            OSError: If they cannot be written. The file is then unchanged.
         """
         size = os.fstat(self._file.fileno()).st_size
         rest = memoryview(record)
         try:
-            while rest:  # the last write before a disk is full may be a part of what it was given
+            while rest:  # the last write before the disk is full may be partial
                 rest = rest[self._file.write(rest) :]
         except OSError:
             os.ftruncate(self._file.fileno(), size)
@@ -69,8 +68,8 @@ class Events(Appended):
     """TensorBoard's event file of one training session.
 
     Args:
-        folder: Of the run.
-        step: Env-steps done; TensorBoard hides what earlier files say of later ones.
+        folder: Folder of the run.
+        step: Env-steps done. TensorBoard hides later steps of earlier files.
     """
 
     def __init__(self, folder: Path, step: int) -> None:
@@ -97,7 +96,7 @@ class Events(Appended):
         self.append(record.getvalue())
 
     def add(self, row: Mapping[str, float], step: int) -> None:
-        """Write a row of metrics, numbers by name, as of ``step`` env-steps."""
+        """Write a row of metrics (values by name) at ``step`` env-steps."""
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         values = [Summary.Value(tag=name, simple_value=value) for name, value in row.items()]
@@ -105,11 +104,11 @@ class Events(Appended):
 
 
 def episode_metrics(groups: Sequence[Group], spec: EnvSpec) -> list[str]:
-    """Return what rows call the numbers of ``LatestEpisodes``, in their order.
+    """Return the metric names of the numbers of ``LatestEpisodes``, in their order.
 
     Args:
         groups: ``Group``s of the environment.
-        spec: Its ``EnvSpec``.
+        spec: ``EnvSpec`` of the environment.
     """
     returns = ["charts/episodic_return"]
     if len(groups) > 1:
@@ -118,13 +117,14 @@ def episode_metrics(groups: Sequence[Group], spec: EnvSpec) -> list[str]:
 
 
 class Logbook:
-    """Rows and checkpoints of one run, from its present step on; of several ranks the first writes
-    them.
+    """Metrics and checkpoints of one run, from its present step on.
+
+    If several ranks train the run, rank 0 writes the files.
 
     Args:
         run: ``Run``.
         out: Folder, or None.
-        keep: Checkpoints to keep.
+        keep: Number of checkpoints to keep.
     """
 
     def __init__(self, run: Run, out: Path | None, keep: int) -> None:
@@ -137,11 +137,10 @@ class Logbook:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Hold the folder's lock and open the run's metrics for appending; rows after the current
-        step are dropped first.
+        """Hold the folder's lock and open the run's metrics for appending.
 
-        Where not even a first checkpoint could be written, the files that were not there before are
-        removed again.
+        Rows after the current step are dropped first. If not even a first checkpoint could be
+        written, the newly created files are removed again.
         """
         if self.out is None:
             yield
@@ -155,7 +154,7 @@ class Logbook:
             try:
                 with ExitStack() as opened:
                     with self._writing():
-                        # of an earlier failure
+                        # Remove the explanation of an earlier failure.
                         (self.out / EXPLANATION_FILE).unlink(missing_ok=True)
                         write_atomically(path, pack_metrics(self.run.metrics))
                         self.file = Appended(path)
@@ -171,7 +170,7 @@ class Logbook:
                         file.unlink(missing_ok=True)
 
     def _writing(self) -> AbstractContextManager[None]:
-        """Return a context in which errors of the disk become ``TrainingError``."""
+        """Return a context that converts disk errors to ``TrainingError``."""
         return file_errors(TrainingError, not_written(self.out))  # type: ignore[arg-type]
 
     def _close(self, file: Appended) -> None:
@@ -179,13 +178,13 @@ class Logbook:
             file.close()
 
     def save(self) -> None:
-        """Write a checkpoint of this moment, if there is a folder; all ranks take part."""
+        """Write a checkpoint if there is a folder. All ranks must call it."""
         if self.folder is not None:
             self.run.save(self.folder, self.keep)
 
     def save_first(self) -> None:
-        """Write a checkpoint where there is none: a kill in the first minutes leaves something to
-        load.
+        """Write a checkpoint if there is none, so that a run killed in its first minutes can be
+        loaded.
         """
         if self.folder is None:
             return
@@ -194,39 +193,39 @@ class Logbook:
             self.save()
 
     def explain(self, progress: bool) -> str:
-        """Find why training failed, write it into the folder, and return one line for the error."""
+        """Explain the failure, write the text into the folder, and return a line for the error."""
         try:
             found = self.run.explain(progress)
             if self.folder is None:
-                return f"{found.line}; more: explain() of the run, which the error has as `run`"
+                return f"{found.line}. Details: call explain() on the error's `run`"
             path = self.folder / EXPLANATION_FILE
             with self._writing():
                 write_atomically(path, f"{found}\n".encode())
-        # the replay calls functions of the user, which must not hide the failure
+        # The replay calls functions of the user. Their errors must not hide the failure.
         except Exception as error:
-            return f"It is not explained: {error}"
-        return f"{found.line}; more: {path}"
+            return f"No explanation: {error}"
+        return f"{found.line}. Details: {path}"
 
     def add(
         self, step: int, seconds: float, numbers: torch.Tensor, rates: MetricsRow
     ) -> MetricsRow:
-        """Keep the row of an interval and return it.
+        """Log the row of an interval and return it.
 
         Args:
-            step: Env-steps done at its end.
-            seconds: Of training until then.
-            numbers: As of ``Report.read``.
+            step: Env-steps done at the end of the interval.
+            seconds: Training time in seconds up to the end of the interval.
+            numbers: Numbers for ``MetricReport.read``.
             rates: Learning rate by policy.
 
         Raises:
-            NotFiniteError: If a number was not finite.
+            NotFiniteError: If a number is not finite.
             TrainingError: If the folder cannot be written.
         """
         row, nonfinite = self._row(step, seconds, numbers, rates)
         if nonfinite is not None:
             raise NotFiniteError(
                 f"{self.run.spec.name}: {nonfinite} is not finite, by env-step {step:,}. Training "
-                f"has stopped; the weights are those before "
+                f"has stopped. The weights are those before "
                 f"it{', the last checkpoint is kept' if self.folder is not None else ''}"
             )
         self.run.metrics.append(row)
@@ -240,11 +239,11 @@ class Logbook:
     def _row(
         self, step: int, seconds: float, numbers: torch.Tensor, rates: MetricsRow
     ) -> tuple[MetricsRow, str | None]:
-        """Return the metrics of an interval, with CleanRL's names, and what was not finite or None.
+        """Return the metrics of an interval, and a description of a non-finite number or None.
 
-        ``charts/episodes`` counts the episodes that ended in the interval. What is said of episodes
-        is the mean over environments of each one's latest episode; it is left out until each has
-        ended one, since the first are the short ones.
+        The names are CleanRL's. ``charts/episodes`` counts the episodes that ended in the interval.
+        Metrics of episodes are means over the latest episode of each environment. They are omitted
+        until every environment has finished an episode, because the first to finish are short.
         """
         run = self.run
         found = self.report.read(numbers)

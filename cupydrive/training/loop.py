@@ -1,9 +1,8 @@
-"""The host's side of training: it writes schedules, launches iterations, reads their numbers, and
-saves.
+"""Host side of training: write schedules, launch iterations, read their numbers, and save.
 
-It reads numbers that are one interval old, and never waits for the iteration that it has just
-launched. Several processes that train one run tell each other with an interval's numbers what they
-wish, and do it when all of them have read it.
+The loop reads numbers that are one interval old, so it never waits for the iteration that it has
+just launched. If several processes train one run, they exchange control flags together with an
+interval's numbers, and act on them once all processes have read them.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ if TYPE_CHECKING:
     from cupydrive.training.together import Alone, Together
 
 
-METRIC_ROWS = 1000  # of metrics that a run of its default length keeps
+METRIC_ROWS = 1000  # number of logged intervals of a run of default length
 QUEUED = 2  # intervals that may be launched before the oldest has been read
-INTERVAL_SECONDS = 1.0  # seconds of an interval in which ranks cannot hear of each other's wishes
-FINISHING = "interrupted: this iteration is finished first; Ctrl-C again gives it up"
-MOST_EXPLAINED = 4  # runs that have failed, before the error is raised; of others, when asked
+INTERVAL_SECONDS = 1.0  # maximum seconds of an interval, and so of the delay of control flags
+FINISHING = "Interrupted. Finishing this iteration. Press Ctrl-C again to abort."
+MOST_EXPLAINED = 4  # failed runs that are explained before the error is raised
 
 
 @dataclass
 class Interval:
-    """Numbers of some iterations, on their way from the device."""
+    """Numbers of some iterations, copied asynchronously from the device."""
 
     step: int
     numbers: torch.Tensor  # as `tell` returns them, on the host
@@ -59,22 +58,22 @@ class Interval:
 
 
 class Loop:
-    """Trains runs up to ``configs[0].steps`` env-steps of each.
+    """Train runs up to ``configs[0].steps`` env-steps each.
 
     Args:
         trained: ``Alone`` or ``Together``.
-        configs: ``TrainConfig`` of each run. They differ in what runs side by side may differ in,
-            and in their folders.
-        line: Progress line, whose ``update`` takes env-steps of one run since now and a row of
-            metrics.
-        callback: ``callback(step, metrics, number of the run)``, or None; training ends where it
+        configs: ``TrainConfig`` of each run. They may differ in folders and in the settings that
+            runs side by side may vary.
+        line: Progress line. Its ``update`` takes the env-steps of one run since the loop was
+            created, and a row of metrics.
+        callback: ``callback(step, metrics, index of the run)``, or None. Training ends when it
             returns True.
-        explains: Explain non-finite numbers, by a replay.
+        explains: Explain non-finite numbers by a replay.
 
     Attributes:
-        failures: By number of a run, the ``NotFiniteError`` that ended it.
-        interrupted: Whether Ctrl-C or the callback ended training, or Ctrl-C the explanation of a
-            failure.
+        failures: ``NotFiniteError`` of each failed run, by index of the run.
+        interrupted: Whether Ctrl-C or the callback ended training, or Ctrl-C ended the explanation
+            of a failure.
     """
 
     def __init__(
@@ -103,15 +102,15 @@ class Loop:
         self.failures: dict[int, NotFiniteError] = {}
         self.several = not trained.ranks.alone
         self.every = 1 if self.several else self.most
-        self.iterations, self.since = 0, 0  # in all, and since numbers were last sent
+        self.iterations, self.since = 0, 0  # total, and since numbers were last sent
         self.agreed, self.enough, self.interrupted = Wishes(), False, False
         self.return_weights()
 
     def go(self) -> None:
-        """Train until the goal, an interrupt, or until no run is left whose numbers are finite.
+        """Train until the goal, an interrupt, or until every run has failed.
 
         Raises:
-            TrainingError: If no run is left: that of the first.
+            NotFiniteError: If every run has failed. It is the error of the first failure.
         """
         runs = self.trained.runs
         with runs[0].computing(), ExitStack() as opened:
@@ -129,22 +128,22 @@ class Loop:
                 left = "the last checkpoint is kept"
                 if self.books[0].out is None:
                     left = "nothing is kept, since there is no out (--out DIR)"
-                error.args = (f"given up in the middle of an iteration; {left}",)
+                error.args = (f"aborted in the middle of an iteration, {left}",)
                 raise
-            except NotFiniteError:  # of all runs
+            except NotFiniteError:  # every run has failed
                 self._explain()
                 raise next(iter(self.failures.values())) from None
             self._save()  # before another run can take a folder's lock
             self._explain()
 
     def _explain(self) -> None:
-        """Add explanations to the errors and folders of the first failed runs; Ctrl-C ends that."""
+        """Add explanations to the errors and folders of the first failed runs, until Ctrl-C."""
         for number in list(self.failures)[: MOST_EXPLAINED if self.explains else 0]:
             try:
                 line = self.books[number].explain(self.progress)
             except KeyboardInterrupt:
                 line = (
-                    "It is not explained: interrupted. explain() of the error's `run` begins again"
+                    "No explanation: interrupted. Call explain() on the error's `run` to restart it"
                 )
                 self.interrupted = True
             error = NotFiniteError(f"{self.failures[number]}. {line}")
@@ -152,11 +151,11 @@ class Loop:
             if self.interrupted:
                 break
 
-    # ---- for whoever calls each iteration: `go` does, and another library's loop may ----
+    # ---- single iterations, called by `go` or by the loop of another library ----
 
     def prepare(self) -> None:
-        """Get ready to iterate: with ``cuda_graph``, iterate for a trial and go back."""
-        # which graphs keep
+        """Prepare to iterate. With ``cuda_graph``, run trial iterations and restore the state."""
+        # CUDA graphs keep the modes that are set during capture.
         with memory_errors(), EXCLUSIVE, SETTINGS_LOCK, self.trained.runs[0].computing():
             self.iterate = self.trained.prepare(
                 [book.report for book in self.books], self.cuda_graph
@@ -164,17 +163,19 @@ class Loop:
         self.started = self.saved = time.perf_counter()
 
     def return_weights(self) -> None:
-        """Copy weights that torch has put elsewhere back to where they are learnt."""
+        """Copy weights that torch has moved back into the learner's own memory."""
         for run in self.trained.runs:
             run.return_weights()
 
     def advance(self, interrupted: Callable[[], bool]) -> bool:
-        """Iterate once, log what has arrived, save if it is time to; return whether training ends
-        before the goal.
+        """Iterate once, log intervals that have arrived, and save if a checkpoint is due.
 
         Args:
-            interrupted: Says whether Ctrl-C was pressed; of several processes all end when any of
-                them heard it.
+            interrupted: Returns whether Ctrl-C was pressed. If several processes train, all of them
+                stop when one was interrupted.
+
+        Returns:
+            Whether training ends before the goal.
         """
         # A callback or another thread may have moved weights between two intervals. The check takes
         # 10 us for each run.
@@ -196,27 +197,28 @@ class Loop:
         return stop
 
     def flush(self) -> None:
-        """Wait, and log all that has been trained, also where an interval has only begun; all
-        processes do.
+        """Wait for the device and log all iterations, including those of an unfinished interval.
+
+        All processes must call it.
         """
         if self.since:
             self._send(Wishes())
         self._receive(0)
 
     def finish(self) -> None:
-        """Log all that has been trained, and add the time to that of the runs."""
+        """Log all iterations and add the elapsed time to the runs."""
         self.flush()
         for run in self.trained.runs:
             run.seconds += time.perf_counter() - self.started
 
     def _save_now(self) -> None:
-        """Log and save all that has been trained."""
-        self.flush()  # a number that is not finite is found before anything is saved
+        """Log all iterations and save checkpoints."""
+        self.flush()  # detects non-finite numbers before anything is saved
         self._save()
         self.saved = time.perf_counter()
 
     def _do_agreed(self) -> bool:
-        """Do what all processes wish; return whether training ends."""
+        """Act on the control flags that all processes agree on. Return whether training ends."""
         if self.agreed.save:
             run = self.trained.runs[0]
             require_equal_weights(run.shard.ranks, run.policies, self.step)
@@ -225,7 +227,7 @@ class Loop:
         return self.agreed.stop
 
     def _wishes(self, interrupted: Callable[[], bool]) -> Wishes:
-        """Return what this process wants to be done."""
+        """Return the control flags of this process."""
         now = time.perf_counter()
         each = (now - self.started) / max(1, self.iterations)
         return Wishes(
@@ -240,13 +242,13 @@ class Loop:
             run.step = self.step
 
     def _save(self) -> None:
-        """Write checkpoints of all runs whose numbers are finite."""
+        """Write checkpoints of all runs that have not failed."""
         for number, book in enumerate(self.books):
             if number not in self.failures:
                 book.save()
 
     def _send(self, wishes: Wishes) -> None:
-        """Queue the copy of all sums to the host and set them to 0: an interval ends."""
+        """End an interval: queue the copy of all sums to the host and reset them to 0."""
         self.since = 0
         with torch.no_grad():
             numbers, ready = self.trained.tell(wishes), None
@@ -263,10 +265,10 @@ class Loop:
         self.waiting.append(Interval(self.step, copy, ready, time.perf_counter(), rates))
 
     def _receive(self, allowed: int) -> None:
-        """Log intervals that have arrived; wait for the oldest while more than ``allowed`` are on
-        their way.
+        """Log intervals that have arrived. Wait while more than ``allowed`` are in flight.
 
-        Several processes log when they must, so that all of them have read the same.
+        If several processes train, they log an interval only when they must, so that all of them
+        have read the same intervals.
         """
         while self.waiting:
             if len(self.waiting) <= allowed and (self.several or not self.waiting[0].arrived()):
@@ -299,7 +301,7 @@ class Loop:
                 self._call_back(interval.step, row, number)
 
     def _note_failure(self, number: int, error: NotFiniteError, step: int) -> None:
-        """Keep a run's error, and what a replay needs to know."""
+        """Store a run's error and the ``Failure`` that a replay needs."""
         run = self.trained.runs[number]
         error.run, self.failures[number] = run, error
         if run.failed is None:
@@ -307,30 +309,27 @@ class Loop:
             run.failed = Failure(step, seconds, self.cuda_graph)
 
     def _agree(self, wishes: Wishes) -> None:
-        """Keep what all wish until it is done, and have intervals end as often as they must be
-        heard.
-        """
+        """Store the agreed control flags until they are acted on, and adapt the interval length."""
         self.agreed = Wishes(self.agreed.stop or wishes.stop, self.agreed.save or wishes.save)
         if wishes.seconds > 0:
             self.every = max(1, min(self.most, int(INTERVAL_SECONDS / wishes.seconds)))
 
     def _call_back(self, step: int, row: dict[str, float], number: int) -> None:
-        """Call the user's function; if it raises, first log what has been trained, and keep the
-        run.
+        """Call the user's callback. If it raises, log all iterations and keep the run first.
 
-        Into a folder the run is saved; without one, the exception that goes on carries it as its
-        attribute ``run``, since ``train`` returns nothing then.
+        With a folder, the run is saved there. Otherwise the exception carries it as its attribute
+        ``run``, because ``train`` returns no run in this case.
         """
         callback: Any = self.callback
         self.callback = None
         try:
             said = callback(step, row, number)
-            # What else a function returns means nothing.
+            # Other return values are ignored.
             self.enough |= isinstance(said, bool | np.bool_) and bool(said)
         except KeyboardInterrupt:  # Ctrl-C pressed twice: nothing more is written
             raise
-        except BaseException as error:  # whatever the user's function raises goes on from here
-            with suppress(NotFiniteError):  # whose runs are not saved
+        except BaseException as error:  # any exception of the callback is re-raised below
+            with suppress(NotFiniteError):  # failed runs are not saved
                 self.flush()
             self._save()
             run, book = self.trained.runs[number], self.books[number]
@@ -345,12 +344,12 @@ class Loop:
 
 @contextmanager
 def noted_interrupts() -> Iterator[Callable[[], bool]]:
-    """Give a function that says whether Ctrl-C was pressed: an iteration is finished before
-    training ends.
+    """Yield a function that returns whether Ctrl-C was pressed.
 
-    The first press is answered on the standard error: an iteration may take seconds. Ctrl-C pressed
-    twice interrupts at once, and nothing more is written. Threads other than the main one cannot
-    hear it, nor can one whose host program does.
+    The first press lets the current iteration finish, which may take seconds, and prints a notice
+    to the standard error. The second press raises ``KeyboardInterrupt`` immediately, and nothing
+    more is written. Ctrl-C is noticed only in the main thread, and only if no host program handles
+    the signal itself.
     """
     pressed: list[int] = []
 
@@ -358,7 +357,7 @@ def noted_interrupts() -> Iterator[Callable[[], bool]]:
         if pressed:
             raise KeyboardInterrupt
         pressed.append(number)
-        # Another line is being written just now, or nobody reads.
+        # The stream may be in use by the interrupted code, or closed.
         with suppress(RuntimeError, OSError, ValueError, AttributeError):
             begin = "\n" if sys.stderr.isatty() else ""  # below the progress line
             print(f"{begin}cupydrive: {FINISHING}", file=sys.stderr, flush=True)

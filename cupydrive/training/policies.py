@@ -1,6 +1,4 @@
-"""The policies of an environment, and checks that they fit it and each other, before memory is
-taken.
-"""
+"""Creation of the policies of an environment, with checks that run before memory is allocated."""
 
 from __future__ import annotations
 
@@ -30,21 +28,21 @@ if TYPE_CHECKING:
 def make_players(
     config: TrainConfig, executor: Executor
 ) -> tuple[dict[str, Learner], dict[str, str], dict[str, Player]]:
-    """Return who would play an environment: nobody has begun, and no memory is taken for it.
+    """Create the learners and players of an environment without starting them.
 
-    What a seed decides, such as the weights of a learner of one's own, comes from torch's generator
-    as it is.
+    No memory of the environment is allocated. Random values, such as the initial weights of a
+    custom learner, come from torch's current generator.
 
     Args:
         config: ``TrainConfig``.
-        executor: Where they would play and learn.
+        executor: Executor on which they would play and learn.
 
     Returns:
-        ``Learner`` by policy name; by policy name one line about which learner it is, and why; and
-        ``Player`` by group.
+        ``Learner`` by policy name, one line about the chosen backend and its reason by policy name,
+        and ``Player`` by group.
 
     Raises:
-        ParameterError: Unless they can play and learn there together.
+        ParameterError: If they cannot play and learn there together.
     """
     spec, policies, num_envs = config.spec, config.policies, config.num_envs
     groups = {g.name: g for g in spec.groups(config.params)}
@@ -58,7 +56,9 @@ def make_players(
     }
     if len({settings.num_steps for settings in learning.values()}) > 1:
         found = ", ".join(f"{name} {settings.num_steps}" for name, settings in learning.items())
-        raise ParameterError(f"policies that learn together need one num_steps; got {found}")
+        raise ParameterError(
+            f"policies that learn together need one num_steps: got {found}, expected equal numbers"
+        )
     check_ranks(policies, current_ranks())
     learners: dict[str, Learner] = {}
     backends: dict[str, str] = {}
@@ -80,18 +80,17 @@ def learning_settings(
     groups: Iterable[str],
     suggested: Callable[[str | None], LearnerSettings],
 ) -> dict[str, PolicySettings]:
-    """Return settings by policy name: those of one algorithm for each group, or those that were
-    given.
+    """Return settings by policy name, from one algorithm for all groups or from ``policies``.
 
     Args:
-        algorithm: As of ``cupydrive.train``: settings, a name, or None.
-        policies: As of ``cupydrive.train``: settings by policy name, or None.
+        algorithm: Settings, the name of an algorithm, or None, as in ``cupydrive.train``.
+        policies: Settings by policy name, or None, as in ``cupydrive.train``.
         groups: Names of the environment's groups.
-        suggested: Called with an algorithm's name or None, returns the settings that the
-            environment suggests for it.
+        suggested: Function from the name of an algorithm, or None, to the settings that the
+            environment suggests.
 
     Raises:
-        ParameterError: If both are given, or one of them is no settings.
+        ParameterError: If both are given, or a value is not a valid settings object.
     """
     if policies is not None and algorithm is not None:
         raise ParameterError("pass algorithm, or policies by group, not both")
@@ -101,14 +100,14 @@ def learning_settings(
         algorithm = suggested(algorithm)
     if isinstance(algorithm, type) or not isinstance(algorithm, LearnerSettings):
         raise ParameterError(
-            f"algorithm = {shown(algorithm)}; it must be PPO(...), A2C(...), DDPG(...) or their "
-            f"names"
+            f"invalid algorithm: got {shown(algorithm)}, expected PPO(...), A2C(...), DDPG(...) or "
+            f"their names"
         )
     return dict.fromkeys(groups, algorithm)
 
 
 def warn_if_nobody_learns(env: str, policies: Mapping[str, PolicySettings]) -> None:
-    """Warn, on behalf of ``train``, if training would only let players play that others have made.
+    """Warn, on behalf of ``train``, if no policy learns.
 
     Args:
         env: Name of the environment, for the message.
@@ -117,21 +116,21 @@ def warn_if_nobody_learns(env: str, policies: Mapping[str, PolicySettings]) -> N
     if not any(isinstance(settings, LearnerSettings) for settings in policies.values()):
         played = ", ".join(f"{name!r}: {shown(settings)}" for name, settings in policies.items())
         warnings.warn(
-            f"train: nobody learns in {env} with policies = {{{played}}}; give one of them "
-            "PPO(...) or the like. To see how they play: cupydrive.evaluate or cupydrive.render "
-            "with policies=",
+            f"train: no policy learns in {env} with policies = {{{played}}}. Give one of them "
+            "PPO(...) or another algorithm. To see how they play, pass policies= to "
+            "cupydrive.evaluate or cupydrive.render",
             CupydriveWarning,
             stacklevel=3,
         )
 
 
 def warn_if_never_learning(runs: Iterable[tuple[Run, int]]) -> None:
-    """Warn, on behalf of ``train``, of policies that will have collected too little to begin to
-    learn; each once.
+    """Warn, on behalf of ``train``, of policies that will collect too few steps to start learning.
+
+    Each policy is reported once.
 
     Args:
-        runs: ``Run``s that are to be trained, each with its env-steps in all; one that has done
-            them is not looked at.
+        runs: ``Run``s to train, each with its total env-steps. Finished runs are skipped.
     """
     found = []
     for run, goal in ((run, goal) for run, goal in runs if run.step < goal):
@@ -147,23 +146,21 @@ def warn_if_never_learning(runs: Iterable[tuple[Run, int]]) -> None:
 
 
 def check_ranks(policies: Mapping[str, PolicySettings], ranks: Ranks) -> None:
-    """Raise ``ParameterError`` if a policy's algorithm learns in one process alone, and ``ranks``
-    are several.
-    """
+    """Raise ``ParameterError`` if an algorithm supports only one process and there are several."""
     for name, settings in {}.items() if ranks.alone else policies.items():
         if isinstance(settings, LearnerSettings) and not getattr(settings, "exchanges", False):
             raise ParameterError(
-                f"policy {name!r} learns by {type(settings).__name__}, which exchanges nothing "
-                f"with other processes, and there are {ranks.size}; train in one process, or by "
-                f"PPO or A2C"
+                f"policy {name!r}: {type(settings).__name__} supports a single process, got "
+                f"{ranks.size} processes. Train in one process, or with PPO or A2C"
             )
 
 
 def check_policy_groups(
     spec: EnvSpec, groups: Mapping[str, Group], policies: Mapping[str, PolicySettings]
 ) -> None:
-    """Raise ``ParameterError`` unless each group has one policy, and groups of one policy have
-    equal spaces.
+    """Raise ``ParameterError`` unless each group has one policy and shared policies fit.
+
+    Groups that share a policy must have equal observation and action spaces.
 
     Args:
         spec: ``EnvSpec``.
@@ -180,8 +177,8 @@ def check_policy_groups(
     for name in groups:
         if played.count(name) != 1:
             raise ParameterError(
-                f"group {name!r} has {played.count(name)} policies; give each group one, for "
-                f"example {name!r}: cd.PPO()"
+                f"group {name!r} has {played.count(name)} policies, expected 1. Add for example "
+                f"{name!r}: cd.PPO()"
             )
     for key in policies:
         spaces = {
@@ -196,8 +193,9 @@ def check_policy_groups(
 
 
 def check_modules(policies: Mapping[str, PolicySettings]) -> None:
-    """Raise ``ParameterError`` if one module is the network of several policies: each would train a
-    copy of its own.
+    """Raise ``ParameterError`` if several policies have the same module.
+
+    Each of them would train its own copy.
     """
     owners: dict[int, str] = {}
     for name, settings in policies.items():
@@ -205,7 +203,7 @@ def check_modules(policies: Mapping[str, PolicySettings]) -> None:
         if isinstance(module, torch.nn.Module) and owners.setdefault(id(module), name) != name:
             both = f"{owners[id(module)]}+{name}"
             raise ParameterError(
-                f"policies {owners[id(module)]!r} and {name!r} have one and the same module; if "
-                f"they are to share it pass policies={{{both!r}: ...}}, else give each its own, "
-                f"or pass its class or a function (obs_dim, size) -> module"
+                f"policies {owners[id(module)]!r} and {name!r} have one and the same module. To "
+                f"share it, pass policies={{{both!r}: ...}}. Otherwise give each policy its own "
+                f"module, or pass a class or a function (obs_dim, size) -> module"
             )

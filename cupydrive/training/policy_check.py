@@ -1,9 +1,9 @@
-"""check_policy(): whether a policy gives the same while it learns as while it acts.
+"""check_policy(): compare a policy's outputs while it acts with those while it learns.
 
-PPO and A2C compare the log-probability of an action now with that of the draw. If the two differ
-although no weight has changed, they learn from something else than what was done. A policy acts one
-step at a time and learns from rows in random order, or from sequences of T steps. So a rollout is
-stored and goes through the learning path with unchanged weights.
+PPO and A2C compare the current log-probability of an action with the one at sampling time. If the
+two differ although no weight has changed, the policy learns from wrong ratios. A policy acts one
+step at a time, but learns from rows in random order or from sequences of T steps. The check
+therefore stores a rollout and passes it through the learning path with unchanged weights.
 
 Letters: T steps, N environments, C agents of a group.
 """
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from cupydrive.training.run import Run
 
 RESETS_INSIDE = "resets inside the rollout"
-# After a reset, errors may be so many times those before one, or reach this share of the tolerance.
+# After a reset, errors may grow by this factor, or reach this fraction of the tolerance.
 NO_WORSE, LEAST = 8.0, 0.125
 
 
@@ -58,31 +58,41 @@ def check_policy(
     backend: str | None = None,
     **params: ParamValue,
 ) -> Report:
-    """Check that policies give the same log-probabilities and values while they learn as while they
-    act, and return a ``Report``, as of ``check``.
+    """Check that policies compute the same log-probabilities and values while learning and acting.
 
-    A rollout of ``num_steps`` steps, in which episodes end at random steps, goes through the
+    A rollout of ``num_steps`` steps, in which episodes end at random steps, passes through the
     learning path with unchanged weights. Kernels in float32 must give equal bits. Kernels in
     bfloat16 may differ by 2^-7, torch by 1e-4 in float32 and by 2e-2 in bfloat16. Differences are
-    relative where a number exceeds 1. Steps after a reset are reported apart, and may differ no
-    more than the others. What was seen before a reset must not change what comes after it.
+    relative where a number exceeds 1. Steps after a reset are reported separately, and may not
+    differ more than the others. Observations before a reset must not affect results after it.
 
-    The weights are initial ones plus random numbers up to 0.05, since weights of 0 would hide
-    differences. A module that training would refuse is a failed check. It takes some seconds.
+    The weights are the initial ones plus random numbers up to 0.05, because weights of 0 would hide
+    differences. A module that training would reject is a failed check. The check takes some
+    seconds.
 
     Args:
         env: Name of an environment, path of its Python file, or ``EnvSpec``.
-        algorithm: Settings of PPO or A2C, as of ``train``.
-        policies: Settings by group name instead, as of ``train``.
-        num_envs: N. On a GPU, kernels are chosen by the number of rows: pass what you train with.
+        algorithm: Settings of PPO or A2C, as in ``train``.
+        policies: Settings by group name instead of ``algorithm``, as in ``train``.
+        num_envs: Number of environments, N. Defaults to 64. On a GPU, the choice of kernels depends
+            on the number of rows, so pass the number that you train with.
         seed: Random seed. Defaults to 0.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
-        backend: As of ``train``.
+        backend: Backend of PPO and A2C, as in ``train``.
         **params: Parameters of the environment.
+
+    Returns:
+        ``Report``, as returned by ``check``. It is true if all comparisons pass.
 
     Raises:
         ParameterError: If settings do not fit each other or the environment, or no policy learns
-            by PPO or A2C.
+            with PPO or A2C.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> report = cd.check_policy("cartpole", cd.PPO(num_steps=32), num_envs=16)
+        >>> report.passed
+        True
     """
     config = resolve(
         env, algorithm, policies, params,
@@ -107,10 +117,10 @@ def check_policy(
 
 
 def compare_policies(report: Report, run: Run) -> None:
-    """Compare all policies of a run that learn by PPO, A2C or the like; this spoils the run.
+    """Compare all policies of a run that learn from rollouts. The run is unusable afterwards.
 
     Raises:
-        ParameterError: If there is none.
+        ParameterError: If no policy learns from rollouts.
     """
     learners = {k: each for k, each in run.learners.items() if isinstance(each, OnPolicyLearner)}
     if not learners:
@@ -124,21 +134,21 @@ def compare_policies(report: Report, run: Run) -> None:
         agree = f"within {limit:.2g}" if limit else "bit for bit"
         words.append(f"{run.backends[name]}, {agree}")
         Trial("", learner.policy).put_back(SPREAD)
-    report.compared_with = f"acted and learnt again; {'; '.join(words)}"
+    report.compared_with = f"acted and learnt again: {', '.join(words)}"
     others = run.learners.keys() - learners.keys()
     report.skipped += [f"policy {name!r}: it does not learn from rollouts" for name in others]
     rollout = run.rollout
-    rollout.collect()  # hidden states and running statistics move away from their first values
+    rollout.collect()  # moves hidden states and running statistics away from their initial values
     for learner in learners.values():
         learner.finish(rollout)
-    # Episodes are about to end by their time limit, each at a random step.
+    # Move the clocks so that each episode reaches its time limit at a random step.
     kept, limit = run.batch.get_state(), run.params.max_episode_steps
     first, n = max(0, limit - rollout.steps), run.batch.num_envs
     kept["clock"]["elapsed"] = np.random.default_rng(run.seed).integers(first, limit, n)
     run.batch.set_state(kept)
     rollout.collect()
     resets = torch.stack([rollout.starts(t) for t in range(rollout.steps)])
-    resets[0] = False  # of the rollout before
+    resets[0] = False  # these episodes ended in the previous rollout
     report.count({RESETS_INSIDE: resets.cpu().numpy()})
     for name, learner in learners.items():
         compare_policy(report, name, learner, rollout, resets)
@@ -147,12 +157,18 @@ def compare_policies(report: Report, run: Run) -> None:
 def compare_policy(
     report: Report, name: str, learner: OnPolicyLearner, rollout: Rollout, resets: torch.Tensor
 ) -> None:
-    """Compare one policy; ``resets``: (T, N) bool, steps before which an episode has ended inside
-    the rollout.
+    """Compare one policy.
+
+    Args:
+        report: ``Report`` that collects the comparisons.
+        name: Name of the policy.
+        learner: Learner of the policy.
+        rollout: Rollout that the policy has acted in.
+        resets: (T, N) bool, True at the first step of an episode that begins inside the rollout.
     """
     with torch.no_grad(), rollout.stream():
         for g in learner.groups:
-            learner.estimate(rollout, g)  # decides which rows are learnt from
+            learner.estimate(rollout, g)  # determines the rows that the learner uses
     acted = {}
     for g in learner.groups:
         stored = learner.stored[g.name]
@@ -165,7 +181,7 @@ def compare_policy(
     compare(f"{name}: {AFTER_RESET}", acted, learnt, after, sides, before)
     for g in learner.groups:
         obs, memory = rollout.obs[g.name][:-1], learner.stored[g.name]["memory"]
-        obs[~after] = obs.roll(1, 1)[~after]  # of the environment before
+        obs[~after] = obs.roll(1, 1)[~after]  # observations of the neighbouring environment
         if memory is not None:
             memory[0] += 1.0
     other, sides = learner.replayed(rollout), ("learning", "with another past")
@@ -185,23 +201,23 @@ def compare_rows(
     before: float = math.inf,
     words: str = "",
 ) -> float:
-    """Compare rows that are learnt from, and return the largest error.
+    """Compare the rows that the learner uses, and return the largest error.
 
     Args:
-        report: ``Report``.
-        learner: The policy's.
-        part: What is compared with what.
+        report: ``Report`` that collects the comparisons.
+        learner: Learner of the policy.
+        part: Name of the comparison.
         one: (2, T, N, C) by group, log-probabilities and values.
-        other: Likewise.
-        where: (T, N) bool, steps that count.
+        other: Values to compare with, in the same layout as ``one``.
+        where: (T, N) bool, steps to compare.
         sides: Names of ``one`` and ``other``.
-        before: Largest error before resets. Larger ones afterwards are the resets', even within
+        before: Largest error before resets. A much larger error after a reset fails, even within
             the tolerance.
-        words: About the steps.
+        words: Description of the steps, appended to the names of the fields.
     """
     worst = 0.0
     for g in learner.groups:
-        weight = learner.stored[g.name].get("weight")  # 1; or 2: the critic alone learns
+        weight = learner.stored[g.name].get("weight")  # 1, or 2 if only the critic learns
         weight = torch.ones_like(one[g.name][0]) if weight is None else weight
         for k, counts in enumerate((weight == 1, weight > 0)):
             rows = (where[..., None] & counts).cpu().numpy()

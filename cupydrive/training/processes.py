@@ -1,8 +1,7 @@
-"""Several processes that train one run: ``train --gpus`` starts them, and each of them, or of
-torchrun's, joins the others.
+"""Training of one run by several processes, started by ``train --gpus`` or by torchrun.
 
-They meet in a file that is the user's own, or where torchrun says; on one machine they talk over
-the loopback interface alone.
+The processes rendezvous through a file that only the user can access, or through torchrun's
+address. On one machine they communicate only over the loopback interface.
 """
 
 from __future__ import annotations
@@ -27,30 +26,31 @@ from cupydrive.executors import choose, cuda_problem
 from cupydrive.executors.ahead import usable_cores
 from cupydrive.inputs.arguments import checked_int
 
-# environment variable: the file in which processes that were started here meet
+# Environment variable with the rendezvous file of processes that `start_processes` has started.
 MEETING = "CUPYDRIVE_MEETING"
-LOST = 3  # exit code of a process that ends because another one has
-GRACE = 10.0  # seconds that the others have to end by themselves once one has failed
-# that one waits for another, which may compile or save, before it is lost
+LOST = 3  # exit code of a process that ends because another one has ended
+GRACE = 10.0  # seconds that the other processes have to exit after one has failed
+# Timeout of collectives. A rank may wait for another that compiles or saves.
 PATIENCE = timedelta(minutes=5)
-POLL = 0.05  # seconds between looks at them
-# Of the command line, which processes started here are given, too.
+POLL = 0.05  # seconds between polls of the child processes
+# Command-line arguments, passed on to the processes that this one starts.
 arguments: ContextVar[list[str]] = ContextVar("arguments")
 END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 
 def start_on_gpus(asked: str, device: str) -> int | None:
-    """Run this process's own command in a process for each GPU; return the exit code, or None where
-    this one is to do it.
+    """Run the command of this process in one process per GPU.
 
     Args:
-        asked: What ``--gpus`` was given: a number, or ``"all"``.
-        device: What ``--device`` was given.
+        asked: Value of ``--gpus``: a number, or ``"all"``.
+        device: Value of ``--device``.
+
+    Returns:
+        The exit code, or None if this process must run the command itself.
 
     Raises:
-        DeviceError: If there are not as many GPUs.
-        CupydriveError: If ``device`` is the CPU, or this process is one of several that something
-            else has started.
+        DeviceError: If the machine has fewer GPUs.
+        CupydriveError: If ``device`` is the CPU, or another launcher has started this process.
     """
     if MEETING in os.environ:
         return None
@@ -73,12 +73,12 @@ def start_on_gpus(asked: str, device: str) -> int | None:
 
 @contextlib.contextmanager
 def joined_processes(device: str) -> Iterator[bool]:
-    """Be one of the processes that train together, if this is one of several: give whether it is
-    the one that prints.
+    """Join the process group if this is one of several processes. Yield whether it is rank 0.
+
+    Only rank 0 prints.
 
     Args:
-        device: ``"cuda"``, ``"cpu"`` or ``"auto"``: a GPU is the one of the process's number on its
-            machine.
+        device: ``"cuda"``, ``"cpu"`` or ``"auto"``. A process uses the GPU with its local rank.
     """
     rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if "RANK" not in os.environ or size < 2:
@@ -100,9 +100,7 @@ def joined_processes(device: str) -> Iterator[bool]:
 
 
 def _own_gpu(local: int) -> None:
-    """Make the ``local``-th GPU the only one that this process sees, before a library has
-    looked.
-    """
+    """Make only GPU ``local`` visible to this process, before any library initialises CUDA."""
     seen = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     os.environ["CUDA_VISIBLE_DEVICES"] = seen[local % len(seen)] if seen else str(local)
 
@@ -112,10 +110,10 @@ def _own_gpu(local: int) -> None:
 
 @contextlib.contextmanager
 def handled(number: int, handler: Callable) -> Iterator[None]:
-    """Handle a signal by ``handler`` for a while.
+    """Install a signal handler for the duration of the context.
 
-    A host program that has Python inside it, such as R, may handle the signal outside Python. Its
-    handler stays in place, since Python could not put it back.
+    A host program that embeds Python, such as R, may handle the signal outside Python. Its handler
+    then stays in place, because Python could not restore it.
     """
     if signal.getsignal(number) is None:
         yield
@@ -130,9 +128,9 @@ def handled(number: int, handler: Callable) -> Iterator[None]:
 def start_processes(count: int, arguments: list[str]) -> int:
     """Run ``cupydrive ARGUMENTS`` in ``count`` processes of this machine and return the exit code.
 
-    The first has this process's terminal. Ctrl-C goes to it, and the others hear of it from it; a
-    second one ends all. When one has ended otherwise than well, the others do within seconds, and
-    one line says which and how.
+    Rank 0 uses the terminal of this process. The first Ctrl-C is sent to rank 0, which passes it on
+    to the others. A second one is sent to all of them. If a process fails, the others end within
+    seconds, and one line reports the rank and the cause.
     """
     with tempfile.TemporaryDirectory(prefix="cupydrive-") as named:
         folder = Path(named)
@@ -152,9 +150,7 @@ def start_processes(count: int, arguments: list[str]) -> int:
 
 
 def start_one(rank: int, count: int, arguments: list[str], folder: Path) -> subprocess.Popen:
-    """Start the process of one rank; what others than the first write goes to files of
-    ``folder``.
-    """
+    """Start the process of one rank. Ranks other than 0 write their output to ``folder``."""
     own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, MEETING: folder / "meeting"}
     cores = max(1, usable_cores() // count)
     usual = {
@@ -174,7 +170,7 @@ def start_one(rank: int, count: int, arguments: list[str], folder: Path) -> subp
 
 
 def _end(children: list[subprocess.Popen]) -> None:
-    """End the processes that have not ended."""
+    """Kill the processes that are still running."""
     for child in children:
         if child.poll() is None:
             child.kill()
@@ -182,12 +178,11 @@ def _end(children: list[subprocess.Popen]) -> None:
 
 
 def wait_for(children: list[subprocess.Popen], folder: Path) -> int:
-    """Wait for all processes and return 0, or the exit code of the one whose end was the first
-    cause of another's.
+    """Wait for all processes and return 0, or the exit code of the process that failed first.
 
-    Once one has failed, the others hear of it when they next exchange something, and end. They have
-    ``GRACE`` seconds for that: now and then one does not hear of it, and would wait for the lost
-    one for minutes (seen with gloo, once in 56 times).
+    If a process fails, the others detect it at the next collective and exit. They are killed after
+    ``GRACE`` seconds, because occasionally a process does not detect it and would wait for minutes
+    (seen with gloo, once in 56 times).
     """
     since: float | None = None
     codes: dict[int, int] = {}
@@ -212,12 +207,12 @@ def wait_for(children: list[subprocess.Popen], folder: Path) -> int:
 
 
 def _ended(rank: int, code: int, folder: Path) -> str:
-    """Return one line about a process that has ended."""
+    """Return one line that reports how a process ended."""
     if code < 0:
         return (
             f"process {rank} of this run was ended by signal {-code} "
-            f"({signal.Signals(-code).name}), and the run with it; the last checkpoint is kept: "
-            f"go on with --resume"
+            f"({signal.Signals(-code).name}), and the run with it. The last checkpoint is kept. "
+            f"Continue with --resume"
         )
     lines = (
         (folder / f"{rank}.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()

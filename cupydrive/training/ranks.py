@@ -1,8 +1,6 @@
-"""What several processes that train one run together agree on, and what each keeps of it: settings,
-snapshots, weights.
+"""State of a run that several ranks train: equal settings and weights, and sharded snapshots.
 
-They are called ranks, as in ``torch.distributed``; what carries tensors from one to another is
-``executors/ranks.py``.
+Ranks are processes, as in ``torch.distributed``. ``executors/ranks.py`` implements the collectives.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from cupydrive.training.run import Run
 
 
-# ---- tensors of all environments, and of those of one rank ----
+# ---- tensors of all environments, and shards of them ----
 
 
 NamedTensors = dict[str, torch.Tensor]
@@ -32,9 +30,7 @@ LEARNERS_ROWS = ("discounted.", "held.", "memory.")  # tensors with a row for ea
 
 
 def shared_out(run: Run) -> dict[str, int]:
-    """Return by name, of what ``Run.snapshot`` returns, the dimension along which environments lie;
-    others have none.
-    """
+    """Return the environment dimension of each tensor of ``Run.snapshot`` that has one, by name."""
     names = ["env/state", "env/clock", "env/metrics"]
     names += [f"env/returns.{g.name}" for g in run.batch.groups]
     names += [f"obs.{name}" for name in run.rollout.obs]
@@ -48,13 +44,12 @@ def shared_out(run: Run) -> dict[str, int]:
 def of_all_ranks(
     kept: NamedTensors, along: dict[str, int], summed: Sequence[str], shard: Shard
 ) -> NamedTensors:
-    """Return tensors of all environments, from those of each rank's own; all ranks must call it.
+    """All-gather the tensors of all environments. All ranks must call it.
 
     Args:
-        kept: Tensors on the CPU, by name.
-        along: By name the dimension along which environments lie, of those that have one; others
-            are equal on all ranks.
-        summed: Names of those that are added instead.
+        kept: Tensors of this rank on the CPU, by name.
+        along: Environment dimension by name. Tensors without an entry are equal on all ranks.
+        summed: Names of tensors that are summed over ranks instead.
         shard: ``Shard`` of this rank.
     """
     if shard.ranks.alone:
@@ -79,13 +74,14 @@ def of_all_ranks(
 def part(
     kept: NamedTensors, along: dict[str, int], summed: Sequence[str], shard: Shard
 ) -> NamedTensors:
-    """Return of the tensors of all environments those of one rank: views; what does not fit stays
-    as it is.
+    """Return one rank's shard of the tensors of all environments, as views.
+
+    A tensor of an unexpected shape is returned unchanged.
 
     Args:
-        kept: What ``whole`` has returned, or a file's content.
-        along: As of ``whole``.
-        summed: Names of those of which the first rank takes all, and the others 0.
+        kept: Result of ``of_all_ranks``, or the content of a file.
+        along: Environment dimension by name, as for ``of_all_ranks``.
+        summed: Names of tensors that rank 0 takes completely. The other ranks get zeros.
         shard: ``Shard`` of the rank.
     """
     if shard.ranks.alone or not isinstance(kept, dict):
@@ -114,13 +110,13 @@ def bytes_of(tensor: torch.Tensor) -> bytes:
 
 
 def require_equal(run: Run, config: TrainConfig) -> None:
-    """Raise ``ParameterError`` on all ranks if hashes of what they train differ; all must call it.
+    """Raise ``ParameterError`` on all ranks if their configurations differ. All must call it.
 
-    Not part of the hash: callback, progress, folder, and the index of the device.
+    The comparison ignores callback, progress, folder, and the index of the device.
 
     Args:
-        run: ``Run`` that is to be trained.
-        config: How it is to be trained.
+        run: ``Run`` to train.
+        config: Options of the training.
     """
     if run.shard.ranks.alone:
         return
@@ -129,19 +125,19 @@ def require_equal(run: Run, config: TrainConfig) -> None:
     here["backends"] = run.backends
     if others := different(run.shard.ranks, config_hash(run.as_json() | options | here).encode()):
         raise ParameterError(
-            f"processes that train one run need the same arguments and versions; they differ on "
-            f"rank {others} from rank 0"
+            f"processes that train one run need the same arguments and versions: rank {others} "
+            f"differs from rank 0"
         )
 
 
 def different(ranks: Ranks, content: bytes) -> str:
-    """Return the ranks whose content is not that of rank 0, as text; all must call it."""
+    """Return the ranks whose content differs from rank 0, as text. All ranks must call it."""
     found = ranks.gather_bytes(content)
     return ", ".join(str(rank) for rank, other in enumerate(found) if other != found[0])
 
 
 def require_equal_weights(ranks: Ranks, policies: Mapping[str, nn.Module], step: int) -> None:
-    """Raise ``TrainingError`` on all ranks if their weights differ; all must call it.
+    """Raise ``TrainingError`` on all ranks if their weights differ. All ranks must call it.
 
     Args:
         ranks: ``Ranks``.
@@ -154,23 +150,23 @@ def require_equal_weights(ranks: Ranks, policies: Mapping[str, nn.Module], step:
             digest.update(bytes_of(tensor.cpu()))
     if others := different(ranks, digest.digest()):
         raise TrainingError(
-            f"after {step:,} env-steps the weights on rank {others} are not those of rank 0, as "
-            "they must be: a device or its driver computes wrongly. Training has stopped; go on "
-            "from the last checkpoint with resume=True"
+            f"after {step:,} env-steps the weights on rank {others} differ from those of rank 0: "
+            "a device or its driver computes wrong results. Training has stopped. Continue from "
+            "the last checkpoint with resume=True"
         )
 
 
-# ---- what is said in each interval ----
+# ---- control flags of each interval ----
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What a rank wants to happen at the end of an interval, which all do together.
+    """Control flags of a rank, exchanged at the end of an interval and acted on by all ranks.
 
     Args:
-        stop: End the training: an interrupt.
+        stop: End the training, after an interrupt.
         save: Compare the weights and write a checkpoint.
-        seconds: That an iteration takes here.
+        seconds: Duration of an iteration on this rank.
     """
 
     stop: bool = False
@@ -179,16 +175,15 @@ class Wishes:
 
     @classmethod
     def of_all(cls, told: torch.Tensor) -> Wishes:
-        """Return what all do together, of each rank's wishes, (W, 3) float64: any may stop, the
-        first decides else.
+        """Combine the flags of all ranks, (W, 3) float64.
+
+        Any rank may stop the training. The other values are those of rank 0.
         """
         first = told[0].tolist()
         return cls(bool(told[:, 0].any()), bool(first[1]), first[2])
 
     def tell(self, ranks: Ranks, numbers: torch.Tensor) -> torch.Tensor:
-        """Return (W, L + 3) float64 on the device of ``numbers`` (L,): those of each rank, and its
-        wishes behind them.
-        """
+        """All-gather ``numbers`` (L,) followed by the flags: (W, L + 3) float64 on their device."""
         wanted = torch.tensor(astuple(self), dtype=torch.float64, device="cpu")
         return ranks.gather(torch.cat([numbers, wanted.to(numbers.device)]))
 

@@ -1,4 +1,4 @@
-"""Report: the numbers of a run that the host logs, gathered on the device by one launch."""
+"""MetricReport: gather the numbers of a run that the host logs, in one kernel launch."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from cupydrive.playing.rollout import NONE_FOUND
 if TYPE_CHECKING:
     from cupydrive.training.run import Run
 
-HEAD_NUMBERS = 2  # numbers before the means: episodes, and the least length
-TEAM = 128  # threads of one row of kernels/train/report.cu on a GPU
+HEAD_NUMBERS = 2  # numbers before the means: episodes, and the shortest length
+TEAM = 128  # threads per row of kernels/train/report.cu on a GPU
 
 
 class Reading(NamedTuple):
@@ -28,7 +28,7 @@ class Reading(NamedTuple):
         sums: ``metric_sums`` of each learner.
         bad: Whether a loss was not finite, by learner.
         found: Places of the first non-finite numbers, for ``Rollout.describe_nonfinite``.
-        envs: Environments of the rank that found them.
+        envs: Environments of the rank that detected them.
     """
 
     episodes: int
@@ -41,20 +41,22 @@ class Reading(NamedTuple):
 
 
 class MetricReport:
-    """The numbers of a run since the last report.
+    """Gather the numbers of a run since the last report.
+
+    The numbers are, in order: the number of episodes, the length of the shortest latest episode,
+    the means over the latest episodes, ``metric_sums`` and ``bad`` of each learner, and the places
+    of the first non-finite numbers, whose int64 bits are stored as float64.
 
     Args:
         run: ``Run``.
 
     Attributes:
-        size: L, of the numbers: episodes, least length, means of latest episodes; for each learner
-            its ``metric_sums`` and ``bad``; then bits of int64: where the first numbers are that
-            are not finite.
+        size: Number of these values, L.
     """
 
     def __init__(self, run: Run) -> None:
         self.run, self.names = run, run.episodes.names
-        self.spans: list[tuple[int, int]] = []  # of each learner's sums, which its `bad` follows
+        self.spans: list[tuple[int, int]] = []  # of each learner's sums. Its `bad` comes after
         self.found = HEAD_NUMBERS + len(self.names)
         for learner in run.learners.values():
             self.spans.append((self.found, self.found + len(learner.metric_sums)))
@@ -67,7 +69,7 @@ class MetricReport:
         self.program = executor.build(unit)
 
     def make(self, numbers: torch.Tensor) -> None:
-        """Queue a launch that fills ``numbers`` (L,) float64, and begin to count anew."""
+        """Queue a launch that fills ``numbers`` (L,) float64 and resets the counters."""
         run, spans = self.run, self.spans or [(0, -1)]
         ints = {"num_envs": run.shard.num_envs}
         ints |= {f"size.{k}": end - begin for k, (begin, end) in enumerate(spans)}
@@ -85,10 +87,11 @@ class MetricReport:
             self.program.launch("report", call, len(self.names) + 1, work)
 
     def read(self, numbers: torch.Tensor) -> Reading:
-        """Return what ``numbers`` on the host, (L,) or (W, L) float64 of all ranks, hold."""
+        """Unpack ``numbers`` on the host, (L,), or (W, L) of all ranks, float64."""
         shard, rows = self.run.shard, np.atleast_2d(numbers.numpy())
         found = np.ascontiguousarray(rows[:, self.found :]).view(np.int64)
-        first = int((found & NONE_FOUND).min(1).argmin())  # a number grows with iteration and place
+        # A place is a number that increases with the iteration and the position.
+        first = int((found & NONE_FOUND).min(1).argmin())
         envs = [shard.envs_of(rank) for rank in range(len(rows))]
         each = rows[:, HEAD_NUMBERS : HEAD_NUMBERS + len(self.names)]
         means = sum(len(own) / shard.all_envs * row for own, row in zip(envs, each, strict=True))

@@ -1,7 +1,7 @@
-"""Run: an environment, the policies that learn in it, and everything that their future depends on.
+"""Run: an environment, the policies that learn in it, and all state of their training.
 
-A ``Run`` in memory is what a run folder (``runfolder.py``) keeps on disk. What draws is imported
-where it is used: to train, nobody needs Matplotlib or a video codec.
+A run folder (``runfolder.py``) stores a ``Run`` on disk. Modules that draw are imported where they
+are used, so that training needs neither Matplotlib nor a video codec.
 """
 
 from __future__ import annotations
@@ -57,34 +57,37 @@ if TYPE_CHECKING:
     from cupydrive.training.explain import Explanation, Failure
 
 
-WARM_STEPS = 128  # of a rollout in which nobody learns
-# of a batch's state, besides the returns of groups
+WARM_STEPS = 128  # length of a rollout if no policy learns
+# State of a batch, besides the returns of groups.
 BATCH_STATE = ("seed", "state", "clock", "metrics")
 
 
 class Run(NotCopied):
-    """Policies learning in N environments; made by ``cupydrive.train``.
+    """Policies that learn in N environments. ``cupydrive.train`` and ``cupydrive.load`` return it.
 
-    Where several processes train one run together (``torch.distributed``), each has a ``Run`` of
-    its own, with equal weights and a share of the environments.
+    If several processes train one run together (``torch.distributed``), each process has its own
+    ``Run`` with equal weights and a shard of the environments.
 
     Args:
-        config: What it is made of.
-        share: Number of runs that will share the device: sizes of launches are chosen for a part of
-            it.
+        config: Configuration of the run.
+        share: Number of runs that will share the device. Launch sizes are chosen accordingly.
 
     Attributes:
-        shard: ``Shard``: which of the environments this process has.
+        shard: ``Shard`` of this process: the environments that it simulates.
         step: Env-steps done.
-        backends: By name of a learning policy, one line about the backend that it got and why.
-            Under ``all rollouts``, whether a rollout is one launch, and why.
-        seconds: Spent training in this process, after set-up and capture.
-        interrupted: Whether Ctrl-C, or what its callback returned, ended the training that came
-            last.
+        backends: For each learning policy, one line about the chosen backend and the reason. The
+            entry ``all rollouts`` reports whether a rollout is a single launch, and the reason.
+        seconds: Training time of this process in seconds, without set-up and graph capture.
+        interrupted: Whether Ctrl-C or the callback ended the last training.
         metrics: One dictionary per logged interval.
-        policies: Torch module by policy name, of those that learn.
-        failed: ``Failure`` if the training that came last met a non-finite number, until that is
-            explained.
+        policies: Torch modules of the learning policies, by name.
+        failed: ``Failure`` if the last training met a non-finite number that is not explained yet.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> run = cd.train("cartpole", num_envs=64, steps=50_000, progress=False)
+        >>> result = run.evaluate(episodes=100)
+        >>> run.save("runs/cartpole")
     """
 
     def __init__(self, config: TrainConfig, share: int = 1) -> None:
@@ -98,13 +101,13 @@ class Run(NotCopied):
         self.folder: Path | None = None
         self.share = share
         self.total, self.interrupted = config.steps, False
-        self.origin = envs.origin(self.spec)  # of the files as they are compiled now
+        self.origin = envs.origin(self.spec)  # hashes of the files that are compiled now
         self.lock = runfolder.FolderLock()
         self.failed: Failure | None = None
         self.explanation: Explanation | None = None
         self.shard = Shard(self.num_envs, current_ranks())
         where = executor(self.device, share=share)
-        # what a learner of the caller's own draws
+        # Seeds the random numbers that a custom learner draws.
         with drawing_from(torch.Generator().manual_seed(self.seed)):
             self.learners, self.backends, players = make_players(self.config, where)
             self.batch = Batch(
@@ -126,16 +129,21 @@ class Run(NotCopied):
 
     @property
     def policies(self) -> dict[str, nn.Module]:
-        """Torch module by policy name, of those that learn.
+        """Torch modules of the learning policies, by name.
 
-        They are the networks alone: they take observations as ``normalize_obs`` leaves them and
-        return parameters of a distribution and a value. ``act`` and ``policy`` take raw
-        observations and return actions.
+        These are only the networks: they take normalised observations if ``normalize_obs`` is set,
+        and return the parameters of a distribution and a value. Use ``act`` or ``policy`` to map
+        raw observations to actions.
         """
         return {name: learner.policy for name, learner in self.learners.items()}
 
     def frozen(self, group: str, greedy: bool = True) -> PlayerSettings:
-        """Return settings that play ``group`` as this run does now, without learning."""
+        """Return the current policy of ``group`` as an opponent that does not learn.
+
+        Args:
+            group: Name of the group.
+            greedy: Take the most likely actions instead of sampling them. Defaults to True.
+        """
         group, greedy = self._group(group), checked_bool("frozen", "greedy", greedy)
         settings: Any
         key, settings = next(
@@ -158,30 +166,31 @@ class Run(NotCopied):
         mask: RowsByGroup | None = None,
         generator: torch.Generator | None = None,
     ) -> RowsByGroup | tuple[RowsByGroup, RowsByGroup]:
-        """Return the actions that this run's policies take now, as ``env.step`` takes them.
+        """Compute the actions of this run's current policies, in the format of ``env.step``.
 
-        Observations are those of the environment, not normalised; on a run in training it is the
-        policy of this moment. For a policy with hidden state the result is ``(actions, state)``:
-        pass that state with the next observations.
+        Pass raw observations, which are normalised inside if necessary. For a policy with hidden
+        state the result is ``(actions, state)``. Pass this state with the next observations.
 
         Args:
-            obs: (..., D) torch tensor or NumPy array, any leading dimensions, (N, D) or (N, C, D)
-                say; a dict by group if there are several groups, in which groups may be left out.
-            state: (..., M) hidden state, by group if there are several. Set rows to 0 where an
-                episode begins. None: zeros.
-            greedy: The likeliest actions, those of ``evaluate``, instead of random ones.
-            mask: (..., K) bool or int8, the allowed choices of all heads, as ``info`` has them.
-                Groups with masks need it.
-            generator: ``torch.Generator`` on the run's device for random actions; None: torch's
-                own.
+            obs: (..., D) torch tensor or NumPy array with any leading dimensions, such as (N, D) or
+                (N, C, D). With several groups, a dict by group, which may omit groups.
+            state: (..., M) hidden state, as a dict by group if there are several. Set the rows of
+                new episodes to 0. Defaults to zeros.
+            greedy: Take the most likely actions, as in ``evaluate``, instead of sampling them.
+                Defaults to True.
+            mask: (..., K) bool or int8, the allowed choices of all heads, as in ``info``. Required
+                for groups with action masks.
+            generator: ``torch.Generator`` on the run's device for random actions. Defaults to
+                torch's global generator.
 
         Returns:
-            By group if ``obs`` is, in its library and on its device: int32 (...,) for one discrete
-            head, else (..., H); float32 (..., H) within the bounds for a Box.
+            Actions in the library and on the device of ``obs``, as a dict if ``obs`` is one. The
+            shape is (...,) int32 for one discrete head, (..., H) int32 for several, and (..., H)
+            float32 within the bounds for a Box.
 
         Raises:
             ParameterError: If an input has another shape or type, a mask is missing, or a group
-                plays at random.
+                has a random policy.
         """
         names = obs if isinstance(obs, dict) else self.rollout.player_of
         modules: dict[str, Any] = {
@@ -192,30 +201,31 @@ class Run(NotCopied):
 
     @ordinary_modes()
     def policy(self, group: str | None = None) -> nn.Module:
-        """Return a group's policy as a ``torch.nn.Module`` from raw observations (..., D) to greedy
-        actions, as of ``act``.
+        """Return a group's policy as a ``torch.nn.Module`` from raw observations to greedy actions.
 
-        It is a copy in evaluation mode, with the normalisation inside: it can be moved to another
-        device, and training on does not change it. ``torch.export.export`` and ``torch.jit.trace``
-        accept it. Its second input is the mask of allowed choices, for groups with masks. With
+        The module is a copy in evaluation mode that includes the normalisation. It can be moved to
+        another device, and further training does not change it. ``torch.export.export`` and
+        ``torch.jit.trace`` accept it. Observations have shape (..., D), and actions are those of
+        ``act``. For groups with action masks, the second input is the mask of allowed choices. With
         hidden state, ``policy(obs, state=state, start=start)`` returns ``(actions, state)``. Where
-        ``start`` (...,) is true, an episode begins and the state is set to 0 before the step.
+        ``start`` (...,) is True, an episode begins and the state is reset to 0 before the step.
 
         Args:
-            group: Name; None: the only group.
+            group: Name of the group. May be omitted if there is only one.
         """
         return inference.standalone(self._module(self._group(group)))
 
     def export(self, path: str | PathLike[str], *, group: str | None = None) -> Path:
-        """Write a group's policy as an ONNX file and return its path; needs the packages ``onnx``
-        and ``onnxscript``.
+        """Export a group's policy as an ONNX file and return its path.
+
+        This needs the packages ``onnx`` and ``onnxscript``. The input is ``obs`` (batch, D)
+        float32, plus ``mask`` (batch, K) bool for groups with action masks. The output ``action``
+        is the result of ``policy(group)``. With hidden state there are two more inputs, ``state``
+        (batch, M) float32 and ``start`` (batch,) bool, and one more output, ``next_state``.
 
         Args:
-            path: File that ends in ``.onnx``. Its input is ``obs`` (batch, D) float32, and ``mask``
-                (batch, K) bool where choices may be forbidden. Its output ``action`` is what
-                ``policy(group)`` returns. With hidden state, the inputs ``state`` (batch, M)
-                float32 and ``start`` (batch,) bool, and the output ``next_state``, are added.
-            group: Name; None: the only group.
+            path: File that ends in ``.onnx``.
+            group: Name of the group. May be omitted if there is only one.
 
         Raises:
             TrainingError: If a package is missing, the network cannot be exported, or the file
@@ -224,7 +234,7 @@ class Run(NotCopied):
         return inference.export_onnx(self.policy(group), path)
 
     def _group(self, name: str | None) -> str:
-        """Return the name of a group, by default of the only one."""
+        """Validate the name of a group, which may be None if there is only one."""
         names = [g.name for g in self.batch.groups]
         if name is None and len(names) == 1:
             return names[0]
@@ -236,8 +246,10 @@ class Run(NotCopied):
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Compute as training does: products are not rounded to TF32. A CPU takes as many threads
-        as the networks are worth. With bfloat16, cuDNN measures its algorithms of convolutions.
+        """Set torch's modes for training for the duration of the context.
+
+        TF32 is off. On a CPU, the number of threads depends on the size of the networks. With
+        bfloat16, cuDNN benchmarks its convolution algorithms.
         """
         most = 0
         for learner in self.learners.values():
@@ -248,46 +260,58 @@ class Run(NotCopied):
             yield
 
     def iterate(self) -> None:
-        """Collect one rollout and learn from it: what a CUDA graph captures."""
+        """Collect one rollout and learn from it. A CUDA graph captures one such iteration."""
         self.rollout.collect()
         updates = [learner.update for learner in self.learners.values()]
         self.rollout.call_all([partial(update, self.rollout) for update in updates])
         self.episodes.add()
 
     def return_weights(self) -> None:
-        """Copy weights that torch has put elsewhere back to where they are learnt."""
+        """Copy weights that torch has moved back into the learner's own memory."""
         for learner in self.learners.values():
             if hasattr(learner, "return_weights"):
                 learner.return_weights()
 
     def evaluate(self, episodes: int = 1000, **options: Any) -> Evaluation:
-        """Return the ``Evaluation`` of this run's policies; ``options`` as in
-        ``cupydrive.evaluate``.
+        """Evaluate this run's policies.
+
+        Args:
+            episodes: Number of evaluation episodes. Defaults to 1000.
+            **options: Options of ``cupydrive.evaluate``.
+
+        Returns:
+            ``Evaluation`` with returns, lengths and metrics of the episodes.
         """
         return evaluate(self, episodes=episodes, **options)
 
     def render(self, path: str | PathLike[str] | None = None, **options: Any) -> Video:
-        """Return a ``Video`` of this run's policies, written to ``path`` if given; options are
-        ``cupydrive.render``'s.
+        """Render episodes of this run's policies.
+
+        Args:
+            path: File to write. If None, no file is written.
+            **options: Options of ``cupydrive.render``.
+
+        Returns:
+            ``Video``, which a notebook displays.
         """
         from cupydrive.rendering.video import render
 
         return render(self, path, **options)
 
     def explain(self, progress: bool = True) -> Explanation:
-        """Explain why training failed: repeat the run from its last checkpoint, or from its start,
-        up to the failure.
+        """Find the first non-finite number of a failed training by replaying it.
 
-        This takes at most twice the training time since then.
+        The replay starts at the last checkpoint, or at the start of the run if there is none. It
+        takes at most twice the training time since then.
 
         Args:
             progress: Show a progress line.
 
         Returns:
-            ``Explanation``: the first non-finite number, its place, and what led there.
+            ``Explanation`` with the first non-finite number, its place, and the steps before it.
 
         Raises:
-            TrainingError: If training has not failed since this run was made or loaded, several
+            TrainingError: If training has not failed since this run was created or loaded, several
                 processes train it, or a replay from its start would take more than a minute.
         """
         if self.explanation is None:
@@ -298,25 +322,24 @@ class Run(NotCopied):
         return self.explanation
 
     def plot(self, *keys: str, levels: dict[str, dict[str, float]] | None = None) -> Curves:
-        """Return learning curves as a Matplotlib figure, which a notebook shows and
-        ``.savefig(path)`` writes.
+        """Plot learning curves as a Matplotlib figure.
+
+        A notebook displays the figure, and ``.savefig(path)`` writes it.
 
         Args:
-            *keys: Names of metrics, such as ``"losses/entropy"``; none: the episodic return of
-                every group.
-            levels: Horizontal lines to compare with, ``{label: {key: value}}``.
+            *keys: Names of metrics, such as ``"losses/entropy"``. Defaults to the episodic return
+                of every group.
+            levels: Horizontal lines for comparison, ``{label: {key: value}}``.
         """
         from cupydrive.drawing.curves import curves
 
         title = f"{self.spec.name}, {self.num_envs:,} environments"
         return curves(self.metrics, keys or None, levels, title=title)
 
-    # ---- what the future depends on ----
+    # ---- state of the training ----
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return every torch tensor that the future depends on, by name; the tensors themselves,
-        not copies.
-        """
+        """Return all torch tensors of the training state by name, without copying them."""
         kept = {**self.episodes.tensors(), "iteration": self.rollout.iteration}
         kept |= {f"obs.{name}": obs[-1] for name, obs in self.rollout.obs.items()}
         kept |= {f"critic_obs.{name}": obs[-1] for name, obs in self.rollout.critic_obs.items()}
@@ -326,10 +349,9 @@ class Run(NotCopied):
         return kept
 
     def snapshot(self) -> dict[str, torch.Tensor]:
-        """Return copies on the CPU of everything that the future depends on, of all processes that
-        train this run.
+        """Copy the complete training state of all processes to the CPU.
 
-        All of them must call it, and get equal copies.
+        All processes that train this run must call it, and all get equal copies.
         """
         arrays = arrays_of(self.batch).items()
         flat = {
@@ -340,11 +362,11 @@ class Run(NotCopied):
         return of_all_ranks(kept, shared_out(self), self.episodes.summed, self.shard)
 
     def restore(self, kept: dict[str, torch.Tensor]) -> None:
-        """Write what ``snapshot`` returned back, in place: of environments, those of this process.
+        """Write the result of ``snapshot`` back in place, including this process's environments.
 
         Raises:
-            TrainingError: If a name, shape, type or range does not fit this run; nothing has
-                changed then.
+            TrainingError: If a name, shape, type or range does not fit this run. The run is then
+                unchanged.
         """
         own, arrays = self.tensors(), arrays_of(self.batch)
         kept = part(kept, shared_out(self), self.episodes.summed, self.shard)
@@ -359,9 +381,7 @@ class Run(NotCopied):
         self.failed = self.explanation = None
 
     def forget_nonfinite(self) -> None:
-        """Count all numbers so far as finite: the run is at another moment now than when one was
-        not.
-        """
+        """Clear the records of non-finite numbers, because the run is in another state now."""
         self.rollout.nonfinite.fill_(NONE_FOUND)
         for learner in self.learners.values():
             learner.bad.zero_()
@@ -369,20 +389,23 @@ class Run(NotCopied):
     # ---- files ----
 
     def as_json(self) -> dict:
-        """Return what this run is made of, as ``config.json`` holds it."""
+        """Return the configuration of this run in the format of ``config.json``."""
         return self.config.as_json() | {"origin": self.origin, "total": self.total}
 
     def save(self, folder: str | PathLike[str], keep: int = 3) -> None:
-        """Write the configuration and a checkpoint of this moment; keep the last ``keep``
-        checkpoints.
+        """Write the configuration and a checkpoint of the present state.
 
-        Of several processes that train this run all must call it, and the first writes.
+        If several processes train this run, all of them must call it, and rank 0 writes the files.
+
+        Args:
+            folder: Run folder. It is created if it does not exist.
+            keep: Number of checkpoints to keep. Older ones are deleted. Defaults to 3.
 
         Raises:
-            TrainingError: If another run writes into the folder, has written into it since this one
-                was loaded, or it cannot be written; files that were there stay.
-            ParameterError: If ``keep`` is less than 1 or a setting cannot be saved; nothing is
-                written then.
+            TrainingError: If another run writes into the folder, has written into it since this run
+                was loaded, or the folder cannot be written. Existing files are kept.
+            ParameterError: If ``keep`` is less than 1 or a setting cannot be saved. Nothing is
+                written in this case.
         """
         keep, target = checked_int("save", "keep", keep), checked_path("save", "folder", folder)
         check_kept(self.settings)
@@ -397,8 +420,8 @@ class Run(NotCopied):
             content = runfolder.pack_checkpoint(self.spec.name, self.step, tensors)
             write_atomically(target / "config.json", runfolder.pack_config(self.as_json()))
             write_atomically(target / "checkpoints" / f"{self.step:015d}.pt", content.getvalue())
-            # Besides checkpoints that are too old, files that a killed process was writing: nobody
-            # else writes now.
+            # Remove old checkpoints, and temporary files of a killed process. The lock guarantees
+            # that no other process is writing them.
             old = runfolder.checkpoints(target)[:-keep]
             for path in (*old, *(target / "checkpoints").glob(".*.part")):
                 path.unlink(missing_ok=True)
@@ -412,23 +435,24 @@ class Run(NotCopied):
         policies: Mapping[str, PolicySettings] | None = None,
         env: str | PathLike[str] | EnvSpec | None = None,
     ) -> Run:
-        """Return the run of a folder at its last checkpoint; nothing in the folder can run.
+        """Load a run at its last checkpoint. Code from the folder is never executed.
 
         Args:
             folder: Run folder.
-            device: Where to go on: ``"cuda"``, ``"cpu"`` or ``"auto"``.
-            policies: Settings by policy name, needed where a policy is a module of one's own.
-            env: The environment if it is one of your own and not registered: path of its Python
-                file, or ``EnvSpec``. The folder says which file that was, but only you can have it
-                loaded.
+            device: Device of the loaded run: ``"cuda"``, ``"cpu"`` or ``"auto"``.
+            policies: Settings by policy name. Required for policies that are custom modules.
+            env: Environment of the run, needed if it is your own and not yet registered: path of
+                its Python file, or ``EnvSpec``. The folder names the file, but it is executed only
+                if you pass it.
 
         Warns:
-            CupydriveWarning: If the environment's files have changed since.
+            CupydriveWarning: If the environment's files have changed since training.
 
         Raises:
-            UnregisteredEnvironmentError: If ``env`` is needed; the message is the call that works.
+            UnregisteredEnvironmentError: If ``env`` is needed. The message shows the correct call.
             DeviceError: If ``device`` is unknown or cannot be used here.
-            TrainingError: If there is no run, or it is damaged, or of another environment.
+            TrainingError: If the folder holds no run, or a damaged one, or one of another
+                environment.
         """
         chosen = choose(device)[0]
         source: Path = checked_path("load", "folder", folder)
@@ -442,14 +466,17 @@ class Run(NotCopied):
 
     @classmethod
     def restored(cls, config: TrainConfig, folder: Path, share: int = 1) -> Run:
-        """Return the run of a folder at its last checkpoint; errors are those of ``load``."""
+        """Restore a run with a given configuration from a folder's last checkpoint.
+
+        It raises the errors of ``load``.
+        """
         saved = runfolder.read_checkpoint(folder, config.spec.name)
         clock = saved["tensors"].get("env/clock")
-        # before memory is taken for them
+        # Compare the number of environments before memory is allocated for them.
         if clock is None or clock.numel() != config.num_envs * CLOCK.itemsize:
             raise TrainingError(
-                f"the checkpoint of {folder} is not of the {config.num_envs} environments of its "
-                f"config.json"
+                f"the checkpoint of {folder} does not have the {config.num_envs} environments of "
+                f"its config.json"
             )
         try:
             run = cls(config, share)
@@ -486,7 +513,7 @@ class Run(NotCopied):
 
 
 def arrays_of(batch: Batch) -> dict[str, np.ndarray]:
-    """Return copies of the arrays that the future of a ``Batch`` depends on, by name."""
+    """Return copies of the arrays that make up the state of a ``Batch``, by name."""
     state: Any = batch.get_state()
     found = {kind: state[kind] for kind in BATCH_STATE}
     return found | {f"returns.{name}": array for name, array in state["returns"].items()}

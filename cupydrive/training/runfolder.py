@@ -1,9 +1,9 @@
 """The files of a run folder: ``config.json``, ``metrics.jsonl`` and ``checkpoints/STEP.pt``.
 
 Files are written under a temporary name, synced and renamed, so that a kill at any moment leaves
-the last complete one. ``config.json`` carries the SHA-256 of its content. Checkpoints hold tensors,
-numbers and strings only. Their CRC-32 is checked before torch reads them with
-``weights_only=True``, so that loading runs no code. A writer holds the folder's lock.
+the last complete one. ``config.json`` contains the SHA-256 of its content. Checkpoints contain only
+tensors, numbers and strings. Their CRC-32 is checked before torch reads them with
+``weights_only=True``, so that loading executes no code. A writer holds the folder's lock.
 """
 
 import hashlib
@@ -38,10 +38,10 @@ from cupydrive.inputs.formats import (
 )
 from cupydrive.inputs.locks import lock
 
-POPULATION_FILE = "population.json"  # in a folder of several runs
-FIRST_OF_ROW = b'{"charts/global_step": '  # how pack_metrics begins a line
-MOST_METRICS = 2**30  # bytes of metrics.jsonl
-# Tensors of a run that count, and that kernels compute places from.
+POPULATION_FILE = "population.json"  # in a folder with several runs
+FIRST_OF_ROW = b'{"charts/global_step": '  # start of each line that pack_metrics writes
+MOST_METRICS = 2**30  # maximum size of metrics.jsonl in bytes
+# Counters of a run from which kernels compute addresses.
 COUNTERS = ("iteration", "written", "filled", "pool.taken", "pool.waited")
 
 
@@ -49,22 +49,20 @@ def checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoint files of a run folder, oldest first.
 
     Raises:
-        TrainingError: If ``folder`` is no path.
+        TrainingError: If ``folder`` is not a valid path.
     """
     with file_errors(TrainingError, f"{shown(folder)} cannot be a run folder"):
         found = (as_path(folder) / "checkpoints").glob("[0-9]*.pt")
         return sorted((p for p in found if p.stem.isdecimal()), key=lambda p: int(p.stem))
 
 
-# ---- what may be written -------------------------------------------------------------------------
+# ---- checks before writing -----------------------------------------------------------------------
 
 
 def check_folder(out: Path, written: bool = True) -> None:
-    """Raise ``TrainingError`` if ``out`` cannot be a folder, or if it is to be ``written`` and the
-    disk refuses that.
-    """
+    """Raise ``TrainingError`` if ``out`` cannot be a folder or, with ``written``, is read-only."""
     with file_errors(
-        TrainingError, f"out = {str(out)!r}: nothing can be written there; pass another folder"
+        TrainingError, f"out = {str(out)!r}: the folder is not writable. Pass another folder"
     ):
         near = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
         if written or not near.is_dir():
@@ -72,19 +70,18 @@ def check_folder(out: Path, written: bool = True) -> None:
 
 
 def check_free(own: Path | None, out: Path, overwrite: bool) -> None:
-    """Raise ``TrainingError`` if ``out`` holds files of something else, or of another run that is
-    not to be replaced.
+    """Raise ``TrainingError`` if ``out`` holds foreign files, or a run that must not be replaced.
 
     Args:
-        own: Folder of the run that will write there, if it has one.
-        out: Folder that will be written.
-        overwrite: Whether another run there may be replaced.
+        own: Folder of the run that will write there, or None.
+        out: Folder to write.
+        overwrite: Whether another run in ``out`` may be replaced.
     """
     if own is not None and own.resolve() == out.resolve():
         return
     files = checkpoints(out)
     if not files and ((out / "config.json").exists() or (out / POPULATION_FILE).exists()):
-        read_config(out)  # raises if it is the file of something else
+        read_config(out)  # raises if another program wrote the file
     rows = [] if files else read_metrics(out)
     if overwrite or not (files or rows):
         return
@@ -94,15 +91,15 @@ def check_free(own: Path | None, out: Path, overwrite: bool) -> None:
         else "the metrics of a run and no checkpoint"
     )
     raise TrainingError(
-        f"out = {str(out)!r} holds {what}. Continue it by resume=True (--resume), replace it by "
-        "overwrite=True (--overwrite), or pass another folder"
+        f"out = {str(out)!r} holds {what}. Continue it with resume=True (--resume), replace it "
+        "with overwrite=True (--overwrite), or pass another folder"
     )
 
 
 def clear(out: Path) -> None:
     """Remove the checkpoints and event files of a run.
 
-    The rest of them is written anew, and other files stay.
+    Its remaining files are rewritten later. Other files are kept.
     """
     with file_errors(TrainingError, f"the run in {out} cannot be replaced"):
         for path in (*checkpoints(out), *out.glob("events.out.tfevents.*")):
@@ -110,22 +107,18 @@ def clear(out: Path) -> None:
 
 
 def check_newest(folder: Path, step: int) -> None:
-    """Raise ``TrainingError`` if ``folder`` holds a checkpoint of a run that has done more than
-    ``step`` env-steps.
-    """
+    """Raise ``TrainingError`` if ``folder`` holds a checkpoint after ``step`` env-steps."""
     files = checkpoints(folder)
     if files and int(files[-1].stem) > step:
         raise TrainingError(
             f"{folder} holds a checkpoint of env-step {int(files[-1].stem):,}, and this run has "
-            f"done {step:,}: another run has written there. Go on with that one, "
+            f"done {step:,}: another run has written there. Continue that one with "
             f"cupydrive.load({str(folder)!r}), or pass another folder"
         )
 
 
 def not_written(folder: Path) -> str:
-    """Return the beginning of an error of the disk: that a run cannot be written, and what is kept
-    if something is.
-    """
+    """Return the first words of a disk error, which mention checkpoints that are kept."""
     return f"the run cannot be written to {folder}" + " (earlier checkpoints are kept)" * bool(
         checkpoints(folder)
     )
@@ -135,25 +128,25 @@ def not_written(folder: Path) -> str:
 
 
 def read_config(folder: Path) -> dict:
-    """Return the configuration of a run folder.
+    """Read the configuration of a run folder.
 
     Raises:
-        TrainingError: If there is none, or it is not what ``formats.CONFIG`` says.
+        TrainingError: If the file is missing or does not match ``formats.CONFIG``.
     """
     with file_errors(TrainingError, f"{shown(folder)} cannot be a run folder"):
         path = as_path(folder) / "config.json"
         if (as_path(folder) / POPULATION_FILE).is_file():
             raise TrainingError(
-                f"{folder} holds a population; cupydrive.load reads it, and "
-                f"{as_path(folder) / '000'} is its first run"
+                f"{folder} holds a population. Read it with cupydrive.load, or pass its first run, "
+                f"{as_path(folder) / '000'}"
             )
         if not path.exists():
             raise TrainingError(
-                f"{folder} is no run folder: there is no {path}. Pass a folder that "
+                f"{folder} is not a run folder: {path} is missing. Pass a folder that "
                 f"cupydrive.train(NAME, out=FOLDER) wrote"
             )
         content = read_file(path, MOST_JSON)
-    fix = "Put the file back as it was, pass another folder"
+    fix = "Restore the file, pass another folder"
     try:
         config = read_json(content, CONFIG)
         sha256 = config.pop("sha256", None)
@@ -166,13 +159,13 @@ def read_config(folder: Path) -> dict:
 
 
 def pack_config(config: dict) -> bytes:
-    """Return the content of ``config.json``: what ``Run.as_json`` returns, and its SHA-256."""
+    """Return the content of ``config.json``: the result of ``Run.as_json`` and its SHA-256."""
     plain = json.loads(json.dumps(config))
     return json.dumps(plain | {"sha256": config_hash(plain)}, indent=1).encode() + b"\n"
 
 
 def config_hash(config: dict) -> str:
-    """Return the SHA-256 of a configuration, whatever its layout as text."""
+    """Return the SHA-256 of a configuration, independent of its formatting."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
@@ -180,7 +173,7 @@ def config_hash(config: dict) -> str:
 
 
 class Checkpoint(TypedDict):
-    """Content of a checkpoint file; ``tensors`` is what ``Run.snapshot`` returned."""
+    """Content of a checkpoint file. ``tensors`` is the result of ``Run.snapshot``."""
 
     env: str
     step: int
@@ -188,21 +181,21 @@ class Checkpoint(TypedDict):
 
 
 def read_checkpoint(folder: Path, env: str) -> Checkpoint:
-    """Return the content of the last checkpoint of a run of the environment ``env``; tensors are on
-    the CPU.
+    """Read the last checkpoint of a run of the environment ``env``, with tensors on the CPU.
 
     Raises:
-        TrainingError: If there is none, it cannot be read, or it belongs to another environment.
+        TrainingError: If there is no checkpoint, it cannot be read, or it belongs to another
+            environment.
     """
     files = checkpoints(folder)
     if not files:
-        raise TrainingError(f"{folder} holds no checkpoint; train with out=FOLDER to make one")
+        raise TrainingError(f"{folder} holds no checkpoint. Train with out=FOLDER to create one")
     try:
         saved = load_checkpoint(files[-1])
     except (OSError, FormatError) as error:
         reason = getattr(error, "strerror", None) or error
         raise TrainingError(
-            f"{files[-1]} is damaged: {reason}. Move it away to go on from the checkpoint before it"
+            f"{files[-1]} is damaged: {reason}. Move it away to continue from the one before it"
         ) from None
     if saved["env"] != env:
         raise TrainingError(f"{files[-1]} belongs to environment {saved['env']!r}, not {env!r}")
@@ -215,7 +208,7 @@ def pack_checkpoint(env: str, step: int, tensors: dict[str, torch.Tensor]) -> io
     Args:
         env: Name of the environment.
         step: Env-steps done.
-        tensors: What ``Run.snapshot`` returns.
+        tensors: Result of ``Run.snapshot``.
     """
     content = io.BytesIO()
     with torch_config.patch("save.compute_crc32", True):  # a user's program may have turned it off
@@ -224,34 +217,34 @@ def pack_checkpoint(env: str, step: int, tensors: dict[str, torch.Tensor]) -> io
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Return what one checkpoint file holds.
+    """Read one checkpoint file.
 
     Raises:
-        OSError: If it cannot be read.
-        FormatError: If it is no checkpoint, or damaged.
+        OSError: If the file cannot be read.
+        FormatError: If it is not a checkpoint, or damaged.
     """
     with open(path, "rb") as file:
         return unpack_checkpoint(file, os.fstat(file.fileno()).st_size)
 
 
 def unpack_checkpoint(file: BinaryIO, size: int) -> Checkpoint:
-    """Return what a checkpoint of ``size`` bytes in an open file holds; tensors are on the CPU.
+    """Read a checkpoint of ``size`` bytes from an open file, with tensors on the CPU.
 
     Raises:
-        FormatError: If it is no checkpoint, or damaged.
+        FormatError: If it is not a checkpoint, or damaged.
     """
     check_archive(file, size)
     try:
         saved = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # a hostile pickle fails in many ways
-        # torch advises to trust it
-        words = "it holds something else than tensors, numbers and strings, or is damaged"
+    except Exception as error:  # a malicious pickle can raise any exception
+        # torch's own message recommends weights_only=False, so it is replaced.
+        words = "it holds other objects than tensors, numbers and strings, or is damaged"
         said = words if isinstance(error, pickle.UnpicklingError) else brief(error)
         raise FormatError(f"torch cannot read it ({said})") from None
     check_json(saved, CHECKPOINT)
     for name, tensor in saved["tensors"].items():
         if not is_plain(tensor):
-            raise FormatError(f"{shown(name)} is no ordinary tensor")
+            raise FormatError(f"{shown(name)} is not a dense CPU tensor")
     return saved
 
 
@@ -272,27 +265,28 @@ def fitting_arrays(
     arrays: dict[str, np.ndarray],
     limit: int,
 ) -> dict[str, np.ndarray]:
-    """Return the environments' arrays of a checkpoint, once all of it is known to fit a run;
-    nothing is written.
+    """Check that a checkpoint fits a run, and return the arrays of its environments.
+
+    Nothing is written to the run.
 
     Args:
-        kept: Tensors of the checkpoint by name; those of the environments are their bytes,
-            ``env/NAME``.
+        kept: Tensors of the checkpoint by name. Those of the environments, ``env/NAME``, are bytes.
         own: The run's tensors by name.
-        arrays: The arrays of its environments by name.
-        limit: Steps of an episode at most.
+        arrays: The arrays of the run's environments by name.
+        limit: Maximum number of steps of an episode.
 
     Returns:
-        NumPy arrays of the shapes and types of ``arrays``.
+        NumPy arrays with the shapes and types of ``arrays``.
 
     Raises:
-        TrainingError: If a name, shape, type or range is another.
+        TrainingError: If a name, shape, type or range differs.
     """
     if not isinstance(kept, dict) or not all(
         isinstance(tensor, torch.Tensor) for tensor in kept.values()
     ):
         raise TrainingError(
-            f"kept = {shown(kept)}; it must be tensors by name, as Run.snapshot() returns them"
+            f"invalid checkpoint: got {shown(kept)}, expected a dict of tensors by name, as "
+            "returned by Run.snapshot()"
         )
     expected = {name: f"{tensor.dtype} {tuple(tensor.shape)}" for name, tensor in own.items()}
     expected |= {
@@ -311,7 +305,7 @@ def fitting_arrays(
             and not 0 <= int(kept[name].min()) <= int(kept[name].max()) < 2**62
         ):
             raise TrainingError(
-                f"the checkpoint's {name} is {kept[name].tolist()}; it must count from 0"
+                f"the checkpoint's {name}: got {kept[name].tolist()}, expected a count from 0"
             )
     new = {
         name: kept[f"env/{name}"].contiguous().numpy().view(array.dtype).reshape(array.shape)
@@ -320,8 +314,8 @@ def fitting_arrays(
     elapsed = new["clock"]["elapsed"]
     if elapsed.min() < 0 or elapsed.max() >= limit:
         raise TrainingError(
-            f"the checkpoint's environments have done {elapsed.min()} to {elapsed.max()} steps; "
-            f"it must be 0 to {limit - 1}"
+            f"steps of the checkpoint's environments: got {elapsed.min()} to {elapsed.max()}, "
+            f"expected 0 to {limit - 1}"
         )
     return new
 
@@ -330,11 +324,12 @@ def fitting_arrays(
 
 
 def read_metrics(folder: Path) -> list[dict]:
-    """Return the rows of a run folder's metrics, [] without any; a last line cut short by a kill is
-    left out.
+    """Read the metrics of a run folder. The result is [] if there is no file.
+
+    An incomplete last line, left by a kill, is skipped.
 
     Raises:
-        TrainingError: If the file cannot be read, or a line is not what ``formats.METRICS`` says.
+        TrainingError: If the file cannot be read, or a line does not match ``formats.METRICS``.
     """
     path = Path(folder) / "metrics.jsonl"
     if not path.exists():
@@ -349,15 +344,15 @@ def read_metrics(folder: Path) -> list[dict]:
 
 
 def pack_metrics(rows: list[dict]) -> bytes:
-    """Return rows of metrics as bytes, one line of JSON each."""
+    """Serialise rows of metrics, one line of JSON each."""
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
 def unpack_metrics(content: bytes) -> list[dict]:
-    """Return the rows of metrics that bytes hold; a last line cut short by a kill is left out.
+    """Parse rows of metrics. An incomplete last line, left by a kill, is skipped.
 
     Raises:
-        FormatError: If a line is not what ``formats.METRICS`` says.
+        FormatError: If a line does not match ``formats.METRICS``.
     """
     rows: list[dict[str, Any]] = []
     lines = content.split(b"\n")
@@ -373,7 +368,7 @@ def unpack_metrics(content: bytes) -> list[dict]:
                 or (rows and step < rows[-1]["charts/global_step"])
             ):
                 raise FormatError(
-                    f"charts/global_step is {shown(step)}; it must be an int that never falls"
+                    f"charts/global_step: got {shown(step)}, expected an int that never decreases"
                 )
         except FormatError as error:
             if number == len(lines) and (
@@ -386,10 +381,9 @@ def unpack_metrics(content: bytes) -> list[dict]:
 
 
 class FolderLock:
-    """Whether a run writes into its folder: one writer at a time, over all threads and processes.
+    """Lock of a run folder: one writer at a time among all threads and processes.
 
-    The lock is the operating system's on the file ``.lock``, and is released when the process dies,
-    however it does.
+    It is an operating-system lock on the file ``.lock``, released whenever the process dies.
     """
 
     def __init__(self) -> None:
@@ -397,7 +391,7 @@ class FolderLock:
 
     @contextmanager
     def hold(self, folder: Path) -> Iterator[None]:
-        """Hold the lock of ``folder`` for a while; a run that holds it already goes on.
+        """Hold the lock of ``folder`` for the duration of the context. The lock is reentrant.
 
         Raises:
             TrainingError: If another run writes into the folder, or it cannot be locked.
@@ -410,7 +404,7 @@ class FolderLock:
         with ExitStack() as opened:
             with file_errors(
                 TrainingError,
-                f"{folder} cannot be locked for writing; pass a folder of a local disk",
+                f"{folder} cannot be locked for writing. Pass a folder on a local disk",
             ):
                 file = opened.enter_context(open(folder / ".lock", "a+b", buffering=0))
                 try:
@@ -419,11 +413,11 @@ class FolderLock:
                     file.seek(0)
                     raise TrainingError(
                         f"{folder} is being written by another run (process "
-                        f"{file.read(20).decode(errors='replace').strip()}); wait for it, stop "
+                        f"{file.read(20).decode(errors='replace').strip()}). Wait for it, stop "
                         f"it, or pass another folder"
                     ) from None
                 file.truncate(0)
-                file.write(f"{os.getpid()}\n".encode())  # for the message above
+                file.write(f"{os.getpid()}\n".encode())  # read by the message above
             self._held = folder
             try:
                 yield

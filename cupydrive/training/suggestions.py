@@ -1,6 +1,4 @@
-"""Suggestions of an environment for its training: the algorithm, its settings, the number of
-environments and env-steps.
-"""
+"""Suggested training of an environment: algorithm, settings, number of environments, env-steps."""
 
 from __future__ import annotations
 
@@ -22,13 +20,13 @@ DEFAULT_SETTINGS = {"algorithm": "ppo", "num_envs": 1024, "steps": 1_000_000}
 
 @dataclass(frozen=True)
 class Suggestion:
-    """What an environment suggests for one algorithm, or defaults.
+    """Suggestion of an environment for one algorithm, completed by defaults.
 
     Args:
         algorithm: Name of the algorithm.
         num_envs: Number of environments.
         steps: Env-steps.
-        settings: Settings by name that differ from the algorithm's own.
+        settings: Settings by name that differ from the algorithm's defaults.
     """
 
     algorithm: str
@@ -40,11 +38,14 @@ class Suggestion:
 def suggestion(
     env: EnvLike, name: str | None = None, params: Mapping[str, ParamValue] | None = None
 ) -> Suggestion:
-    """Return the ``Suggestion`` of an environment, with parameters ``params``, for the algorithm
-    called ``name``, by default the one that it suggests.
+    """Return the ``Suggestion`` of an environment for one algorithm.
 
-    An algorithm that the environment does not name gets the sizes that hold for all, and no
-    settings.
+    An algorithm that the environment does not mention gets its general sizes and no settings.
+
+    Args:
+        env: Name, path of a Python file, or ``EnvSpec``.
+        name: Name of the algorithm. Defaults to the one that the environment suggests.
+        params: Parameters of the environment that differ from the default.
     """
     spec = envs.get(env)
     about = {**DEFAULT_SETTINGS, **spec.training_of(spec.make_params(**params or {}))}
@@ -57,9 +58,7 @@ def suggestion(
 def all_suggestions(
     env: EnvLike, params: Mapping[str, ParamValue] | None = None
 ) -> list[Suggestion]:
-    """Return the ``Suggestion`` for each algorithm that the environment names, that of its own
-    choice first.
-    """
+    """Return the ``Suggestion`` for each algorithm of the environment, the preferred one first."""
     first, spec = suggestion(env, params=params), envs.get(env)
     about = spec.training_of(spec.make_params(**params or {}))
     named = [name for name, own in about.items() if isinstance(own, dict)]
@@ -74,11 +73,10 @@ def suggested_algorithm(
     params: Mapping[str, ParamValue] | None = None,
     **changed: Any,
 ) -> LearnerSettings:
-    """Return the settings that an environment suggests, to train with all of them but those that
-    you change.
+    """Return the settings that an environment suggests, with your changes.
 
-    ``cd.PPO(gamma=0.9)`` takes nothing from the environment: what it does not name are the
-    algorithm's own defaults.
+    In contrast, ``cd.PPO(gamma=0.9)`` takes all other settings from the algorithm's defaults, and
+    ignores the suggestions of the environment.
 
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.
@@ -86,14 +84,20 @@ def suggested_algorithm(
             suggests.
         params: Parameters of the environment that differ from the default, such as
             ``{"position_only": True}``. Suggestions may depend on them.
-        **changed: Settings that differ. A ``network`` replaces the suggested one.
+        **changed: Settings to change. A ``network`` replaces the suggested one.
 
     Returns:
         ``PPO``, ``A2C`` or ``DDPG``.
 
     Raises:
-        ParameterError: If there is no such environment, algorithm, parameter or setting, or a value
-            does not fit.
+        ParameterError: If the environment, algorithm, a parameter or a setting is unknown, or a
+            value is invalid.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> algorithm = cd.suggested_algorithm("cartpole", gamma=0.98)
+        >>> algorithm.gamma
+        0.98
     """
     from cupydrive.algorithms import ALGORITHMS  # imports torch
 
@@ -102,7 +106,7 @@ def suggested_algorithm(
     about = suggestion(env, name, params)
     kind = ALGORITHMS[checked_choice("train", "algorithm name", about.algorithm, list(ALGORITHMS))]
     settings = dict(about.settings)
-    if "network" in changed:  # instead of the one that is suggested in short form
+    if "network" in changed:  # drop the suggested network, which may be given in short form
         for short in ("hidden", "activation", "shared_layers"):
             settings.pop(short, None)
     return kind(**{**settings, **changed})
@@ -113,13 +117,12 @@ def suggested_sizes(
     policies: Mapping[str, PolicySettings],
     params: Mapping[str, ParamValue] | None = None,
 ) -> Suggestion:
-    """Return the ``Suggestion`` whose sizes are meant for policies that learn together: the one
-    with most env-steps.
+    """Return the ``Suggestion`` with most env-steps among those of policies that learn together.
 
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.
-        policies: Settings by policy name. If none of them learns, what the environment suggests
-            counts.
+        policies: Settings by policy name. If none of them learns, the environment's preferred
+            suggestion is returned.
         params: Parameters of the environment that differ from the default.
     """
     learning = [each.name for each in policies.values() if isinstance(each, LearnerSettings)]
@@ -133,13 +136,15 @@ def suggested_sizes(
 def setting_hints(
     env: EnvLike, given: Mapping[str, Any], algorithm: LearnerSettings | str | None = None
 ) -> dict[str, str]:
-    """Return a hint for each name that is a setting of an algorithm, of the one that was asked for
-    first.
+    """Return a hint for each name that is a setting of an algorithm.
+
+    If several algorithms have the setting, the hint names the requested one, or else the suggested
+    one.
 
     Args:
-        env: Environment, as ``train`` got it.
+        env: Environment as passed to ``train``.
         given: Values by name that were passed as parameters, not validated yet.
-        algorithm: Algorithm as ``train`` got it, not validated yet.
+        algorithm: Algorithm as passed to ``train``, not validated yet.
     """
     from cupydrive.algorithms import ALGORITHMS  # imports torch
 
@@ -158,7 +163,7 @@ def setting_hints(
             others = {other: value for other, value in own.items() if other != name}
             params = f"params={shown(others)}, " if others else ""
             call = f"cupydrive.suggested_algorithm({spec.name!r}, {each!r}, {params}{name}=...)"
-            hints[name] = f"it is a setting of {ALGORITHMS[each].__name__}; pass algorithm={call}"
+            hints[name] = f"it is a setting of {ALGORITHMS[each].__name__}. Pass algorithm={call}"
     return hints
 
 
@@ -168,8 +173,9 @@ def warn_of_two_meanings(
     algorithm: LearnerSettings | str | None = None,
     policies: Mapping[str, PolicySettings] | None = None,
 ) -> None:
-    """Warn if a parameter of the environment has the name of a setting of the algorithm, which has
-    no settings of its own.
+    """Warn if an environment parameter has the name of a setting of the suggested algorithm.
+
+    If settings are passed explicitly, there is no ambiguity and no warning.
     """
     if policies is not None or not (algorithm is None or isinstance(algorithm, str)):
         return
@@ -177,7 +183,7 @@ def warn_of_two_meanings(
     for name, hint in setting_hints(env, params, algorithm).items():
         if hasattr(settings, name):
             warnings.warn(
-                f"{name} is set as a parameter of {spec.name}, but {hint} to change it",
+                f"{name} is set as a parameter of {spec.name}, but {hint} to change the setting",
                 CupydriveWarning,
                 stacklevel=3,
             )

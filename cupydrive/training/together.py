@@ -1,8 +1,8 @@
-"""One run, or several side by side, as the loop trains them: schedules, iterations and reports.
+"""Schedules, iterations and reports of one run, or of several runs trained side by side.
 
-Runs side by side share their launches: ``cupydrive/executors/joined.py``. Each of them computes
-what it would compute alone, and the number of launches of an iteration does not depend on the
-number of runs.
+Runs side by side share their launches (``cupydrive/executors/joined.py``). Each run computes the
+same results as on its own, and the number of launches of an iteration does not depend on the number
+of runs.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from cupydrive.training.report import MetricReport
     from cupydrive.training.run import Run
 
-AHEAD = 256  # iterations whose scheduled numbers are copied to the device at once
+AHEAD = 256  # number of iterations whose scheduled values are copied to the device in one batch
 
 
 class Alone:
-    """One run.
+    """A single run.
 
     Args:
         run: ``Run``.
@@ -40,9 +40,7 @@ class Alone:
         self.runs, self.ranks = [run], run.shard.ranks
 
     def prepare(self, reports: Sequence[MetricReport], captured: bool) -> Callable[[], None]:
-        """Return a function that runs one iteration: the run's own method, or the replay of its
-        CUDA graph.
-        """
+        """Return a function that runs one iteration, directly or as the replay of a CUDA graph."""
         (run,), (self.report,) = self.runs, reports
         self.numbers = zeros(run.device, 1, self.report.size, dtype=torch.float64)
         if not captured:
@@ -50,25 +48,26 @@ class Alone:
         kept = run.snapshot()
         try:
             self.graph = capture(run.iterate, lambda: run.restore(kept))
-        except KeyboardInterrupt:  # in the middle of the warm-up
+        except KeyboardInterrupt:  # during the warm-up
             run.restore(kept)
             raise
         return self.graph.replay
 
     def schedule(self, step: int) -> None:
-        """Write the settings as they are after ``step`` env-steps."""
+        """Write the scheduled settings for ``step`` env-steps."""
         for learner in self.runs[0].learners.values():
             learner.schedule(step)
 
     def rates(self, step: int) -> list[dict[str, float]]:
-        """Return the learning rates of each run by policy, those of the iteration that began after
-        ``step`` env-steps.
+        """Return the learning rates of each run by policy, for the iteration that began at ``step``
+        env-steps.
         """
         return [{name: learner.learning_rate for name, learner in self.runs[0].learners.items()}]
 
     def tell(self, wishes: Wishes) -> torch.Tensor:
-        """Queue the report and return it, (1, L) float64 on the device; of several ranks (1, W, L +
-        3), with ``Wishes``.
+        """Queue the report and return it, (1, L) float64 on the device.
+
+        If there are several ranks, the result is (1, W, L + 3) and includes their ``Wishes``.
         """
         self.report.make(self.numbers[0])
         return self.numbers if self.ranks.alone else wishes.tell(self.ranks, self.numbers[0])[None]
@@ -81,7 +80,7 @@ class Together:
         runs: ``Run``s of equal shapes, on one device and at the same step.
 
     Raises:
-        NotJoinedError: If their iterations are no launches of equal kernels.
+        NotJoinedError: If their iterations do not launch equal kernels.
     """
 
     def __init__(self, runs: Sequence[Run]) -> None:
@@ -91,8 +90,8 @@ class Together:
             raise NotJoinedError("their iterations differ in shapes")
 
     def prepare(self, reports: Sequence[MetricReport], captured: bool) -> Callable[[], None]:
-        """Return a function that runs one iteration of all runs: their joint launches, or the
-        replay of these as a graph.
+        """Return a function that runs one iteration of all runs, by joint launches or as the replay
+        of a CUDA graph.
         """
         members = len(self.runs)
         self.numbers = zeros(self.device, members, reports[0].size, dtype=torch.float64)
@@ -107,7 +106,7 @@ class Together:
         self.schedules = Schedules(self.runs)
         if not captured:
             return self.joined.launch
-        # There is nothing of torch's to set up.
+        # No warm-up: the launches use no torch operators.
         self.graph = capture(self.joined.launch, lambda: None, warm_up=0)
         return self._replay
 
@@ -115,12 +114,12 @@ class Together:
         self.graph.replay()
 
     def schedule(self, step: int) -> None:
-        """Write the settings of all runs as they are after ``step`` env-steps."""
+        """Write the scheduled settings of all runs for ``step`` env-steps."""
         self.schedules.write(step)
 
     def rates(self, step: int) -> list[dict[str, float]]:
-        """Return the learning rates of each run by policy, those of the iteration that began after
-        ``step`` env-steps.
+        """Return the learning rates of each run by policy, for the iteration that began at ``step``
+        env-steps.
         """
         found = []
         for run in self.runs:
@@ -135,10 +134,10 @@ class Together:
 
 
 def recording(run: Run) -> list[Launch]:
-    """Return the launches of one iteration of a run, without running it.
+    """Record the launches of one iteration of a run without executing them.
 
     Raises:
-        NotJoinedError: If an iteration is more than launches of compiled kernels.
+        NotJoinedError: If an iteration consists of more than launches of compiled kernels.
     """
     if run.batch.spec.own_program is not None:
         raise NotJoinedError("the environment brings a program of its own")
@@ -151,21 +150,21 @@ def recording(run: Run) -> list[Launch]:
 
 
 def scheduled(run: Run) -> dict[str, Scheduled]:
-    """Return the scheduled numbers of each learner by policy.
+    """Return the scheduled values of each learner, by policy.
 
     Raises:
-        NotJoinedError: If a learner keeps its schedules in another way.
+        NotJoinedError: If a learner implements its own schedules.
     """
     found: dict[str, Scheduled] = {}
     for name, learner in run.learners.items():
         if not isinstance(learner, ScheduledLearner):
-            raise NotJoinedError("an algorithm of one's own writes its schedules by itself")
+            raise NotJoinedError("a custom algorithm writes its schedules itself")
         found[name] = learner.scheduled
     return found
 
 
 class Schedules:
-    """The scheduled numbers of all learners of several runs, written by one launch an iteration.
+    """The scheduled values of all learners of several runs, written by one launch per iteration.
 
     Args:
         runs: ``Run``s at the same step.
@@ -189,7 +188,7 @@ class Schedules:
         self.program = executor.build(assemble_file("train/schedule")) if places else None
 
     def write(self, step: int) -> None:
-        """Queue what writes all numbers as they are after ``step`` env-steps."""
+        """Queue the launch that writes all values for ``step`` env-steps."""
         if self.program is None:
             return
         if not 0 <= (step - self.first) // self.step < len(self.table):
@@ -200,9 +199,7 @@ class Schedules:
             self.program.launch("write_schedules", call, len(self.to), len(self.to))
 
     def _ahead(self, step: int) -> torch.Tensor:
-        """Return (AHEAD, F) float32 on the device: the numbers of this iteration and of those after
-        it.
-        """
+        """Return the values of the next iterations, (AHEAD, F) float32 on the device."""
         steps = step + self.step * np.arange(AHEAD)
         known = {each: np.interp(steps, *np.array(each).T) for each in set(self.schedules)}
         numbers = np.stack([known[each] for each in self.schedules], 1)

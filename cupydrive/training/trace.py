@@ -15,7 +15,7 @@ from cupydrive.simulation.batch import CLOCK, unpacked
 if TYPE_CHECKING:
     from cupydrive.training.run import Run
 
-ORDER = ("action", "state", "reward", "final_obs", "obs")  # in which one step computes them
+ORDER = ("action", "state", "reward", "final_obs", "obs")  # order of computation within a step
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Number:
     Args:
         kind: One of ``ORDER``.
         name: Member of ``struct State``, or group.
-        row: Steps of the trace after which it was there.
-        index: Indices of a member of ``State``; of a group, agent and entry.
+        row: Number of traced steps after which it first appears.
+        index: Indices into the member of ``State``, or agent and entry of a group's array.
         value: The number.
     """
 
@@ -39,17 +39,17 @@ class Number:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One step of one environment. Arrays by group have no axis of environments.
+    """One step of one environment. Arrays by group have no environment axis.
 
     Args:
-        state: (1,) ``struct State`` before it.
-        clock: (1,) episode, elapsed and time before it.
+        state: (1,) ``struct State`` before the step.
+        clock: (1,) episode, elapsed and time before the step.
         action: (C, H) by group.
-        after: (1,) state after it; if the episode ended, that of the next one.
+        after: (1,) state after the step. If the episode ended, the initial state of the next one.
         reward: (C,) by group.
-        obs: (C, D) by group, after it.
+        obs: (C, D) by group, after the step.
         final_obs: (C, D) by group, if the episode was truncated.
-        over: Whether it ended.
+        over: Whether the episode ended.
     """
 
     state: np.ndarray
@@ -63,18 +63,18 @@ class Step:
 
 
 class Trace:
-    """The steps of one environment from a rollout on.
+    """Recorded steps of one environment, from the start of a rollout on.
 
     Args:
         run: ``Run`` between two iterations.
         env: Index of the environment in this process.
 
     Attributes:
-        begun: Steps of the environment before the trace.
+        begun: Number of environment steps before the trace.
         state: (1,) ``struct State`` before the first step.
-        clock: (1,) episode, elapsed and time before it.
-        obs: (C, D) by group before it.
-        steps: ``Step``s.
+        clock: (1,) episode, elapsed and time before the first step.
+        obs: (C, D) by group before the first step.
+        steps: The recorded ``Step``s.
     """
 
     def __init__(self, run: Run, env: int) -> None:
@@ -85,23 +85,23 @@ class Trace:
         self.obs = self._obs(run.rollout.obs, -1)
 
     def _read(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return state and clock as they are now."""
+        """Return the current state and clock."""
         batch, env = self.run.batch, slice(self.env, self.env + 1)
         state = batch.as_records(batch.executor.get(batch.state[env]), batch.state_dtype)
         return state, batch.as_records(batch.executor.get(batch.clock[env]), CLOCK)
 
     def _rows(self, arrays: Mapping[str, torch.Tensor], t: int) -> dict[str, np.ndarray]:
-        """Return copies of the environment's part of row t by group."""
+        """Return copies of the environment's entries of row t, by group."""
         own = {name: rows[t][self.env].detach().cpu() for name, rows in arrays.items()}
         return {name: row.numpy().copy() for name, row in own.items()}
 
     def _obs(self, arrays: Mapping[str, torch.Tensor], t: int) -> dict[str, np.ndarray]:
-        """Return copies of the environment's observations by group, bits as bools."""
+        """Return copies of the environment's observations by group, with packed bits as bools."""
         rows = self._rows(arrays, t)
         return {g.name: unpacked(g, rows[g.name]) for g in self.run.batch.groups}
 
     def add(self, t: int) -> None:
-        """Record the step of row t of the rollout, which has just been taken."""
+        """Record the step of row t, right after the rollout has taken it."""
         rollout = self.run.rollout
         over = bool(rollout.terminated[t][self.env] | rollout.truncated[t][self.env])
         before, self.now = self.now, self._read()
@@ -111,18 +111,17 @@ class Trace:
         self.steps.append(Step(*before, action, self.now[0], reward, obs, final_obs, over))
 
     def up_to(self, step: int) -> Trace:
-        """Drop the steps after ``step`` steps of the environment since the run began, and return
-        the trace.
-        """
+        """Drop all steps after environment step ``step`` of the run, and return the trace."""
         del self.steps[step - self.begun :]
         return self
 
     def first(self) -> Number | None:
         """Return the non-finite number that was computed first, or None.
 
-        Members of ``State`` may hold infinity on purpose. Of those that are not finite at the end,
-        the moment counts from which on they were not. One that was not finite when an episode or
-        the trace began counts only if an observation was not either, or if nothing else is found.
+        Members of ``State`` may be infinite on purpose. A member that is non-finite at the end
+        counts from the step at which it last became non-finite. If it was already non-finite at the
+        start of an episode or of the trace, it counts only if an observation was non-finite then,
+        or if no other non-finite number is found.
         """
         found: list[Number] = []
         for name, obs in self.obs.items():
@@ -139,27 +138,23 @@ class Trace:
         return found[0] if found else None
 
     def _state_numbers(self) -> Iterator[Number]:
-        """Yield for each member of the state that is not finite at the end the moment from which on
-        it was not.
-        """
+        """Yield the step at which each non-finite member of the final state became non-finite."""
         states, names = (
             [self.state, *(step.after for step in self.steps)],
             self.state.dtype.names or (),
         )
         sound = all(is_finite(states[-1][name]) for name in names)
         if sound and self.steps and self.steps[-1].over:
-            states.pop()  # of the next episode
+            states.pop()  # this state belongs to the next episode
         for name in names:
             row = len(states) - 1
             while row > 0 and not (is_finite(states[row - 1][name]) or self.steps[row - 1].over):
-                row -= 1  # no further back than to the beginning of the episode
+                row -= 1  # stops at the start of the episode
             if not is_finite(states[-1][name]):
                 yield from nonfinite("state", name, row, states[row][name][0])
 
     def reference(self, number: Number) -> tuple[float | None, str | None]:
-        """Return what the NumPy reference computes for a number, or None and the reason why there
-        is nothing.
-        """
+        """Return the NumPy reference's value for a number, or None and the reason."""
         if number.kind == "action":
             return None, "the environment does not compute it"
         batch = self.run.batch
@@ -171,19 +166,19 @@ class Trace:
         elif self.clock["elapsed"][0] == 0:
             taken = after_reset(seed, env, self.state, self.clock)
         else:
-            return None, "it was there before the replay"
+            return None, "it existed before the replay"
         return reference_number(
             self.run.spec, self.run.params, taken, number.kind, number.name, number.index
         )
 
 
 def is_finite(values: np.ndarray) -> bool:
-    """Return whether an array holds finite numbers or integers."""
+    """Return whether an array contains only finite numbers or integers."""
     return values.dtype.kind != "f" or bool(np.isfinite(values).all())
 
 
 def nonfinite(kind: str, name: str, row: int, values: np.ndarray) -> list[Number]:
-    """Return the first ``Number`` of an array that is not finite in a list, or an empty list."""
+    """Return a list with the first non-finite ``Number`` of an array, or an empty list."""
     if is_finite(values):
         return []
     index = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
