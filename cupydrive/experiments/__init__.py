@@ -1,3 +1,1 @@
-"""train(): one run, or a population of runs side by side; sweeps over settings; tournaments between
-policies.
-"""
+"""Training of runs and populations, sweeps over settings, and tournaments between policies."""

@@ -1,5 +1,6 @@
-"""Train one run, or the members of a population: those of equal shapes side by side, the others in
-turn.
+"""Train one run, or the members of a population.
+
+Members of equal shapes train side by side, and the others one after another.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ if TYPE_CHECKING:
     from cupydrive.training.config import Callback, TrainConfig
     from cupydrive.training.run import Run
 
-Joint = tuple[list[int], Alone | Together]  # numbers of members, and what trains them side by side
-MOST_TOGETHER = 4096  # members whose launches are one
-MOST_FOLDERS = 128  # of them where each keeps files open in a folder of its own
+Joint = tuple[list[int], Alone | Together]  # indices of members, and their joint training
+MOST_TOGETHER = 4096  # maximum number of members with joint launches
+MOST_FOLDERS = 128  # the same if each member keeps files open in its own folder
 
 
 def train_alone(run: Run, config: TrainConfig) -> None:
     """Train one run up to ``config.steps`` env-steps.
 
-    Of several processes the first writes, prints and calls back.
+    If several processes train it, only rank 0 writes files, prints and calls the callback.
     """
     first, goal = run.shard.ranks.rank == 0, config.steps
     iterations = math.ceil((goal - run.step) / run.steps_per_iteration)
@@ -58,19 +59,22 @@ def train_alone(run: Run, config: TrainConfig) -> None:
         run.interrupted = loop.interrupted
         if run.interrupted:
             who = "ended by its callback" if loop.enough else "interrupted"
-            words = f"{who} after {run.step:,} env-steps; {kept(config.out)}"
+            words = f"{who} after {run.step:,} env-steps: {kept(config.out)}"
     finally:
         line.close(words)
 
 
 def kept(out: Path | None) -> str:
-    """Return where the result is after an interrupt, as text."""
+    """Return a note about whether the result of an interrupted training is saved."""
     return "the result is kept" + ", but not saved without out (--out DIR)" * (out is None)
 
 
 def check_cuda_graph(cuda_graph: bool | None, captures: bool) -> None:
-    """Raise ``ParameterError`` if iterations are to be captured where there are no graphs, as
-    ``Ranks.captures`` has it.
+    """Raise ``ParameterError`` if a CUDA graph is requested but cannot be captured.
+
+    Args:
+        cuda_graph: The user's argument.
+        captures: Result of ``Ranks.captures``.
     """
     if cuda_graph and not captures:
         raise ParameterError("cuda_graph=True needs device='cuda', and NCCL for several processes")
@@ -79,18 +83,18 @@ def check_cuda_graph(cuda_graph: bool | None, captures: bool) -> None:
 class Training:
     """Runs of the members of a population, and their training.
 
-    All runs are made here: errors that only a ``Run`` finds, such as those of a network of one's
-    own or of memory, are raised before anything is trained or written.
+    The constructor creates all runs. Errors that only a ``Run`` detects, such as those of a custom
+    network or of memory, are therefore raised before anything is trained or written.
 
     Args:
         members: Members to train.
-        explains: Explain non-finite numbers, by a replay.
+        explains: Explain non-finite numbers by a replay.
 
     Attributes:
-        runs: ``Run`` of each member, by number.
-        parts: Numbers of members that train side by side, with what trains them.
-        begun: Numbers of those whose training has begun.
-        failures: By number, the error that ended a member's training.
+        runs: ``Run`` of each member, by index.
+        parts: Indices of members that train side by side, with the object that trains them.
+        begun: Indices of members whose training has begun.
+        failures: Error that ended a member's training, by index.
     """
 
     def __init__(self, members: Sequence[Member], explains: bool = True) -> None:
@@ -105,12 +109,12 @@ class Training:
                 self._begin_alike(alike[first : first + most])
 
     def _begin_alike(self, numbers: list[int]) -> None:
-        """Make the runs of members of equal shapes, and join those at the same step."""
+        """Create the runs of members of equal shapes, and join those at the same step."""
         if len(numbers) > 1:
             with suppress(NotJoinedError):
                 recording(self._begin(numbers[0], len(numbers)))
                 at: dict[tuple[int, int], list[int]] = {}
-                for number in numbers:  # resumed ones may be at different steps
+                for number in numbers:  # resumed members may be at different steps
                     run = self.runs.get(number) or self._begin(number, len(numbers))
                     at.setdefault((run.step, self.members[number].config.steps), []).append(number)
                 self.parts += [(each, self._trained(each)) for each in at.values()]
@@ -119,7 +123,7 @@ class Training:
             self.parts.append(([number], Alone(self._begin(number))))
 
     def _begin(self, number: int, share: int = 1) -> Run:
-        """Return the run of a member, begun or read."""
+        """Create the run of a member, or load it from its folder."""
         member, config = self.members[number], self.members[number].config
         with naming_member(member.where):
             run = begin(config, share)
@@ -129,12 +133,12 @@ class Training:
         return run
 
     def _trained(self, numbers: Sequence[int]) -> Alone | Together:
-        """Return what trains members that share launches."""
+        """Return the object that trains members that share launches."""
         runs = [self.runs[number] for number in numbers]
         return Together(runs) if len(runs) > 1 else Alone(runs[0])
 
     def keep(self, numbers: Collection[int]) -> None:
-        """Train only these members from now on."""
+        """Restrict the following training to these members."""
         parts, self.parts = self.parts, []
         for each, trained in parts:
             left = [number for number in each if number in numbers]
@@ -142,16 +146,16 @@ class Training:
                 self.parts.append((left, trained if left == each else self._trained(left)))
 
     def train(self, line: Silent, goal: int | None = None) -> bool:
-        """Train all members and return whether an interrupt ended it.
+        """Train all members and return whether an interrupt ended the training.
 
         Args:
             line: Progress line of all members.
-            goal: Env-steps of each. Defaults to those of its configuration.
+            goal: Env-steps of each member. Defaults to those of its configuration.
         """
         return any(self._train_part(part, line, goal) for part in self.parts)
 
     def _train_part(self, part: Joint, line: Silent, goal: int | None) -> bool:
-        """Train members side by side; return whether an interrupt came."""
+        """Train members side by side. Return whether training was interrupted."""
         numbers, trained = part
         runs, configs = trained.runs, [self.members[number].config for number in numbers]
         first = configs[0]
@@ -159,7 +163,7 @@ class Training:
         self.begun.update(numbers)
         share = Part(line, self.done, goal, len(numbers))
         self.done += goal * len(numbers)
-        if runs[0].step >= goal:  # resumed, and done
+        if runs[0].step >= goal:  # a resumed run that is already finished
             return False
         call = None if first.callback is None else partial(call_back, first.callback, numbers)
         with ExitStack() as locks:
@@ -171,7 +175,7 @@ class Training:
             try:
                 with suppress(NotFiniteError):
                     loop.go()
-            finally:  # Ctrl-C pressed twice must not hide that a run has failed
+            finally:  # record failures even if Ctrl-C was pressed twice
                 self.failures |= {numbers[k]: error for k, error in loop.failures.items()}
         for run in runs:
             run.interrupted = loop.interrupted
@@ -179,19 +183,19 @@ class Training:
 
 
 def call_back(callback: Callback, numbers: list[int], step: int, row: dict, number: int) -> object:
-    """Call a user's function with the number of the member in the row."""
+    """Call the user's callback with the index of the member added to the row."""
     return callback(step, {**row, "member": numbers[number]})
 
 
 @dataclass(frozen=True)
 class Part:
-    """The part of a population's progress line for members that train side by side.
+    """Share of a population's progress line for members that train side by side.
 
     Args:
         line: Progress line.
-        done: Env-steps of the runs before them.
-        goal: Env-steps of each of them.
-        members: Number of members.
+        done: Total env-steps of the members before them.
+        goal: Env-steps of each of these members.
+        members: Number of these members.
     """
 
     line: Silent
@@ -200,22 +204,22 @@ class Part:
     members: int
 
     def update(self, done: int, row: dict[str, float]) -> None:
-        """Show that each has done so many env-steps."""
+        """Show that each member has done ``done`` env-steps."""
         self.line.update(self.done + min(done, self.goal) * self.members, row)
 
 
 def train_members(members: Sequence[Member], out: Path | None) -> Population:
-    """Train runs and return their ``Population``: those whose training was begun, if an interrupt
-    comes.
+    """Train runs and return their ``Population``.
 
-    A run in which a number is not finite ends, and the others continue.
+    After an interrupt, it contains the runs whose training had begun. A run with a non-finite
+    number ends, and the others continue.
 
     Args:
         members: Members to train.
-        out: Folder of the population.
+        out: Folder of the population, or None.
 
     Raises:
-        NotFiniteError: If all have ended so.
+        NotFiniteError: If every run has met a non-finite number.
     """
     first = members[0].config
     check_cuda_graph(first.cuda_graph, first.device == "cuda")
@@ -230,12 +234,12 @@ def train_members(members: Sequence[Member], out: Path | None) -> Population:
     line = follow(sum(goals), name, first.progress)
     try:
         interrupted = training.train(line)
-    except KeyboardInterrupt as error:  # pressed twice, or between two runs
+    except KeyboardInterrupt as error:  # Ctrl-C pressed twice, or between two runs
         if not training.begun:
             raise
         interrupted, left = True, str(error) or left
     finally:
-        words = f"interrupted after {len(training.begun)} of {len(members)} runs were begun; {left}"
+        words = f"interrupted after {len(training.begun)} of {len(members)} runs were begun: {left}"
         line.close(words if interrupted else None)
     if len(training.failures) == len(members):
         raise training.failures[0]
@@ -246,9 +250,7 @@ def train_members(members: Sequence[Member], out: Path | None) -> Population:
 
 
 def by_shape(members: Sequence[Member]) -> list[list[int]]:
-    """Return lists of numbers of members whose runs have equal shapes, so that their launches may
-    be joined.
-    """
+    """Return lists of indices of members with equal shapes, whose launches may be joined."""
     found: dict[str, list[int]] = {}
     for number, member in enumerate(members):
         new = member.config
@@ -260,9 +262,7 @@ def by_shape(members: Sequence[Member]) -> list[list[int]]:
 
 
 def launch_shape(settings: PolicySettings) -> PolicySettings | list[tuple[str, object]]:
-    """Return what of a policy's settings decides what is compiled and launched: all but what
-    schedules may change.
-    """
+    """Return the settings of a policy that determine its launches: all except scheduled values."""
     if not is_dataclass(settings):
         return settings
     scheduled = schedules(type(settings))

@@ -1,9 +1,8 @@
-"""Population: several runs of one environment that differ in seeds or settings, their statistics
-and their folder.
+"""Population: runs of one environment with different seeds or settings, and their statistics.
 
-A claim should rest on several seeds: on medians, quartiles, and the interquartile mean with its
-bootstrap interval (Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical
-Precipice", 2021).
+A claim should rest on several seeds. Its statistics are medians, quartiles, and the interquartile
+mean with its bootstrap interval (Agarwal et al., "Deep Reinforcement Learning at the Edge of the
+Statistical Precipice", 2021).
 """
 
 from __future__ import annotations
@@ -58,9 +57,9 @@ Arguments = dict[str, Any]
 MOST_MEMBERS = 10_000
 MOST_SEED = 2**63 - 1
 RETURN = "charts/episodic_return"
-LARGEST_SCORE = 1e300  # whose sums are still finite
-RESAMPLES, INTERVAL = 2000, (2.5, 97.5)  # of a bootstrap; percentiles
-# What a member may change besides settings and parameters.
+LARGEST_SCORE = 1e300  # sums of scores up to this limit are finite
+RESAMPLES, INTERVAL = 2000, (2.5, 97.5)  # bootstrap resamples, and percentiles of the interval
+# Arguments that a member may change besides settings and parameters.
 WHOLE = ("algorithm", "policies", "num_envs")
 
 
@@ -69,9 +68,9 @@ class Member:
     """One run of a population.
 
     Args:
-        setting: What it changes, as text. Empty if members differ only in their seeds.
-        config: What it is made of, with a folder of its own.
-        where: Argument that it comes from, for messages.
+        setting: Changes of the member, as text. Empty if members differ only in their seeds.
+        config: Configuration of the run, with its own folder.
+        where: Argument that defines the member, for messages.
     """
 
     setting: str
@@ -79,7 +78,7 @@ class Member:
     where: str = ""
 
     def about(self) -> dict[str, str | int]:
-        """Return what ``population.json`` holds about it."""
+        """Return the member's entry in ``population.json``."""
         return {"setting": self.setting, "seed": self.config.seed}
 
 
@@ -95,17 +94,19 @@ def resolve_members(
     out: str | PathLike | None = None,
     **options: object,
 ) -> list[Member]:
-    """Return the members of a population; arguments as in ``train``, with ``params`` of the
-    environment in one dictionary.
+    """Return the members of a population.
+
+    The arguments are those of ``train``, except that ``params`` holds the environment's parameters
+    in one dictionary.
 
     Raises:
-        CupydriveError: If one of them cannot be trained. The message names it. Nothing has been
+        CupydriveError: If a member cannot be trained. The message names the member, and nothing is
             written.
     """
     spec = envs.get(env)
     changes = [{}] if members is None else checked_sequence("train", "members", members)
     if not changes:
-        raise ParameterError("train: members is empty; a population needs at least one member")
+        raise ParameterError("train: members is empty, expected at least one member")
     each_seed = planned_seeds(seed, seeds)
     common = options | {"algorithm": algorithm, "policies": policies, "params": dict(params or {})}
     found: list[Member] = []
@@ -119,7 +120,7 @@ def resolve_members(
                 folder = None if out is None else member_folder(out, len(found))
                 config = resolve(spec, **own | {"seed": each, "out": folder})
                 found.append(Member(setting, config, where))
-            check_players(found[-1].config)  # those of other seeds differ in nothing else
+            check_players(found[-1].config)  # the others differ only in their seeds
     return found
 
 
@@ -133,13 +134,13 @@ def planned_seeds(seed: int | None, seeds: int | Sequence[int] | None) -> list[i
     found = list(checked_list("train", "seeds", seeds, checked_int, 0, MOST_SEED))
     if seed is not None or not 1 <= len(set(found)) == len(found) <= MOST_MEMBERS:
         limit = f"1 to {MOST_MEMBERS:,} different seeds, without seed="
-        raise ParameterError(f"train: seeds = {shown(seeds)}; it must be {limit}")
+        raise ParameterError(f"train: invalid seeds: got {shown(seeds)}, expected {limit}")
     return found
 
 
 @contextmanager
 def naming_member(where: str) -> Iterator[None]:
-    """Name the member in an error that does not name it; the type of the error stays."""
+    """Add the member's name to errors that lack it. The type of the error does not change."""
     try:
         yield
     except CupydriveError as error:
@@ -149,11 +150,11 @@ def naming_member(where: str) -> Iterator[None]:
 
 
 def changed(spec: EnvSpec, given: Arguments, change: Arguments, where: str) -> Arguments:
-    """Return the arguments of ``resolve`` of one member.
+    """Return the arguments of ``resolve`` for one member.
 
     Args:
         spec: Environment.
-        given: Arguments of all members.
+        given: Arguments common to all members.
         change: Fields of ``TrainConfig``, settings of the algorithms and parameters that this
             member changes.
         where: Name of the member, for messages.
@@ -172,8 +173,8 @@ def changed(spec: EnvSpec, given: Arguments, change: Arguments, where: str) -> A
         checked_choice("train", f"a name in {where}", name, sorted({*known, *parameters, *WHOLE}))
         if name in known & parameters:
             both = f"a setting of {learners[0].name} and a parameter of {spec.name}"
-            fix = f"pass the setting by algorithm=..., or the parameter by train(..., {name}=...)"
-            raise ParameterError(f"train: {where} has {name!r}, which is {both}; {fix}")
+            fix = f"Pass the setting in algorithm=..., or the parameter as train(..., {name}=...)"
+            raise ParameterError(f"train: {where} has {name!r}, which is both {both}. {fix}")
     new = {name: change[name] for name in change if name in known}
     if new:
         changed_policies = {name: with_settings(each, new) for name, each in policies.items()}
@@ -182,28 +183,34 @@ def changed(spec: EnvSpec, given: Arguments, change: Arguments, where: str) -> A
 
 
 def setting_names(settings: LearnerSettings) -> set[str]:
-    """Return the names of an algorithm's settings; of a ``OpponentPool``, also those of the policy
-    in it.
-    """
+    """Return the names of an algorithm's settings, including those inside an ``OpponentPool``."""
     both: list[Any] = [settings, unpooled(settings)]
     return {field.name for each in both if is_dataclass(each) for field in fields(each)}
 
 
 def interquartile_mean(values: Sequence[float], *, seed: int = 0) -> tuple[float, float, float]:
-    """Return the mean of the middle half of some values, and its 95 % bootstrap interval: (mean,
-    low, high).
+    """Compute the interquartile mean and its 95 % bootstrap interval.
 
     Args:
-        values: (M,) numbers, one for each run. A quarter of them, rounded down, is left out at
-            either end.
-        seed: Random seed of the bootstrap's 2,000 resamples.
+        values: (M,) numbers, one for each run. A quarter of them, rounded down, is dropped at each
+            end.
+        seed: Random seed of the 2,000 bootstrap resamples.
+
+    Returns:
+        (mean, low, high).
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> mean, low, high = cd.interquartile_mean([480.0, 495.0, 500.0, 500.0])
+        >>> mean
+        497.5
     """
     numbers = checked_list(
         "interquartile_mean", "values", values, checked_float, -LARGEST_SCORE, LARGEST_SCORE
     )
     each = np.array(numbers, np.float64)
     if not numbers:
-        raise ParameterError("interquartile_mean: values is empty; pass one number for each run")
+        raise ParameterError("interquartile_mean: values is empty. Pass one number for each run")
     rng = np.random.default_rng(checked_int("interquartile_mean", "seed", seed, 0, MOST_SEED))
     drawn, cut = rng.choice(each, (RESAMPLES, len(each))), len(each) // 4
     means = np.sort(drawn, axis=1)[:, cut : len(each) - cut].mean(axis=1)
@@ -212,14 +219,13 @@ def interquartile_mean(values: Sequence[float], *, seed: int = 0) -> tuple[float
 
 
 class Population:
-    """Runs that were trained side by side; ``cupydrive.train(..., seeds=10)`` makes it.
+    """Runs that were trained side by side, as returned by ``cupydrive.train(..., seeds=10)``.
 
     Args:
         runs: ``Run``s of one environment.
-        settings: What each changes, as text. Those of equal texts differ in their seeds.
-        failures: By number of a run, the error that ended its training early: a number was not
-            finite.
-        interrupted: Whether Ctrl-C ended the training of all.
+        settings: Changes of each run, as text. Runs with equal texts differ only in their seeds.
+        failures: Message of the ``NotFiniteError`` that ended a run early, by index of the run.
+        interrupted: Whether Ctrl-C ended the training.
     """
 
     def __init__(
@@ -239,22 +245,22 @@ class Population:
         return iter(self.runs)
 
     def by_setting(self) -> dict[str, list[int]]:
-        """Return the numbers of runs by what they change, in the order of the runs."""
+        """Return the indices of runs by setting, in the order of the runs."""
         found: dict[str, list[int]] = {}
         for number, setting in enumerate(self.settings):
             found.setdefault(setting, []).append(number)
         return found
 
     def scores(self, key: str | None = None) -> np.ndarray:
-        """Return the last value of a metric in each run, (M,) float64, NaN where there is none yet
-        or the run has failed.
+        """Return the last value of a metric in each run, (M,) float64.
+
+        It is NaN for runs that have failed or have not logged the metric yet.
 
         Args:
             key: Name of a metric. Defaults to the episodic return of the only group that learns.
 
         Raises:
-            ParameterError: If no run has such a metric, or several groups learn and ``key`` is
-                None.
+            ParameterError: If no run has this metric, or several groups learn and ``key`` is None.
         """
         key = self._key(key)
         last = np.full(len(self), np.nan)
@@ -264,25 +270,26 @@ class Population:
         return last
 
     def best(self, key: str | None = None) -> Run:
-        """Return the ``Run`` whose last value of a metric is the highest; ``key`` as of
-        ``scores``.
+        """Return the ``Run`` with the highest last value of a metric.
+
+        Args:
+            key: Name of a metric, as in ``scores``.
         """
         key, scores = self._key(key), self.scores(key)
         if np.isnan(scores).all():
-            raise ParameterError(f"key = {key!r}: no run has a value of it yet; train longer")
+            raise ParameterError(f"key = {key!r}: no run has a value yet. Train longer")
         return self.runs[int(np.nanargmax(scores))]
 
     def evaluate(self, episodes: int = 1000, **options: Any) -> list[Evaluation]:
-        """Return the ``Evaluation`` of each run; ``options`` as in ``cupydrive.evaluate``."""
+        """Return the ``Evaluation`` of each run. Options are those of ``cupydrive.evaluate``."""
         return [run.evaluate(episodes, **options) for run in self.runs]
 
     def plot(self, *keys: str, levels: Mapping[str, Mapping[str, float]] | None = None) -> Curves:
-        """Return learning curves as a Matplotlib figure: medians over runs, with quartiles where
-        there are several.
+        """Plot learning curves: medians over runs, with quartiles if there are several.
 
         Args:
             *keys: Names of metrics. Defaults to the episodic return of every group.
-            levels: Horizontal lines to compare with, ``{label: {key: value}}``.
+            levels: Horizontal lines for comparison, ``{label: {key: value}}``.
         """
         from cupydrive.drawing.curves import curves
 
@@ -293,11 +300,13 @@ class Population:
         return curves(rows, keys or None, levels, title)
 
     def table(self, key: str | None = None) -> str:
-        """Return a table as text: each run with its env-steps, training seconds in this process and
-        last value, by setting.
+        """Format a table of the runs by setting.
 
-        The median of each setting with the quartiles, and the ``interquartile_mean``, stand below
-        its runs.
+        Each run has its env-steps, its training time in this process in seconds, and its last
+        value. Median, quartiles and ``interquartile_mean`` of each setting follow its runs.
+
+        Args:
+            key: Name of a metric, as in ``scores``.
         """
         key, scores = self._key(key), self.scores(key)
         lines = [f"{'':<20}{'env-steps':>15}{'seconds':>10}  {key}"]
@@ -325,7 +334,7 @@ class Population:
         return [name for name in self._metrics() if name.startswith(RETURN)]
 
     def _key(self, key: str | None) -> str:
-        """Return the name of a metric, by default that of the only return."""
+        """Validate the name of a metric. It may be None if there is only one episodic return."""
         known = (self._returns() if key is None else self._metrics()) or [RETURN]
         if key is None and len(known) == 1:
             return known[0]
@@ -356,23 +365,28 @@ def member_folder(out: str | PathLike, number: int) -> Path:
 def check_population_folder(
     out: Path, planned: Sequence[Member], resume: bool, overwrite: bool
 ) -> None:
-    """Raise ``TrainingError`` if a folder holds a single run, or a population that is neither these
-    members nor replaced.
+    """Raise ``TrainingError`` if a folder holds a single run or another population.
+
+    Args:
+        out: Folder of the population.
+        planned: Members to train.
+        resume: Whether a population with these members may be continued.
+        overwrite: Whether another population may be replaced.
     """
     if (out / "config.json").exists():
-        raise TrainingError(f"{out} holds a single run; pass another folder for a population")
+        raise TrainingError(f"{out} holds a single run. Pass another folder for a population")
     if overwrite or not (out / POPULATION_FILE).exists():
         return
     known, asked = read_members(out), [member.about() for member in planned]
     if not resume:
-        fix = "pass resume=True (--resume) to continue it, or overwrite=True (--overwrite)"
-        raise TrainingError(f"{out} holds a population of {len(known)} runs already; {fix}")
+        fix = "Pass resume=True (--resume) to continue it, or overwrite=True (--overwrite)"
+        raise TrainingError(f"{out} already holds a population of {len(known)} runs. {fix}")
     if known != asked:
-        raise TrainingError(f"{out} holds the members {shown(known)}; {shown(asked)} was asked for")
+        raise TrainingError(f"members of {out}: found {shown(known)}, expected {shown(asked)}")
 
 
 def write_members(out: Path, planned: Sequence[Member]) -> None:
-    """Write which members a population's folder has, before the first one is trained."""
+    """Write the list of members into a population's folder, before the first one is trained."""
     members = [member.about() for member in planned]
     content = json.dumps({"format": FORMAT, "members": members}, indent=1)
     with file_errors(TrainingError, f"out = {str(out)!r}: the population cannot be written there"):
@@ -381,7 +395,7 @@ def write_members(out: Path, planned: Sequence[Member]) -> None:
 
 
 def read_members(folder: Path) -> list[dict[str, Any]]:
-    """Return what a population's folder holds about its members."""
+    """Read the list of members from a population's folder."""
     path = folder / POPULATION_FILE
     with file_errors(TrainingError, f"{path} cannot be read"):
         content = read_file(path, MOST_JSON)
@@ -399,11 +413,29 @@ def load(
     policies: Mapping[str, PolicySettings] | None = None,
     env: str | PathLike | EnvSpec | None = None,
 ) -> Run | Population:
-    """Return the ``Run`` of a folder at its last checkpoint, to go on with; or the ``Population``,
-    if it holds one.
+    """Load the ``Run`` or ``Population`` of a folder at its last checkpoint.
 
-    Arguments and errors are those of ``Run.load``. Of a population the members that were begun are
-    loaded.
+    A loaded population contains the members whose training had begun. Code from the folder is
+    never executed.
+
+    Args:
+        folder: Folder of a run or a population.
+        device: Device of the loaded runs: ``"cuda"``, ``"cpu"`` or ``"auto"``. Defaults to
+            ``"cpu"``.
+        policies: Settings by policy name. Required for policies that are custom modules.
+        env: Environment of the run, needed if it is your own and not yet registered: path of its
+            Python file, or ``EnvSpec``.
+
+    Raises:
+        UnregisteredEnvironmentError: If ``env`` is needed. The message shows the correct call.
+        DeviceError: If ``device`` is unknown or cannot be used here.
+        TrainingError: If the folder holds no run, or a damaged one, or one of another environment.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> run = cd.train("cartpole", num_envs=64, steps=10_000, out="runs/c", progress=False)
+        >>> cd.load("runs/c").step == run.step
+        True
     """
     path = checked_path("load", "folder", folder)
     if not (path / POPULATION_FILE).exists():
@@ -411,6 +443,6 @@ def load(
     members = read_members(path)
     begun = [k for k in range(len(members)) if (member_folder(path, k) / "config.json").exists()]
     if not begun:
-        raise TrainingError(f"{path} holds a population of which no run was begun; train it again")
+        raise TrainingError(f"{path} holds a population without a run. Train it again")
     runs = [Run.load(member_folder(path, k), device, policies, env) for k in begun]
     return Population(runs, [members[k]["setting"] for k in begun])

@@ -56,12 +56,12 @@ class Sweep:
     Attributes:
         env: Name of the environment.
         study: Optuna's study, for its own analyses, such as ``optuna.visualization``.
-        trials: Optuna's trials that are complete, the best first, then those that were pruned:
-            ``number``, ``params``, ``value`` and ``state`` of each.
-        settings: The algorithm's settings, which trials change.
+        trials: Optuna's complete trials, best first, followed by the pruned ones. Each has
+            ``number``, ``params``, ``value`` and ``state``.
+        settings: Base settings of the algorithm, which trials change.
         common: Further arguments of ``train`` that all trials share.
-        mark: Return to reach. If None, the return at the end is the value of a trial; otherwise the
-            env-steps to the mark are.
+        mark: Reward threshold. If None, the value of a trial is its final return. Otherwise it is
+            the number of env-steps until the return reaches ``mark``.
         interrupted: Whether Ctrl-C ended the sweep.
     """
 
@@ -75,7 +75,7 @@ class Sweep:
 
     @property
     def best(self) -> "optuna.trial.FrozenTrial":
-        """The best complete trial.
+        """The best complete trial, with ``params`` and ``value``.
 
         Raises:
             ParameterError: If no trial has a value.
@@ -83,20 +83,18 @@ class Sweep:
         for trial in self.trials[:1]:
             if trial.state.name == "COMPLETE" and math.isfinite(trial.value):
                 return trial
-        raise ParameterError("no trial of the sweep has a value yet; pass more steps= or trials=")
+        raise ParameterError("no trial of the sweep has a value yet. Pass more steps= or trials=")
 
     @property
     def best_config(self) -> dict[str, Any]:
-        """Arguments that train the best trial again: ``cupydrive.train(env,
-        **found.best_config)``.
-        """
+        """Arguments of ``train`` for the best trial: ``cd.train(env, **found.best_config)``."""
         from cupydrive.experiments.trials import split
 
         settings, params = split(self.settings, self.best.params)
         return {"algorithm": settings, **self.common, **params}
 
     def table(self) -> str:
-        """Return a table of the trials as text."""
+        """Format the trials as a table."""
         names = list(dict.fromkeys(name for trial in self.trials for name in trial.params))
         lines = [f"trial{self._value():>20}" + "".join(f"{name:>16}" for name in names)]
         for trial in self.trials:
@@ -107,7 +105,7 @@ class Sweep:
         return "\n".join(lines)
 
     def _value(self) -> str:
-        """Return what the value of a trial is, as text."""
+        """Return the title of the column of values."""
         return "return" if self.mark is None else f"env-steps to {self.mark:g}"
 
     def __repr__(self) -> str:
@@ -133,53 +131,65 @@ def sweep(
     progress: bool = True,
     **params: ParamValue,
 ) -> Sweep:
-    """Search for settings with Optuna's tree-structured Parzen estimator, and return a ``Sweep``.
+    """Search for settings with Optuna's tree-structured Parzen estimator.
 
     The trials of a batch train side by side, as members of a population. The folder keeps all
     trials in Optuna's journal file. After an interrupt (Ctrl-C) the same call continues the sweep.
-    Several processes or machines may make the same call at once on a shared folder. Each of them
-    may then exceed ``trials`` by one batch.
+    Several processes or machines may run the same call concurrently on a shared folder. Each of
+    them may then exceed ``trials`` by one batch.
 
-    A trial that does not fit into memory, or in which a number is not finite, fails with a warning,
+    A trial that does not fit into memory, or that meets a non-finite number, fails with a warning,
     and the sweep continues.
 
     Args:
         env: Name of an environment, path of its Python file, or ``EnvSpec``.
-        algorithm: ``PPO(...)`` or other settings, which trials change; or an algorithm's name.
-            Defaults to what the environment suggests.
+        algorithm: Base settings that trials change, such as ``PPO(...)``, or an algorithm's name.
+            Defaults to the suggestion of the environment.
         trials: Number of finished trials in the folder at which the sweep ends. Pruned trials
             count.
         out: Folder of the journal file, ``sweep.jsonl``.
         space: Search space by name of a setting or of an environment parameter: ``(low, high)``,
             ``(low, high, "log")`` or a list of choices. Two ints give ints. A name that is both
-            means the setting. Combinations that do not fit, such as minibatches that do not divide
-            the rows, are drawn anew. Defaults to ``cupydrive.experiments.sweep.SPACE``.
-        mark: Return to reach. The sweep then minimizes the env-steps until the logged return
-            reaches it. If None, it maximizes the return at the end.
-        key: Name of the metric that is the return. Defaults to the episodic return; if there are
-            several groups, name one.
-        prune: Judge trials after 1/8, 1/4 and 1/2 of their env-steps. Those whose return is below
-            the median of the complete trials end there (Optuna's ``MedianPruner``), and so do those
-            that have reached the mark.
+            means the setting. Invalid combinations, such as minibatches that do not divide the
+            rows, are drawn again. Defaults to ``cupydrive.experiments.sweep.SPACE``.
+        mark: Reward threshold. If given, the sweep minimizes the env-steps until the logged return
+            reaches it. If None, the sweep maximizes the final return.
+        key: Name of the metric to use as the return. Defaults to the episodic return. Required if
+            there are several groups.
+        prune: Judge trials after 1/8, 1/4 and 1/2 of their env-steps. A trial ends early if its
+            return is below the median of the complete trials (Optuna's ``MedianPruner``), or if it
+            has reached ``mark``.
         batch: Number of trials that are drawn and trained together.
         steps: Env-steps of each trial, rounded up to whole iterations. Defaults to the suggested
             number.
         num_envs: Number of environments of each trial. Defaults to the suggested number.
-        seed: Random seed of the draws and of each trial's training. One process repeats a sweep
-            with the same seed exactly.
+        seed: Random seed of the draws and of each trial's training. In a single process, a sweep
+            with the same seed is exactly reproducible.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
-        progress: Show how many batches are done.
+        progress: Show a progress line that counts batches.
         **params: Parameters of the environment.
 
+    Returns:
+        ``Sweep`` with the trials, the best one and its configuration.
+
     Raises:
-        ParameterError: If a name, range or setting is wrong. Nothing is written then.
+        ParameterError: If a name, range or setting is invalid. Nothing is written in this case.
         TrainingError: If Optuna is missing, ``out`` holds another sweep or a damaged file, or all
             trials failed.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> found = cd.sweep(
+        ...     "cartpole", trials=4, batch=4, steps=20_000, num_envs=64,
+        ...     out="runs/sweep", progress=False,
+        ... )
+        >>> len(found.trials)
+        4
     """
     if find_spec("optuna") is None:
         raise TrainingError("sweep needs Optuna: pip install optuna, or the extra `sweep`")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # in a notebook Optuna asks for ipywidgets
+        warnings.simplefilter("ignore")  # in a notebook, Optuna warns about missing ipywidgets
         import optuna
 
         from cupydrive.experiments.trials import Trials, batch_sizes, finished_trials, open_study
@@ -203,7 +213,7 @@ def sweep(
     space = checked_space(space, settings, spec, params)
     rungs = sorted({math.ceil(steps * fraction) for fraction in (RUNGS if prune else [1])})
     searched = Trials(config, settings, params, space, rungs, key, mark)
-    searched.ask(optuna.create_study())  # whether any draw fits, before a file is written
+    searched.ask(optuna.create_study())  # raises before a file is written if no draw is valid
     network = getattr(settings, "policy", None)
     described = settings_of(config.as_json()) | {
         "env": spec.name, "steps": steps, "mark": mark, "key": key, "prune": prune, "space": space,
@@ -218,7 +228,7 @@ def sweep(
             break
     finished = finished_trials(study)
     if not finished and not interrupted:
-        raise TrainingError("sweep: all trials failed; the warnings name the reasons")
+        raise TrainingError("sweep: all trials failed. The warnings name the reasons")
     common = {"steps": steps, "num_envs": config.num_envs, "seed": config.seed, **params}
     pruned = [trial for trial in finished if trial.state.name == "PRUNED"]
     complete = [trial for trial in finished if trial.state.name == "COMPLETE"]
@@ -229,11 +239,11 @@ def sweep(
 def checked_space(
     space: dict | None, settings: LearnerSettings, spec: EnvSpec, params: dict
 ) -> dict[str, list | tuple]:
-    """Return the search space, by default that part of ``SPACE`` which the algorithm has.
+    """Validate the search space. It defaults to the settings in ``SPACE`` that the algorithm has.
 
     Raises:
-        ParameterError: If a name is unknown, a range is none, or an end or a choice is out of the
-            setting's range.
+        ParameterError: If a name is unknown, a range is malformed, or an end or a choice is out of
+            the setting's range.
     """
     known = setting_names(settings)
     if space is None:
@@ -264,4 +274,4 @@ def ends_or_choices(name: str, choices: list | tuple) -> list:
         if low < high and (low > 0 or len(choices) == 2):
             return list(choices[:2])
     wanted = "(low, high), (low, high, 'log') with 0 < low, or a list of choices"
-    raise ParameterError(f"sweep: space[{name!r}] = {shown(choices)}; it must be {wanted}")
+    raise ParameterError(f"sweep: space[{name!r}]: got {shown(choices)}, expected {wanted}")

@@ -1,6 +1,4 @@
-"""tournament(): play policies against each other in an environment of two groups, from the same
-initial states.
-"""
+"""tournament(): rank policies of a two-group environment by playing all pairs."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,13 +26,13 @@ class Tournament:
 
     Args:
         env: Name of the environment.
-        groups: The two groups. Policies of the first one are rows, those of the second one columns.
+        groups: The two groups. Policies of the first group are rows, those of the second columns.
         policies: Names of the R policies.
-        key: What was measured: a group's return, ``"length"`` or a metric.
-        mean: (R, R) float64, by row and column.
-        half: (R, R) float64, half of the 95 % confidence interval of each mean.
-        score: (R, R) float64, the share of episodes that the row wins, draws counting half. The
-            group with the higher return wins an episode.
+        key: Measured quantity: a group's return, ``"length"`` or a metric.
+        mean: (R, R) float64, mean of ``key`` by row and column.
+        half: (R, R) float64, half width of the 95 % confidence interval of each mean.
+        score: (R, R) float64, fraction of episodes that the row wins. Draws count half. The group
+            with the higher return wins an episode.
         episodes: Number of episodes of each pair.
         seed: Random seed of the initial states, which all pairs share.
     """
@@ -51,15 +49,16 @@ class Tournament:
 
     @property
     def elo(self) -> dict[str, float]:
-        """Elo ratings by policy, with mean 0: 400 points are odds of 10 to 1. They come from
-        ``score`` by maximum likelihood, together with the first group's advantage, after one drawn
-        episode more of each pair.
+        """Elo ratings by policy, with mean 0. A difference of 400 points means odds of 10 to 1.
+
+        They are the maximum-likelihood ratings given ``score``, with an additional parameter for
+        the first group's advantage, and one additional drawn episode per pair as a prior.
         """
         ratings = elo_ratings(self.score, self.episodes)
         return dict(zip(self.policies, ratings.tolist(), strict=True))
 
     def table(self) -> str:
-        """Return the means as text.
+        """Format the means as a table.
 
         The last column and row are means over the other side's policies.
         """
@@ -95,29 +94,41 @@ def tournament(
     progress: bool = True,
     **params: ParamValue,
 ) -> Tournament:
-    """Play each policy as the first group of an environment against each one as the second group.
+    """Play every policy as the first group of an environment against every policy as the second.
+
+    All pairs play from the same initial states.
 
     Args:
-        policies: By name: ``Run``s, ``HeuristicPolicy()``, ``RandomPolicy()`` or
-            ``FrozenPolicy(...)``, each of which can play both groups. A run plays by its present
-            policies and takes the most likely actions.
-        env: Name of an environment, path of its Python file, or ``EnvSpec``. Runs bring their own,
-            which must be the same.
+        policies: ``Run``s, ``HeuristicPolicy()``, ``RandomPolicy()`` or ``FrozenPolicy(...)`` by
+            name. Each of them must be able to play both groups. A run plays its current policies
+            and takes the most likely actions.
+        env: Name of an environment, path of its Python file, or ``EnvSpec``. May be omitted if
+            ``policies`` contains runs, whose environments must be equal.
         key: A group's return, ``"length"`` or a metric. Defaults to the return of the first group.
         episodes: Number of episodes of each pair.
         seed: Random seed of initial states and actions.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``. Runs are played on their own device.
-        progress: Show how many pairs have played.
-        **params: Parameters of the environment. Runs bring their own.
+        progress: Show a progress line that counts pairs.
+        **params: Parameters of the environment. Runs define their own.
+
+    Returns:
+        ``Tournament`` with the means of all pairs. Printing it shows a table.
 
     Raises:
         ParameterError: If the environment does not have two groups, runs have different
-            environments, or an argument is wrong.
+            environments, or an argument is invalid.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> policies = {"scripted": cd.HeuristicPolicy(), "random": cd.RandomPolicy()}
+        >>> result = cd.tournament(policies, "tag_grid", episodes=20, progress=False)
+        >>> result.mean.shape
+        (2, 2)
     """
     policies = checked_mapping("tournament", "policies", policies)
     progress = checked_bool("tournament", "progress", progress)
     if not policies:
-        raise ParameterError("tournament: policies = {}; it must have at least one")
+        raise ParameterError("tournament: policies is empty, expected at least one policy")
     runs = {name: each for name, each in policies.items() if isinstance(each, Policies)}
     checked_policies("tournament", {name: policies[name] for name in policies if name not in runs})
     base = common_environment(list(runs.values()), env)
@@ -126,7 +137,8 @@ def tournament(
     groups = tuple(config.policies)
     if len(groups) != 2:
         raise ParameterError(
-            f"tournament: {config.spec.name} has the groups {', '.join(groups)}; it must have two"
+            f"tournament: {config.spec.name} has the groups {', '.join(groups)}, expected two "
+            "groups"
         )
     metrics = (*groups, "length", *config.spec.metrics)
     key = groups[0] if key is None else checked_choice("tournament", "key", key, metrics)
@@ -147,22 +159,22 @@ def tournament(
 
 
 def elo_ratings(score: np.ndarray, episodes: int) -> np.ndarray:
-    """Return the ratings (R,) that make the scores most likely.
+    """Compute maximum-likelihood Elo ratings (R,).
 
     The odds of row i against column j are 10 to the power of (rating_i - rating_j + advantage) /
-    400. Source: Bradley & Terry 1952, "Rank analysis of incomplete block designs: the method of
-    paired comparisons"; Elo 1978, "The rating of chessplayers".
+    400. Sources: Bradley & Terry 1952, "Rank analysis of incomplete block designs: the method of
+    paired comparisons", and Elo 1978, "The rating of chessplayers".
 
     Args:
-        score: (R, R), wins of the row and half of the draws, as a share of ``episodes``.
-        episodes: Of each pair.
+        score: (R, R), wins of the row plus half of the draws, as a fraction of ``episodes``.
+        episodes: Number of episodes of each pair.
     """
     count = len(score)
     row, column = (index.ravel() for index in np.indices(score.shape))
     design = np.eye(count)[row] - np.eye(count)[column]
-    design = np.column_stack([design, np.ones(len(design))])  # the last one: the advantage
-    wins, games = score.ravel() * episodes + 0.5, episodes + 1  # with the drawn one
-    found = np.zeros(count + 1)  # natural logarithms of odds
+    design = np.column_stack([design, np.ones(len(design))])  # last column: first group's advantage
+    wins, games = score.ravel() * episodes + 0.5, episodes + 1  # includes the additional draw
+    found = np.zeros(count + 1)  # ratings and advantage as log odds
     for _ in range(100):
         expected = 1 / (1 + np.exp(-design @ found))
         slope = design.T @ (wins - games * expected)
@@ -175,25 +187,24 @@ def elo_ratings(score: np.ndarray, episodes: int) -> np.ndarray:
 
 
 def common_environment(runs: Sequence[Policies], env: Environment | None) -> Environment | Policies:
-    """Return the environment of all runs, as the first of them, or ``env`` if there are none.
+    """Return the first run, which stands for the common environment, or ``env`` without runs.
 
     Raises:
-        ParameterError: If runs have different environments or parameters, ``env`` is another one,
-            or there is none.
+        ParameterError: If runs have different environments or parameters, ``env`` differs from
+            theirs, or there is neither a run nor ``env``.
     """
     if not runs:
         if env is None:
             raise ParameterError(
-                "tournament: env is missing; without a run among the policies name the environment"
+                "tournament: env is missing. Pass the environment, or a run among the policies"
             )
         return env
     base = runs[0]
     if env is not None and envs.get(env).name != base.spec.name:
         raise ParameterError(
-            f"tournament: env = {shown(env)}, but a run is of {base.spec.name}; leave env out"
+            f"tournament: got env = {shown(env)}, but a run was trained in {base.spec.name}. Omit "
+            "env"
         )
     if any(run.spec.name != base.spec.name or run.params != base.params for run in runs):
-        raise ParameterError(
-            "tournament: runs differ in their environment or its parameters; they must be the same"
-        )
+        raise ParameterError("tournament: runs must have the same environment and parameters")
     return base

@@ -1,6 +1,4 @@
-"""train(): policies learn in thousands of environments; on a GPU whole iterations replay as one
-CUDA graph.
-"""
+"""train(): train policies in thousands of parallel environments."""
 
 from __future__ import annotations
 
@@ -54,76 +52,88 @@ def train(
     backend: str | None = None,
     **params: ParamValue,
 ) -> Run | Population:
-    """Train policies and return the ``Run``, or a ``Population`` of runs; an interrupt (Ctrl-C)
-    keeps the result so far.
+    """Train policies and return the ``Run``, or a ``Population`` of runs.
 
-    Args:
-        env: Name of an environment, path of its Python file, ``EnvSpec``; or a ``Run`` that is to
-            go on, which brings all that it was made of.
-        algorithm: ``PPO(...)``, ``A2C(...)``, their names, or None: what the environment suggests.
-            Each group gets a policy of its own.
-        policies: Settings by group name instead, such as ``{"tagger": PPO(), "runner":
-            HeuristicPolicy()}``; groups joined by ``+``, such as ``"tagger+runner"``, share one
-            policy. Where nobody learns a warning says so.
-        steps: Env-steps in all, rounded up to whole iterations; None: as many as the environment
-            suggests for the algorithm. For a ``Run``: more of them, default up to its total.
-        num_envs: N; None: as many as the environment suggests for the algorithm.
-        seed: Of everything random; None: 0.
-        seeds: A number of runs that differ in their seeds, ``seed``, ``seed + 1``, ...; or a list
-            or range of seeds, without ``seed``. The result is a ``Population``, and ``num_envs``
-            and ``steps`` are of each run. Runs of equal shapes that learn by kernels share their
-            launches.
-        members: A list of runs that differ in settings or parameters, as dictionaries of what each
-            changes, such as ``[{"learning_rate": 1e-3}, {"gamma": 0.9}]``; with ``seeds``, each
-            with all of them. What does not fit one of them is an error that names it, before any is
-            trained or a folder is made.
-        device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
-        out: Folder for configuration, metrics and checkpoints; of a population, for a folder
-            ``000``, ``001``, ... of each run. None: nothing is written.
-        resume: Go on with the run in ``out`` up to ``steps`` in all, or begin it where there is
-            none: a script may run again and again. A run that is done is returned as it is. What is
-            given here must be what that run was made of.
-        overwrite: Replace a run in ``out``; other files there stay.
-        progress: Show one progress line.
-        cuda_graph: Replay iterations as a CUDA graph. None: on a GPU, unless several processes
-            exchange through gloo. False runs the same code with the same numbers.
-        callback: ``callback(step, metrics)`` after each logged interval. If it returns True,
-            training ends within the next iterations, and the result is kept as after Ctrl-C: early
-            stopping. If it raises, the exception goes on to the caller, and the run up to then is
-            written to ``out``; without ``out`` the exception's attribute ``run`` is the ``Run``. In
-            a population ``metrics`` also has the number of the run, ``"member"``.
-        checkpoint_minutes: Time between checkpoints, if ``out`` is given; one is always written at
-            the end.
-        keep: Checkpoints to keep, at least 1.
-        backend: What PPO and A2C compute with. ``"kernels"``: compiled for the network, for the
-            default one with tanh or ReLU. ``"torch"``: torch's operations, for every network.
-            ``"auto"``, which is meant by None: kernels where they apply. ``Run.backends`` says what
-            each policy got, and why.
-        **params: Parameters of the environment. One whose name is a setting of the algorithm, too,
-            as pendulum's and DDPG's ``tau``, is the environment's all the same; a warning says so
-            unless ``algorithm`` or ``policies`` are settings.
+    An interrupt (Ctrl-C) ends the training after the current iteration and keeps the result.
 
-    On a CPU torch computes on as many of its threads as the networks are worth, small ones on one,
-    while this runs. Threads change the order of sums in its large matrix products, and with it the
-    last bits of a run; kernels' bits stay.
+    On a CPU, the number of torch threads during training depends on the size of the networks.
+    Threads change the order of sums in torch's large matrix products, and therefore the last bits
+    of a run. The results of kernels do not depend on threads.
 
     Results do not depend on autocast, inference mode, disabled gradients, or torch's default device
-    and dtype. While this runs, the default dtype is float32 in the whole process. Several threads
-    may train at once.
+    and dtype. During training, the default dtype is float32 in the whole process. Several threads
+    may train concurrently.
 
-    Inside a process group of ``torch.distributed`` all processes call this with the same arguments
-    and train one run together: each steps a share of the environments, and gradients are added. The
-    first one writes, prints and calls back. Exact kernels give the same weights with any number of
-    processes.
+    Inside a process group of ``torch.distributed``, all processes call this function with the same
+    arguments and train one run together. Each process steps a shard of the environments, and
+    gradients are summed over the processes. Only rank 0 writes files, prints and calls the
+    callback. Exact kernels give the same weights with any number of processes.
+
+    Args:
+        env: Name of an environment, path of its Python file, or ``EnvSpec``. A ``Run`` is continued
+            with its own environment, policies and sizes.
+        algorithm: Settings such as ``PPO(...)`` or ``A2C(...)``, or the name of an algorithm. Each
+            group gets its own policy. Defaults to the suggestion of the environment.
+        policies: Settings by group name instead of ``algorithm``, such as ``{"tagger": PPO(),
+            "runner": HeuristicPolicy()}``. Groups joined by ``+``, such as ``"tagger+runner"``,
+            share one policy. If no policy learns, a warning is issued.
+        steps: Total env-steps, rounded up to whole iterations. Defaults to the suggestion of the
+            environment for the algorithm. For a ``Run``, the number of additional env-steps, which
+            defaults to those missing from its total.
+        num_envs: Number of environments. Defaults to the suggestion of the environment for the
+            algorithm.
+        seed: Random seed. Defaults to 0.
+        seeds: Number of runs with the seeds ``seed``, ``seed + 1``, ..., or a list or range of
+            seeds, without ``seed``. The result is a ``Population``, and ``num_envs`` and ``steps``
+            apply to each run. Runs of equal shapes that learn with kernels share their launches.
+        members: List of runs that differ in settings or parameters, as dictionaries of changes,
+            such as ``[{"learning_rate": 1e-3}, {"gamma": 0.9}]``. With ``seeds``, each member
+            trains with every seed. All members are validated before a folder is created or a run is
+            trained.
+        device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
+        out: Folder for configuration, metrics and checkpoints. A population has a subfolder
+            ``000``, ``001``, ... for each run. If None, nothing is written.
+        resume: Continue the run in ``out`` up to ``steps``, or start a new one if there is none. A
+            script with ``resume=True`` can be run repeatedly. A finished run is returned unchanged.
+            The arguments must match those of the run.
+        overwrite: Replace a run in ``out``. Other files in the folder are kept.
+        progress: Show a progress line.
+        cuda_graph: Replay iterations as a CUDA graph. Defaults to True on a GPU, unless several
+            processes communicate through gloo. False executes the same kernels with the same
+            results.
+        callback: Function ``callback(step, metrics)``, called after each logged interval. If it
+            returns True, training stops early within the next iterations, and the result is kept as
+            after Ctrl-C. If it raises, the exception propagates to the caller, and the run is
+            written to ``out``. Without ``out``, the run is the exception's attribute ``run``. In a
+            population, ``metrics["member"]`` is the index of the run.
+        checkpoint_minutes: Minutes between checkpoints, if ``out`` is given. A checkpoint is always
+            written at the end.
+        keep: Number of checkpoints to keep, at least 1.
+        backend: Backend of PPO and A2C. ``"kernels"`` uses kernels compiled for the network, and
+            supports the default network with tanh or ReLU. ``"torch"`` uses torch operators and
+            supports every network. ``"auto"``, the default, uses kernels wherever possible.
+            ``Run.backends`` contains the choice for each policy and the reason.
+        **params: Parameters of the environment. If a name is also a setting of the algorithm, such
+            as ``tau`` of pendulum and DDPG, it is passed to the environment. A warning is issued
+            unless ``algorithm`` or ``policies`` are settings objects.
+
+    Returns:
+        ``Run``, or a ``Population`` if ``seeds`` or ``members`` is given.
 
     Raises:
         ParameterError: If settings do not fit each other or the environment, an argument would be
-            ignored, or processes that train together were given different ones.
-        NotFiniteError: If a loss, reward or observation is not finite. Its words say what came
-            first; ``explain()`` of its attribute ``run`` tells more, and with ``out`` so does
-            ``explanation.txt`` there.
+            ignored, or processes that train together received different arguments.
+        NotFiniteError: If a loss, reward or observation is not finite. The message names the first
+            such number. ``explain()`` of the error's attribute ``run`` returns details, which are
+            also written to ``explanation.txt`` in ``out``.
         TrainingError: If a folder cannot be used.
-        MemoryLimitError: If it does not fit into memory.
+        MemoryLimitError: If the training does not fit into memory.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> run = cd.train("cartpole", num_envs=64, steps=50_000, progress=False)
+        >>> run.step >= 50_000
+        True
     """
     options: dict[str, Any] = {
         "steps": steps, "num_envs": num_envs, "seed": seed, "backend": backend, "resume": resume,
@@ -138,8 +148,8 @@ def train(
     if population:
         if isinstance(env, Run) or not ranks.alone:
             raise ParameterError(
-                "train: seeds= and members= begin several runs in one process; name the "
-                "environment, and start one process"
+                "train: seeds= and members= start several new runs in one process. Pass the name "
+                "of the environment, and start one process"
             )
         planned = resolve_members(*asked, seeds=seeds, members=members, **options)
         config = planned[0].config
@@ -160,7 +170,7 @@ def train(
     run = env if isinstance(env, Run) else begin(config)
     check_cuda_graph(cuda_graph, ranks.captures(run.device))
     require_equal(run, config)
-    if run.step >= config.steps:  # resume=True, of a run that is done
+    if run.step >= config.steps:  # resume=True with a finished run
         return run
     if out is not None:
         check_free(run.folder, out, config.overwrite)
@@ -179,10 +189,10 @@ def going_on(
     options: dict[str, Any],
     params: dict[str, ParamValue],
 ) -> TrainConfig:
-    """Return the configuration with which ``train`` continues a run; arguments as there.
+    """Return the configuration with which ``train`` continues a run.
 
     Raises:
-        ParameterError: If an argument is wrong, or one of those that the run brings itself.
+        ParameterError: If an argument is invalid, or the run already defines it.
     """
     own = {name: options[name] for name in ("num_envs", "seed", "backend", "resume")}
     device = options.pop("device")

@@ -1,6 +1,4 @@
-"""Trials of a sweep: Optuna draws them, a batch of them is trained side by side, and a journal file
-keeps them.
-"""
+"""Trials of a sweep: drawn by Optuna, trained in batches, and stored in a journal file."""
 
 from __future__ import annotations
 
@@ -40,9 +38,9 @@ if TYPE_CHECKING:
     from cupydrive.training.config import TrainConfig
     from cupydrive.training.run import Run
 
-# names of the study and of the attribute that describes it
+# Names of the study and of the attribute with its configuration.
 STUDY, CONFIG_ATTRIBUTE = "sweep", "cupydrive"
-MOST_DRAWS = 100  # in a row whose values do not fit together
+MOST_DRAWS = 100  # maximum number of consecutive invalid draws
 
 
 # ---- the journal ---------------------------------------------------------------------------------
@@ -57,14 +55,18 @@ class Journal(JournalFileBackend):
         lock.acquire()
         try:
             content = path.read_bytes()
-            # A last line without an end was torn by a kill or a full disk.
+            # Remove an incomplete last line, left by a kill or a full disk.
             if content.startswith(b'{"op_code"'):
                 os.truncate(path, content.rfind(b"\n") + 1)
         finally:
             lock.release()
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Append operations."""
+        """Append operations to the journal.
+
+        Raises:
+            TrainingError: If the file cannot be written.
+        """
         with file_errors(TrainingError, f"the journal of a sweep, {self.path}, cannot be written"):
             super().append_logs(logs)
 
@@ -73,10 +75,10 @@ def open_study(path: Path, config: dict[str, object], prune: bool) -> optuna.Stu
     """Open the study of a journal file, or create it.
 
     Args:
-        path: Journal file, which several processes and machines may use at once.
-        config: What makes two sweeps comparable, as JSON can hold it. Its ``"mark"`` decides the
-            direction.
-        prune: Whether trials that fall behind end early.
+        path: Journal file, which several processes and machines may use concurrently.
+        config: JSON-compatible configuration, which must be equal for the same study. Its
+            ``"mark"`` determines the direction of the optimisation.
+        prune: Whether to stop unpromising trials early.
 
     Raises:
         TrainingError: If the file is damaged or holds a sweep of another configuration.
@@ -86,7 +88,7 @@ def open_study(path: Path, config: dict[str, object], prune: bool) -> optuna.Stu
         path.parent.mkdir(parents=True, exist_ok=True)
         storage = optuna.storages.JournalStorage(Journal(path))
         pruner = optuna.pruners.MedianPruner() if prune else optuna.pruners.NopPruner()
-        if path.stat().st_size == 0:  # for several processes at once, perhaps
+        if path.stat().st_size == 0:  # may be true for several processes concurrently
             how = {"direction": "maximize" if config["mark"] is None else "minimize"}
             optuna.create_study(**how, study_name=STUDY, storage=storage, load_if_exists=True)
         study = optuna.load_study(study_name=STUDY, storage=storage, pruner=pruner)
@@ -98,13 +100,13 @@ def open_study(path: Path, config: dict[str, object], prune: bool) -> optuna.Stu
         raise TrainingError(f"{what}: {error}. Pass another folder") from None
     for name, value in config.items():
         if known.get(name) != value:
-            there = f"{name} is {shown(known.get(name))} there, and {shown(value)} was asked for"
+            there = f"{name}: found {shown(known.get(name))}, expected {shown(value)}"
             raise TrainingError(f"{path} holds another sweep: {there}. Pass another folder")
     return study
 
 
 def finished_trials(study: optuna.Study) -> list[FrozenTrial]:
-    """Return the trials that are complete or pruned, in the order in which they began."""
+    """Return the complete and pruned trials, in the order of their start."""
     return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
 
 
@@ -114,16 +116,16 @@ def finished_trials(study: optuna.Study) -> list[FrozenTrial]:
 def sampler_of(seed: int, number: int) -> optuna.samplers.TPESampler:
     """Return the sampler of one trial.
 
-    Each trial has random numbers of its own. A resumed sweep and another process on the same study
-    therefore do not repeat what was drawn before.
+    Each trial has its own random numbers. A resumed sweep, or another process on the same study,
+    therefore does not repeat earlier draws.
     """
     own = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
-    # Univariate, so that ask() draws nothing.
+    # With a univariate sampler, ask() consumes no random numbers.
     return optuna.samplers.TPESampler(seed=own, multivariate=False)
 
 
 def suggest(trial: Trial, name: str, choices: list | tuple) -> bool | int | float | str:
-    """Draw one value: from a list, or from a range ``(low, high)`` or ``(low, high, "log")``."""
+    """Draw one value from a list, or from a range ``(low, high)`` or ``(low, high, "log")``."""
     if isinstance(choices, list):
         return trial.suggest_categorical(name, choices)
     low, high, *log = choices
@@ -133,8 +135,10 @@ def suggest(trial: Trial, name: str, choices: list | tuple) -> bool | int | floa
 
 
 def split(settings: LearnerSettings, values: dict) -> tuple[LearnerSettings, dict]:
-    """Return the algorithm with those values that are its settings, and the others: parameters of
-    the environment.
+    """Split drawn values into settings and environment parameters.
+
+    Returns:
+        The algorithm with the drawn settings, and the drawn parameters.
     """
     own = setting_names(settings)
     params = {name: values[name] for name in values if name not in own}
@@ -146,16 +150,16 @@ def split(settings: LearnerSettings, values: dict) -> tuple[LearnerSettings, dic
 
 @dataclass(frozen=True)
 class Trials:
-    """Draws, trains and judges the trials of a sweep.
+    """Draw, train and judge the trials of a sweep.
 
     Args:
-        config: Configuration that trials share.
-        settings: The algorithm's settings, which trials change.
-        params: Parameters of the environment that were given.
-        space: Choices by name, checked.
-        rungs: Env-steps at which trials are judged, up to those of a whole trial.
-        key: Name of the metric that is the return.
-        mark: Return to reach in few env-steps. If None, the return at the end counts.
+        config: Configuration common to all trials.
+        settings: Base settings of the algorithm, which trials change.
+        params: Environment parameters passed by the user.
+        space: Validated search space by name.
+        rungs: Env-steps at which trials are judged. The last one is the length of a full trial.
+        key: Name of the metric to use as the return.
+        mark: Reward threshold to reach in few env-steps. If None, the final return is maximized.
     """
 
     config: TrainConfig
@@ -167,8 +171,10 @@ class Trials:
     mark: float | None
 
     def members(self, drawn: Sequence[dict[str, Any]]) -> list[Member]:
-        """Return what trains the drawn values; of values that are wrong or do not fit together,
-        raise the error.
+        """Return population members for the drawn values.
+
+        Raises:
+            CupydriveError: If values are invalid or do not fit together.
         """
         config = self.config
         how: dict[str, Any] = {"steps": self.rungs[-1], "num_envs": config.num_envs}
@@ -179,11 +185,10 @@ class Trials:
         return resolve_members(config.spec, members=changes, **how)
 
     def ask(self, study: optuna.Study) -> Trial:
-        """Return a new trial whose values fit together. Draws that do not fit are recorded as
-        failed.
+        """Draw a new valid trial. Invalid draws are recorded as failed.
 
         Raises:
-            ParameterError: If nothing that fits is drawn.
+            ParameterError: If no draw is valid.
         """
         for _ in range(MOST_DRAWS):
             trial = study.ask()
@@ -199,12 +204,12 @@ class Trials:
         raise ParameterError(f"sweep: {tried}: {misfit}")
 
     def run_batch(self, study: optuna.Study, size: int) -> bool:
-        """Draw and train trials; return whether an interrupt came.
+        """Draw and train trials. Return whether an interrupt ended the batch.
 
-        Those that have not ended then are recorded as failed.
+        Trials that have not ended then are recorded as failed.
         """
         asked: list[Trial] = []
-        gc.collect()  # torch's learners of the last batch are cyclic, and hold memory of the device
+        gc.collect()  # frees learners of the last batch, which are cyclic and hold device memory
         try:
             for _ in range(size):
                 asked.append(self.ask(study))
@@ -216,8 +221,10 @@ class Trials:
                 study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
 
     def _train(self, study: optuna.Study, trials: list[Trial]) -> bool:
-        """Train a batch, or its trials in turn if it does not fit into memory; return whether an
-        interrupt ended it.
+        """Train a batch, or its trials one by one if the batch does not fit into memory.
+
+        Returns:
+            Whether an interrupt ended the training.
         """
         try:
             return self._train_together(study, trials)
@@ -235,8 +242,10 @@ class Trials:
         return any(self._train(study, [trial]) for trial in left)
 
     def _train_together(self, study: optuna.Study, trials: list[Trial]) -> bool:
-        """Train a batch from rung to rung and report its results; return whether an interrupt ended
-        it.
+        """Train a batch from rung to rung and report its results.
+
+        Returns:
+            Whether an interrupt ended the training.
         """
         training = Training(self.members([trial.params for trial in trials]), explains=False)
         left = dict(enumerate(trials))
@@ -255,10 +264,10 @@ class Trials:
         return False
 
     def _judge(self, study: optuna.Study, trial: Trial, run: Run, rung: int) -> bool:
-        """Report what a run has reached at a rung; return whether its trial has ended.
+        """Report the result of a run at a rung. Return whether its trial has ended.
 
-        A complete trial without a return, or that does not reach the mark, has the infinity that is
-        worst.
+        The value of a complete trial is the worst infinity if it has no return or does not reach
+        the mark.
         """
         rows = [row for row in run.metrics if math.isfinite(row.get(self.key, math.nan))]
         latest = rows[-1][self.key] if rows else -math.inf
@@ -269,7 +278,7 @@ class Trials:
             study.tell(trial, value)
             return True
         if rows:
-            # with a mark the study minimizes
+            # With a mark, the study minimizes.
             trial.report(latest if self.mark is None else -latest, rung)
         if trial.should_prune():
             study.tell(trial, state=TrialState.PRUNED)
@@ -285,10 +294,9 @@ def fail(study: optuna.Study, trial: Trial, reason: str) -> None:
 
 
 def batch_sizes(study: optuna.Study, count: int, batch: int) -> Iterator[int]:
-    """Yield sizes of batches until the study has ``count`` finished trials, those of other
-    processes included.
+    """Yield batch sizes until the study has ``count`` finished trials, including other processes.
 
-    Failed trials count in this call only, so that it ends.
+    Failed trials count only within this call, so that it terminates.
     """
     left = count - len(finished_trials(study))
     while (size := min(batch, left, count - len(finished_trials(study)))) > 0:
