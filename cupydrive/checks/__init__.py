@@ -1,3 +1,1 @@
-"""The consistency checker: a kernel against its NumPy reference, CPU against GPU, teams against one
-thread, branches.
-"""
+"""The consistency checker, which compares kernels with NumPy references, devices and team sizes."""

@@ -1,6 +1,4 @@
-"""Bit for bit: executors, thread counts, team sizes and the two ways to step, against each
-other.
-"""
+"""Bitwise comparisons between executors, thread counts, team sizes and the two ways to step."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -30,39 +28,37 @@ from cupydrive.simulation.batch import Batch, unpacked
 from cupydrive.simulation.buffers import Buffers
 from cupydrive.spec import EnvSpec, Group
 
-FREE_STEPS = 1000  # of the comparison between CPU and GPU
-# of observations that it compares after one step, at most, unless four environments have more
+FREE_STEPS = 1000  # steps of the comparison between CPU and GPU
+# Maximum number of observation entries that it compares per step, with at least four environments.
 STEP_ENTRIES = 200_000
-# environments of two comparisons; the GPU chooses a layout by their number
+# Numbers of environments of two comparisons. The GPU's layout depends on them.
 PATH_ENVS, TEAM_ENVS = 33, 70
-# Rows of these hold something where an episode ended.
+# Arrays whose rows are only defined where an episode ended.
 EPISODE_ENDS = (
     "final_obs", "final_critic_obs", "episode_return", "episode_length", "episode_metrics",
 )  # fmt: skip
-_fillings = count()  # of the kernels' caches with random bytes, so that no two are the same
+_fillings = count()  # seeds of the random bytes in kernel caches, different in each call
 
 
 def try_gpu_compiler(report: Report, spec: EnvSpec, params: EnvParams) -> None:
-    """Compile a kernel for a GPU and record whether that fails; machines without NVRTC record
-    nothing.
-    """
+    """Compile a kernel for a GPU and record a failure. Without NVRTC, nothing is recorded."""
     part = "cuda: the kernel compiles for a GPU, by NVRTC"
     layout = Layout(team=32, envs_per_block=4).fit(spec, params, 99 * 1024)
     try:
         if compile_for_gpu(assemble(spec, params, layout)):
             report.tally(part, "kernel").compared = 1
     except CupydriveError as error:
-        report.fault(part, "kernel", "; ".join(line.strip() for line in str(error).splitlines()))
+        report.fault(part, "kernel", ". ".join(line.strip() for line in str(error).splitlines()))
 
 
 def put(batch: Batch, **arrays: np.ndarray) -> None:
-    """Write NumPy arrays into a batch's own."""
+    """Copy NumPy arrays into the arrays of a batch."""
     for name, values in arrays.items():
         batch.executor.put(getattr(batch, name), values)
 
 
 def launch_step(batch: Batch, actions: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Step ``batch`` with NumPy actions by group and return what it wrote, as NumPy arrays."""
+    """Step ``batch`` with NumPy actions by group and return its outputs as NumPy arrays."""
     arrays = [batch.executor.allocate(actions[g.name].shape, g.action_dtype) for g in batch.groups]
     for array, g in zip(arrays, batch.groups, strict=True):
         batch.executor.put(array, actions[g.name])
@@ -72,7 +68,7 @@ def launch_step(batch: Batch, actions: Mapping[str, np.ndarray]) -> dict[str, An
 
 
 def fetch(batch: Batch, buffers: Buffers) -> dict[str, Any]:
-    """Return NumPy copies of ``buffers``, dictionaries by group and all."""
+    """Return NumPy copies of ``buffers``, including dictionaries by group."""
     out: dict[str, Any] = {}
     for name, value in vars(buffers).items():
         if isinstance(value, dict):
@@ -106,9 +102,9 @@ def trajectory(
     layout: Layout | None = None,
     states: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
-    """Return all bits of ``steps`` random steps in one launch: arrays by name.
+    """Return all outputs of ``steps`` random steps in one launch, as arrays by name.
 
-    What the kernel keeps for speed alone is filled with other bytes in each call: no result may
+    The kernel's cache is filled with different random bytes in each call, because no result may
     depend on it.
     """
     batch = Batch(spec, n, params, device, layout=layout)
@@ -123,8 +119,9 @@ def trajectory(
 
 
 def flatten(out: Mapping[str, Any], batch: Batch) -> dict[str, np.ndarray]:
-    """Return the arrays of one or more steps and of the batch's state by name; rows that are
-    unspecified are set to 0.
+    """Return the arrays of one or more steps and of the batch's state, by name.
+
+    Unspecified rows are set to 0.
     """
     over = out["terminated"] | out["truncated"]
     arrays = named_arrays({**out, **batch.get_state()})
@@ -137,7 +134,7 @@ def flatten(out: Mapping[str, Any], batch: Batch) -> dict[str, np.ndarray]:
 
 
 def named_arrays(out: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return arrays by name, those of a dictionary or of a struct as ``"name.key"``."""
+    """Flatten dictionaries and structs into arrays by name, such as ``"name.key"``."""
     arrays: dict[str, np.ndarray] = {}
     for name, value in out.items():
         if isinstance(value, dict):
@@ -152,9 +149,7 @@ def named_arrays(out: Mapping[str, Any]) -> dict[str, np.ndarray]:
 def draw_states(
     spec: EnvSpec, params: EnvParams, device: Executor, rng: np.random.Generator, n: int
 ) -> np.ndarray:
-    """Return n states to start from: those of the reference, or those that random steps of the
-    kernel reach.
-    """
+    """Return n initial states, from the reference's ``sample_states`` or from random play."""
     if spec.reference.sample_states is not None:
         return CheckedReference(spec, params).sample_states(rng, n)
     batch = Batch(spec, n, params, device, first_env=int(rng.integers(0, 2**20)))
@@ -166,13 +161,13 @@ def draw_states(
 
 
 def axes_of(name: str, shape: tuple[int, ...], agents: int) -> Sequence[str]:
-    """Return what the axes of an array that ``flatten`` has named count."""
-    # one for all steps
+    """Return the names of the axes of an array that ``flatten`` has returned."""
+    # These arrays have no axis of steps.
     of_now = name.split(".")[0] in ("seed", "state", "clock", "metrics", "returns")
     lead = ("environment",) if of_now else ("step", "environment")
     if not name.startswith("state."):
         return (*lead, "agent", "entry")
-    inner = shape[1:]  # members of State may have any shape
+    inner = shape[1:]  # a member of State may have any shape
     return (*lead, "agent" if inner[:1] == (agents,) else "index", *["index"] * len(inner))
 
 
@@ -184,8 +179,8 @@ def compare_bits(
     agents: int,
     sides: tuple[str, str],
 ) -> None:
-    """Compare two trajectories bit for bit; ``sides`` says what each of them is."""
-    # Ends first: after another end everything differs.
+    """Compare two trajectories bit for bit. ``sides`` are their names."""
+    # Compare ends first, because after a different end all other values differ.
     for name in sorted(got, key=lambda name: name not in ("terminated", "truncated")):
         array = got[name]
         axes = axes_of(name, array.shape, agents)
@@ -195,11 +190,11 @@ def compare_bits(
 def compare_paths(
     report: Report, spec: EnvSpec, params: EnvParams, device: Executor, rng: np.random.Generator
 ) -> None:
-    """Compare T steps in one launch with T launches of one step, given the same actions, bit for
-    bit.
+    """Compare T steps in one launch with T launches of one step, bit for bit.
 
-    The second rollout begins in the middle of four steps, whose actions are drawn together. Masks
-    begin with random bits: what ``observe`` does not write differs.
+    Both use the same actions. The second rollout begins in the middle of a block of four steps
+    whose actions are drawn together. Masks are initialised with random bits, so that an entry that
+    ``observe`` does not write differs.
     """
     params = replace(params, max_episode_steps=min(params.max_episode_steps, 9))
     seed, agents = int(rng.integers(0, 2**63)), sum(g.count for g in spec.groups(params))
@@ -248,9 +243,7 @@ def compare_teams(
     executors: Mapping[str, Executor],
     rng: np.random.Generator,
 ) -> None:
-    """Compare thread counts, teams of threads and the GPU's team sizes with a team of one, bit for
-    bit.
-    """
+    """Compare thread counts and team sizes with a team of one thread, bit for bit."""
     agents = sum(g.count for g in spec.groups(params))
     seed = int(rng.integers(0, 2**63))
     if "cpu" in executors:
@@ -290,19 +283,20 @@ def compare_teams(
 
 
 def team_of_threads(agents: int) -> HostExecutor:
-    """Return the executor whose team of threads is compared with a team of one."""
+    """Return the executor with the team of threads that is compared with a team of one."""
     return HostExecutor(team_threads=8 if agents > 4 else 4)
 
 
 def team_layouts(spec: EnvSpec, params: EnvParams) -> list[Layout]:
-    """Return the layouts of a GPU that are compared with the one it chooses."""
+    """Return the GPU layouts that are compared with the default one."""
     layouts = (Layout(team, 1 if team > 32 else 64 // team) for team in (1, 4, 32, 128))
     return [layout.fit(spec, params, 100_000) for layout in layouts]
 
 
 def device_envs(groups: Sequence[Group]) -> int:
-    """Return how many environments the comparison between CPU and GPU has: fewer where they have
-    many agents, or see much.
+    """Return the number of environments of the comparison between CPU and GPU.
+
+    It is smaller for environments with many agents or large observations.
     """
     agents, entries = sum(g.count for g in groups), sum(g.count * g.obs_dim for g in groups)
     return max(4, min(1000, 1000 // agents, STEP_ENTRIES // entries))

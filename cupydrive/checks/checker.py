@@ -1,11 +1,10 @@
-"""The consistency checker: kernels against the NumPy reference, and executors against each other,
-bit for bit.
+"""The consistency checker: compare kernels with the NumPy reference and executors bit for bit.
 
-Kernel and reference take one step from the same state, so that errors cannot build up and the
-tolerance can be 1e-6 of each field's scale. Where a decision (a comparison of floats) lies within
-that margin either outcome is right: such rows are counted, and too many of them are a failure.
-Everything that is exact (integers, flags, resets, random streams, statistics) is compared exactly.
-Every event that the reference's step names must have happened.
+Kernel and reference take one step from the same state, so that errors cannot accumulate and the
+tolerance can be 1e-6 of each field's scale. If a decision (a comparison of floats) lies within this
+margin, either outcome is accepted. Such rows are counted, and too many of them are a failure.
+Integers, flags, resets, random streams and statistics are compared exactly. Every event that the
+reference's step reports must have happened.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,15 +37,15 @@ from cupydrive.simulation.first_steps import try_kernel
 from cupydrive.spec import EnvSpec, float_params
 from cupydrive.terminal.progress import counted
 
-# The first ones, on one device, whose states the others have too: a picture takes some hundredths
-# of a second.
+# Number of cases for which `draw` is called, on one device. A picture takes some hundredths of a
+# second.
 DRAWN_CASES = 3
 RESET_ENVS = 67
-# compared one after the other, each from the kernel's own state after the one before
+# Consecutive steps to compare. Each begins at the kernel's own state after the previous step.
 COMPARED_STEPS = 3
-LONG_LIMITS = 0.25  # share of the parameter draws whose time limit is above SHORT_LIMIT
+LONG_LIMITS = 0.25  # fraction of the parameter draws with a time limit above SHORT_LIMIT
 SHORT_LIMIT, LONGEST_LIMIT = 40, 2000
-CHUNK_ROWS = 40_000  # agent-rows of one reference call: bounds its memory
+CHUNK_ROWS = 40_000  # agent-rows per call of the reference, which bounds its memory
 
 
 def check(
@@ -58,24 +57,37 @@ def check(
     fail_fast: bool = False,
     progress: bool = True,
 ) -> Report:
-    """Check one environment and return a ``Report``: it prints as a table, its ``summary`` as one
-    line; true if all passed.
+    """Check the kernel of an environment against its NumPy reference and across devices.
+
+    Kernel and reference take single steps from the same states. The check also compares resets,
+    random streams, statistics, CPU and GPU, team sizes and the two ways to step, and calls
+    ``draw`` and the heuristic once.
 
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.
-        agent_steps: Steps of one agent to compare with the reference, at least, on each device.
-        device: ``"cpu"``, ``"cuda"``, or ``"auto"``: all that can be used here. Without a GPU, the
-            kernel with the parameters of the first case is compiled for one where NVRTC is
-            installed.
-        seed: Of states, actions and parameters.
-        fail_fast: Leave out what comes after the first case with a comparison that fails: other
-            cases, teams of threads and array bounds.
+        agent_steps: Minimum number of single-agent steps to compare with the reference, on each
+            device. Defaults to 100,000.
+        device: ``"cpu"``, ``"cuda"``, or ``"auto"`` for all available devices. Without a GPU, the
+            kernel with the parameters of the first case is compiled for one if NVRTC is installed.
+        seed: Random seed of states, actions and parameters. Defaults to 0.
+        fail_fast: Stop after the first case with a failed comparison. Later cases, teams of threads
+            and array bounds are skipped.
         progress: Show a progress bar.
+
+    Returns:
+        ``Report``, which prints as a table and is true if everything passed. Its ``summary`` is a
+        single line.
 
     Raises:
         UnknownEnvironmentError: If there is no such environment.
         DeviceError: If the device cannot be used here.
         CompileError: If a kernel does not compile.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> report = cd.check("cartpole", agent_steps=10_000, device="cpu", progress=False)
+        >>> report.passed
+        True
     """
     spec = envs.get(env)
     agent_steps = checked_int(spec.name, "agent_steps", agent_steps)
@@ -116,8 +128,9 @@ def compare_all(
     agent_steps: int,
     seed: int,
 ) -> Iterator[None]:
-    """Compare each case on each executor with the reference and with itself, then ``alike`` bit for
-    bit; yield after each.
+    """Compare each case on each executor with the reference, then the cases ``alike`` bit for bit.
+
+    The generator yields after each case.
     """
     work = [(case, d) for case in spec.cases for d in executors]
     for number, (case, name) in enumerate(work):
@@ -148,9 +161,7 @@ def compare_all(
 def try_wide_states(
     spec: EnvSpec, params: EnvParams, device: Executor, rng: np.random.Generator
 ) -> None:
-    """Let a kernel that is not the package's own step from states drawn wide in another process, in
-    case it crashes there.
-    """
+    """Run a user's kernel from random states in another process first, because it may crash."""
     own = (
         spec.kernel is not None
         and spec.own_program is None
@@ -164,7 +175,7 @@ def try_wide_states(
 
 
 def not_compared(spec: EnvSpec) -> list[str]:
-    """Return what a check of ``spec`` leaves out because a function of its reference is None."""
+    """Return the comparisons that a check skips because a function of the reference is None."""
     left_out = {
         "reset": "states after a reset",
         "step": "states, rewards, ends, metrics and events of a step",
@@ -179,7 +190,7 @@ def not_compared(spec: EnvSpec) -> list[str]:
 
 
 def usable(device: str, spec: EnvSpec) -> tuple[dict[str, Executor], list[str]]:
-    """Return executors by name, and the checks that cannot be done here, with the reason."""
+    """Return the available executors by name, and the skipped checks with their reasons."""
     device = checked_device(device, "check")
     found: dict[str, Executor] = {}
     skipped = []
@@ -198,13 +209,14 @@ def usable(device: str, spec: EnvSpec) -> tuple[dict[str, Executor], list[str]]:
         del found[name]
         skipped.append(f"anything on {name!r}: these kernels run on {', '.join(spec.devices)}")
     if not found or (device == "cuda" and problem):
-        raise DeviceError(f"nothing to check on with device = {device!r}: {'; '.join(skipped)}")
+        raise DeviceError(f"nothing to check on with device = {device!r}: {', '.join(skipped)}")
     return found, skipped
 
 
 def draw_params(spec: EnvSpec, params: EnvParams, rng: np.random.Generator) -> EnvParams:
-    """Return ``params`` with every float drawn anew and exact in float32, and a time limit: mostly
-    short, some long.
+    """Return ``params`` with random floats, exact in float32, and a random time limit.
+
+    Most time limits are short, and some are long.
     """
     limit = int(rng.integers(3, SHORT_LIMIT))
     if rng.random() < LONG_LIMITS:
@@ -226,11 +238,13 @@ def compare_with_reference(
     rng: np.random.Generator,
     agent_steps: int,
 ) -> int:
-    """Compare STEPS single steps from states drawn wide, with fresh actions and parameters, until
-    ``agent_steps`` are done.
+    """Compare single steps from random states until ``agent_steps`` are done.
+
+    Each round draws new states and parameters and compares ``COMPARED_STEPS`` consecutive steps
+    with random actions.
 
     Returns:
-        The steps of one agent that were compared.
+        The number of single-agent steps that were compared.
     """
     agents = sum(g.count for g in spec.groups(params))
     rows = max(1, min(CHUNK_ROWS // agents, -(-agent_steps // (6 * COMPARED_STEPS * agents))))
@@ -247,15 +261,17 @@ def compare_with_reference(
 
 
 def draw_before(batch: Batch, rng: np.random.Generator) -> BatchState:
-    """Put a seed, clocks, states, counts and returns drawn wide into ``batch``; return them as
-    ``Batch.get_state`` does.
+    """Set a random seed, clocks, states, metrics and returns in ``batch``.
+
+    Returns:
+        The new state of the batch, in the format of ``Batch.get_state``.
     """
     n, params = batch.num_envs, batch.params
     clock = np.zeros(n, CLOCK)
     clock["episode"] = rng.integers(1, 50, n)
     near = np.maximum(
         0, params.max_episode_steps - rng.integers(1, COMPARED_STEPS + 1, n)
-    )  # reaches the limit in these steps
+    )  # these environments reach the time limit within the compared steps
     clock["elapsed"] = np.where(
         rng.random(n) < 0.3, near, rng.integers(0, params.max_episode_steps, n)
     )
@@ -275,11 +291,10 @@ def draw_before(batch: Batch, rng: np.random.Generator) -> BatchState:
 def compare_resets(
     report: Report, spec: EnvSpec, params: EnvParams, device: Executor, rng: np.random.Generator
 ) -> None:
-    """Compare resets of all and by mask, and the random actions of rollouts between them, with the
-    reference, exactly.
+    """Compare resets, with and without masks, and random actions of rollouts between them.
 
-    Everything that the batch keeps is compared: of environments that are reset with the reference's
-    first states, of the others with what it was before.
+    The complete state of the batch is compared exactly. Environments that are reset must have the
+    reference's initial states, and the others must be unchanged.
     """
     n, first, seed = RESET_ENVS, int(rng.integers(0, 2**20)), int(rng.integers(0, 2**63))
     params = replace(params, max_episode_steps=min(params.max_episode_steps, 12))

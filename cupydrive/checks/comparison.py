@@ -1,6 +1,4 @@
-"""Comparisons of one batch with the NumPy reference: steps, observations, statistics, resets and
-random actions.
-"""
+"""Comparison of steps, observations, statistics, resets and random actions with the reference."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -21,7 +19,7 @@ class Comparison:
     """Comparisons of one batch with the reference.
 
     Args:
-        report: Report to which they are added.
+        report: Report to which the comparisons are added.
         batch: The batch.
     """
 
@@ -34,11 +32,15 @@ class Comparison:
         self.statistics = f"{device}: {STATISTICS}"
 
     def step(self, rng: np.random.Generator, before: BatchState) -> BatchState:
-        """Compare all that one launch of env_step writes with the reference; return the batch's
-        state after it.
+        """Compare all outputs of one launch of env_step with the reference.
 
-        ``before`` is the batch's state, so that by induction several steps are compared, each by
-        the tolerance of one.
+        Args:
+            rng: Random generator of the actions.
+            before: State of the batch before the step. Pass the previous result to compare several
+                steps, each with the tolerance of a single step.
+
+        Returns:
+            The batch's state after the step.
         """
         spec, batch, clock, reference = self.spec, self.batch, before["clock"], self.reference
         actions = draw_actions(batch.groups, rng, batch.num_envs)
@@ -56,7 +58,7 @@ class Comparison:
         )
         if want is not None:
             self._outcome(got, want, seen, elapsed)
-        if seen is not None:  # after the step, of which wrong observations may be a consequence
+        if seen is not None:  # compared after the state, because wrong states cause wrong obs
             self._observed(self.one_step, got, seen, goes_on, elapsed)
         if want is not None and seen is not None:
             self._final_obs(got, want, elapsed)
@@ -75,7 +77,7 @@ class Comparison:
     def _outcome(
         self, got: dict[str, Any], want: StepResult, seen: Observation | None, elapsed: np.ndarray
     ) -> None:
-        """Compare what a step returned and left."""
+        """Compare states, rewards, ends and events of a step."""
         compare = partial(self.report.compare, self.one_step, step=elapsed)
         self.report.count(want.events)
         for f in self.spec.state(self.params):
@@ -83,7 +85,7 @@ class Comparison:
                 want if seen is None or f.name not in seen.state else seen
             )
             if f.name not in of.state:
-                continue  # the missing reference `observe` would compute it
+                continue  # the reference's `observe`, which is missing, would compute it
             field, value, margin = f"state.{f.name}", got["after"][f.name], of.margin.get(f.name)
             scale = f.scale if np.dtype(f.dtype).kind == "f" else None
             axes = axes_of(field, value.shape, self.agents)
@@ -147,10 +149,10 @@ class Comparison:
                 compare(f"mask.{g.name}", *mask, axes=("environment", "agent", "choice"))
 
     def _final_obs(self, got: dict[str, Any], want: StepResult, elapsed: np.ndarray) -> None:
-        """Compare the last observations of episodes with those of the reference's own last states.
+        """Compare final observations with those of the reference's own final states.
 
-        The kernel's own last states are gone. Rows in which a decision of the reference was near
-        are left out.
+        The kernel's final states have already been overwritten. Rows in which a decision of the
+        reference is within the tolerance are skipped.
         """
         certain = got["over"].copy()
         for margin in want.margin.values():
@@ -195,11 +197,10 @@ class Comparison:
         fresh: np.ndarray,
         where: np.ndarray,
     ) -> None:
-        """Compare states, observations and masks of environments that were reset with ``fresh``,
-        the reference's states.
+        """Compare environments that were reset with ``fresh``, the reference's initial states.
 
         States are compared exactly, except for floats of kernels written in Python, which round
-        differently.
+        differently. Observations and masks are compared too.
         """
         zero = np.zeros(len(states), np.int64)
         seen = None if self.spec.reference.observe is None else self.reference.observe(fresh, zero)
@@ -228,14 +229,14 @@ class Comparison:
         before: BatchState,
         looked: tuple[dict[str, np.ndarray], dict[str, np.ndarray]],
     ) -> None:
-        """Compare all that one reset of the environments ``chosen`` has left behind.
+        """Compare the complete state of the batch after a reset of the environments ``chosen``.
 
         Args:
             seed: Seed of the batch.
             ids: (N,) global ids of the environments.
-            chosen: (N,) bool, which were reset.
-            before: The batch's state before the reset.
-            looked: Its observations and masks before the reset.
+            chosen: (N,) bool, environments that were reset.
+            before: State of the batch before the reset.
+            looked: Observations and masks of the batch before the reset.
         """
         compare, kept = partial(self.report.compare, self.resets), self.batch.get_state()
         obs, masks = self.batch.get_observations()
@@ -262,8 +263,9 @@ class Comparison:
                 unmasked(f"unmasked {name}", array, then[name])
 
     def random_actions(self, rolled: dict[str, Any], seed: int, ids: np.ndarray, time: int) -> None:
-        """Compare the actions of a rollout that began ``time`` steps after the seed with the
-        reference's random stream.
+        """Compare the random actions of a rollout with the reference's random stream.
+
+        The rollout began ``time`` steps after the seed was set.
         """
         first_agent = 0
         for g in self.batch.groups:
@@ -284,8 +286,9 @@ class Comparison:
 def draw_actions(
     groups: Sequence[Group], rng: np.random.Generator, n: int
 ) -> dict[str, np.ndarray]:
-    """Return uniformly random actions by group, (N, C, H); a fifth of a Box's lie up to its half
-    width outside of it.
+    """Return uniformly random actions by group, (N, C, H).
+
+    A fifth of the actions of a Box are drawn from a box of twice its width.
     """
     actions = {}
     for g in groups:

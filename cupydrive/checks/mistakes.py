@@ -1,4 +1,4 @@
-"""Exceptions that come from a user's own environment file, in one line."""
+"""One-line messages for exceptions raised in a user's own environment file."""
 
 import linecache
 import os
@@ -11,11 +11,10 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def own_mistake(error: BaseException) -> str | None:
-    """Return ``FILE:LINE: ERROR (`SOURCE LINE`)`` if an exception comes from a user's own
-    environment file, or None.
+    """Format an exception from a user's own environment file, or return None for any other.
 
-    The last frame in such a file counts: the functions that it called, NumPy's say, are not the
-    user's.
+    The result is ``FILE:LINE: ERROR (`SOURCE LINE`)``. It shows the innermost frame in such a file,
+    even if the exception was raised in a function that it called, for example one of NumPy.
     """
     text = (
         str(error)

@@ -1,6 +1,4 @@
-"""``draw`` and ``heuristic`` of an environment, tried once: a misspelt name shows before a video is
-made.
-"""
+"""Trial calls of ``draw`` and ``heuristic``, so that errors surface before a video is rendered."""
 
 import numpy as np
 
@@ -16,16 +14,14 @@ from cupydrive.spec import EnvSpec
 
 DRAWING = "draw, on a small picture"
 HEURISTIC = "heuristic, on observations of a reset"
-ENVS = 67  # as many as other comparisons have: on a GPU, another number is another program
-PICTURE_WIDTH = 480  # pixels: with fewer, letters are left out and would not be tried
+ENVS = 67  # equal to other comparisons, because another number needs another program on a GPU
+PICTURE_WIDTH = 480  # pixels. Smaller pictures omit text, which would then not be tested.
 
 
 def try_drawing(
     report: Report, spec: EnvSpec, params: EnvParams, device: Executor, rng: np.random.Generator
 ) -> None:
-    """Draw a state, and one with the states before it that ``trail`` asks for; an exception is a
-    failure.
-    """
+    """Draw a single state, and a state with its ``trail``. An exception is a failure."""
     if spec.display.draw is None:
         return
     canvas = Canvas(
@@ -48,10 +44,10 @@ def try_drawing(
 def try_heuristic(
     report: Report, spec: EnvSpec, params: EnvParams, device: Executor, seed: int
 ) -> None:
-    """Ask the heuristic of each group for actions once; an exception is a failure."""
+    """Call the heuristic of each group once. An exception is a failure."""
     if spec.heuristic is None:
         return
-    # torch, which other checks do not need
+    # Imported here, because other checks do not need torch.
     from cupydrive.executors.interop import as_torch, heuristic_heads
     from cupydrive.simulation.observations import raw_obs
 

@@ -1,6 +1,4 @@
-"""The NumPy reference of an environment: calls with read-only arguments, and checks of what is
-returned.
-"""
+"""The NumPy reference of an environment, called with read-only arguments and validated results."""
 
 import warnings
 from collections.abc import Iterable, Mapping
@@ -36,13 +34,13 @@ class CheckedReference:
         self.fields = {f.name: np.dtype(f.dtype) for f in spec.state(params)}
 
     def reset(self, seed: int, ids: np.ndarray, episode: np.ndarray) -> np.ndarray:
-        """Return the (N,) first states of episodes of environments ``ids``."""
+        """Return the (N,) initial states of episodes of environments ``ids``."""
         return self._states(
             "reset", self._call("reset", RandomStream(seed, ids, episode)), len(ids)
         )
 
     def sample_states(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """Return n states as ``struct State`` has them."""
+        """Return n states in the layout of ``struct State``."""
         states = self._states("sample_states", self._call("sample_states", rng, n), n)
         return states.astype(self.spec.state_dtype(self.params))
 
@@ -79,16 +77,16 @@ class CheckedReference:
         actions: Mapping[str, np.ndarray],
         seen: Observation | None,
     ) -> StepResult:
-        """Return the outcome of one step.
+        """Return the result of one step.
 
         Args:
             seed: Seed of the batch.
             ids: (N,) global ids of the environments.
             clock: (N,) ``struct Clock`` before the step.
-            state: (N,) states before it.
+            state: (N,) states before the step.
             actions: (N, C, H) by group.
-            seen: What ``observe`` returned for the states after it, whose fields ``step`` may leave
-                out. If None, it may leave out any.
+            seen: Result of ``observe`` for the states after the step. ``step`` may omit the fields
+                that it contains. If None, ``step`` may omit any field.
         """
         elapsed = clock["elapsed"] + 1
         stream = RandomStream(seed, ids, clock["episode"] - 1, elapsed, DYNAMICS)
@@ -135,9 +133,7 @@ class CheckedReference:
     def _call(
         self, name: str, *arguments: np.ndarray | dict | RandomStream | np.random.Generator | int
     ) -> Any:
-        """Return what a function returns; its arguments are read-only, since later comparisons need
-        them.
-        """
+        """Call a function of the reference with read-only arguments, which are reused later."""
         function = getattr(self.spec.reference, name)
         if function is None:
             raise SpecError(f"the environment has no reference `{name}`")
@@ -165,8 +161,14 @@ class CheckedReference:
         optional: Iterable[str] = (),
         kind: str = "",
     ) -> None:
-        """Require all ``needed`` names, no others but ``optional`` ones, and dtypes of ``kind``, by
-        default any.
+        """Raise ``SpecError`` unless names and dtypes of ``arrays`` are as expected.
+
+        Args:
+            member: Name of the dictionary, for messages.
+            arrays: Arrays by name.
+            needed: Required names.
+            optional: Further allowed names.
+            kind: NumPy kind of the dtypes, such as ``"f"``. Empty: any.
         """
         known = list(dict.fromkeys([*needed, *optional]))
         for name, array in arrays.items():
@@ -188,14 +190,15 @@ class CheckedReference:
 
 
 def rows_of(g: Group, obs: ArrayLike) -> np.ndarray:
-    """Return observations (N, C, *obs_shape) as rows (N, C, D); others as they are."""
+    """Flatten observations (N, C, *obs_shape) to rows (N, C, D). Other shapes are unchanged."""
     array = np.asarray(obs)
     return array.reshape(*array.shape[:2], -1) if array.shape[2:] == g.obs_shape else array
 
 
 def _read_only(value: object) -> object:
-    """Return a read-only view of an array, or of each array of a dictionary; anything else as it
-    is.
+    """Return a read-only view of an array or of each array of a dictionary.
+
+    Other values are returned unchanged.
     """
     if isinstance(value, dict):
         return {key: _read_only(array) for key, array in value.items()}
@@ -208,15 +211,15 @@ def _read_only(value: object) -> object:
 
 @dataclass(frozen=True, eq=False)
 class TakenStep:
-    """One step of one environment, as a kernel took it. Arrays have a first axis of 1.
+    """One step of one environment, taken by a kernel. Arrays have a first axis of length 1.
 
     Args:
         seed: Seed of the batch.
         env: Global id of the environment.
         state: ``struct State`` before the step.
-        clock: Episode, elapsed and time before it.
+        clock: Episode, elapsed and time before the step.
         action: (1, C, H) by group.
-        after: ``struct State`` after it; where the episode ended, that of the next one.
+        after: ``struct State`` after the step. If the episode ended, the next initial state.
         over: Whether the episode ended.
     """
 
@@ -230,9 +233,7 @@ class TakenStep:
 
 
 def after_reset(seed: int, env: int, state: np.ndarray, clock: np.ndarray) -> TakenStep:
-    """Return the ``TakenStep`` that ended the episode before, of an environment that has just been
-    reset.
-    """
+    """Return a ``TakenStep`` that ended the previous episode of an environment after a reset."""
     before = clock.copy()
     before["episode"] -= 1
     return TakenStep(seed, env, state, before, {}, state, True)
@@ -241,7 +242,7 @@ def after_reset(seed: int, env: int, state: np.ndarray, clock: np.ndarray) -> Ta
 def reference_number(
     spec: EnvSpec, params: EnvParams, taken: TakenStep, kind: str, name: str, index: tuple[int, ...]
 ) -> tuple[float | None, str | None]:
-    """Compute one number after a step by the reference, from the same state with the same actions.
+    """Compute one number after a step with the reference, from the same state and actions.
 
     Args:
         spec: The environment.
@@ -249,10 +250,10 @@ def reference_number(
         taken: The step.
         kind: ``"state"``, ``"reward"``, ``"obs"`` or ``"final_obs"``.
         name: Member of ``State``, or group.
-        index: Indices in the member of ``State``; of a group, agent and entry.
+        index: Indices into the member of ``State``, or agent and entry of a group's array.
 
     Returns:
-        The number and None; or None and the reason why there is none.
+        The number and None, or None and the reason.
     """
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
@@ -261,7 +262,7 @@ def reference_number(
             return float(np.asarray(values)[(0, *index)]), None
     except CupydriveError as error:
         return None, str(error)
-    except Exception as error:  # the function is the user's, and has been given non-finite numbers
+    except Exception as error:  # the user's function may raise anything for non-finite inputs
         return None, f"the reference raises {type(error).__name__}: {error}"
 
 
@@ -276,7 +277,7 @@ def _reference_values(
     )
     if kind == "state" and taken.over:
         return reference.reset(taken.seed, ids, taken.clock["episode"])[name]
-    if kind == "obs":  # of the kernel's own state
+    if kind == "obs":  # computed from the kernel's own state
         return reference.observe(
             taken.after, np.zeros_like(elapsed) if taken.over else elapsed
         ).obs[name]
@@ -294,8 +295,9 @@ def _reference_values(
 
 
 def final_states(reference: CheckedReference, want: StepResult, after: np.ndarray) -> np.ndarray:
-    """Return the reference's own last states of episodes; fields that ``observe`` computes are the
-    kernel's.
+    """Return the reference's final states of episodes.
+
+    Fields that ``observe`` computes are taken from the kernel.
     """
     final = np.zeros(len(after), reference.spec.state_dtype(reference.params))
     for name in reference.fields:

@@ -1,4 +1,4 @@
-"""What a check has compared and found: prints as a table, and can be saved as JSON."""
+"""The report of a check, which prints as a table and can be saved as JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -9,12 +9,12 @@ import numpy as np
 from cupydrive.errors import SpecError
 from cupydrive.inputs.arguments import shown
 
-TOLERANCE = 1e-6  # of a field's scale: about ten units in the last place
-MAX_EXCUSED = 0.005  # of the rows: decisions so near that either outcome is right
-AXES = ("environment", "agent", "entry", "entry")  # of an array, by default
+TOLERANCE = 1e-6  # relative to a field's scale: about ten units in the last place
+MAX_EXCUSED = 0.005  # maximum fraction of rows with a decision within the tolerance
+AXES = ("environment", "agent", "entry", "entry")  # default names of an array's axes
 SHOWN_FAILURES = 8  # failures that a printed report lists
 
-# Parts of a check: what is compared with what. The device's name stands before them.
+# Names of the comparisons of a check. The device's name is prepended.
 BOUNDS = "a bounds-checked build against the fast one, bit for bit"
 TEAM_RULES = "equally many team.sync() for every member, one writer of an entry between two"
 THREAD_CASE = "1 thread against 3, bit for bit"
@@ -25,23 +25,23 @@ REFERENCE = "against the NumPy reference, one step"
 STATISTICS = "autoreset, time limit, statistics"
 PATHS = "fused rollout against single steps, bit for bit"
 DEVICE_CASE = "cpu against cuda"
-# Of `check_policy`. The policy's name stands before them.
+# Comparisons of `check_policy`. The policy's name is prepended.
 TRIAL = "the trial before training"
 BEFORE_RESET = "acting against learning, before a reset"
 AFTER_RESET = "acting against learning, after a reset"
 OTHER_PAST = "after a reset, learning with another past"
 
 _TEAM_ADVICE = (
-    "guard what belongs to no agent by `if (env.team.leader())`, loop over agents by `for (int i "
-    ": env.team.each(n))`, and let all threads call env.team.sync() before one reads what another "
-    "wrote (docs/dialect.md)"
+    "guard code that belongs to no agent with `if (env.team.leader())`, loop over agents with `for "
+    "(int i : env.team.each(n))`, and let all threads call env.team.sync() before one reads data "
+    "that another wrote (docs/dialect.md)"
 )
 ADVICE = {
     **dict.fromkeys((TEAM_RULES, TEAM_CASE, GPU_TEAMS), _TEAM_ADVICE),
-    **dict.fromkeys((THREAD_CASE, BOUNDS), "something is read before it is written"),
-    PATHS: "only State outlives a step, and observe must write every entry of a mask",
-    DEVICE_CASE: "use the functions of math::, and add floats up in one order",
-    BEFORE_RESET: "a call of more rows, or of L steps, must give what calls of one step give",
+    **dict.fromkeys((THREAD_CASE, BOUNDS), "initialise all memory before reading it"),
+    PATHS: "only State persists between steps, and observe must write every entry of a mask",
+    DEVICE_CASE: "use the functions of math::, and sum floats in a fixed order",
+    BEFORE_RESET: "a call of more rows, or of L steps, must equal calls of one step",
     AFTER_RESET: "in a call of L steps, set the state to 0 before each step where `start` is true",
     OTHER_PAST: "set the state to 0 before the step where `start` is true: state.masked_fill("
     "start[:, None], 0.0) (docs/how/hidden_state.md)",
@@ -50,18 +50,17 @@ ADVICE = {
 
 @dataclass
 class Tally:
-    """One kind of comparison: how much was compared and how well it agreed.
+    """Statistics of the comparisons of one field.
 
     Args:
-        part: What was compared with what.
+        part: Name of the comparison.
         name: The field.
-        compared: Numbers compared.
-        rows: Rows compared (an environment, or an agent of one).
-        worst: Largest error, in units of the field's scale; 0 for exact comparisons that agreed.
-        excused: Rows that differ where a decision lay within the tolerance.
+        compared: Number of values compared.
+        rows: Number of rows compared. A row is an environment, or an agent of one.
+        worst: Largest error, in units of the field's scale. 0 for exact comparisons that agree.
+        excused: Number of rows that differ where a decision is within the tolerance.
         failure: Field, place and values of the first mismatch, or an empty string.
-        fault: Whether the failure is no mismatch, but a kernel that breaks a rule: it may cause all
-            mismatches.
+        fault: Whether the kernel breaks a rule. Such a fault may cause all mismatches.
     """
 
     part: str
@@ -75,17 +74,15 @@ class Tally:
 
     @property
     def too_many_excused(self) -> bool:
-        """Whether more rows were excused than near decisions explain; a handful is allowed in small
-        samples.
-        """
+        """Whether too many rows were excused. Up to 3 are allowed in small samples."""
         return self.excused > max(MAX_EXCUSED * self.rows, 3)
 
 
 @dataclass(repr=False)
 class Report:
-    """The result of ``check``.
+    """Result of ``check`` and ``check_policy``.
 
-    It prints as a table with one row for each part, and is true if everything passed.
+    It prints as a table with one row for each comparison, and is true if everything passed.
     """
 
     env: str
@@ -97,11 +94,11 @@ class Report:
     events: dict[str, int] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
     compared_with: str = "against the reference"
-    case: dict[str, Any] | None = None  # the one of ``cases`` that is being compared
+    case: dict[str, Any] | None = None  # entry of ``cases`` that is being compared
     remedy: str = "Add parameters to `cases` or states to `sample_states` that lead to it"
 
     def tally(self, part: str, name: str) -> Tally:
-        """Return the tally of ``name`` in ``part``, made on first use."""
+        """Return the tally of ``name`` in ``part``, which is created on first use."""
         return self.tallies.setdefault((part, name), Tally(part, name))
 
     @property
@@ -113,8 +110,13 @@ class Report:
         return f", with {changed or 'default parameters'}"
 
     def fault(self, part: str, name: str, fault: Exception | str, rule: bool = False) -> None:
-        """Record the first exception that ``name`` raised in ``part``; ``rule``: the kernel breaks
-        one, so it comes first.
+        """Record the first exception that ``name`` raised in ``part``.
+
+        Args:
+            part: Name of the comparison.
+            name: The field or function.
+            fault: The exception or its message.
+            rule: Whether the kernel breaks a rule. Such failures are listed first.
         """
         tally = self.tally(part, name)
         if not tally.failure:
@@ -144,16 +146,16 @@ class Report:
         """Compare two arrays (N, ...) and record the outcome.
 
         Args:
-            part: What is compared with what.
+            part: Name of the comparison.
             name: The field.
             got: The kernel's values.
-            want: The expected values, same shape.
-            scale: Magnitude that the tolerance refers to. By default the comparison is exact.
-            margin: How near the decisions behind a row were, of a leading part of the shape of
-                ``got``.
-            factor: Multiplies the tolerance, where roundings add up.
-            bits: Compare bit for bit; NaN equals NaN.
-            where: (N,) bool, rows that count; also of more leading axes of ``got``.
+            want: The expected values, of the same shape.
+            scale: Magnitude to which the tolerance is relative. If None, the comparison is exact.
+            margin: Distance of each row's decisions from their thresholds. Its shape is a prefix of
+                the shape of ``got``.
+            factor: Factor of the tolerance, for values in which rounding errors accumulate.
+            bits: Compare bit for bit, with NaN equal to NaN.
+            where: (N,) bool, or a mask of more leading axes of ``got``. Rows to compare.
             step: (N,) elapsed steps, or one for all, for the message.
             axes: Names of the axes, for the message.
             sides: Names of ``got`` and ``want``, for the message.
@@ -179,11 +181,11 @@ class Report:
             equal = np.equal(*words) | (np.isnan(got) & np.isnan(want))
         error = np.where(equal, 0.0, np.inf)
         if scale is not None:
-            with np.errstate(invalid="ignore"):  # inf less inf is NaN, which is not equal
+            with np.errstate(invalid="ignore"):  # inf - inf is NaN, which counts as different
                 error = np.abs(got.astype(np.float64) - want) / scale
             equal = error <= TOLERANCE * factor  # False for NaN
         near = np.zeros(len(got), bool) if margin is None else margin[ids] < TOLERANCE * factor
-        if near.any():  # no rounding makes a NaN
+        if near.any():  # rounding never produces a NaN, so these rows are not excused
             near = near & np.isfinite(got).reshape(*near.shape, -1).all(axis=-1)
 
         by_row = equal.reshape(*near.shape, -1).all(axis=-1)
@@ -213,16 +215,16 @@ class Report:
         return any(t.failure for t in self.tallies.values())
 
     def stop(self) -> None:
-        """Note that the rest is left out; events that would have happened there are not missed."""
+        """Record that the remaining comparisons are skipped, and ignore events not seen so far."""
         self.events = {name: times for name, times in self.events.items() if times}
-        self.skipped.append("what comes after the first failure")
+        self.skipped.append("all comparisons after the first failure")
 
     def _failed(self) -> list[Tally]:
         """Return the tallies that failed, faults first, in the order of the check."""
         return sorted((t for t in self.tallies.values() if t.failure), key=lambda t: not t.fault)
 
     def failures(self) -> list[str]:
-        """Return one sentence for each failure, the most likely cause first."""
+        """Return one sentence for each failure, with the most likely cause first."""
         found = [f"{t.failure}; {t.part}" for t in self._failed()]
         found += [
             f"{t.name}: {t.excused} of {t.rows} rows differ at a near decision, more than "
@@ -255,9 +257,7 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """The first line of the report: PASS and what was compared, or FAIL and the first
-        failure.
-        """
+        """The first line of the report: PASS and its extent, or FAIL and the first failure."""
         failures = self.failures()
         return f"FAIL  {self.env}: {failures[0]}" if failures else f"PASS  {self.env}: {self._done}"
 
@@ -271,8 +271,7 @@ class Report:
             if part in t.part
         ]
         lines.append(
-            f"  {'what was compared':<58}{'fields':>7}{'numbers':>13}{'worst error':>13}"
-            f"{'excused':>9}"
+            f"  {'comparison':<58}{'fields':>7}{'numbers':>13}{'worst error':>13}{'excused':>9}"
         )
         for part in dict.fromkeys(t.part for t in self.tallies.values()):
             of = [t for t in self.tallies.values() if t.part == part]
@@ -296,7 +295,7 @@ class Report:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
+        """Return the report as a dictionary of JSON-compatible values."""
         names = ("env", "passed", "devices", "cases", "seed", "agent_steps", "events", "skipped")
         tallies = [asdict(t) for t in self.tallies.values()]
         return {name: getattr(self, name) for name in names} | {
@@ -306,5 +305,5 @@ class Report:
 
 
 def _short(value: np.generic) -> str:
-    """Return a value as text; nine digits tell any two float32 apart."""
+    """Format a value. Nine digits distinguish any two float32 numbers."""
     return f"{value:.9g}" if isinstance(value, np.floating) else str(value)
