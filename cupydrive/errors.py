@@ -1,4 +1,6 @@
-"""What a caller can get wrong has one base class, so that the command line can print it without a
+"""Exceptions and warnings.
+
+All errors of a caller have one base class, so that the command line can print them without a
 traceback.
 """
 
@@ -11,20 +13,18 @@ if TYPE_CHECKING:
 
 
 class CupydriveError(Exception):
-    """A mistake of the caller, or of an environment's author; the message names value, limit and
-    fix.
+    """Base class of errors of the caller or of an environment's author.
+
+    The message names the value, the limit and the fix.
     """
 
 
 class CupydriveWarning(UserWarning):
-    """Something is not as expected, and the program goes on: an old file, a changed kernel, an
-    older checkpoint.
-    """
+    """Base class of warnings, for example about an old file or a changed kernel."""
 
 
 class ParameterError(CupydriveError, ValueError):
-    """What was given cannot be used: it is unknown, of a wrong type, out of range, or contradicts
-    something else given.
+    """An argument is unknown, of a wrong type, out of range, or contradicts another argument.
 
     It may be an argument of any function, a setting of an algorithm, a parameter of an environment,
     or the name of a group, a metric or a policy.
@@ -36,15 +36,16 @@ class UnknownParameterError(ParameterError, TypeError):
 
 
 class UnknownFieldError(ParameterError, KeyError):
-    """``struct State`` has no field of this name; a ``KeyError`` too, as of any dictionary."""
+    """``struct State`` has no field of this name. It is also a ``KeyError``."""
 
     def __str__(self) -> str:
         return self.args[0]
 
 
 class UnknownEpisodeError(ParameterError, IndexError):
-    """A recording has no episode of this number; an ``IndexError`` too, so that a loop over a
-    recording ends.
+    """A recording has no episode with this index.
+
+    It is also an ``IndexError``, so that a loop over a recording ends.
     """
 
 
@@ -56,14 +57,14 @@ class UnknownEnvironmentError(CupydriveError, KeyError):
 
 
 class UnregisteredEnvironmentError(UnknownEnvironmentError):
-    """A file belongs to an environment of a user's own, which only the user can load: nothing in a
-    file may execute.
+    """A file belongs to a user's own environment, which the user must pass explicitly.
+
+    Reading a file never executes code that it names.
 
     Args:
-        says: What is missing.
-        call: The call that works, in Python.
-        file: The Python file that the environment came from, to be passed as ``--env`` on the
-            command line.
+        says: Description of the missing environment.
+        call: The correct call in Python.
+        file: Python file of the environment, to be passed as ``--env`` on the command line.
     """
 
     def __init__(self, says: str, call: str, file: str) -> None:
@@ -76,31 +77,30 @@ class SpecError(CupydriveError, ValueError):
 
 
 class CompileError(CupydriveError, RuntimeError):
-    """A kernel does not compile; the message is the compiler's, with the kernel file's own
-    lines.
+    """A kernel does not compile.
+
+    The message is the compiler's, with line numbers of the kernel file.
     """
 
 
 class DeviceError(CupydriveError, RuntimeError):
-    """The device asked for cannot be used here."""
+    """The requested device cannot be used here."""
 
 
 class TrainingError(CupydriveError):
-    """Training cannot go on: a number that is not finite, or a run that cannot be read or
-    written.
-    """
+    """Training cannot continue: a number is not finite, or a run cannot be read or written."""
 
 
 class LostProcessError(TrainingError):
-    """Another process that trains the same run has ended, or does not answer."""
+    """Another process that trains the same run has ended or does not respond."""
 
 
 class NotFiniteError(TrainingError):
-    """An observation, a reward or a loss is infinite or not a number.
+    """An observation, a reward or a loss is NaN or infinite.
 
     Attributes:
-        run: The ``Run`` that was trained, whose ``explain()`` says what came first; None where no
-            run is known.
+        run: The ``Run`` that was trained, or None if it is unknown. Its ``explain()`` finds the
+            first non-finite number.
     """
 
     run: "Run | None" = None
@@ -111,7 +111,7 @@ class RenderError(CupydriveError):
 
 
 class SnapshotError(CupydriveError):
-    """A snapshot's file cannot be read or written."""
+    """A snapshot file cannot be read or written."""
 
 
 class ActionError(CupydriveError, ValueError):
@@ -119,34 +119,36 @@ class ActionError(CupydriveError, ValueError):
 
 
 class KernelFault(CupydriveError, IndexError):
-    """A kernel has a wild index, crashes, or does not end; found by a debug build or by a process
-    of its own.
+    """A kernel accesses memory out of bounds, crashes, or does not terminate.
+
+    A debug build or a trial in a separate process detects it.
     """
 
 
 class OrderError(CupydriveError, RuntimeError):
-    """A call came too early, or after ``close``."""
+    """A method was called too early, for example before ``reset``, or after ``close``."""
 
 
 class DataError(CupydriveError):
-    """A file of data is damaged, or not what an environment needs."""
+    """A data file is damaged, or does not fit an environment."""
 
 
 class MissingDataError(DataError):
-    """Data that an environment needs is not on this machine, and could not be fetched; the message
-    says how to get it.
+    """Data of an environment is not on this machine and could not be downloaded.
+
+    The message describes how to get it.
     """
 
 
 class MemoryLimitError(CupydriveError, MemoryError):
-    """The buffers would not fit; says how many environments would."""
+    """The buffers do not fit into memory. The message contains the number that fits."""
 
 
 def did_you_mean(name: Hashable, known: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the nearest known name, or an empty string."""
-    if not isinstance(name, str) or len(name) > 100:  # a long text would take for ever to compare
+    if not isinstance(name, str) or len(name) > 100:  # comparing a long text would be too slow
         return ""
-    # of two that differ in case alone, the first
+    # If two names differ only in case, the first is used.
     lower = {other.lower(): other for other in reversed(list(known))}
     near = get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
     return f" Did you mean {lower[near[0]]!r}?" if near else ""

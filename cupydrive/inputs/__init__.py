@@ -1,5 +1,4 @@
-"""What comes from outside: arguments, descriptions of environments, files and their formats; all
-checked here.
+"""Validation of external input: arguments, descriptions of environments, and data files.
 
-Imports errors alone.
+This package imports only ``errors``.
 """

@@ -1,9 +1,8 @@
-"""Checks of single arguments: each function returns the value as it is used, or says what is wrong
-with it.
+"""Validation of single arguments: each function returns the converted value or raises an error.
 
-Public functions call these where an argument enters, before anything is changed. Messages name the
-function or environment, the argument, its value and what it must be. NumPy's scalars count as the
-Python numbers they stand for.
+Public functions call these first, before anything is changed. Messages name the function or
+environment, the argument, its value and the expected value. NumPy scalars are accepted as Python
+numbers.
 """
 
 import contextlib
@@ -26,16 +25,15 @@ T = TypeVar("T")
 
 INT32 = 2**31 - 1
 FLOAT32 = 3.4028234663852886e38  # the largest float32
-MOST_LETTERS = 100  # of a name
-# of an argument that lists them: one for each agent of the largest environments
+MOST_LETTERS = 100  # maximum length of a name
+# Maximum length of a list of numbers: one for each agent of the largest environments.
 MOST_NUMBERS = 65_536
-MOST_SIDE = 16_382  # pixels of a picture: WebP's widest, H.264 takes 2 more
-# Names of devices that people write, and what they mean here.
+MOST_SIDE = 16_382  # maximum side of a picture in pixels: WebP's limit, which is below H.264's
+# Common names of devices, and the corresponding names in this package.
 MEANT = {"gpu": "cuda", "CUDA": "cuda", "CPU": "cpu", "host": "cpu"}
 
 
-# Words of C++ (2017 and 2020, and its other spellings of operators) that can name nothing in a
-# kernel.
+# Reserved words of C++17 and C++20, including alternative spellings of operators.
 WORDS_OF_CPP = """
     alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t
     char8_t class co_await co_return co_yield compl concept const const_cast consteval constexpr
@@ -49,9 +47,7 @@ WORDS_OF_CPP = """
 
 
 class _Short(reprlib.Repr):
-    """One short line for any value: long texts are cut, deep ones too, and a ``repr`` that fails is
-    replaced.
-    """
+    """Short ``repr`` of any value, which truncates long and deep values and never raises."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +60,7 @@ _SHORT = _Short()
 
 @contextlib.contextmanager
 def errors_as(kind: type[Exception]) -> Iterator[None]:
-    """Raise ``kind``, a class of errors, in place of each ``ParameterError``."""
+    """Convert each ``ParameterError`` to the error class ``kind``."""
     try:
         yield
     except ParameterError as error:
@@ -72,9 +68,11 @@ def errors_as(kind: type[Exception]) -> Iterator[None]:
 
 
 def shown(value: Any) -> str:
-    """Return a value as one short line for a message; a path in full."""
+    """Format a value as one short line for a message. Paths are not truncated."""
     text = repr(str(value)) if isinstance(value, Path) else _SHORT.repr(value)
-    return " ".join(text.split()) if "\n" in text else text  # arrays take several lines
+    return (
+        " ".join(text.split()) if "\n" in text else text
+    )  # the repr of an array has several lines
 
 
 def kind_of(value: Any) -> str:
@@ -84,24 +82,20 @@ def kind_of(value: Any) -> str:
 
 
 def wrong_type(where: str, name: str, value: object, words: str) -> ParameterError:
-    """Return the error for a value of a wrong type; ``words`` state what it must be."""
-    return ParameterError(
-        f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be {words}"
-    )
+    """Return the error for a value of a wrong type. ``words`` describe the expected type."""
+    return ParameterError(f"{where}: {name} = {shown(value)} is {kind_of(value)}, expected {words}")
 
 
 def is_number(value: Any, kinds: type | UnionType) -> bool:
-    """Return whether ``value`` is one of ``kinds`` of numbers; bools and NumPy's time spans only
-    look as if they were.
-    """
+    """Return whether ``value`` is a number of one of ``kinds``, but no bool and no timedelta64."""
     return isinstance(value, kinds) and not isinstance(value, bool | np.timedelta64)
 
 
 def _within(low: float, high: float, unit: str) -> str:
-    """Return the limits of a number in words."""
+    """Format the limits of a number."""
     if low <= -FLOAT32 and high >= FLOAT32:
-        return "finite and within float32's range" if high == FLOAT32 else "finite"
-    return f"from {low} to {high}{f' {unit}' * bool(unit)}"
+        return "a finite float32" if high == FLOAT32 else "a finite number"
+    return f"{low} to {high}{f' {unit}' * bool(unit)}"
 
 
 def checked_int(
@@ -112,18 +106,18 @@ def checked_int(
     high: float = INT32,
     unit: str = "",
 ) -> int:
-    """Return ``value`` as an int in [low, high]; a bool or a float is none, not even 4096.0.
+    """Validate an integer in [low, high]. Bools and floats (even 4096.0) are rejected.
 
     Args:
         where: The function or environment, for the message.
         name: The argument.
-        value: What the caller gave.
-        low: Smallest value allowed.
-        high: Largest value allowed.
-        unit: Of the limits, for the message.
+        value: The caller's value.
+        low: Smallest allowed value.
+        high: Largest allowed value.
+        unit: Unit of the limits, for the message.
 
     Raises:
-        ParameterError: If it is none.
+        ParameterError: If the value is not an integer or out of range.
     """
     if not is_number(value, int | np.integer):
         such = f", such as {int(value)}" if isinstance(value, float) and value.is_integer() else ""
@@ -131,16 +125,13 @@ def checked_int(
     number = int(value)
     if not low <= number <= high:
         raise ParameterError(
-            f"{where}: {name} = {shown(value)} is out of range; it must be "
-            f"{_within(low, high, unit)}"
+            f"{where}: {name} = {shown(value)} is out of range, expected {_within(low, high, unit)}"
         )
     return number
 
 
 def checked_count(where: str, name: str, value: Any, low: float = 1, high: float = 2**53) -> int:
-    """Return a number of env-steps as an int; they are many, so that a whole float such as 2e6 is
-    welcome too.
-    """
+    """Validate a number of env-steps. Floats with an integer value, such as 2e6, are accepted."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return checked_int(where, name, value, low, high)
@@ -154,95 +145,93 @@ def checked_float(
     high: float = math.inf,
     unit: str = "",
 ) -> float:
-    """Return ``value`` as a finite float in [low, high]; ints are welcome, bools are not."""
+    """Validate a finite float in [low, high]. Ints are accepted, and bools are rejected."""
     if not is_number(value, int | float | np.integer | np.floating):
         raise wrong_type(where, name, value, "a number")
     number = float(value)
     if not math.isfinite(number) or not low <= number <= high:
         raise ParameterError(
-            f"{where}: {name} = {shown(value)} is out of range; it must be "
-            f"{_within(low, high, unit)}"
+            f"{where}: {name} = {shown(value)} is out of range, expected {_within(low, high, unit)}"
         )
     return number
 
 
 def checked_bool(where: str, name: str, value: Any) -> bool:
-    """Return ``value`` as a bool; numbers are none."""
+    """Validate a bool. Numbers are rejected."""
     if not isinstance(value, bool | np.bool_):
         raise wrong_type(where, name, value, "True or False")
     return bool(value)
 
 
 def checked_choice(where: str, name: str, value: Any, choices: Collection[str]) -> str:
-    """Return ``value`` if it is one of ``choices``, which are strings."""
+    """Validate that ``value`` is one of the strings ``choices``."""
     if isinstance(value, str) and value in choices:
         return str(value)
     near = did_you_mean(MEANT.get(value, value) if isinstance(value, str) else "", choices)
     *others, last = map(repr, choices)
     listed = f"{', '.join(others)} or {last}" if others else last
-    raise ParameterError(f"{where}: {name} = {shown(value)}; it must be {listed}.{near}")
+    raise ParameterError(f"{where}: {name} = {shown(value)}, expected {listed}.{near}")
 
 
 def checked_str(where: str, name: str, value: Any) -> str:
-    """Return ``value`` as a str."""
+    """Validate a str."""
     if not isinstance(value, str):
         raise wrong_type(where, name, value, "a str")
     return str(value)
 
 
 def checked_path(where: str, name: str, value: Any) -> Path:
-    """Return ``value``, a str or ``os.PathLike``, as a ``pathlib.Path``; ``~`` is expanded."""
+    """Convert a str or ``os.PathLike`` to a ``pathlib.Path``. ``~`` is expanded."""
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise wrong_type(where, name, value, "a path: a str or a Path")
     try:
         return Path(value).expanduser()
     except RuntimeError:
         raise ParameterError(
-            f"{where}: {name} = {shown(value)}; no such home folder is known. Write the whole path"
+            f"{where}: {name} = {shown(value)}: unknown home folder. Pass the full path"
         ) from None
 
 
 def require_folder(name: str, path: Path) -> None:
-    """Raise an error unless there is a folder for the file ``path``, a ``Path``."""
+    """Raise ``ParameterError`` unless the parent folder of the file ``path`` exists."""
     folder = path.absolute().parent
     if not os.path.isdir(folder):
         raise ParameterError(
-            f"{name} = {shown(str(path))} cannot be written: there is no folder "
-            f"{shown(str(folder))}"
+            f"{name} = {shown(str(path))} cannot be written: the folder {shown(str(folder))} does "
+            f"not exist"
         )
 
 
 def checked_target(name: str, path: Path) -> Path:
-    """Return ``path``, a ``Path`` that shall be written, if that looks possible: before minutes of
-    work, not after them.
-    """
+    """Check that ``path`` can be written, so that an error is raised before minutes of work."""
     folder = path.absolute().parent
     require_folder(name, path)
     if os.path.lexists(path) and not os.path.isfile(path):
         raise ParameterError(
-            f"{name} = {shown(str(path))} cannot be written: it is a folder, a device or a link "
-            f"to nothing"
+            f"{name} = {shown(str(path))} cannot be written: it is a folder, a device or a broken "
+            f"link"
         )
     try:
         with tempfile.TemporaryFile(dir=folder):
             return path
     except OSError as reason:
         raise ParameterError(
-            f"{name} = {shown(str(path))} cannot be written: {reason.strerror}; name a file in a "
-            f"folder that can be written"
+            f"{name} = {shown(str(path))} cannot be written: {reason.strerror}. Pass a file in a "
+            f"writable folder"
         ) from None
 
 
 def checked_callable(
     where: str, name: str, value: Any, takes: Sequence[str] = ()
 ) -> Callable[..., Any]:
-    """Return ``value`` if it can be called, as far as its signature is known with arguments like
-    those named ``takes``.
+    """Validate that ``value`` is callable with the arguments ``takes``.
+
+    Arguments are not checked if the signature is unknown.
     """
     if not callable(value):
         raise wrong_type(where, name, value, "a function")
     signature = None
-    with contextlib.suppress(Exception):  # of what is written in C there may be none
+    with contextlib.suppress(Exception):  # functions written in C may have no signature
         signature = inspect.signature(value)
     try:
         if takes and signature is not None:
@@ -255,7 +244,7 @@ def checked_callable(
 
 
 def checked_mapping(where: str, name: str, value: Any) -> dict[str, Any]:
-    """Return ``value`` as a dict whose keys are strings."""
+    """Validate a mapping with string keys and return it as a dict."""
     if not isinstance(value, Mapping):
         raise wrong_type(where, name, value, "a dict")
     for key in value:
@@ -264,7 +253,7 @@ def checked_mapping(where: str, name: str, value: Any) -> dict[str, Any]:
 
 
 def checked_sequence(where: str, name: str, value: Any) -> tuple[Any, ...]:
-    """Return ``value``, a list or a tuple, as a tuple."""
+    """Validate a list or a tuple and return it as a tuple."""
     if not isinstance(value, list | tuple):
         raise wrong_type(where, name, value, "a tuple or a list")
     return tuple(value)
@@ -279,30 +268,29 @@ def checked_list(
     high: float,
     unit: str = "",
 ) -> tuple[Any, ...]:
-    """Return numbers as a tuple of Python's own: from a sequence, an array, or a tensor on any
-    device.
+    """Convert a sequence, an array or a tensor on any device to a tuple of Python numbers.
 
     Args:
         where: The function or environment, for the message.
         name: The argument.
-        value: What the caller gave; None: no numbers.
-        check: ``checked_float`` or ``checked_int``, for each number, which a message calls
-            ``NAME[k]``.
-        low: Smallest value allowed.
-        high: Largest value allowed.
-        unit: Of the limits, for the message.
+        value: The caller's value. None gives an empty tuple.
+        check: ``checked_float`` or ``checked_int``, called for each number. Messages name the
+            number ``NAME[k]``.
+        low: Smallest allowed value.
+        high: Largest allowed value.
+        unit: Unit of the limits, for the message.
     """
     numbers: Any = () if value is None else value
-    # what has no values, such as a tensor of no device, is refused below
+    # Objects without values, such as a meta tensor, are rejected below.
     with contextlib.suppress(Exception):
         numbers = numbers.tolist()
     if not isinstance(numbers, Sequence) or isinstance(numbers, str | bytes | bytearray):
         raise wrong_type(where, name, value, "numbers, such as [0, 1, 2]")
     if len(numbers) > MOST_NUMBERS:
         raise ParameterError(
-            f"{where}: {name} has {len(numbers):,} numbers; at most {MOST_NUMBERS:,} fit"
+            f"{where}: {name} has {len(numbers):,} numbers, expected at most {MOST_NUMBERS:,}"
         )
-    # Equal tuples must be equal bits, since results are kept by them: -0.0 becomes 0.0.
+    # Convert -0.0 to 0.0: tuples are cache keys, so equal tuples must have equal bits.
     return tuple(
         check(where, f"{name}[{k}]", x, low, high, unit) + 0 for k, x in enumerate(numbers)
     )
@@ -318,25 +306,24 @@ def check_each(
     unit: str = "",
     of_what: str = "agents",
 ) -> None:
-    """Raise ``ParameterError`` unless each of some arrays is left out, or has ``count`` numbers
-    from low to high.
+    """Raise ``ParameterError`` unless each array is empty or has ``count`` numbers in [low, high].
 
     Args:
         where: The environment, for the message.
-        params: Its parameters.
-        names: Of those that are arrays.
-        count: How many numbers each must have.
-        low: Smallest number allowed.
-        high: Largest number allowed.
-        unit: Of the limits, for the message.
-        of_what: What there are ``count`` of.
+        params: Parameters of the environment.
+        names: Names of the arrays.
+        count: Required length of each array.
+        low: Smallest allowed number.
+        high: Largest allowed number.
+        unit: Unit of the limits, for the message.
+        of_what: Plural noun for the ``count`` objects, for the message.
     """
     for name in names:
         numbers = getattr(params, name)
         if numbers and len(numbers) != count:
             raise ParameterError(
-                f"{where}: {name} has {len(numbers)} numbers, but there are {count} {of_what}; "
-                f"pass one for each, or none"
+                f"{where}: {name} has {len(numbers)} numbers, but there are {count} {of_what}. "
+                f"Pass one for each, or none"
             )
         for k, number in enumerate(numbers):
             checked_float(where, f"{name}[{k}]", number, low, high, unit=unit)
@@ -345,14 +332,14 @@ def check_each(
 def checked_instance(
     where: str, name: str, value: Any, kind: type[T] | tuple[type[T], ...], words: str
 ) -> T:
-    """Return ``value`` if it is a ``kind``; ``words`` say what it must be."""
+    """Validate that ``value`` is an instance of ``kind``. ``words`` describe it in the message."""
     if not isinstance(value, kind):
         raise wrong_type(where, name, value, words)
     return value
 
 
 def checked_name(where: str, name: str, value: Any) -> str:
-    """Return ``value`` if it can name something in Python and in C++ alike."""
+    """Validate an identifier of both Python and C++."""
     if (
         not isinstance(value, str)
         or not value.isidentifier()
@@ -360,40 +347,36 @@ def checked_name(where: str, name: str, value: Any) -> str:
         or len(value) > MOST_LETTERS
     ):
         raise ParameterError(
-            f"{where}: {name} = {shown(value)}; it must be an identifier of ASCII letters, digits "
+            f"{where}: {name} = {shown(value)}, expected an identifier of ASCII letters, digits "
             f"and _, such as 'my_name'"
         )
     return str(value)
 
 
 def checked_member(where: str, name: str, value: Any) -> str:
-    """Return ``value`` if it can name a member of a kernel's struct, whether the kernel is C++ or
-    Python.
-    """
+    """Validate the name of a struct member in kernels written in C++ or Python."""
     checked_name(where, name, value)
     reserved = value.startswith("__") or (
         value[0] == "_" and value[1:2].isupper()
-    )  # compilers keep these to themselves
+    )  # reserved for compilers
     if reserved or value in WORDS_OF_CPP.split() or keyword.iskeyword(value):
         raise ParameterError(
             f"{where}: {name} = {value!r} is a word of C++ or Python, or reserved for compilers, "
-            "and cannot name a member of a kernel's struct; choose another, such as 'my_name'"
+            "and cannot name a member of a kernel's struct. Choose another, such as 'my_name'"
         )
     return str(value)
 
 
 def checked_array(where: str, name: str, value: Any) -> np.ndarray:
-    """Return ``value``, an array, a number, or numbers in lists and tuples, as a NumPy array of
-    bools, ints or floats.
-    """
+    """Convert an array, a number, or nested lists of numbers to a NumPy array of a numeric type."""
     array = np.array(None)
     if isinstance(value, np.ndarray | np.number | np.bool_ | int | float | list | tuple):
-        # Lists may be ragged, too deep, or hold what is no number.
+        # Lists may be ragged, too deep, or contain other objects than numbers.
         with contextlib.suppress(TypeError, ValueError, OverflowError):
             array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise wrong_type(where, name, value, "an array of numbers")
-    # of this machine's byte order, and by a name that torch knows
+    # Convert to native byte order, and to a dtype name that torch accepts.
     native = np.dtype(array.dtype.str[1:])
     return array.astype(native, copy=False).view(native)
 
@@ -406,25 +389,24 @@ def checked_numbers(
     low: float = -math.inf,
     high: float = math.inf,
 ) -> np.ndarray:
-    """Return ``value``, a number or an array of ``shape``, as float64; its entries lie in [low,
-    high] and are not NaN.
-    """
+    """Convert a number or an array of ``shape`` to float64, with entries in [low, high]."""
     numbers = checked_array(where, name, value)
     if numbers.dtype.kind == "b" or numbers.shape not in ((), shape):
         raise ParameterError(
-            f"{where}: {name} = {shown(value)}; it must be a number, or numbers of shape {shape}"
+            f"{where}: {name} = {shown(value)}, expected a number, or numbers of shape {shape}"
         )
     numbers = numbers.astype(np.float64)
     if not ((numbers >= low) & (numbers <= high)).all():
         raise ParameterError(
-            f"{where}: {name} = {shown(value)} is out of range; it must be {_within(low, high, '')}"
+            f"{where}: {name} = {shown(value)} is out of range, expected {_within(low, high, '')}"
         )
     return numbers
 
 
 def checked_size(where: str, name: str, value: Any) -> tuple[int, int]:
-    """Return ``value`` as (width, height) of a picture in pixels: even, since codecs halve the
-    colour's resolution.
+    """Validate the (width, height) of a picture in pixels.
+
+    Both must be even, because video codecs halve the resolution of colours.
     """
     if (
         not isinstance(value, tuple | list | np.ndarray)
@@ -432,11 +414,13 @@ def checked_size(where: str, name: str, value: Any) -> tuple[int, int]:
         or len(value) != 2
     ):
         raise ParameterError(
-            f"{where}: {name} = {shown(value)}; it must be (width, height) in pixels, such as "
+            f"{where}: {name} = {shown(value)}, expected (width, height) in pixels, such as "
             f"(960, 640)"
         )
     width, height = (checked_int(where, name, side, 2, MOST_SIDE) for side in value)
     if width % 2 or height % 2:
         near = max(2, width // 2 * 2), max(2, height // 2 * 2)
-        raise ParameterError(f"{where}: {name} = {shown(value)}; both must be even, such as {near}")
+        raise ParameterError(
+            f"{where}: {name} = {shown(value)}, expected even numbers, such as {near}"
+        )
     return width, height

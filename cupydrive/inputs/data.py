@@ -1,5 +1,6 @@
-"""Files of published data sets: found on this machine, or fetched once by pooch; always checked by
-their SHA-256.
+"""Files of published data sets, found on this machine or downloaded once with pooch.
+
+Every file is verified by its SHA-256.
 """
 
 import os
@@ -13,30 +14,30 @@ from cupydrive.inputs.files import as_path, file_errors
 from cupydrive.inputs.sources import Source, data_folder, source
 
 TIMEOUT = 10.0  # seconds to wait for a connection, or for the next bytes
-MOST_REASON = 300  # characters of an error of the network
+MOST_REASON = 300  # maximum length of a network error in a message
 
 
 def files(name: str, progress: bool = True) -> dict[str, Path]:
-    """Return the files of a data set. Files that are not on this machine are fetched into the
-    user's cache folder.
+    """Return the files of a data set. Missing files are downloaded into the user's cache folder.
 
-    The folder that the variable CUPYDRIVE_DATA names is searched first, then the cache. Several
-    processes may fetch at once.
+    The folder in the environment variable CUPYDRIVE_DATA is searched first, then the cache.
+    Several processes may download concurrently.
 
     Args:
         name: Data set: "catalysis", "rice_n" or "covid_economy".
         progress: Whether to show a progress bar on a terminal.
 
     Returns:
-        Path by file name. The content of each file has just been compared with its SHA-256.
+        Path by file name. The SHA-256 of each file has been verified.
 
     Warns:
-        CupydriveWarning: If a file in the cache was damaged. It is fetched again.
+        CupydriveWarning: If a file in the cache is damaged. It is downloaded again.
 
     Raises:
-        MissingDataError: If a file cannot be fetched. The message names the ways to get it.
+        MissingDataError: If a file cannot be downloaded. The message lists other ways to get it.
         ParameterError: If the name is unknown.
-        DataError: If a file cannot be read, or CUPYDRIVE_DATA is no folder or holds a damaged file.
+        DataError: If a file cannot be read, or if CUPYDRIVE_DATA is not a folder or contains a
+            damaged file.
     """
     wanted = source(name)
     found, damaged = here(wanted)
@@ -48,11 +49,11 @@ def files(name: str, progress: bool = True) -> dict[str, Path]:
 
 
 def here(wanted: Source) -> tuple[dict[str, Path], list[Path]]:
-    """Return what this machine has of a data set: paths of whole files by name, and damaged files
-    in the cache.
+    """Return the local files of a data set: paths of intact files by name, and damaged cache files.
 
     Raises:
-        DataError: If a file cannot be read, or CUPYDRIVE_DATA is no folder or holds a damaged file.
+        DataError: If a file cannot be read, or if CUPYDRIVE_DATA is not a folder or contains a
+            damaged file.
     """
     found, damaged = own_files(wanted), []
     for file, sha256 in wanted.files.items():
@@ -66,9 +67,7 @@ def here(wanted: Source) -> tuple[dict[str, Path], list[Path]]:
 
 
 def own_files(wanted: Source) -> dict[str, Path]:
-    """Return the files of a data set that lie in CUPYDRIVE_DATA or in a folder below it, by
-    name.
-    """
+    """Return the files of a data set in CUPYDRIVE_DATA or its subfolders, by name."""
     named = os.environ.get("CUPYDRIVE_DATA")
     if not named:
         return {}
@@ -77,7 +76,8 @@ def own_files(wanted: Source) -> dict[str, Path]:
         is_folder, paths = folder.is_dir(), sorted(folder.rglob("*"))
     if not is_folder:
         raise DataError(
-            f"CUPYDRIVE_DATA = {named} is no folder; name the folder with the files, or unset it"
+            f"CUPYDRIVE_DATA = {named} is not a folder. Set it to the folder of the files, or "
+            "unset it"
         )
     found: dict[str, Path] = {}
     for file, sha256 in wanted.files.items():
@@ -94,10 +94,10 @@ def own_files(wanted: Source) -> dict[str, Path]:
 
 
 def fetch_files(wanted: Source, missing: Iterable[str], progress: bool) -> dict[str, Path]:
-    """Fetch files of a data set into the cache and return their paths by name.
+    """Download files of a data set into the cache and return their paths by name.
 
-    pooch writes a file under a temporary name, compares its SHA-256 and renames it. An interrupted
-    or failed fetch therefore leaves no damaged file, and files that came before it stay.
+    pooch writes a file under a temporary name, verifies its SHA-256 and renames it. An interrupted
+    or failed download therefore leaves no damaged file, and earlier files are kept.
     """
     import pooch  # here, since importing it takes a while
     from requests import RequestException
@@ -105,7 +105,7 @@ def fetch_files(wanted: Source, missing: Iterable[str], progress: bool) -> dict[
 
     pooch.get_logger().setLevel("WARNING")
     cache = pooch.create(wanted.cached_in, wanted.url, registry=wanted.files)
-    # of a stream it would not close the connection
+    # With stream=True, pooch would not close the connection.
     downloader = pooch.HTTPDownloader(timeout=TIMEOUT, stream=False)
     url = without_password(wanted.url)
     label = f"fetching {wanted.name} from {url.split('/')[2]}"
@@ -118,14 +118,14 @@ def fetch_files(wanted: Source, missing: Iterable[str], progress: bool) -> dict[
     )
     found = {}
     with file_errors(MissingDataError, words):
-        # compiled kernels lie there, too
+        # The parent folder also contains compiled kernels.
         data_folder().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # pooch's own mkdir fails if another process is faster
+        # pooch's own mkdir fails if another process creates the folder first.
         wanted.cached_in.mkdir(parents=True, exist_ok=True)
         for file in tqdm(missing, label, unit="file", disable=None if progress else True):
             try:
                 found[file] = Path(cache.fetch(file, downloader=downloader))
-            except (RequestException, ValueError) as error:  # of the network; another SHA-256
+            except (RequestException, ValueError) as error:  # network error, or wrong SHA-256
                 reason = " ".join(without_password(str(error)).split())[:MOST_REASON]
                 raise MissingDataError(
                     f"{wanted.name} needs {file}, and fetching {url}{file} into "
@@ -136,7 +136,7 @@ def fetch_files(wanted: Source, missing: Iterable[str], progress: bool) -> dict[
 
 
 def without_password(text: str) -> str:
-    """Return a text without the user names and passwords that its URLs hold."""
+    """Remove user names and passwords from the URLs in a text."""
     return re.sub(r"://[^/\s]*@", "://", text)
 
 
@@ -144,7 +144,7 @@ def has_hash(path: Path, sha256: str) -> bool:
     """Return whether a file has this SHA-256.
 
     Raises:
-        DataError: If it cannot be read.
+        DataError: If the file cannot be read.
     """
     import pooch
 

@@ -1,8 +1,8 @@
-"""Checks of an environment's description: of ``param``, ``Field``, ``Group``, ``Display`` and
+"""Validation of an environment's description: ``param``, ``Field``, ``Group``, ``Display`` and
 ``EnvSpec``.
 
-They run when a description is made, so that the error points at it and not at generated code.
-Callers turn ``ParameterError`` into ``SpecError`` by ``errors_as``.
+The checks run when a description is created, so that errors refer to it and not to generated code.
+Callers convert ``ParameterError`` to ``SpecError`` with ``errors_as``.
 """
 
 import inspect
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 SMALLEST = 1.1754943508222875e-38  # the smallest normal float32
 LARGEST_EXACT = 2**24  # all smaller integers are float32 numbers
 MAX_AGENTS, MAX_HEADS = 65_536, 4096  # 16 and 12 bits of the random counter
-# Arguments of the functions of a description; the first ones may also take `table`.
+# Arguments of the functions of a description. These functions may also take `table`.
 MAY_READ_TABLES = {
     "reset": "params, random",
     "step": "params, state, action, elapsed, random",
@@ -59,10 +59,10 @@ FUNCTIONS = MAY_READ_TABLES | dict.fromkeys(
 )
 REQUIRED_FUNCTIONS = ("state", "groups", "constants", "check")
 DTYPES = ("f4", "i4", "u4", "u1")
-LARGEST_ENTRY = {"bool": 1, "uint8": 255}  # of an observation
+LARGEST_ENTRY = {"bool": 1, "uint8": 255}  # largest entry of an observation by dtype
 ENTRY_DTYPES = ("float32", *LARGEST_ENTRY)
 PARAM_TYPES = (bool, int, float, str, tuple)
-# Members of struct Env and of struct Batch (kernels/drive), beside which a group's name stands.
+# Members of struct Env and struct Batch (kernels/drive), which cannot be names of groups.
 TAKEN = {
     "team", "state", "shared", "cache", "params", "random", "elapsed", "max_episode_steps",
     "horizon", "last_step", "metrics",
@@ -73,7 +73,7 @@ TAKEN = {
 
 
 def check_param(default: ParamValue, about: Mapping[str, Any]) -> None:
-    """Raise an error if the arguments of ``param`` do not fit together."""
+    """Raise an error if the arguments of ``param`` are inconsistent."""
     where = f"param({shown(default)}, ...)"
     checked_instance(where, "default", default, PARAM_TYPES, "a float, an int, a bool, a str or ()")
     checked_str(where, "help", about["help"])
@@ -82,7 +82,7 @@ def check_param(default: ParamValue, about: Mapping[str, Any]) -> None:
         checked_numbers(where, name, about[name], ())
     if isinstance(default, str) and about["choices"] is None:
         raise SpecError(
-            f"{where}: default = {shown(default)} is a str; it needs choices, itself among them"
+            f"{where}: default = {shown(default)} is a str. Pass choices that contain it"
         )
     for choice in (
         () if about["choices"] is None else checked_sequence(where, "choices", about["choices"])
@@ -93,23 +93,21 @@ def check_param(default: ParamValue, about: Mapping[str, Any]) -> None:
         default == () and (of is float or of is int) if isinstance(default, tuple) else of is None
     ):
         raise SpecError(
-            f"{where}: of = {shown(of)}; an array has default=() and of=float or of=int"
+            f"{where}: got of = {shown(of)}. An array needs default=() and of=float or of=int"
         )
     checked_value(where, "default", default, about, default)
     if about["vary"] is not None:
         ends = checked_list(where, "vary", about["vary"], checked_float, -FLOAT32, FLOAT32)
         if len(ends) != 2 or ends[0] > ends[1]:
             raise SpecError(
-                f"{where}: vary = {shown(about['vary'])}; it must be (low, high), low first"
+                f"{where}: vary = {shown(about['vary'])}, expected (low, high) with low <= high"
             )
 
 
 def checked_value(
     where: str, name: str, default: Any, about: Mapping[str, Any], value: object
 ) -> bool | int | float | str | tuple[float, ...]:
-    """Return a parameter's value as the type of its default, in the range that ``param``
-    was given.
-    """
+    """Convert a parameter's value to the type of its default and check the range of ``param``."""
     kind = type(default)
     if kind is str:
         return checked_choice(where, name, value, about["choices"])
@@ -123,7 +121,7 @@ def checked_value(
 
 
 def check_field(f: "Field") -> None:
-    """Raise an error if a ``Field`` is no member of a struct."""
+    """Raise an error if a ``Field`` cannot be a member of a struct."""
     where = f"Field({checked_member('Field', 'name', f.name)!r})"
     checked_choice(where, "dtype", f.dtype, DTYPES)
     check_shape(where, f.shape)
@@ -132,21 +130,19 @@ def check_field(f: "Field") -> None:
 
 
 def check_shape(where: str, given: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of an array of 4-byte numbers as a tuple of ints."""
+    """Validate the shape of an array of 4-byte numbers."""
     shape = tuple(checked_int(where, "shape", n) for n in checked_sequence(where, "shape", given))
     if 4 * math.prod(shape) > INT32:
         raise SpecError(
-            f"{where}: shape = {shown(given)} has {4 * math.prod(shape):,} bytes; at most "
-            f"{INT32:,} fit"
+            f"{where}: shape = {shown(given)} has {4 * math.prod(shape):,} bytes, expected at most "
+            f"{INT32:,}"
         )
     return shape
 
 
 @errors_as(SpecError)
 def check_members(where: str, function: str, given: Sequence, kind: type) -> None:
-    """Raise an error unless ``given``, which ``function(params)`` has returned, are ``kind``s of
-    different names.
-    """
+    """Raise an error unless the results of ``function(params)`` are ``kind``s with unique names."""
     what = f"{function}(params)"
     members = checked_sequence(where, what, given)
     for k, one in enumerate(members):
@@ -154,17 +150,15 @@ def check_members(where: str, function: str, given: Sequence, kind: type) -> Non
     names = [one.name for one in members]
     if not names and function != "table_fields":
         raise SpecError(
-            f"{where}: {what} = () is empty; it must have one cupydrive.{kind.__name__} at least"
+            f"{where}: {what} = () is empty, expected at least one cupydrive.{kind.__name__}"
         )
     for name in names:
         if names.count(name) > 1:
-            raise SpecError(
-                f"{where}: {what} has the name {name!r} twice; each needs a name of its own"
-            )
+            raise SpecError(f"{where}: {what} has the name {name!r} twice. Names must be unique")
 
 
 def check_obs_shape(g: "Group") -> None:
-    """Raise an error if ``obs_shape``, ``obs_dim`` and ``obs_dtype`` do not fit together."""
+    """Raise an error if ``obs_shape``, ``obs_dim`` and ``obs_dtype`` are inconsistent."""
     where = f"group {checked_member('Group', 'name', g.name)!r}"
     checked_choice(where, "obs_dtype", g.obs_dtype, ENTRY_DTYPES)
     shape = [
@@ -175,23 +169,23 @@ def check_obs_shape(g: "Group") -> None:
     if shape and dim not in (0, math.prod(shape)):
         raise SpecError(
             f"{where}: obs_dim = {dim} does not fit obs_shape = {shown(g.obs_shape)}, which has "
-            f"{math.prod(shape):,} entries; leave obs_dim out"
+            f"{math.prod(shape):,} entries. Omit obs_dim"
         )
 
 
 def check_group(g: "Group") -> None:
-    """Raise an error if a ``Group``'s name, sizes, spaces or scales are wrong."""
+    """Raise an error if a ``Group``'s name, sizes, spaces or scales are invalid."""
     where = f"group {checked_member('Group', 'name', g.name)!r}"
     if g.name in TAKEN:
-        raise SpecError(f"{where}: kernels call something else env.{g.name}; choose another name")
+        raise SpecError(f"{where}: kernels reserve the name env.{g.name}. Choose another name")
     count = checked_int(where, "count", g.count, 1, MAX_AGENTS)
     dim = checked_int(where, "obs_dim", g.obs_dim, 1, INT32 // 4 // count)
     check_space(where, g.action_space)
     choices = (LARGEST_EXACT if g.continuous else INT32) // count
     if g.heads > MAX_HEADS or g.choices > choices:
         raise SpecError(
-            f"{where}: action_space = {g.action_space} is too large; at most {MAX_HEADS:,} heads "
-            f"and {choices:,} choices fit"
+            f"{where}: action_space = {g.action_space} is too large, expected at most "
+            f"{MAX_HEADS:,} heads and {choices:,} choices"
         )
     checked_numbers(where, "obs_scale", g.obs_scale, (dim,), SMALLEST, FLOAT32)
     seen = checked_int(where, "critic_obs_dim", g.critic_obs_dim, 0, INT32 // 4 // count)
@@ -199,7 +193,7 @@ def check_group(g: "Group") -> None:
     checked_float(where, "reward_scale", g.reward_scale, SMALLEST, FLOAT32)
     checked_bool(where, "leaves", g.leaves)
     if checked_bool(where, "mask", g.mask) and not g.sizes:
-        raise SpecError(f"{where}: mask = True, but a Box has no choices to mask; leave mask out")
+        raise SpecError(f"{where}: mask = True, but a Box has no choices to mask. Omit mask")
     ends = (0, LARGEST_ENTRY[g.obs_dtype]) if g.obs_dtype in LARGEST_ENTRY else (-np.inf, np.inf)
     low, high = (
         checked_numbers(where, name, getattr(g, name), (dim,), *ends)
@@ -207,7 +201,7 @@ def check_group(g: "Group") -> None:
     )
     if g.leaves and g.obs_dtype == "uint8" and dim % 4:
         raise SpecError(
-            f"{where}: leaves = True and {dim} bytes of observation; they must be a multiple of 4"
+            f"{where}: leaves = True with {dim} bytes of observation, expected a multiple of 4"
         )
     if (low > high).any():
         raise SpecError(
@@ -216,17 +210,17 @@ def check_group(g: "Group") -> None:
 
 
 def check_space(where: str, space: spaces.Space) -> None:
-    """Raise an error if kernels know no such action space."""
+    """Raise an error if kernels do not support an action space."""
     parts = space.spaces if isinstance(space, spaces.Tuple) else (space,)
     if not parts or not all(map(fits_kernels, parts)):
         raise SpecError(
-            f"{where}: action_space = {shown(space)}; it must be Discrete or MultiDiscrete from "
+            f"{where}: action_space = {shown(space)}, expected Discrete or MultiDiscrete from "
             "0, or a bounded float32 Box, of one dimension, or a Tuple of these"
         )
 
 
 def fits_kernels(space: spaces.Space) -> bool:
-    """Return whether kernels know an action space, or part of a ``Tuple``."""
+    """Return whether kernels support an action space, or a part of a ``Tuple``."""
     if isinstance(space, spaces.Box):
         return (
             space.dtype == np.float32
@@ -240,7 +234,7 @@ def fits_kernels(space: spaces.Space) -> bool:
 
 
 def check_display(display: "Display") -> None:
-    """Raise an error if sizes, rates or the showcase of a ``Display`` are wrong."""
+    """Raise an error if sizes, rates or the showcase of a ``Display`` are invalid."""
     check_functions("Display", display)
     checked_int("Display", "trail", display.trail, 0, 1_000_000)
     checked_size("Display", "size", display.size)
@@ -252,8 +246,9 @@ def check_display(display: "Display") -> None:
 
 
 def check_spec(spec: "EnvSpec") -> None:
-    """Raise an error if an ``EnvSpec``'s own fields are wrong; those that depend on parameters are
-    checked later.
+    """Raise an error if an ``EnvSpec``'s fields are invalid.
+
+    Values that depend on parameters are checked later.
     """
     where = checked_name("EnvSpec", "name", spec.name)
     check_params(where, spec.params)
@@ -261,8 +256,8 @@ def check_spec(spec: "EnvSpec") -> None:
     check_functions(where, spec)
     if spec.table_fields is not None and spec.tables is None:
         raise SpecError(
-            f"{where}: table_fields declares tables; tables(params), which returns their arrays, "
-            f"is missing"
+            f"{where}: table_fields declares tables, but tables(params), which returns their "
+            f"arrays, is missing"
         )
     for metric, kind in checked_mapping(where, "metrics", spec.metrics).items():
         checked_member(where, "metrics", metric)
@@ -274,7 +269,8 @@ def check_spec(spec: "EnvSpec") -> None:
         checked_mapping(where, "cases", case)
     if not cases:
         raise SpecError(
-            f"{where}: cases = (); the checker needs one at least, such as {{}}: default parameters"
+            f"{where}: cases = () is empty, expected at least one, such as {{}} for default "
+            "parameters"
         )
     if callable(spec.training):
         checked_callable(where, "training", spec.training, ["params"])
@@ -292,15 +288,13 @@ def check_spec(spec: "EnvSpec") -> None:
         and not hasattr(spec.kernel, "program")
     ):
         raise SpecError(
-            f"{where}: kernel = {shown(spec.kernel)}; it must be a kernel's text, the Path of its "
+            f"{where}: kernel = {shown(spec.kernel)}, expected a kernel's text, the Path of its "
             f"file or PythonKernels(...)"
         )
 
 
 def check_functions(where: str, part: "EnvSpec | Reference | Display") -> None:
-    """Raise an error if a member of a description that is a function cannot be called with its
-    arguments.
-    """
+    """Raise an error if a function of a description does not accept its arguments."""
     for name in (f.name for f in fields(part)):
         function = getattr(part, name)
         if name in FUNCTIONS and (function is not None or name in REQUIRED_FUNCTIONS):
@@ -310,7 +304,7 @@ def check_functions(where: str, part: "EnvSpec | Reference | Display") -> None:
 
 
 def reads_table(function: Callable) -> bool:
-    """Return whether a function has an argument called ``table``."""
+    """Return whether a function has an argument named ``table``."""
     try:
         return callable(function) and "table" in inspect.signature(function).parameters
     except ValueError:  # a builtin without a signature
@@ -318,14 +312,14 @@ def reads_table(function: Callable) -> bool:
 
 
 def check_params(where: str, params: type) -> None:
-    """Raise an error unless ``params`` is a frozen dataclass of fields made by ``param``."""
+    """Raise an error unless ``params`` is a frozen dataclass with fields created by ``param``."""
     if (
         not isinstance(params, type)
         or not is_dataclass(params)
         or not vars(params)["__dataclass_params__"].frozen
     ):
         raise SpecError(
-            f"{where}: params = {shown(params)}; it must be a class, decorated with "
+            f"{where}: params = {shown(params)}, expected a class decorated with "
             f"@dataclass(frozen=True)"
         )
     if "max_episode_steps" not in [f.name for f in fields(params)]:
@@ -336,7 +330,7 @@ def check_params(where: str, params: type) -> None:
     for f in fields(params):
         if "help" not in f.metadata:
             raise SpecError(
-                f"{where}: params: {params.__name__}.{f.name} must be made by param(default, "
+                f"{where}: params: {params.__name__}.{f.name} must be created by param(default, "
                 f"help, ...)"
             )
         annotated = f.type if isinstance(f.type, str) else getattr(f.type, "__name__", "")
@@ -345,6 +339,6 @@ def check_params(where: str, params: type) -> None:
                 f"{where}: params: {params.__name__}.{f.name} is annotated as {annotated}, and "
                 f"its default is {shown(f.default)}"
             )
-        # Others are upper-case constants.
+        # Other types become upper-case constants.
         if type(f.default) in (float, tuple):
             checked_member(where, "params", f.name)

@@ -1,7 +1,7 @@
-"""Files: written whole or not at all, and read up to a size.
+"""Atomic writes, and reads with a size limit.
 
-All functions raise ``OSError`` alone, also for paths that no file can have; callers turn it into an
-error of their own.
+All functions raise only ``OSError``, even for invalid paths. Callers convert it to their own
+errors.
 """
 
 import errno
@@ -16,10 +16,10 @@ from cupydrive.inputs.arguments import checked_path
 
 
 def as_path(path: str | os.PathLike) -> Path:
-    """Return ``path`` as a ``Path``; ``~`` is expanded.
+    """Convert ``path`` to a ``Path``. ``~`` is expanded.
 
     Raises:
-        OSError: If it is no path, or holds a character that no file name can hold.
+        OSError: If the value is not a path, or contains a character that no file name can have.
     """
     try:
         return checked_path("file", "path", path)
@@ -28,19 +28,18 @@ def as_path(path: str | os.PathLike) -> Path:
 
 
 def from_home(path: str | os.PathLike) -> str:
-    """Return a path as text, from the home folder on where it lies there: shorter, and shown
-    elsewhere it names nobody.
-    """
+    """Return a path as text, with ``~`` for the home folder, so that it omits the user's name."""
     try:
         return f"~/{Path(path).relative_to(Path.home())}"
-    except (ValueError, RuntimeError):  # it lies elsewhere; there is no home folder
+    except (ValueError, RuntimeError):  # outside the home folder, or no home folder
         return str(path)
 
 
 @contextmanager
 def file_errors(kind: type[Exception], words: str) -> Iterator[None]:
-    """Turn ``OSError`` into ``kind``, an error of this package, with ``words`` and what the
-    operating system says.
+    """Convert ``OSError`` to the error class ``kind``.
+
+    The message consists of ``words`` and the text of the operating system.
     """
     try:
         yield
@@ -49,15 +48,17 @@ def file_errors(kind: type[Exception], words: str) -> Iterator[None]:
 
 
 def write_atomically(path: str | os.PathLike, content: bytes) -> None:
-    """Write bytes under a temporary name, sync and rename: readers see the old file or the whole
-    new one.
+    """Write bytes under a temporary name, sync and rename.
+
+    Readers see either the old file or the complete new one.
 
     Raises:
-        OSError: If it cannot be written; what was there stays, and nothing is left beside it.
+        OSError: If the file cannot be written. An existing file is unchanged, and the temporary
+            file is removed.
     """
     path = as_path(path)
-    # Two threads or processes that write the same file each have a temporary file of their own. Its
-    # name is short, since that of the file may be as long as names can be.
+    # Each thread and process has its own temporary file. Its name is short, because the target's
+    # name may have the maximum length.
     if not path.name:
         raise OSError(errno.EISDIR, "it is a folder")
     part = path.with_name(f".{os.getpid()}-{threading.get_ident()}.part")
@@ -69,12 +70,12 @@ def write_atomically(path: str | os.PathLike, content: bytes) -> None:
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
-    # whose folders cannot be opened, and whose renames are written by themselves
+    # Windows cannot open folders, and writes renames without a sync.
     if os.name == "nt":
         return
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)  # the rename itself
+        os.fsync(folder)  # writes the rename to disk
     finally:
         os.close(folder)
 
@@ -84,10 +85,10 @@ def read_file(path: str | os.PathLike, most: int) -> bytes:
 
     Args:
         path: The file.
-        most: Bytes that it may have.
+        most: Maximum size in bytes.
 
     Raises:
-        OSError: If it cannot be read, or is larger.
+        OSError: If the file cannot be read, or is larger.
     """
     with open(as_path(path), "rb") as file:
         content = file.read(most + 1)

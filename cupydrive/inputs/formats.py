@@ -1,9 +1,9 @@
-"""Formats of data files: which names, types and ranges their JSON may have.
+"""Formats of data files: allowed names, types and ranges of their JSON.
 
-``CONFIG`` is ``config.json`` of a run folder, ``METRICS`` a line of its ``metrics.jsonl``,
-``CHECKPOINT`` the numbers of a checkpoint. ``RECORDING`` and ``SNAPSHOT`` are the JSON in their
-archives. ``POPULATION`` is ``population.json`` of a folder of runs. ``GALLERY`` are
-``gallery.json`` and ``curves.json`` beside it: an object for each environment.
+``CONFIG`` is ``config.json`` of a run folder, ``METRICS`` a line of its ``metrics.jsonl``, and
+``CHECKPOINT`` the content of a checkpoint. ``RECORDING`` and ``SNAPSHOT`` are the JSON in their
+archives. ``POPULATION`` is ``population.json`` of a folder of runs. ``GALLERY`` is the format of
+``gallery.json`` and ``curves.json``, with an object for each environment.
 """
 
 import json
@@ -16,32 +16,32 @@ from typing_extensions import TypedDict
 from cupydrive.errors import CupydriveError
 from cupydrive.inputs.arguments import shown
 
-FORMAT = 3  # of every file; a file of another format is refused
-MOST_JSON = 2**23  # bytes of a file of JSON
+FORMAT = 3  # format version of every file. Files of other versions are rejected.
+MOST_JSON = 2**23  # maximum size of a JSON file in bytes
 
 
 class FormatError(CupydriveError):
-    """The content of a file is not what its format states.
+    """Raised if the content of a file does not match its format.
 
-    Readers of files turn it into an error that names the file.
+    Callers convert it to an error that names the file.
     """
 
 
 def explained(path: str | os.PathLike, what: str, error: Exception, fix: str) -> str:
-    """Return the message of a file that cannot be used.
+    """Return the message for an invalid file.
 
     Args:
         path: The file.
-        what: What it should be, such as "recording".
-        error: What is wrong.
-        fix: What to do.
+        what: Expected kind of file, such as "recording".
+        error: The problem.
+        fix: The remedy.
     """
-    return f"{path} is no {what}, or damaged: {error}. {fix}"
+    return f"{path} is not a {what}, or damaged: {error}. {fix}"
 
 
 # ---- the formats ---------------------------------------------------------------------------------
 
-JsonNumber = int | float  # NaN in the metrics of a training that failed
+JsonNumber = int | float  # the metrics of a failed training may be NaN
 Finite = int | FiniteFloat
 ParamsInFile = dict[str, bool | Finite | str | list[Finite]]
 StoredSeed = Annotated[int, Field(ge=0, lt=2**64)]
@@ -57,9 +57,7 @@ class Entries(BaseModel):
 
 
 class Origin(TypedDict):
-    """Files that a user's environment came from: absolute paths, or None where it was text, and
-    SHA-256 of what they hold.
-    """
+    """Source files of a user's environment: absolute paths, or None for text, and their SHA-256."""
 
     python: str | None
     python_sha256: str | None
@@ -68,7 +66,7 @@ class Origin(TypedDict):
 
 
 class MadeWith(Entries):
-    """What files of an environment have in common."""
+    """Entries common to all files of an environment."""
 
     format: Literal[3]
     env: str
@@ -90,7 +88,7 @@ class ConfigFile(MadeWith):
 
 
 class CheckpointFile(Entries):
-    """Numbers of a checkpoint."""
+    """Content of a checkpoint."""
 
     format: Literal[3]
     env: str
@@ -144,29 +142,30 @@ GALLERY = TypeAdapter(dict[str, dict[str, Any]], config=STRICT)
 
 
 def read_json(content: bytes, kind: TypeAdapter[Any]) -> Any:
-    """Return what a JSON text holds, checked.
+    """Parse and validate a JSON text.
 
     Args:
         content: The text.
         kind: One of the formats.
 
     Raises:
-        FormatError: If it is no JSON, or is not of ``kind``.
+        FormatError: If it is not JSON, or does not match ``kind``.
     """
     try:
         value = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"it is no JSON ({str(error)[:200]})") from None
+        raise FormatError(f"it is not JSON ({str(error)[:200]})") from None
     check_json(value, kind)
     return value
 
 
 def check_json(value: object, kind: TypeAdapter[Any]) -> None:
-    """Raise ``FormatError`` unless a value of JSON is of a kind."""
+    """Raise ``FormatError`` unless a JSON value matches a format."""
     version = value.get("format") if isinstance(value, dict) else FORMAT
     if type(version) is int and version != FORMAT:
         raise FormatError(
-            f"its format is {version}, of another version. This version reads format {FORMAT}"
+            f"its format version is {version}, expected {FORMAT}. Another version of cupydrive "
+            "wrote it"
         )
     try:
         kind.validate_python(value)
@@ -174,5 +173,5 @@ def check_json(value: object, kind: TypeAdapter[Any]) -> None:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "it"
         raise FormatError(
-            f"{where} is {shown(first['input'])}; {first['msg'][0].lower()}{first['msg'][1:]}"
+            f"{where} is {shown(first['input'])}: {first['msg'][0].lower()}{first['msg'][1:]}"
         ) from None

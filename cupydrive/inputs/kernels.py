@@ -1,6 +1,4 @@
-"""The files of one kernel: its .cu, and the headers of its author's own that it includes from
-beside it.
-"""
+"""The source files of one kernel: its .cu file and the author's headers in the same folder."""
 
 import os
 import re
@@ -12,9 +10,9 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.M)
 
 
 def read_kernel(path: Path) -> dict[Path, bytes]:
-    """Return the bytes of a kernel and of the headers beside it by path, the kernel first.
+    """Return the bytes of a kernel and of the author's headers by path, the kernel first.
 
-    Each name is looked up beside the file that includes it. Other names are of the package.
+    Each name is looked up in the folder of the including file. Other names belong to the package.
     """
     found, waiting = {}, [path]
     while waiting:
@@ -28,19 +26,19 @@ def read_kernel(path: Path) -> dict[Path, bytes]:
 
 def beside(path: Path, name: str) -> Path:
     """Return the path of the file that ``path`` includes as ``name``."""
-    # whatever encoding the locale has
+    # The name may have any encoding.
     return Path(os.path.normpath(path.parent / os.fsdecode(name.encode())))
 
 
 def printable(path: Path | str) -> str:
-    """Return a path as text that can be printed and saved, whatever its bytes are."""
+    """Return a path as text that can be printed and saved, with ``?`` for other characters."""
     return "".join(
         c if c.isprintable() else "?" for c in os.fsencode(path).decode(errors="replace")
     )
 
 
 def as_text(path: Path, content: bytes) -> str:
-    """Return the text of a kernel's file.
+    """Decode a kernel's file.
 
     Raises:
         SpecError: If it is not UTF-8.

@@ -1,4 +1,4 @@
-"""Keys of a person who plays: their names, and the check of an environment's ``keys``.
+"""Keys of interactive play: their names, and the validation of an environment's ``keys``.
 
 Letters: H action heads.
 """
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 ARROWS = {"ArrowLeft": "\u2190", "ArrowRight": "\u2192", "ArrowUp": "\u2191", "ArrowDown": "\u2193"}
 NONE = ""  # no key is pressed
-PAUSE, RESTART, QUIT = " ", "r", "q"  # of every game
+PAUSE, RESTART, QUIT = " ", "r", "q"  # reserved keys of every game
 ALLOWED = (
-    f"an arrow ({', '.join(ARROWS)}), a letter from a to z but {QUIT} and {RESTART}, a digit, or "
-    f'"", which is no key'
+    f"an arrow ({', '.join(ARROWS)}), a letter from a to z except {QUIT} and {RESTART}, a digit, "
+    f'or "" for no key'
 )
 
 
 @errors_as(SpecError)
 def check_keys(where: str, groups: Sequence["Group"], keys: object) -> None:
-    """Raise ``SpecError`` unless ``keys`` maps groups to keys and their actions, among them ``""``.
+    """Raise ``SpecError`` unless ``keys`` maps groups to keys and actions, including ``""``.
 
     Args:
         where: Name of the environment, for the message.
-        groups: Its ``Group``s.
-        keys: What ``Display.keys`` returned.
+        groups: ``Group``s of the environment.
+        keys: Result of ``Display.keys``.
     """
     by_name = {g.name: g for g in groups}
     for name, actions in checked_mapping(where, "keys", keys).items():
@@ -41,28 +41,28 @@ def check_keys(where: str, groups: Sequence["Group"], keys: object) -> None:
         )
         for key, action in checked_mapping(where, here, actions).items():
             if key != NONE and key not in ARROWS and not re.fullmatch("[0-9a-ps-z]", key):
-                raise SpecError(f"{where}: {here} has a key {shown(key)}; it must be {ALLOWED}")
+                raise SpecError(f"{where}: {here} has a key {shown(key)}, expected {ALLOWED}")
             action_by_head(f"{where}: {here}", key, action, group)
         if NONE not in actions:
             raise SpecError(
-                f'{where}: {here} = {shown(actions)}; it needs a key "": the action while no key '
-                f"is pressed"
+                f'{where}: {here} = {shown(actions)} lacks the key "", the action while no key is '
+                f"pressed"
             )
 
 
 def action_by_head(
     where: str, key: str, action: object, group: "Group"
 ) -> tuple[float | None, ...]:
-    """Return the action of a key as a tuple of H numbers; None keeps the head's previous choice.
+    """Return the action of a key as a tuple of H numbers. None keeps a head's previous choice.
 
     Args:
-        where: For the message.
-        key: Likewise.
-        action: A number, None, or a tuple of one for each head.
-        group: The ``Group`` that takes it.
+        where: Name of the dictionary, for the message.
+        key: Name of the key, for the message.
+        action: A number, None, or a tuple with one of these for each head.
+        group: The ``Group`` that takes the action.
 
     Raises:
-        SpecError: If the group has no such action.
+        SpecError: If the action is not in the group's action space.
     """
     heads: tuple = tuple(action) if isinstance(action, tuple | list) else (action,) * group.heads
     fits = [x is None or x in range(size) for x, size in zip(heads, group.sizes, strict=False)]
@@ -76,7 +76,7 @@ def action_by_head(
             "a number or None" if group.heads == 1 else f"a tuple of {group.heads} numbers or Nones"
         )
         raise SpecError(
-            f"{where}[{key!r}] = {shown(action)}; it must be an action of {group.action_space}: "
+            f"{where}[{key!r}] = {shown(action)}, expected an action of {group.action_space}: "
             f"{such}"
         )
     return heads

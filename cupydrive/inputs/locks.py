@@ -1,28 +1,26 @@
-"""Locks on open files, on Windows too; the system frees those of a process that dies, however it
-does.
-"""
+"""Locks on open files, on all platforms. The system releases them when a process dies."""
 
 import os
 import time
 
 LOCKED_BYTE = (
     2**40
-    # byte that is locked on Windows, where nobody else may read what is locked: far behind the
-    # file's content
+    # The locked byte on Windows. It is far behind the file's content, because other processes
+    # cannot read locked bytes.
 )
-LOCK_POLL = 0.05  # seconds between tries on Windows, which does not wait as long as it takes
+LOCK_POLL = 0.05  # seconds between attempts on Windows, which has no blocking wait
 
 
 def lock(descriptor: int, wait: bool) -> None:
     """Lock an open file until it is closed.
 
     Args:
-        descriptor: Of a file that is open for writing.
-        wait: Until another process has freed it.
+        descriptor: File descriptor, open for writing.
+        wait: Whether to wait until another process releases the lock.
 
     Raises:
         BlockingIOError: If another process has locked it, and ``wait`` is false.
-        OSError: If the file system or the machine has no locks.
+        OSError: If the file system or the machine does not support locks.
     """
     if os.name != "nt":
         import fcntl

@@ -1,4 +1,4 @@
-"""Unknown names: error messages with the nearest known one."""
+"""Error messages for unknown names, with the nearest known name."""
 
 import inspect
 from collections.abc import Callable, Hashable, Sequence
@@ -15,15 +15,14 @@ def unknown_parameter(
     call: Callable[..., object] | None = None,
     hint: str = "",
 ) -> str:
-    """Return the error message for a name in ``**params`` that is no parameter.
+    """Return the error message for an unknown name in ``**params``.
 
     Args:
         env: Name of the environment.
-        name: What was given.
-        known: Names of its parameters.
-        call: The function whose ``**params`` they are; one of its own arguments may have been
-            meant.
-        hint: What the caller knows of that name, instead of a guess.
+        name: The unknown name.
+        known: Names of the environment's parameters.
+        call: Function that received ``**params``. The message may suggest one of its arguments.
+        hint: The caller's explanation, which replaces the suggestion.
     """
     own = inspect.signature(call).parameters if call else {}
     also = [argument for argument, each in own.items() if each.kind is not each.VAR_KEYWORD]
@@ -32,11 +31,11 @@ def unknown_parameter(
 
 
 class NotCopied:
-    """Base class of objects that own memory which kernels write: ``copy`` and ``pickle`` raise
-    ``ParameterError``.
+    """Base class of objects that own kernel memory, for which ``copy`` and ``pickle`` raise an
+    error.
     """
 
-    instead = (  # why, and what to do
+    instead = (  # the reason and the remedy
         "it owns memory that kernels write. Keep a state with env.snapshot() (of an adapter: "
         "env.unwrapped.env.snapshot()) and call restore(snapshot) on this environment or on "
         "another from cupydrive.make(...). Keep a run with run.save(folder) and "
@@ -44,5 +43,5 @@ class NotCopied:
     )
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        """Raise ``ParameterError``, from ``copy.copy``, ``copy.deepcopy`` and ``pickle``."""
+        """Raise ``ParameterError`` in ``copy.copy``, ``copy.deepcopy`` and ``pickle``."""
         raise ParameterError(f"{type(self).__name__} cannot be copied or pickled: {self.instead}")

@@ -1,4 +1,4 @@
-"""Published data sets that environments read: what ``sources.toml`` states about them."""
+"""Published data sets that environments read, as described in ``sources.toml``."""
 
 import os
 import tempfile
@@ -19,7 +19,7 @@ class Source:
     """One data set: files of a GitHub repository at one commit.
 
     Attributes:
-        name: Name of the data set, which is that of its environment.
+        name: Name of the data set and of its environment.
         about: One-line description.
         repository: Owner and name on GitHub.
         commit: Commit hash, 40 hexadecimal digits.
@@ -45,15 +45,13 @@ class Source:
 
     @property
     def url(self) -> str:
-        """Base URL of the files, on GitHub or on the mirror that the variable CUPYDRIVE_DATA_URL
-        names.
-        """
+        """Base URL of the files, on GitHub or on the mirror in CUPYDRIVE_DATA_URL."""
         base = os.environ.get("CUPYDRIVE_DATA_URL") or UPSTREAM
         return f"{base.rstrip('/')}/{self.repository}/{self.commit}/{self.folder}/"
 
     @property
     def cached_in(self) -> Path:
-        """Folder of the fetched files."""
+        """Folder of the downloaded files."""
         return data_folder() / f"{self.name}-{self.commit[:8]}"
 
 
@@ -65,7 +63,7 @@ def sources() -> dict[str, Source]:
 
 
 def source(name: str) -> Source:
-    """Return the data set of a name.
+    """Return a data set by name.
 
     Raises:
         ParameterError: If the name is unknown.
@@ -74,10 +72,9 @@ def source(name: str) -> Source:
 
 
 def data_folder() -> Path:
-    """Return the folder of all fetched files: in $CUPYDRIVE_CACHE, otherwise in the user's cache
-    folder.
+    """Return the folder of all downloaded files, in $CUPYDRIVE_CACHE or the user's cache folder.
 
-    A user without a home folder gets one in the machine's temporary folder.
+    If the user has no home folder, it is in the machine's temporary folder.
     """
     try:
         folder = Path(os.environ.get("CUPYDRIVE_CACHE") or user_cache_dir("cupydrive"))

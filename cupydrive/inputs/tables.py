@@ -1,6 +1,4 @@
-"""Tables, the read-only arrays that an environment's kernel reads: declared, checked, made up,
-identified by hash.
-"""
+"""Tables: read-only arrays of an environment's kernel, their validation, test data and hashes."""
 
 import hashlib
 import math
@@ -32,23 +30,31 @@ if TYPE_CHECKING:
     import torch
 
 TableArrays = dict[str, np.ndarray]  # tables by name
-# finite values of the types
+# Range of finite values by type.
 RANGES = {"f4": (-FLOAT32, FLOAT32), "i4": (-INT32 - 1, INT32), "u1": (0, 255)}
 
 
 @dataclass(frozen=True)
 class Table:
-    """One read-only array that all environments share; a kernel reads ``env.table.NAME[i]`` or
-    ``env.table.NAME(i, j)``.
+    """Declaration of a read-only array that all environments share.
+
+    A kernel reads its entries as ``env.table.NAME[i]`` or ``env.table.NAME(i, j)``.
 
     Args:
-        name: The member's name.
-        shape: Known to the compiler: another shape is another program, other values are not.
-        dtype: ``"f4"``, ``"i4"`` or ``"u1"``.
-        low: Smallest of the values that tests make up where there is no data.
-        high: Their largest.
-        unit: SI unit, or what is counted.
-        finite: Whether infinities and NaN are mistakes.
+        name: Name of the table.
+        shape: Shape of the array, a compile-time constant. A new shape needs a new program, but new
+            values do not.
+        dtype: ``"f4"``, ``"i4"`` or ``"u1"``. Defaults to ``"f4"``.
+        low: Smallest value of the random data that tests use without the real data.
+        high: Largest value of this random data.
+        unit: SI unit, or the counted quantity.
+        finite: Whether infinities and NaN are errors. Defaults to True.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> height = cd.Table("height", (64, 64), low=0.0, high=3000.0, unit="m")
+        >>> height.shape
+        (64, 64)
     """
 
     name: str
@@ -74,23 +80,22 @@ class Table:
 def checked_tables(
     where: str, declared: Sequence[Table], given: Mapping[str, ArrayLike]
 ) -> TableArrays:
-    """Return the arrays of ``declared`` tables, a dictionary by name in their order: C-contiguous
-    copies, read-only.
+    """Return read-only, C-contiguous copies of the ``declared`` tables by name, in their order.
 
     Args:
         where: The environment's name, for messages.
-        declared: The ``Table`` of each.
-        given: What ``tables(params)`` has returned: arrays by name.
+        declared: The declared ``Table``s.
+        given: Result of ``tables(params)``: arrays by name.
 
     Raises:
-        SpecError: If a table is missing or not declared, or its shape, type or values are not those
-            declared.
+        SpecError: If a table is missing or not declared, or its shape, type or values differ from
+            the declaration.
     """
     arrays, names = checked_mapping(where, "tables", given), [t.name for t in declared]
     if set(arrays) != set(names):
         raise SpecError(
-            f"{where}: tables returns {shown(sorted(arrays))}, and table_fields declares "
-            f"{', '.join(names)}; they must be equal"
+            f"{where}: tables returns {shown(sorted(arrays))}, expected the names that "
+            f"table_fields declares: {', '.join(names)}"
         )
     return {
         t.name: checked_table(f"{where}: table {t.name!r}", t, arrays[t.name]) for t in declared
@@ -98,13 +103,13 @@ def checked_tables(
 
 
 def checked_table(where: str, t: Table, value: ArrayLike) -> np.ndarray:
-    """Return a read-only copy of one table in its type."""
+    """Return a read-only copy of one table in its declared type."""
     array = checked_array(where, "tables", value)
     kinds = "biuf" if t.dtype == "f4" else "biu"
     if array.shape != t.shape or array.dtype.kind not in kinds:
         raise SpecError(
-            f"{where} is of {array.dtype} and shape {array.shape}, and table_fields declares "
-            f"{t.dtype!r} and {t.shape}"
+            f"{where} has dtype {array.dtype} and shape {array.shape}, expected {t.dtype!r} and "
+            f"{t.shape} as declared in table_fields"
         )
     with np.errstate(over="ignore"):
         kept = np.array(array, t.dtype, order="C")
@@ -113,18 +118,18 @@ def checked_table(where: str, t: Table, value: ArrayLike) -> np.ndarray:
         at = np.unravel_index(int(np.argmax(wild)), wild.shape)
         raise SpecError(
             f"{where} holds {array[at]} at {list(map(int, at))}, one of {int(wild.sum())} values "
-            f"that are no finite {kept.dtype}; correct "
+            f"that are not finite in {kept.dtype}. Correct "
             f"them{', or declare Table(..., finite=False)' * (t.dtype == 'f4')}"
         )
     if t.dtype == "f4":
-        kept[np.abs(kept) < np.float32(SMALLEST)] = 0  # as kernels read such numbers
+        kept[np.abs(kept) < np.float32(SMALLEST)] = 0  # kernels flush denormal numbers to 0
     kept.flags.writeable = False
     return kept
 
 
 @errors_as(SpecError)
 def derived_tables(where: str, given: Mapping[str, ArrayLike]) -> tuple[Table, ...]:
-    """Return what ``table_fields`` would have declared for these arrays."""
+    """Derive the declarations of tables from their arrays."""
     declared = []
     for name, value in checked_mapping(where, "tables", given).items():
         array = checked_array(f"{where}: table {name!r}", "tables", value)
@@ -140,10 +145,9 @@ def derived_tables(where: str, given: Mapping[str, ArrayLike]) -> tuple[Table, .
 
 
 def made_up_tables(declared: Sequence[Table], seed: int = 0) -> TableArrays:
-    """Return arrays by name for ``declared`` tables, uniform from ``low`` to ``high``: for tests
-    without data.
+    """Return random arrays for ``declared`` tables, uniform in [low, high], for tests without data.
 
-    They depend on seed, name and shape alone, and are the same in all versions of NumPy.
+    They depend only on seed, name and shape, and are equal in all versions of NumPy.
     """
     made: TableArrays = {}
     for t in declared:
@@ -158,20 +162,19 @@ def made_up_tables(declared: Sequence[Table], seed: int = 0) -> TableArrays:
 
 
 def table_digest(name: str, array: np.ndarray) -> str:
-    """Return the SHA-256 of a table: of its name, type, shape and bytes."""
+    """Return the SHA-256 of a table's name, type, shape and bytes."""
     about = f"{name} {array.dtype.str} {array.shape} "
     return hashlib.sha256(about.encode() + array.tobytes()).hexdigest()
 
 
 class WithTable:
-    """A function whose author gave it a last argument ``table``, called like that of an environment
-    without tables.
+    """Wrapper of an author's function that passes the tables as its last argument ``table``.
 
-    ``table.NAME`` are the read-only arrays that the kernel has; tensors on the same device where an
-    argument is a tensor.
+    ``table.NAME`` is the kernel's read-only array, or a tensor on the same device if an argument is
+    a tensor.
 
     Args:
-        function: The author's.
+        function: The author's function.
         arrays: ``arrays(params)`` returns the arrays by name.
         place: Index of the argument ``params``.
     """
@@ -194,14 +197,15 @@ class WithTable:
         return self.of_author(*given, SimpleNamespace(**table))
 
     def _beside(self, like: "torch.Tensor", params: Hashable) -> dict[str, "torch.Tensor"]:
-        """Return tensors on the device of the tensor ``like``: the same at each call, since CUDA
-        graphs keep addresses.
+        """Return the tables as tensors on the device of the tensor ``like``.
+
+        Every call returns the same tensors, because CUDA graphs record addresses.
         """
         key = params, str(like.device)
         if key not in self._tensors:
             import torch  # which `like` has brought
 
-            with torch.inference_mode(False):  # they outlive the caller's mode
+            with torch.inference_mode(False):  # the tensors outlive the caller's mode
                 self._tensors[key] = {
                     name: torch.tensor(array, device=like.device)
                     for name, array in self.arrays(params).items()

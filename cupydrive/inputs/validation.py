@@ -1,4 +1,4 @@
-"""Validation of dataclasses: all values that are wrong are reported in one error."""
+"""Validation of dataclasses. One error reports all invalid values."""
 
 from dataclasses import fields
 from functools import cache
@@ -16,19 +16,18 @@ Count = Annotated[int, Ge(1), Le(INT32)]
 
 
 def validated(where: str, kind: type, values: dict[str, object]) -> dict[str, object]:
-    """Return values of fields of a dataclass as it holds them.
+    """Validate and convert values for the fields of a dataclass.
 
-    Types are strict: a string, a bool or 4096.0 is no integer. NumPy's scalars count as the Python
-    numbers that they stand for.
+    Types are strict: a string, a bool or 4096.0 is not accepted as an integer. NumPy scalars are
+    accepted as Python numbers.
 
     Args:
         where: Function or class that was called, for the message.
-        kind: Dataclass. Annotations such as ``Annotated[int, Field(ge=1)]`` are what pydantic
-            understands.
-        values: Values by name of a field. Fields may be left out.
+        kind: Dataclass with annotations for pydantic, such as ``Annotated[int, Field(ge=1)]``.
+        values: Values by name of a field. Fields may be omitted.
 
     Raises:
-        ParameterError: If any value is wrong. The message lists all of them.
+        ParameterError: If any value is invalid. The message lists all of them.
     """
     try:
         found = model(kind).model_validate({name: plain(value) for name, value in values.items()})
@@ -38,7 +37,7 @@ def validated(where: str, kind: type, values: dict[str, object]) -> dict[str, ob
 
 
 def plain(value: T) -> "T | ParamValue":
-    """Return a value with Python's numbers for NumPy's, also in a tuple or list."""
+    """Convert NumPy scalars to Python numbers, including those in a tuple or list."""
     if isinstance(value, tuple | list) and type(value) in (tuple, list):
         return type(value)(each.item() if isinstance(each, np.generic) else each for each in value)
     return value.item() if isinstance(value, np.generic) else value
@@ -46,7 +45,7 @@ def plain(value: T) -> "T | ParamValue":
 
 @cache
 def model(kind: type) -> type[BaseModel]:
-    """Return pydantic's model of a dataclass, in which no field is required."""
+    """Return a pydantic model of a dataclass in which no field is required."""
     hints = get_type_hints(kind, include_extras=True)
     config = ConfigDict(strict=True, arbitrary_types_allowed=True)
     return create_model(
@@ -55,7 +54,7 @@ def model(kind: type) -> type[BaseModel]:
 
 
 def describe(where: str, error: ValidationError) -> str:
-    """Return a line for each value that pydantic reports."""
+    """Return a message with one line for each invalid value."""
     lines: list[str] = []
     values: dict[str, list[str]] = {}
     for each in error.errors():
@@ -65,11 +64,11 @@ def describe(where: str, error: ValidationError) -> str:
             continue
         name = "".join(f"[{part}]" if isinstance(part, int) else "" for part in each["loc"][1:])
         message = str(cause) if cause is not None else each["msg"][0].lower() + each["msg"][1:]
-        # of a union, several
+        # A union type gives several messages.
         values.setdefault(f"{each['loc'][0]}{name} = {shown(each['input'])}", []).append(message)
     return "\n".join(
         [
             *lines,
-            *(f"{where}: {value}; {' or '.join(messages)}" for value, messages in values.items()),
+            *(f"{where}: {value}: {' or '.join(messages)}" for value, messages in values.items()),
         ]
     )
