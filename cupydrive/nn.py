@@ -1,16 +1,15 @@
-"""Torch modules with hidden state that learn from whole sequences, for networks of one's own.
+"""Recurrent torch modules that learn from whole sequences, for custom networks.
 
-All are called alike, with L steps of b agents one after the other, time first: ``module(x, state,
-start) -> (out, state)``.
+All modules have the signature ``module(x, state, start) -> (out, state)``. Inputs contain L steps
+of b agents, time first.
 
     x       (L * b, inputs) float32
-    state   (b, state_size) before the first step
-    start   (L * b,) bool: the state is set to 0 before the step; None: nowhere
-    out     (L * b, size), bfloat16 from scans under autocast to it; the returned state is the one
-            after the last step
+    state   (b, state_size), before the first step. The returned state is after the last step.
+    start   (L * b,) bool, True where the state is reset to 0 before the step. None: nowhere.
+    out     (L * b, size), in bfloat16 if a scan runs under autocast to bfloat16
 
-Sources: Cho et al. 2014 for the GRU, in PyTorch's form and with its names of weights; Hochreiter &
-Schmidhuber 1997 and Gers et al. 2000 for the LSTM; Feng et al. 2024, "Were RNNs all we needed?",
+Sources: Cho et al. 2014 for the GRU, in PyTorch's form and with its names of weights. Hochreiter &
+Schmidhuber 1997 and Gers et al. 2000 for the LSTM. Feng et al. 2024, "Were RNNs all we needed?",
 and PufferLib's highway gate (Srivastava et al. 2015) for the MinGRU.
 """
 
@@ -35,12 +34,12 @@ from cupydrive.scans import (
 def orthogonal(
     shape: tuple[int, int], gain: float = 1.0, generator: torch.Generator | None = None
 ) -> torch.Tensor:
-    """Return (OUT, IN) float32 on the CPU: orthonormal rows or columns times ``gain``.
+    """Draw a random orthogonal matrix (OUT, IN) float32 on the CPU, times ``gain``.
 
     Args:
         shape: (OUT, IN).
-        gain: Factor.
-        generator: ``torch.Generator`` that draws them. Defaults to torch's own.
+        gain: Factor. Defaults to 1.
+        generator: ``torch.Generator`` of the matrix. Defaults to torch's global generator.
     """
     made = torch.empty(shape, dtype=torch.float32, device="cpu")
     return nn.init.orthogonal_(made, gain, generator=generator)
@@ -51,17 +50,17 @@ def steps_of(
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor | None]]:
     """Yield (b, ...) of ``x`` and (b, 1) of ``start`` or None for each step."""
     agents = state.shape[0]
-    steps = x.shape[0] // agents  # not len(x), which an export to ONNX would fix
+    steps = x.shape[0] // agents  # len(x) would become a constant in an export to ONNX
     begins = None if start is None else start.view(steps, agents, 1)
     for t, row in enumerate(x.view(steps, agents, -1)):
         yield row, None if begins is None else begins[t]
 
 
 class Recurrent(nn.Module):
-    """What the modules share: linear layers of orthogonal weights and zero biases.
+    """Base class of the modules, with linear layers of orthogonal weights and zero biases.
 
     Attributes:
-        state_size: Numbers of hidden state of one agent.
+        state_size: Size of the hidden state of one agent.
     """
 
     state_size: int
@@ -69,8 +68,9 @@ class Recurrent(nn.Module):
     def add_linear(
         self, suffix: str, inputs: int, parts: int, generator: torch.Generator | None
     ) -> None:
-        """Register ``weight_SUFFIX`` (parts * size, inputs), each part orthogonal, and
-        ``bias_SUFFIX``.
+        """Register a linear layer: ``weight_SUFFIX`` and ``bias_SUFFIX``.
+
+        The weight has shape (parts * size, inputs), and each part is orthogonal.
         """
         size = self.size
         weight = torch.cat([orthogonal((size, inputs), generator=generator) for _ in range(parts)])
@@ -84,15 +84,24 @@ class Recurrent(nn.Module):
 
 
 class GRU(Recurrent):
-    """A gated recurrent unit; weights as ``torch.nn.GRUCell`` has them.
+    """Gated recurrent unit with the weights of ``torch.nn.GRUCell``.
 
-    All steps of a sequence are one launch (``scans.py``): under autocast to bfloat16 for a multiple
-    of 16 units up to 128, in float32 up to 512. Otherwise they are a loop of torch.
+    All steps of a sequence run in one kernel launch (``scans.py``) in two cases: under autocast to
+    bfloat16 with a multiple of 16 units up to 128, and in float32 with up to 512 units. Otherwise
+    they run as a loop of torch operators.
 
     Args:
-        inputs: Entries of ``x``.
-        size: Units, also ``state_size``.
-        generator: ``torch.Generator`` of the weights. Defaults to torch's own.
+        inputs: Size of the input.
+        size: Number of units, equal to ``state_size``.
+        generator: ``torch.Generator`` of the weights. Defaults to torch's global generator.
+
+    Examples:
+        >>> import torch
+        >>> from cupydrive import nn
+        >>> gru = nn.GRU(inputs=8, size=32)
+        >>> out, state = gru(torch.randn(10 * 4, 8), torch.zeros(4, 32))  # 10 steps of 4 agents
+        >>> out.shape, state.shape
+        (torch.Size([40, 32]), torch.Size([4, 32]))
     """
 
     weight_ih: nn.Parameter
@@ -132,12 +141,12 @@ class GRU(Recurrent):
 
 
 class LSTM(Recurrent):
-    """A long short-term memory with forget gates; weights as ``torch.nn.LSTMCell`` has them.
+    """Long short-term memory with forget gates and the weights of ``torch.nn.LSTMCell``.
 
     Args:
-        inputs: Entries of ``x``.
-        size: Units; ``state_size`` is twice that: outputs, then cells.
-        generator: ``torch.Generator`` of the weights. Defaults to torch's own.
+        inputs: Size of the input.
+        size: Number of units. ``state_size`` is ``2 * size``: outputs, then cells.
+        generator: ``torch.Generator`` of the weights. Defaults to torch's global generator.
     """
 
     weight_ih: nn.Parameter
@@ -173,18 +182,18 @@ class LSTM(Recurrent):
 
 
 class MinGRU(Recurrent):
-    """Minimal gated recurrent units, each with a highway gate around it: all products of matrices
-    are of whole sequences, since the gates do not see the state.
+    """Minimal gated recurrent units (MinGRU), each with a highway gate.
 
-    With rows c, g, p of ``x``'s linear layer, z = sigmoid(g) and s = sigmoid(p): the state h
-    becomes h + z (new(c) - h), where new(c) = c + 0.5 for c >= 0, else sigmoid(c); the output is x
-    + s (h - x), which is the next layer's ``x``.
+    The gates do not depend on the state, so that matrix products cover whole sequences. Let c, g, p
+    be the outputs of the linear layer for ``x``, z = sigmoid(g) and s = sigmoid(p). The state h
+    becomes h + z (new(c) - h), where new(c) = c + 0.5 for c >= 0 and sigmoid(c) otherwise. The
+    output is x + s (h - x), which is the input of the next layer.
 
     Args:
-        size: Units of each layer, as many as ``x`` has entries; ``state_size`` is ``layers`` times
-            that.
-        layers: How many follow each other.
-        generator: ``torch.Generator`` of the weights. Defaults to torch's own.
+        size: Number of units of each layer, equal to the size of the input. ``state_size`` is
+            ``layers * size``.
+        layers: Number of layers. Defaults to 2.
+        generator: ``torch.Generator`` of the weights. Defaults to torch's global generator.
     """
 
     def __init__(
@@ -218,7 +227,7 @@ class MinGRU(Recurrent):
         state: torch.Tensor,
         start: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return ``(out, state)`` of one layer, step by step."""
+        """Compute ``(out, state)`` of one layer step by step."""
         candidate, update, shown = functional.linear(x, weight, bias).chunk(3, 1)
         new = torch.where(candidate >= 0, candidate + 0.5, torch.sigmoid(candidate))
         update, seen = torch.sigmoid(update).view(-1, *state.shape), []

@@ -3,7 +3,7 @@
 Source: Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3", section
 3.3.
 
-Counter and purposes stand in the table of ``random.cuh``; this file follows it word for word.
+The table in ``random.cuh`` defines counters and purposes. This file implements it exactly.
 """
 
 from collections.abc import Callable, Sequence
@@ -87,8 +87,8 @@ class RandomStream:
         and agent.
 
         Raises:
-            ParameterError: If an agent is outside [0, 65536), or ``draw`` outside [0, 4096): the
-                numbers would be another's.
+            ParameterError: If an agent is outside [0, 65536), or ``draw`` outside [0, 4096). Such
+                numbers would repeat those of another agent or draw.
         """
         last = first_agent + num_agents - 1
         for name, first, value, limit in (
@@ -97,8 +97,8 @@ class RandomStream:
         ):
             if first < 0 or value >= limit:
                 raise ParameterError(
-                    f"random numbers of {name} {value if value >= limit else first}: it is in [0, "
-                    f"{limit})"
+                    f"random numbers: got {name} {value if value >= limit else first}, expected 0 "
+                    f"to {limit - 1}"
                 )
         agents = np.arange(first_agent, first_agent + num_agents)
         packed = np.uint64(draw << 20 | self.purpose << 16) | agents.astype(np.uint64)
@@ -115,7 +115,7 @@ class RandomStream:
         return unit(self.bits(num_agents, draw))
 
     def fixed(self) -> "RandomStream":
-        """Return the stream of ``env.fixed_random()``: environment 0, episode 0, for everybody."""
+        """Return the stream of ``env.fixed_random()``, equal in all environments and episodes."""
         zeros = np.zeros_like(np.atleast_1d(np.asarray(self.env)))
         fixed = RandomStream(0, zeros, zeros, self.step, self.purpose)
         fixed.key = self.key
@@ -131,7 +131,7 @@ def random_actions(
     heads: int,
     first_agent: int = 0,
 ) -> np.ndarray:
-    """Return the actions a fused rollout draws at step ``time`` since ``reset(seed)``.
+    """Return the actions that a fused rollout draws at step ``time`` since ``reset(seed)``.
 
     Args:
         seed: 64-bit seed.

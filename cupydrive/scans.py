@@ -1,7 +1,7 @@
-"""Recurrent layers over whole sequences in one launch: autograd functions of our kernels.
+"""Autograd functions that run recurrent layers over whole sequences in one kernel launch.
 
-``nn.py`` says what their arguments mean. The product of all inputs and weights is torch's. The
-steps are a kernel's: ``kernels/learn/mma/gru.cu`` and ``kernels/learn/recurrent/mingru.cu``.
+``nn.py`` documents their arguments. torch multiplies inputs by weights for all steps. The kernels
+``kernels/learn/mma/gru.cu`` and ``kernels/learn/recurrent/mingru.cu`` compute the recurrent steps.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from cupydrive.executors import executor
 from cupydrive.executors.interop import make_call, torch_stream
 from cupydrive.protocols import Executor, Program
 
-ROWS, SHARES = 16, 8  # of mma/gru.cu
+ROWS, SHARES = 16, 8  # constants of mma/gru.cu
 EXACT_ROWS, EXACT_TEAM = 4, 256  # sequences and threads of a team of recurrent/gru.cu
-MOST_EXACT_UNITS = 512  # whose gates fit into one multiprocessor
-MOST_UNITS = 128  # whose weights fit into the registers of one multiprocessor
+MOST_EXACT_UNITS = 512  # maximum number of units whose gates fit into one multiprocessor
+MOST_UNITS = 128  # maximum number of units whose weights fit into its registers
 TENSOR_CORES = (8, 0)  # first compute capability with bfloat16
-STEPS_AT_ONCE = 8  # of mingru.cu
+STEPS_AT_ONCE = 8  # constant of mingru.cu
 
 
 def rows_dtype(x: torch.Tensor, *others: torch.Tensor) -> torch.dtype | None:
-    """Return the dtype of a scan's rows under the current autocast, or None if there is no scan.
+    """Return the dtype of a scan's rows under the current autocast, or None if no scan applies.
 
-    There is none while a program is exported or compiled, and for weights or states (``others``)
-    that are not float32.
+    Scans do not apply while a program is exported or compiled, or if weights or states (``others``)
+    are not float32.
     """
     kind = x.device.type
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or kind not in ("cpu", "cuda"):
@@ -43,7 +43,7 @@ def rows_dtype(x: torch.Tensor, *others: torch.Tensor) -> torch.dtype | None:
 
 
 def gru_fits(size: int, device: torch.device) -> bool:
-    """Return whether a GRU of ``size`` units has a scan in bfloat16 on ``device``."""
+    """Return whether the bfloat16 scan supports a GRU of ``size`` units on ``device``."""
     cores = device.type == "cpu" or torch.cuda.get_device_capability(device) >= TENSOR_CORES
     return cores and size % 16 == 0 and size <= MOST_UNITS
 
@@ -57,17 +57,16 @@ def gru_program(size: int, device: torch.device) -> Program:
 
 
 def gru_teams(where: Executor, count: int) -> int:
-    """Return among how many teams ``gru.cu`` shares out sequences forwards: one for each processor,
-    since a team loads the weights once.
+    """Return the number of teams in the forward pass of ``gru.cu``.
+
+    It is at most one per multiprocessor, because each team loads the weights once.
     """
     return min(-(-count // ROWS), where.processors)
 
 
 @lru_cache(maxsize=64)
 def mingru_program(size: int, device: torch.device, dtype: torch.dtype) -> tuple[Program, int]:
-    """Return the program of ``kernels/learn/recurrent/mingru.cu``, and how many threads share a
-    sequence.
-    """
+    """Return the program of ``kernels/learn/recurrent/mingru.cu`` and its threads per sequence."""
     where = executor(device.type)
     unit, threads = mingru_unit(where, size, dtype == torch.bfloat16, size, 3 * size)
     return where.build(unit), threads
@@ -89,22 +88,21 @@ def exact_gru_program(size: int, device: torch.device) -> Program:
 
 
 def whole(n: int) -> int:
-    """Return ``n`` rounded up to what exact kernels read at once."""
+    """Round ``n`` up to a multiple of the 16 numbers that exact kernels load together."""
     return -(-n // 16) * 16
 
 
 def mingru_unit(where: Executor, size: int, half: bool, x: int, rows: int) -> tuple[Unit, int]:
-    """Return the ``Unit`` of ``kernels/learn/recurrent/mingru.cu``, and how many threads share a
-    sequence.
+    """Return the ``Unit`` of ``kernels/learn/recurrent/mingru.cu`` and its threads per sequence.
 
-    A thread has 4 bytes of each row on a GPU, up to 16 units on a CPU.
+    On a GPU a thread processes 4 bytes of each row, on a CPU up to 16 units.
 
     Args:
-        where: Where it runs.
+        where: Executor that runs the kernel.
         size: Units of the layer.
         half: Whether rows are bfloat16.
-        x: Numbers from one row of the inputs to the next.
-        rows: The same, of their products.
+        x: Row stride of the inputs, in numbers.
+        rows: Row stride of the products, in numbers.
     """
     units = math.gcd(size, 16 if where.name == "cpu" else 1 + half)
     constants = ("SIZE", size), ("UNITS", units), ("X_STRIDE", x), ("ROWS_STRIDE", rows)
@@ -123,13 +121,13 @@ def launch(
     """Queue a kernel in torch's current stream.
 
     Args:
-        program: Its program.
-        kernel: Its name.
+        program: Program of the kernel.
+        kernel: Name of the kernel.
         teams: Number of thread teams.
         rows: Number of steps times sequences.
-        tensors: By member of the kernel's structs, in their order; the last one has a row for each
-            sequence.
-        **ints: Numbers of the kernel's struct besides count, steps and stride.
+        tensors: Tensors by member of the kernel's structs, in their order. The last one has a row
+            for each sequence.
+        **ints: Integers of the kernel's struct besides count, steps and stride.
     """
     last = next(reversed(tensors.values()))
     assert last is not None
@@ -140,16 +138,16 @@ def launch(
 
 
 def aligned(tensor: torch.Tensor) -> torch.Tensor:
-    """Return ``tensor`` contiguous and aligned to 16 bytes, as kernels load it."""
+    """Return ``tensor`` contiguous and aligned to 16 bytes, as kernels require."""
     tensor = tensor.contiguous()
     return tensor.clone() if tensor.data_ptr() % 16 else tensor
 
 
 class GRUScan(torch.autograd.Function):
-    """Steps of ``nn.GRU`` for bfloat16 ``x``: ``(x, weight_ih, weight_hh, bias_ih, bias_hh, state,
-    start) -> (out, state)``.
+    """Steps of ``nn.GRU`` for bfloat16 ``x``.
 
-    ``out`` is bfloat16; weights, biases and states are float32.
+    The signature is ``(x, weight_ih, weight_hh, bias_ih, bias_hh, state, start) -> (out, state)``.
+    ``out`` is bfloat16. Weights, biases and states are float32.
     """
 
     names = ("weight", "bias_input", "bias_state", "start", "gates", "inner", "before")
@@ -212,7 +210,7 @@ class GRUScan(torch.autograd.Function):
 class MinGRUScan(torch.autograd.Function):
     """Steps of a layer of ``nn.MinGRU``: ``(x, weight, bias, state, start) -> (out, state)``.
 
-    ``x`` and ``out`` are both bfloat16 or both float32; weights, biases and states are float32.
+    ``x`` and ``out`` are both bfloat16 or both float32. Weights, biases and states are float32.
     """
 
     names = ("rows", "x", "bias", "start", "kept")
@@ -262,7 +260,7 @@ class MinGRUScan(torch.autograd.Function):
 
 
 class ExactGRUScan(torch.autograd.Function):
-    """Steps of ``nn.GRU`` in float32; arguments and results are those of ``GRUScan``."""
+    """Steps of ``nn.GRU`` in float32, with the arguments and results of ``GRUScan``."""
 
     names = ("weights", "start", "gates", "inner", "before")
 

@@ -117,8 +117,8 @@ def get(name: EnvSpec | str | os.PathLike[str]) -> EnvSpec:
         return register(checked_path("cupydrive", "env", name))
     if not isinstance(name, str):
         raise ParameterError(
-            f"env = {shown(name)} is {kind_of(name)}; it must be a name, the path of a Python "
-            f"file or an EnvSpec"
+            f"env = {shown(name)} is {kind_of(name)}, expected a name, the path of a Python file "
+            f"or an EnvSpec"
         )
     checked_str("cupydrive", "env", name)
     if name in _registered:

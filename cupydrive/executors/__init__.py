@@ -56,9 +56,9 @@ def checked_device(device: "str | torch.device", where: str = "cupydrive") -> st
         device = "cpu" if device.type == "cpu" else str(device)
     if isinstance(device, str) and device.startswith("cuda:"):  # torch's name of one GPU
         raise DeviceError(
-            f"{where}: device = {device!r}; it must be 'auto', 'cuda' or 'cpu'. 'cuda' is torch's "
-            "current GPU: choose it by torch.cuda.set_device, or by CUDA_VISIBLE_DEVICES on the "
-            "command line"
+            f"{where}: device = {device!r}, expected 'auto', 'cuda' or 'cpu'. 'cuda' is torch's "
+            "current GPU. Select it with torch.cuda.set_device, or with CUDA_VISIBLE_DEVICES on "
+            "the command line"
         )
     with errors_as(DeviceError):
         return checked_choice(where, "device", device, DEVICES)

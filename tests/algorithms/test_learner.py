@@ -70,7 +70,7 @@ def test_threads_are_a_whole_number(monkeypatch):
     for wrong in ("0", "-1", "two", "1.5", " 2", "1025", "9" * 5000):
         monkeypatch.setenv("CUPYDRIVE_THREADS", wrong)
         with pytest.raises(
-            DeviceError, match=r"CUPYDRIVE_THREADS = .{,100}; it must be (an int|from 1 to 1024)"
+            DeviceError, match=r"CUPYDRIVE_THREADS = .{,100}, expected (an int|1 to 1024)"
         ):
             HostExecutor()
     monkeypatch.setenv("CUPYDRIVE_THREADS", "1024")
@@ -82,7 +82,7 @@ def test_levels_of_optimisation_are_the_compilers(monkeypatch):
     for wrong in ("4", "-1", "fast", " 1", "-O2"):
         monkeypatch.setenv("CUPYDRIVE_OPTIMIZE", wrong)
         with pytest.raises(
-            DeviceError, match=f"CUPYDRIVE_OPTIMIZE = '{wrong}'; it must be '0', '1', '2' or '3'"
+            DeviceError, match=f"CUPYDRIVE_OPTIMIZE = '{wrong}', expected '0', '1', '2' or '3'"
         ):
             HostExecutor()
     for unset in (

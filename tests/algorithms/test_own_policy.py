@@ -383,7 +383,7 @@ def test_one_module_for_two_policies_points_to_a_shared_policy():
         (
             cd.PPO,
             {"learning_rate": -1.0},
-            r"PPO: learning_rate = -1.0; it must be finite and at least 0",
+            r"PPO: learning_rate = -1.0: it must be finite and at least 0",
         ),
         (
             cd.PPO,
@@ -400,7 +400,7 @@ def test_one_module_for_two_policies_points_to_a_shared_policy():
         (cd.PPO, {"hidden": (0,)}, r"^PPO: hidden\[0\] = 0; "),
         (cd.PPO, {"hidden": (64,) * 65}, r"^PPO: hidden = "),
         (cd.PPO, {"ent_coef": 1e39}, r"^PPO: ent_coef = 1e\+39; "),
-        (cd.PPO, {"gamma": 2}, r"gamma = 2; it must be from 0 to 1"),
+        (cd.PPO, {"gamma": 2}, r"gamma = 2: it must be from 0 to 1"),
         (cd.PPO, {"num_steps": 0}, r"num_steps = 0; input should be greater than or equal to 1"),
         (cd.PPO, {"activation": "sin"}, r"activation = 'sin'; input should be 'tanh'"),
         (cd.PPO, {"target_kl": 0.0}, r"target_kl = 0.0; input should be greater than 0"),

@@ -50,11 +50,11 @@ def good_action():
     ("options", "error", "words"),
     [
         (dict(env="cartpol"), UnknownEnvironmentError, "Did you mean 'cartpole'"),
-        (dict(num_envs=0), ParameterError, "num_envs = 0 is out of range; it must be from 1"),
+        (dict(num_envs=0), ParameterError, "num_envs = 0 is out of range, expected 1"),
         (
             dict(num_envs=1e3),
             ParameterError,
-            "num_envs = 1000.0 is a float; it must be an int, such as 1000",
+            "num_envs = 1000.0 is a float, expected an int, such as 1000",
         ),
         (dict(num_envs=2**31 - 1), MemoryLimitError, "the largest num_envs that fits is"),
         (dict(num_envs="many"), ParameterError, "num_envs = 'many'; it must be an int or 'auto'"),
@@ -62,7 +62,7 @@ def good_action():
         (
             dict(tau=0.0),
             ParameterError,
-            "tau = 0.0 is out of range; it must be from 1e-06 to 1.0 s",
+            "tau = 0.0 is out of range, expected 1e-06 to 1.0 s",
         ),
         (dict(device="gpu"), DeviceError, "must be 'auto', 'cuda' or 'cpu'"),
         (dict(device="cuda:1"), DeviceError, "choose it by torch.cuda.set_device"),
@@ -280,12 +280,12 @@ def test_a_group_has_no_name_that_kernels_use_for_something_else():
     assert {"state", "team", "metrics", "time", "print"} <= batch | set(env) <= TAKEN
     with pytest.raises(
         SpecError,
-        match=r"group 'metrics': kernels call something else env\.metrics; choose another name",
+        match=r"group 'metrics': kernels reserve the name env\.metrics\. Choose another name",
     ):
         Group("metrics", 1, 4, Discrete(2))
     pair = (Group("cart", 1, 4, Discrete(2)), Group("cart", 2, 4, Discrete(2)))
     with pytest.raises(
-        SpecError, match=r"groups\(params\) has the name 'cart' twice; each needs a name of its own"
+        SpecError, match=r"groups\(params\) has the name 'cart' twice\. Names must be unique"
     ):
         replace(spec, groups=lambda p: pair).make_params()
 

@@ -29,36 +29,36 @@ class Thawed:
     [
         (
             dict(params=Thawed),
-            r"params = .*Thawed'>; it must be a class, decorated with @dataclass\(frozen=True\)",
+            r"params = .*Thawed'>, expected a class decorated with @dataclass\(frozen=True\)",
         ),
         (
             dict(heuristic=lambda p, obs: None),
             r"heuristic = .* must be a function of \(params, obs, group\): too many",
         ),
-        (dict(reference=print), "reference = .* it must be a cupydrive.Reference"),
+        (dict(reference=print), "reference = .* expected a cupydrive.Reference"),
         (
             dict(state=lambda p: ()),
-            r"state\(params\) = \(\) is empty; it must have one cupydrive\.Field at least",
+            r"state\(params\) = \(\) is empty, expected at least one cupydrive\.Field",
         ),
         (
             dict(state=lambda p: (cd.Field("x"), cd.Field("x"))),
-            r"state\(params\) has the name 'x' twice; each needs a name of its own",
+            r"state\(params\) has the name 'x' twice\. Names must be unique",
         ),
         (
             dict(state=lambda p: ("x",)),
-            r"state\(params\)\[0\] = 'x' is a str; it must be a cupydrive\.Field",
+            r"state\(params\)\[0\] = 'x' is a str, expected a cupydrive\.Field",
         ),
         (
             dict(groups=lambda p: SPEC.groups(p)[0]),
-            r"groups\(params\) = Group.* it must be a tuple",
+            r"groups\(params\) = Group.* expected a tuple",
         ),
         (
             dict(kernel="point.cu"),
-            r"kernel = 'point\.cu'; it must be a kernel's text, the Path of its file",
+            r"kernel = 'point\.cu', expected a kernel's text, the Path of its file",
         ),
         (dict(training=lambda: {}), r"training = .* must be a function of \(params\): too many"),
-        (dict(training=lambda p: 64), r"training\(params\) = 64 is an int; it must be a dict"),
-        (dict(training=64), r"training = 64 is an int; it must be a dict"),
+        (dict(training=lambda p: 64), r"training\(params\) = 64 is an int, expected a dict"),
+        (dict(training=64), r"training = 64 is an int, expected a dict"),
     ],
 )
 def test_what_is_wrong_in_a_description_is_told(change, words):
@@ -101,7 +101,7 @@ def test_a_parameter_num_agents_is_the_number_of_all_agents():
 def test_what_time_limit_may_be_is_told_where_it_is_wrong():
     needed = (SPEC.name, SPEC.params, SPEC.state, SPEC.groups)
     with pytest.raises(
-        SpecError, match=r"^described: time_limit = 40; it must be 'terminates' or 'truncates'"
+        SpecError, match=r"^described: time_limit = 40, expected 'terminates' or 'truncates'"
     ):
         cd.EnvSpec(*needed, time_limit=40)
 
@@ -121,7 +121,7 @@ def test_a_function_may_take_more_than_it_is_called_with_if_it_has_defaults():
 
 @pytest.mark.parametrize("given", ["float32", float, "f5"])
 def test_a_type_by_another_name_is_refused(given):
-    with pytest.raises(SpecError, match="it must be 'f4', 'i4', 'u4' or 'u1'"):
+    with pytest.raises(SpecError, match="expected 'f4', 'i4', 'u4' or 'u1'"):
         cd.Field("x", given)
 
 
@@ -157,5 +157,5 @@ def test_a_kernel_file_is_called_after_the_spec_and_no_spec_as_one_of_the_packag
 
 def test_what_is_no_environment_is_told_what_is():
     env = cd.make("cartpole", device="cpu")
-    with pytest.raises(ParameterError, match=r"is a VectorEnv; it must be a name, .*or an EnvSpec"):
+    with pytest.raises(ParameterError, match=r"is a VectorEnv, expected a name, .*or an EnvSpec"):
         cd.make(env)

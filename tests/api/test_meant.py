@@ -47,7 +47,7 @@ def said(call: Callable, *arguments: object, **given: object) -> str:
         (
             "train",
             "buffer_size",
-            "a setting of DDPG; pass algorithm=cupydrive.suggested_algorithm('cartpole', 'ddpg', ",
+            "a setting of DDPG. Pass algorithm=cupydrive.suggested_algorithm('cartpole', 'ddpg', ",
         ),
         ("evaluate", "policy", "Did you mean 'policies'?"),
     ],
@@ -62,11 +62,11 @@ def test_an_unknown_name_leads_to_the_nearest(call, name, words):
     [
         (
             {"algorithm": "DDPG"},
-            "pass algorithm=cupydrive.suggested_algorithm('pendulum', 'ddpg', gamma=...)",
+            "Pass algorithm=cupydrive.suggested_algorithm('pendulum', 'ddpg', gamma=...)",
         ),
         (
             {"algorithm": cd.A2C()},
-            "it is a setting of A2C; pass algorithm=cupydrive.suggested_algorithm(",
+            "it is a setting of A2C. Pass algorithm=cupydrive.suggested_algorithm(",
         ),
     ],
 )
@@ -141,13 +141,13 @@ def test_players_of_all_groups_are_one_word():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (lambda run: 10, "policies = 10 is an int; it must be a dict"),
-        (lambda run: "randm", "it must be 'random' or 'heuristic'. Did you mean 'random'?"),
+        (lambda run: 10, "policies = 10 is an int, expected a dict"),
+        (lambda run: "randm", "expected 'random' or 'heuristic'. Did you mean 'random'?"),
         (
             lambda run: {"cart": run},
             "it must be cd.HeuristicPolicy(), cd.RandomPolicy(), cd.FrozenPolicy(FOLDER) or run.frozen(GROUP)",
         ),
-        (lambda run: {"car": cd.RandomPolicy()}, "'car'; it must be 'cart'. Did you mean 'cart'?"),
+        (lambda run: {"car": cd.RandomPolicy()}, "'car', expected 'cart'. Did you mean 'cart'?"),
         (
             lambda run: None,
             "cartpole has no heuristic, and 'cart' has no policy; pass policies='random'",
@@ -169,7 +169,7 @@ def test_who_is_proposed_for_a_group_without_a_policy_can_play_it(env):
     policies = {}
     for group in [each.name for each in cd.make(env, device="cpu").groups]:
         text = said(make_run, env, policies=policies, num_envs=4, device="cpu")
-        assert f"group {group!r} has 0 policies; give each group one" in text
+        assert f"group {group!r} has 0 policies, expected 1" in text
         policies |= eval(f"{{{text.partition('for example ')[2]}}}", {"cd": cd})
     assert make_run(env, policies=policies, num_envs=64, device="cpu").settings == policies
 
@@ -178,7 +178,7 @@ def test_a_rollout_takes_no_policy():
     env = cd.make("cartpole", 2, device="cpu")
     env.reset(seed=0)
     text = said(env.rollout, 16, lambda seen: (seen[:, 2] > 0).int())
-    assert "is a function; it must be True or False" in text
+    assert "is a function, expected True or False" in text
 
 
 # ---- devices -------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ TAKES_A_DEVICE = {
 def test_a_device_of_torch_is_the_device_of_its_name(call):
     assert call(torch.device("cpu")) == call(torch.device("cpu", 0)) == "cpu"
     text = said(call, torch.device("cuda:0"))
-    assert "device = 'cuda:0'; it must be 'auto', 'cuda' or 'cpu'. 'cuda' is torch's" in text
+    assert "device = 'cuda:0', expected 'auto', 'cuda' or 'cpu'. 'cuda' is torch's" in text
 
 
 # ---- folders -------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def test_an_unknown_environment_is_named(call):
 def test_a_policy_that_a_run_does_not_have_is_named(run, tmp_path):
     run.save(tmp_path / "run")
     text = said(cd.load, tmp_path / "run", policies={"x": cd.PPO()})
-    assert text.endswith("a name in policies = 'x'; it must be 'cart'.")
+    assert text.endswith("a name in policies = 'x', expected 'cart'.")
 
 
 def test_a_file_in_a_folder_that_there_is_not_is_told(run, tmp_path):
@@ -232,7 +232,9 @@ def test_a_file_in_a_folder_that_there_is_not_is_told(run, tmp_path):
         (run.evaluate(2).recording.save, "a.npz"),
         (run.export, "a.onnx"),
     ):
-        assert f"cannot be written: there is no folder {str(gone)!r}" in said(write, gone / name)
+        assert f"cannot be written: the folder {str(gone)!r} does not exist" in said(
+            write, gone / name
+        )
     assert not gone.exists()
 
 
@@ -256,13 +258,13 @@ def test_a_slip_is_told_with_its_place_and_a_short_traceback(tmp_path):
     for call, words in (
         (
             lambda: cd.train("cartpole", members=[{"gamma": 2.0}], **QUIET),
-            "members[0]: PPO: gamma = 2.0; it must be from 0 to 1",
+            "members[0]: PPO: gamma = 2.0: it must be from 0 to 1",
         ),
         (
             lambda: cd.sweep(
                 "cartpole", space={"learning_rate": (-1.0, 1e-2)}, trials=1, out=tmp_path, **QUIET
             ),
-            "PPO: learning_rate = -1.0; it must be finite and at least 0",
+            "PPO: learning_rate = -1.0: it must be finite and at least 0",
         ),
         (
             lambda: cd.train("cartpole", cd.PPO(policy=Linear), **QUIET),

@@ -137,7 +137,7 @@ def test_settings_of_ones_own_may_be_nested_and_are_read_back(value, tmp_path):
 def test_settings_that_no_file_holds_are_refused_before_training(value, tmp_path):
     with pytest.raises(
         ParameterError,
-        match=r"policy 'cart': Valued\.value = .* cannot be saved: .*\. Make it of numbers",
+        match=r"policy 'cart': Valued\.value = .* cannot be saved: .*\. Use numbers",
     ):
         cd.train(
             "cartpole",

@@ -132,7 +132,7 @@ def test_a_mistake_in_a_new_environment_fails_its_check(tmp_path, capsys, unregi
         (
             'Field("goal_x", scale',
             'Field("goal_x", "f8", scale',
-            ": Field('goal_x'): dtype = 'f8'; it must be 'f4'",
+            ": Field('goal_x'): dtype = 'f8', expected 'f4'",
         ),
         ('param(200, "Time', 'param(0, "Time', ": param(0, ...): default = 0 is out of range"),
     ],

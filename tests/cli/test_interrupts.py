@@ -105,7 +105,7 @@ def test_a_training_that_is_told_to_terminate_is_saved(times, tmp_path, monkeypa
     assert command(f"train cartpole {sizes} --out {tmp_path / 'run'}") == 0
     assert 0 < load(tmp_path / "run").step < 640
     assert signal.getsignal(signal.SIGTERM) is before
-    assert "this iteration is finished first" in capfd.readouterr().err
+    assert "Finishing this iteration" in capfd.readouterr().err
 
 
 def test_ctrl_c_twice_says_what_is_kept(tmp_path, monkeypatch, capsys):

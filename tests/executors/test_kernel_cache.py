@@ -145,7 +145,7 @@ def test_without_a_home_folder_the_caches_are_temporary_ones(named, monkeypatch,
         assert cache_folder().parent == tmp_path
     cache._cache_folder.cache_clear()
     assert sources.data_folder().parent.parent == tmp_path
-    with pytest.raises(ParameterError, match=r"out = '~/x'; no such home folder is known\. Write"):
+    with pytest.raises(ParameterError, match=r"out = '~/x': unknown home folder\. Pass"):
         checked_path("train", "out", "~/x")
 
 
@@ -166,7 +166,7 @@ def test_a_lock_that_only_saves_work_is_optional(tmp_path, number, monkeypatch):
     with lock_of(tmp_path, "key"):
         (tmp_path / "made").touch()
     with pytest.raises(
-        TrainingError, match=r"cannot be locked for writing; pass a folder of a local disk: \w+"
+        TrainingError, match=r"cannot be locked for writing\. Pass a folder on a local disk: \w+"
     ):
         cd.train(
             "cartpole", num_envs=4, steps=1, device="cpu", progress=False, out=tmp_path / "run"

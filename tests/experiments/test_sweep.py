@@ -111,13 +111,13 @@ def test_the_same_call_continues_a_sweep_and_another_one_is_refused(tmp_path):
         4,
     }
     for given, message in (
-        ({"mark": 50.0}, "another sweep: mark is None there, and 50.0"),
+        ({"mark": 50.0}, "another sweep: mark: found None, expected 50.0"),
         ({"num_envs": 16}, "another sweep: num_envs is 8"),
         ({"space": {"gamma": [0.9]}}, "another sweep: space is "),
         ({"gravity": 5.0}, "another sweep: gravity is 9.8"),
         (
             {"algorithm": replace(SMALL, gamma=0.5)},
-            "another sweep: gamma of policy 'cart' is 0.99 there, and 0.5",
+            "another sweep: gamma of policy 'cart': found 0.99, expected 0.5",
         ),
     ):
         with pytest.raises(TrainingError, match=message):
@@ -140,7 +140,7 @@ def test_equal_settings_continue_a_sweep_whatever_their_addresses(tmp_path):
         found = cd.sweep("cartpole", settings, trials=trials, space=RATES, out=tmp_path, **COMMON)
     assert len(found.trials) == 2
     with pytest.raises(
-        TrainingError, match=r"another sweep: network is .*lambda.* there, and .*Joint"
+        TrainingError, match=r"another sweep: network: found .*lambda.*, expected .*Joint"
     ):
         cd.sweep(
             "cartpole",
@@ -281,7 +281,7 @@ def test_a_sweep_whose_trials_have_all_failed_says_so(tmp_path):
     space = {"learning_rate": [1e30]}
     with (
         pytest.warns(cd.CupydriveWarning, match=r"trial \d, .* failed: .* not finite"),
-        pytest.raises(TrainingError, match="all trials failed; the warnings name the reasons"),
+        pytest.raises(TrainingError, match=r"all trials failed\. The warnings name the reasons"),
     ):
         cd.sweep("cartpole", SMALL, trials=2, space=space, out=tmp_path, **COMMON)
 
@@ -308,7 +308,7 @@ def test_a_sweep_without_any_return_has_no_best(tmp_path):
     assert "-inf" in found.table()
     for without in (found, Sweep("cartpole", None, (), SMALL, {})):
         with pytest.raises(
-            ParameterError, match=r"no trial of the sweep has a value yet.*pass more steps="
+            ParameterError, match=r"no trial of the sweep has a value yet.*Pass more steps="
         ):
             _ = without.best_config
 
@@ -382,9 +382,9 @@ def test_with_a_mark_the_fewest_env_steps_to_it_win(prune, tmp_path):
         ({"n_trials": 3}, "no parameter 'n_trials'. Did you mean 'trials'"),
         (
             {"key": "losses/entropy"},
-            "it must be 'charts/episodic_length' or 'charts/episodic_return'",
+            "expected 'charts/episodic_length' or 'charts/episodic_return'",
         ),
-        ({"env": "tag_grid"}, r"key = None; it must be .*'charts/episodic_return/tagger'"),
+        ({"env": "tag_grid"}, r"key = None, expected .*'charts/episodic_return/tagger'"),
         ({"key": "episodic_return"}, "Did you mean 'charts/episodic_return'"),
     ],
 )

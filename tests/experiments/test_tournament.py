@@ -95,10 +95,10 @@ def test_each_stage_of_the_example_of_self_play_is_rated_above_the_one_before(tm
         (
             {"a": cd.RandomPolicy()},
             {"env": "cartpole"},
-            "cartpole has the groups cart; it must have two",
+            "cartpole has the groups cart, expected two",
         ),
         ({"a": cd.HeuristicPolicy}, {"env": "tag_grid"}, r"policies\['a'\] = "),
-        ({}, {"env": "tag_grid"}, "it must have at least one"),
+        ({}, {"env": "tag_grid"}, "expected at least one"),
         (
             {"a": cd.RandomPolicy()},
             {"env": "tag_grid", "grid_lengt": 5},
@@ -128,9 +128,9 @@ def test_runs_must_have_one_environment(run):
         progress=False,
         **SMALL | {"grid_length": 7},
     )
-    with pytest.raises(ParameterError, match="runs differ in their environment or its parameters"):
+    with pytest.raises(ParameterError, match="runs must have the same environment and parameters"):
         cd.tournament({"a": run, "b": other}, **COMMON)
-    with pytest.raises(ParameterError, match="env = 'cartpole', but a run is of tag_grid"):
+    with pytest.raises(ParameterError, match="env = 'cartpole', but a run was trained in tag_grid"):
         cd.tournament({"a": run}, "cartpole", **COMMON)
     with pytest.raises(ParameterError, match="leave out grid_length"):
         cd.tournament({"a": run}, **COMMON, grid_length=6)

@@ -64,13 +64,13 @@ def test_resume_begins_a_run_where_there_is_none_and_gives_the_bits_of_a_whole_o
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (dict(num_envs=16), r"num_envs is 8 there, and 16 was asked for"),
+        (dict(num_envs=16), r"num_envs: found 8, expected 16"),
         (
             dict(settings=cd.PPO(**SMALL, gamma=0.5)),
-            r"gamma of policy 'cart' is 0.99 there, and 0.5",
+            r"gamma of policy 'cart': found 0.99, expected 0.5",
         ),
-        (dict(settings=cd.A2C(**SMALL)), r"kind of policy 'cart' is 'ppo' there, and 'a2c'"),
-        (dict(env="acrobot"), r"the environment is 'cartpole' there, and 'acrobot'"),
+        (dict(settings=cd.A2C(**SMALL)), r"kind of policy 'cart': found 'ppo', expected 'a2c'"),
+        (dict(env="acrobot"), r"the environment: found 'cartpole', expected 'acrobot'"),
     ],
 )
 def test_resume_names_what_differs_and_changes_nothing(tmp_path, change, words):
@@ -138,7 +138,7 @@ def test_resume_and_overwrite_on_the_command_line(tmp_path, capsys):
     [
         (dict(num_envs=8), r"train\(run, num_envs=8\): a run brings .* leave num_envs out"),
         (dict(resume=True), r"train: resume=True needs out=|train\(run, resume=True\)"),
-        (dict(device="cuda"), r"the run is on cpu; save it and load it there"),
+        (dict(device="cuda"), r"the run is on cpu. Save it and load it on the other"),
         (dict(), r"has done its 128 env-steps; pass steps="),
     ],
 )
@@ -520,7 +520,7 @@ def test_difference_is_of_pairs_and_has_two_numbers():
     with pytest.raises(ParameterError, match=r"name = 'lenght'.*Did you mean 'length'"):
         cd.difference(one, one, "lenght")
     with pytest.raises(
-        ParameterError, match="name = 'return'; it must be 'tagger', 'runner', 'length'"
+        ParameterError, match="name = 'return', expected 'tagger', 'runner', 'length'"
     ):
         cd.difference(one, one, "return")
 

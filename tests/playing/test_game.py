@@ -204,7 +204,7 @@ def test_pause_new_episode_and_end():
         ("tag_continuous", {**CROWD, "num_turn_levels": 0, "num_acceleration_levels": 0},
         "tag_continuous has no keys"),
         ("tag_grid", {"agent": "taggers"},
-        "agent = 'taggers'; it must be 'tagger' or 'runner'. Did you mean 'tagger'"),
+        "agent = 'taggers', expected 'tagger' or 'runner'. Did you mean 'tagger'"),
         ("tag_grid", {"agent": "tagger 4"},
         "agent = 'tagger 4'; it must be 'tagger', or 'tagger 0' to 'tagger 3'"),
         ("tag_grid", {"agnet": "runner"}, "Did you mean 'agent'"),
@@ -219,18 +219,18 @@ def test_wrong_arguments_are_named(env, arguments, words):
     ("keys", "words"),
     [
         ({"walker": {"": 0, "ArrowLeft": 3}},
-        r"\['ArrowLeft'\] = 3; it must be an action of Discrete\(3\)"),
-        ({"walker": {"": 0, "Left": 1}}, "a key 'Left'; it must be an arrow .ArrowLeft"),
+        r"\['ArrowLeft'\] = 3, expected an action of Discrete\(3\)"),
+        ({"walker": {"": 0, "Left": 1}}, "a key 'Left', expected an arrow .ArrowLeft"),
         ({"walker": {"": 0, "q": 1}}, "a key 'q'"),
         ({"walker": {"": 0, " ": 1}}, "a key ' '"),
         ({"walker": {"": 0, "A": 1}}, "a key 'A'"),
-        ({"walker": {"ArrowLeft": 1}}, 'it needs a key ""'),
-        ({"walker": {"": 0, "a": 1.5}}, r"\['a'\] = 1.5; it must be an action"),
-        ({"walker": {"": 0, "a": "x"}}, "'x'; it must be an action"),
-        ({"walker": {"": 0, "a": (1, 0)}}, r"\(1, 0\); it must be an action"),
+        ({"walker": {"ArrowLeft": 1}}, 'lacks the key ""'),
+        ({"walker": {"": 0, "a": 1.5}}, r"\['a'\] = 1.5, expected an action"),
+        ({"walker": {"": 0, "a": "x"}}, "'x', expected an action"),
+        ({"walker": {"": 0, "a": (1, 0)}}, r"\(1, 0\), expected an action"),
         ({"wolker": {"": 0}}, "Did you mean 'walker'"),
-        ({"walker": 3}, "3 is an int; it must be a dict"),
-        (None, "it must be a dict"),
+        ({"walker": 3}, "3 is an int, expected a dict"),
+        (None, "expected a dict"),
     ],
 )  # fmt: skip
 def test_wrong_keys_are_refused_when_parameters_are_made(keys, words):
@@ -253,7 +253,7 @@ def test_keys_of_a_box_lie_within_its_limits_in_float32(value, right):
     if right:
         spec.make_params()
     else:
-        with pytest.raises(SpecError, match="must be an action of Box"):
+        with pytest.raises(SpecError, match="expected an action of Box"):
             spec.make_params()
 
 

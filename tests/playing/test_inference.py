@@ -379,7 +379,7 @@ def test_hidden_states_come_by_group():
     ):
         run.act({"runner": obs["runner"]}, {"runner": torch.zeros(3, 1, 8)})
     for state, words in (
-        (torch.zeros(3, 8), r"state = .* it must be a dict"),
+        (torch.zeros(3, 8), r"state = .* expected a dict"),
         ({"tager": 0}, "Did you mean 'tagger'"),
         (
             {"tagger": torch.zeros(3, 4, 7)},
@@ -579,7 +579,7 @@ def test_act_refuses(obs, options, words):
 
 def test_groups_and_paths_that_do_not_fit(tmp_path):
     run = trained("categorical")
-    with pytest.raises(ParameterError, match="group = None; it must be 'tagger' or 'runner'"):
+    with pytest.raises(ParameterError, match="group = None, expected 'tagger' or 'runner'"):
         run.policy()
     with pytest.raises(ParameterError, match=r"must end in .onnx"):
         run.export(tmp_path / "policy.pt", group="tagger")

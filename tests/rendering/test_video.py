@@ -229,7 +229,7 @@ def test_every_environment_renders(name, episodes):
         (
             {"size": (321, 240)},
             ParameterError,
-            r"size = \(321, .* both must be even, such as \(320",
+            r"size = \(321, .* expected even numbers, such as \(320",
         ),
         (
             {"episodes": 65},

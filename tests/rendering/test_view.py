@@ -38,12 +38,12 @@ def test_the_viewer_has_a_picture_and_the_state_of_every_step():
     assert all(picture.startswith("data:image/webp;base64,") for picture in data["pictures"])
     assert re.match(r"environment 0, step 3\ntagger action +\[\d \d\]\n", data["words"][3])
     assert 'max="10"' in shown and "http" not in shown
-    with pytest.raises(ParameterError, match="env = 4 is out of range; it must be from 0 to 3"):
+    with pytest.raises(ParameterError, match="env = 4 is out of range, expected 0 to 3"):
         env.view(env=4)
     for episodes in (0, 65):
         with pytest.raises(
             ParameterError,
-            match=f"^view: episodes = {episodes} is out of range; it must be from 1 to 64",
+            match=f"^view: episodes = {episodes} is out of range, expected 1 to 64",
         ):
             small(episodes=episodes)
     with pytest.raises(ParameterError, match="steps = 0"):

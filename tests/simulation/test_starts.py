@@ -199,17 +199,17 @@ NAN, INF = float("nan"), float("inf")
     "x has 3 numbers, but there are 5 agents; pass one for each, or none$"),
     ("tag_continuous", {"x": [1, 2, NAN, 3, 4]}, r"x\[2\] = nan is out of range"),
     ("tag_continuous", {"x": [1, 2, 20.000001, 3, 4]},
-    r"x\[2\] = 20.000001 is out of range; it must be from 0.0 to 20.0"),
+    r"x\[2\] = 20.000001 is out of range, expected 0.0 to 20.0"),
     ("tag_continuous", {"direction": [1, 2, 3, 4, 90]},
-    r"directions\[4\] = 90 is out of range; it must be from -6.28.* rad"),
-    ("tag_continuous", {"x": b"12345"}, "x = b'12345' is a bytes; it must be numbers"),
-    ("tag_continuous", {"x": [1, 2, 3, 4, "5"]}, r"x\[4\] = '5' is a str; it must be a number"),
+    r"directions\[4\] = 90 is out of range, expected -6.28.* rad"),
+    ("tag_continuous", {"x": b"12345"}, "x = b'12345' is a bytes, expected numbers"),
+    ("tag_continuous", {"x": [1, 2, 3, 4, "5"]}, r"x\[4\] = '5' is a str, expected a number"),
     ("tag_continuous", {"x": [[1, 2], [3, 4, 5]]},
-    r"x\[0\] = \[1, 2\] is a list; it must be a number"),
-    ("tag_continuous", {"x": np.zeros(10**5)}, "x has 100,000 numbers; at most 65,536 fit"),
+    r"x\[0\] = \[1, 2\] is a list, expected a number"),
+    ("tag_continuous", {"x": np.zeros(10**5)}, "x has 100,000 numbers, expected at most 65,536"),
     ("tag_grid", {"x": [0, 1, 2, 10]},
-    r"x\[3\] = 10 is out of range; it must be from 0 to 9 cells"),
-    ("tag_grid", {"y": np.zeros(4)}, r"y\[0\] = 0.0 is a float; it must be an int"),
+    r"x\[3\] = 10 is out of range, expected 0 to 9 cells"),
+    ("tag_grid", {"y": np.zeros(4)}, r"y\[0\] = 0.0 is a float, expected an int"),
 ])  # fmt: skip
 def test_wrong_starts_are_refused_by_name_and_nothing_has_changed(name, wrong, words):
     ((field, given),) = wrong.items()
@@ -218,10 +218,10 @@ def test_wrong_starts_are_refused_by_name_and_nothing_has_changed(name, wrong, w
 
 
 @pytest.mark.parametrize(("given", "words"), [
-    ({"default": (), "help": "h"}, r"of = None; an array has default=\(\) and of=float or of=int"),
+    ({"default": (), "help": "h"}, r"of = None. An array needs default=\(\) and of=float or of=int"),
     ({"default": (1,), "help": "h", "of": int}, r"param\(\(1,\), ...\): of = "),
     ({"default": [], "help": "h", "of": int},
-    r"default = \[\] is a list; it must be a float, an int, a bool, a str or \(\)"),
+    r"default = \[\] is a list, expected a float, an int, a bool, a str or \(\)"),
 ])  # fmt: skip
 def test_wrong_descriptions_of_arrays_are_refused(given, words):
     with pytest.raises(SpecError, match=words):

@@ -290,13 +290,13 @@ BEYOND = np.full(7, 2**31)
 
 @pytest.mark.parametrize(("changed", "words"), [
     ({"height": np.zeros((7, 6))},
-    r"'height' is of .* and shape \(7, 6\), and table_fields declares 'f4' and \(7, 2, 3\)"),
-    ({"height": NAN}, r"table 'height' holds nan at \[0, 0, 0\], one of 42 values that are no finite float32; correct"),
+    r"'height' has dtype .* and shape \(7, 6\), expected 'f4' and \(7, 2, 3\)"),
+    ({"height": NAN}, r"table 'height' holds nan at \[0, 0, 0\], one of 42 values that are not finite in float32. Correct"),
     ({"height": np.where(np.arange(3) == 1, np.inf, np.zeros((7, 2, 3)))},
     r"holds inf at \[0, 0, 1\], one of 14 values"),
-    ({"next": np.zeros((7, 2))}, r"table 'next' is of float64 and shape \(7, 2\), and table_fields declares 'u1'"),
-    ({"code": BEYOND}, r"table 'code' holds 2147483648 at \[0\], one of 7 values that are no finite int32"),
-    ({"height": None}, "and table_fields declares height, next, code, level; they must be equal"),
+    ({"next": np.zeros((7, 2))}, r"table 'next' has dtype float64 and shape \(7, 2\), expected 'u1'"),
+    ({"code": BEYOND}, r"table 'code' holds 2147483648 at \[0\], one of 7 values that are not finite in int32"),
+    ({"height": None}, "that table_fields declares: height, next, code, level"),
     ({"hieght": np.zeros(3)}, "'hieght'"),
 ])  # fmt: skip
 def test_wrong_tables_are_refused_by_name_before_anything_is_made(changed, words):
@@ -313,14 +313,14 @@ def test_a_table_may_hold_what_is_not_finite_if_it_is_declared():
 @pytest.mark.parametrize(("make", "words"), [
     (lambda: Table("a", (0,)), "shape = 0"),
     (lambda: fields_of(Table("a", ())), "must be a tuple or a list"),
-    (lambda: Table("a", (2**15, 2**15)), "4,294,967,296 bytes; at most 2,147,483,647 fit"),
-    (lambda: Table("a", (2,), low=2.0), r"high = 1.0 is out of range; it must be from 2.0"),
+    (lambda: Table("a", (2**15, 2**15)), "4,294,967,296 bytes, expected at most 2,147,483,647"),
+    (lambda: Table("a", (2,), low=2.0), r"high = 1.0 is out of range, expected 2.0"),
     (lambda: replace(SPEC, tables=None),
-    r"table_fields declares tables; tables\(params\), which .* is missing"),
-    (lambda: fields_of(("a",)), r"table_fields\(params\)\[0\] = 'a' is a str; it must be a cupydrive"),
+    r"table_fields declares tables, but tables\(params\), which .* is missing"),
+    (lambda: fields_of(("a",)), r"table_fields\(params\)\[0\] = 'a' is a str, expected a cupydrive"),
     (lambda: fields_of((Table("a", ()), Table("a", (3,)))), "has the name 'a' twice"),
     (lambda: replace(SPEC, groups=lambda p: [replace(g, name="table") for g in SPEC.groups(p)]).make_params(),
-     r"kernels call something else env\.table"),
+     r"kernels reserve the name env\.table"),
 ])  # fmt: skip
 def test_wrong_descriptions_of_tables_are_refused(make, words):
     with pytest.raises(SpecError, match=words):

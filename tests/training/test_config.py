@@ -78,7 +78,7 @@ def test_a_run_goes_on_that_lacks_what_was_added_since(tmp_path):
         == 2 * EACH
     )
     edit(tmp_path, lambda config: config["params"].pop("gravity"))
-    with pytest.raises(TrainingError, match=r"gravity is None there, and 5.0 was asked for"):
+    with pytest.raises(TrainingError, match=r"gravity: found None, expected 5.0"):
         cd.train(
             "cartpole",
             steps=3 * EACH,

@@ -368,7 +368,7 @@ def test_a_replay_begins_at_the_last_checkpoint(monkeypatch, tmp_path):
 def test_a_long_run_without_a_checkpoint_is_not_replayed(monkeypatch):
     monkeypatch.setattr(explain, "REPLAY_SECONDS", 0.0)
     with pytest.raises(
-        NotFiniteError, match=r"It is not explained: the replay .* is 0 s. Train with out=DIR"
+        NotFiniteError, match=r"No explanation: the replay .* is 0 s. Train with out=DIR"
     ):
         cd.train("cartpole", ppo(learning_rate=1e30), **SMALL)
 
@@ -391,7 +391,7 @@ def test_an_interrupted_explanation_keeps_the_error(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(explain.Replay, "find", press)
-    with pytest.raises(NotFiniteError, match="It is not explained: interrupted"):
+    with pytest.raises(NotFiniteError, match="No explanation: interrupted"):
         cd.train("cartpole", ppo(learning_rate=1e30), **SMALL)
     members = [{"learning_rate": 1e30}, {"learning_rate": 1e30, "hidden": (9,)}, {"hidden": (10,)}]
     population = cd.train("cartpole", ppo(), members=members, **SMALL)

@@ -207,7 +207,7 @@ def test_ctrl_c_twice_ends_at_once_and_writes_nothing_more(tmp_path, capfd):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt, match=r"given up.*; the last checkpoint is kept"):
+    with pytest.raises(KeyboardInterrupt, match=r"aborted.*, the last checkpoint is kept"):
         train("ppo", 20, out=tmp_path, callback=press_twice)
     assert Run.load(tmp_path).step == 0
     with pytest.raises(KeyboardInterrupt, match="nothing is kept, since there is no out"):
@@ -216,7 +216,7 @@ def test_ctrl_c_twice_ends_at_once_and_writes_nothing_more(tmp_path, capfd):
     assert train(
         "ppo", 20, seeds=2, out=tmp_path / "two", callback=press_twice, progress=True
     ).interrupted
-    assert "given up" in (said := capfd.readouterr().err) and "the last checkpoint is kept" in said
+    assert "aborted" in (said := capfd.readouterr().err) and "the last checkpoint is kept" in said
 
 
 @pytest.mark.parametrize("seeds", [{}, {"seeds": 2}])

@@ -73,10 +73,10 @@ def test_processes_compare_what_they_must_agree_on(tmp_path):
     alike = {"out": tmp_path, "progress": False, "callback": lambda step, metrics: None}
     require_equal(run, replace(config, **alike))
     for differs in ({"steps": 7}, {"keep": 9}, {"cuda_graph": False}):
-        with pytest.raises(ParameterError, match="they differ on rank 1"):
+        with pytest.raises(ParameterError, match="rank 1 differs"):
             require_equal(run, replace(config, **differs))
     for differs in ({"step": 8}, {"backends": {"cart": "torch"}}, {"device": "cuda"}):
-        with pytest.raises(ParameterError, match="they differ on rank 1"):
+        with pytest.raises(ParameterError, match="rank 1 differs"):
             require_equal(SimpleNamespace(shard=shard, **about | differs), config)
 
 
@@ -90,16 +90,16 @@ def test_any_process_may_stop_and_the_first_decides_else():
 def test_all_processes_end_with_one_error(said):
     lost = f"in environment {said[SIZE][-1]['envs'][0] + 1}"
     words = {
-        "other settings": ("ParameterError", "they differ on rank 1"),
-        "other seeds": ("ParameterError", "they differ on rank 1"),
+        "other settings": ("ParameterError", "rank 1 differs"),
+        "other seeds": ("ParameterError", "rank 1 differs"),
         "other weights": (
             "TrainingError",
-            f"the weights on rank {SIZE - 1} are not those of rank 0",
+            f"the weights on rank {SIZE - 1} differ from those of rank 0",
         ),
         "lost number": (
             "NotFiniteError",
             f"{lost}, agent 0",
-            "It is not explained: explain() is for one process",
+            "No explanation: explain() works in a single process only",
         ),
         "population": ("ParameterError", "seeds= and members="),
         "too few": ("ParameterError", f"num_envs = {SIZE - 1} environments"),
@@ -326,7 +326,7 @@ def test_an_error_of_another_process_is_said_by_one_line(started, tmp_path, capf
     [
         (["--gpus", "0"], "--gpus = 0 is out of range"),
         (["--gpus", "two"], "--gpus = 'two' is a str"),
-        (["--gpus", "9"], "it must be from 1 to 4"),
+        (["--gpus", "9"], "expected 1 to 4"),
         (["--gpus", "2", "--device", "cpu"], "leave out --device cpu"),
     ],
 )

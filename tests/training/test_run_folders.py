@@ -439,7 +439,8 @@ def test_a_damaged_newest_checkpoint_is_an_error_until_it_is_moved_away(read, tm
     newest = damaged_newest(tmp_path)
     before = content(tmp_path)
     with pytest.raises(
-        TrainingError, match=f"{newest.name} is damaged: it is no zip file.*Move it away"
+        TrainingError,
+        match=f"{newest.name} is damaged: it cannot be unpacked as a zip file.*Move it away",
     ):
         read(tmp_path)
     assert content(tmp_path) == before

@@ -151,7 +151,7 @@ def test_other_builds_agree(options):
 
 
 def test_what_cannot_be_is_said():
-    with pytest.raises(ParameterError, match="'float16'; it must be 'float32' or 'bfloat16'"):
+    with pytest.raises(ParameterError, match="'float16', expected 'float32' or 'bfloat16'"):
         cd.make("cartpole", device="cpu", obs_dtype="float16")
     with pytest.raises(ParameterError, match="observe in float32"):
         cd.make(cartpole_torch.SPEC, device="cpu", obs_dtype="bfloat16")
