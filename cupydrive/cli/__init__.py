@@ -1,1 +1,1 @@
-"""The command line and the magic of notebooks: what a person types."""
+"""The command line and the notebook magic."""

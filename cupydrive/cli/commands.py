@@ -1,4 +1,4 @@
-"""The commands that make, play and draw runs: train, sweep, evaluate, render, play, gallery."""
+"""The commands that train, play and draw: train, sweep, evaluate, render, play, gallery."""
 
 import json
 import os
@@ -61,37 +61,38 @@ def run_train(
     checkpoint_minutes: float = 5.0,
     gpus: Annotated[str | None, unsaid(metavar="N|all")] = None,
 ) -> int:
-    """Train policies, one per group of agents; Ctrl-C, or SIGTERM, ends it early and keeps the
-    result in --out.
+    """Train policies, one for each group of agents. Ctrl-C or SIGTERM stops the training early and
+    keeps the result in --out.
 
-    Started by torchrun, all processes train one run together.
+    If started by torchrun, all processes train one run together.
 
     Args:
-        name: An environment, or the path of a .py file that defines one; not needed with --resume.
-        algorithm: ppo, a2c or ddpg; what the environment suggests if left out.
-        steps: Env-steps in all, such as 2e6; by default what cupydrive envs NAME says. To resume
-            without a name: so many more.
-        num_envs: Copies of the environment at once; by default what cupydrive envs NAME says.
-        seed: Of everything random, an integer from 0 on; by default 0.
-        seeds: Train so many runs, with the seeds from --seed on, and print what they say together;
-            by default one.
-        device: "auto": CUDA where a GPU is usable, else the CPU.
-        out: Folder for configuration, metrics and checkpoints, such as runs/cartpole; if left out,
-            nothing is kept.
-        resume: Go on with the run in --out; with a name, begin it where there is none, so that a
-            script can run again.
-        overwrite: Replace the run in --out; other files there stay.
-        env: With --resume: the file that defines the run's environment, if it is one of your own.
-        heuristic: Groups that do not learn but play the environment's heuristic, such as runner.
-        pool: Groups that learn, and of which past snapshots play half of the environments, such as
-            runner.
-        param: Parameters of the environment, such as grid_length=20; those that list numbers as
-            name=1,2,3.
+        name: An environment, or the path of a .py file that defines one. Optional with --resume.
+        algorithm: ppo, a2c or ddpg. Defaults to the environment's suggestion.
+        steps: Total env-steps, such as 2e6. Defaults to the suggestion, see cupydrive envs NAME.
+            With --resume and no name, the number of additional env-steps.
+        num_envs: Number of environments. Defaults to the suggestion, see cupydrive envs NAME.
+        seed: Random seed, a non-negative integer. Defaults to 0.
+        seeds: Number of runs to train, with consecutive seeds from --seed on. Prints statistics
+            over runs. Defaults to 1.
+        device: "auto" is CUDA if there is a usable GPU, otherwise the CPU.
+        out: Folder for configuration, metrics and checkpoints, such as runs/cartpole. Without it,
+            nothing is saved.
+        resume: Continue the run in --out. With a name, start a new run if there is none, so that a
+            script can be run repeatedly.
+        overwrite: Replace the run in --out. Other files in the folder are kept.
+        env: With --resume: file of the run's environment, if it is your own.
+        heuristic: Groups that play the environment's heuristic instead of learning, such as runner.
+        pool: Groups that learn, while past snapshots of them play in half of the environments, such
+            as runner.
+        param: Parameters of the environment, such as grid_length=20. Lists of numbers are written
+            as name=1,2,3.
         set: Settings of the algorithm, such as learning_rate=1e-3.
-        backend: What PPO and A2C compute with, by default kernels where they apply.
-        keep: Number of checkpoints that stay in --out, the newest.
+        backend: Backend of PPO and A2C. Defaults to kernels wherever possible.
+        keep: Number of newest checkpoints to keep in --out.
         checkpoint_minutes: Minutes between checkpoints.
-        gpus: Train one run on so many GPUs of this machine, one process each; by default on one.
+        gpus: Number of GPUs of this machine to train one run on, with one process each. Defaults to
+            one.
     """
     from cupydrive.training.processes import joined_processes, start_on_gpus
 
@@ -108,23 +109,25 @@ def run_train(
         where, reason = choose(device)
         if resume and overwrite:
             raise CupydriveError(
-                "--resume goes on with the run in --out, --overwrite replaces it; pass one of them"
+                "--resume continues the run in --out, --overwrite replaces it. Pass one of them"
             )
         what: Any = name
         if name is None:
             if not resume or out is None:
                 raise CupydriveError(
-                    "train what? Name an environment, or the folder of a run: --resume --out DIR"
+                    "train: environment missing. Pass its name, or --resume --out DIR for the run "
+                    "in a folder"
                 )
             what = Run.load(out, where, env=env)
         elif env is not None:
             raise CupydriveError(
-                f"--env goes with --resume; a new run takes the file: cupydrive train {env}"
+                f"--env needs --resume. For a new run, pass the file: cupydrive train {env}"
             )
         spec, params = envs.get(what if name else what.spec), parsed(param)
-        # a name that is none of its parameters is not taken for an argument
+        # An unknown parameter must not be passed on as an argument of `train`.
         spec.require_known(params)
-        policies: dict[str, PlayerSettings | LearnerSettings] | None = None  # those of the run
+        # None: the policies of the resumed run.
+        policies: dict[str, PlayerSettings | LearnerSettings] | None = None
         if algorithm or heuristic or pool or set or not resume:
             learns: Any = suggested_algorithm(
                 what if name else spec, algorithm, params=params, **parsed(set)
@@ -134,7 +137,7 @@ def run_train(
             )
             if both := [group for group in pool if group in heuristic]:
                 raise CupydriveError(
-                    f"--pool {both[0]} and --heuristic {both[0]}: name it in one of them"
+                    f"--pool {both[0]} and --heuristic {both[0]}: pass the group in one of them"
                 )
             policies |= {group: OpponentPool(learns) for group in pool}
             policies |= {group: HeuristicPolicy() for group in heuristic}
@@ -169,27 +172,27 @@ def run_sweep(
     device: DeviceOption = "auto",
     param: Pairs = (),
 ) -> int:
-    """Search for settings of an algorithm with Optuna; the same command goes on after Ctrl-C, or on
-    another machine.
+    """Search for settings of an algorithm with Optuna. The same command continues the sweep after
+    Ctrl-C, or on another machine.
 
     Args:
         name: An environment, or the path of a .py file that defines one.
         out: Folder of the sweep, which several processes may share.
-        trials: Finished trials in the folder at which the sweep ends.
-        algorithm: ppo, a2c or ddpg; what the environment suggests if left out.
-        steps: Env-steps of each trial, such as 2e5; by default what cupydrive envs NAME says of the
-            algorithm.
-        num_envs: Environments of each trial; by default what cupydrive envs NAME says of the
-            algorithm.
-        mark: Return to reach in as few env-steps as possible; if left out, the highest return at
-            the end wins.
-        key: Metric that is the return, such as charts/episodic_return/tagger; needed if there are
-            several groups.
-        prune: End trials early whose return is below the median after 1/8, 1/4 or 1/2 of their
+        trials: Number of finished trials in the folder at which the sweep ends.
+        algorithm: ppo, a2c or ddpg. Defaults to the environment's suggestion.
+        steps: Env-steps of each trial, such as 2e5. Defaults to the suggestion, see cupydrive envs
+            NAME.
+        num_envs: Number of environments of each trial. Defaults to the suggestion, see cupydrive
+            envs NAME.
+        mark: Reward threshold to reach in as few env-steps as possible. Without it, the sweep
+            maximizes the final return.
+        key: Metric to use as the return, such as charts/episodic_return/tagger. Required if there
+            are several groups.
+        prune: Stop trials early if their return is below the median after 1/8, 1/4 or 1/2 of their
             env-steps.
-        batch: Trials that are drawn and trained together.
-        seed: Seed of the draws and of each training.
-        device: "auto": CUDA where a GPU is usable, else the CPU.
+        batch: Number of trials that are drawn and trained together.
+        seed: Random seed of the draws and of each training.
+        device: "auto" is CUDA if there is a usable GPU, otherwise the CPU.
         param: Parameters of the environment, such as grid_length=20.
     """
     from cupydrive.experiments.sweep import sweep
@@ -220,19 +223,19 @@ def run_evaluate(
     param: Pairs = (),
     json_file: JsonFile = None,
 ) -> int:
-    """Play whole episodes from fresh starts and print mean returns with 95 % confidence intervals.
+    """Evaluate policies over complete episodes and print mean returns with 95 % confidence
+    intervals.
 
     Args:
-        run: A run folder, such as runs/cartpole; or an environment.
-        policies: Policies that play instead of the run's policies, or of the environment's
-            heuristic.
-        episodes: Number of starts, one episode each.
-        seed: Of the starts; equal seeds give equal starts.
-        sample: Draw actions from the policy instead of taking the likeliest.
-        device: "auto": CUDA where a GPU is usable, else the CPU.
-        env: The file that defines the run's environment, if it is one of your own.
+        run: A run folder, such as runs/cartpole, or an environment.
+        policies: Policies that play instead of the run's policies or the environment's heuristic.
+        episodes: Number of evaluation episodes.
+        seed: Random seed of the initial states. Equal seeds give equal initial states.
+        sample: Sample actions from the policy instead of taking the most likely ones.
+        device: "auto" is CUDA if there is a usable GPU, otherwise the CPU.
+        env: File of the run's environment, if it is your own.
         param: Parameters, if an environment is evaluated.
-        json_file: Write means and half intervals to this file.
+        json_file: Write means and half widths of the intervals to this file.
     """
     from cupydrive.playing.evaluation import evaluate
 
@@ -264,17 +267,17 @@ def run_render(
     """Play episodes and write them as a video.
 
     Args:
-        what: A run folder, an environment, or a recording (.npz), which is shown again exactly.
+        what: A run folder, an environment, or a recording (.npz), which is replayed exactly.
         out: File to write: .mp4, .gif or .webp.
-        policies: Policies instead of the run's. An environment's default: its heuristic, otherwise
-            random actions.
-        episodes: 1, or up to 64 side by side.
-        seed: Of starts and actions.
-        sample: Draw actions from the policy instead of taking the likeliest.
-        device: "auto": CUDA where a GPU is usable, else the CPU.
-        size: Width and height in pixels, even; by default what suits the environment.
-        fps: Frames per second, one frame for each step; by default what suits the environment.
-        env: The file that defines the environment of a run or recording, if it is one of your own.
+        policies: Policies instead of the run's. For an environment, defaults to its heuristic, or
+            to random actions.
+        episodes: Number of episodes, up to 64, shown side by side.
+        seed: Random seed of initial states and actions.
+        sample: Sample actions from the policy instead of taking the most likely ones.
+        device: "auto" is CUDA if there is a usable GPU, otherwise the CPU.
+        size: Width and height in pixels, both even. Defaults to the environment's size.
+        fps: Frames per second, with one frame per step. Defaults to the environment's rate.
+        env: File of the environment of a run or recording, if it is your own.
         param: Parameters, if an environment is played.
     """
     from cupydrive.rendering.video import check_path, render
@@ -324,7 +327,7 @@ def run_play(
     from cupydrive.rendering.play import play
 
     if out is not None and out.suffix != ".npz":
-        raise CupydriveError(f"--out {out} ends in {out.suffix!r}; it must end in .npz")
+        raise CupydriveError(f"--out {out}: got suffix {out.suffix!r}, expected '.npz'")
     check_writable(out)
     played, options = to_play(what, device, env, param)
     options |= {
@@ -350,15 +353,15 @@ def run_gallery(
     seed: int = 0,
     steps: Float = None,
 ) -> int:
-    """Train and play every environment; write videos, learning curves, and a page that shows them.
+    """Train and play every environment, and write videos, learning curves, and a page with them.
 
     Args:
-        names: Environments; all that draw if left out.
-        out: Folder of the gallery; open index.html in it.
-        runs: Folder of the runs; one that is done is not trained again.
-        device: "auto": CUDA where a GPU is usable, else the CPU.
-        seed: Of the training.
-        steps: Env-steps to train each, such as 1e5; by default what the environment suggests.
+        names: Environments. Defaults to all that have a drawing.
+        out: Folder of the gallery. Open index.html in it.
+        runs: Folder of the runs. Finished runs are not trained again.
+        device: "auto" is CUDA if there is a usable GPU, otherwise the CPU.
+        seed: Random seed of the training.
+        steps: Env-steps of each run, such as 1e5. Defaults to the environment's suggestion.
     """
     from cupydrive.gallery.build import gallery
 
@@ -368,21 +371,21 @@ def run_gallery(
 
 
 def after_training(run: "Run | Population", out: Path | None, name: str | None) -> str:
-    """Return what a training has written, and the commands that take it, as lines.
+    """Return the lines printed after a training: its files and the next commands.
 
     Args:
         run: ``Run`` or ``Population``.
-        out: Its folder, or None.
+        out: Folder of the run, or None.
         name: Name of the environment, or path of its Python file, as on the command line. None for
             a run's own.
     """
     if out is None:
         return (
-            "nothing was written; --out DIR keeps a run, for cupydrive evaluate and cupydrive "
-            "render"
+            "nothing was written. Pass --out DIR to save the run for cupydrive evaluate and "
+            "cupydrive render"
         )
     if not hasattr(run, "spec"):  # a population
-        return f"wrote {out}; in Python cupydrive.load({str(out)!r}) reads it"
+        return f"wrote {out}. Load it in Python with cupydrive.load({str(out)!r})"
     folder, own = (
         shlex.quote(str(out)),
         f" --env {shlex.quote(name)}" if name and name.endswith(".py") else "",
@@ -397,7 +400,10 @@ def after_training(run: "Run | Population", out: Path | None, name: str | None) 
 def to_play(
     what: str, device: str, env: str | None, pairs: Sequence[str]
 ) -> tuple[Any, dict[str, Any]]:
-    """Return what a command plays, and its device and parameters.
+    """Load the run, recording or environment that a command plays.
+
+    Returns:
+        The object to play, and a dictionary of its device and parameters.
 
     Args:
         what: A run folder, a recording, or an environment.
@@ -426,20 +432,20 @@ def to_play(
             return what, options | params_of(what, pairs)
         except UnknownEnvironmentError as error:
             raise CupydriveError(
-                f"{error}. Nor is it a run folder; cupydrive train NAME --out DIR makes one"
+                f"{error}. It is not a run folder either. Create one with cupydrive train NAME "
+                "--out DIR"
             ) from None
     if pairs:
         raise CupydriveError(
-            f"--param {shown(pairs[0])}: a run or a recording brings its own parameters; leave it "
-            f"out"
+            f"--param {shown(pairs[0])}: a run or a recording has its own parameters. Omit --param"
         )
     return found, options
 
 
 def params_of(env: str, pairs: Sequence[str]) -> dict[str, Any]:
-    """Return the parameters that ``--param`` gives for an environment.
+    """Parse the values of ``--param`` and check that the environment has these parameters.
 
-    Another name is not taken for an argument.
+    The check prevents an unknown name from being passed on as an argument.
     """
     params = parsed(pairs)
     envs.get(env).require_known(params)
@@ -447,7 +453,7 @@ def params_of(env: str, pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def check_writable(path: Path | None) -> None:
-    """Raise now rather than after minutes of work if ``path`` cannot be written."""
+    """Raise ``ParameterError`` if ``path`` cannot be written, before minutes of work."""
     if path is not None:
         checked_target("file", checked_path("cupydrive", "file", path))
 

@@ -1,4 +1,4 @@
-"""The commands of `cupydrive demo`: they check, train, evaluate, draw and measure."""
+"""The commands of `cupydrive demo`, which check, train, evaluate, draw and measure."""
 
 TAG_OPTIONS = "--heuristic runner --param grid_length=10 --set learning_rate=2.5e-3"
 DEMO_COMMANDS = (

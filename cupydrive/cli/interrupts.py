@@ -1,6 +1,4 @@
-"""Ctrl-C where it cannot be heard, as in a kernel that does not end; and what ends a process from
-outside, heard as Ctrl-C.
-"""
+"""Ctrl-C during native code that does not return, and SIGTERM handled like Ctrl-C."""
 
 import contextlib
 import ctypes
@@ -13,23 +11,22 @@ from types import FrameType
 
 from cupydrive.training.processes import MEETING, handled
 
-PATIENCE_SECONDS = 3.0  # that the main thread has for an answer
+PATIENCE_SECONDS = 3.0  # seconds that the main thread has to respond
 STUCK = (
-    "cupydrive: interrupted: what runs has not come back for {:g} s (a kernel's loop without an "
-    "end?); this process ends, what was saved before is kept\n"
+    "cupydrive: interrupted: native code has not returned for {:g} s (an endless loop in a "
+    "kernel?). The process ends, and all saved files are kept\n"
 )
-INTERRUPTED = 130  # the exit code
-STOP = b"\0"  # no signal has this number
+INTERRUPTED = 130  # exit code after an interrupt
+STOP = b"\0"  # not a signal number
 
 
 @contextlib.contextmanager
 def ended_if_stuck() -> Iterator[None]:
-    """End the process at the second SIGINT, or a later one, after which the main thread does not
-    come back from native code.
+    """End the process if the main thread does not return from native code after a second SIGINT.
 
-    What else SIGINT does stays as it is: here it is only counted, by a thread that Python tells of
-    every signal. Nothing is done outside of the main thread, and on Windows, where only sockets can
-    be told.
+    The handling of SIGINT does not change. A thread only counts the signals that Python writes to
+    its wake-up file descriptor. The context has no effect outside the main thread, and on Windows,
+    where the wake-up descriptor must be a socket.
     """
     if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
         yield
@@ -49,12 +46,11 @@ def ended_if_stuck() -> Iterator[None]:
 
 @contextlib.contextmanager
 def ended_as_by_ctrl_c() -> Iterator[None]:
-    """Take the first SIGTERM, as Slurm and Kubernetes send it before they kill, for Ctrl-C:
-    training keeps its result then.
+    """Handle the first SIGTERM like Ctrl-C, so that training keeps its result.
 
-    Later ones change nothing: whoever sends them kills in the end, and what is being saved is saved
-    meanwhile. A process that ``--gpus`` has started hears of it from the one that started it, and
-    ends by a SIGTERM of its own.
+    Slurm and Kubernetes send SIGTERM before they kill a process. Later SIGTERMs are ignored, so
+    that saving can finish. A process that ``--gpus`` has started is notified by its parent process,
+    and keeps the default action for its own SIGTERM.
     """
     if MEETING in os.environ or threading.current_thread() is not threading.main_thread():
         yield
@@ -71,12 +67,12 @@ def ended_as_by_ctrl_c() -> Iterator[None]:
 
 
 def _listen(reading: int) -> None:
-    """Count SIGINTs until ``STOP``, and ask for a sign of life from the second on."""
+    """Count SIGINTs until ``STOP``. From the second on, test whether the main thread responds."""
     pressed = 0
     while (number := os.read(reading, 1)) not in (STOP, b""):
         pressed += number[0] == signal.SIGINT
         if number[0] == signal.SIGINT and pressed > 1 and not answers(PATIENCE_SECONDS):
-            # no lock that the main thread may hold
+            # os.write takes no lock that the main thread may hold.
             os.write(2, STUCK.format(PATIENCE_SECONDS).encode())
             os._exit(INTERRUPTED)
     os.close(reading)
@@ -86,7 +82,10 @@ _asked: list["ctypes._FuncPointer"] = []  # callbacks that Python may still call
 
 
 def answers(seconds: float) -> bool:
-    """Return whether the main thread runs Python code within ``seconds``; for other threads."""
+    """Return whether the main thread runs Python code within ``seconds``.
+
+    Call it from another thread.
+    """
     alive = threading.Event()
 
     @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
@@ -94,7 +93,7 @@ def answers(seconds: float) -> bool:
         alive.set()
         return 0
 
-    # until the process ends: it may be called late, and one is made for a Ctrl-C only
+    # Keep the callback alive until the process ends, because Python may call it late.
     _asked.append(answer)
     ctypes.pythonapi.Py_AddPendingCall(answer, None)
     return alive.wait(seconds)

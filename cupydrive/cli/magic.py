@@ -1,4 +1,7 @@
-"""Cells of a notebook as kernels: ``%%cuda_env NAME``, which ``%load_ext cupydrive`` registers."""
+"""The magic ``%%cuda_env NAME``, which compiles a notebook cell as a kernel.
+
+``%load_ext cupydrive`` registers it.
+"""
 
 import time
 from dataclasses import replace
@@ -15,17 +18,17 @@ if TYPE_CHECKING:
 
 
 def cuda_env(line: str, cell: str, namespace: dict[str, Any]) -> None:
-    """Take a cell's text as the kernel of the environment called ``line``, and compile it.
+    """Compile a cell's text as the kernel of the environment named ``line``.
 
     Args:
-        line: The environment's name; an ``EnvSpec`` of that name must stand in the notebook, or be
-            registered.
-        cell: CUDA C++ text; its first line is the cell's second.
-        namespace: The notebook's variables.
+        line: Name of the environment. An ``EnvSpec`` with this name must be a variable of the
+            notebook, or be registered.
+        cell: CUDA C++ text, starting at the second line of the cell.
+        namespace: Variables of the notebook.
 
     Raises:
-        CupydriveError: If there is no such ``EnvSpec``, or the kernel does not compile; the message
-            names the cell's lines.
+        CupydriveError: If there is no such ``EnvSpec``, or the kernel does not compile. The message
+            refers to lines of the cell.
     """
     name = line.strip()
     found = {
@@ -35,12 +38,12 @@ def cuda_env(line: str, cell: str, namespace: dict[str, Any]) -> None:
         if name not in envs.names():
             words = f"it has: {', '.join(found)}" if found else "it has none yet"
             raise CupydriveError(
-                f"%%cuda_env {name or 'NAME'}: this notebook has no EnvSpec of that name, "
-                f"{words}.{did_you_mean(name, found)} Run a cell with SPEC = "
-                f"cd.EnvSpec({name or 'NAME'!r}, ...) first"
+                f"%%cuda_env {name or 'NAME'}: this notebook has no EnvSpec with this name, "
+                f"{words}.{did_you_mean(name, found)} First run a cell with SPEC = "
+                f"cd.EnvSpec({name or 'NAME'!r}, ...)"
             )
         found[name] = envs.get(name)
-    # One empty line for the magic: line numbers are those of the cell.
+    # An empty line replaces the magic, so that line numbers are those of the cell.
     spec = replace(found[name], kernel="\n" + cell)
     device, _ = choose()
     start = time.perf_counter()
@@ -48,8 +51,8 @@ def cuda_env(line: str, cell: str, namespace: dict[str, Any]) -> None:
     seconds = time.perf_counter() - start
     envs.register(spec)
     print(
-        f"{name}: compiled for {device} in {seconds:.2f} s; cd.make({name!r}) makes it, "
-        f"env.reload() takes it over"
+        f"{name}: compiled for {device} in {seconds:.2f} s. Use it with cd.make({name!r}) or "
+        f"env.reload()"
     )
 
 

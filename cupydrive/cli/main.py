@@ -1,7 +1,7 @@
-"""The command line, from the functions that Python users call.
+"""The command line, built from the public Python functions.
 
-Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 interrupted;
-a training that was interrupted and keeps its result (--out) ends with 0.
+Exit codes: 0 success, 1 failed check, 2 invalid input or missing requirement, 130 interrupted. An
+interrupted training that keeps its result (--out) exits with 0.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ from cupydrive.spec import EnvSpec, Group, constant_params
 from cupydrive.training.processes import LOST, MEETING, arguments
 from cupydrive.training.suggestions import all_suggestions
 
-PACKAGES = {"PIL": "pillow"}  # packages whose name differs from that of their import
+PACKAGES = {"PIL": "pillow"}  # names of packages that differ from their import names
 
 # ---- envs ----------------------------------------------------------------------------------------
 
@@ -56,8 +56,8 @@ def list_envs(name: MaybeName = None) -> int:
     """List the environments, or all parameters of one.
 
     Args:
-        name: An environment, or the path of a .py file that defines one; if left out, all are
-            listed.
+        name: An environment, or the path of a .py file that defines one. Without it, all
+            environments are listed.
     """
     if name is not None:
         print(described_env(envs.get(name)))
@@ -69,7 +69,7 @@ def list_envs(name: MaybeName = None) -> int:
             params = spec.make_params()
             groups = spec.groups(params)
         except MissingDataError as error:
-            _say(f"{known} is left out: {error}")
+            _say(f"{known} is skipped: {error}")
             continue
         agents = " + ".join(f"{g.count} {g.name}" for g in groups)
         observed, actions = (
@@ -77,13 +77,13 @@ def list_envs(name: MaybeName = None) -> int:
         )
         rows.append((known, agents, observed, actions, str(params.max_episode_steps), spec.summary))
     print(_table(rows))
-    print("\nActions: 2 x 21 are two choices of 21 each at every step.")
-    print("All with default parameters; `cupydrive envs NAME` shows the parameters of one.")
+    print("\nActions: 2 x 21 means two choices among 21 at every step.")
+    print("Sizes are those of default parameters. `cupydrive envs NAME` shows all parameters.")
     return 0
 
 
 def described_env(spec: EnvSpec) -> str:
-    """Return an environment's groups and parameters as text."""
+    """Format an environment's groups and parameters."""
     params = spec.make_params()
     rows = [("group", "agents", "observation", "actions")]
     rows += [(g.name, str(g.count), *sizes(g)) for g in spec.groups(params)]
@@ -98,20 +98,20 @@ def described_env(spec: EnvSpec) -> str:
         else []
     )
     suggested = [
-        "; ".join(
+        " or ".join(
             f"{s.algorithm} {s.num_envs:,} environments, {s.steps:,} env-steps"
             for s in all_suggestions(spec, case)
         )
         for case in ({}, *spec.cases)
     ]
-    lines.append(f"train takes, where nothing is named: {suggested[0]}")
+    lines.append(f"defaults of train: {suggested[0]}")
     for case, words in zip(spec.cases, suggested[1:], strict=True):
         if words != suggested[0]:
             given = ", ".join(f"{name}={value}" for name, value in case.items())
             lines.append(f"with {given}: {words}")
     if spec.display.keys is not None:
         lines.append(
-            f"A person can play {' or '.join(spec.display.keys(params))}: cupydrive play "
+            f"Playable by keyboard as {' or '.join(spec.display.keys(params))}: cupydrive play "
             f"{spec.name}"
         )
     constants = {f.name for f in constant_params(spec.params)}
@@ -127,7 +127,7 @@ def described_env(spec: EnvSpec) -> str:
         name = f.name + " *" * (f.name in constants)
         table.append((name, _number(f.default), allowed, about["unit"], about["help"]))
     return "\n".join(
-        [*lines, "", _table(table), "* a new value compiles the kernel anew; others are data"]
+        [*lines, "", _table(table), "* compile-time constant: a new value recompiles the kernel"]
     )
 
 
@@ -140,8 +140,9 @@ def sizes(group: Group) -> tuple[str, str]:
 
 
 def choices(sizes: Sequence[int]) -> str:
-    """Return the choices that make up an action in words: ``57 x 10``: 57 of 10 each; ``21 and 2``:
-    one of 21, one of 2.
+    """Format the numbers of choices of an action.
+
+    ``57 x 10`` means 57 choices among 10, and ``21 and 2`` one choice among 21 and one among 2.
     """
     counted = ((size, len(list(equal))) for size, equal in groupby(sizes))
     return " and ".join(f"{count} x {size}" if count > 1 else str(size) for size, count in counted)
@@ -154,7 +155,7 @@ def _number(value: object) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows of strings as aligned columns."""
+    """Format rows of strings as aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -166,7 +167,7 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def show_info() -> int:
-    """Show versions, GPUs, compiler, cache folder, and the device that "auto" picks."""
+    """Show versions, GPUs, compiler, cache folder, and the device that "auto" selects."""
     from cupydrive.executors.about import info
 
     print(info())
@@ -176,12 +177,11 @@ def show_info() -> int:
 def show_data(
     name: Annotated[str | None, unsaid(metavar="NAME")] = None, fetch: bool = False
 ) -> int:
-    """Show the published data sets that environments read: where their files are, their licence and
-    their authors.
+    """Show the published data sets that environments read, with files, licences and authors.
 
     Args:
-        name: One data set only, such as rice_n. Defaults to all.
-        fetch: Fetch missing files into the user's cache folder.
+        name: A single data set, such as rice_n. Defaults to all.
+        fetch: Download missing files into the user's cache folder.
     """
     from cupydrive.inputs.data import files, here
     from cupydrive.inputs.files import from_home
@@ -209,8 +209,8 @@ def show_data(
                 print(f"  {key:8} {value}")
     if lacking:
         raise MissingDataError(
-            f"files of {', '.join(lacking)} are missing. Fetch them: cupydrive data --fetch; or "
-            "put them into a folder DIR and set CUPYDRIVE_DATA=DIR"
+            f"files of {', '.join(lacking)} are missing. Download them with cupydrive data "
+            "--fetch, or put them into a folder DIR and set CUPYDRIVE_DATA=DIR"
         )
     return 0
 
@@ -219,15 +219,14 @@ def new_env(
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")],
     folder: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("."),
 ) -> int:
-    """Write NAME.py and NAME.cu of a new environment: a small one that works, to be changed into
-    yours.
+    """Write the files NAME.py and NAME.cu of a small working environment, to be edited.
 
-    It has one group of agents; for two, begin with tag_grid of the package, as docs/tutorial/own.md
-    says.
+    It has one group of agents. For two groups, begin with a copy of tag_grid, as described in
+    docs/tutorial/own.md.
 
     Args:
-        name: What the environment is called: a Python identifier, such as my_env.
-        folder: Where to write the two files; it must exist.
+        name: Name of the environment: a Python identifier, such as my_env.
+        folder: Existing folder in which the two files are written.
     """
     from cupydrive.cli.scaffold import new
 
@@ -250,27 +249,28 @@ def check_envs(
     fail_fast: bool = False,
     json_file: JsonFile = None,
 ) -> int:
-    """Check environments: kernels against the NumPy reference, and devices against each other, bit
-    for bit.
+    """Check environments: compare kernels with the NumPy reference, and devices bit for bit.
 
     Args:
-        names: Environments, or paths of .py files that define one; all: those of the package whose
-            data is here.
-        agent_steps: Steps of one agent to compare with the reference, at least, on each device.
-        device: "auto": all that can be used here.
-        seed: Of states, actions and parameters, an integer from 0 on.
-        fail_fast: Of an environment, leave out what comes after the first case with a comparison
-            that fails: other cases, teams of threads, array bounds.
+        names: Environments, or paths of .py files that define one. "all" means the environments of
+            the package whose data is on this machine.
+        agent_steps: Minimum number of single-agent steps to compare with the reference, on each
+            device.
+        device: "auto" means all available devices.
+        seed: Random seed of states, actions and parameters, a non-negative integer.
+        fail_fast: Stop the check of an environment after the first case with a failed comparison.
+            Later cases, teams of threads and array bounds are skipped.
         json_file: Write the reports to this file.
     """
     from cupydrive.checks.checker import check
 
     if not names:
         raise CupydriveError(
-            f"check what? name environments ({', '.join(envs.names())}), .py files, or all"
+            f"check: environment missing. Pass environments ({', '.join(envs.names())}), .py "
+            f"files, or all"
         )
     check_writable(json_file)
-    # All names first: a wrong one is found out before minutes of work. Only then what fetches data.
+    # Look up all names first, so that errors surface before minutes of work. Then download data.
     found = {name: [envs.get(name)] for name in dict.fromkeys(names) if name != "all"}
     found |= {"all": envs.with_data(_say)} if "all" in names else {}
     options: dict[str, Any] = {
@@ -284,18 +284,18 @@ def check_envs(
         for spec in {spec.name: spec for name in names for spec in found[name]}.values():
             reports.append(check(spec, **options, progress=sys.stderr.isatty()))
             print(reports[-1], flush=True)
-    finally:  # an error or an interrupt: what is done is kept
+    finally:  # after an error or an interrupt, write the finished reports
         if json_file is not None:
             write_json_file(json_file, [report.to_dict() for report in reports])
     return 0 if all(report.passed for report in reports) else 1
 
 
 def run_demo(device: DeviceOption = "auto") -> int:
-    """Check the environments briefly, train two of them, draw videos, and show how fast rollouts
-    are on this machine.
+    """Check the environments briefly, train two of them, render videos, and measure the speed of
+    rollouts.
 
     Args:
-        device: Where to run; "auto": CUDA where a GPU is usable, else the CPU, and checks on both.
+        device: "auto" is CUDA if there is a usable GPU, otherwise the CPU. Checks then run on both.
     """
     for command in demo.DEMO_COMMANDS:
         line = f"{command} --device {device}"
@@ -307,10 +307,10 @@ def run_demo(device: DeviceOption = "auto") -> int:
 
 
 DESCRIPTION = """Reinforcement learning environments as CUDA kernels.
-`cupydrive COMMAND --help` says what a command takes; `cupydrive demo` shows what there is.
+`cupydrive COMMAND --help` describes a command, and `cupydrive demo` runs a short demonstration.
 
-Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 interrupted;
-a training that was interrupted and keeps its result (--out) ends with 0."""
+Exit codes: 0 success, 1 failed check, 2 invalid input or missing requirement, 130 interrupted. An
+interrupted training that keeps its result (--out) exits with 0."""
 COMMANDS: dict[str, Callable[..., int]] = {
     "envs": list_envs,
     "info": show_info,
@@ -341,7 +341,7 @@ def show_warning(
     *where: str | int,
     **more: str | None,
 ) -> None:
-    """Print a warning of ours as one line, without the place in the code; others as Python does."""
+    """Print a ``CupydriveWarning`` as one line without its location. Others use Python's format."""
     if issubclass(category, CupydriveWarning):
         _say(f"warning: {message}")
     else:
@@ -349,7 +349,7 @@ def show_warning(
 
 
 def explanation(error: Exception, args: Sequence[str]) -> str | None:
-    """Return an error as one line, or None for a mistake of this program."""
+    """Format an error as one line, or return None for a bug in this program."""
     if isinstance(error, UnregisteredEnvironmentError):
         return f"{error.says} --env: {shlex.join(['cupydrive', *args, '--env', error.file])}"
     if found := own_mistake(error):
@@ -359,8 +359,7 @@ def explanation(error: Exception, args: Sequence[str]) -> str | None:
     if isinstance(error, ImportError) and error.name and not error.name.startswith("cupydrive"):
         package = error.name.split(".")[0]
         return (
-            f"{error}; cupydrive needs the package here: pip install "
-            f"{PACKAGES.get(package, package)}"
+            f"{error}. This command needs the package: pip install {PACKAGES.get(package, package)}"
         )
     if isinstance(error, OSError):  # a full disk, a file that cannot be opened
         return f"{error.filename or 'a file'} cannot be used: {error.strerror or error}"
@@ -368,9 +367,8 @@ def explanation(error: Exception, args: Sequence[str]) -> str | None:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command line on ``args``, by default the process's own, and return the exit code."""
-    # Only a process that is the command line's own may be ended, not that of a program which calls
-    # this function.
+    """Run the command line on ``args``, which default to ``sys.argv``, and return the exit code."""
+    # End only the process of the command line, not that of a program that calls this function.
     watched = ended_if_stuck() if args is None else contextlib.nullcontext()
     args = sys.argv[1:] if args is None else list(args)
     if not args:
@@ -385,16 +383,16 @@ def main(args: Sequence[str] | None = None) -> int:
     arguments.set(args)
     streams: list[Any] = [sys.stdout, sys.stderr]
     for stream in streams:
-        stream.reconfigure(errors="backslashreplace")  # names of files may hold what no text can
+        stream.reconfigure(errors="backslashreplace")  # file names may not be valid text
     if any(not text or (text.startswith("--") and text.endswith("=")) for text in args):
         _say(
-            "an argument is empty, such as a shell variable that is not set; pass a value, or "
-            "leave it out"
+            "an argument is empty, for example because a shell variable is not set. Pass a value, "
+            "or omit the argument"
         )
         return 2
     if args and not args[0].startswith("-") and args[0] not in COMMANDS:
         _say(
-            f"there is no command {shown(args[0])}.{did_you_mean(args[0], COMMANDS)} There are: "
+            f"unknown command {shown(args[0])}.{did_you_mean(args[0], COMMANDS)} Commands: "
             f"{', '.join(COMMANDS)}"
         )
         return 2
@@ -407,17 +405,17 @@ def main(args: Sequence[str] | None = None) -> int:
             )
     except LostProcessError as error:
         if MEETING in os.environ:
-            return LOST  # the process that started this one reports which has ended, and how
+            return LOST  # the parent process reports the rank and the cause
         _say(error)
     except KeyboardInterrupt as error:
         _say(f"interrupted: {error}" if str(error) else "interrupted")
         return 130
-    except BrokenPipeError:  # the reader has gone, as in `cupydrive envs | head -1`
+    except BrokenPipeError:  # the reader has exited, as in `cupydrive envs | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
         words = explanation(error, args)
-        if words is None:  # a mistake of this program: all of the traceback
+        if words is None:  # a bug in this program: show the traceback
             raise
         _say(words)
     return 2

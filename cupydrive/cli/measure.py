@@ -20,17 +20,17 @@ def run_bench(
     gpus: Annotated[str | None, unsaid(metavar="N|all")] = None,
     json_file: JsonFile = None,
 ) -> int:
-    """Time this machine beside its own limits.
+    """Benchmark this machine, and compare the results with its hardware limits.
 
     Args:
-        cases: What to time: rollout, stepping, sampling, training; by default all but training.
-        device: Where to run; "auto": CUDA where a GPU is usable, else the CPU.
-        runs: Timed runs of each; medians are reported.
-        env: Time these environments alone; of one, rollouts and stepping by the sizes of --sweep.
+        cases: Cases to time: rollout, stepping, sampling, training. Defaults to all but training.
+        device: "auto" is CUDA if there is a usable GPU, otherwise the CPU.
+        runs: Number of timed runs of each case. Medians are reported.
+        env: Time only these environments. With --sweep, a single one.
         sweep: Sizes to vary: num_envs, steps (of a launch) or a parameter of the environment, such
             as num_envs=100,1000.
-        gpus: With training: train on so many GPUs of this machine, one process each, with as many
-            environments for each as one has (weak scaling), and as many for all (strong scaling).
+        gpus: With training: number of GPUs of this machine, with one process each. Measures weak
+            scaling (equal number of environments per GPU) and strong scaling (equal total number).
         json_file: Write the result to this file.
     """
     from cupydrive.bench import bench
@@ -41,15 +41,13 @@ def run_bench(
 
     check_writable(json_file)
     if sweep and len(env) != 1:
-        raise ParameterError(
-            f"--sweep needs --env with one environment to vary; it names {len(env)}"
-        )
+        raise ParameterError(f"--sweep needs --env with one environment, got {len(env)}")
     if gpus is not None and (code := start_on_gpus(gpus, device)) is not None:
         return code
     command = shlex.join(["cupydrive", *arguments.get()])
-    with joined_processes(device) as first:  # before a library has looked for GPUs
+    with joined_processes(device) as first:  # before any library initialises CUDA
         if sweep:
-            axes = parsed(sweep).items()  # words are no JSON: setting=gas1,gas2
+            axes = parsed(sweep).items()  # lists of words, such as setting=gas1,gas2, are no JSON
             work = combinations(
                 env[0],
                 {k: [read(w) for w in v.split(",")] if isinstance(v, str) else v for k, v in axes},
@@ -73,14 +71,14 @@ def run_bench(
 def run_tune(
     name: Name, num_envs: int = 10_000, device: DeviceOption = "auto", training: bool = False
 ) -> int:
-    """Measure how this device runs an environment fastest, and remember it for layout="tuned" and
+    """Find the fastest layout of an environment on this device, and store it for layout="tuned" and
     num_envs="auto".
 
     Args:
         name: An environment, or the path of a .py file that defines one.
-        num_envs: Number of copies.
-        device: Where to run; "auto": CUDA where a GPU is usable, else the CPU.
-        training: Find the number of copies that trains fastest instead.
+        num_envs: Number of environments.
+        device: "auto" is CUDA if there is a usable GPU, otherwise the CPU.
+        training: Find the number of environments that trains fastest instead.
     """
     from cupydrive.profiling.tuner import best_num_envs, tune
 
@@ -99,15 +97,16 @@ def run_profile(
     param: Pairs = (),
     json_file: JsonFile = None,
 ) -> int:
-    """Say what an environment's kernel costs on this device, what binds it, and what to try.
+    """Profile an environment's kernel on this device: report its costs, its bottleneck, and
+    suggestions.
 
     Args:
         name: An environment, or the path of a .py file that defines one.
-        num_envs: Number of copies.
-        steps: Steps of a launch; by default 32, or as many as fit.
-        device: Where to run; "auto": CUDA where a GPU is usable, else the CPU.
+        num_envs: Number of environments.
+        steps: Number of steps per launch. Defaults to 32, or as many as fit.
+        device: "auto" is CUDA if there is a usable GPU, otherwise the CPU.
         param: Parameters of the environment, such as grid_length=20.
-        json_file: Write all figures to this file.
+        json_file: Write all measurements to this file.
     """
     from cupydrive.profiling.profile import profile
 

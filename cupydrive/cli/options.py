@@ -12,8 +12,7 @@ import tyro
 from cupydrive.errors import CupydriveError
 from cupydrive.inputs.arguments import shown
 
-# What may be left out shows no default: its sentence says what happens then, where tyro would print
-# "None".
+# Optional arguments show no default, because tyro would print "None". Their help describes it.
 unsaid = partial(tyro.conf.arg, help_behavior_hint="")
 JsonFile = Annotated[Path | None, unsaid(name="json", metavar="FILE")]
 Folder = Annotated[Path | None, unsaid(metavar="DIR")]
@@ -35,23 +34,26 @@ Pairs = Annotated[tuple[str, ...], unsaid(metavar="KEY=VALUE ...")]
 
 
 def parsed(pairs: Sequence[str]) -> dict[str, Any]:
-    """Return ``KEY=VALUE`` texts as a dictionary; values are JSON where they can be, lists if they
-    have commas, else text.
+    """Parse ``KEY=VALUE`` texts to a dictionary. ``read`` parses each value.
+
+    Raises:
+        CupydriveError: If a text has no ``=``.
     """
     found = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals:
-            raise CupydriveError(f"{shown(pair)} is no KEY=VALUE, such as num_taggers=4")
+            raise CupydriveError(f"got {shown(pair)}, expected KEY=VALUE, such as num_taggers=4")
         found[key.replace("-", "_")] = read(text)
     return found
 
 
 def read(text: str) -> Any:
-    """Return the value that a text stands for, as JSON has it: ``4``, ``[1, 2]``, ``1,2``; other
-    texts are themselves.
+    """Parse a value as JSON, such as ``4`` or ``[1, 2]``, or as a list, such as ``1,2``.
+
+    Any other text is returned unchanged.
     """
     for form in (text, f"[{text}]") if "," in text else (text,):
-        with contextlib.suppress(ValueError, RecursionError):  # no JSON, or brackets without end
+        with contextlib.suppress(ValueError, RecursionError):  # not JSON, or nested too deeply
             return json.loads(form)
     return {"True": True, "False": False}.get(text, text)

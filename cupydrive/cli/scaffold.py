@@ -1,6 +1,4 @@
-"""Writes the two files of a new environment: a small one that works, and is the tutorial of the
-dialect.
-"""
+"""Scaffolding of a new environment: a small working example with comments that explain it."""
 
 import keyword
 import os
@@ -16,26 +14,26 @@ TEMPLATES = Path(__file__).resolve().parent / "templates"
 
 
 def new(name: str, folder: str | os.PathLike = ".") -> tuple[Path, Path]:
-    """Write ``NAME.py`` and ``NAME.cu`` of a new environment into ``folder`` and return their
-    paths.
+    """Write ``NAME.py`` and ``NAME.cu`` of a new environment and return their paths.
 
     Args:
-        name: A Python identifier that no environment of the package has.
-        folder: Must exist.
+        name: Name of the environment: a Python identifier that differs from the package's
+            environments.
+        folder: Existing folder. Defaults to the current one.
 
     Raises:
-        CupydriveError: If the name cannot be used, the folder does not exist or cannot be written,
-            or a file of this name exists; nothing is overwritten.
+        CupydriveError: If the name is invalid, the folder does not exist or is not writable, or a
+            file with this name exists. Nothing is overwritten.
     """
     name, where = checked_str("new", "name", name), checked_path("new", "folder", folder)
     _check_name(name)
     if not os.path.isdir(where):
-        raise CupydriveError(f"there is no folder {where}; make it first: mkdir -p {where}")
+        raise CupydriveError(f"folder {where} does not exist. Create it: mkdir -p {where}")
     paths = [where / f"{name}.py", where / f"{name}.cu"]
     for path in paths:
         if os.path.lexists(path):
             raise CupydriveError(
-                f"{path} exists and is not overwritten; choose another name, or move it away"
+                f"{path} exists and is not overwritten. Choose another name, or move it away"
             )
     texts = [(TEMPLATES / f"env{path.suffix}.txt").read_text(encoding="utf-8") for path in paths]
     try:
@@ -61,7 +59,6 @@ def _check_name(name: str) -> None:
         )
     if name in envs.packaged() | sys.stdlib_module_names or envs.installed(name):
         raise CupydriveError(
-            f"{name!r} is an environment of the package, or a Python module in whose place "
-            f"scripts beside {name}.py would import your file; choose another name, such as "
-            f"'my_{name}'"
+            f"{name!r} is the name of a packaged environment or of a Python module that your file "
+            f"would shadow. Choose another name, such as 'my_{name}'"
         )

@@ -1,6 +1,6 @@
 """Progress: one line in a terminal, a line and a live curve in a notebook, plain lines in a log.
 
-A notebook shows text and pictures, no widgets, so that they stay in the saved file.
+In a notebook, the output is text and pictures instead of widgets, so that it is saved in the file.
 """
 
 import base64
@@ -15,10 +15,10 @@ from tqdm import tqdm
 if TYPE_CHECKING:
     from cupydrive.drawing.curves import Curves
 
-LOG_SECONDS = 10.0  # between the lines of a log
-DRAW_SECONDS = 1.0  # between two drawings of a live curve, at least
-DRAW_SHARE = 20  # drawing takes at most one part in this many of the time
-# as tqdm writes it; two returns fit into 80 columns
+LOG_SECONDS = 10.0  # seconds between the lines of a log
+DRAW_SECONDS = 1.0  # minimum seconds between two drawings of a live curve
+DRAW_SHARE = 20  # drawing takes at most 1 / DRAW_SHARE of the time
+# tqdm's format, in which two returns fit into 80 columns.
 LINE = "{l_bar}{bar}| {remaining} left, {rate_fmt}{postfix}"
 
 
@@ -30,7 +30,7 @@ def in_notebook() -> bool:
 
 
 def follow(total: int, words: str, shown: bool = True) -> "Silent":
-    """Return a display of the progress of ``total`` env-steps for where this process runs."""
+    """Return a progress display of ``total`` env-steps for this terminal, notebook or log."""
     if not shown:
         return Silent()
     if in_notebook():
@@ -39,7 +39,7 @@ def follow(total: int, words: str, shown: bool = True) -> "Silent":
 
 
 def counted(items: Iterable, words: str, total: int, shown: bool = True) -> Iterator:
-    """Yield ``items``, and show in a terminal or notebook how many are done.
+    """Yield ``items``, and show the progress in a terminal or notebook.
 
     Args:
         items: Items.
@@ -55,7 +55,7 @@ def counted(items: Iterable, words: str, total: int, shown: bool = True) -> Iter
 
 
 def counted_in_notebook(items: Iterable, words: str, total: int) -> Iterator:
-    """Yield ``items``, and show one line, which is removed at the end."""
+    """Yield ``items``, and show a progress line that is removed at the end."""
     from IPython.display import display
 
     start = written = time.perf_counter()
@@ -83,17 +83,17 @@ def summary(row: dict[str, float]) -> dict[str, str]:
 
 
 class Silent:
-    """Shows nothing."""
+    """Progress display that shows nothing."""
 
     def update(self, done: int, row: dict[str, float]) -> None:
-        """Handle ``done`` env-steps and the newest row of metrics."""
+        """Update the display with ``done`` env-steps and the newest row of metrics."""
 
     def close(self, words: str | None = None) -> None:
-        """Handle the end; ``words`` describe what happened."""
+        """Close the display. ``words`` are a final message."""
 
 
 class Terminal(Silent):
-    """One line that is overwritten."""
+    """Progress bar in a single line."""
 
     def __init__(self, total: int, words: str) -> None:
         style = {"unit": "step", "unit_scale": True, "dynamic_ncols": True, "bar_format": LINE}
@@ -108,7 +108,7 @@ class Terminal(Silent):
         self.bar.update(done - self.bar.n)
 
     def close(self, words: str | None = None) -> None:
-        """Leave the last line."""
+        """Keep the last line and print the final message."""
         self.bar.close()
         if words:
             print(words, file=sys.stderr)
@@ -139,7 +139,7 @@ class Log(Silent):
         )
 
     def update(self, done: int, row: dict[str, float]) -> None:
-        """Show the newest numbers if it is time to."""
+        """Write a line if the last one is old enough."""
         self.done, self.row = done, row
         if time.perf_counter() - self.written >= LOG_SECONDS:
             self.written, self.shown = time.perf_counter(), done
@@ -150,7 +150,7 @@ class Log(Silent):
         print(self.line(), file=sys.stderr, flush=True)
 
     def close(self, words: str | None = None) -> None:
-        """Write the last line, if it was not written yet."""
+        """Write the last line unless it has been written already."""
         if self.shown < self.done or not self.done:
             self.show()
         if words:
@@ -160,7 +160,7 @@ class Log(Silent):
 class Notebook(Log):
     """A line of text and the learning curve below it, both redrawn in place.
 
-    They are two outputs, plain text and a picture, since git hosts change the HTML of saved
+    They are separate outputs, plain text and a picture, because git hosts modify the HTML of saved
     notebooks.
     """
 
@@ -175,7 +175,7 @@ class Notebook(Log):
         self.picture = None
 
     def update(self, done: int, row: dict[str, float]) -> None:
-        """Redraw the curve if it is time to."""
+        """Redraw the curve if the last drawing is old enough."""
         self.done, self.row = done, row
         self.rows.append(row)
         if time.perf_counter() - self.written >= max(DRAW_SECONDS, DRAW_SHARE * self.cost):
@@ -206,8 +206,9 @@ class Notebook(Log):
 
 
 def since_its_begin(rows: list[dict[str, float]]) -> list[dict[str, float]]:
-    """Return the metrics of the last run, if several train in turn: the last rows whose env-steps
-    grow.
+    """Return the metrics of the last run if several train one after another.
+
+    These are the last rows with increasing env-steps.
     """
     steps = [row["charts/global_step"] for row in rows]
     begun = [k for k in range(1, len(steps)) if steps[k] < steps[k - 1]]
@@ -215,9 +216,9 @@ def since_its_begin(rows: list[dict[str, float]]) -> list[dict[str, float]]:
 
 
 def preformatted(text: str) -> str:
-    """Return lines of text as HTML that keeps their columns.
+    """Format text as HTML with aligned columns.
 
-    Without a style, a notebook's ``pre`` has another font.
+    The style is necessary, because a notebook's ``pre`` has another font by default.
     """
     return f'<pre style="font-family:monospace;line-height:1.3">{html.escape(text)}</pre>'
 

@@ -83,7 +83,7 @@ def test_module_runs_as_a_program_and_passes_the_exit_code_on():
     ("render runs/r", "--out FILE"),
     ("train cartpole --steps abc", "'abc'"), ("sweep cartpole --trails 3 --out o", "--trials"),
     ("new one two", "two"),
-    ("train", "train what? Name an environment"), ("train nope --steps 1e4", "'nope'"),
+    ("train", "train: environment missing. Pass its name"), ("train nope --steps 1e4", "'nope'"),
     ("bench nope", "cases = 'nope', expected 'rollout'"),
 ])  # fmt: skip
 def test_wrong_usage_ends_with_2(line, told, capsys):

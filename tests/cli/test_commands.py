@@ -213,7 +213,7 @@ def test_training_says_which_commands_take_what_it_has_written_and_they_do(
     assert (
         capsys.readouterr()
         .out.splitlines()[-1]
-        .startswith("nothing was written; --out DIR keeps a run")
+        .startswith("nothing was written. Pass --out DIR to save the run")
     )
     assert command(f"train cartpole {short} --seeds 2 --out runs/two") == 0
     assert "cupydrive.load('runs/two')" in capsys.readouterr().out.splitlines()[-1]

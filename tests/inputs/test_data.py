@@ -167,7 +167,7 @@ def test_a_folder_of_ones_own_with_a_damaged_file_is_an_error(tmp_path, monkeypa
     ):
         files("made_up")
     monkeypatch.setenv("CUPYDRIVE_DATA", "/no/such/folder")
-    with pytest.raises(DataError, match="CUPYDRIVE_DATA = /no/such/folder is no folder"):
+    with pytest.raises(DataError, match="CUPYDRIVE_DATA = /no/such/folder is not a folder"):
         files("made_up")
 
 
@@ -179,7 +179,7 @@ def test_the_command_shows_what_is_here_and_fetches_the_rest(server, cache, caps
     )
     assert (
         err.count("\n") == 1
-        and "files of made_up are missing. Fetch them: cupydrive data --fetch" in err
+        and "files of made_up are missing. Download them with cupydrive data --fetch" in err
     )
     assert main(["data", "--fetch"]) == 0
     out = capsys.readouterr().out

@@ -116,7 +116,7 @@ def test_a_nan_names_the_field(shell):
 def test_a_cell_without_a_spec_says_what_to_do(shell):
     with pytest.raises(
         CupydriveError,
-        match=r"no EnvSpec of that name, it has: cell_point\. Did you mean 'cell_point'\?",
+        match=r"no EnvSpec with this name, it has: cell_point\. Did you mean 'cell_point'\?",
     ):
         shell.run_cell_magic("cuda_env", "cel_point", point.KERNEL)
     with pytest.raises(CupydriveError, match="kernel must have `struct State"):

@@ -225,7 +225,7 @@ def test_every_environment_renders(name, episodes):
     ("options", "error", "words"),
     [
         ({"path": "out.avi"}, RenderError, r"ends in '\.avi'; it must end in \.mp4, \.gif, \.webp"),
-        ({"path": "nowhere/out.mp4"}, ParameterError, "there is no folder"),
+        ({"path": "nowhere/out.mp4"}, ParameterError, "does not exist"),
         (
             {"size": (321, 240)},
             ParameterError,
