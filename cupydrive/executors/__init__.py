@@ -1,7 +1,7 @@
-"""Where kernels run: the CPU or a CUDA GPU. What an executor offers is ``protocols.Executor``;
-``executor(name)`` returns one.
+"""Executors, which run kernels on the CPU or a CUDA GPU. ``executor(name)`` returns one.
 
-Also what they share with kernels written in Python, and what a device has been measured to do.
+``protocols.Executor`` is their interface. This package also contains kernels written in Python, and
+cached measurements of devices.
 """
 
 import ctypes
@@ -22,14 +22,14 @@ DEVICES = ("auto", "cuda", "cpu")
 
 @lru_cache(maxsize=1)
 def cuda_problem() -> str | None:
-    """Return why CUDA cannot be used here, or None if it can."""
+    """Return the reason why CUDA is unavailable, or None if it is available."""
     try:
         import cupy
     except ModuleNotFoundError:
         try:
             ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
         except OSError:
-            return "there is no NVIDIA driver"
+            return "no NVIDIA driver is installed"
         return (
             'CuPy is not installed: pip install "cupy-cuda13x[ctk]>=14.1", or cupy-cuda12x for a '
             "driver of CUDA 12"
@@ -40,18 +40,22 @@ def cuda_problem() -> str | None:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
         if cupy.cuda.runtime.driverGetVersion() == 0:
-            return "there is no NVIDIA driver"
+            return "no NVIDIA driver is installed"
         return f"no usable GPU: {error}"
     return None if count else "no GPU"
 
 
 def checked_device(device: "str | torch.device", where: str = "cupydrive") -> str:
-    """Return ``device`` if it is one of ``DEVICES``, whether or not it can be used here; else raise
-    ``DeviceError``.
+    """Validate the name of a device, whether or not the device is available.
 
-    A ``torch.device`` is what its text is; ``where`` is who asks, for the message.
+    Args:
+        device: One of ``DEVICES``, or a ``torch.device``.
+        where: Function that was called, for the message.
+
+    Raises:
+        DeviceError: If the name is unknown.
     """
-    torch = sys.modules.get("torch")  # not imported for it
+    torch = sys.modules.get("torch")  # avoids importing torch only for this check
     if torch is not None and isinstance(device, torch.device):
         device = "cpu" if device.type == "cpu" else str(device)
     if isinstance(device, str) and device.startswith("cuda:"):  # torch's name of one GPU
@@ -65,14 +69,14 @@ def checked_device(device: "str | torch.device", where: str = "cupydrive") -> st
 
 
 def choose(device: "str | torch.device" = "auto") -> tuple[Device, str]:
-    """Return ``(device, reason)``: ``"cuda"`` or ``"cpu"`` and one line that says why.
+    """Choose a device. Return ``"cuda"`` or ``"cpu"``, and the reason in one line.
 
     Raises:
         DeviceError: If ``device`` is unknown or cannot be used here.
     """
     device = checked_device(device)
     if device == "cpu":
-        return "cpu", "device: cpu, as asked for"
+        return "cpu", "device: cpu, as requested"
     problem = cuda_problem()
     if problem is None:
         import cupy
@@ -80,7 +84,7 @@ def choose(device: "str | torch.device" = "auto") -> tuple[Device, str]:
         name = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
         return "cuda", f"device: cuda ({name})"
     if device == "cuda":
-        raise DeviceError(f"device = 'cuda', but {problem}. Use device='cpu', or mend that")
+        raise DeviceError(f"device = 'cuda', but {problem}. Fix the problem, or use device='cpu'")
     return "cpu", f"device: cpu, because {problem}"
 
 

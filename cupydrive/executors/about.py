@@ -1,6 +1,4 @@
-"""What this machine offers to cupydrive: versions, GPUs, compiler, cache, and the device that
-``"auto"`` picks.
-"""
+"""info(): versions, GPUs, compiler, cache, and the device that ``"auto"`` selects."""
 
 import platform
 from contextlib import suppress
@@ -16,7 +14,7 @@ from cupydrive.executors.compiler import compiler
 from cupydrive.executors.host import processor_name
 from cupydrive.inputs.files import from_home
 
-# Distributions that may hold a library. The first that is installed counts.
+# Distributions that may contain a library. The first installed one is reported.
 DISTRIBUTIONS = {
     "NumPy": ("numpy",),
     "torch": ("torch",),
@@ -28,13 +26,13 @@ DISTRIBUTIONS = {
 
 @dataclass(frozen=True)
 class Info:
-    """What ``info`` found. Its text is a table with a reason for each missing part.
+    """Result of ``info``. It prints as a table with a reason for each missing part.
 
     Args:
-        versions: Version by library, "not installed" where it is missing.
-        gpus: Names of the GPUs that can be used.
+        versions: Version by library, or "not installed".
+        gpus: Names of the usable GPUs.
         processor: Model of the CPU.
-        device: What ``device="auto"`` picks, and why.
+        device: Device that ``device="auto"`` selects, and the reason.
         parts: Rows of the table below the versions.
     """
 
@@ -65,7 +63,15 @@ class Info:
 
 
 def info() -> Info:
-    """Return what this machine offers. It never fails because a part is missing."""
+    """Return versions, GPUs, compiler, cache folder and default device of this machine.
+
+    A missing part is reported and never raises an error.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> cd.info().versions["cupydrive"] == cd.__version__
+        True
+    """
     problem, processor = cuda_problem(), processor_name()
     gpus = [] if problem else _gpus()
     parts = [("GPU", f"{name}, {about}") for name, about in gpus]
@@ -82,7 +88,7 @@ def _versions() -> dict[str, str]:
         found[library] = "not installed"
         for distribution in distributions:
             with suppress(metadata.PackageNotFoundError):
-                # Reads a file: importing torch for its version would take seconds.
+                # This only reads a file. Importing torch for its version would take seconds.
                 found[library] = metadata.version(distribution)
                 break
     return found
@@ -114,7 +120,7 @@ def _compiler() -> str:
 
 
 def _cache() -> str:
-    """Return the folder of compiled kernels, their number and size."""
+    """Describe the cache folder: path, number and size of compiled kernels."""
     try:
         folder = cache_folder()
         sizes = [path.stat().st_size for path in folder.glob("*.so")]

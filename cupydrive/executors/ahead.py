@@ -1,4 +1,4 @@
-"""Compiles programs side by side, ahead of their use."""
+"""Compile programs in parallel, ahead of their use."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from cupydrive.codegen.source import Unit
 from cupydrive.protocols import Executor
 
-WORKERS = 16  # at most: a compiler takes up to 300 MB
-# What this process has begun to build: later it is in the cache, or its error comes to whoever
-# builds it.
+WORKERS = 16  # maximum number of compilers, each of which takes up to 300 MB
+# Programs that this process has begun to build. They end up in the cache, or a later build raises
+# their error.
 _begun: set[tuple[str, str]] = set()
 
 
@@ -18,15 +18,15 @@ def usable_cores() -> int:
 
 
 def compilers() -> int:
-    """Return how many compilers may run side by side."""
+    """Return the maximum number of compilers that run in parallel."""
     return min(WORKERS, usable_cores())
 
 
 def build_ahead(work: list[tuple[Executor, Unit]]) -> None:
-    """Begin to build pairs ``(executor, unit)`` side by side, and return at once.
+    """Start building pairs ``(executor, unit)`` in parallel, and return immediately.
 
-    Whoever builds one of them later waits for it and finds it in the cache. What cannot be built is
-    an error only then.
+    A later build of the same unit waits for it and takes it from the cache. Errors are raised only
+    then.
     """
     asked = {(executor.name, unit.text): (executor, unit) for executor, unit in work}
     new = [asked[key] for key in asked.keys() - _begun]

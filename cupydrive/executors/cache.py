@@ -1,10 +1,9 @@
-"""The cache folder: compiled kernels, loaded only if they are whole, and what was measured on this
-device.
+"""The cache folder, with compiled kernels and measurements of this device.
 
-A library runs in this process, so it must be what the compiler wrote. Its file name ends with a
-SHA-256 over its key (kernel text, compiler, flags, CPU) and its content. A truncated, damaged,
-renamed or foreign file has another digest and is compiled anew. That protects against damage.
-Against people it is the folder that only its user may write.
+A library is executed in this process, so its integrity matters. Its file name ends with a SHA-256
+of its key (kernel text, compiler, flags, CPU) and its content. A truncated, damaged, renamed or
+foreign file has another digest and is recompiled. The digest protects against damage. The
+permissions of the folder protect against other users.
 """
 
 import atexit
@@ -28,11 +27,10 @@ from cupydrive.inputs.locks import lock
 
 
 def cache_folder() -> Path:
-    """Return $CUPYDRIVE_CACHE, otherwise the user's cache folder; a temporary folder if that cannot
-    be written.
+    """Return $CUPYDRIVE_CACHE or the user's cache folder, or a temporary folder if it is read-only.
 
     Raises:
-        DeviceError: If other users can write there, or the folder is another user's.
+        DeviceError: If other users can write to the folder, or it belongs to another user.
     """
     return _cache_folder(os.environ.get("CUPYDRIVE_CACHE", "").strip())
 
@@ -43,12 +41,12 @@ def _cache_folder(named: str) -> Path:
         folder = Path(named or user_cache_dir("cupydrive")).expanduser().absolute()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
-    except (OSError, RuntimeError) as error:  # RuntimeError: no home folder is known
+    except (OSError, RuntimeError) as error:  # RuntimeError: unknown home folder
         temporary = Path(tempfile.mkdtemp(prefix="cupydrive-"))
         atexit.register(rmtree, temporary, ignore_errors=True)
         warnings.warn(
-            f"the cache folder cannot be written ({error}); this process keeps its kernels in "
-            f"{temporary}. Set CUPYDRIVE_CACHE to a folder that can be written",
+            f"the cache folder cannot be written ({error}). This process keeps its kernels in "
+            f"{temporary}. Set CUPYDRIVE_CACHE to a writable folder",
             CupydriveWarning,
             stacklevel=4,
         )
@@ -69,16 +67,16 @@ def _cache_folder(named: str) -> Path:
 
 
 def cached_library(name: str, key: str, build: Callable[[Path], None]) -> Path:
-    """Return the path of the whole library of a key: the one in the cache folder, or the one that
-    ``build(path)`` writes.
+    """Return the path of the library of a key, from the cache folder or built by ``build(path)``.
 
-    Threads and processes that ask for the same key at the same time build it once. Damaged
-    libraries are removed.
+    Threads and processes that request the same key concurrently build it once. Damaged libraries
+    are removed.
 
     Args:
         name: Name of the unit.
-        key: All that the library depends on.
-        build: Writes the library to a path in a folder of its own, so that readers see all of it.
+        key: Text of all inputs that the library depends on.
+        build: Function that writes the library to a path. The path is in a temporary folder, so
+            that readers never see an incomplete file.
 
     Raises:
         DeviceError: If the folder cannot be written.
@@ -86,7 +84,7 @@ def cached_library(name: str, key: str, build: Callable[[Path], None]) -> Path:
     folder, start = cache_folder(), f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:32]}-"
     with lock_of(folder, key):
         for path in [folder / entry for entry in os.listdir(folder) if entry.startswith(start)]:
-            with suppress(OSError):  # another process has just removed it
+            with suppress(OSError):  # another process may have removed it
                 if path.name == f"{start}{_digest(key, path)}.so":
                     return path
                 path.unlink()
@@ -99,8 +97,8 @@ def cached_library(name: str, key: str, build: Callable[[Path], None]) -> Path:
                 return path
         except OSError as error:  # a full disk
             raise DeviceError(
-                f"the cache folder {folder} cannot be written: {error.strerror}. Make room, or "
-                "set CUPYDRIVE_CACHE to another folder"
+                f"the cache folder {folder} cannot be written: {error.strerror}. Free disk space, "
+                "or set CUPYDRIVE_CACHE to another folder"
             ) from None
 
 
@@ -112,9 +110,9 @@ def _digest(key: str, path: Path) -> str:
 def lock_of(folder: Path, key: str) -> Iterator[None]:
     """Hold the lock of ``key`` in ``folder``: one thread of one process at a time.
 
-    The system frees the lock of a process that dies. At most 256 lock files are made, and they
-    stay. On a file system without locks, as NFS may be, two may compile the same program: the
-    second library replaces the first one, which is equal.
+    The system releases the lock of a process that dies. At most 256 lock files are created, and
+    they are never deleted. On a file system without locks, such as some NFS mounts, two processes
+    may compile the same program. The second library then replaces an equal one.
     """
     with ExitStack() as held:
         with suppress(OSError):
@@ -130,17 +128,13 @@ def lock_of(folder: Path, key: str) -> Iterator[None]:
 
 
 def measurement_path(kind: str, device: str, text: str, size: int) -> Path:
-    """Return the file of a measurement. It changes with the device, the kernel's text and
-    the size.
-    """
+    """Return the file of a measurement of a device, a kernel's text and a size."""
     digest = hashlib.sha256("\0".join([device, text, str(size)]).encode()).hexdigest()[:32]
     return cache_folder() / f"{kind}-{digest}.json"
 
 
 def read_measurement(path: Path) -> dict:
-    """Return what ``keep_measurement`` wrote; an empty dictionary if there is none, or the file is
-    damaged.
-    """
+    """Read a measurement. The result is empty if the file is missing or damaged."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -149,6 +143,6 @@ def read_measurement(path: Path) -> dict:
 
 
 def keep_measurement(path: Path, found: dict) -> None:
-    """Write what was measured as JSON. If the disk is full, it is measured again next time."""
+    """Write a measurement as JSON. Disk errors are ignored, and it is measured again next time."""
     with suppress(OSError):
         write_atomically(path, json.dumps(found).encode())

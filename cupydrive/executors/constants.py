@@ -1,6 +1,4 @@
-"""Arrays that kernels only read: one copy on each device, however many environments and batches
-share it.
-"""
+"""Read-only arrays of kernels, with one copy per device that all environments and batches share."""
 
 from collections.abc import Hashable
 from weakref import WeakValueDictionary
@@ -14,20 +12,19 @@ _copies: WeakValueDictionary = WeakValueDictionary()  # by device and hash
 
 
 def device_copy(executor: Executor, array: np.ndarray, key: Hashable) -> Array:
-    """Return the copy of a NumPy array on the device of ``executor``: the one that there is, or a
-    new one.
+    """Return the shared copy of a NumPy array on the device of ``executor``.
 
     Args:
-        executor: Whose memory it is in.
-        array: What to copy.
-        key: Device and hash of what the array holds.
+        executor: Executor that owns the memory.
+        array: Array to copy.
+        key: Device and hash of the array's content.
     """
     key = executor.name, key
-    with EXCLUSIVE:  # which `synchronise` takes on a GPU
+    with EXCLUSIVE:  # `synchronise` takes this lock on a GPU
         copy = _copies.get(key)
         if copy is None:
             copy = executor.allocate(array.shape, array.dtype)
             executor.put(copy, array)
-            executor.synchronise()  # launches of any stream may read it
+            executor.synchronise()  # afterwards, launches of any stream may read it
             _copies[key] = copy
         return copy

@@ -1,4 +1,4 @@
-"""Runs kernels on a GPU: CuPy's RawModule, compiled by NVRTC."""
+"""Run kernels on a GPU with CuPy's RawModule, compiled by NVRTC."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from cupydrive.executors.noted import note, packed
 from cupydrive.protocols import EnvParams, Program
 from cupydrive.spec import EnvSpec
 
-# CuPy keeps kernels of its own in the home folder, and makes a folder "~" where there is none.
+# CuPy caches its kernels in the home folder, and would create a folder "~" if there is none.
 if not os.access(os.path.expanduser("~"), os.W_OK):
     os.environ.setdefault("CUPY_CACHE_DIR", str(cache_folder() / "cupy"))
-STATIC_BYTES = 48 * 1024  # shared memory of a block that needs no permission
-# Of a block's shared memory, for what layouts keep there: what sm_86, 89 and 120 have, and two
-# blocks of sm_80 to 100.
+STATIC_BYTES = 48 * 1024  # shared memory of a block that needs no opt-in
+# Shared memory of a block for layouts: the maximum of sm_86, 89 and 120, and half of that of sm_80
+# to 100.
 LAYOUT_BYTES = 99 * 1024
-BLOCK_BYTES = 1024  # that CUDA keeps of the shared memory for each block
+BLOCK_BYTES = 1024  # shared memory that CUDA reserves per block
 PROCESSOR_REGISTERS = 65_536
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
-ALIGNED = 16  # bytes that an allocation is a multiple of, so that it can be viewed as any type
-BUSY_THREADS = 768  # on one processor
-FEW_AGENTS = 8  # whose state and rows may fit in the registers of one thread
-REGISTER_BYTES = 256  # of one environment's observations: more would not stay in registers
-SIDE_BYTES = 768  # of one environment's observations: more would leave a processor too few warps
+ALIGNED = 16  # allocation sizes are multiples of this, so that memory can be viewed as any type
+BUSY_THREADS = 768  # threads that keep a multiprocessor busy
+FEW_AGENTS = 8  # number of agents whose state and rows may fit in one thread's registers
+REGISTER_BYTES = 256  # observations of one environment that stay in registers
+SIDE_BYTES = 768  # observations of one environment that leave enough warps per multiprocessor
 
 
 def torch_device() -> cupy.cuda.Device:
-    """Return torch's current device as CuPy's, and make it CuPy's current one.
+    """Return torch's current device, and make it CuPy's current device.
 
-    Processes of one machine choose their GPU by ``torch.cuda.set_device``, and the two libraries
-    must work on the same one.
+    Processes on one machine select their GPU with ``torch.cuda.set_device``, and both libraries
+    must use the same GPU.
     """
     if cupy.cuda.runtime.getDeviceCount() > 1:
         import torch
@@ -55,11 +55,11 @@ def torch_device() -> cupy.cuda.Device:
 
 
 class CudaExecutor:
-    """The current CUDA device of torch.
+    """Executor of torch's current CUDA device.
 
     Args:
-        share: How many programs will run at once: the sizes of launches are chosen for a part of
-            the processors.
+        share: Number of programs that run concurrently. Launch sizes are chosen for this fraction
+            of the multiprocessors.
     """
 
     name = "cuda"
@@ -78,7 +78,7 @@ class CudaExecutor:
         self.overlaps = overlap.available(self.device)
 
     def layout(self, spec: EnvSpec, params: EnvParams, num_envs: int = 1_000_000) -> Layout:
-        """Return the layout measured to be fast for this number of agents and environments."""
+        """Return the fastest measured layout for this number of agents and environments."""
         groups = spec.groups(params)
         agents, obs_bytes = (
             sum(g.count for g in groups),
@@ -89,17 +89,17 @@ class CudaExecutor:
         )
         if layout.team <= 32:
             return layout
-        if layout.observations is Observations.STAGED:  # rows leave in pieces, by way of registers
+        if layout.observations is Observations.STAGED:  # rows are stored in chunks from registers
             layout = replace(layout, team=min(layout.team, 256))
-        # Members wait for each other, so that threads of other blocks count more than rows in
-        # shared memory.
+        # The threads of a team wait for each other, so occupancy matters more than rows in shared
+        # memory.
         blocks = self.processor_shared_bytes // (layout.near_bytes(spec, params) + BLOCK_BYTES)
         return layout if blocks * layout.team >= BUSY_THREADS else replace(layout, rows_near=False)
 
     def load(self, spec: EnvSpec, params: EnvParams, layout: Layout | None = None) -> Program:
-        """Return the compiled ``CudaProgram``, or the program that the environment brings.
+        """Return the compiled ``CudaProgram``, or the environment's own program.
 
-        Keeps less in shared memory if the kernel's own ``Shared`` is too large.
+        If the kernel's ``Shared`` is too large, less other data is kept in shared memory.
         """
         if spec.own_program is not None:
             return spec.own_program(self, spec, params)
@@ -108,7 +108,7 @@ class CudaExecutor:
             program = CudaProgram(self, assemble(spec, params, layout))
             if program.block_bytes <= self.shared_bytes:
                 return program
-            # half of its block may be no whole warp
+            # Half of such a block may not be a multiple of a warp.
             if layout.observations is Observations.WARP_COPY:
                 layout = replace(layout, observations=Observations.SHARED)
             elif layout.envs_per_block > 1:
@@ -117,8 +117,8 @@ class CudaExecutor:
                 layout = layout.fit(spec, params, layout.near_bytes(spec, params) - 1)
             else:
                 raise DeviceError(
-                    f"{spec.name}: struct Shared makes a block ask for {program.block_bytes} "
-                    f"bytes of shared memory; this GPU has {self.shared_bytes}. Make it smaller"
+                    f"{spec.name}: a block with struct Shared needs {program.block_bytes} bytes of "
+                    f"shared memory, and this GPU has {self.shared_bytes}. Make Shared smaller"
                 )
 
     def build(self, unit: Unit) -> CudaProgram:
@@ -126,18 +126,19 @@ class CudaExecutor:
         return CudaProgram(self, unit)
 
     def resident_teams(self, program: CudaProgram, kernel: str) -> int:
-        """Return how many blocks of a kernel find registers and shared memory at once; programs of
-        one team a block alone.
+        """Return the number of resident blocks of a kernel, given its registers and shared memory.
+
+        The program must have one team per block.
         """
         registers = program.threads * program.kernels[kernel].num_regs
         near = self.processor_shared_bytes // (program.shared_bytes + BLOCK_BYTES)
         return self.processors * max(1, min(near, PROCESSOR_REGISTERS // registers))
 
     def allocate(self, shape: tuple[int, ...], dtype: DTypeLike) -> cupy.ndarray:
-        """Return zeros of ``shape`` on the device; CuPy knows no structs, so those are bytes
-        (*shape, itemsize).
+        """Allocate zeros of ``shape`` on the device.
 
-        The memory is torch's: only then can a tensor of it be sent to another process.
+        CuPy does not support structs, so they become bytes (*shape, itemsize). torch owns the
+        memory, so that its tensors can be sent to other processes.
         """
         import torch
 
@@ -145,7 +146,7 @@ class CudaExecutor:
         if dtype.names:
             shape, dtype = (*shape, dtype.itemsize), np.dtype(np.uint8)
         size = math.prod(shape) * dtype.itemsize
-        with torch.inference_mode(False):  # it outlives the caller's mode
+        with torch.inference_mode(False):  # the memory outlives the caller's mode
             owner = torch.zeros(
                 -(-max(1, size) // ALIGNED) * ALIGNED,
                 dtype=torch.uint8,
@@ -155,8 +156,9 @@ class CudaExecutor:
         return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
 
     def constant(self, array: np.ndarray, digest: str) -> cupy.ndarray:
-        """Return the one copy on this device of a read-only NumPy array, known by its hash, while
-        somebody holds it.
+        """Return the shared device copy of a read-only NumPy array with this hash.
+
+        The copy is freed when nothing references it.
         """
         return device_copy(self, array, (self.device.id, digest))  # type: ignore[arg-type]
 
@@ -166,47 +168,43 @@ class CudaExecutor:
 
     def put(self, array: cupy.ndarray, values: ArrayLike) -> None:
         """Write ``values`` (NumPy) into ``array``."""
-        # np.ascontiguousarray would give a number a dimension
+        # np.ascontiguousarray would add a dimension to a scalar.
         values = np.asarray(values, order="C")
         if values.dtype.names:
             values = values.view(np.uint8).reshape(array.shape)
         array.set(values.astype(array.dtype, copy=False))
 
     def get(self, array: cupy.ndarray) -> np.ndarray:
-        """Return a NumPy copy of ``array``; waits for the device."""
+        """Return a NumPy copy of ``array``. The call synchronizes with the device."""
         return array.get()
 
     def synchronise(self) -> None:
-        """Return when all launches are done."""
+        """Wait until all launches have finished."""
         with EXCLUSIVE:
             self.device.synchronize()
 
     def capturing(self) -> bool:
-        """Return whether launches are written into a graph instead of run."""
+        """Return whether launches are captured into a graph instead of executed."""
         return cupy.cuda.get_current_stream().is_capturing()
 
     def free_bytes(self) -> int:
-        """Return the bytes of device memory that are free, CuPy's and torch's idle pools
-        counted.
-        """
+        """Return the free device memory in bytes, including idle pools of CuPy and torch."""
         import torch
 
         idle = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         return int(self.device.mem_info[0] + cupy.get_default_memory_pool().free_bytes() + idle)
 
     def describe(self) -> str:
-        """Return one line about this device."""
+        """Return the name of this device."""
         return cupy.cuda.runtime.getDeviceProperties(self.device.id)["name"].decode()
 
 
-# by device and text: thousands of runs have the same programs
+# Modules by device and text, because thousands of runs may share a program.
 _loaded: dict[tuple[int, str], cupy.RawModule] = {}
 
 
 def loaded(unit: Unit, device: cupy.cuda.Device) -> cupy.RawModule:
-    """Return the compiled module of ``unit`` on ``device``: from this process, from the cache, or
-    from NVRTC.
-    """
+    """Return the compiled module of ``unit`` on ``device``, from memory, the cache or NVRTC."""
     key = device.id, unit.text
     if key not in _loaded:
         _loaded[key] = nvrtc.load_module(unit, device.compute_capability)
@@ -237,7 +235,7 @@ class CudaProgram:
             self._constant("cache_bytes"),
         )
         self.threads = self.layout.threads
-        # What the kernels' own shared arrays take besides counts, too.
+        # Add static shared arrays of the kernels.
         self.block_bytes = self.shared_bytes + max(
             kernel.shared_size_bytes for kernel in self.kernels.values()
         )
@@ -260,14 +258,13 @@ class CudaProgram:
             self._queue(kernel, call, count, 1)
 
     def joined_unit(self) -> Unit:
-        """Return the ``Unit`` of what ``join`` launches, whose kernels read their arguments from
-        the device's memory.
-        """
+        """Return the ``Unit`` that ``join`` launches, with kernel arguments in global memory."""
         return self.unit.of_members()
 
     def join(self, kernel: str, calls: np.ndarray, count: int, work: int = 0) -> Callable[[], None]:
-        """Return a function that queues ``kernel`` for [0, ``count``) on each of ``calls`` (M,), a
-        row of blocks for each.
+        """Return a function that queues ``kernel`` for [0, ``count``) on each of ``calls`` (M,).
+
+        The grid has one row of blocks for each call.
         """
         program = CudaProgram(self.executor, self.joined_unit())
         kept = cupy.asarray(packed(kernel, calls, program._constant(f"{kernel}_bytes")))
@@ -287,29 +284,34 @@ class CudaProgram:
                     self.device, function, blocks, self.threads, self.shared_bytes, argument
                 )
                 return
-            # As bytes without fields: CuPy would describe the fields anew at each launch, 20 of 26
-            # microseconds.
+            # Pass bytes without fields: CuPy would parse the fields at each launch, which takes 20
+            # of 26 microseconds.
             given = argument.view(np.void) if argument.dtype.names else argument[()]
             self.kernels[kernel](blocks, (self.threads,), (given,), shared_mem=self.shared_bytes)
         except cupy.cuda.driver.CUDADriverError as error:
             if error.status != OUT_OF_MEMORY:
                 raise
             raise MemoryLimitError(
-                f"{self.unit.name}: {kernel} keeps {self.kernels[kernel].local_size_bytes:,} "
-                f"bytes of each thread outside its registers, and {self.device.mem_info[0]:,} are "
-                "free for all threads. Make arrays of the kernel's functions smaller, or end what "
-                "else uses this GPU"
+                f"{self.unit.name}: {kernel} needs {self.kernels[kernel].local_size_bytes:,} "
+                f"bytes of local memory per thread, and {self.device.mem_info[0]:,} are free for "
+                "all threads. Make arrays in the kernel's functions smaller, or end other programs "
+                "on this GPU"
             ) from None
 
 
 def default_layout(agents: int, obs_bytes: int, num_envs: int, processors: int) -> Layout:
-    """Return the layout for a number of agents and environments on a GPU of ``processors``
-    multiprocessors.
+    """Return the default layout for a number of agents and environments.
 
-    Measured on an H200: see ``cupydrive bench``. One thread steps few agents fastest, with all they
-    need in registers: few environments are bound by the latency of one step, many by memory, to
-    which a warp writes its environments' rows together by way of shared memory. ``obs_bytes``: of
-    all agents of one environment.
+    The rules were measured on an H200 with ``cupydrive bench``. Few agents are fastest in a single
+    thread, with all their data in registers. Few environments are bound by the latency of a step.
+    Many are bound by memory, to which a warp writes the rows of its environments together through
+    shared memory.
+
+    Args:
+        agents: Number of agents of one environment.
+        obs_bytes: Size of the observations of all agents of one environment.
+        num_envs: Number of environments.
+        processors: Number of multiprocessors.
     """
     sizes = (
         (256, 128, 64)

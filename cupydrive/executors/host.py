@@ -1,5 +1,6 @@
-"""Runs kernels on the CPU: compiled by the machine's C++ compiler, loaded by ctypes, environments
-shared among threads.
+"""Run kernels on the CPU, compiled by the machine's C++ compiler and loaded with ctypes.
+
+Environments are divided among threads.
 """
 
 from __future__ import annotations
@@ -42,11 +43,12 @@ from cupydrive.inputs.arguments import checked_choice, checked_int, errors_as
 
 
 def frame_bytes() -> int:
-    """Return how much struct Shared and the arrays of functions may take of a thread's stack, which
-    has 8 MiB as a rule.
+    """Return the stack space of struct Shared and the arrays of functions, in bytes.
+
+    A thread's stack usually has 8 MiB.
     """
     limit = 2**20 if resource is None else resource.getrlimit(resource.RLIMIT_STACK)[0]
-    # without a limit a new thread has 2 MiB
+    # If there is no limit, a new thread has 2 MiB.
     return min(8 * 2**20, limit if limit > 0 else 2 * 2**20) * 3 // 4
 
 
@@ -64,39 +66,37 @@ FLAGS = (
     f"-Wframe-larger-than={FRAME_BYTES}",
 )
 DIVISIONS = ("-fsanitize=integer-divide-by-zero", "-fno-sanitize-recover=integer-divide-by-zero")
-# bits of what a kernel returns: ``Ended`` of ``kernels/drive/backend/cpu_launch.cuh``
+# Bits of a kernel's return code: ``Ended`` of ``kernels/drive/backend/cpu_launch.cuh``.
 UNEVEN, FAULTY = 1, 2
-TEAM_BYTES = 96 * 1024  # of what kernels of the learner keep in one thread's cache
-# of one thread, for what layouts keep there; more stays in the batch's own memory
+TEAM_BYTES = 96 * 1024  # working set of learner kernels, which fits into one thread's cache
+# Stack space of one thread for layouts. Larger data stays in the memory of the batch.
 STACK_BYTES = 256 * 1024
-# of it, for observations: larger ones are stored sooner where they stay than twice
+# Stack space for observations. Storing larger ones directly is faster than copying them.
 OBS_BYTES = 64 * 1024
-# elements of work below which waking a second thread costs more than it saves
+# Elements of work below which waking a second thread costs more than it saves.
 SMALL_LAUNCH = 20_000
-MOST_THREADS = 1024  # that CUPYDRIVE_THREADS may ask for
-LEVELS = ("0", "1", "2", "3")  # of optimisation, that CUPYDRIVE_OPTIMIZE may ask for
-_loaded: dict[str, ctypes.CDLL] = {}  # by all that a library depends on
+MOST_THREADS = 1024  # maximum of CUPYDRIVE_THREADS
+LEVELS = ("0", "1", "2", "3")  # optimisation levels of CUPYDRIVE_OPTIMIZE
+_loaded: dict[str, ctypes.CDLL] = {}  # libraries by all inputs that they depend on
 
 
 class HostExecutor:
-    """The CPU.
+    """Executor of the CPU.
 
     Args:
-        threads: Threads that share the environments; by default what CUPYDRIVE_THREADS says, or one
-            per usable core.
-        debug: Build with bounds-checked agents, observations, actions and arrays; about half as
-            fast.
-        count: Build so that float operations are counted; ``HostProgram.operations`` says how many
-            there were.
-        team_threads: Run each team as this many real threads, one environment after the other, and
-            watch that no two of them write the same entry between two syncs; for tests of team
-            code.
+        threads: Number of threads that share the environments. Defaults to CUPYDRIVE_THREADS, or
+            one per usable core.
+        debug: Build with bounds checks of agents, observations, actions and arrays, which take
+            about twice the time.
+        count: Count float operations, for ``HostProgram.operations``.
+        team_threads: Run each team as this many real threads, one environment after another, and
+            detect two threads that write the same entry between two syncs. For tests of team code.
         flags: Further compiler flags, for sanitizers.
-        share: How many programs will run at once: the sizes of launches are chosen for a part of
-            the threads.
+        share: Number of programs that run concurrently. Launch sizes are chosen for this fraction
+            of the threads.
 
     Raises:
-        DeviceError: If CUPYDRIVE_THREADS or CUPYDRIVE_OPTIMIZE asks for what there is not.
+        DeviceError: If CUPYDRIVE_THREADS or CUPYDRIVE_OPTIMIZE is invalid.
     """
 
     name = "cpu"
@@ -129,53 +129,56 @@ class HostExecutor:
             *threading_flags,
             *flags,
         )
-        # Whether a user's new kernel is tried in another process first: one whose loops an alarm
-        # ends, which Windows has not.
+        # Whether a user's new kernel is tried in another process first. An alarm ends its endless
+        # loops, which Windows does not support.
         self.tries = not (debug or count or team_threads) and hasattr(signal, "setitimer")
         if count or team_threads:
             self.threads = 1
         self.processors = max(1, self.threads // share)
 
     def layout(self, spec: EnvSpec, params: EnvParams, num_envs: int = 1) -> Layout:
-        """Return the layout for this environment: a team of one, state and rows on the stack if
-        they fit.
+        """Return the layout for this environment: a team of one, with state and rows on the stack
+        if they fit.
         """
         observed = sum(g.count * g.obs_bytes(packed=True) for g in spec.groups(params))
         way = Observations.SHARED if observed <= OBS_BYTES else Observations.DIRECT
         layout = Layout(team=self.max_team, observations=way).fit(spec, params, self.layout_bytes)
-        # `fit` does not count the state and the rows of a team of one, which lie on the stack.
+        # `fit` does not count the state and the rows of a team of one, which are on the stack.
         far = replace(layout, team=2).near_bytes(spec, params) > FRAME_BYTES // 2
         return replace(layout, state_near=False, rows_near=False) if far else layout
 
     def load(self, spec: EnvSpec, params: EnvParams, layout: Layout | None = None) -> Program:
-        """Return the compiled ``HostProgram``, or the program that the environment brings."""
+        """Return the compiled ``HostProgram``, or the environment's own program."""
         if spec.own_program is not None:
             return spec.own_program(self, spec, params)
         return self.build(assemble(spec, params, layout or self.layout(spec, params)))
 
     def build(self, unit: Unit) -> HostProgram:
-        """Return the compiled ``HostProgram`` of any ``Unit``; one made for a larger team would do
-        a part of the work.
+        """Return the compiled ``HostProgram`` of any ``Unit``.
+
+        Raises:
+            DeviceError: If the unit is for a larger team, which would do only part of the work.
         """
         if unit.layout.team > self.max_team:
             raise DeviceError(
-                f"{unit.name}: a team on the CPU has {self.max_team} member, the layout says "
-                f"{unit.layout.team}; leave layout out"
+                f"{unit.name}: got a layout with a team of {unit.layout.team}, expected "
+                f"{self.max_team} on the CPU. Omit layout"
             )
         return HostProgram(self, unit)
 
     def resident_teams(self, program: Program, kernel: str) -> int:
-        """Return how many teams of a kernel work at once: one in each thread."""
+        """Return the number of teams that run concurrently: one in each thread."""
         return self.processors
 
     def fuses(self) -> bool:
-        """Return whether the CPU multiplies and adds in one instruction; a library's function takes
-        a hundred times as long.
+        """Return whether the CPU has a fused multiply-add instruction.
+
+        Without it, a library function takes a hundred times as long.
         """
         return bool(build(assemble_file("tools/fused"), self.flags).fused())
 
     def allocate(self, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
-        """Return zeros of ``shape``, aligned to 64 bytes."""
+        """Allocate zeros of ``shape``, aligned to 64 bytes."""
         dtype = np.dtype(dtype)
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         raw = np.zeros(size + 64, np.uint8)
@@ -183,8 +186,9 @@ class HostExecutor:
         return raw[start : start + size].view(dtype).reshape(shape)
 
     def constant(self, array: np.ndarray, digest: str) -> np.ndarray:
-        """Return the one copy on this device of a read-only NumPy array, known by its hash, while
-        somebody holds it.
+        """Return the shared copy of a read-only NumPy array with this hash.
+
+        The copy is freed when nothing references it.
         """
         return device_copy(self, array, digest)
 
@@ -201,14 +205,14 @@ class HostExecutor:
         return np.array(array)
 
     def synchronise(self) -> None:
-        """Return when all launches are done: at once."""
+        """Return immediately, because launches on the CPU are synchronous."""
 
     def capturing(self) -> bool:
-        """Return whether launches are written into a graph instead of run: never here."""
+        """Return False, because there are no graphs on the CPU."""
         return False
 
     def free_bytes(self) -> int:
-        """Return the bytes of memory that are free."""
+        """Return the available memory in bytes."""
         try:
             with open("/proc/meminfo", encoding="utf-8") as lines:
                 available = next(
@@ -219,15 +223,15 @@ class HostExecutor:
         return available
 
     def describe(self) -> str:
-        """Return one line about this device."""
+        """Return the model of the CPU and the number of threads."""
         return f"{processor_name()}, {self.threads} thread{'s' * (self.threads > 1)}"
 
 
 def usual_threads() -> int:
-    """Return the number of threads that CUPYDRIVE_THREADS asks for, or that of usable cores.
+    """Return CUPYDRIVE_THREADS, or the number of usable cores.
 
     Raises:
-        DeviceError: If it is set and no whole number from 1 to ``MOST_THREADS``.
+        DeviceError: If the variable is not an integer from 1 to ``MOST_THREADS``.
     """
     asked = os.environ.get("CUPYDRIVE_THREADS")
     if not asked:
@@ -238,11 +242,12 @@ def usual_threads() -> int:
 
 
 def usual_level() -> str:
-    """Return how much the compiler optimises: what CUPYDRIVE_OPTIMIZE asks for, or 3. Bits are the
-    same with any.
+    """Return the compiler's optimisation level: CUPYDRIVE_OPTIMIZE, or 3.
+
+    Results have equal bits at every level.
 
     Raises:
-        DeviceError: If it is set and none of ``LEVELS``.
+        DeviceError: If the variable is not one of ``LEVELS``.
     """
     asked = os.environ.get("CUPYDRIVE_OPTIMIZE") or LEVELS[-1]
     with errors_as(DeviceError):
@@ -250,8 +255,9 @@ def usual_level() -> str:
 
 
 class TeamFault(KernelFault):
-    """The members of a team of threads break a rule of ``docs/dialect.md``: ``rule`` is ``"syncs"``
-    or ``"races"``.
+    """The threads of a team violate a rule of ``docs/dialect.md``.
+
+    ``rule`` is ``"syncs"`` or ``"races"``.
     """
 
     def __init__(self, words: str, rule: str) -> None:
@@ -269,18 +275,19 @@ class HostProgram:
         self.functions = {name: getattr(self.library, name) for name in unit.kernels}
 
     def launch(self, kernel: str, call: np.ndarray, count: int, work: int = 0) -> None:
-        """Run ``kernel`` for [0, ``count``) on ``call``; ``work`` (elements) says whether threads
-        pay. Returns when done.
+        """Run ``kernel`` for [0, ``count``) on ``call``, and return when it has finished.
+
+        ``work`` is the number of elements, which determines the number of threads.
         """
         if note(self, kernel, call, count, work):
             return
-        # in less than half the time of call.ctypes, which an iteration may need 600 times
+        # Takes less than half the time of call.ctypes. An iteration may have 600 launches.
         address = ctypes.byref(ctypes.c_char.from_buffer(call.data))
         function = self.functions[kernel]
         self._share(lambda begin, end: function(address, begin, end), kernel, count, work)
 
     def joined_unit(self) -> Unit:
-        """Return the ``Unit`` of what ``join`` launches: this one."""
+        """Return the ``Unit`` that ``join`` launches, which is this one."""
         return self.unit
 
     def join(self, kernel: str, calls: np.ndarray, count: int, work: int = 0) -> Callable[[], None]:
@@ -298,7 +305,7 @@ class HostProgram:
         return share
 
     def _share(self, run: Callable[[int, int], int], kernel: str, count: int, work: int) -> None:
-        """Call ``run`` for ranges that make up [0, ``count``), in as many threads as pay."""
+        """Divide [0, ``count``) among threads that call ``run`` on their range."""
         threads = 1 if work < SMALL_LAUNCH else min(self.executor.threads, count)
         if threads == 1:
             codes = [run(0, count)]
@@ -309,25 +316,23 @@ class HostProgram:
         code = reduce(or_, codes)
         if code & FAULTY:
             fault = last_fault(self.library)
-            assert fault is not None  # by the bit
+            assert fault is not None  # guaranteed by the bit FAULTY
             raise TeamFault(str(fault), "races") if fault.limit == RACE else KernelFault(str(fault))
         if code & UNEVEN:
             raise TeamFault(
-                f"the members of a team of {self.executor.team_threads} call different numbers of "
-                "team.sync(), any, sum, min or before",
+                f"the members of a team of {self.executor.team_threads} make different numbers of "
+                "calls of team.sync(), any, sum, min or before",
                 "syncs",
             )
         if code:
             raise DeviceError(
-                f"{kernel}: this machine makes no {self.executor.team_threads} threads for a "
-                f"team; try fewer"
+                f"{kernel}: this machine cannot create {self.executor.team_threads} threads for a "
+                f"team. Use fewer"
             )
 
     @property
     def operations(self) -> int:
-        """Float operations so far, of all programs of the same kernel, if the executor
-        counts them.
-        """
+        """Number of float operations of this kernel so far, if the executor counts them."""
         return ctypes.c_uint64.in_dll(self.library, "operations").value
 
 
@@ -353,16 +358,17 @@ def build(unit: Unit, flags: Sequence[str]) -> ctypes.CDLL:
             _loaded[key] = ctypes.CDLL(str(path))
         except OSError as error:
             raise DeviceError(
-                f"the library that {shlex.join(command)!r} made of {unit.name} cannot be loaded: "
-                f"{error}"
+                f"the library of {unit.name}, compiled by {shlex.join(command)!r}, cannot be "
+                f"loaded: {error}"
             ) from None
     return _loaded[key]
 
 
 @lru_cache(maxsize=1)
 def cpu_identity() -> str:
-    """Return what -march=native depends on: machine code for one CPU may be illegal on another of
-    the same home.
+    """Return the properties of the CPU that determine the code of -march=native.
+
+    Machines that share a home folder may have different CPUs, which cannot run each other's code.
     """
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:

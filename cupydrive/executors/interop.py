@@ -1,6 +1,4 @@
-"""Bridges between CuPy, NumPy and torch: views of the same memory through DLPack, and one stream
-for both libraries.
-"""
+"""Bridges between CuPy, NumPy and torch: shared memory through DLPack, and shared streams."""
 
 from __future__ import annotations
 
@@ -26,21 +24,20 @@ if TYPE_CHECKING:
 
 
 def as_torch(array: Array, moved: list | None = None) -> torch.Tensor:
-    """Return a torch tensor that is the memory of ``array`` (NumPy or CuPy): same pointer, nothing
-    copied.
+    """Return a torch tensor that shares the memory of a NumPy or CuPy array.
 
     Args:
         array: The array.
-        moved: On a CPU, True is appended once torch has let go of the memory: it gives a tensor's
-            storage other memory in ``share_memory_()`` and where a tensor is sent to another
-            process. Views of the tensor go with it.
+        moved: On a CPU, True is appended when torch releases the memory. torch moves a tensor's
+            storage in ``share_memory_()`` and when a tensor is sent to another process. Views of
+            the tensor move with it.
     """
     if torch.is_inference_mode_enabled():  # the view may outlive the mode
         with torch.inference_mode(False):
             return as_torch(array, moved)
     if isinstance(array, np.ndarray):
         if moved is not None:
-            array = array.view()  # only torch holds it
+            array = array.view()  # only torch references this view
             weakref.finalize(array, moved.append, True).atexit = False
     elif isinstance(owner := getattr(array.data.mem, "_owner", None), torch.Tensor):
         size = array.itemsize
@@ -54,16 +51,20 @@ def as_torch(array: Array, moved: list | None = None) -> torch.Tensor:
 
 @lru_cache
 def torch_dtype(dtype: np.dtype) -> torch.dtype:
-    """Return torch's name of a NumPy dtype."""
+    """Return the torch dtype of a NumPy dtype."""
     return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
 def as_numpy(where: str, name: str, value: ArrayLike | torch.Tensor) -> np.ndarray:
-    """Return an argument as a NumPy array of bools, ints or floats: a tensor on any device, or what
-    ``checked_array`` takes.
+    """Convert a tensor on any device, or an argument of ``checked_array``, to a NumPy array.
+
+    Args:
+        where: The function or environment, for the message.
+        name: The argument.
+        value: The caller's value.
 
     Raises:
-        ParameterError: If it is none; ``where`` and ``name`` are for the message.
+        ParameterError: If the value is not an array of bools, ints or floats.
     """
     if (
         isinstance(value, torch.Tensor)
@@ -80,17 +81,16 @@ def as_numpy(where: str, name: str, value: ArrayLike | torch.Tensor) -> np.ndarr
 def heuristic_heads(
     heuristic: Callable, params: EnvParams, obs: torch.Tensor, group: Group
 ) -> list[torch.Tensor]:
-    """Return the action numbers of all heads, (...) each, that a heuristic returns for observations
-    (..., *obs_shape).
+    """Call a heuristic on observations (..., *obs_shape), and return actions (...) of each head.
 
     Raises:
-        SpecError: If they are no tuple of H arrays of numbers, or have another shape or device.
+        SpecError: If the result is not a tuple of H numeric arrays of this shape on this device.
     """
     found, floats = heuristic(params, obs, group.name), group.continuous
     heads = list(found) if isinstance(found, tuple | list) else []
     kinds = {**dict.fromkeys("biu", np.int32), "f": np.float32}
     for k, x in enumerate(heads):
-        # A copy, since torch takes no negative stride and no big-endian number.
+        # Copy, because torch supports neither negative strides nor big-endian numbers.
         if isinstance(x, np.ndarray) and x.dtype.kind in kinds:
             heads[k] = torch.from_numpy(np.array(x, kinds[x.dtype.kind], order="C"))
     wanted = obs.shape[: -len(group.obs_shape)], obs.device, torch.strided
@@ -107,14 +107,13 @@ def heuristic_heads(
 
 
 class Views(dict):
-    """Views of memory by name, as a dictionary that stays as it is: what is written goes into the
-    views.
+    """Fixed dictionary of views of kernel memory by name.
 
-    To put another array in a view's place would change nothing that a kernel reads. It raises
-    ``ParameterError``. A copy is a plain dictionary.
+    Write into the views to change the memory. Replacing a view would not affect the kernel, so it
+    raises ``ParameterError``. A copy is a plain dictionary.
 
     Args:
-        called: What messages call the dictionary.
+        called: Name of the dictionary in messages.
         views: Arrays by name.
     """
 
@@ -125,12 +124,13 @@ class Views(dict):
         self.called = called
 
     def __setitem__(self, name: str, value: object) -> None:
-        if self[name] is not value:  # `views[name] += 1` puts back what it has written into
+        if self[name] is not value:  # `views[name] += 1` assigns the same view again
             self._refuse()
 
     def _refuse(self, *_: object, **__: object) -> None:
         raise ParameterError(
-            f"{self.called} keeps its views: write into them, as in {self.called}[NAME][:] = ..."
+            f"{self.called}: views cannot be replaced. Write into them, as in "
+            f"{self.called}[NAME][:] = ..."
         )
 
     __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
@@ -143,13 +143,13 @@ def member(records: Array, dtype: np.dtype, name: str) -> Array:
     """Return a strided view of one member of an array of structs.
 
     Args:
-        records: (N,) structs in NumPy, or their bytes (N, itemsize) in CuPy, which knows no
+        records: (N,) structs in NumPy, or their bytes (N, itemsize) in CuPy, which does not support
             structs.
         dtype: The struct's NumPy dtype.
         name: The member.
 
     Returns:
-        (N, *shape of the member), strided, of the library of ``records``.
+        (N, *shape of the member), strided, in the library of ``records``.
     """
     if isinstance(records, np.ndarray):
         return records[name]
@@ -169,7 +169,7 @@ def member(records: Array, dtype: np.dtype, name: str) -> Array:
 def zeros(
     device: torch.device | str, *shape: int, dtype: torch.dtype = torch.float32
 ) -> torch.Tensor:
-    """Return zeros on a device, whatever torch's default device and dtype are."""
+    """Allocate zeros on a device, independent of torch's default device and dtype."""
     return torch.zeros(shape, dtype=dtype, device=device)
 
 
@@ -180,10 +180,10 @@ def make_call(
     floats: Mapping[str, float] | None = None,
     structs: Mapping[str, np.ndarray] | None = None,
 ) -> np.ndarray:
-    """Return a kernel's argument, a structured scalar.
+    """Create a kernel's argument, a structured scalar.
 
-    First come other structured scalars, then int32, float32, int64 and pointers (None: null), each
-    in order.
+    Its members are, in this order: other structured scalars, int32, float32, int64, and pointers. A
+    tensor that is None becomes a null pointer.
     """
     kinds = (("i4", ints), ("f4", floats or {}), ("i8", longs or {}), ("u8", tensors))
     dtype: list[tuple[str, np.dtype | str]] = [
@@ -202,13 +202,13 @@ def make_call(
 def capture(
     call: Callable[[], object], restore: Callable[[], object], warm_up: int = 2
 ) -> torch.cuda.CUDAGraph:
-    """Return a CUDA graph of ``call()``: kernels of torch and CuPy, replayed without the host.
+    """Capture a CUDA graph of ``call()`` with kernels of torch and CuPy.
 
     Args:
-        call: Queues work on torch's current stream; allocates by torch only, reads nothing back.
-        restore: Called after the warm-up calls, which have run ``call`` for real, to put everything
-            back.
-        warm_up: Calls before the capture: libraries set themselves up in them.
+        call: Function that queues work on torch's current stream. It must allocate only through
+            torch and must not synchronize.
+        restore: Function that restores the state after the warm-up calls.
+        warm_up: Number of calls before the capture, in which libraries initialise themselves.
     """
     import cupy
 
@@ -222,8 +222,8 @@ def capture(
         restore()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        # Of this thread only: others may still load kernels that were built ahead, which would end
-        # a capture of all threads.
+        # Capture only this thread. Other threads may still load kernels, which would invalidate a
+        # global capture.
         captured = torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local")
         with captured, cupy.cuda.Stream.from_external(stream):
             call()
@@ -234,9 +234,7 @@ _streams: dict[tuple[int, int], cupy.cuda.Stream] = {}
 
 
 def torch_stream() -> cupy.cuda.Stream:
-    """Return torch's current CUDA stream as a CuPy stream, so that kernels and torch operations
-    keep their order.
-    """
+    """Return torch's current CUDA stream as a CuPy stream, so that both libraries stay in order."""
     import cupy
 
     stream = torch.cuda.current_stream()
@@ -246,14 +244,13 @@ def torch_stream() -> cupy.cuda.Stream:
     return _streams[key]
 
 
-_sides = threading.local()  # a stream that another thread captures takes no launches
+_sides = threading.local()  # per thread, because a stream under capture in another is unusable
 
 
 def side_by_side(calls: Sequence[Callable[[], object]]) -> None:
-    """Call each of ``calls`` with a CUDA stream of its own for launches of torch and CuPy: the GPU
-    may run them at once.
+    """Call each of ``calls`` in its own CUDA stream, so that the GPU may run them concurrently.
 
-    All begin after what is in torch's current stream, which then waits for all of them.
+    All of them begin after the work in torch's current stream, which then waits for all of them.
     """
     current, sides = torch.cuda.current_stream(), _sides.__dict__.setdefault("streams", [])
     while len(sides) < len(calls) - 1:
@@ -273,7 +270,7 @@ def side_by_side(calls: Sequence[Callable[[], object]]) -> None:
 
 @lru_cache(maxsize=4096)
 def native_at(device: str, address: int, shape: tuple[int, ...], dtype: np.dtype) -> Array:
-    """Return a NumPy or CuPy view of memory at an address; the caller keeps that memory alive."""
+    """Return a NumPy or CuPy view of memory at an address. The caller must keep it allocated."""
     size = max(1, int(np.prod(shape)) * dtype.itemsize)
     if device == "cpu":
         raw = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))

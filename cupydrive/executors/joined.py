@@ -1,9 +1,10 @@
-"""Launches of several runs as one launch each.
+"""Joint launches: each launch executes the same kernel of several runs.
 
-A run that iterates inside of ``recorded()`` runs nothing: its launches are noted with their
-arguments, addresses and sizes that all later iterations share. Where several runs have noted the
-same kernels in the same order, a ``Joined`` launches each of these once for all of them. A member
-computes what it would compute alone, and launches do not grow with members.
+An iteration inside ``recorded()`` executes nothing. Its launches are recorded with arguments,
+addresses and sizes, which are the same in all later iterations. If several runs have recorded the
+same kernels in the same order, a ``Joined`` launches each kernel once for all of them. Each run
+computes the same results as on its own, and the number of launches does not depend on the number of
+runs.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ from cupydrive.executors.interop import side_by_side, torch_stream
 from cupydrive.executors.noted import Launch, MemberProgram, written_down
 from cupydrive.protocols import Executor
 
-# What of torch only looks at memory, an attribute (__get__) say, or decides whether gradients are
-# followed.
+# torch functions that only access memory (such as attributes, __get__) or gradient mode.
 VIEWS = {
     "__get__", "__getitem__", "__len__", "data_ptr", "detach", "element_size", "numel", "size",
     "stride", "view",
@@ -31,16 +31,16 @@ VIEWS = {
 
 
 class NotJoinedError(CupydriveError):
-    """What runs do cannot become launches for all of them; the message says why."""
+    """Runs cannot share their launches. The message names the reason."""
 
 
 class OnlyViews(TorchFunctionMode):
-    """Refuses whatever of torch does more than look at memory."""
+    """Mode that raises an error for torch functions that compute anything."""
 
     def __torch_function__(
         self, func: Callable, types: Sequence[type], args: tuple = (), kwargs: dict | None = None
     ) -> object:
-        """Look at memory, refuse anything else."""
+        """Call a function that only accesses memory, and raise an error for any other."""
         if func.__name__ not in VIEWS:
             raise NotJoinedError(f"torch computes {func.__name__} in each iteration")
         return func(*args, **(kwargs or {}))
@@ -48,11 +48,11 @@ class OnlyViews(TorchFunctionMode):
 
 @contextmanager
 def recorded() -> Iterator[list]:
-    """Give a list that launches are written into, instead of being run, until this context ends.
+    """Yield a list that records launches instead of executing them, until the context ends.
 
     Raises:
-        NotJoinedError: If torch computes anything meanwhile, which would happen at once and once
-            only.
+        NotJoinedError: If torch computes anything meanwhile, because it would be executed
+            immediately and not be recorded.
     """
     noted: list = []
     with written_down(noted), OnlyViews():
@@ -60,9 +60,7 @@ def recorded() -> Iterator[list]:
 
 
 def launch_kinds(noted: list) -> tuple:
-    """Return what the recordings of several runs must have in common to be joined; it can be a key
-    of a dictionary.
-    """
+    """Return a hashable signature of a recording, which must be equal for a joint launch."""
     return tuple(
         (each.program.unit.text, each.kernel, each.count)
         if isinstance(each, Launch)
@@ -72,7 +70,7 @@ def launch_kinds(noted: list) -> tuple:
 
 
 def _programs(noted: list) -> list:
-    """Return the programs of a recording, each once."""
+    """Return the distinct programs of a recording."""
     found: dict[str, MemberProgram] = {}
     for each in noted:
         inner = (
@@ -85,8 +83,9 @@ def _programs(noted: list) -> list:
 
 
 def join(recordings: list[list]) -> list[Callable]:
-    """Return functions that launch, one after the other, what runs have noted whose
-    ``launch_kinds`` are equal.
+    """Return functions that execute the joint launches of recordings with equal ``launch_kinds``.
+
+    Call them one after another.
     """
     steps = []
     for first, *others in zip(*recordings, strict=True):
@@ -107,19 +106,19 @@ def run_all(steps: list[Callable]) -> None:
 
 
 class Joined:
-    """The launches of several runs, each kernel once for all of them.
+    """Joint launches of several runs.
 
     Args:
-        recordings: Lists of launches of one ``launch_kinds``, one for each run.
-        executor: Where.
-        owners: Of the memory that launches point to: it stays as long as they may be launched.
+        recordings: Recordings with equal ``launch_kinds``, one for each run.
+        executor: Executor of the launches.
+        owners: Objects that own the memory of the launches. They are kept alive.
     """
 
     def __init__(self, recordings: list[list], executor: Executor, owners: object) -> None:
         self.owners = owners
         build_ahead([(executor, program.joined_unit()) for program in _programs(recordings[0])])
         self.steps, self.device = join(recordings), executor.name
-        executor.synchronise()  # arguments have arrived, whatever stream launches read them in
+        executor.synchronise()  # afterwards, launches in any stream may read the arguments
 
     def launch(self) -> None:
         """Queue all launches, on a GPU in torch's current stream."""

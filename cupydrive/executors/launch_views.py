@@ -1,5 +1,4 @@
-"""Torch views of the memory that the call of a kernel, ``struct Batch``, points to. For kernels
-written in Python.
+"""Torch views of the arrays of a kernel's argument, ``struct Batch``, for kernels in Python.
 
 Letters: N environments, C agents of a group, D observation entries, H action heads.
 """
@@ -21,25 +20,25 @@ if TYPE_CHECKING:
 
 
 class LaunchViews:
-    """The arrays of one launch, where they are: nothing is copied.
+    """Views of the arrays of one launch, without copies.
 
     Args:
         call: The kernel's argument, ``struct Batch``.
-        program: The ``PythonProgram`` that is launched: its device, groups and structs.
+        program: ``PythonProgram`` of the launch, with its device, groups and structs.
 
     Attributes:
         num_envs: N.
-        steps: Steps that the launch takes.
+        steps: Number of steps of the launch.
         first_env: Global id of environment 0.
         max_episode_steps: The time limit.
         seed: (1,) uint64.
         clock: (N, 3) int32: episode, elapsed, time.
-        state: By member of ``State``: (N, *shape), strided.
-        metrics: By metric: (N,) counts since the episode began, strided.
-        words: (N, metrics) int32, the same as words: zeros are zeros in any type.
-        mask: (N,) bool, which environments a reset may touch; None: all.
-        returns: By group: (N, C) float32 rewards since the episode began.
-        table: By name: the tables, read-only.
+        state: (N, *shape) by member of ``State``, strided.
+        metrics: (N,) totals since the start of the episode by metric, strided.
+        words: (N, metrics) int32, the metrics as words, in which 0 is 0 in any type.
+        mask: (N,) bool, environments that a reset may change. If None, all of them.
+        returns: (N, C) float32 sums of rewards since the start of the episode, by group.
+        table: Read-only tables by name.
     """
 
     def __init__(self, call: np.ndarray, program: PythonProgram) -> None:
@@ -71,7 +70,7 @@ class LaunchViews:
     def at(
         self, address: np.ndarray, shape: tuple[int, ...], dtype: DTypeLike, row: int = 0
     ) -> torch.Tensor:
-        """Return the view of one row (-1: the row before) of the rows at an address."""
+        """Return a view of one row at an address. Row -1 is the one before the address."""
         bytes_of_row = int(np.prod(shape)) * np.dtype(dtype).itemsize
         return torch_at(
             self.device, int(address) + row * bytes_of_row, tuple(shape), np.dtype(dtype)
@@ -84,9 +83,7 @@ class LaunchViews:
         )
 
     def obs(self, g: Group, t: int, name: str = "obs") -> torch.Tensor:
-        """Return the observations of a group in row t, (N, C, D); -1 is the row before the first
-        step.
-        """
+        """Return observations of a group in row t, (N, C, D). Row -1 is before the first step."""
         return self.at(self.call[g.name][name], (self.num_envs, g.count, g.obs_dim), np.float32, t)
 
     def critic_obs(self, g: Group, t: int, name: str = "critic_obs") -> torch.Tensor | None:
@@ -95,14 +92,15 @@ class LaunchViews:
         return self.at(address, shape, np.float32, t) if address else None
 
     def action_mask(self, g: Group, t: int) -> torch.Tensor | None:
-        """Return what a group may do in row t, (N, C, choices), or None if it may do anything; -1:
-        before the first step.
+        """Return the action mask of a group in row t, (N, C, choices), or None without masks.
+
+        Row -1 is before the first step.
         """
         shape = (self.num_envs, g.count, g.choices)
         return self.at(self.call[g.name]["action_mask"], shape, np.bool_, t) if g.mask else None
 
     def rows(self, t: int) -> dict:
-        """Return all that step t writes, by name: tensors (N, ...), or by group (N, C, ...)."""
+        """Return all outputs of step t by name: tensors (N, ...), or (N, C, ...) by group."""
         n, call = self.num_envs, self.call
 
         def of_groups(
@@ -128,7 +126,7 @@ class LaunchViews:
             "active": of_groups("active", np.bool_, leaving),
             "left": of_groups("left", np.bool_, leaving),
         }
-        if [g.count for g in self.groups] == [1]:  # side by side, as kernels/drive/groups.cuh says
+        if [g.count for g in self.groups] == [1]:  # interleaved, see kernels/drive/groups.cuh
             (g,) = self.groups
             record = self.at(call[g.name]["episode_return"], (n, 2), np.int32, t)
             rows |= {

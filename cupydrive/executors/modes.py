@@ -1,26 +1,25 @@
-"""What torch keeps for a thread or the whole process: its modes, and locks for changing what all
-threads share.
-"""
+"""torch's modes of a thread or process, and locks for changing global state."""
 
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
-# Held to draw from torch's global generators, to capture a CUDA graph, and to wait for a whole GPU,
-# which CUDA forbids in any thread while another one captures.
+# Held to draw from torch's global generators, to capture a CUDA graph, and to synchronize a GPU.
+# CUDA forbids a synchronization in any thread while another one captures.
 EXCLUSIVE = threading.RLock()
-# held to change torch's default dtype and the precision of float32 products
+# Held to change torch's default dtype and the precision of float32 products.
 SETTINGS_LOCK = threading.RLock()
 _found: list[
     list
-    # both, as each context of ``ordinary_modes`` has found them: the last one to leave puts the
-    # first ones back
+    # The settings that each context of ``ordinary_modes`` has found. The last context to exit
+    # restores the first settings.
 ] = []
 
 
 def default_device(device: str) -> AbstractContextManager:
-    """Return a context in which torch's default device is ``device``, unless the caller's default
-    is that or the CPU.
+    """Return a context that sets torch's default device to ``device``.
+
+    Nothing changes if the caller's default is ``device`` or the CPU.
     """
     import torch
 
@@ -32,9 +31,12 @@ def default_device(device: str) -> AbstractContextManager:
 
 
 def product_settings() -> tuple[str, bool | None, bool, bool]:
-    """Return how a GPU computes products: the precision of float32 matrix products, whether
-    convolutions may use TF32 (None: the caller has set ``fp32_precision``), whether their
-    algorithms are deterministic, and whether cuDNN chooses these by measuring them.
+    """Return torch's settings of matrix products and convolutions on a GPU.
+
+    Returns:
+        The precision of float32 matrix products, whether convolutions may use TF32, whether their
+        algorithms are deterministic, and whether cuDNN benchmarks them. The second value is None if
+        the caller has set ``fp32_precision``.
     """
     import torch
 
@@ -45,7 +47,7 @@ def product_settings() -> tuple[str, bool | None, bool, bool]:
 
 
 def set_products(matrices: str, tf32: bool | None, deterministic: bool, benchmark: bool) -> None:
-    """Set what ``product_settings`` returns."""
+    """Restore the settings that ``product_settings`` returns."""
     import torch
 
     torch.set_float32_matmul_precision(matrices)
@@ -59,23 +61,23 @@ def set_products(matrices: str, tf32: bool | None, deterministic: bool, benchmar
 def ordinary_modes(
     device: str | None = None, tf32: bool | None = None, benchmark: bool = False
 ) -> Iterator[None]:
-    """Compute as if the caller had changed nothing: autocast, inference mode, gradients, default
-    device, dtype, precision.
+    """Reset torch's modes to their defaults for the duration of the context.
 
-    The last two are of the whole process.
+    These are autocast, inference mode, gradients, default device, default dtype and precision. The
+    last two are settings of the whole process.
 
     Args:
-        device: Where tensors are made that name no device: ``"cuda"`` or ``"cpu"``. Defaults to the
-            caller's default device.
-        tf32: Whether float32 products may use TF32 on a GPU, where convolutions then give the same
-            bits each time. Defaults to the caller's choice.
-        benchmark: With ``tf32`` given: whether cuDNN measures its algorithms of convolutions and
-            takes the fastest one, which may be another in another process.
+        device: Default device of new tensors, ``"cuda"`` or ``"cpu"``. Defaults to the caller's
+            default device.
+        tf32: Whether float32 products may use TF32 on a GPU. If given, convolutions are also
+            deterministic. Defaults to the caller's setting.
+        benchmark: Whether cuDNN benchmarks its convolution algorithms and uses the fastest one,
+            which may differ between processes. Only used if ``tf32`` is given.
     """
     import torch
 
-    # Until the outermost autocast ends, also one that is off, torch keeps cast weights, which
-    # learning changes.
+    # torch caches cast weights until the outermost autocast ends, even a disabled one. Learning
+    # changes the weights, so the cache must be cleared.
     nested = torch.autocast_increment_nesting() > 1
     torch.autocast_decrement_nesting()
     kinds = [
@@ -89,7 +91,7 @@ def ordinary_modes(
         dtype, products = torch.get_default_dtype(), None
         torch.set_default_dtype(torch.float32)
         if tf32 is not None:
-            # a caller who sets torch.backends...fp32_precision keeps it
+            # Settings of torch.backends...fp32_precision by the caller are kept.
             with suppress(RuntimeError):
                 products = product_settings()
                 convolutions = None if products[1] is None else tf32
@@ -107,7 +109,7 @@ def ordinary_modes(
         with SETTINGS_LOCK:
             place = [*map(id, _found)].index(id(found))
             dtype, products = _found.pop(place)
-            # it goes on, and puts back what this one has found
+            # A later context is still active. It restores the settings that this one has found.
             if later := _found[place : place + 1]:
                 later[0][:] = dtype, products or later[0][1]
             else:

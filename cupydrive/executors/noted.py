@@ -1,7 +1,6 @@
-"""Launches that are written down instead of run: what ``joined.py`` makes launches of several runs
-from.
+"""Recording of launches, which ``joined.py`` combines to joint launches of several runs.
 
-Programs ask ``note`` before they launch, as a CUDA stream asks whether it is captured.
+Programs call ``note`` before they launch, similar to the capture of a CUDA stream.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,12 +16,12 @@ from cupydrive.protocols import Program
 
 
 class MemberProgram(Program, Protocol):
-    """A program whose launches for several runs can be one."""
+    """A program that supports joint launches for several runs."""
 
     unit: Unit
 
     def joined_unit(self) -> Unit:
-        """Return the ``Unit`` of what ``join`` launches."""
+        """Return the ``Unit`` that ``join`` launches."""
 
     def join(self, kernel: str, calls: np.ndarray, count: int, work: int = 0) -> Callable[[], None]:
         """Return a function that launches ``kernel`` for each of ``calls`` (M,)."""
@@ -30,7 +29,7 @@ class MemberProgram(Program, Protocol):
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch; the arguments are those of ``Program.launch``, the call a copy."""
+    """One recorded launch, with the arguments of ``Program.launch`` and a copy of the call."""
 
     program: MemberProgram
     kernel: str
@@ -41,7 +40,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Several lists of launches that a GPU may run at the same time."""
+    """Several lists of launches that a GPU may run concurrently."""
 
     lists: tuple
 
@@ -51,7 +50,7 @@ _noting: ContextVar[list | None] = ContextVar("noting", default=None)
 
 @contextmanager
 def written_down(noted: list) -> Iterator[None]:
-    """Write launches into the list ``noted`` instead of running them, until this context ends."""
+    """Record launches in the list ``noted`` instead of executing them, until the context ends."""
     before = _noting.set(noted)
     try:
         yield
@@ -60,12 +59,12 @@ def written_down(noted: list) -> Iterator[None]:
 
 
 def noting() -> bool:
-    """Return whether launches are written down."""
+    """Return whether launches are recorded."""
     return _noting.get() is not None
 
 
 def note(program: MemberProgram, kernel: str, call: np.ndarray, count: int, work: int) -> bool:
-    """Write a launch down and return True; or return False where launches are run."""
+    """Record a launch and return True, or return False if launches are executed."""
     if (noted := _noting.get()) is None:
         return False
     noted.append(Launch(program, kernel, call.copy(), count, work))
@@ -73,7 +72,7 @@ def note(program: MemberProgram, kernel: str, call: np.ndarray, count: int, work
 
 
 def note_side_by_side(calls: list[Callable]) -> None:
-    """Write down what each of ``calls`` launches, as lists that may run at the same time."""
+    """Record the launches of each of ``calls`` as lists that may run concurrently."""
     lists: tuple[list, ...] = tuple([] for _ in calls)
     for own, call in zip(lists, calls, strict=True):
         with written_down(own):
@@ -83,8 +82,9 @@ def note_side_by_side(calls: list[Callable]) -> None:
 
 
 def packed(kernel: str, calls: np.ndarray, size: int) -> np.ndarray:
-    """Return the arguments of several members as C reads them, (M, size) bytes: what Python has
-    behind them is left out.
+    """Return the arguments of several members in C's layout, (M, size) bytes.
+
+    Trailing bytes of the Python struct are dropped.
 
     Args:
         kernel: Name, for the message.
@@ -92,6 +92,6 @@ def packed(kernel: str, calls: np.ndarray, size: int) -> np.ndarray:
         size: Bytes of the kernel's argument in C.
     """
     assert size <= calls.dtype.itemsize, (
-        f"{kernel}: Python gives {calls.dtype.itemsize} bytes and C reads {size}"
+        f"{kernel}: Python passes {calls.dtype.itemsize} bytes and C reads {size}"
     )
     return np.ascontiguousarray(calls.view(np.uint8).reshape(len(calls), -1)[:, :size])

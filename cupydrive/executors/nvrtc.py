@@ -1,5 +1,6 @@
-"""NVRTC, the compiler of CUDA: machine code for a GPU, kept in the cache folder; it needs neither a
-GPU nor a driver.
+"""NVRTC, CUDA's runtime compiler. Its machine code is stored in the cache folder.
+
+NVRTC needs neither a GPU nor a driver.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 OPTIONS = (
     "-std=c++17",
-    "--fmad=false",  # contraction would give other bits than the CPU
+    "--fmad=false",  # contraction would give different bits from the CPU
     "-ftz=true",
     "--device-as-default-execution-space",
     *NVRTC_WARNINGS,
@@ -24,17 +25,15 @@ OPTIONS = (
 
 
 def load_module(unit: Unit, capability: str) -> cupy.RawModule:
-    """Return ``unit`` for GPUs of a compute capability, such as ``"90"``, from the cache or
-    compiled.
+    """Load or compile ``unit`` for GPUs of a compute capability, such as ``"90"``.
 
     Raises:
-        CompileException: CuPy's, with the log of NVRTC.
+        CompileException: CuPy's error with the log of NVRTC.
     """
     import cupy
     from cupy.cuda import nvrtc
 
-    # The letter allows instructions that one architecture has alone, as sm_90a has those of warp
-    # groups.
+    # The suffix enables instructions of a single architecture, such as wgmma in sm_90a.
     options = (*OPTIONS, f"-arch=sm_{capability}{'a' * unit.architecture_specific}")
 
     def compile_to(library: Path) -> None:
@@ -55,11 +54,13 @@ def load_module(unit: Unit, capability: str) -> cupy.RawModule:
 
 
 def compile_for_gpu(unit: Unit) -> bool:
-    """Compile ``unit`` without CuPy and drop the result; return False where cuda.bindings has no
-    NVRTC that works.
+    """Compile ``unit`` without CuPy and discard the result.
+
+    Returns:
+        False if cuda.bindings has no working NVRTC, otherwise True.
 
     Raises:
-        CompileError: If the kernel has mistakes.
+        CompileError: If the kernel has errors.
     """
     options = [option.encode() for option in (*OPTIONS, "-arch=sm_80")]
     try:
@@ -70,9 +71,9 @@ def compile_for_gpu(unit: Unit) -> bool:
         log = bytearray(nvrtc.nvrtcGetProgramLogSize(program)[1])
         nvrtc.nvrtcGetProgramLog(program, log)
         nvrtc.nvrtcDestroyProgram(program)
-    except Exception:  # many types where a library is missing
+    except Exception:  # a missing library can raise many types
         return False
     if int(code) and (error := explain_compile_error(unit, log.decode(errors="replace"))):
         raise error
-    # with a log that names no line, NVRTC itself has failed: a library of its own is missing, say
+    # If the log names no line, NVRTC itself has failed, for example because a library is missing.
     return not int(code)

@@ -1,10 +1,9 @@
-"""Launches that travel to the GPU while the kernel before them still runs: CUDA's programmatic
-dependent launch.
+"""Programmatic dependent launch, which overlaps launch latency with the previous kernel.
 
-CuPy's launches carry no attributes, so this is the driver's ``cuLaunchKernelEx`` with the
-structures of CUDA 12's ``cuda.h``. The work itself does not overlap: a kernel waits on the GPU for
-all that came before it in its stream (``await_previous`` of
-``kernels/drive/backend/cuda_team.cuh``), so it must be made by ``KERNEL`` or one of its kind.
+CuPy's launches have no attributes, so this module calls the driver's ``cuLaunchKernelEx`` with the
+structures of CUDA 12's ``cuda.h``. The computations do not overlap. Each kernel waits on the GPU
+for all previous work in its stream (``await_previous`` of
+``kernels/drive/backend/cuda_team.cuh``), so it must be defined by ``KERNEL`` or a similar macro.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from functools import cache
 import cupy
 import numpy as np
 
-CAPABILITY = "90"  # the one that this was tested on; elsewhere CuPy launches
-DRIVER = 12030  # CUDA 12.3: the first whose graphs keep such launches as they are
+CAPABILITY = "90"  # tested compute capability. On others, CuPy launches kernels.
+DRIVER = 12030  # CUDA 12.3, the first version whose graphs preserve such launches
 STREAM_SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT: of a thread's first call
+INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT, returned by a thread's first call
 
 
 class Attribute(ctypes.Structure):
@@ -74,16 +73,15 @@ def launch_overlapping(
     shared_bytes: int,
     call: np.ndarray,
 ) -> None:
-    """Queue a kernel in CuPy's current stream; it travels to the GPU while what was queued before
-    it still runs.
+    """Queue a kernel in CuPy's current stream, launched while the previous kernel still runs.
 
     Args:
         device: ``cupy.cuda.Device`` of the kernel.
         kernel: Address of its ``CUfunction``.
-        blocks: Of the grid, (in a row, rows).
-        threads: Of a block.
-        shared_bytes: Dynamic shared memory of a block.
-        call: Its one argument, an array of no dimensions; copied before this returns.
+        blocks: Grid size: blocks per row, and rows.
+        threads: Threads per block.
+        shared_bytes: Dynamic shared memory per block.
+        call: The kernel's only argument, a 0-dimensional array. It is copied before this returns.
     """
     stream = cupy.cuda.get_current_stream().ptr
     config = LaunchConfig(

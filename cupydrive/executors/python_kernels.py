@@ -1,10 +1,12 @@
 """Kernels written in Python: three callables that update an environment's arrays in place.
 
 An ``EnvSpec`` with ``kernel=PythonKernels(reset, step, observe)`` needs no .cu file. The callables
-may launch kernels of ``cupyx.jit``, ``numba.cuda`` or Triton, or be plain torch operations; they
-must not wait for the device. What all environments share is done here, by torch operations in the
-phases of ``kernels/drive/step.cuh``: time limit, autoreset, ``final_obs``, statistics, random
-actions. Letters: N environments, C agents of a group, D observation entries, H heads.
+may launch kernels of ``cupyx.jit``, ``numba.cuda`` or Triton, or use plain torch operations. They
+must not synchronize with the device. This module implements everything that is common to all
+environments with torch operations, in the phases of ``kernels/drive/step.cuh``: time limit,
+autoreset, ``final_obs``, statistics, random actions.
+
+Letters: N environments, C agents of a group, D observation entries, H heads.
 """
 
 from __future__ import annotations
@@ -30,30 +32,31 @@ LIBRARY_DEVICES = {"torch": ("cpu", "cuda"), "cupy": ("cuda",), "numpy": ("cpu",
 
 @dataclass(frozen=True)
 class Arrays:
-    """What the callables see: views of the kernel's own buffers, of the library that was asked for.
+    """Arguments of the callables: views of the kernel's buffers in the chosen array library.
 
     Args:
-        params: The environment's parameters.
-        state: By member of ``State``: (N, *shape), strided.
-        action: By group: (N, C) int32 for one discrete head, else (N, C, H), float32 if there is a
-            Box; choices within the space, a Box's NaN read as 0.
-        obs: By group: (N, C, D) float32, for ``observe`` to write.
-        critic_obs: By group that has them: (N, C, K) float32, for ``observe`` to write.
-        action_mask: By group that has one: (N, C, choices) bool, for ``observe`` to write.
-        reward: By group: (N, C) float32, 0 when ``step`` begins.
-        terminated: (N,) bool, False when ``step`` begins: where the task ends.
-        active: By group whose agents may leave: (N, C) bool, for ``step`` to write.
-        left: Likewise.
-        metrics: By metric: (N,) counts since the episode began, for ``step`` to add to.
-        elapsed: (N,) int32 steps since the episode began; in ``step`` this one included.
-        mask: (N,) bool: where ``reset`` must write a fresh state; elsewhere nothing may change.
-        bits: (N, agents, draws, 4) uint32 words of this environment, episode and step; None without
-            draws.
+        params: Parameters of the environment.
+        state: (N, *shape) by member of ``State``, strided.
+        action: (N, C) int32 by group for one discrete head, (N, C, H) otherwise, float32 if there
+            is a Box. Choices are within the action space, and NaN in a Box is replaced by 0.
+        obs: (N, C, D) float32 by group, written by ``observe``.
+        critic_obs: (N, C, K) float32 by group with critic observations, written by ``observe``.
+        action_mask: (N, C, choices) bool by group with a mask, written by ``observe``.
+        reward: (N, C) float32 by group, 0 at the start of ``step``.
+        terminated: (N,) bool, False at the start of ``step``. Set it where the task ends.
+        active: (N, C) bool by group whose agents may leave, written by ``step``.
+        left: (N, C) bool by group whose agents may leave, written by ``step``.
+        metrics: (N,) totals since the start of the episode by metric. ``step`` adds to them.
+        elapsed: (N,) int32, steps since the start of the episode, including the current ``step``.
+        mask: (N,) bool, True where ``reset`` must write an initial state. Other environments must
+            not change.
+        bits: (N, agents, draws, 4) uint32 random words of this environment, episode and step, or
+            None without draws.
         uniform: The same words as float32 in [0, 1).
-        table: By name: the tables, of the shapes declared, to be read only.
+        table: Read-only tables by name, with their declared shapes.
     """
 
-    params: Any  # the environment's own class
+    params: Any  # the environment's class of parameters
     state: dict
     action: dict
     obs: dict
@@ -73,16 +76,16 @@ class Arrays:
 
 @dataclass(frozen=True, eq=False)
 class PythonKernels:
-    """Three callables of ``Arrays``, in the place of a kernel file.
+    """Three callables that take ``Arrays`` and replace a kernel file.
 
     Args:
-        reset: Writes a fresh state where ``arrays.mask``.
-        step: One step: state, reward, terminated.
-        observe: Writes ``obs`` from the state and ``elapsed`` alone.
-        arrays: Their library: ``"torch"`` (any device), ``"cupy"`` (a GPU) or ``"numpy"`` (the
-            CPU).
-        reset_draws: Times four random words that each agent's ``reset`` gets.
-        step_draws: Likewise ``step``.
+        reset: Write an initial state where ``arrays.mask`` is True.
+        step: Take one step: update state, reward and terminated.
+        observe: Write ``obs`` as a function of only the state and ``elapsed``.
+        arrays: Array library: ``"torch"`` (any device), ``"cupy"`` (GPU) or ``"numpy"`` (CPU).
+            Defaults to ``"torch"``.
+        reset_draws: Number of draws of four random words per agent in ``reset``. Defaults to 1.
+        step_draws: Number of draws of four random words per agent in ``step``. Defaults to 0.
     """
 
     reset: Callable
@@ -95,33 +98,32 @@ class PythonKernels:
     def __post_init__(self) -> None:
         if self.arrays not in LIBRARY_DEVICES:
             raise SpecError(
-                f"arrays = {self.arrays!r}; it must be one of "
-                f"{', '.join(map(repr, LIBRARY_DEVICES))}"
+                f"arrays = {self.arrays!r}, expected one of {', '.join(map(repr, LIBRARY_DEVICES))}"
             )
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Where these kernels run."""
+        """Devices on which these kernels run."""
         return LIBRARY_DEVICES[self.arrays]
 
     def program(self, executor: Executor, spec: EnvSpec, params: EnvParams) -> PythonProgram:
-        """Return the ``PythonProgram`` of one environment; raise ``DeviceError`` where its arrays
-        cannot be.
+        """Return the ``PythonProgram`` of one environment.
+
+        Raises:
+            DeviceError: If the array library does not support the device.
         """
         if executor.name not in self.devices:
             raise DeviceError(
-                f"{spec.name}: its Python kernels take {self.arrays} arrays, which are not on "
-                f"{executor.name!r}; use device={self.devices[0]!r}"
+                f"{spec.name}: its Python kernels take {self.arrays} arrays, which do not support "
+                f"{executor.name!r}. Use device={self.devices[0]!r}"
             )
         return PythonProgram(self, executor, spec, params)
 
 
 class PythonProgram:
-    """A program as executors make them: ``launch`` runs the callables on what ``call``
-    points to.
-    """
+    """Program whose ``launch`` runs the callables on the arrays of ``call``."""
 
-    prints, cache_bytes = False, 0  # Python prints by itself
+    prints, cache_bytes = False, 0  # Python code prints directly
 
     def __init__(
         self, kernels: PythonKernels, executor: Executor, spec: EnvSpec, params: EnvParams
@@ -138,9 +140,7 @@ class PythonProgram:
         self._scratch: dict[tuple, torch.Tensor] = {}
 
     def launch(self, kernel: str, call: np.ndarray, count: int, work: int = 0) -> None:
-        """Run ``env_reset``, ``env_step`` or ``env_rollout`` on the arrays that ``call``
-        points to.
-        """
+        """Run ``env_reset``, ``env_step`` or ``env_rollout`` on the arrays of ``call``."""
         del count, work
         views = LaunchViews(call, self)
         if kernel == "env_reset":
@@ -162,8 +162,9 @@ class PythonProgram:
     # ---- one step ----
 
     def _take_step(self, views: LaunchViews, t: int, random: bool) -> None:
-        """Take step t of all environments, with actions that are given or ``random``: the phases of
-        kernels/drive/step.cuh.
+        """Take step t of all environments, in the phases of kernels/drive/step.cuh.
+
+        Actions are read from the buffers, or drawn if ``random``.
         """
         row = views.rows(t)
         arrays = self._arrays(views, row)
@@ -172,17 +173,17 @@ class PythonProgram:
             self._choose(views, t)
         for g in self.groups:
             self._read(views.action(g, t), g, arrays.action[g.name])
-        # begin_step: rewards and ends are 0, the step counts, and its random numbers are drawn
+        # begin_step: reset rewards and ends, count the step, and draw its random numbers
         for reward in arrays.reward.values():
             reward.zero_()
         arrays.terminated.zero_()
         views.clock[:, 1:] += 1
         arrays = self._with_draws(views, arrays, DYNAMICS, self.kernels.step_draws)
-        # step: then an episode has ended, or is over by the time limit
+        # step: afterwards, an episode is over if its task has ended or the time limit is reached
         self._run(self.kernels.step, arrays)
         ended = arrays.terminated.clone()
         over = ended | (arrays.elapsed >= views.max_episode_steps)
-        # end_step: rewards add up
+        # end_step: accumulate returns
         for g in self.groups:
             returns = views.returns[g.name]
             returns += arrays.reward[g.name]
@@ -191,7 +192,7 @@ class PythonProgram:
         task = self.spec.time_limit == "terminates"
         arrays.terminated.copy_(over if task else ended)
         row["truncated"].copy_(torch.zeros_like(over) if task else over & ~ended)
-        # record: where no episode is over nobody reads it
+        # record: these values are only read where an episode is over
         row["episode_length"].copy_(arrays.elapsed)
         row["episode_metrics"].copy_(views.words)
         # observe_final
@@ -199,12 +200,12 @@ class PythonProgram:
             critic = self._critic_obs(views, row["final_critic_obs"])
             final = replace(arrays, obs=row["final_obs"], critic_obs=critic)
             self._run(self.kernels.observe, final)
-        # reset: new episodes begin where one is over (Gymnasium's autoreset in the same step)
+        # reset: start new episodes where one is over (Gymnasium's same-step autoreset)
         self._begin(views, arrays, over if views.mask is None else over & views.mask)
         self._run(self.kernels.observe, arrays)
 
     def _begin(self, views: LaunchViews, arrays: Arrays, mask: torch.Tensor) -> None:
-        """Begin new episodes where ``mask``: ``begin_episode`` of kernels/drive/phases.cuh."""
+        """Start new episodes where ``mask``, as ``begin_episode`` of kernels/drive/phases.cuh."""
         views.clock[:, 1].masked_fill_(mask, 0)
         views.words.masked_fill_(mask[:, None], 0)
         for returns in views.returns.values():
@@ -252,14 +253,14 @@ class PythonProgram:
         return rows
 
     def _run(self, function: Callable, arrays: Arrays) -> None:
-        """Call one of the three with arrays of its library; they were made in torch."""
+        """Call one of the three callables with torch tensors converted to its array library."""
         native: dict[str, Any] = {
             name: self._native(name, value) for name, value in vars(arrays).items()
         }
         function(Arrays(**native))
 
     def _native(self, name: str, value: T) -> T | Views | Array:
-        """Return an array, or arrays by name, as the callables' library has them."""
+        """Convert an array, or arrays by name, to the callables' array library."""
         if isinstance(value, dict):
             return Views(name, {key: self._native(key, array) for key, array in value.items()})
         if self.kernels.arrays == "torch" or not isinstance(value, torch.Tensor):
@@ -276,9 +277,7 @@ class PythonProgram:
     def _draw(
         self, views: LaunchViews, purpose: int, draws: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return (N, agents, draws, 4) random words of this step, as uint32 and as float32 in [0,
-        1).
-        """
+        """Draw (N, agents, draws, 4) random words of this step, as uint32 and float32 in [0, 1)."""
         shape = (views.num_envs, self.agents, draws, 4)
         bits = self._buffer(("bits", purpose), shape, torch.int32).view(torch.uint32)
         uniform = self._buffer(("uniform", purpose), shape, torch.float32)
@@ -295,7 +294,7 @@ class PythonProgram:
         return bits, uniform
 
     def _choose(self, views: LaunchViews, t: int) -> None:
-        """Write uniformly random actions into row t: ``take_actions`` of
+        """Write uniformly random actions into row t, as ``take_actions`` of
         kernels/drive/groups.cuh.
         """
         bits, _ = self._draw(views, ACTION, max(g.heads for g in self.groups))
@@ -310,9 +309,7 @@ class PythonProgram:
             first += g.count
 
     def _read(self, given: torch.Tensor, g: Group, into: torch.Tensor) -> None:
-        """Write the actions ``given`` (N, C, H) into ``into`` as kernels read them: within the
-        space, NaN as 0.
-        """
+        """Copy the actions ``given`` (N, C, H) to ``into``, clipped to the space, with NaN as 0."""
         into = into.view(given.shape)
         if g.continuous:
             torch.nan_to_num(given, nan=0.0, posinf=float("inf"), neginf=-float("inf"), out=into)
@@ -322,9 +319,9 @@ class PythonProgram:
         choices.copy_(choices.trunc().clamp(min=0).clamp(max=self.last[g.name]))
 
     def _buffer(self, key: tuple, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Return scratch memory that this program keeps."""
+        """Return scratch memory that this program reuses."""
         if key not in self._scratch or self._scratch[key].shape != torch.Size(shape):
-            with torch.inference_mode(False):  # it outlives the caller's mode
+            with torch.inference_mode(False):  # the memory outlives the caller's mode
                 self._scratch[key] = torch.empty(shape, dtype=dtype, device=self.executor.name)
         return self._scratch[key]
 
@@ -332,7 +329,7 @@ class PythonProgram:
 def sample(
     group: Group, words: torch.Tensor, head: int, mask: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return random actions of one head: ``source.sample_action`` in torch.
+    """Return random actions of one head, as ``source.sample_action`` but in torch.
 
     Args:
         group: ``Group``.

@@ -1,8 +1,7 @@
-"""Processes that train one run together, called ranks as in ``torch.distributed``; and the
-environments of each.
+"""Ranks, the processes that train one run together, and their shards of the environments.
 
-Without ``torch.distributed`` there is one rank, which has all environments and exchanges nothing.
-Several ranks exchange through the default process group: NCCL or gloo.
+Without ``torch.distributed`` there is one rank with all environments and no communication. Several
+ranks communicate through the default process group, NCCL or gloo.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ import torch
 
 from cupydrive.errors import LostProcessError, ParameterError
 
-# that environments are shared among: a rank has some of them whole, and learns from them block by
-# block
+# Number of blocks of environments. A rank has whole blocks, and learns from them block by block.
 BLOCKS = 128
 LOST_WORDS = (
     "connection",
@@ -28,18 +26,18 @@ LOST_WORDS = (
     "timed out",
     "timeout",
     "socket",
-)  # in what is said of a process that has ended
-BITS = {4: torch.int32, 8: torch.int64}  # types of as many bytes
+)  # words in the error messages about a process that has ended
+BITS = {4: torch.int32, 8: torch.int64}  # integer types by size in bytes
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """One process that has everything: what it would exchange with others stays as it is.
+    """A single process, whose collectives do nothing.
 
     Attributes:
-        rank: Number of this process, from 0 on.
-        size: How many there are, W.
-        alone: Whether nothing is exchanged.
+        rank: Index of this process.
+        size: Number of processes, W.
+        alone: Whether there is no communication.
     """
 
     rank: int = 0
@@ -47,32 +45,32 @@ class Ranks:
     alone: bool = True
 
     def captures(self, device: str) -> bool:
-        """Return whether iterations on a device, ``"cuda"`` or ``"cpu"``, can be replayed as a CUDA
-        graph.
-        """
+        """Return whether iterations on ``"cuda"`` or ``"cpu"`` can be captured as a CUDA graph."""
         return device == "cuda"
 
     def join(self, tensor: torch.Tensor, shares: Sequence[range], dim: int = 0) -> None:
-        """Fill a tensor of which each rank has written a range of its own along ``dim``; all have
-        the same bits then.
+        """All-gather a tensor in place, of which each rank has written its own range along ``dim``.
+
+        Afterwards all ranks have the same bits.
 
         Args:
-            tensor: Contiguous, of 4 or 8 bytes an entry; changed in place.
-            shares: The range that each rank has written; neighbours, which make up all of it.
-            dim: Along which.
+            tensor: Contiguous tensor with 4 or 8 bytes per entry.
+            shares: Range written by each rank. The ranges are adjacent and cover the dimension.
+            dim: Dimension of the ranges.
         """
 
     def add(self, tensor: torch.Tensor) -> None:
-        """Replace a tensor by the sum over all ranks, in an order that the library chooses; all
-        have the same bits then.
+        """All-reduce a tensor in place by summation, in an order that the library chooses.
+
+        Afterwards all ranks have the same bits.
         """
 
     def gather(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return (W, ...): the tensors of all ranks, which have equal shapes."""
+        """All-gather tensors of equal shapes. Return (W, ...)."""
         return tensor[None]
 
     def gather_bytes(self, content: bytes) -> list[bytes]:
-        """Return the bytes of each rank; it waits for all of them."""
+        """All-gather bytes. Return the bytes of each rank."""
         return [content]
 
 
@@ -80,7 +78,7 @@ class DistributedRanks(Ranks):
     """One of the processes of the default group of ``torch.distributed``.
 
     Attributes:
-        added: How many tensors of so many bytes have been added.
+        added: Number of all-reduced tensors, by size in bytes.
     """
 
     def __init__(self) -> None:
@@ -91,12 +89,13 @@ class DistributedRanks(Ranks):
         object.__setattr__(self, "added", Counter())  # the class is frozen
 
     def captures(self, device: str) -> bool:
-        """See ``Ranks``. A graph can hold the collectives of NCCL only."""
+        """See ``Ranks``. A graph can capture only the collectives of NCCL."""
         return device == exchange_device() == "cuda"
 
     def join(self, tensor: torch.Tensor, shares: Sequence[range], dim: int = 0) -> None:
-        """See ``Ranks``. The other ranges are set to 0 and bits are summed as integers: nothing is
-        rounded, and -0 stays.
+        """See ``Ranks``. The other ranges are set to 0, and bits are summed as integers.
+
+        Therefore nothing is rounded, and -0 is preserved.
         """
         own = shares[self.rank]
         tensor.narrow(dim, 0, own.start).zero_()
@@ -133,9 +132,7 @@ class DistributedRanks(Ranks):
 
 
 def current_ranks() -> Ranks:
-    """Return the ``Ranks`` of this process: ``DistributedRanks`` inside a process group of
-    ``torch.distributed``.
-    """
+    """Return ``DistributedRanks`` inside a process group of ``torch.distributed``, or ``Ranks``."""
     from torch import distributed
 
     several = (
@@ -147,7 +144,7 @@ def current_ranks() -> Ranks:
 
 
 def exchange_device() -> str:
-    """Return the device of tensors that the default group exchanges."""
+    """Return the device of tensors for collectives of the default group."""
     from torch import distributed
 
     return "cuda" if "cuda:nccl" in distributed.get_backend_config() else "cpu"
@@ -155,35 +152,33 @@ def exchange_device() -> str:
 
 @contextlib.contextmanager
 def lost_ranks() -> Iterator[None]:
-    """Turn what a library says when another process has ended into ``LostProcessError``."""
+    """Convert errors about a process that has ended to ``LostProcessError``."""
     try:
         yield
-    except RuntimeError as error:  # gloo has no type of its own for it
+    except RuntimeError as error:  # gloo has no specific type for it
         if not any(word in str(error).lower() for word in LOST_WORDS):
             raise
         words = str(error).splitlines()[0][:200]
         raise LostProcessError(
-            f"another process of this run has ended or does not answer, and the run ends with it: "
-            f"{words}. The last checkpoint is kept; go on with resume=True, on as many processes "
-            f"as you like"
+            f"another process of this run has ended or does not respond, so the run ends: {words}. "
+            f"The last checkpoint is kept. Continue with resume=True on any number of processes"
         ) from None
 
 
 @dataclass(frozen=True)
 class Shard:
-    """The environments of one rank: neighbouring blocks of them, as even shares as whole blocks
-    allow.
+    """The environments of one rank: adjacent blocks, distributed as evenly as possible.
 
     Args:
-        all_envs: N of all ranks.
+        all_envs: Number of environments of all ranks.
         ranks: ``Ranks``.
-        most_blocks: How many blocks there are at most.
+        most_blocks: Maximum number of blocks.
 
     Attributes:
-        all_blocks: Of all ranks.
-        blocks: The range of this rank's.
-        envs: The range of this rank's environments, as their global ids.
-        num_envs: How many those are.
+        all_blocks: Number of blocks of all ranks.
+        blocks: Range of this rank's blocks.
+        envs: Range of this rank's environments, as global ids.
+        num_envs: Number of this rank's environments.
 
     Raises:
         ParameterError: If there are fewer blocks than ranks.
@@ -196,29 +191,29 @@ class Shard:
     def __post_init__(self) -> None:
         if self.all_blocks < self.ranks.size:
             raise ParameterError(
-                f"num_envs = {self.all_envs} environments fall into {self.all_blocks} blocks, "
-                f"which cannot be shared out among {self.ranks.size} processes; take as many "
-                f"environments, or fewer processes, {BLOCKS} at most"
+                f"num_envs = {self.all_envs} environments form {self.all_blocks} blocks, which "
+                f"cannot be divided among {self.ranks.size} processes. Use at least as many "
+                f"environments as processes, and at most {BLOCKS} processes"
             )
 
     @property
     def all_blocks(self) -> int:
-        """Return how many blocks there are."""
+        """Number of blocks of all ranks."""
         return min(self.all_envs, self.most_blocks)
 
     @cached_property
     def blocks(self) -> range:
-        """Return the blocks of this rank."""
+        """Range of this rank's blocks."""
         return self.blocks_of(self.ranks.rank)
 
     @cached_property
     def envs(self) -> range:
-        """Return the environments of this rank."""
+        """Range of this rank's environments."""
         return self.envs_of(self.ranks.rank)
 
     @property
     def num_envs(self) -> int:
-        """Return how many environments this rank has."""
+        """Number of this rank's environments."""
         return len(self.envs)
 
     def all_shares(self) -> list[range]:
@@ -226,15 +221,15 @@ class Shard:
         return [self.blocks_of(rank) for rank in range(self.ranks.size)]
 
     def blocks_of(self, rank: int) -> range:
-        """Return the range of another rank's blocks."""
+        """Return the range of blocks of any rank."""
         begin, end = (k * self.all_blocks // self.ranks.size for k in (rank, rank + 1))
         return range(begin, end)
 
     def envs_of(self, rank: int) -> range:
-        """Return the range of another rank's environments."""
+        """Return the range of environments of any rank."""
         blocks = self.blocks_of(rank)
         return range(self.first_env(blocks.start), self.first_env(blocks.stop))
 
     def first_env(self, block: int) -> int:
-        """Return the first environment of a block of all."""
+        """Return the first environment of a block."""
         return block * self.all_envs // self.all_blocks

@@ -1,10 +1,10 @@
-"""Runs launches in a process of their own, so that a kernel that crashes or never ends takes no
-notebook with it.
+"""Run launches in a separate process, so that a kernel that crashes or hangs ends only that one.
 
-``RecordingExecutor`` writes launches down instead of running them: the bytes of their arguments,
-and which of them point into which array. The other process (``trial_process.py``) loads the same
-library, makes the arrays, and runs the launches. It needs only Python's standard library and starts
-in some hundredths of a second. No fork: the threads of torch and CUDA would be missing there.
+``RecordingExecutor`` records launches instead of executing them: the bytes of their arguments, and
+the arrays that they point to. The other process (``trial_process.py``) loads the same library,
+creates the arrays, and executes the launches. It needs only Python's standard library and starts in
+some hundredths of a second. It is not forked, because the threads of torch and CUDA do not survive
+a fork.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from cupydrive.protocols import EnvParams
 from cupydrive.spec import EnvSpec
 
 PROCESS = Path(__file__).with_name("trial_process.py")
-CPU_SECONDS = 10  # that one launch may compute: at most eight steps
-WALL_SECONDS = 600  # a machine that is very busy
-INDEX = "an index that can leave its array"
-LOOK_FOR = {  # by signal
-    "SIGSEGV": f"{INDEX}, a recursion without end, and large arrays of functions that call each "
+CPU_SECONDS = 10  # CPU time limit of one launch of at most eight steps
+WALL_SECONDS = 600  # wall-clock limit, for a very busy machine
+INDEX = "an index out of bounds"
+LOOK_FOR = {  # likely causes by signal
+    "SIGSEGV": f"{INDEX}, an infinite recursion, and large arrays in functions that call each "
     f"other",
     "SIGBUS": INDEX,
-    "SIGFPE": "an integer `/` or `%` of -2147483648 by -1, which no int can hold",
+    "SIGFPE": "an integer `/` or `%` of -2147483648 by -1, which overflows an int",
     "SIGILL": f"{INDEX}, and a function that ends without `return`",
-    "SIGPROF": "a loop whose condition may stay true: let it count, up to a limit",
+    "SIGPROF": "a loop whose condition may stay true, and limit its number of iterations",
 }
 KERNEL_FUNCTIONS = {"env_reset": "`reset` or `observe`", "env_step": "`step`, `reset` or `observe`"}
 
 
 class RecordingExecutor(HostExecutor):
-    """An executor that writes down what a ``Batch`` launches; ``run`` does it in another process.
+    """An executor that records the launches of a ``Batch``. ``run`` executes them in a process.
 
     Args:
         host: The ``HostExecutor`` whose builds are tried.
 
     Attributes:
-        said: What the other process wrote to its standard error: of a sanitizer, say.
+        said: Standard error of the other process, for example from a sanitizer.
     """
 
     def __init__(self, host: HostExecutor) -> None:
@@ -62,7 +62,7 @@ class RecordingExecutor(HostExecutor):
     def load(
         self, spec: EnvSpec, params: EnvParams, layout: Layout | None = None
     ) -> RecordingExecutor:
-        """Return the program, whose launches will be written down."""
+        """Return the program, whose launches will be recorded."""
         program = self.build(assemble(spec, params, layout or self.layout(spec, params)))
         self.library, self.prints, self.cache_bytes = (
             program.library._name,
@@ -72,24 +72,24 @@ class RecordingExecutor(HostExecutor):
         return self
 
     def allocate(self, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
-        """Return an array that the other process will have, too."""
+        """Allocate an array that the other process will create, too."""
         self.arrays.append(super().allocate(shape, dtype))
         return self.arrays[-1]
 
     def constant(self, array: np.ndarray, digest: str) -> np.ndarray:
-        """Return a copy of a read-only array, which the other process will have, too."""
+        """Return a copy of a read-only array that the other process will create, too."""
         copy = self.allocate(array.shape, array.dtype)
         self.put(copy, array)
         return copy
 
     def put(self, array: np.ndarray, values: ArrayLike) -> None:
-        """Write ``values`` into ``array`` there and here."""
+        """Write ``values`` into ``array`` in both processes."""
         array[...] = values
         number, _ = self._place(array.ctypes.data)
         self.acts.append({"put": number, "bytes": array.tobytes().hex()})
 
     def launch(self, kernel: str, call: np.ndarray, count: int, work: int = 0) -> None:
-        """Write down a launch."""
+        """Record a launch."""
         pointers = []
         for offset in _pointers(call.dtype):
             address = int.from_bytes(call.tobytes()[offset : offset + 8], sys.byteorder)
@@ -100,7 +100,7 @@ class RecordingExecutor(HostExecutor):
         )
 
     def _place(self, address: int) -> tuple[int, int]:
-        """Return the number of the array in which ``address`` lies, and where in it."""
+        """Return the index of the array that contains ``address``, and the offset in it."""
         for number, array in enumerate(self.arrays):
             begin = array.ctypes.data
             if begin <= address < begin + max(1, array.nbytes):
@@ -108,11 +108,13 @@ class RecordingExecutor(HostExecutor):
         raise ValueError(f"no array of this trial has the address {address:#x}")
 
     def run(self, seconds: float = math.inf) -> str:
-        """Run what was written down in another process; return what went wrong in words, an empty
-        string if nothing did.
+        """Execute the recorded launches in another process.
 
         Args:
-            seconds: That one launch may compute; at most ``CPU_SECONDS``.
+            seconds: CPU time limit of one launch, at most ``CPU_SECONDS``.
+
+        Returns:
+            A description of the failure, or an empty string.
         """
         plan = {
             "library": self.library,
@@ -131,7 +133,7 @@ class RecordingExecutor(HostExecutor):
                 timeout=WALL_SECONDS,
             )
         except subprocess.TimeoutExpired:
-            return f"does not end: it ran for {WALL_SECONDS} s"
+            return f"does not terminate: it ran for {WALL_SECONDS} s"
         except OSError as error:
             return self._untried(str(error))
         said = done.stdout.splitlines()
@@ -139,15 +141,13 @@ class RecordingExecutor(HostExecutor):
             return ""
         if "ready" not in said:
             return self._untried(f"exit code {done.returncode}, {done.stderr.strip()[-500:]}")
-        self.said = (
-            f"\nThe process said: {done.stderr.strip()[-2000:]}" if done.stderr.strip() else ""
-        )
+        self.said = f"\nIts output: {done.stderr.strip()[-2000:]}" if done.stderr.strip() else ""
         return _describe(done.returncode, said)
 
     def _untried(self, reason: str) -> str:
         warnings.warn(
-            f"the kernel in {self.library} could not be tried in a process of its own by "
-            f"{sys.executable!r} ({reason}); it runs in this one untried",
+            f"the kernel in {self.library} could not be tried in a separate process by "
+            f"{sys.executable!r} ({reason}). It runs in this process without a trial",
             CupydriveWarning,
             stacklevel=2,
         )
@@ -155,9 +155,7 @@ class RecordingExecutor(HostExecutor):
 
 
 def _describe(code: int, said: list[str]) -> str:
-    """Return where a fault was caught, or how the kernel ends its process, from the exit code and
-    what the process said.
-    """
+    """Describe a fault or a crash, given the exit code and the output of the process."""
     faults, launched, inside = (
         [line.removeprefix(f"{kind} ") for line in said if line.startswith(f"{kind} ")]
         for kind in ("fault", "launch", "inside")
@@ -172,12 +170,12 @@ def _describe(code: int, said: list[str]) -> str:
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"
     how = f"ends its process with {name} in {where}"
     if name == "SIGPROF":
-        how = f"does not end in {where}: a loop ran for {CPU_SECONDS} s"
+        how = f"does not terminate in {where}: a loop ran for {CPU_SECONDS} s"
     return f"{how}. Look for {LOOK_FOR[name]}" if name in LOOK_FOR else how
 
 
 def _pointers(dtype: np.dtype, begin: int = 0) -> Iterator[int]:
-    """Yield the offsets of all 8-byte words of a ``struct Batch``: they are its pointers."""
+    """Yield the offsets of all 8-byte words of a ``struct Batch``, which are its pointers."""
     for name in dtype.names or ():
         kind, offset = dtype[name], dtype.fields[name][1]  # type: ignore[index]
         if kind.names:

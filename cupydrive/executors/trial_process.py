@@ -1,10 +1,9 @@
-"""The other process of a trial: runs the launches that it reads from its standard input. Standard
-library alone.
+"""The separate process of a trial, which executes launches read from its standard input.
 
-It says ``ready`` when the kernels are loaded, ``launch KERNEL`` before each launch, ``inside
-FUNCTION ENVIRONMENT`` when a debug build gets a signal, ``fault WORDS`` for what a build has caught
-itself, such as a division by 0, and ``done``. JSON is all that it reads; the library is one that
-the caller has just compiled.
+It uses only the standard library. It prints ``ready`` when the kernels are loaded, ``launch
+KERNEL`` before each launch, ``inside FUNCTION ENVIRONMENT`` when a debug build receives a signal,
+``fault WORDS`` when a build has detected an error, such as a division by 0, and ``done``. Its input
+is JSON, and the library is one that the caller has just compiled.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import json
 import signal
 import sys
 
-# limits of faults that are no index: ``kernels/drive/backend/cpu_faults.cuh``
+# Special limits of other faults than an index: ``kernels/drive/backend/cpu_faults.cuh``.
 DIVISION, RACE, ELSEWHERE = -2, -3, -4
 
 
@@ -35,15 +34,15 @@ class Fault(ctypes.Structure):
         place = f"{file}:{self.line}"
         if self.limit == DIVISION:
             return (
-                f"{place}: an integer is divided by 0, in environment {self.env}. Ask before, as "
-                "in `n == 0 ? 0 : a / n`, for `%` too; a float divided by 0 is infinite or NaN, "
-                "and no fault"
+                f"{place}: an integer is divided by 0, in environment {self.env}. Test the divisor "
+                "of `/` and `%` first, as in `n == 0 ? 0 : a / n`. A float divided by 0 is "
+                "infinite or NaN, which is allowed"
             )
         if self.limit == RACE:
             return (
                 f"`{file}`: two members of a team write `{what}` between two calls of "
-                f"team.sync(), in environment {self.env}; on a GPU they write at once, and one of "
-                f"two additions is lost"
+                f"team.sync(), in environment {self.env}. On a GPU this is a data race, in which "
+                f"one of two additions is lost"
             )
         if self.limit == ELSEWHERE:
             return f"{place}: {what}, in environment {self.env}"
@@ -52,7 +51,7 @@ class Fault(ctypes.Structure):
 
 
 def last_fault(library: ctypes.CDLL) -> Fault | None:
-    """Return the ``Fault`` that a library has caught last, or None; it is forgotten then."""
+    """Return the last ``Fault`` that a library has detected, or None, and clear it."""
     library.last_fault.restype = ctypes.POINTER(Fault)
     fault = library.last_fault().contents
     if not fault.line:
@@ -63,11 +62,11 @@ def last_fault(library: ctypes.CDLL) -> Fault | None:
 
 
 def _main() -> int:
-    """Run the plan; exit code 0 if all launches came back and no fault was caught."""
+    """Execute the plan. The exit code is 0 if all launches returned without a fault."""
     import resource
 
     plan = json.load(sys.stdin)
-    # a crash is expected here and leaves no file behind
+    # A crash is expected here. Disable core dumps.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     library = ctypes.CDLL(plan["library"])
     if hasattr(library, "report_signals"):
@@ -85,7 +84,7 @@ def _main() -> int:
         for offset, array, at in act["pointers"]:
             call[offset : offset + 8] = (addresses[array] + at).to_bytes(8, sys.byteorder)
         argument = (ctypes.c_char * len(call)).from_buffer(call)
-        signal.setitimer(signal.ITIMER_PROF, plan["seconds"])  # of this process's own computing
+        signal.setitimer(signal.ITIMER_PROF, plan["seconds"])  # measures CPU time of this process
         getattr(library, act["kernel"])(ctypes.byref(argument), 0, act["count"])
         if fault := last_fault(library):
             print("fault", fault, flush=True)

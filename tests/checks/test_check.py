@@ -122,7 +122,7 @@ MISTAKES = {
     "a sync that not all reach": (
         "  return env.team.sum",
         "  if (env.team.leader()) env.team.sync();\n  return env.team.sum",
-        r"the members of a team of 4 call different numbers of team\.sync\(\)",
+        r"the members of a team of 4 make different numbers of calls of team\.sync\(\)",
     ),
     "a field that reset forgets": (
         "s.vx[i] = s.vy[i] = 0.0f;",

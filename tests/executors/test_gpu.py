@@ -254,7 +254,7 @@ def test_a_launch_without_room_for_the_arrays_of_its_threads_says_what_they_take
     # where there is room for so many threads
     taken = cupy.cuda.Memory(max(1, free - 1024 * processors * 480_000))
     with pytest.raises(
-        MemoryLimitError, match=r"env_rollout keeps 4\d\d,\d\d\d bytes of each thread.*are free"
+        MemoryLimitError, match=r"env_rollout needs 4\d\d,\d\d\d bytes of local memory.*are free"
     ):
         env.rollout(1)
     del taken

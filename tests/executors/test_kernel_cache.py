@@ -141,7 +141,7 @@ def test_without_a_home_folder_the_caches_are_temporary_ones(named, monkeypatch,
     monkeypatch.setenv("CUPYDRIVE_CACHE", named)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     cache._cache_folder.cache_clear()
-    with pytest.warns(CupydriveWarning, match="cannot be written .*this process keeps"):
+    with pytest.warns(CupydriveWarning, match="cannot be written .*This process keeps"):
         assert cache_folder().parent == tmp_path
     cache._cache_folder.cache_clear()
     assert sources.data_folder().parent.parent == tmp_path

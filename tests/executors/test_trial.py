@@ -22,7 +22,7 @@ MOVE = "s.x += s.v;"
 MISTAKES = {
     "null pointer": (
         "float* p = nullptr; p[3] = s.v; s.x += s.v;",
-        "SIGSEGV in `step`, in environment 0. Look for an index that can leave its array, a recursion",
+        "SIGSEGV in `step`, in environment 0. Look for an index out of bounds, an infinite recursion",
     ),
     "overflow": (
         "s.x += (float)(math::to_int(-3.0e9f + 0.0f * s.v) / (env.elapsed - 2));",
@@ -34,12 +34,12 @@ MISTAKES = {
     ),
     "no end": (
         "while (s.v < 1.0e30f) s.x += 1.0f;",
-        "does not end in `step`, in environment 0: a loop ran for 0.2 s. Look for a loop",
+        "does not terminate in `step`, in environment 0: a loop ran for 0.2 s. Look for a loop",
     ),
     "no way back": (
         "struct Deeper { static float than(float x) { volatile float kept = x; return than(kept + 1.0f) + kept; } };\n"
         "    if (env.elapsed > 0) s.x += Deeper::than(s.v);",
-        "SIGSEGV in `step`, in environment 0. Look for an index that can leave its array, a recursion",
+        "SIGSEGV in `step`, in environment 0. Look for an index out of bounds, an infinite recursion",
     ),
     "wild index": (
         "env.shared.w[env.elapsed << 24] = s.v; s.x += env.shared.w[env.elapsed];",
@@ -100,7 +100,7 @@ def test_the_place_of_a_loop_without_end_is_not_waited_for_as_long_as_its_end(mo
         lambda self, seconds: limits.append(seconds) or run(self, seconds),
     )
     with pytest.raises(
-        KernelFault, match=r"does not end in `step`, in environment 0: a loop ran for 2\.5 s"
+        KernelFault, match=r"does not terminate in `step`, in environment 0: a loop ran for 2\.5 s"
     ):
         cd.make(wrong(MISTAKES["no end"][0]), 2, device="cpu")
     assert len(limits) == 2 and min(limits[0], trial.CPU_SECONDS) > limits[1]
@@ -113,7 +113,7 @@ LATE = {
     ),
     "no end": (
         "while (env.elapsed > 50 && s.v < 1.0e30f) s.x += 1.0f; s.x += s.v;",
-        "does not end in `step`",
+        "does not terminate in `step`",
     ),
 }
 
@@ -232,7 +232,7 @@ def test_a_python_that_cannot_run_is_said_and_the_kernel_runs_on(monkeypatch, tm
     monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(trial.sys, "executable", "/bin/false")
     with pytest.warns(
-        UserWarning, match="could not be tried in a process of its own by '/bin/false'"
+        UserWarning, match="could not be tried in a separate process by '/bin/false'"
     ):
         cd.make(wrong(f"{MOVE} s.x += 0.003f;"), 1, device="cpu").reset(seed=0)
 

@@ -322,7 +322,7 @@ def test_what_cannot_be_is_said():
         PythonKernels(None, None, None, arrays="jax")
     on_gpu = replace(cartpole_torch.SPEC, kernel=replace(cartpole_torch.SPEC.kernel, arrays="cupy"))
     with pytest.raises(
-        DeviceError, match=r"cupy arrays, which are not on 'cpu'; use device='cuda'"
+        DeviceError, match=r"cupy arrays, which do not support 'cpu'. Use device='cuda'"
     ):
         cd.make(on_gpu, 4, device="cpu")
     with pytest.raises(DeviceError, match="these kernels run on cuda"):

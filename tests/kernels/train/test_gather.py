@@ -62,6 +62,6 @@ def test_rows_of_any_width_on_a_gpu(width):
 
 def test_a_team_of_threads_is_refused_on_the_cpu():
     with pytest.raises(
-        DeviceError, match="a team on the CPU has 1 member, the layout says 4; leave layout out"
+        DeviceError, match=r"got a layout with a team of 4, expected 1 on the CPU\. Omit layout"
     ):
         cd.make("tag_grid", device="cpu", layout=Layout(4))
