@@ -1,5 +1,4 @@
-"""The text of a kernel: structs from a description, the unit that is compiled, and compilers'
-messages in our words.
+"""Code generation: structs from a description, translation units, and compiler diagnostics.
 
-Imports descriptions of environments; knows of no executor.
+This package imports descriptions of environments and does not depend on executors.
 """

@@ -1,6 +1,4 @@
-"""What C and Python must agree on: ``struct Batch``, and assertions in the compiled text that every
-struct is the same.
-"""
+"""The layout of structs in Python, and static assertions that it is the same in C."""
 
 from typing import Any
 
@@ -9,13 +7,13 @@ import numpy as np
 from cupydrive.protocols import EnvParams
 from cupydrive.spec import EnvSpec
 
-# agents of one member, up to which it keeps what no environment reads of them in registers
+# Maximum number of agents per thread for which returns and draws are kept in registers.
 FEW_OWN = 8
 
 
 def agreement(spec: EnvSpec, params: EnvParams) -> str:
-    """Return assertions that ``State``, ``Params``, ``Metrics`` and ``Batch`` are in C what they
-    are in Python.
+    """Return static assertions that ``State``, ``Params``, ``Metrics`` and ``Batch`` in C have the
+    layout of Python.
     """
     lines = [
         "template <class A, class B> struct Same { static constexpr bool value = false; };",
@@ -29,7 +27,7 @@ def agreement(spec: EnvSpec, params: EnvParams) -> str:
         ("Metrics", spec.metrics_dtype()),
     ):
         if struct == "Params" and dtype.names == ("none",):
-            continue  # no float parameters: any struct will do
+            continue  # without float parameters, any struct is accepted
         same, members = [f"sizeof({struct}) == {dtype.itemsize}"], []
         for name, kind, offset in members_of(dtype):
             base = {"f4": "float", "i4": "int", "u4": "u32", "u1": "u8"}[kind.base.str[1:]]
@@ -59,7 +57,7 @@ def members_of(dtype: np.dtype[Any]) -> list[tuple[str, np.dtype[Any], int]]:
 
 
 def state_fields(spec: EnvSpec, params: EnvParams) -> str:
-    """Return where each member of ``State`` is, for ``kernels/drive/entries.cuh``."""
+    """Return the offsets of the members of ``State``, for ``kernels/drive/entries.cuh``."""
     places = members_of(spec.state_dtype(params))
     fields = (
         f'{{"{name}", {offset}, {kind.itemsize}, {kind.base.itemsize}}}'
@@ -69,8 +67,9 @@ def state_fields(spec: EnvSpec, params: EnvParams) -> str:
 
 
 def batch_dtype(spec: EnvSpec, params: EnvParams) -> np.dtype[np.void]:
-    """Return the NumPy dtype of ``struct Batch``, the one argument of every kernel; pointers are
-    uint64.
+    """Return the NumPy dtype of ``struct Batch``, the only argument of every kernel.
+
+    Pointers are uint64.
     """
     pointers = (
         "obs current_obs final_obs critic_obs final_critic_obs reward returns episode_return "

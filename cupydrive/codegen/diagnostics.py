@@ -1,6 +1,4 @@
-"""Turns a compiler's log into one message: file, line, source line and, for common mistakes,
-advice.
-"""
+"""Convert a compiler's log to one message with file, line, source line and advice."""
 
 import re
 from difflib import get_close_matches
@@ -9,56 +7,56 @@ from cupydrive.codegen.dialect import MATH, code_only, entry, heading, math_advi
 from cupydrive.codegen.source import Unit
 from cupydrive.errors import CompileError
 
-# The same mistakes for g++, clang++ and zig, and for NVRTC by number: a missing return, an unused
-# result, a variable without a value. They add diagnostics only: the machine code stays the same.
-# The last is a warning to g++ and an error of `explain`: after optimisation g++ also suspects
-# members of the package's own structs.
+# Diagnostics for g++, clang++ and zig, and the same ones for NVRTC by number: a missing return, an
+# unused result, an uninitialised variable. They do not change the machine code. The last one is a
+# warning of g++ that `explain` turns into an error for the user's files only, because after
+# optimisation g++ also suspects members of the package's own structs.
 GNU_WARNINGS = (
     "-Wno-all",
     "-Werror=return-type",
     "-Werror=unused-value",
-    "-Werror=vla",  # an array whose length is no constant, which NVRTC refuses
+    "-Werror=vla",  # variable-length arrays, which NVRTC rejects
     "-Wuninitialized",
-    # of clang, also about variables that are never read without a value
+    # clang's warning has false positives.
     "-Wno-sometimes-uninitialized",
 )
 NVRTC_WARNINGS = ("--diag-error=940,174,549",)
-AGREEMENT = "<generated/agreement.cuh>"  # what agreement.py asserts of the structs
-SHOWN_MISTAKES = 3  # independent mistakes that one message names
+AGREEMENT = "<generated/agreement.cuh>"  # static assertions of agreement.py
+SHOWN_MISTAKES = 3  # maximum number of independent errors in one message
 
 # Messages of g++, clang and NVRTC, and the fix.
 COMPILER_ADVICE = (
     (
         r"no return statement in function|end of non-void|not return a value"
         r"|missing return statement",
-        "a function that is not void must return on every path: `return false;` where an episode "
-        "goes on",
+        "a function that is not void must return on every path. Use `return false;` where an "
+        "episode continues",
     ),
     (
         r"overloaded function type>\[|reference to (?:non-static member|overloaded) function"
         r"|bound function may only",
-        "agents are called and entries indexed: env.GROUP.reward(agent), "
+        "use parentheses for agents and brackets for entries: env.GROUP.reward(agent), "
         "env.GROUP.obs(agent)[entry]",
     ),
     (
         r"deleted (?:member )?function|cannot be referenced -- it is a deleted",
-        "env.team's sum, min, before and add and Random::below take integers, Random::unit a word "
-        "env.random.bits(i).x",
+        "env.team's sum, min, before and add and Random::below take integers. Random::unit takes a "
+        "word such as env.random.bits(i).x",
     ),
     (
         r"inlining failed .*(?:recursive inlining|function not inlinable)",
-        "a function may not call itself: write a loop",
+        "recursion is not supported. Write a loop",
     ),
     (
         r"frame size",
-        "struct Shared and the arrays of functions lie on a thread's stack on a CPU: make them "
+        "on a CPU, struct Shared and the arrays of functions are on a thread's stack. Make them "
         "smaller, or members of State",
     ),
 )
-_ERROR = (  # in which OWN stands for names of the author's files, which may hold any character
+_ERROR = (  # OWN is replaced by the names of the author's files
     r"^(?P<file>OWN|[^\n:()]+?)(?::(?P<a>\d+)(?::\d+)?|\((?P<b>\d+)\)): "
     r"(?:(?:fatal )?error|(?P<warning>warning)):? ?(?P<what>.*)$"
-    r"(?:\n +(?P<operands>operand types are: .*)$)?"  # of NVRTC
+    r"(?:\n +(?P<operands>operand types are: .*)$)?"  # NVRTC only
 )
 _UNKNOWN = re.compile(
     r"""['"](\w+)['"] (?:was not declared|is undefined|is not a member of)"""
@@ -68,12 +66,11 @@ _UNKNOWN = re.compile(
 
 
 def explain_compile_error(unit: Unit, log: str) -> CompileError | None:
-    """Return a ``CompileError`` with the first errors of a compiler's ``log``, or None where it
-    names no error in a file.
+    """Return a ``CompileError`` with the first errors of a compiler's ``log``.
 
     Structs that differ from their description come first, then errors in the author's files. Errors
     in the package's files are usually consequences of these, and are shown only if there are no
-    others. Each message is shown once.
+    others. Each message is shown once. The result is None if the log names no error in a file.
     """
     own_files = (unit.shown, *unit.headers)
     code = code_only("\n".join(line for file in own_files for line in unit.files.get(file, [])))
@@ -87,13 +84,13 @@ def explain_compile_error(unit: Unit, log: str) -> CompileError | None:
         asserted = re.search(r'"(.*)"\);$', lines[number - 1]) if file == AGREEMENT else None
         if asserted is None:
             found.setdefault(what, entry(file, number, what, lines, _advice(what, names)))
-        # of which the other structs are members
+        # Skip struct Batch if another struct differs, because the others are its members.
         elif not found or not asserted[1].startswith("struct Batch"):
             found.setdefault(asserted[1], asserted[1])
     shown = list(found.values())
     opened, closed = code.count("{"), code.count("}")
     if found and opened != closed:
-        shown.insert(0, f"{unit.shown}: there are {opened} opening and {closed} closing braces")
+        shown.insert(0, f"{unit.shown} has {opened} opening and {closed} closing braces")
     more = f"\n({len(shown) - SHOWN_MISTAKES} more)" if len(shown) > SHOWN_MISTAKES else ""
     return (
         CompileError(heading(unit.name) + "\n".join(shown[:SHOWN_MISTAKES]) + more)
@@ -103,8 +100,9 @@ def explain_compile_error(unit: Unit, log: str) -> CompileError | None:
 
 
 def _errors(log: str, own_files: tuple[str, ...], code: str) -> list[tuple[str, int, str]]:
-    """Return file, line and message of each error; one in the package's files is at the kernel's
-    call, if the log names it.
+    """Return file, line and message of each error.
+
+    An error in the package's files is reported at the kernel's call, if the log names it.
     """
     own = "|".join(map(re.escape, own_files))
     call = re.compile(rf'(?P<file>{own}):(?P<a>\d+)|at line (?P<b>\d+) of "?(?P<own>{own})')
@@ -123,7 +121,7 @@ def _errors(log: str, own_files: tuple[str, ...], code: str) -> list[tuple[str, 
         ):
             continue
         if file not in (*own_files, AGREEMENT):
-            # g++ names the call before the error, clang and NVRTC after it
+            # g++ names the call before the error. clang and NVRTC name it after the error.
             before = log[ends[k] : m.start()]
             after = re.split(
                 "In (?:instantiation of|function|member function)", log[m.end() : starts[k + 1]]
@@ -136,8 +134,9 @@ def _errors(log: str, own_files: tuple[str, ...], code: str) -> list[tuple[str, 
 
 
 def _is_unset(what: str, code: str) -> bool:
-    """Return whether a warning is about a variable of the kernel's own that has no value; g++ also
-    warns of the package's.
+    """Return whether a warning is about an uninitialised variable of the kernel.
+
+    g++ also warns about variables of the package.
     """
     name = re.search(
         r"'(\w+)' (?:(?:is|may be) used uninitialized|is uninitialized when used)", what
@@ -146,8 +145,11 @@ def _is_unset(what: str, code: str) -> bool:
 
 
 def _advice(what: str, names: dict[str, str]) -> str:
-    """Return how to fix a compiler's message, or an empty string; ``names``: from
-    ``known_names``.
+    """Return advice for a compiler's message, or an empty string.
+
+    Args:
+        what: The message.
+        names: Result of ``known_names``.
     """
     if unknown := _UNKNOWN.search(what):
         name = next(filter(None, unknown.groups()))
@@ -159,8 +161,9 @@ def _advice(what: str, names: dict[str, str]) -> str:
 
 
 def known_names(unit: Unit) -> dict[str, str]:
-    """Return how a kernel writes each name of its environment, by the name in lower case, read from
-    the generated text.
+    """Return the kernel's spelling of each name of its environment, by the lower-case name.
+
+    The names are parsed from the generated text.
     """
     agreement, sizes, tables = (
         "\n".join(unit.files.get(f"<generated/{name}.cuh>", ()))

@@ -1,6 +1,4 @@
-"""How threads and near memory are shared out among environments: what a program is compiled for,
-besides the environment.
-"""
+"""Layout: the threads, registers and shared memory of a program's environments."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -13,15 +11,14 @@ from cupydrive.spec import EnvSpec, Group
 
 
 class Observations(StrEnum):
-    """The ways in which observations are made and leave; each is a file of
-    ``kernels/drive/storage``.
-    """
+    """How observations are stored. Each way is a file of ``kernels/drive/storage``."""
 
-    DIRECT = "direct"  # made in global memory, where they stay
-    SHARED = "shared"  # made near, copied out in wide accesses
-    # likewise, by all threads of a warp together for its environments, of one thread each
+    DIRECT = "direct"  # computed directly in global memory
+    SHARED = "shared"  # computed in shared memory or registers, copied with wide stores
+    # The same for environments of one thread each, copied cooperatively by a warp.
     WARP_COPY = "warp_copy"
-    # as direct, but rows of one member each pass shared memory 128 bytes at a time (drive/rows.cuh)
+    # Computed in global memory, with rows staged through 128 bytes of shared memory
+    # (drive/rows.cuh).
     STAGED = "staged"
 
 
@@ -31,16 +28,16 @@ WARP = 32  # threads
 
 @dataclass(frozen=True)
 class Layout:
-    """How threads and near memory are shared out; any layout gives the same numbers.
+    """Assignment of threads and memory to environments. Results do not depend on it.
 
     Args:
-        team: Threads that own one environment, a power of two from 1 to 1024.
-        envs_per_block: Environments of one block, a power of two; 1 for teams above 32.
-        state_near: Keep the state near (registers, stack or shared memory) during a launch.
-        rows_near: Likewise rewards and actions.
-        observations: How observations leave. On a CPU the first two of these ways are all there
-            are.
-        half_obs: Keep observations as bfloat16, rounded from the same numbers.
+        team: Number of threads of one environment, a power of two from 1 to 1024.
+        envs_per_block: Number of environments per block, a power of two. It is 1 for teams above
+            32.
+        state_near: Keep the state in registers, on the stack or in shared memory during a launch.
+        rows_near: Keep rewards and actions there, too.
+        observations: How observations are stored. A CPU supports only the first two ways.
+        half_obs: Store observations as bfloat16, rounded from the same numbers.
     """
 
     team: int = 1
@@ -53,7 +50,7 @@ class Layout:
     def __post_init__(self) -> None:
         powers = {2**k for k in range(11)}
         most = 1024 // self.team if self.team in powers and self.team <= WARP else 1
-        # Powers of two, or a block's last warp would wait for lanes that do not exist.
+        # With other sizes, the last warp of a block would wait for lanes that do not exist.
         if (
             self.team not in powers
             or self.envs_per_block not in powers
@@ -76,10 +73,9 @@ class Layout:
         return self.envs_per_block
 
     def near_bytes(self, spec: EnvSpec, params: EnvParams) -> int:
-        """Return the bytes that one environment keeps in a block's memory, ``struct Shared`` and
-        padding not counted.
+        """Return the shared memory of one environment in bytes, without ``struct Shared``.
 
-        A team of one has its state and rows in registers, or on the stack.
+        Padding is not included. A team of one has its state and rows in registers or on the stack.
         """
         groups = spec.groups(params)
         obs = sum(
@@ -91,24 +87,25 @@ class Layout:
         return spec.state_dtype(params).itemsize * self.state_near + rows * self.rows_near + obs
 
     def _near_obs_bytes(self, g: Group) -> int:
-        """Return the bytes of an agent's observation where it is made: one thread makes bits."""
+        """Return the shared memory of an agent's observation in bytes. One thread packs bits."""
         if g.bits and self.team == 1:
             return 4 * g.words
         return g.obs_bytes(2 if self.half_obs else 4)
 
     def _kept_bytes(self, g: Group) -> int:
-        """Return the bytes of an agent's return and of what its next actions are drawn from, if not
-        in registers.
+        """Return the shared memory of an agent's return and next random words, in bytes.
+
+        It is 0 if they are in registers.
         """
         own = fits_bytes(g) and max(g.heads, -(-g.count // self.team)) <= FEW_OWN
         return 0 if own else 4 + (4 if fits_bytes(g) else 16) * g.heads
 
     def fit(self, spec: EnvSpec, params: EnvParams, limit: int) -> Self:
-        """Return this layout with as much near as ``limit`` bytes hold: observation goes first,
-        state last.
+        """Return this layout with as much data in shared memory as ``limit`` bytes hold.
 
-        Near observations of several agents, or of bits, of one thread, leave by their warp if there
-        is a whole one.
+        Observations are moved to global memory first, and the state last. If a thread has
+        observations of several agents or packed bits, and blocks consist of whole warps, the warp
+        copies them.
         """
         near = self
         whole_warps = self.team == 1 and self.envs_per_block % 32 == 0
@@ -127,16 +124,18 @@ class Layout:
 
 @dataclass(frozen=True)
 class PlayLayout(Layout):
-    """How ``env_play`` (kernels/play/play.cuh) shares them out: here ``envs_per_block`` is what one
-    crew has.
+    """Layout of ``env_play`` (kernels/play/play.cuh).
+
+    A block consists of crews, groups of warps that evaluate the policies of their environments
+    together. ``envs_per_block`` is the number of environments of a crew.
 
     Args:
-        crews: Of a block, each with environments of at most 32 threads in all; or a single larger
-            team.
-        warps: Of a crew, if its teams are no larger than one; the first of them steps the
-            environments.
-        hidden_near: Hidden states of policies are in a crew's shared memory. Otherwise they are
-            where learners store them, of policies on tensor cores that play one group each.
+        crews: Number of crews of a block. The environments of a crew have at most 32 threads in
+            total, or the crew is a single larger team.
+        warps: Number of warps of a crew, if its teams are not larger than a warp. The first warp
+            steps the environments.
+        hidden_near: Keep hidden states of policies in shared memory. Otherwise they are in the
+            learners' memory, which requires policies on tensor cores that play one group each.
     """
 
     crews: int = 1
@@ -155,5 +154,5 @@ class PlayLayout(Layout):
 
 
 def fits_bytes(g: Group) -> bool:
-    """Return whether an action of ``g`` is known when it is drawn, and fits in a byte."""
+    """Return whether an action of ``g`` fits in a byte and does not depend on a mask."""
     return not g.continuous and not g.mask and max(g.sizes) <= 256

@@ -1,8 +1,7 @@
-"""What kernels print: ``env.print(format, values...)`` of one environment, read after each launch
-and printed by Python.
+"""Output of kernels: ``env.print(format, values...)`` of one environment.
 
-So it shows in a notebook, where neither the C library's output nor a GPU's goes.
-kernels/drive/print.cuh writes the lines.
+kernels/drive/print.cuh writes the lines into a buffer. Python reads and prints it after each
+launch, so that it appears in a notebook, unlike the output of the C library or of a GPU.
 """
 
 import re
@@ -13,15 +12,15 @@ import numpy as np
 
 from cupydrive.protocols import Executor
 
-HEADER = np.dtype([("env", "i4"), ("used", "i4"), ("lost", "i4")])  # of struct Printed
-PRINT_BYTES = 65536  # of its text: PRINT_BYTES
-FORMATS = {"f": "f", "i": "q", "u": "Q"}  # how `struct` reads a value of each type
-# The length of a conversion of printf, such as ll, which Python does not know.
+HEADER = np.dtype([("env", "i4"), ("used", "i4"), ("lost", "i4")])  # start of struct Printed
+PRINT_BYTES = 65536  # size of its text, PRINT_BYTES in C
+FORMATS = {"f": "f", "i": "q", "u": "Q"}  # format characters of `struct` by type
+# Length modifiers of printf, such as ll, which Python does not support.
 LENGTH = re.compile(r"%([-+ #0-9.]*)(?:hh|h|ll|l|z)(?=[diuoxX])")
 
 
 class Printer:
-    """The memory that one batch's kernels print to.
+    """The output buffer of one batch's kernels.
 
     Args:
         executor: Executor of the batch.
@@ -34,16 +33,16 @@ class Printer:
         self.choose(None)
 
     def choose(self, env: int | None) -> None:
-        """Let environment ``env`` print, or none (None); unread lines are dropped."""
+        """Select the environment that prints, or None. Unread lines are dropped."""
         self.env = env
         head = np.array([-1 if env is None else env, 0, 0], np.int32)
         self.executor.put(self.memory[: HEADER.itemsize], head.view(np.uint8))
 
     def show(self) -> None:
-        """Print the lines since the last call; on a GPU this waits for the launches before it.
+        """Print the lines since the last call. On a GPU this synchronizes with the device.
 
-        While a CUDA graph is captured nothing can be read: its lines appear after the next launch
-        outside of it.
+        During the capture of a CUDA graph nothing can be read. The lines appear after the next
+        launch outside the graph.
         """
         if self.env is None or self.executor.capturing():
             return
@@ -56,13 +55,13 @@ class Printer:
         if lost:
             print(
                 f"{self.name}[{self.env}]: {lost:,} more lines did not fit into {PRINT_BYTES:,} "
-                "bytes; print less, or in fewer steps"
+                "bytes. Print less, or in fewer steps"
             )
         self.choose(self.env)
 
 
 def lines(text: bytes) -> Iterator[tuple[int, str]]:
-    """Yield pairs (elapsed, line) of the bytes that a kernel has written."""
+    """Parse the bytes that a kernel has written. Yield pairs (elapsed, line)."""
     at = 0
     while at < len(text):
         elapsed, count = struct.unpack_from("<iB", text, at)
@@ -77,9 +76,7 @@ def lines(text: bytes) -> Iterator[tuple[int, str]]:
 
 
 def formatted(form: str, values: Sequence[float]) -> str:
-    """Return ``form`` filled in as printf would; if the values do not fit its conversions, they
-    follow it.
-    """
+    """Format like printf. If the values do not fit the conversions, they are appended."""
     try:
         return (LENGTH.sub(r"%\1", form) % tuple(values)).rstrip("\n")
     except (TypeError, ValueError, OverflowError):

@@ -1,9 +1,8 @@
-"""Assembles one translation unit per environment: sizes, kernel text, checks that C and Python
-agree.
+"""Assembly of one translation unit per environment: sizes, kernel text, and static assertions.
 
-Includes are pasted in with ``#line`` marks: compiler errors then name the real file and line, no
-include path is needed, and a cache keyed by the text cannot serve a stale kernel after a header was
-edited.
+Includes are expanded with ``#line`` marks. Compiler errors then name the real file and line, no
+include path is needed, and a cache keyed by the text cannot return a stale kernel after a header
+was edited.
 """
 
 import re
@@ -27,17 +26,18 @@ from cupydrive.inputs.tables import Table
 from cupydrive.protocols import EnvParams
 from cupydrive.spec import EnvSpec, Group, constant_params
 
-# templates of kernels/drive/bits.cuh
+# Templates of kernels/drive/bits.cuh.
 OBS_ROWS = {"float32": "FloatRows", "bool": "BoolRows", "uint8": "ByteRows"}
 FEW_HEADS = 8
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One translation unit: ``text`` for a compiler, names of its kernels; for errors ``files``
-    (shown name -> lines).
+    """One translation unit.
 
-    ``shown`` is the name of the kernel among them, and ``headers`` those of its author's headers.
+    ``text`` is the source for a compiler, and ``kernels`` are the names of its kernels. ``files``
+    contains the lines of each file by shown name, for errors. ``shown`` is the shown name of the
+    kernel file, and ``headers`` are those of its author's headers.
     """
 
     name: str
@@ -55,12 +55,13 @@ class Unit:
 
     @property
     def architecture_specific(self) -> bool:
-        """Whether the kernel has instructions that one architecture of GPUs has alone."""
+        """Whether the kernel has instructions of a single GPU architecture."""
         return "#define ARCHITECTURE_SPECIFIC 1\n" in self.text
 
     def of_members(self) -> Self:
-        """Return the unit whose kernels take the arguments of several members:
-        ``drive/backend/cuda_launch.cuh``.
+        """Return the unit whose kernels take the arguments of several members.
+
+        See ``drive/backend/cuda_launch.cuh``.
         """
         return replace(
             self, name=f"{self.name}_of_members", text=f"#define MANY_CALLS 1\n{self.text}"
@@ -73,8 +74,7 @@ def assemble(spec: EnvSpec, params: EnvParams, layout: Layout) -> Unit:
 
     Raises:
         SpecError: If the kernel file does not exist or lacks a required part.
-        CompileError: If its text shows a mistake that the compilers of CPU and GPU would not judge
-            alike.
+        CompileError: If the text contains names that CPU and GPU compilers treat differently.
     """
     shown, texts = _texts(spec, params, layout)
     return _unit(
@@ -84,14 +84,15 @@ def assemble(spec: EnvSpec, params: EnvParams, layout: Layout) -> Unit:
 
 @lru_cache(maxsize=64)
 def assemble_play(spec: EnvSpec, params: EnvParams, layout: PlayLayout, policies: str) -> Unit:
-    """Return the ``Unit`` of the kernel ``env_play``, in which policies play; errors as of
-    ``assemble``.
+    """Return the ``Unit`` of the kernel ``env_play``, which runs environment and policies.
+
+    It raises the errors of ``assemble``.
 
     Args:
         spec: The environment.
         params: Its parameters.
         layout: Layout of the threads.
-        policies: Generated text about them, as ``kernels/play`` reads it.
+        policies: Generated text that describes the policies for ``kernels/play``.
     """
     shown, texts = _texts(spec, params, layout)
     texts["generated/sizes.cuh"] += (
@@ -105,9 +106,7 @@ def assemble_play(spec: EnvSpec, params: EnvParams, layout: PlayLayout, policies
 
 
 def _texts(spec: EnvSpec, params: EnvParams, layout: Layout) -> tuple[str, dict[str | Path, str]]:
-    """Return the name that errors show for the kernel of ``spec``, and the texts that are pasted,
-    by name.
-    """
+    """Return the shown name of the kernel of ``spec``, and the texts to include, by name."""
     shown, kernel = kernel_text(spec)
     texts: dict[str | Path, str] = {}
     headers = {}
@@ -150,14 +149,14 @@ def _texts(spec: EnvSpec, params: EnvParams, layout: Layout) -> tuple[str, dict[
 def assemble_file(
     path: str, constants: tuple[tuple[str, int], ...] = (), spaces: str = "", team: int = 1
 ) -> Unit:
-    """Return the ``Unit`` of ``kernels/PATH.cu``, a kernel of rows or words: one team per element.
+    """Return the ``Unit`` of ``kernels/PATH.cu``, a kernel with one team per row or word.
 
     Args:
         path: The file, such as ``"train/advantages"``.
         constants: Pairs (name, int) of compile-time constants.
         spaces: Generated text that the file includes as ``generated/spaces.cuh``.
-        team: Threads of one element on a GPU; a block has 128, or those of one element if that are
-            more than a warp.
+        team: Threads of one element on a GPU. A block has 128 threads, or one team if it is larger
+            than a warp.
     """
     layout = Layout(team, 128 // team if team <= WARP else 1)
     sizes = [
@@ -194,20 +193,20 @@ def _unit(
 
 
 def kernel_text(spec: EnvSpec) -> tuple[str, str]:
-    """Return the name that errors show for the kernel of ``spec``, and its text."""
+    """Return the shown name of the kernel of ``spec``, and its text."""
     if isinstance(spec.kernel, str):
         return f"<kernel of {spec.name}>", spec.kernel
     path = kernel_path(spec)
     if not path.is_file():
         raise SpecError(
-            f"{spec.name}: there is no kernel file {path}. Write it, or pass kernel= to the "
-            f"EnvSpec; in a notebook, begin a cell with %%cuda_env {spec.name}"
+            f"{spec.name}: kernel file {path} does not exist. Write it, or pass kernel= to the "
+            f"EnvSpec. In a notebook, begin a cell with %%cuda_env {spec.name}"
         )
     return shown_path(path), as_text(path, path.read_bytes())
 
 
 def kernel_path(spec: EnvSpec) -> Path:
-    """Return the path of the kernel of ``spec``, which is no text."""
+    """Return the path of the kernel file of ``spec``. Its kernel must not be text."""
     kernel = spec.kernel
     return (
         Path(kernel).expanduser()
@@ -256,8 +255,10 @@ def _sizes(spec: EnvSpec, params: EnvParams, layout: Layout, code: str) -> str:
 
 
 def _metrics(metrics: Mapping[str, str]) -> str:
-    """Return ``struct Metrics`` of metrics {name: "int" or "float"} in C, and ``each_count``, which
-    visits its integers.
+    """Return ``struct Metrics`` in C, and ``each_count``, which visits its integers.
+
+    Args:
+        metrics: ``"int"`` or ``"float"`` by name.
     """
     members = metrics or {"none": "int"}
     counts = [f"  visit(metrics.{name});" for name, kind in members.items() if kind == "int"]
@@ -277,7 +278,7 @@ def _metrics(metrics: Mapping[str, str]) -> str:
 
 
 def _tables(tables: Sequence[Table]) -> str:
-    """Return ``struct Table`` in C: one read-only array for each ``Table``."""
+    """Return ``struct Table`` in C, with one read-only array for each ``Table``."""
     if not tables:
         return ""
     name = 'struct {0} {{ static DEVICE const char* text() {{ return "table {0}"; }} }};'
@@ -293,9 +294,7 @@ def _tables(tables: Sequence[Table]) -> str:
 
 
 def _groups(groups: Sequence[Group]) -> str:
-    """Return a struct of each group in C, one of each for a template, and ``each_group``, which
-    calls something for each.
-    """
+    """Return the structs of all groups in C, and the helpers ``EachGroup`` and ``each_group``."""
     first = [sum(g.count for g in groups[:k]) for k in range(len(groups))]
     lines = [
         *map(_group, groups, first),
@@ -318,7 +317,7 @@ def _groups(groups: Sequence[Group]) -> str:
 
 
 def _group(g: Group, first_agent: int) -> str:
-    """Return the struct of one group in C: its sizes, and how to read and draw its actions."""
+    """Return the struct of one group in C, with sizes and functions to read and draw actions."""
 
     def drawn(choice: str) -> str:
         number = "low(head - DISCRETE) + span(head - DISCRETE) * Random::unit(word)"
@@ -369,12 +368,11 @@ def _group(g: Group, first_agent: int) -> str:
 
 
 def pick_int(values: Sequence[int]) -> str:
-    """Return what a C function of ``head`` does that returns one of these ints."""
+    """Return the body of a C function of ``head`` that returns one of these ints."""
     stretches = _stretches(values)
     if len(set(values)) == 1 or len(values) <= FEW_HEADS or len(stretches) > FEW_HEADS:
         return _pick("int", [str(n) for n in values])
-    # An array of many numbers would be written anew for each `head` that the compiler does not
-    # know.
+    # A long array would be initialised again for each `head` that is not a compile-time constant.
     lines = [
         f"{start - step * first} + {step} * head" if step else f"{start}"
         for first, start, step in stretches
@@ -384,9 +382,7 @@ def pick_int(values: Sequence[int]) -> str:
 
 
 def _stretches(values: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Return (first head, its value, step) of each stretch of heads over which ints grow by equal
-    steps.
-    """
+    """Return (first head, its value, step) of each range of heads with equally spaced values."""
     found: list[tuple[int, int, int]] = []
     for head, value in enumerate(values):
         if found:
@@ -401,7 +397,7 @@ def _stretches(values: Sequence[int]) -> list[tuple[int, int, int]]:
 
 
 def pick_float(values: Iterable[float]) -> str:
-    """Return what a C function of ``head`` does that returns one of these floats."""
+    """Return the body of a C function of ``head`` that returns one of these floats."""
     return _pick("float", [f"{float(x)!r}f" for x in values])
 
 
@@ -412,17 +408,17 @@ def _pick(kind: str, values: Sequence[str]) -> str:
 
 
 def column_words(words: Sequence[int]) -> str:
-    """Return the C function ``column_words`` of a row's 4-byte words in each of several arrays."""
+    """Return the C function ``column_words``: the number of 4-byte words of a row, by array."""
     return f"DEVICE int column_words(int head) {{ {pick_int(words)} }}"
 
 
 def head_sizes(sizes: Sequence[int]) -> str:
-    """Return the C function ``head_size`` of discrete heads with these numbers of choices."""
+    """Return the C function ``head_size`` for discrete heads with these numbers of choices."""
     return f"DEVICE int head_size(int head) {{ {pick_int(sizes)} }}"
 
 
 def box_bounds(space: spaces.Box) -> str:
-    """Return the C functions ``box_low`` and ``box_span`` of a bounded Box of one dimension."""
+    """Return the C functions ``box_low`` and ``box_span`` of a bounded one-dimensional Box."""
     bounds = {"box_low": space.low, "box_span": space.high - space.low}
     return "\n".join(
         f"DEVICE float {name}(int head) {{ {pick_float(values)} }}"
@@ -433,20 +429,20 @@ def box_bounds(space: spaces.Box) -> str:
 def sample_action(
     group: Group, words: NDArray[np.uint32], head: int, mask: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int32] | NDArray[np.float32]:
-    """Return actions of one head, of the group's dtype, from uint32 ``words``: ``sample`` of its
-    space in C.
+    """Convert random words to actions of one head, of the group's dtype, as ``sample`` in C.
 
     Args:
         group: The group.
         words: uint32 array.
-        head: Number of the head.
-        mask: (*shape of words, choices of all heads) bool, what is allowed, or None: everything.
+        head: Index of the head.
+        mask: (*shape of words, choices of all heads) bool, the allowed choices. If None, all are
+            allowed.
     """
     if mask is not None and head < len(group.sizes):
         allowed = mask[..., group.first_choices[head] :][..., : group.sizes[head]]
         allowed = allowed | ~allowed.any(axis=-1, keepdims=True)
         count = allowed.sum(axis=-1).astype(np.uint64)
-        # the wanted-th allowed choice
+        # Select the allowed choice with index `wanted`.
         wanted = ((words.astype(np.uint64) * count) >> np.uint64(32)).astype(np.int64)
         chosen = np.argmax(np.cumsum(allowed, axis=-1) > wanted[..., None], axis=-1)
         return chosen.astype(group.action_dtype)

@@ -1,3 +1,1 @@
-"""Pictures of states: shapes and charts on a canvas, frames of several episodes; learning curves as
-figures.
-"""
+"""Pictures of states, charts on a canvas, frames of episodes, and learning curves."""

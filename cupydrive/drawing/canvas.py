@@ -1,9 +1,7 @@
-"""A picture that environments draw on: world coordinates with y up, a few shapes, two lines of text
-above.
+"""Canvas: shapes in world coordinates with y up, and a header with two lines of text.
 
-Shapes are drawn at twice the size and scaled down, so that edges are smooth and slow motion is.
-Pictures are dark, and their colours light: they suit pages of either kind, and one file serves
-both.
+Shapes are drawn at twice the size and scaled down for antialiasing. Pictures have light colours on
+a dark background, so that one file suits both light and dark pages.
 """
 
 from __future__ import annotations
@@ -28,32 +26,32 @@ if TYPE_CHECKING:
 Line: TypeAlias = tuple[Sequence[float] | np.ndarray, Sequence[float] | np.ndarray, str]
 Key: TypeAlias = tuple[str, str, int | None]  # colour, text, count
 SUPERSAMPLING = 2
-SMALLEST_TEXT = 5  # pixels of the finished picture; smaller letters are left out
-LABEL_TEXT = 20  # pixels of an agent's name: a page shows half of them
-LABELLED = 12  # agents; of more, numbers alone stand beside them
-# Parts of a picture's width. A page shows a picture as narrow as 334 pixels, on a telephone:
-# letters of a header then have 11 pixels, and no line has less than one.
+SMALLEST_TEXT = 5  # pixels of the finished picture. Smaller text is omitted.
+LABEL_TEXT = 20  # pixels of an agent's name, of which a page shows half
+LABELLED = 12  # maximum number of agents with names. More agents have only numbers.
+# Fractions of a picture's width. On a phone, a picture is 334 pixels wide. Letters of a header then
+# have 11 pixels, and lines at least one.
 HEADER_TEXT, HAIRLINE = 30, 334
-LINE_HEIGHT = 1.45  # height of a line of the header, in heights of its letters
+LINE_HEIGHT = 1.45  # height of a header line, relative to its letters
 
 
 class Canvas(Palette):
-    """One picture, dark at first; its colours are attributes, such as ``canvas.BLUE``.
+    """Picture to draw on, with a dark background. Colours are attributes, such as ``canvas.BLUE``.
 
-    A drawing may set ``last_step``, when the task ends before the time limit: what the header
-    counts to.
+    If the task ends before the time limit, a drawing may set ``last_step``, the total number of
+    steps in the header.
 
     Args:
-        width: Pixels, even: video codecs halve the colour's resolution.
-        height: Pixels, even.
-        header: Pixels at the top for two lines of text; the world is drawn below. By default a
-            share of the width.
-        part_of: Width of the picture that this one is a part of; lines are as thick, and letters at
-            least as high, as it needs where it is shown small. By default ``width``, and letters of
-            any height.
-        labels: Show the names of the agents that ``agents`` is told of.
-        played: ``(group, agent)`` whom a person plays, who has a ring and stands out by name; None:
-            nobody.
+        width: Width in pixels. It must be even, because video codecs halve the resolution of
+            colours.
+        height: Height in pixels. It must be even.
+        header: Pixels at the top for two lines of text. The world is drawn below. Defaults to a
+            fraction of the width.
+        part_of: Width of the picture that contains this one. Line widths and the minimum text size
+            are chosen for it. Defaults to ``width``, without a minimum text size.
+        labels: Show the names of the agents passed to ``agents``.
+        played: ``(group, agent)`` of the agent that a person plays, or None. It has a ring and a
+            highlighted name.
 
     Raises:
         ParameterError: If a size is not a positive even int.
@@ -70,9 +68,9 @@ class Canvas(Palette):
     ) -> None:
         self.width, self.height = checked_size("Canvas", "(width, height)", (width, height))
         whole = self.width if part_of is None else part_of
-        self.letters = letters_of(whole)  # of the header
+        self.letters = letters_of(whole)  # size of the header's text
         self.header = header_height(self.letters, self.height) if header is None else int(header)
-        self.hairline = math.ceil(SUPERSAMPLING * whole / HAIRLINE)  # of the image that is drawn on
+        self.hairline = math.ceil(SUPERSAMPLING * whole / HAIRLINE)  # in supersampled pixels
         self.smallest = SUPERSAMPLING * (
             SMALLEST_TEXT if part_of is None else max(SMALLEST_TEXT, whole / HEADER_TEXT)
         )
@@ -80,9 +78,7 @@ class Canvas(Palette):
         self.clear()
 
     def clear(self, background: str = Palette.STAGE) -> None:
-        """Make everything one colour again; the view is that of pixels, from the lower left
-        corner.
-        """
+        """Fill the picture with one colour, and reset the view to pixels from the lower left."""
         from PIL import Image, ImageDraw
 
         size = (self.width * SUPERSAMPLING, self.height * SUPERSAMPLING)
@@ -96,15 +92,15 @@ class Canvas(Palette):
         self.view(0, self.width, 0)
 
     def view(self, left: float, right: float, bottom: float, top: float | None = None) -> None:
-        """Show the world from ``left`` to ``right`` and from ``bottom`` up; units are square.
+        """Set the visible part of the world, from ``left`` to ``right`` and from ``bottom`` up.
 
-        With ``top``, everything up to there is shown too: the world becomes smaller if it must, and
-        lies in the middle.
+        Units are square. If ``top`` is given, everything up to it is visible. The world is scaled
+        down if necessary and centred.
         """
         if not left < right or (top is not None and not bottom < top):
             raise ParameterError(
-                f"Canvas.view: left = {left}, right = {right}, bottom = {bottom}, top = {top}; "
-                "it must be left < right and bottom < top"
+                f"Canvas.view: left = {left}, right = {right}, bottom = {bottom}, top = {top}, "
+                "expected left < right and bottom < top"
             )
         width, height = self._image.size[0], self._image.size[1] - self.header * SUPERSAMPLING
         self._scale = width / (right - left)
@@ -115,14 +111,12 @@ class Canvas(Palette):
             self._bottom = (bottom + top) / 2 - height / self._scale / 2
 
     def to_pixel(self, point: Point) -> tuple[float, float]:
-        """Return where a point of the world lies in the finished picture: (x, y) from its upper
-        left corner.
-        """
+        """Convert a point of the world to pixels (x, y) from the picture's upper left corner."""
         x, y = self._pixel(point)
         return x / SUPERSAMPLING, y / SUPERSAMPLING
 
     def _pixel(self, point: Point) -> tuple[float, float]:
-        """Return where a point of the world lies in the image that is drawn on."""
+        """Convert a point of the world to pixels of the supersampled image."""
         x, y = point
         return (float(x) - self._left) * self._scale, self._image.size[1] - (
             float(y) - self._bottom
@@ -131,18 +125,16 @@ class Canvas(Palette):
     @staticmethod
     @lru_cache(maxsize=1024)
     def mix(color: str, other: str, share: float) -> str:
-        """Return ``color`` with a ``share`` of ``other`` in it, from 0 to 1; colours are
-        ``"#RRGGBB"``.
-        """
+        """Mix two colours ``"#RRGGBB"``. ``share`` is the fraction of ``other``, from 0 to 1."""
         share = min(max(float(share), 0.0), 1.0)
         pairs = ((int(color[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5))
         return "#" + "".join(f"{round(a + (b - a) * share):02X}" for a, b in pairs)
 
     def line(self, points: Points, width: float, color: str) -> None:
-        """Draw a line through ``points`` [(x, y), ...], ``width`` in units of the world, with round
-        ends.
+        """Draw a line with round ends through ``points`` [(x, y), ...].
 
-        It is as thick as it must be to be seen where the picture is shown small.
+        ``width`` is in units of the world. The line has a minimum thickness, so that it is visible
+        in a small picture.
         """
         pixels = [self._pixel(p) for p in points]
         thick = max(self.hairline, round(width * self._scale))
@@ -152,13 +144,13 @@ class Canvas(Palette):
                 self._disc(x, y, thick / 2, color)
 
     def trail(self, points: Points, width: float, color: str, longest: float | None = None) -> None:
-        """Draw the way through ``points``, oldest first, fading towards the oldest.
+        """Draw a path through ``points``, oldest first, fading towards the oldest.
 
         Args:
             points: (K, 2) array or list.
-            width: In units of the world.
-            color: At the newest point.
-            longest: Steps longer than this are left out: jumps.
+            width: Width in units of the world.
+            color: Colour at the newest point.
+            longest: Maximum length of a step. Longer ones are jumps and are not drawn.
         """
         count = len(points) - 1
         for k in range(count):
@@ -185,8 +177,9 @@ class Canvas(Palette):
         self._draw.polygon([self._pixel(p) for p in points], color)
 
     def arrowhead(self, center: Point, heading: float, radius: float, color: str) -> None:
-        """Draw a triangle that points along ``heading`` (rad, from x to y), its tip ``radius`` from
-        the centre.
+        """Draw a triangle that points along ``heading`` (rad, from x to y).
+
+        Its tip is at distance ``radius`` from the centre.
         """
         x, y = center
         corners = ((0.0, 1.0), (2.5, 0.95), (np.pi, 0.35), (-2.5, 0.95))
@@ -207,14 +200,13 @@ class Canvas(Palette):
     def text(
         self, place: Point, text: str, size: float, color: str = Palette.INK, anchor: str = "mm"
     ) -> None:
-        """Write a line of text; letters too small to read, as in a mosaic's small pictures, are
-        left out.
+        """Write a line of text. Text that is too small to read is omitted, as in a mosaic.
 
         Args:
             place: (x, y) of the text's anchor.
             text: The text.
             size: Height of the letters in units of the world.
-            color: Of the letters.
+            color: Colour of the letters.
             anchor: Two letters: left, middle or right (l, m, r), and top, middle or baseline (t, m,
                 s).
         """
@@ -223,13 +215,12 @@ class Canvas(Palette):
             self._draw.text(self._pixel(place), str(text), color, text_font(pixels), anchor=anchor)
 
     def agents(self, group: str, places: Points, shown: np.ndarray | None = None) -> None:
-        """Say where the agents of a group are; a viewer writes their names beside them, over
-        everything else.
+        """Set the positions of a group's agents, next to which a viewer writes their names.
 
         Args:
-            group: Its name.
-            places: (C, 2) array or list: where each of them is.
-            shown: (C,) bool, those to name; None: all.
+            group: Name of the group.
+            places: (C, 2) array or list of positions.
+            shown: (C,) bool, agents to label. If None, all of them.
         """
         alone = len(places) == 1
         for i, place in enumerate(places):
@@ -239,9 +230,7 @@ class Canvas(Palette):
                 )
 
     def _mark_agents(self, image: Image) -> None:
-        """Write names on the finished picture, each beside its agent and inside of the picture; a
-        ring is around one's own.
-        """
+        """Write names next to agents on the finished picture, and a ring around the played one."""
         from PIL import ImageDraw
 
         draw = ImageDraw.Draw(image)
@@ -270,7 +259,7 @@ class Canvas(Palette):
                 draw.text(place, text, self.STAGE if mine else self.INK, font, anchor="lm", **looks)
 
     def text_width(self, text: str, size: float) -> float:
-        """Return how wide a line of text is, in units of the world; ``size`` as of ``text``."""
+        """Return the width of a line of text in units of the world. ``size`` is as in ``text``."""
         return text_font(max(1, round(size * self._scale))).getlength(str(text)) / self._scale
 
     def chart(
@@ -286,23 +275,22 @@ class Canvas(Palette):
         ends: bool = False,
         letters: float | None = None,
     ) -> None:
-        """Draw curves in a panel: its title above, a grid line and a number at each tick.
+        """Draw curves in a panel with a title, grid lines and numbers.
 
         Args:
-            box: (left, bottom, right, top) of the panel in units of the world, title and numbers
-                included.
-            lines: One ``(xs, ys, color)`` for each curve; what lies outside of the ranges is drawn
-                at the panel's edge.
-            x: (lowest, highest) value that the panel shows from left to right.
-            y: Likewise from bottom to top.
-            title: What is shown, with its unit.
-            ticks: Pairs (value of y, its text); by default the lowest and the highest.
-            legend: Colours by name, one after the other between the title and the curves, which
-                never cross them.
-            powers: Show powers of ten at equal distances; ``y`` are positive.
-            ends: Write the ends of ``x`` below.
-            letters: Height of the title, and nearly that of the numbers; by default a share of the
-                panel's.
+            box: (left, bottom, right, top) of the panel in units of the world, including title and
+                numbers.
+            lines: ``(xs, ys, color)`` of each curve. Values outside the ranges are drawn at the
+                edge of the panel.
+            x: (lowest, highest) value from left to right.
+            y: (lowest, highest) value from bottom to top.
+            title: Quantity with its unit.
+            ticks: Pairs (value of y, text). Defaults to the lowest and the highest value.
+            legend: Colours by name, listed between the title and the curves.
+            powers: Use a logarithmic scale with powers of ten. ``y`` must be positive.
+            ends: Write the limits of ``x`` below.
+            letters: Height of the title. Numbers are slightly smaller. Defaults to a fraction of
+                the panel's height.
         """
         if powers:
             least, (low, high) = y[0], np.log10(y)
@@ -315,7 +303,7 @@ class Canvas(Palette):
             y = low, high
         left, bottom, right, top = box
         letters = 0.11 * (top - bottom) if letters is None else letters
-        above = 2.8 if legend else 1.6  # the title, and a line of names
+        above = 2.8 if legend else 1.6  # space for the title and the legend
         inner = (left + 3.2 * letters, bottom + 0.5 * letters, right, top - above * letters)
         self.text((inner[0], top), title, letters, anchor="lt")
         panel = self.panel(inner, x, y, letters)
@@ -327,8 +315,9 @@ class Canvas(Palette):
             panel.ends()
 
     def image(self, pixels: np.ndarray, x0: float, y0: float, x1: float, y1: float) -> None:
-        """Fill a rectangle with an array of colours, (rows, columns, 3) uint8, the first row on
-        top, each pixel a sharp box.
+        """Fill a rectangle with an array of colours, (rows, columns, 3) uint8, first row on top.
+
+        Pixels are scaled without interpolation.
         """
         from PIL import Image
 
@@ -344,33 +333,32 @@ class Canvas(Palette):
         self._image.paste(picture, (left, upper))
 
     def panel(self, box: Box, x: Limits, y: Limits, letters: float) -> Panel:
-        """Return a ``Panel`` of ``cupydrive.drawing.charts``: a rectangle (left, bottom, right,
-        top) with its own units.
+        """Create a ``Panel`` of ``cupydrive.drawing.charts``, a rectangle with its own units.
 
         Args:
-            box: In units of the view.
-            x: (low, high) of what it shows.
-            y: Likewise.
-            letters: Height of its texts, in units of the view.
+            box: (left, bottom, right, top) in units of the view.
+            x: (low, high) of the horizontal axis.
+            y: (low, high) of the vertical axis.
+            letters: Height of texts in units of the view.
         """
         return Panel(self, box, x, y, letters)
 
     def caption(self, left: str, right: str = "", below: str = "") -> None:
-        """Write the header, over everything else; it replaces the texts before.
+        """Set the texts of the header, which is drawn on top of everything else.
 
         Args:
-            left: First line, at the left.
-            right: First line, at the right; made smaller, or cut off, where it does not fit.
-            below: Second line; where there is a ``key``, behind it, if there is room.
+            left: Left part of the first line.
+            right: Right part of the first line. It is scaled down or truncated if necessary.
+            below: Second line. If there is a ``key``, it follows the key if it fits.
         """
         self._texts = str(left), str(right), str(below)
 
     def key(self, *items: tuple[str, str] | Key) -> None:
-        """Say in the header's second line what colours mean, and how many there are.
+        """Set a legend of colours in the second line of the header.
 
         Args:
-            *items: ``(color, text)``, or ``(color, text, count)``: a mosaic adds the counts of its
-                pictures up.
+            *items: ``(color, text)`` or ``(color, text, count)``. A mosaic shows the sum of the
+                counts of its pictures.
         """
         self.keys = tuple(
             (item[0], str(item[1]), item[2] if len(item) == 3 else None) for item in items
@@ -383,7 +371,7 @@ class Canvas(Palette):
             self._mark_agents(shown)
         if self.header and (any(self._texts) or self.keys):
             letters = self.letters * SUPERSAMPLING
-            # In a low header the text is higher than the header.
+            # The text may be higher than a low header.
             tall = max(
                 self.header * SUPERSAMPLING,
                 round(LINE_HEIGHT * letters * (2 if self._texts[2] or self.keys else 1)),
@@ -394,7 +382,7 @@ class Canvas(Palette):
         return np.array(shown)
 
     def _write(self, strip: Image, letters: int) -> None:
-        """Write the header's lines onto the upper strip of the image."""
+        """Write the header's lines onto the top of the image."""
         from PIL import ImageDraw
 
         draw, font = ImageDraw.Draw(strip), text_font(letters)
@@ -422,28 +410,26 @@ class Canvas(Palette):
 
 
 def letters_of(width: int) -> int:
-    """Return the height of a header's letters, in pixels of the finished picture, for the width of
-    it.
-    """
+    """Return the height of a header's letters in pixels, for the width of the finished picture."""
     return max(8, round(width / HEADER_TEXT))
 
 
 def header_height(letters: int, height: int) -> int:
-    """Return the pixels of a header of two lines: what its letters need, a third of the picture at
-    most.
-    """
+    """Return the height of a header of two lines in pixels, at most a third of the picture."""
     return min(round(2 * LINE_HEIGHT * letters), height // 3)
 
 
 def with_count(text: str, count: int | None) -> str:
-    """Return the words of an item of a key."""
+    """Return the text of an item of a key."""
     return text if count is None else f"{count:,} {text}"
 
 
 @lru_cache(maxsize=64)
 def fit_text(text: str, size: int, free: float) -> tuple[str, int]:
-    """Return ``text`` and its size, so that it fits into ``free`` pixels: made smaller than
-    ``size`` first, then cut off.
+    """Fit ``text`` into ``free`` pixels, by reducing ``size`` first and then by truncation.
+
+    Returns:
+        The text and its size.
     """
     wide = text_font(size).getlength(text)
     if wide > free:
@@ -455,7 +441,7 @@ def fit_text(text: str, size: int, free: float) -> tuple[str, int]:
 
 @lru_cache(maxsize=64)
 def text_font(size: int) -> FreeTypeFont:
-    """Return Pillow's own font in a size."""
+    """Return Pillow's default font in a size."""
     from PIL import ImageFont
 
     return ImageFont.load_default(size)

@@ -1,4 +1,4 @@
-"""Charts and maps on a canvas: panels with units of their own, scales, curves, fields of colour."""
+"""Charts and maps on a canvas: panels with their own units, scales, curves, and colour fields."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ Points: TypeAlias = Sequence[Point] | np.ndarray
 Limits: TypeAlias = tuple[float, float]  # (low, high)
 Box: TypeAlias = tuple[float, float, float, float]  # (left, bottom, right, top)
 TEXT, FRAME, GRID = Palette.INK, Palette.GREY, Palette.GRID
-GROUND, ROW, TICK = Palette.FLOOR, Palette.GRID, Palette.SOFT  # of panels without a frame
+GROUND, ROW, TICK = Palette.FLOOR, Palette.GRID, Palette.SOFT  # colours of frameless panels
 SHADES = Palette.SHADES
 
 
 def ticks(low: float, high: float, most: int = 6) -> tuple[list[float], list[str]]:
-    """Return round numbers from ``low`` to ``high``, at most ``most`` and at least one, and how to
-    write them.
+    """Return round numbers from ``low`` to ``high``, at least one and at most ``most``.
 
     Returns:
-        (numbers, texts): the numbers are multiples of 1, 2 or 5 times a power of ten.
+        (numbers, texts). The numbers are multiples of 1, 2 or 5 times a power of ten.
     """
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ParameterError(
-            f"ticks: low = {low}, high = {high}; both must be finite, low below high"
+            f"ticks: low = {low}, high = {high}, expected finite numbers with low < high"
         )
     step = 10.0 ** math.floor(math.log10((high - low) / most))
     while math.floor(high / step + 1e-9) - math.ceil(low / step - 1e-9) + 1 > most:
@@ -46,8 +45,9 @@ def ticks(low: float, high: float, most: int = 6) -> tuple[list[float], list[str
 def shades(
     values: np.ndarray, low: float, high: float, colors: Sequence[str] = SHADES
 ) -> np.ndarray:
-    """Return the colour of each value, (..., 3) uint8: between ``colors``, evenly spread from
-    ``low`` to ``high``.
+    """Map values to colours (..., 3) uint8.
+
+    Colours are interpolated between ``colors``, which are evenly spaced from ``low`` to ``high``.
     """
     stops = np.linspace(0.0, 1.0, len(colors))
     share = np.clip((np.asarray(values, np.float64) - low) / (high - low), 0.0, 1.0)
@@ -57,15 +57,14 @@ def shades(
 
 
 class Panel:
-    """A rectangle of a canvas in which x and y have units of their own: a chart, or a map.
-    ``Canvas.panel`` makes it.
+    """Rectangle of a canvas with its own units: a chart or a map. ``Canvas.panel`` creates it.
 
     Args:
-        canvas: ``Canvas``, whose view stays as it is while the panel is drawn. Widths, radii and
+        canvas: ``Canvas``. Its view must not change while the panel is drawn. Widths, radii and
             heights are in its units.
-        box: (left, bottom, right, top) in those units.
-        x: (low, high) of what is shown.
-        y: Likewise.
+        box: (left, bottom, right, top) in units of the canvas.
+        x: (low, high) of the horizontal axis.
+        y: (low, high) of the vertical axis.
         letters: Height of texts.
     """
 
@@ -73,12 +72,12 @@ class Panel:
         for name, (low, high) in (("x", x), ("y", y), ("box", box[::2]), ("box", box[1::2])):
             if not low < high:
                 raise ParameterError(
-                    f"Canvas.panel: {name} goes from {low} to {high}; the first must be less"
+                    f"Canvas.panel: {name}: got {low} to {high}, expected low < high"
                 )
         self.canvas, self.box, self.x, self.y, self.letters = canvas, box, x, y, letters
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """Return where (x, y) lies in the canvas's view."""
+        """Convert (x, y) to the canvas's view."""
         left, bottom, right, top = self.box
         across, up = (
             (x - self.x[0]) / (self.x[1] - self.x[0]),
@@ -87,7 +86,7 @@ class Panel:
         return left + across * (right - left), bottom + up * (top - bottom)
 
     def line(self, points: Points, width: float, color: str) -> None:
-        """Draw a line through (x, y) points; where one is not finite it is interrupted."""
+        """Draw a line through (x, y) points, interrupted at non-finite ones."""
         piece: list[tuple[float, float]] = []
         for point in (*points, (math.nan, math.nan)):
             if np.isfinite(point).all():
@@ -117,7 +116,7 @@ class Panel:
             )
 
     def rows(self, ticks: Iterable[tuple[float, str]]) -> None:
-        """Fill the panel with a ground of its own, and draw a line and a text at each (y, text)."""
+        """Fill the panel with its background, and draw a line and a text at each (y, text)."""
         left, bottom, right, top = self.box
         self.canvas.rectangle(left, bottom, right, top, GROUND)
         for y, text in ticks:
@@ -130,9 +129,7 @@ class Panel:
     def curve(
         self, xs: Sequence[float] | np.ndarray, ys: Sequence[float] | np.ndarray, color: str
     ) -> None:
-        """Draw a curve with a dot at its end; what lies outside of the panel is drawn at
-        its edge.
-        """
+        """Draw a curve with a dot at its end. Values outside the panel are drawn at its edge."""
         inside = (
             np.clip(np.asarray(v, np.float64), *ends) for v, ends in ((xs, self.x), (ys, self.y))
         )
@@ -143,7 +140,7 @@ class Panel:
             self.canvas.circle(points[-1], 0.22 * self.letters, color)
 
     def bars(self, values: Sequence[float], colors: Sequence[str]) -> None:
-        """Draw a bar from left to right for each value, the first one on top."""
+        """Draw a horizontal bar for each value, the first one on top."""
         left, bottom, _, top = self.box
         high = (top - bottom) / len(values)
         for i, (value, color) in enumerate(zip(values, colors, strict=True)):
@@ -151,7 +148,7 @@ class Panel:
             self.canvas.rectangle(left, top - (i + 0.8) * high, end, top - (i + 0.2) * high, color)
 
     def legend(self, colors: Mapping[str, str]) -> None:
-        """Write names in their colours above the panel, one after the other, from its left."""
+        """Write names in their colours above the panel, from left to right."""
         left, size = self.box[0], 0.85 * self.letters
         for name in colors:
             self.canvas.text(
@@ -160,7 +157,7 @@ class Panel:
             left += self.canvas.text_width(name, size) + 0.6 * self.letters
 
     def ends(self) -> None:
-        """Write the ends of x below the panel."""
+        """Write the limits of x below the panel."""
         for value, left, anchor in ((self.x[0], self.box[0], "lm"), (self.x[1], self.box[2], "rm")):
             height = self.box[1] - 0.55 * self.letters
             self.canvas.text((left, height), f"{value:g}", 0.85 * self.letters, TICK, anchor)
@@ -168,21 +165,18 @@ class Panel:
     def field(
         self, values: np.ndarray, low: float, high: float, colors: Sequence[str] = SHADES
     ) -> None:
-        """Fill the panel with the ``shades`` of (rows, columns) values, the first row at the
-        bottom, as y grows upwards.
-        """
+        """Fill the panel with the ``shades`` of (rows, columns) values, first row at the bottom."""
         self.canvas.image(shades(values, low, high, colors)[::-1], *self.box)
 
     def way(self, points: Points, period: tuple[int, int], width: float, color: str) -> None:
-        """Draw the way through (K, 2) points of a map that is periodic, fading towards its
-        beginning.
+        """Draw a path through (K, 2) points of a periodic map, fading towards its start.
 
         Args:
-            points: Integers. A step is the shortest that leads to the next; across the edge it is
+            points: Integer coordinates. Each step takes the shortest way. A step across the edge is
                 drawn at both edges.
-            period: (x, y), after how many units the map repeats.
-            width: Of the line.
-            color: At the end.
+            period: (x, y), the periods of the map.
+            width: Width of the line.
+            color: Colour at the end.
         """
         for k in range(1, len(points)):
             a, b = np.asarray(points[k - 1], float), np.asarray(points[k], float)
@@ -194,9 +188,7 @@ class Panel:
                 self.line(piece, width, faded)
 
     def axes(self, x_label: str = "", y_label: str = "", most: int = 6, grid: bool = True) -> None:
-        """Draw the frame, numbers at round values of both scales, and what the scales show, with
-        its unit.
-        """
+        """Draw the frame, round numbers on both axes, and the labels of the axes."""
         left, bottom, right, top = self.box
         hair, gap = self.letters / 16, self.letters / 3
         for number, text in zip(*ticks(*self.x, most), strict=True):
@@ -230,9 +222,7 @@ class Panel:
         colors: Sequence[str] = SHADES,
         most: int = 6,
     ) -> None:
-        """Draw at the panel's right a bar that says which number has which of ``shades``, numbers
-        beside, ``label`` above.
-        """
+        """Draw a colour bar of ``shades`` at the right of the panel, with numbers and a label."""
         _, bottom, right, top = self.box
         left = right + 1.5 * self.letters
         bar = Panel(

@@ -1,6 +1,4 @@
-"""Learning curves as Matplotlib figures, made without pyplot: no backend is chosen and no window
-opens.
-"""
+"""Learning curves as Matplotlib figures, without pyplot, so that no backend or window is opened."""
 
 import io
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,10 +16,9 @@ from cupydrive.drawing.palette import Palette
 from cupydrive.errors import ParameterError, did_you_mean
 from cupydrive.inputs.arguments import checked_float, checked_mapping, checked_str, shown
 
-# on white, told apart by everybody
+# Colours on white that are distinguishable with colour blindness.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-# The look of the gallery's figures: Matplotlib's settings with the colours of pictures, and letters
-# of 10 points.
+# Style of the gallery's figures: Matplotlib settings with colours of pictures and 10-point text.
 LETTER_SIZE = 10.0
 DARK = {
     "font.size": LETTER_SIZE,
@@ -33,24 +30,23 @@ DARK = {
     "grid.color": Palette.SOFT,
 }
 RETURNS = "charts/episodic_return"
-# How the names of metrics begin that are means over environments of each one's latest episode.
+# Prefixes of metrics that are means over the latest episode of each environment.
 OF_EPISODES = ("charts/episodic_", "env/")
 PANEL_SIZE = (4.2, 2.6)  # inches
-POINTS = 150  # of one curve
+POINTS = 150  # maximum number of points of one curve
 
-MetricRow: TypeAlias = Mapping[str, float]  # of metrics
+MetricRow: TypeAlias = Mapping[str, float]  # metrics by name
 CurvePoints: TypeAlias = Sequence[Sequence[float]]  # (env-steps, value) of one run
 
 
 class Curves(Figure):
-    """A Matplotlib figure that a notebook shows without further settings."""
+    """A Matplotlib figure that a notebook displays without further settings."""
 
     def png(self, dots: float | None = None) -> bytes:
-        """Return the figure as bytes of a PNG file with a palette of its own, which is as clear and
-        a third of the size.
+        """Return the figure as a PNG file with a palette, which has a third of the usual size.
 
         Args:
-            dots: Pixels per inch. Defaults to the figure's.
+            dots: Pixels per inch. Defaults to the figure's resolution.
         """
         file, small = io.BytesIO(), io.BytesIO()
         self.savefig(file, format="png", dpi=dots or "figure")
@@ -58,9 +54,7 @@ class Curves(Figure):
         return small.getvalue()
 
     def svg(self) -> bytes:
-        """Return the figure as bytes of an SVG file: the same for the same figure, and with texts
-        that can be searched.
-        """
+        """Return the figure as a deterministic SVG file with searchable texts."""
         file = io.BytesIO()
         with rc_context({"svg.fonttype": "none", "svg.hashsalt": "cupydrive"}):
             self.savefig(file, format="svg", metadata={"Date": None})
@@ -71,9 +65,7 @@ class Curves(Figure):
 
 
 def pooled(rows: Sequence[MetricRow], key: str) -> list[tuple[float, float]]:
-    """Return at most ``POINTS`` points (env-steps, value) of the rows that have a metric: means of
-    neighbouring rows.
-    """
+    """Return up to ``POINTS`` points (env-steps, value) of a metric, as means of adjacent rows."""
     rows = [row for row in rows if key in row]
     each = -(-len(rows) // POINTS) or 1
     points = []
@@ -89,19 +81,20 @@ def curves(
     levels: Mapping[str, Mapping[str, float]] | None = None,
     title: str | None = None,
 ) -> Curves:
-    """Return a figure with one panel per metric over env-steps.
+    """Plot one panel per metric over env-steps.
 
     Args:
-        rows: Metrics, as ``Run.metrics`` holds them; or, by label, a list of those of several runs,
-            whose median is drawn, and the quartiles as a band. Those of episodes are means over
-            environments of each one's latest episode, and begin when each has ended one.
+        rows: Metrics in the format of ``Run.metrics``, or, by label, a list of the metrics of
+            several runs. The median of these runs is drawn, with the quartiles as a band. Metrics
+            of episodes are means over the latest episode of each environment, and begin when each
+            environment has finished one.
         keys: Names of metrics. Defaults to the episodic return of every group.
-        levels: Horizontal lines to compare with, ``{label: {key: value}}``.
-        title: Above all panels.
+        levels: Horizontal lines for comparison, ``{label: {key: value}}``.
+        title: Title above all panels.
 
     Raises:
-        ParameterError: If no row has a metric of that name. An empty panel waits for those of
-            episodes.
+        ParameterError: If no row has a metric of this name. Metrics of episodes that are not
+            available yet give an empty panel instead.
     """
     by_label: dict[str, Sequence[Sequence[MetricRow]]] = (
         dict(rows) if isinstance(rows, Mapping) else {"": [rows]}
@@ -114,13 +107,13 @@ def curves(
     if keys is None:
         keys = [key for key in known if key.startswith(RETURNS)] or [RETURNS]
     else:
-        # some environment has not ended an episode yet
+        # True while some environment has not finished an episode.
         waiting = not any(key.startswith(OF_EPISODES) for key in known)
         for key in keys:
             checked_str("plot", "a metric of keys", key)
             if key not in known and not (waiting and key.startswith(OF_EPISODES)):
                 raise ParameterError(
-                    f"no metric {shown(key)}.{did_you_mean(key, known)} There are: "
+                    f"unknown metric {shown(key)}.{did_you_mean(key, known)} Metrics: "
                     f"{', '.join(known)}"
                 )
     levels = {} if levels is None else checked_mapping("plot", "levels", levels)
@@ -151,9 +144,7 @@ def panel(
     levels: Mapping[str, float],
     colors: Iterable[str],
 ) -> None:
-    """Draw medians of runs by label, levels to compare with as dashed lines, and a legend of the
-    labels that are not empty.
-    """
+    """Draw medians of runs by label, dashed lines for ``levels``, and a legend."""
     shades = cycle(colors)
     for (label, runs), color in zip(medians.items(), shades, strict=False):
         draw_median(axes, runs, color, label)
@@ -164,9 +155,7 @@ def panel(
 
 
 def engineered(axes: Axes, xlabel: str, ylabel: str) -> None:
-    """Name a panel's axes, write large numbers of x as 10 k or 2 M, and leave out what frames it
-    needlessly.
-    """
+    """Label a panel's axes, format large numbers of x as 10 k or 2 M, and remove needless lines."""
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     axes.xaxis.set_major_locator(MaxNLocator(6))
@@ -178,16 +167,15 @@ def engineered(axes: Axes, xlabel: str, ylabel: str) -> None:
 def quartiles(
     runs: Sequence[CurvePoints], share: float = 0.5
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return where enough of some runs have a value, and the lower quartile, median and upper
-    quartile there.
+    """Compute quartiles over runs, at env-steps at which enough of the runs have a value.
 
     Args:
-        runs: Of each the points (env-steps, value), ascending; between two of them it is
-            interpolated. One without points does not count.
-        share: Of the runs that is enough.
+        runs: Points (env-steps, value) of each run, ascending, between which values are
+            interpolated. Runs without points are ignored.
+        share: Required fraction of the runs.
 
     Returns:
-        Four arrays (P,): env-steps, and the three.
+        Four arrays (P,): env-steps, lower quartile, median and upper quartile.
     """
     runs = [points for points in runs if points]
     steps = np.unique([step for points in runs for step, _ in points])
@@ -205,10 +193,9 @@ def quartiles(
 def draw_median(
     axes: Axes, runs: Sequence[CurvePoints], color: str, label: str, share: float = 0.5
 ) -> None:
-    """Draw the median of some runs' points (env-steps, value) over env-steps, and the quartiles as
-    a band; one run is its own.
+    """Draw the median of several runs over env-steps, and the quartiles as a band.
 
-    It is drawn where that share of the runs has a value.
+    The curve is drawn where a fraction of at least ``share`` of the runs has a value.
     """
     steps, low, middle, high = quartiles(runs, share)
     few = "." if len(steps) < 3 else None
@@ -218,9 +205,7 @@ def draw_median(
 
 
 def bars(values: Mapping[str, float], xlabel: str, ylabel: str) -> Curves:
-    """Return a figure with one bar per item of ``values``, ``{label: value}``, each with three
-    digits above: 2.53 G, 640.
-    """
+    """Plot one bar per item of ``values``, ``{label: value}``, with three digits above each bar."""
     figure = Curves(figsize=(1.5 + 1.1 * len(values), PANEL_SIZE[1]), dpi=110, layout="constrained")
     axes = figure.add_subplot()
     drawn = axes.bar(list(values), list(values.values()), color=COLORS[0], width=0.6)

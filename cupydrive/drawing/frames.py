@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from cupydrive.spec import EnvSpec
 
 GAP = 4  # pixels between the pictures of a mosaic
-CHOSEN = tuple(bytes.fromhex(Canvas.YELLOW[1:]))  # colour of the gap around the chosen one
-DIM = 0.4  # share of the background in the picture of an episode that is over: still to be seen
-LEARNT = ("ppo", "a2c", "ddpg")  # players, as recordings name them
-MOST = 64  # episodes of a mosaic
-BETWEEN = tuple(bytes.fromhex(Canvas.GRID[1:]))  # colour of what lies between pictures
+CHOSEN = tuple(bytes.fromhex(Canvas.YELLOW[1:]))  # colour of the frame around the chosen picture
+DIM = 0.4  # fraction of background colour in the picture of a finished episode
+LEARNT = ("ppo", "a2c", "ddpg")  # names of learned policies in recordings
+MOST = 64  # maximum number of episodes of a mosaic
+BETWEEN = tuple(bytes.fromhex(Canvas.GRID[1:]))  # colour between pictures
 DIMMED = np.array(tuple(bytes.fromhex(Canvas.STAGE[1:])))
 
 
@@ -45,19 +45,19 @@ def frames(
         recording: ``Recording`` of up to 64 episodes.
         width: Pixels, even.
         height: Pixels, even.
-        title: Description of the players. Defaults to that of the recording.
+        title: Description of the policies. Defaults to that of the recording.
         every: Draw every n-th step, and the last one.
-        chosen: Index of the episode whose agents are labelled, and whose picture in a mosaic has a
-            frame.
+        chosen: Index of the episode with labelled agents, whose picture in a mosaic has a frame.
 
     Raises:
-        RenderError: If the environment draws nothing.
+        RenderError: If the environment has no drawing.
         ParameterError: If there are too many episodes for the size.
     """
     check_drawable(recording.spec)
     if recording.num_envs > MOST:
         raise ParameterError(
-            f"{recording.num_envs} episodes; a mosaic shows up to {MOST}: pass recording[:{MOST}]"
+            f"got {recording.num_envs} episodes, expected at most {MOST} in a mosaic. Pass "
+            f"recording[:{MOST}]"
         )
     title = players_in_words(recording.players) if title is None else title
     pictures = one_episode if recording.num_envs == 1 else mosaic
@@ -67,15 +67,15 @@ def frames(
 def check_drawable(spec: EnvSpec) -> Callable[..., None]:
     """Return the environment's drawing function, or raise ``RenderError`` if it has none."""
     if spec.display.draw is None:
-        raise RenderError(f"{spec.name} has no drawing; give its EnvSpec display=Display(draw)")
+        raise RenderError(f"{spec.name} has no drawing. Pass display=Display(draw) to its EnvSpec")
     return spec.display.draw
 
 
 def players_in_words(players: Mapping[str, str]) -> str:
-    """Return who plays: what all groups do, or the groups, each after what it does.
+    """Describe the policies: one name if all groups have the same, or policy and group for each.
 
-    An algorithm that ships says only that somebody has learnt, ``"trained"``, unless it plays
-    another one.
+    An algorithm of the package is shown as ``"trained"``, unless different algorithms play each
+    other.
     """
     if len({player for player in players.values() if player in LEARNT}) == 1:
         players = {
@@ -87,7 +87,7 @@ def players_in_words(players: Mapping[str, str]) -> str:
 
 
 def score(moment: Moment, e: int) -> str:
-    """Return the returns of environment ``e`` so far, a group's mean over its agents."""
+    """Format the current returns of environment ``e``, as means over the agents of each group."""
     means = {name: float(values[e].mean()) for name, values in moment.returns.items()}
     if len(means) == 1:
         return f"return {next(iter(means.values())):.4g}"
@@ -95,9 +95,7 @@ def score(moment: Moment, e: int) -> str:
 
 
 def clock(params: EnvParams, step: int, last: int | None = None) -> str:
-    """Return the step of an episode, and how many there can be: ``last``, or up to the time
-    limit.
-    """
+    """Format the step of an episode and its maximum, which is ``last`` or the time limit."""
     return f"step {step} of {min(last or params.max_episode_steps, params.max_episode_steps)}"
 
 
@@ -106,7 +104,7 @@ def paint(
 ) -> Canvas:
     """Draw the last of an episode's states, (K,) structs, on a cleared canvas, and return it.
 
-    Earlier ones are for trails.
+    The earlier states are for trails.
     """
     canvas.clear()
     check_drawable(spec)(canvas, params, states, elapsed)
@@ -116,14 +114,14 @@ def paint(
 def still(
     spec: EnvSpec, params: EnvParams, states: np.ndarray, elapsed: np.ndarray, width: int = 240
 ) -> str:
-    """Return pictures of some environments as they are, side by side, as an HTML image.
+    """Return pictures of several environments, side by side, as an HTML image.
 
     Args:
         spec: ``EnvSpec``.
         params: Its parameters.
         states: (N,) structs.
         elapsed: (N,) steps of each episode.
-        width: Pixels of one picture.
+        width: Width of one picture in pixels.
     """
     high = round(width * spec.display.size[1] / spec.display.size[0]) // 2 * 2
     canvas, pictures = Canvas(2 * width, 2 * high, header=0), []
@@ -149,8 +147,8 @@ def picture(spec: EnvSpec, params: EnvParams, states: np.ndarray, elapsed: int) 
     Args:
         spec: ``EnvSpec``.
         params: Its parameters.
-        states: (K,) structs. Those before the last are for trails.
-        elapsed: Steps of the episode.
+        states: (K,) structs. The earlier ones are for trails.
+        elapsed: Number of steps of the episode.
     """
     canvas = paint(Canvas(*spec.display.size), spec, params, states, elapsed)
     canvas.caption(clock(params, elapsed, canvas.last_step), spec.title)
@@ -158,8 +156,7 @@ def picture(spec: EnvSpec, params: EnvParams, states: np.ndarray, elapsed: int) 
 
 
 class Stage:
-    """A canvas on which an episode is drawn moment by moment, with the earlier states that the
-    environment asks for.
+    """Canvas for an episode, which keeps the earlier states that the environment needs for trails.
 
     Args:
         spec: ``EnvSpec``.
@@ -173,7 +170,7 @@ class Stage:
         self.latest: Moment | None = None
 
     def take(self, moment: Moment) -> None:
-        """Append a ``Moment``, once. The start of an episode forgets the one before."""
+        """Append a ``Moment`` if it is new. The start of an episode clears earlier states."""
         if moment is self.latest:
             return
         if not moment.step:
@@ -182,7 +179,7 @@ class Stage:
         self.latest = moment
 
     def draw(self, moment: Moment, e: int = 0) -> Canvas:
-        """Draw environment ``e`` of a ``Moment``, and return the canvas. Its header stays empty."""
+        """Draw environment ``e`` of a ``Moment``, and return the canvas without a header."""
         self.take(moment)
         return paint(
             self.canvas,
@@ -193,9 +190,7 @@ class Stage:
         )
 
     def moments(self, recording: Recording, every: int) -> Iterator[Moment]:
-        """Yield every n-th ``Moment`` of a recording, and the last one. All of them are
-        appended.
-        """
+        """Append all ``Moment``s of a recording, and yield every n-th one and the last one."""
         for moment in recording.moments():
             self.take(moment)
             if not moment.step % every or moment.step == recording.steps:
@@ -219,7 +214,7 @@ def one_episode(
 def mosaic(
     recording: Recording, whole: Canvas, title: str, every: int, chosen: int | None
 ) -> Iterator[np.ndarray]:
-    """Yield the frames of several episodes. Those that are over are dimmed."""
+    """Yield the frames of several episodes side by side. Finished ones are dimmed."""
     count = recording.num_envs
     columns = math.ceil(math.sqrt(count))
     rows = math.ceil(count / columns)
@@ -227,7 +222,7 @@ def mosaic(
     height = (whole.height - whole.header - GAP * rows) // rows // 2 * 2
     if min(width, height) < 16:
         raise ParameterError(
-            f"{count} episodes do not fit into {whole.width} x {whole.height} pixels; pass a "
+            f"{count} episodes do not fit into {whole.width} x {whole.height} pixels. Pass a "
             f"larger size"
         )
     places = [
@@ -236,7 +231,7 @@ def mosaic(
     ]
     cell = Canvas(width, height, header=0, part_of=whole.width)
     stage = Stage(recording.spec, recording.params, cell)
-    # all that changes around the cells
+    # The header changes with each frame.
     heading = Canvas(whole.width, -(-whole.header // 2) * 2, whole.header)
     whole.clear(Canvas.GRID)
     board = whole.frame()
@@ -260,7 +255,7 @@ def mosaic(
         picture[: heading.height] = heading.frame()
         if chosen is not None:
             x, y = places[chosen]
-            top = max(y - GAP, heading.height)  # not over the header's letters
+            top = max(y - GAP, heading.height)  # do not cover the header
             inside = picture[top + GAP : y + height, x : x + width].copy()
             picture[top : y + height + GAP, x - GAP : x + width + GAP] = CHOSEN
             picture[top + GAP : y + height, x : x + width] = inside
@@ -268,9 +263,7 @@ def mosaic(
 
 
 def together(keys: Sequence[Sequence[Key]]) -> list[Key]:
-    """Return one key for several pictures: each item of the first one's, with the sum of the counts
-    where it has any.
-    """
+    """Combine the keys of several pictures: the first key, with the sums of its counts."""
     return [
         (color, text, None if count is None else sum(key[k][2] or 0 for key in keys))
         for k, (color, text, count) in enumerate(keys[0])

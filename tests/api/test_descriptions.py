@@ -129,7 +129,7 @@ def test_without_a_kernel_every_way_to_give_one_is_told(tmp_path):
     bare = replace(SPEC, kernel=None)
     with pytest.raises(
         SpecError,
-        match=r"there is no kernel file .* pass kernel= to the EnvSpec; .*%%cuda_env described",
+        match=r"kernel file .* does not exist.* pass kernel= to the EnvSpec.*%%cuda_env described",
     ):
         cd.make(bare, device="cpu")
     with pytest.raises(SpecError, match=r"there is no kernel; pass kernel=, its path or text"):

@@ -77,7 +77,7 @@ PARAMS = "point: struct Params must be as in Python: { float strength; float dra
         (MOVE, "s.x += env.params.seats;", "did you mean SEATS?"),
         (MOVE, "s.x += env.v;", "did you mean env.state.v?"),
         (MOVE, "s.x += env.points.action(i);", "did you mean env.point?"),
-        (MOVE, "env.point.reward[i] = s.x;", "agents are called and entries indexed"),
+        (MOVE, "env.point.reward[i] = s.x;", "use parentheses for agents and brackets for entries"),
         (MOVE, "float u = env.random.uniform4(i);", ""),
         (MOVE, "s.x = math::clamp(s.x, 0, 1);", ""),
         (MOVE, "env.point.mask(0, 0) = 1;", "this group writes masks"),
@@ -94,49 +94,53 @@ def test_a_wrong_program_is_an_error_of_every_compiler(where, old, new, words, m
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        (MOVE, "s.x += sinf(s.v);", "write math::sin,"),
-        (MOVE, "s.x += fabs(s.v);", "write math::abs,"),
-        (MOVE, "s.x += tanf(s.v);", "math:: has no tan; it has: abs, "),
-        (MOVE, "s.x += std::sqrt(s.v);", "write math::sqrt,"),
-        (MOVE, "std::vector<float> w(3);", "a kernel has no library"),
+        (MOVE, "s.x += sinf(s.v);", "use math::sin,"),
+        (MOVE, "s.x += fabs(s.v);", "use math::abs,"),
+        (MOVE, "s.x += tanf(s.v);", "math:: has no tan. It has: abs, "),
+        (MOVE, "s.x += std::sqrt(s.v);", "use math::sqrt,"),
+        (MOVE, "std::vector<float> w(3);", "kernels have no standard library"),
         (MOVE, 'printf("%f", s.x);', "write env.print("),
         (MOVE, "s.x += 2.0 * s.v;", "write 2.0f"),
         (MOVE, "s.x += .5*s.v;", "write .5f"),
-        (MOVE, "float* w = new float[3]; s.x += w[0];", "write an array"),
+        (MOVE, "float* w = new float[3]; s.x += w[0];", "use an array"),
         (MOVE, "s.x += (float)threadIdx.x;", "for (int i : env.team.each(n))"),
         (MOVE, "__syncthreads();", "write env.team.sync()"),
-        (MOVE, "atomicAdd(&s.x, 1.0f);", "write env.team.add(array, i, value)"),
+        (MOVE, "atomicAdd(&s.x, 1.0f);", "use env.team.add(array, i, value)"),
         (MOVE, "__shared__ float w[3]; s.x += w[0];", "declare it in `struct Shared"),
         (MOVE, "s.x += (float)rand();", "write env.random.uniform4(i).x"),
         (MOVE, "int n = __popc(3u);", "of one compiler"),
         (MOVE, "__int128 n = 3;", "of one compiler"),
-        (MOVE, "uint32_t n = 3;", "write int, u8, u32"),
-        (MOVE, "static int calls = 0; s.x += (float)calls++;", "state belongs in struct State"),
-        (MOVE, "thread_local u32 word{3}; s.x += (float)word;", "state belongs in struct State"),
+        (MOVE, "uint32_t n = 3;", "use int, u8, u32"),
+        (MOVE, "static int calls = 0; s.x += (float)calls++;", "threads would share this variable"),
+        (
+            MOVE,
+            "thread_local u32 word{3}; s.x += (float)word;",
+            "threads would share this variable",
+        ),
         (
             "DEVICE bool step",
             "struct Kept { static int calls; };\nDEVICE bool step",
-            "state belongs in struct State",
+            "threads would share this variable",
         ),
         (
             "DEVICE bool step",
             "DEVICE int calls[3];\nDEVICE bool step",
-            "state belongs in struct State",
+            "threads would share this variable",
         ),
         (
             "DEVICE bool step",
             "Array<float, 4> seen{};\nDEVICE bool step",
-            "state belongs in struct State",
+            "threads would share this variable",
         ),
         (
             '#include "drive/env.cuh"',
             '#include <cmath>\n#include "drive/env.cuh"',
-            "a kernel has no library",
+            "kernels have no standard library",
         ),
         (
             '#include "drive/env.cuh"',
             '#include "drive/env.cuh"\nstruct Shared { float w; };',
-            "move it up",
+            "Move it up",
         ),
     ],
 )
@@ -144,7 +148,7 @@ def test_what_compilers_would_judge_differently_is_refused_in_its_line(old, new,
     spec = broken(old, new)
     with pytest.raises(CompileError) as caught:
         assemble(spec, spec.make_params(), Layout())
-    place = r"^the kernel of 'point' does not compile:\n<kernel of point>:(\d+): `.*` is no part of the dialect\n    (.*)\n  "
+    place = r"^the kernel of 'point' does not compile:\n<kernel of point>:(\d+): `.*` is not part of the dialect\n    (.*)\n  "
     caught.match(place)
     number, line = re.match(place, str(caught.value)).groups()
     assert (

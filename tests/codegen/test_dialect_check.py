@@ -35,7 +35,7 @@ RIGHT = (
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_differs_between_compilers_is_refused_at_its_line(text):
-    with pytest.raises(CompileError, match=r"kernel:4: `.*` is no part of the dialect"):
+    with pytest.raises(CompileError, match=r"kernel:4: `.*` is not part of the dialect"):
         check_dialect("env", "kernel", START + text)
 
 

@@ -79,7 +79,7 @@ def test_a_mistake_in_a_header_is_told_with_its_file_and_line(where, name, tmp_p
         where,
         monkeypatch,
     )
-    assert f"{place}`sinf` is no part of the dialect" in said
+    assert f"{place}`sinf` is not part of the dialect" in said
 
 
 def test_a_header_must_lie_there_and_be_utf_8(tmp_path):
@@ -88,7 +88,7 @@ def test_a_header_must_lie_there_and_be_utf_8(tmp_path):
     for header, words in (
         (
             "nowhere.h",
-            r"point.cu: there is no file to include named 'nowhere.h'. A header of your own lies beside the file",
+            r"point.cu: include file 'nowhere.h' not found. Put your headers into the folder of the including file",
         ),
         ("latin.h", r"latin.h:2 is not UTF-8: got byte 0xfc. Save the file in the encoding UTF-8"),
     ):

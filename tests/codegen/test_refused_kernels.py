@@ -147,7 +147,7 @@ def test_a_function_that_calls_itself_is_told_to_be_a_loop(functions, monkeypatc
         MOVE, "s.x += f(s.v);"
     )
     said = message(replace(envs._load(point.PYTHON).spec, kernel=kernel), "cpu", monkeypatch)
-    assert said.endswith("write a loop") and "DEVICE float f(float x)" in said, said
+    assert said.endswith("Write a loop") and "DEVICE float f(float x)" in said, said
 
 
 @pytest.mark.full
@@ -193,9 +193,7 @@ SHARED = "struct Shared { float y[1 << 22]; };\nstruct State"
 @pytest.mark.parametrize("debug", [False, True])
 def test_more_than_a_thread_has_of_stack_names_size_and_limit(change, debug):
     spec = replace(envs._load(point.PYTHON).spec, kernel=change(point.KERNEL))
-    words = (
-        rf"16\d{{6}}\D.*{FRAME_BYTES}.*\n.*\n.*lie on a thread's stack on a CPU: make them smaller"
-    )
+    words = rf"16\d{{6}}\D.*{FRAME_BYTES}.*\n.*\n.*are on a thread's stack. Make them smaller"
     with pytest.raises(CompileError, match=words):
         cd.make(spec, 2, device="cpu", debug=debug)
 

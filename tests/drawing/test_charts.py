@@ -27,7 +27,7 @@ def test_ticks_are_few_round_and_within(low, width, most):
 
 @pytest.mark.parametrize("ends", [(1.0, 1.0), (2.0, 1.0), (0.0, np.inf), (np.nan, 1.0)])
 def test_ticks_need_a_range(ends):
-    with pytest.raises(ParameterError, match="low below high"):
+    with pytest.raises(ParameterError, match="low < high"):
         ticks(*ends)
 
 

@@ -63,7 +63,7 @@ def test_a_syntax_error_names_the_cells_line(shell):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("s.x += s.v;", "s.x += sinf(s.v);", "write math::sin"),
+        ("s.x += s.v;", "s.x += sinf(s.v);", "use math::sin"),
         (
             "float x, v;",
             "float x; int v;",

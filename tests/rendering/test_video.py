@@ -256,7 +256,7 @@ def test_wrong_input_is_named(options, error, words, tmp_path, monkeypatch):
 def test_an_environment_without_drawing_says_so_before_it_plays(monkeypatch):
     cd.register(point.PYTHON, point.KERNEL)
     monkeypatch.setattr("cupydrive.rendering.video.play_episodes", None)
-    with pytest.raises(RenderError, match="point has no drawing; give its EnvSpec display=Display"):
+    with pytest.raises(RenderError, match=r"point has no drawing\. Pass display=Display"):
         cd.render("point", device="cpu")
 
 
