@@ -1,6 +1,4 @@
-"""How fast this machine is: rollouts, single steps, sampling and training, beside the limits of the
-device.
-"""
+"""Benchmarks of rollouts, single steps, sampling and training, and the limits of the device."""
 
 from cupydrive.bench.benchmark import CASES, bench
 from cupydrive.bench.cases import Work, measure

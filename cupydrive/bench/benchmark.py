@@ -1,8 +1,7 @@
-"""bench(): times cases on one device.
+"""bench(): time cases on one device.
 
-An env-step is one step of one whole environment, whatever its number of agents. Every step of a
-rollout writes observations, actions, rewards and flags of all agents. The final observations of
-ended episodes are left out.
+An env-step advances all agents of one environment by one step. Every step of a rollout writes
+observations, actions, rewards and flags of all agents, but no final observations of ended episodes.
 """
 
 import datetime
@@ -45,23 +44,27 @@ def bench(
 ) -> Bench:
     """Time cases on one device.
 
-    An interrupt (Ctrl-C) ends the benchmark and keeps what was measured. If several processes of
-    ``torch.distributed`` call it, ``training`` times how they train together.
+    An interrupt (Ctrl-C) ends the benchmark and keeps its results so far. If several processes of
+    ``torch.distributed`` call it, ``training`` measures their joint training.
 
     Args:
-        cases: Of ``CASES``. Defaults to all but training, and without sampling if ``work`` is
-            passed.
+        cases: Names from ``CASES``. Defaults to all but training, and also without sampling if
+            ``work`` is passed.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
-        runs: Timed runs of each, after a warm-up. Medians are reported.
-        work: What ``rollout`` and ``stepping`` time. The other cases time the environments of
-            ``work`` only. Defaults to the works of this device and all environments.
-        command: Command that the report names. Defaults to a call with these cases, device and
+        runs: Number of timed runs of each case, after a warm-up. Medians are reported.
+        work: Workloads of ``rollout`` and ``stepping``. The other cases are restricted to these
+            environments. Defaults to the standard workloads of the device.
+        command: Command to show in the report. Defaults to a call with these cases, device and
             runs.
-        progress: Called with each line of the report as soon as it is known, or None.
+        progress: Function that is called with each line of the report as soon as it is available,
+            or None.
+
+    Returns:
+        ``Bench``, which prints as a table.
 
     Raises:
         DeviceError: If the device cannot be used.
-        ParameterError: If an argument is wrong, or ``training`` has no lesson of the environments
+        ParameterError: If an argument is invalid, or ``training`` has no task for the environments
             of ``work``.
         MissingDataError: If data of an environment in ``work`` is missing.
     """
@@ -73,7 +76,7 @@ def bench(
     several = torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
     lessons = list((SEVERAL if several else LESSONS)[name])
     if work is not None:
-        for one in work:  # missing data is found before minutes of work
+        for one in work:  # detect missing data before minutes of work
             spec = envs.get(one.env)
             spec.table_arrays(spec.make_params(**one.params))
         named = sorted({envs.get(one.env).name for one in work})
@@ -81,8 +84,8 @@ def bench(
         lessons = [lesson for lesson in lessons if lesson.env in named]
         if "training" in cases and not lessons:
             raise ParameterError(
-                f"training has no lesson of {', '.join(named)} on this device; it has some of: "
-                f"{known}"
+                f"training has no benchmark task for {', '.join(named)} on this device. It has "
+                f"tasks for: {known}"
             )
     where, say = executor(name), progress or (lambda line: None)
     date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -113,7 +116,7 @@ def bench(
         for measured in pieces:
             try:
                 add(measured())
-            except (MemoryLimitError, MissingDataError) as error:  # the other rows are worth having
+            except (MemoryLimitError, MissingDataError) as error:  # continue with the other rows
                 result.skipped.append(str(error))
             free(where)
     except KeyboardInterrupt:
@@ -125,7 +128,7 @@ def bench(
 
 
 def free(where: Executor) -> None:
-    """Give idle GPU memory back, so that one row does not change the next."""
+    """Release idle GPU memory, so that one row does not affect the next."""
     if where.name == "cuda":
         cupy: ModuleType = where.xp
         cupy.get_default_memory_pool().free_all_blocks()

@@ -1,6 +1,4 @@
-"""What is timed: random rollouts in one launch, one step per launch, and the sampling of
-actions.
-"""
+"""Benchmark cases: random rollouts in one launch, single steps, and the sampling of actions."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -33,7 +31,7 @@ SMALL_TAG = {"num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 4}
 
 @dataclass(frozen=True)
 class Work:
-    """One rollout to time."""
+    """One rollout workload."""
 
     env: str
     num_envs: int
@@ -81,13 +79,13 @@ SINGLE_STEPS = {
     ),
 }
 DEFAULT_WORK = {"num_envs": 10_000, "steps": 32}
-MOST_LAUNCHES = 128  # before what is timed
+MOST_LAUNCHES = 128  # maximum number of launches before the timed ones
 SAMPLES = {"cpu": 100_000, "cuda": 4_194_304}  # rows of logits
 CHOICES = 21
 
 
 def sweep_works(env: str, axes: Mapping[str, Any]) -> list[Work]:
-    """Return the ``Work``s of all combinations.
+    """Return the ``Work``s of all combinations of values.
 
     Args:
         env: Name of an environment, or path of its Python file.
@@ -95,7 +93,7 @@ def sweep_works(env: str, axes: Mapping[str, Any]) -> list[Work]:
             parameter of the environment.
 
     Raises:
-        ParameterError: If a name or a value is wrong.
+        ParameterError: If a name or a value is invalid.
     """
     spec = envs.get(env)
     values = {
@@ -106,25 +104,24 @@ def sweep_works(env: str, axes: Mapping[str, Any]) -> list[Work]:
     for chosen in product(*values.values()):
         made = dict(zip(values, chosen, strict=True))
         num_envs, steps = (checked_int(spec.name, name, made.pop(name)) for name in DEFAULT_WORK)
-        spec.make_params(**made)  # raises what is wrong before anything is timed
+        spec.make_params(**made)  # raises errors before anything is timed
         works.append(Work(env, num_envs, steps, made))
     return works
 
 
 def listed(env: str, device: str) -> list[Work]:
-    """Return the ``Work``s of an environment that a benchmark of this device has, or one of default
-    size.
-    """
+    """Return the standard ``Work``s of an environment on this device, or one of default size."""
     return [work for work in ROLLOUTS[device] if work.env == env] or sweep_works(env, {})
 
 
 def written_bytes(groups: Sequence[Group], actions: bool = True, entry: int = 4) -> int:
-    """Return the bytes that every step of one environment writes; what is written only at ends of
-    episodes is not counted.
+    """Return the bytes that every step of one environment writes.
+
+    Data that is written only at the end of an episode is not counted.
 
     Args:
-        groups: ``Group``s.
-        actions: Actions are written too.
+        groups: ``Group``s of the environment.
+        actions: Whether actions are written, too.
         entry: Bytes of one observation entry.
     """
     flags = 2
@@ -142,7 +139,7 @@ def written_bytes(groups: Sequence[Group], actions: bool = True, entry: int = 4)
 
 
 def prepared(work: Work, where: Executor) -> Batch:
-    """Return a ``Batch`` whose episodes begin and end at all times."""
+    """Return a ``Batch`` whose episodes are not synchronised."""
     spec = envs.get(work.env)
     params = spec.make_params(**work.params)
     batch = Batch(spec, work.num_envs, params, where, obs_dtype=work.obs_dtype)
@@ -152,24 +149,20 @@ def prepared(work: Work, where: Executor) -> Batch:
 
 
 def play_in(batch: Batch, steps: int) -> None:
-    """Roll out for as long as an episode may last, so that episodes begin and end at all times."""
+    """Roll out for the maximum length of an episode, so that episodes are not synchronised."""
     for _ in range(min(MOST_LAUNCHES, batch.params.max_episode_steps // steps)):
         batch.rollout(steps, final_obs=False)
 
 
 def measure(work: Work, where: Executor, runs: int = 9) -> Row:
-    """Return the ``Row`` of random rollouts of ``work`` on the executor ``where``: T steps in one
-    launch.
-    """
+    """Time random rollouts of ``work`` on the executor ``where``, with T steps per launch."""
     batch = prepared(work, where)
     seconds = timed(lambda: batch.rollout(work.steps, final_obs=False), where, runs)
     return row("rollout", work, batch, seconds)
 
 
 def measure_steps(work: Work, where: Executor, runs: int = 9) -> Row:
-    """Return the ``Row`` of one step per launch with actions given; on a GPU T launches replay as
-    one CUDA graph.
-    """
+    """Time launches of one step with given actions. On a GPU, a CUDA graph replays T launches."""
     batch = prepared(work, where)
     buffers = Buffers(batch, work.steps, final_obs=False)
     calls = batch.row_calls(buffers)
@@ -185,7 +178,7 @@ def measure_steps(work: Work, where: Executor, runs: int = 9) -> Row:
 
 
 def row(case: str, work: Work, batch: Batch, seconds: Sequence[float], actions: bool = True) -> Row:
-    """Return the ``Row`` of rollouts, or of single steps, which write no actions."""
+    """Return the ``Row`` of rollouts or of single steps. Single steps write no actions."""
     agents = sum(g.count for g in batch.groups)
     kinds = [
         v if isinstance(v, str) else f"{name}={v}"
@@ -202,8 +195,10 @@ def row(case: str, work: Work, batch: Batch, seconds: Sequence[float], actions: 
 
 
 def measure_sampling(where: Executor, runs: int = 9) -> list[Row]:
-    """Return two ``Row``s: actions of 21 choices drawn from logits by the sampling kernel, and by
-    torch's ``Categorical``.
+    """Time the sampling of actions with 21 choices from logits.
+
+    Returns:
+        Two ``Row``s: the sampling kernel, and torch's ``Categorical``.
     """
     n = SAMPLES[where.name]
     batch = Batch(envs.get("cartpole"), n, executor=where)
@@ -219,7 +214,7 @@ def measure_sampling(where: Executor, runs: int = 9) -> list[Row]:
         runs,
     )
     what = f"{CHOICES} choices"
-    size = 4 * CHOICES + 4  # logits read, an action written
+    size = 4 * CHOICES + 4  # bytes of the logits that are read and of the written action
     note = f"{statistics.median(theirs) / statistics.median(ours):.1f} times torch"
     return [
         make_row("sampling", what, n, 1, 1, ours, bytes_per_step=size, note=note),

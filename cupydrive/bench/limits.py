@@ -1,4 +1,4 @@
-"""What this device does at most, measured in the same run as what is compared with it."""
+"""Limits of this device, measured in the same run as the benchmark."""
 
 import statistics
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.protocols import Executor
 
 MEASURED_BYTES = {"cpu": 2**28, "cuda": 2**30}  # far more than any cache
-MATRIX_SIZE = 8192  # of the matrices whose product is timed
-ELEMENTS = {"cpu": 2**18, "cuda": 2**24}  # of the arithmetic
+MATRIX_SIZE = 8192  # size of the square matrices whose product is timed
+ELEMENTS = {"cpu": 2**18, "cuda": 2**24}  # elements of the arithmetic benchmark
 ELEMENT_BYTES = 8 * 16  # bytes of one element of ``fill`` and ``copy`` in ceilings.cu
-# of one element of ``multiply_add`` in ceilings.cu
+# Operations of one element of ``multiply_add`` in ceilings.cu.
 OPERATIONS = {"cpu": 2 * 64 * 64, "cuda": 2 * 16 * 64}
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Medians.
+    """Median rates of a device.
 
     Args:
-        write: Bytes per second, filling memory.
-        copy: Bytes per second, read and written ones added up.
-        arithmetic: Float32 operations per second; a multiplication with addition is two.
-        products: Operations per second of bfloat16 matrix products, by a GPU's matrix units; None:
-            it has none.
+        write: Write bandwidth in bytes per second.
+        copy: Copy bandwidth in bytes per second, read and written bytes added up.
+        arithmetic: Float32 operations per second. A multiply-add counts as two.
+        products: Operations per second of bfloat16 matrix products on tensor cores, or None if the
+            device has no tensor cores.
     """
 
     write: float
@@ -38,12 +38,12 @@ class Ceilings:
     products: float | None = None
 
     def operations(self, factors: str) -> float:
-        """Return the operations per second that ``"float32"`` or ``"bfloat16"`` factors allow."""
+        """Return the peak operations per second for ``"float32"`` or ``"bfloat16"`` factors."""
         return self.products if factors == "bfloat16" and self.products else self.arithmetic
 
 
 def ceilings(where: Executor, runs: int = 9) -> Ceilings:
-    """Return the ``Ceilings`` of the executor ``where``."""
+    """Measure the ``Ceilings`` of the executor ``where``."""
     program = where.build(assemble_file("tools/ceilings"))
     size = MEASURED_BYTES[where.name]
     source, target = (where.allocate((size // 4,), "f4") for _ in range(2))
@@ -66,8 +66,9 @@ def ceilings(where: Executor, runs: int = 9) -> Ceilings:
 
 
 def matrix_products(where: Any, runs: int) -> float | None:
-    """Return the operations per second of torch's product of two square bfloat16 matrices, or None
-    without matrix units.
+    """Measure torch's product of two square bfloat16 matrices, in operations per second.
+
+    The result is None without tensor cores.
     """
     if where.name == "cpu" or int(where.device.compute_capability) < OLDEST:
         return None

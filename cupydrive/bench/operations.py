@@ -1,6 +1,4 @@
-"""How many float operations a step takes: of an environment, counted by a float that counts; of a
-learner, from its layers.
-"""
+"""Float operations per step, of environments (by a counting float type) and of learners."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -13,28 +11,30 @@ from cupydrive.protocols import EnvParams
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import EnvSpec
 
-AGENT_STEPS = 100_000  # about as many are counted
-MOST_STEPS = 100  # of an episode
+AGENT_STEPS = 100_000  # approximate number of counted single-agent steps
+MOST_STEPS = 100  # maximum number of counted steps of an episode
 
 
 def count_operations(env: str, params: Mapping[str, Any]) -> float | None:
-    """Return the float32 operations of an env-step of random rollouts, or None if they cannot be
-    counted.
+    """Count the float32 operations of an env-step of random rollouts.
 
-    Additions, multiplications, divisions and square roots count as one, a multiplication with
-    addition as two; not comparisons, conversions or integers. The kernel is run on the CPU, the way
-    one thread runs it on a GPU: searches that a team shares may take a few more.
+    Additions, multiplications, divisions and square roots count as one, and a multiply-add as two.
+    Comparisons, conversions and integer operations are not counted. The kernel runs on the CPU with
+    a team of one thread. With larger teams, searches may take a few more operations.
 
     Args:
         env: Name of an environment.
-        params: Its parameters, a dictionary.
+        params: Parameters of the environment, by name.
+
+    Returns:
+        The number of operations, or None if they cannot be counted.
     """
     spec = envs.get(env)
     return count_steps(spec, spec.make_params(**params))
 
 
 def count_steps(spec: EnvSpec, params: EnvParams) -> float | None:
-    """Return what ``count_operations`` does, of an ``EnvSpec`` and the parameters that it made."""
+    """Count operations like ``count_operations``, for an ``EnvSpec`` and its parameters."""
     agents, steps = (
         sum(g.count for g in spec.groups(params)),
         min(MOST_STEPS, params.max_episode_steps),
@@ -43,7 +43,7 @@ def count_steps(spec: EnvSpec, params: EnvParams) -> float | None:
         batch = Batch(
             spec, max(2, AGENT_STEPS // (agents * steps)), params, HostExecutor(count=True)
         )
-    # a kernel that asks for the compiler's own float; no compiler
+    # The kernel requires the built-in float type, or there is no compiler.
     except (CompileError, DeviceError):
         return None
     program = batch.program
@@ -56,17 +56,16 @@ def count_steps(spec: EnvSpec, params: EnvParams) -> float | None:
 
 
 def learning_operations(towers: Sequence[Sequence[int]], epochs: int) -> int:
-    """Return the operations that one row of a rollout costs in a network's matrix products, from
-    acting to the last epoch.
+    """Return the operations of a network's matrix products per row of a rollout.
 
-    Acting is one forward pass, and so is each epoch. Backward, each product gives the gradient of
-    its weights, and the gradient of its input unless that is the observation. A multiplication with
-    addition counts as two. Left out are activations, losses, the optimiser, and values that no row
-    learns from, those after the last step.
+    Acting takes one forward pass, and each epoch one forward and one backward pass. The backward
+    pass computes the weight gradient of each product, and its activation gradient unless the input
+    is the observation. A multiply-add counts as two. Activations, losses, the optimiser, and values
+    after the last step are not counted.
 
     Args:
         towers: Widths of each tower, from the observation to its output.
-        epochs: Times that a row is learnt from.
+        epochs: Number of epochs.
     """
     products = [[2 * inputs * outputs for inputs, outputs in pairwise(tower)] for tower in towers]
     forward = sum(map(sum, products))

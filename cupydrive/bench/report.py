@@ -1,4 +1,4 @@
-"""What a benchmark has found: a table for a terminal, JSON."""
+"""Results of a benchmark, as a table for terminals and as JSON."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -15,18 +15,18 @@ TABLE_HEAD = (
 
 @dataclass
 class Bench:
-    """The result of ``bench``; times in seconds.
+    """Result of ``bench``. Times are in seconds.
 
     Args:
         device: ``"cuda"`` or ``"cpu"``.
-        machine: Its name.
-        versions: By package.
-        date: ISO 8601.
-        command: That makes these figures.
-        ceilings: ``Ceilings``.
+        machine: Name of the device.
+        versions: Versions by package.
+        date: Date and time in ISO 8601.
+        command: Command that reproduces the results.
+        ceilings: ``Ceilings`` of the device.
         rows: ``Row``s.
-        skipped: What was not done, and why.
-        interrupted: Whether it ended early.
+        skipped: Skipped cases with their reasons.
+        interrupted: Whether the benchmark was interrupted.
     """
 
     device: str
@@ -78,12 +78,12 @@ class Bench:
         return [f"not done: {text}" for text in self.skipped]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
+        """Return the results as a dictionary of JSON-compatible values."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, kept: dict[str, Any]) -> "Bench":
-        """Return the ``Bench`` of what ``to_dict`` returned."""
+        """Create a ``Bench`` from the result of ``to_dict``."""
         return cls(
             **{
                 **kept,

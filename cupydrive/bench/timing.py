@@ -1,4 +1,4 @@
-"""Timings: repeated calls, medians and spread, and a row of a benchmark's table."""
+"""Timing of repeated calls, and the rows of a benchmark's table."""
 
 import statistics
 import time
@@ -10,29 +10,29 @@ from typing import Any
 from cupydrive.protocols import Executor
 
 WARM_UP = 3  # runs before the timed ones
-# of one timed run, at least: calls are repeated until it is filled
+# Minimum duration of one timed run. Calls are repeated to fill it.
 RUN_SECONDS = {"cpu": 0.1, "cuda": 0.02}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a benchmark; rates are medians over the runs.
+    """One line of a benchmark. Rates are medians over the runs.
 
     Args:
         case: ``"rollout"``, ``"stepping"``, ``"sampling"`` or ``"training"``.
-        who: ``"cupydrive"``, or whom it is compared with.
-        env: Environment, or what is sampled.
-        num_envs: Copies.
-        agents: Of one copy.
-        steps: T: of one launch or iteration.
-        seconds: Of each run, one call.
-        rate: env-steps per second (sampling: actions per second).
-        bytes_per_step: Written for one env-step, counted from the spec; None: not counted.
-        operations_per_step: Float operations, counted by ``count_operations`` or from layers; None:
-            not counted.
-        factors: What they multiply: ``"float32"`` or ``"bfloat16"``.
+        who: ``"cupydrive"``, or the name of another library.
+        env: Name of the environment, or the sampled distribution.
+        num_envs: Number of environments.
+        agents: Number of agents of one environment.
+        steps: T, number of steps of one launch or iteration.
+        seconds: Time of one call in each run.
+        rate: Env-steps per second, or actions per second for sampling.
+        bytes_per_step: Bytes written per env-step, computed from the spec, or None if not counted.
+        operations_per_step: Float operations per env-step, counted by ``count_operations`` or
+            computed from layers, or None if not counted.
+        factors: Type of the factors of matrix products, ``"float32"`` or ``"bfloat16"``.
         params: Parameters of the environment.
-        note: Settings, or what is not alike.
+        note: Settings, or differences to other rows.
     """
 
     case: str
@@ -51,14 +51,12 @@ class Row:
 
     @property
     def spread(self) -> float:
-        """Half of the distance between the slowest and the fastest run, as a share of the
-        median.
-        """
+        """Half of the difference between slowest and fastest run, relative to the median."""
         return (max(self.seconds) - min(self.seconds)) / 2 / statistics.median(self.seconds)
 
     @property
     def bytes_per_second(self) -> float | None:
-        """Written per second, or None."""
+        """Bytes written per second, or None."""
         return None if self.bytes_per_step is None else self.rate * self.bytes_per_step
 
     @property
@@ -77,7 +75,7 @@ def make_row(
     who: str = "cupydrive",
     **more: Any,
 ) -> Row:
-    """Return a ``Row`` whose rate is ``num_envs * steps`` by the median of ``seconds``."""
+    """Return a ``Row`` with the rate ``num_envs * steps`` divided by the median of ``seconds``."""
     rate = num_envs * steps / statistics.median(seconds)
     return Row(case, who, env, num_envs, agents, steps, list(seconds), rate, **more)
 
@@ -85,14 +83,15 @@ def make_row(
 def timed(
     call: Callable[[], Any], where: Executor, runs: int, run_seconds: float | None = None
 ) -> list[float]:
-    """Return the seconds of one call in each of ``runs`` runs: by events on a GPU, by the clock on
-    the CPU.
+    """Measure the seconds of one call in each of ``runs`` runs.
+
+    CUDA events measure the time on a GPU, and the clock measures it on a CPU.
 
     Args:
-        call: What is timed.
-        where: Its executor.
-        runs: Timed runs, after a warm-up.
-        run_seconds: Of one run, at least; None: ``RUN_SECONDS``.
+        call: Function to time.
+        where: Executor of the call.
+        runs: Number of timed runs, after a warm-up.
+        run_seconds: Minimum duration of one run. Defaults to ``RUN_SECONDS``.
     """
     for _ in range(WARM_UP):
         call()
@@ -103,7 +102,7 @@ def timed(
 
 
 def _run(call: Callable[[], Any], where: Executor, repeats: int) -> float:
-    """Return the seconds that ``repeats`` calls take."""
+    """Return the duration of ``repeats`` calls in seconds."""
     where.synchronise()
     if where.name == "cuda":
         cupy: ModuleType = where.xp
@@ -121,8 +120,8 @@ def _run(call: Callable[[], Any], where: Executor, repeats: int) -> float:
 
 
 def short(number: float) -> str:
-    """Return a number with three digits and k, M, G or T, such as 75.0 M."""
+    """Format a number with three digits and k, M, G or T, such as 75.0 M."""
     for limit, letter in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if number >= 0.9995 * limit:  # what rounds to it too
+        if number >= 0.9995 * limit:  # including numbers that are rounded up to the limit
             return f"{number / limit:#.3g}{letter}".replace(". ", " ")
     return f"{number:.3g}"

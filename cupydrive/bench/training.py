@@ -1,8 +1,6 @@
-"""How fast training is on this machine, end to end: env-steps per second of whole iterations,
-learning included.
+"""End-to-end speed of training: env-steps per second of complete iterations, including learning.
 
-Learners that are compared are timed in turn, run by run, so that what else the machine does falls
-on both alike.
+Learners that are compared are timed alternately, so that other load on the machine affects both.
 """
 
 import time
@@ -30,17 +28,17 @@ from cupydrive.training.report import MetricReport
 from cupydrive.training.run import Run
 from cupydrive.training.together import Together
 
-REPLAYS = {"cuda": 10, "cpu": 2}  # iterations of one timed run
-UNTIMED = 2  # runs before the timed ones
+REPLAYS = {"cuda": 10, "cpu": 2}  # iterations per timed run
+UNTIMED = 2  # warm-up runs
 BY_TORCH, BY_KERNELS, BOTH = ("torch",), ("kernels",), ("kernels", "torch")
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """What to train: an environment, its number of copies, settings for every group, and by which
-    backends in turn.
+    """Benchmark task: an environment, its number of environments, settings, and backends.
 
-    ``members``: how many runs side by side, each of so many copies.
+    ``backends`` are timed alternately. ``members`` is the number of runs side by side, each of
+    which has ``num_envs`` environments.
     """
 
     env: str
@@ -52,7 +50,7 @@ class Lesson:
 
 
 SHARED_LAYERS, SEPARATE = PPO(shared_layers=True), PPO()
-FAST: dict[str, Any] = {"precision": "bfloat16", "shared_layers": True}  # by torch
+FAST: dict[str, Any] = {"precision": "bfloat16", "shared_layers": True}  # with torch
 TAG: dict[str, Any] = {"shared_layers": True, "num_steps": 16}
 WIDE_NETWORK: dict[str, Any] = TAG | {"hidden": (256, 256)}
 LARGE: dict[str, Any] = {k: v for k, v in LARGE_TAG.items() if k != "tagging_distance"}
@@ -60,7 +58,7 @@ DENSE = Network(hidden=(128, 128), shared=True)
 
 
 def recurrent(core: GRU | MinGRU, **settings: Any) -> PPO:
-    """Return settings of a network with hidden state, one hidden layer as wide as its core."""
+    """Return settings of a recurrent network with one hidden layer as wide as its core."""
     network = Network(hidden=(core.size,), core=core, activation="relu", shared=True)
     return PPO(network=network, num_steps=64, **settings)
 
@@ -77,7 +75,7 @@ LESSONS = {
             Lesson("cartpole", n, SHARED_LAYERS, BY_KERNELS, members=members)
             for members, n in ((10, 256), (2_048, 16))
         ),
-        # as WarpDrive's
+        # The benchmarks of WarpDrive.
         *(
             Lesson("cartpole", n, A2C(**TAG | {"num_steps": 32}), BOTH)
             for n in (65_536, 4_096, 256)
@@ -101,7 +99,7 @@ LESSONS = {
                 (MinGRU(64, layers=1), 65_536, {}),
             )
         ),
-        # images of bits: convolutions, then none
+        # Images of bits, with and without convolutions.
         *(
             Lesson("minatar_breakout", n, PPO(network=network), BY_KERNELS)
             for network in (None, DENSE)
@@ -118,7 +116,7 @@ LESSONS = {
 }
 
 
-# What is trained in several processes. One process alone trains the same lessons, among others.
+# Tasks for several processes. A single process trains the same tasks, among others.
 SEVERAL = {
     "cuda": (
         Lesson("cartpole", 65_536, SHARED_LAYERS, BY_KERNELS),
@@ -129,10 +127,10 @@ SEVERAL = {
 
 
 def measure_lesson(lesson: Lesson, device: str, runs: int) -> list[Row]:
-    """Return the ``Row``s of one lesson, in the order of its backends.
+    """Time one benchmark task, and return a ``Row`` for each of its backends.
 
     Raises:
-        MemoryLimitError: If it does not fit into memory.
+        MemoryLimitError: If the task does not fit into memory.
     """
     with memory_errors():
         made = [start(lesson, backend, device) for backend in lesson.backends]
@@ -155,22 +153,23 @@ def measure_lesson(lesson: Lesson, device: str, runs: int) -> list[Row]:
 
 
 def measure_scaling(lesson: Lesson, device: str, runs: int) -> list[Row]:
-    """Return the ``Row``s of one lesson of one backend, in several processes, each of which calls
-    this.
+    """Time one benchmark task in several processes, all of which must call it.
 
-    Weak scaling: each process has as many environments as the lesson. Strong scaling: together they
-    have so many.
+    In weak scaling, each process has the task's number of environments. In strong scaling, they
+    have this number in total.
     """
     size, rows = torch.distributed.get_world_size(), []
     for kind, num_envs in (("weak", lesson.num_envs * size), ("strong", lesson.num_envs)):
         (row,) = measure_lesson(replace(lesson, num_envs=num_envs), device, runs)
-        rows.append(replace(row, note=f"{size} processes, {kind} scaling; {row.note}"))
+        rows.append(replace(row, note=f"{size} processes, {kind} scaling, {row.note}"))
     return rows
 
 
 def start(lesson: Lesson, backend: str, device: str) -> tuple[Run, Callable[[], object]]:
-    """Return the run of a lesson, or its first, and what runs one iteration of it: on a GPU the
-    replay of its graph.
+    """Create the runs of a task.
+
+    Returns:
+        The first run, and a function that executes one iteration, on a GPU as a graph replay.
     """
     given: dict[str, Any] = {
         "algorithm": lesson.settings,
@@ -190,7 +189,7 @@ def start(lesson: Lesson, backend: str, device: str) -> tuple[Run, Callable[[], 
 
 
 def iteration(run: Run) -> Callable[[], object]:
-    """Return what runs one iteration: on a GPU the replay of its graph."""
+    """Return a function that executes one iteration, on a GPU as a graph replay."""
     if run.device != "cuda":
         return run.iterate
     kept = run.snapshot()
@@ -199,9 +198,7 @@ def iteration(run: Run) -> Callable[[], object]:
 
 
 def note_of(run: Run, backend: str, found: str, lesson: Lesson) -> str:
-    """Return what a row was trained with: runs side by side, algorithm, backend, network, sizes of
-    an update.
-    """
+    """Describe the training of a row: runs, algorithm, backend, network, and update sizes."""
     settings = lesson.settings
     words = [f"{lesson.members:,} runs of {lesson.num_envs} copies side by side"] * (
         lesson.members > 1
@@ -217,19 +214,20 @@ def note_of(run: Run, backend: str, found: str, lesson: Lesson) -> str:
 
 
 def arithmetic(run: Run, settings: A2C | PPO) -> str:
-    """Return the precision that was used: that of the settings, or what ``auto`` stands for."""
+    """Return the precision of the learners, with ``auto`` resolved."""
     made = {own.arithmetic.name for own in run.learners.values() if isinstance(own, KernelLearner)}
     return " and ".join(sorted(made)) or settings.precision.replace("auto", "float32")
 
 
 def learners(run: Run) -> list[OnPolicyLearner]:
-    """Return the learners of a lesson."""
+    """Return the on-policy learners of a run."""
     return [own for own in run.learners.values() if isinstance(own, OnPolicyLearner)]
 
 
 def towers(learner: OnPolicyLearner) -> tuple[tuple[int, ...], ...]:
-    """Return the widths of each tower of a described network, from the observation to its output;
-    of one that kernels compute by parts those of each linear layer.
+    """Return the widths of each tower of a network, from the observation to its output.
+
+    For a network that kernels compute layer by layer, return the widths of each linear layer.
     """
     config, group, size = learner.config, learner.groups[0], learner.distribution.size
     network = config.network_for(group)
@@ -240,14 +238,12 @@ def towers(learner: OnPolicyLearner) -> tuple[tuple[int, ...], ...]:
 
 
 def run_operations(run: Run) -> float:
-    """Return the float32 operations of matrix products that one env-step costs, of all agents that
-    learn.
-    """
+    """Return the operations of matrix products per env-step, summed over all learning agents."""
     return sum(sum(g.count for g in own.groups) * row_operations(own) for own in learners(run))
 
 
 def row_operations(learner: OnPolicyLearner) -> int:
-    """Return those of one row."""
+    """Return the operations of matrix products per row."""
     group, found = learner.groups[0], towers(learner)
     network, epochs = learner.config.network_for(group), getattr(learner.config, "update_epochs", 1)
     if not by_parts(network):
@@ -258,12 +254,12 @@ def row_operations(learner: OnPolicyLearner) -> int:
     products = [
         2 * inputs * outputs * positions[k % each] for k, (inputs, outputs) in enumerate(found)
     ]
-    # the first layers alone see observations
+    # Only the first layers take observations as input.
     return sum(products) + epochs * (3 * sum(products) - sum(products[::each]))
 
 
 def timed_iteration(iterate: Callable[[], object], times: int, device: str) -> float:
-    """Return the seconds of one iteration, averaged over ``times`` that are queued together."""
+    """Return the seconds of one iteration, averaged over ``times`` consecutive iterations."""
     if device == "cuda":
         torch.cuda.synchronize()
     begin = time.perf_counter()

@@ -1,1 +1,1 @@
-"""The gallery: trains every environment, renders it, and writes its page."""
+"""The gallery: train and render every environment, and write its page."""

@@ -1,8 +1,7 @@
-"""gallery(): plays and trains every environment, and writes videos, curves and the pages that show
-them.
+"""gallery(): play and train every environment, and write videos, curves and pages.
 
-Each clip is kept as a recording, seed and actions, and each learning curve as points, so that all
-of them can be drawn again without a GPU.
+Each clip is stored as a recording (seed and actions), and each learning curve as points, so that
+all of them can be redrawn without a GPU.
 """
 
 import datetime
@@ -35,9 +34,9 @@ from cupydrive.spec import EnvSpec
 from cupydrive.training.run import Run
 from cupydrive.training.suggestions import suggested_algorithm, suggestion
 
-EPISODES = 1000  # of which means are taken
-MOSAIC = 16  # episodes
-UNTRAINED = ("random", "heuristic")  # kinds of clips, and players
+EPISODES = 1000  # number of episodes of each mean
+MOSAIC = 16  # number of episodes of a mosaic
+UNTRAINED = ("random", "heuristic")  # kinds of clips and policies without training
 
 
 def gallery(
@@ -49,42 +48,44 @@ def gallery(
     seed: int = 0,
     steps: int | None = None,
 ) -> Path:
-    """Write the gallery of some environments into a folder. Others in it are kept.
+    """Write the gallery of some environments into a folder. Entries of other environments are kept.
+
+    The folder contains ``gallery.json``, ``index.html``, ``README.md`` and ``curves.json`` with the
+    points of learning curves. Each environment has ``NAME-curve.svg``, and each clip has
+    ``NAME-KIND.mp4``, ``.webp`` (a still), ``.gif`` and ``.npz``.
 
     Args:
-        names: Environments. Defaults to those that draw and whose data is here.
-        out: Folder. It gets ``gallery.json``, ``index.html`` and ``README.md``; for each clip
-            ``NAME-KIND.mp4``, ``.webp`` (a still), ``.gif`` and ``.npz``; ``NAME-curve.svg``, and
-            ``curves.json``, its points.
-        runs: Folder of the runs. One that has reached its steps is not trained again.
-        device: Where to play and train.
-        seed: Of the training.
-        steps: Env-steps to train. Defaults to what the environment's showcase says.
+        names: Environments. Defaults to those with a drawing whose data is on this machine.
+        out: Folder of the gallery.
+        runs: Folder of the runs. Finished runs are not trained again.
+        device: Device for playing and training.
+        seed: Random seed of the training.
+        steps: Env-steps to train. Defaults to the environment's showcase.
 
     Returns:
         The path of ``index.html``.
 
     Raises:
-        RenderError: If an environment draws nothing, or the folder cannot be written.
+        RenderError: If an environment has no drawing, or the folder cannot be written.
     """
     drawn = [name for name in envs.names() if envs.get(name).display.draw is not None]
     specs = [envs.get(name) for name in names] if names else envs.with_data(print, drawn)
     for spec in specs:
         if spec.display.draw is None:
             raise RenderError(
-                f"{spec.name} has no drawing, so it cannot be in the gallery; give it "
-                f"Display(draw=...)"
+                f"{spec.name} has no drawing, so it cannot be in the gallery. Pass "
+                f"Display(draw=...) to its EnvSpec"
             )
     with file_errors(RenderError, f"the gallery cannot be written to {out}"):
         out.mkdir(parents=True, exist_ok=True)
-    for spec in specs:  # written after each one: an interrupt keeps those that are done
+    for spec in specs:  # write after each one, so that an interrupt keeps finished entries
         entry = make_entry(spec, out, runs / spec.name, choose(device)[0], seed, steps)
         write_entries(out, read_entries(out) | {spec.name: entry})
     return out / "index.html"
 
 
 def read_entries(out: Path) -> dict:
-    """Return what a gallery's folder says of each environment, by name."""
+    """Read the entries of a gallery's folder, by name of the environment."""
     return read_checked(out / "gallery.json")
 
 
@@ -101,7 +102,7 @@ def write_entries(out: Path, entries: dict) -> None:
 def make_entry(
     spec: EnvSpec, out: Path, folder: Path, device: str, seed: int, steps: int | None
 ) -> dict[str, Any]:
-    """Play, train and draw one environment; return what ``gallery.json`` says of it."""
+    """Play, train and draw one environment, and return its entry of ``gallery.json``."""
     policies, params, goal, num_envs = planned(spec, steps)
     options: dict[str, Any] = {
         "policies": policies,
@@ -116,7 +117,7 @@ def make_entry(
     groups = [group for name in policies for group in name.split("+")]
     rivals = {
         name: HeuristicPolicy() for name in spec.display.showcase.get("rivals", ())
-    }  # who learns plays against them
+    }  # opponents of the learning policies
     kinds: dict[str, tuple[Any, dict[str, PlayerSettings] | None]] = {
         "random": (spec, {**dict.fromkeys(groups, RandomPolicy()), **rivals})
     }
@@ -169,8 +170,8 @@ def make_entry(
 
 
 def chapter_of(run: Run) -> str:
-    """Return the chapter of an environment, given the run that its gallery entry shows."""
-    if run.spec.name in sources():  # it reads data of others
+    """Return the chapter of an environment, given the run of its gallery entry."""
+    if run.spec.name in sources():  # environments with published data
         return "Sciences"
     if len(run.spec.groups(run.config.params)) > 1:
         return "Many agents"
@@ -179,7 +180,7 @@ def chapter_of(run: Run) -> str:
 
 
 def about(spec: EnvSpec) -> dict:
-    """Return what an environment is, and what its figures are called."""
+    """Return the summary of an environment and the titles of its figures."""
     shown = {
         key: spec.display.showcase[key]
         for key in ("figures", "readable")
@@ -189,7 +190,7 @@ def about(spec: EnvSpec) -> dict:
 
 
 def planned(spec: EnvSpec, steps: int | None = None) -> tuple[dict, dict, int, int]:
-    """Return what the gallery trains: policies by group, parameters, env-steps and copies."""
+    """Return the gallery's training: policies by group, parameters, env-steps and ``num_envs``."""
     wanted = spec.display.showcase
     params = wanted.get("params", {})
     suggested = suggestion(spec, wanted.get("algorithm"), params)
@@ -212,9 +213,7 @@ def keep_curves(name: str, runs: list[Run], out: Path) -> None:
 
 
 def draw_curve(name: str, entry: dict, out: Path) -> None:
-    """Draw the learning curve of an entry from points that are kept, beside the means of untrained
-    players.
-    """
+    """Draw the learning curve of an entry from its stored points and the untrained means."""
     kept = read_curves(out).get(name)
     if kept is not None:
         with file_errors(RenderError, f"the gallery cannot be written to {out}"):
@@ -222,10 +221,10 @@ def draw_curve(name: str, entry: dict, out: Path) -> None:
 
 
 def levels(clips: list[dict]) -> dict[str, dict[str, float]]:
-    """Return the means of untrained players by the names of metrics: ``{player: {metric: value}}``.
+    """Return the means of untrained policies, ``{policy: {metric: value}}``.
 
-    Only of clips with the rivals that learning had. Against others a return says nothing about the
-    learner.
+    Only clips with the opponents of the training are included, because returns against other
+    opponents are not comparable.
     """
     learnt: dict[str, str] = next(
         (clip["players"] for clip in clips if clip["kind"] == "trained"), {}

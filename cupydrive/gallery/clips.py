@@ -1,4 +1,4 @@
-"""Clips of a gallery: which episodes they show, and their videos, stills and small animations."""
+"""Clips of a gallery: selection of episodes, videos, stills and small animations."""
 
 import io
 from collections.abc import Iterable
@@ -12,14 +12,14 @@ from cupydrive.playing.evaluation import Evaluation
 from cupydrive.playing.recording import Recording
 from cupydrive.rendering.video import Video, animation
 
-SEED = 10_000  # of the episodes; runs have a seed of their own
-PREVIEW_WIDTH = 360  # pixels of the small animations
-PREVIEW_FPS = 12  # at most
+SEED = 10_000  # seed of the episodes, independent of the seeds of runs
+PREVIEW_WIDTH = 360  # width of the small animations in pixels
+PREVIEW_FPS = 12  # maximum frame rate of the small animations
 PREVIEW_SECONDS = 8
 
 
 def median_start(found: Evaluation, group: str) -> int:
-    """Return the episode in which a group had its median return, of those that were recorded."""
+    """Return the index of the recorded episode with a group's median return."""
     recorded = found.recording
     assert recorded is not None  # the episodes are short
     returns = found.returns[group][: recorded.num_envs]
@@ -27,16 +27,14 @@ def median_start(found: Evaluation, group: str) -> int:
 
 
 def all_alike(found: Evaluation) -> bool:
-    """Return whether all episodes are one: starts and steps are not random."""
+    """Return whether all episodes are equal, because nothing is random."""
     return all(
         bool((values == values[0]).all()) for values in (*found.returns.values(), found.length)
     )
 
 
 def draw_clip(found: Evaluation, recording: Recording, kind: str, out: Path) -> dict:
-    """Write the video, the still, the animation and the recording of a clip; return what
-    ``gallery.json`` says of it.
-    """
+    """Write the files of a clip, and return its entry of ``gallery.json``."""
     name = f"{recording.spec.name}-{kind}"
     recording.save(out / f"{name}.npz")
     return {
@@ -59,8 +57,13 @@ def draw_clip(found: Evaluation, recording: Recording, kind: str, out: Path) -> 
 
 
 def own_numbers(recording: Recording, names: Iterable[str]) -> dict:
-    """Return ``{"here": {name: number}}``, what the only episode of a clip has of the means
-    ``names``; of several {}.
+    """Return ``{"here": {name: number}}`` with the values of a clip's single episode.
+
+    The result is empty if the clip has several episodes.
+
+    Args:
+        recording: Recording of the clip.
+        names: Names of the means.
     """
     if recording.num_envs > 1:
         return {}
@@ -75,9 +78,7 @@ def own_numbers(recording: Recording, names: Iterable[str]) -> dict:
 
 
 def draw_files(recording: Recording, kind: str, out: Path) -> list[int]:
-    """Write the video, the still and the small animation of a recording; return the video's size in
-    pixels.
-    """
+    """Write video, still and small animation of a recording. Return the video's size in pixels."""
     width, height = recording.spec.display.size
     every = -(-recording.spec.display.fps // PREVIEW_FPS)
     size, fps = (
@@ -89,20 +90,22 @@ def draw_files(recording: Recording, kind: str, out: Path) -> list[int]:
 
 
 def write_video(video: Video, preview: Video, path: Path) -> list[int]:
-    """Write ``PATH.mp4``, its still ``PATH.webp`` and the small animation ``PATH.gif``; return the
-    video's size in pixels.
+    """Write ``PATH.mp4``, its still ``PATH.webp`` and the small animation ``PATH.gif``.
+
+    Returns:
+        The video's size in pixels.
     """
     video.save(path.with_suffix(".mp4"))
     still, flat = (
         io.BytesIO(),
         Image.fromarray(video.still()).quantize(256, dither=Image.Dither.NONE),
     )
-    # Of flat colours a palette without loss is a fifth to a half smaller than WebP with loss, and
-    # letters stay sharp.
+    # For flat colours, a lossless palette is 20 % to 50 % smaller than lossy WebP, and text stays
+    # sharp.
     flat.save(still, "WEBP", lossless=True, quality=100, method=6)
     frames = list(preview.frames())
     held = len(frames) - preview.drawn + 1
-    end_first = frames[-held:] + frames[:-held]  # one that does not play shows what came of it
+    end_first = frames[-held:] + frames[:-held]  # without animation, the final state is shown
     with file_errors(RenderError, f"the gallery cannot be written to {path.parent}"):
         write_atomically(path.with_suffix(".webp"), still.getvalue())
         write_atomically(

@@ -1,9 +1,8 @@
-"""Learning curves of the gallery: many seeds of what an entry shows, kept as points, drawn as
-medians with bands.
+"""Learning curves of the gallery: medians and quartiles over seeds, stored as points.
 
-``curves.json`` holds, for each environment, how many seeds were trained where, and of each metric
-the points of each seed: pairs (env-steps, value). A chart is drawn from it alone, so none has to be
-trained to be drawn otherwise.
+``curves.json`` contains the number of seeds, the device, and the points (env-steps, value) of each
+metric and seed, for each environment. Charts are drawn only from this file, so that a new style
+needs no training.
 """
 
 import datetime
@@ -25,14 +24,14 @@ from cupydrive.inputs.formats import GALLERY, MOST_JSON, FormatError, read_json
 from cupydrive.training.run import Run
 
 CURVES_FILE = "curves.json"
-# Inches: of a chart, and of the height of a panel. As wide as a telephone, its letters can be read.
+# Width of a chart and height of a panel in inches, legible at the width of a phone.
 WIDTH, PANEL = 4.6, 2.5
-LINE_LETTERS = 50  # of a line above a panel
-FAR_SPANS = 4  # spans of the curves
+LINE_LETTERS = 50  # characters of a line above a panel
+FAR_SPANS = 4  # distance at which a level is omitted, relative to the range of the curves
 
 
 def read_checked(path: Path) -> dict[str, dict[str, Any]]:
-    """Return what a JSON file of a gallery holds, by environment; nothing if there is no file."""
+    """Read a JSON file of a gallery, by environment. A missing file gives an empty dictionary."""
     if not path.exists():
         return {}
     with file_errors(RenderError, f"{path} cannot be read"):
@@ -40,24 +39,22 @@ def read_checked(path: Path) -> dict[str, dict[str, Any]]:
     try:
         return read_json(content, GALLERY)
     except FormatError as error:
-        raise RenderError(f"{path} is damaged ({error}); move it away") from None
+        raise RenderError(f"{path} is damaged ({error}). Move it away") from None
 
 
 def read_curves(out: Path) -> dict:
-    """Return what a gallery's folder holds of learning curves, by environment."""
+    """Read the learning curves of a gallery's folder, by environment."""
     return read_checked(out / CURVES_FILE)
 
 
 def write_curves(out: Path, curves: dict) -> None:
-    """Write ``curves.json``: an environment is a line."""
+    """Write ``curves.json`` with one line per environment."""
     lines = [f"{json.dumps(name)}: {json.dumps(about)}" for name, about in sorted(curves.items())]
     write_atomically(out / CURVES_FILE, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
 def curve_keys(run: Run) -> list[str]:
-    """Return the metrics of a learning curve that are known yet: returns of the groups that learn,
-    and lengths.
-    """
+    """Return the available metrics of a learning curve: returns of learning groups, and lengths."""
     learners, alone = (
         [name for key in run.learners for name in key.split("+")],
         len(run.batch.groups) == 1,
@@ -68,7 +65,7 @@ def curve_keys(run: Run) -> list[str]:
 
 
 def of_runs(runs: list[Run], keys: list[str]) -> dict:
-    """Return what ``curves.json`` says of some runs that differ in their seeds."""
+    """Return the entry of ``curves.json`` for runs that differ in their seeds."""
     first, versions = runs[0], info().versions
     return {
         "seeds": len(runs),
@@ -82,9 +79,7 @@ def of_runs(runs: list[Run], keys: list[str]) -> dict:
 
 
 def points_of(metrics: list[list[dict]], keys: list[str]) -> dict[str, list]:
-    """Return the points (env-steps, value) of each run by metric, values with five significant
-    digits.
-    """
+    """Return the points (env-steps, value) of each run by metric, with five significant digits."""
     return {
         key: [
             [[int(step), float(f"{value:.5g}")] for step, value in pooled(rows, key)]
@@ -96,13 +91,12 @@ def points_of(metrics: list[list[dict]], keys: list[str]) -> dict[str, list]:
 
 @rc_context(DARK)
 def chart(about: dict[str, Any], levels: dict[str, dict[str, float]]) -> bytes:
-    """Return the learning curves of one environment as bytes of an SVG file: medians over seeds,
-    with their quartiles.
+    """Draw the learning curves of one environment as an SVG file, with medians and quartiles.
 
     Args:
-        about: Content of ``curves.json`` for the environment.
-        levels: Means to compare with: ``{player: {metric: value}}``. Those far from the curves are
-            left out.
+        about: Entry of ``curves.json`` for the environment.
+        levels: Means for comparison, ``{policy: {metric: value}}``. Values far from the curves are
+            omitted.
     """
     keys = [key for key in about["points"] if key.startswith(RETURNS)] or [RETURNS]
     figure = Curves(figsize=(WIDTH, PANEL * len(keys)), layout="constrained")
@@ -130,7 +124,7 @@ def chart(about: dict[str, Any], levels: dict[str, dict[str, float]]) -> bytes:
 
 
 def far(level: float, seeds: list[list[list[float]]]) -> bool:
-    """Return whether a level is so far from the curves of the seeds that it would flatten them."""
+    """Return whether a level is so far from the curves that it would flatten them."""
     values = [value for curve in seeds for _, value in curve if math.isfinite(value)]
     if not values:
         return False

@@ -1,6 +1,4 @@
-"""The pages of a gallery: ``index.html``, and ``README.md`` for code hosts, from its JSON files and
-texts.
-"""
+"""The pages of a gallery, ``index.html`` and ``README.md``, from its JSON files and texts."""
 
 import math
 import re
@@ -13,18 +11,18 @@ from jinja2 import Environment, PackageLoader
 from cupydrive.drawing.frames import players_in_words
 from cupydrive.inputs.files import write_atomically
 
-CHECKOUT = Path(__file__).resolve().parents[2]  # of the project, if this is no installed package
+CHECKOUT = Path(__file__).resolve().parents[2]  # the checkout, unless the package is installed
 EXAMPLE = """import cupydrive as cd
 
 run = cd.train("cartpole", steps=500_000)  # seconds
 run.render("cartpole.mp4")"""
-CHAPTERS = {  # in their order on the page
+CHAPTERS = {  # in the order of the page
     "Many agents": "Taggers chase, runners flee, and both can learn.",
     "Sciences": "Published models of chemistry, of climate and trade, and of a pandemic.",
     "Memory": "A single observation is not sufficient. Trained policies have hidden state.",
     "Classics": "Classic control tasks with Gymnasium's rules.",
 }
-KINDS = {  # of clips, in their order, and what a clip without a title is called
+KINDS = {  # kinds of clips in the order of the page, with their default titles
     "beside": "Side by side",
     "random": "Random",
     "heuristic": "Heuristic",
@@ -38,14 +36,14 @@ KINDS = {  # of clips, in their order, and what a clip without a title is called
 def write_pages(out: Path, entries: dict, curves: dict) -> None:
     """Write ``index.html`` and ``README.md`` into a gallery's folder.
 
-    A file ``texts/NAME.toml`` in it may have a line ``reading``, how to read an entry's figures.
-    ``texts/charts.toml`` lists charts: ``file``, ``title``, ``words``, and ``long`` for one of two
-    columns. Those whose file is in the folder are shown.
+    A file ``texts/NAME.toml`` in the folder may have a key ``reading``, which explains an entry's
+    figures. ``texts/charts.toml`` lists charts with ``file``, ``title``, ``words``, and ``long``
+    for a chart of two columns. Charts whose file does not exist are skipped.
 
     Args:
-        out: Folder.
-        entries: What ``gallery.json`` holds.
-        curves: What ``curves.json`` holds.
+        out: Folder of the gallery.
+        entries: Content of ``gallery.json``.
+        curves: Content of ``curves.json``.
     """
     found = {}
     for name, entry in entries.items():
@@ -79,7 +77,7 @@ def write_pages(out: Path, entries: dict, curves: dict) -> None:
         else None,
     }
     page = environment(autoescape=True).get_template("index.html.jinja").render(content)
-    # which no line breaks
+    # <time> prevents line breaks within dates.
     page = re.sub(r"(?<=[ >])(\d{4}-\d\d-\d\d)(?=[.,])", r"<time>\1</time>", page)
     readme = environment(autoescape=False).get_template("README.md.jinja").render(content)
     write_atomically(out / "index.html", page.encode())
@@ -87,14 +85,15 @@ def write_pages(out: Path, entries: dict, curves: dict) -> None:
 
 
 def read_text(out: Path, name: str) -> dict:
-    """Return what ``texts/NAME.toml`` of a gallery's folder holds, if it is there."""
+    """Read ``texts/NAME.toml`` of a gallery's folder, or return an empty dictionary."""
     path = out / "texts" / f"{name}.toml"
     return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def in_chapters(entries: dict) -> dict[str, dict]:
-    """Return the entries by chapter, in the order of the page: those with a clip of several runs
-    first, then by name.
+    """Return the entries by chapter, in the order of the page.
+
+    Entries with a clip of several runs come first. Otherwise they are sorted by name.
     """
     found = {}
     for chapter in CHAPTERS:
@@ -113,7 +112,7 @@ def in_chapters(entries: dict) -> dict[str, dict]:
 
 
 def environment(autoescape: bool) -> Environment:
-    """Return Jinja's environment of the templates of this package."""
+    """Return the Jinja environment of this package's templates."""
     made = Environment(
         loader=PackageLoader("cupydrive.gallery"),
         autoescape=autoescape,
@@ -134,10 +133,9 @@ def environment(autoescape: bool) -> Environment:
 
 
 def means(entry: dict, clip: dict) -> list[tuple[str, str, str]]:
-    """Return what a clip's figures are called, their means with intervals, and the value of the
-    clip's own episode.
+    """Return title, mean with interval, and the clip's own value for each of its figures.
 
-    The last is empty for several episodes, and where all episodes have the same value.
+    The last is empty for several episodes, or if all episodes have the same value.
     """
     names = {"length": "length, steps"} | entry.get("figures", {})
     here = ({"length": clip["steps"][0]} if clip["episodes"] == 1 else {}) | clip.get("here", {})
@@ -148,11 +146,11 @@ def means(entry: dict, clip: dict) -> list[tuple[str, str, str]]:
 
 
 def with_interval(mean: float, half: float, here: float | None = None) -> tuple[str, str]:
-    """Return a mean with the half width of its interval, and one episode's number, with equal
-    decimals.
+    """Format a mean with the half width of its interval, and one episode's value.
 
-    The half width has two significant digits or more: -1244.7 and 23.1 are ``"-1,245 ± 23"``. Where
-    all values are equal, or the interval is unknown, ``here`` is left out.
+    Both have equal decimals. The half width has at least two significant digits: -1244.7 and 23.1
+    give ``"-1,245 ± 23"``. If all values are equal, or the interval is unknown, ``here`` is
+    omitted.
     """
     if not (math.isfinite(half) and half > 0):
         return f"{exact(mean, 2)} ± {half:g}", ""
@@ -163,24 +161,20 @@ def with_interval(mean: float, half: float, here: float | None = None) -> tuple[
 
 
 def exact(number: float, decimals: int) -> str:
-    """Return a number without zeros at its end: 14 tags, and not 14.0."""
+    """Format a number without trailing zeros, such as 14 instead of 14.0."""
     text = f"{number + 0.0:,.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def code_block(lines: str) -> str:
-    """Return lines as a code block of Markdown, in a fence that is longer than any row of backticks
-    in them.
-    """
+    """Format lines as a Markdown code block, with a fence longer than any backticks in them."""
     fence = "`" * max([3, *(len(row) + 1 for row in re.findall("`+", lines))])
     return f"{fence}\n{lines}{fence}\n"
 
 
 def inline(text: str) -> str:
-    """Return text as Markdown that shows just this text: no mark-up, HTML, link, table cell, list
-    or heading begins in it.
-    """
+    """Escape text for Markdown: mark-up, HTML, links, table cells, lists and headings."""
     text = re.sub(r"[\\`*\[\]<>|&~$]", r"\\\g<0>", " ".join(text.split()))
-    # within words, as in mountain_car, it marks nothing
+    # An underscore within a word, as in mountain_car, needs no escape.
     text = re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)
     return re.sub(r"^(\d*)([-+=#.)])(?!\d)", r"\1\\\2", text)

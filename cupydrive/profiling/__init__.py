@@ -1,3 +1,1 @@
-"""What a kernel costs on this device and what limits it; the fastest layout of threads and number
-of environments.
-"""
+"""Profiles of kernels on this device, and tuning of layouts and numbers of environments."""

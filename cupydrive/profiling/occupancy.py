@@ -1,6 +1,4 @@
-"""Use: how many blocks of a kernel a GPU's multiprocessor holds at once, and what allows no
-more.
-"""
+"""Use: the occupancy of a kernel on a GPU's multiprocessor, and the resource that limits it."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,8 +8,8 @@ from cupydrive.codegen.layout import WARP
 if TYPE_CHECKING:
     from cupydrive.executors.cuda import CudaProgram
 
-SCHEDULERS = 4  # of a processor, each with its share of the registers
-REGISTERS_AT_ONCE = 256  # of a warp, in which they are given out
+SCHEDULERS = 4  # schedulers of a multiprocessor, each with its part of the registers
+REGISTERS_AT_ONCE = 256  # allocation granularity of a warp's registers
 
 
 @dataclass(frozen=True)
@@ -19,16 +17,15 @@ class Use:
     """Resources of a GPU that a kernel uses.
 
     Args:
-        registers: Registers of a thread.
-        local_bytes: Local memory of a thread: spilled registers, and arrays with an index that the
-            compiler does not know.
-        shared_bytes: Shared memory of a block.
-        threads: Threads of a block.
+        registers: Registers per thread.
+        local_bytes: Local memory per thread: spilled registers, and arrays with dynamic indices.
+        shared_bytes: Shared memory per block.
+        threads: Threads per block.
         blocks: Blocks of the launch.
-        resident: Blocks that one multiprocessor holds at once.
-        bound: Resource that allows no more of them.
+        resident: Maximum number of resident blocks of one multiprocessor.
+        bound: Resource that limits this number.
         processors: Multiprocessors of the GPU.
-        most_threads: Maximum number of threads that one multiprocessor holds.
+        most_threads: Maximum number of resident threads of one multiprocessor.
     """
 
     registers: int
@@ -43,19 +40,17 @@ class Use:
 
     @property
     def occupancy(self) -> float:
-        """Fraction of a multiprocessor's threads that it holds of this kernel, if there are enough
-        blocks.
-        """
+        """Fraction of a multiprocessor's threads that this kernel occupies, given enough blocks."""
         return self.resident * self.threads / self.most_threads
 
     @property
     def filled(self) -> float:
-        """The same fraction in this launch, on average over the multiprocessors."""
+        """Occupancy of this launch, on average over the multiprocessors."""
         return min(self.resident, self.blocks / self.processors) * self.threads / self.most_threads
 
 
 def use_of(program: "CudaProgram", kernel: str, blocks: int) -> Use:
-    """Return the ``Use`` of a kernel that is launched with so many blocks."""
+    """Return the ``Use`` of a kernel that is launched with ``blocks`` blocks."""
     import cupy
 
     function, device, allowed = (
@@ -79,7 +74,7 @@ def use_of(program: "CudaProgram", kernel: str, blocks: int) -> Use:
 
 
 def allowed_blocks(program: "CudaProgram", kernel: str) -> dict[str, int]:
-    """Return how many blocks of a kernel each resource allows on one multiprocessor, by name."""
+    """Return the number of resident blocks that each resource allows, by name."""
     from cupydrive.executors.cuda import BLOCK_BYTES, PROCESSOR_REGISTERS
 
     function, device = program.kernels[kernel], program.device.attributes

@@ -1,7 +1,7 @@
-"""profile(): measure what an environment's kernel costs on this device, and what limits it.
+"""profile(): measure the costs of an environment's kernel on this device, and its bottleneck.
 
-Random rollouts are timed: whether a launch fills the device, and how near writes and arithmetic are
-to what the device reaches in the same process.
+The profiler times random rollouts. It determines whether a launch fills the device, and compares
+writes and arithmetic with the limits of the device, measured in the same process.
 """
 
 import statistics
@@ -27,8 +27,8 @@ from cupydrive.simulation.vector import VectorEnv
 from cupydrive.spec import EnvSpec, kept_params
 
 KERNEL = "env_rollout"
-PROFILED_RUNS, PROFILED_SECONDS = 5, 0.01  # of each thing that is timed
-AT_ONCE = 20  # launches of one CUDA graph
+PROFILED_RUNS, PROFILED_SECONDS = 5, 0.01  # runs of each timing, and seconds per run
+AT_ONCE = 20  # launches per CUDA graph
 LIMIT_RUNS = 3
 
 
@@ -40,27 +40,29 @@ def profile(
     device: str = "auto",
     **params: ParamValue,
 ) -> Profile:
-    """Return the ``Profile`` of an environment's random rollouts: what they cost, what limits them,
-    and one thing to try.
+    """Profile an environment's random rollouts: costs, bottleneck, and a suggestion.
 
-    Launches of a GPU are timed as replays of a CUDA graph, without the time of the host. Profiling
+    On a GPU, launches are timed as replays of a CUDA graph, without the time of the host. Profiling
     takes about two seconds if the kernel is compiled already. Otherwise it also compiles a second
     build, which counts operations on the CPU.
 
     Args:
-        env: Name of an environment, path of its Python file, ``EnvSpec``; or a ``VectorEnv``, whose
-            parameters, size, device and layout are used. It is not changed.
+        env: Name of an environment, path of its Python file, ``EnvSpec``, or a ``VectorEnv``. The
+            parameters, size, device and layout of a ``VectorEnv`` are used, and it is not modified.
         num_envs: Number of environments. Defaults to 10,000, or to the ``VectorEnv``'s.
-        steps: Number of steps of a launch. Defaults to 32, or to as many as fit into the device's
+        steps: Number of steps per launch. Defaults to 32, or to as many as fit into the device's
             memory.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
         **params: Parameters of the environment.
 
+    Returns:
+        ``Profile``, which prints as a report.
+
     Raises:
-        ParameterError: If an argument is wrong, or ``num_envs``, ``device`` or parameters are
+        ParameterError: If an argument is invalid, or ``num_envs``, ``device`` or parameters are
             passed with a ``VectorEnv``.
         UnknownEnvironmentError, UnknownParameterError, CompileError, DeviceError, MemoryLimitError:
-            As ``make`` does.
+            As in ``make``.
     """
     if steps is not None:
         checked_int("profile", "steps", steps)
@@ -68,9 +70,7 @@ def profile(
         given = {"num_envs": num_envs, "device": None if device == "auto" else device} | params
         for name, value in given.items():
             if value is not None:
-                raise ParameterError(
-                    f"profile: {name} is that of the environment as it was made; leave it out"
-                )
+                raise ParameterError(f"profile: the VectorEnv already defines {name}. Omit {name}")
         return measured(like(env.batch, env.batch.num_envs), steps)
     spec = envs.get(env)
     spec.require_known(params, profile)
@@ -80,18 +80,18 @@ def profile(
 
 
 def like(batch: Batch, num_envs: int) -> Batch:
-    """Return a new ``Batch`` like another one, with ``num_envs`` environments."""
+    """Create a ``Batch`` like another one, with ``num_envs`` environments."""
     dtype = next(name for name, kind in OBS_DTYPES.items() if kind == batch.obs_dtype.str[1:])
     return Batch(batch.spec, num_envs, batch.params, batch.executor, 0, batch.layout, dtype)
 
 
 def measured(batch: Batch, steps: int | None = None) -> Profile:
-    """Return the ``Profile`` of a ``Batch``, which is reset and stepped."""
+    """Profile a ``Batch``, which is reset and stepped."""
     where, spec, params = batch.executor, batch.spec, batch.params
     half = like(batch, max(1, batch.num_envs // 2))
     for each in (batch, half):
         if each.printer is not None:
-            each.printer.choose(None)  # what a kernel prints would be in the way
+            each.printer.choose(None)  # disable the output of kernels
         each.reset(0)
     steps = steps or min(DEFAULT_WORK["steps"], fitting_envs(batch))
     play_in(batch, steps)
@@ -126,8 +126,9 @@ def measured(batch: Batch, steps: int | None = None) -> Profile:
 
 
 def several(call: Callable[[], object], batch: Batch) -> tuple[Callable[[], object], int]:
-    """Return a function that makes several calls, and their number: a CUDA graph, since launches
-    take the host longer.
+    """Return a function that makes several calls, and their number.
+
+    On a GPU it is a CUDA graph, because single launches are bound by the host.
     """
     if batch.executor.name == "cpu" or batch.spec.own_program is not None:
         return call, 1
@@ -141,6 +142,6 @@ def several(call: Callable[[], object], batch: Batch) -> tuple[Callable[[], obje
 
 
 def fitting_envs(batch: Batch) -> int:
-    """Return how many steps of a rollout fit into free memory, at least one."""
+    """Return the number of steps of a rollout that fit into free memory, at least one."""
     each = row_bytes(batch.spec, batch.params, False, batch.obs_dtype.itemsize) * batch.num_envs
     return max(1, int(batch.executor.free_bytes() * KEEP_FREE / 2) // each)

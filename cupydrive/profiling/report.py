@@ -8,18 +8,18 @@ from cupydrive.bench.timing import short
 from cupydrive.profiling.occupancy import Use
 from cupydrive.terminal.progress import preformatted
 
-# Fractions from which a resource is the limit. Kernels that only write their rows reach 0.6 to 0.9
-# of the limit.
+# Fractions above which a resource is the bottleneck. Kernels that only write their rows reach 0.6
+# to 0.9 of the limit.
 LATENCY, LAUNCHES, WRITES, ARITHMETIC = 0.75, 0.25, 0.6, 0.5
-BINDS = {  # by limit: an explanation, and what to try
+BINDS = {  # explanation and suggestion by bottleneck
     "latency": ("the environments do not fill the device", "more environments"),
-    "launches": ("beginning and ending a launch takes as long as its steps", "more steps a launch"),
+    "launches": ("the overhead of a launch is as long as its steps", "more steps per launch"),
     "writes": (
-        "results leave nearly as fast as this device writes",
+        "results are written at nearly the bandwidth of this device",
         'smaller observations, or obs_dtype="bfloat16"',
     ),
     "arithmetic": (
-        "float operations run nearly as fast as this device can",
+        "float operations run at nearly the peak rate of this device",
         "fewer operations, such as math::Divisor",
     ),
     "instructions": (
@@ -31,19 +31,19 @@ BINDS = {  # by limit: an explanation, and what to try
 
 @dataclass(frozen=True)
 class Profile:
-    """Costs of random rollouts of an environment on a device, and what limits them.
+    """Costs of random rollouts of an environment on a device, and their bottleneck.
 
     Args:
         env: Name of the environment.
-        params: Parameters that are not the defaults.
+        params: Parameters that differ from the defaults.
         num_envs: Number of environments.
         agents: Number of agents of one environment.
-        steps: T, steps of a launch.
+        steps: T, number of steps per launch.
         device: ``"cuda"`` or ``"cpu"``.
         machine: Description of the device.
-        seconds: Median of a launch of T steps.
-        half_seconds: The same with half as many environments.
-        step_seconds: Median of a launch of one step.
+        seconds: Median time of a launch of T steps.
+        half_seconds: Median time with half as many environments.
+        step_seconds: Median time of a launch of one step.
         bytes_per_step: Bytes written in one env-step.
         operations_per_step: Float operations of one env-step, or None if they were not counted.
         ceilings: Limits of the device.
@@ -77,25 +77,26 @@ class Profile:
 
     @property
     def arithmetic_share(self) -> float:
-        """Fraction of the device's float32 operations. NaN if they were not counted."""
+        """Fraction of the device's float32 peak rate, or NaN if operations were not counted."""
         counted = float("nan") if self.operations_per_step is None else self.operations_per_step
         return self.rate * counted / self.ceilings.arithmetic
 
     @property
     def half_share(self) -> float:
-        """Time of half of the environments over that of all: 0.5 on a full device, 1 if
-        environments cost nothing.
+        """Time of half of the environments relative to all.
+
+        It is 0.5 on a full device, and 1 if further environments take no time.
         """
         return self.half_seconds / self.seconds
 
     @property
     def launch_share(self) -> float:
-        """Fraction of a launch in which it begins and ends."""
+        """Fraction of a launch's time that is overhead."""
         return min(1.0, max(0.0, (self.step_seconds - self.seconds / self.steps) / self.seconds))
 
     @property
     def binds(self) -> str:
-        """What limits the rollouts, as far as times show it: a key of ``BINDS``."""
+        """Bottleneck of the rollouts, a key of ``BINDS``."""
         if self.half_share >= LATENCY:
             return "latency"
         if self.launch_share >= LAUNCHES:
@@ -107,50 +108,50 @@ class Profile:
     def __str__(self) -> str:
         given = "".join(f", {name} = {value}" for name, value in self.params.items())
         agents = f" of {self.agents:,} agents" if self.agents > 1 else ""
-        operations = "not counted: that takes a C++ compiler, and a kernel in C++"
+        operations = "not counted: this needs a C++ compiler and a kernel in C++"
         if self.operations_per_step is not None:
             operations = (
                 f"{self.operations_per_step:,.4g} float operations a step: "
-                f"{self.arithmetic_share:.0%} of the {short(self.ceilings.arithmetic)}FLOP/s that "
-                f"this device makes"
+                f"{self.arithmetic_share:.0%} of this device's "
+                f"{short(self.ceilings.arithmetic)}FLOP/s"
             )
         explanation, hint = BINDS[self.binds]
         lines = [
             f"{self.env}{given}: {self.num_envs:,} environments{agents} x {self.steps} steps in "
             f"one launch, {self.machine}",
-            f"  time         {short(self.rate)} env-steps/s; a launch takes "
-            f"{1e3 * self.seconds:.3g} ms",
+            f"  time         {short(self.rate)} env-steps/s, {1e3 * self.seconds:.3g} ms per "
+            f"launch",
             *self._of_a_gpu(),
-            f"  writes       {self.bytes_per_step:,} bytes a step: {self.write_share:.0%} of the "
-            f"{short(self.ceilings.write)}B/s that this device writes",
+            f"  writes       {self.bytes_per_step:,} bytes a step: {self.write_share:.0%} of this "
+            f"device's {short(self.ceilings.write)}B/s",
             f"  arithmetic   {operations}",
-            f"  parts        beginning and ending a launch {self.launch_share:.0%} of the time; "
-            f"half of the environments take {self.half_share:.0%}",
-            f"  what binds   {self.binds}: {explanation}",
-            f"  to try       {hint}",
+            f"  parts        launch overhead {self.launch_share:.0%} of the time, half of the "
+            f"environments take {self.half_share:.0%}",
+            f"  bottleneck   {self.binds}: {explanation}",
+            f"  suggestion   {hint}",
         ]
         return "\n".join(lines)
 
     __repr__ = __str__
 
     def _of_a_gpu(self) -> list[str]:
-        """Return the lines of registers, memory and occupancy, none on a CPU."""
+        """Return the lines about registers, memory and occupancy, or no lines on a CPU."""
         u = self.use
         if u is None:
             return []
         local = f"{u.local_bytes} bytes of local memory (spills)" if u.local_bytes else "no spills"
         return [
-            f"  kernel       {u.registers} registers and {local} a thread, {u.shared_bytes:,} "
-            f"bytes of shared memory a block of {u.threads} threads",
-            f"  occupancy    {u.occupancy:.0%} of a processor's {u.most_threads:,} threads, bound "
-            f"by {u.bound}; this launch fills {u.filled:.0%}",
+            f"  kernel       {u.registers} registers and {local} per thread, {u.shared_bytes:,} "
+            f"bytes of shared memory per block of {u.threads} threads",
+            f"  occupancy    {u.occupancy:.0%} of a multiprocessor's {u.most_threads:,} threads, "
+            f"bound by {u.bound}, {u.filled:.0%} in this launch",
         ]
 
     def _repr_html_(self) -> str:
         return preformatted(str(self))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all measurements and the fractions above, as JSON can hold them."""
+        """Return all measurements and the fractions above as JSON-compatible values."""
         shares = ("rate", "write_share", "half_share", "launch_share", "binds")
         arithmetic = None if self.operations_per_step is None else self.arithmetic_share
         return (

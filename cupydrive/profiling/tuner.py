@@ -1,8 +1,7 @@
-"""The fastest layout of threads, and the number of environments that trains fastest, by
-measurement.
+"""Tuning by measurement: the fastest layout of threads, and the fastest number of environments.
 
-What was measured is kept in the cache folder, by device, kernel and size. Results have the same
-bits with every layout.
+Measurements are stored in the cache folder, by device, kernel and size. Results have equal bits
+with every layout.
 """
 
 import statistics
@@ -32,16 +31,16 @@ from cupydrive.simulation.batch import Batch
 from cupydrive.spec import EnvSpec
 from cupydrive.training.begin import make_run
 
-TUNED_RUNS, TUNED_SECONDS = 5, 0.01  # of each layout
-SIZES = tuple(4**k for k in range(3, 11))  # 64 to 1,048,576: numbers of environments that are tried
-ITERATIONS = 5  # of training that are timed
-# a number of environments that trains less than this much faster, twice in a row, ends the search
+TUNED_RUNS, TUNED_SECONDS = 5, 0.01  # runs of each layout, and seconds per run
+SIZES = tuple(4**k for k in range(3, 11))  # numbers of environments to try, 64 to 1,048,576
+ITERATIONS = 5  # timed training iterations
+# Minimum speed-up. Two consecutive sizes below it end the search.
 NO_GAIN = 1.02
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """Layouts that ``tune`` compared.
+    """Result of ``tune``.
 
     Args:
         layout: The fastest ``Layout``.
@@ -65,17 +64,21 @@ class Tuned:
 def tune(
     env: str | PathLike[str] | EnvSpec, num_envs: int, *, device: str = "auto", **params: ParamValue
 ) -> Tuned:
-    """Return the fastest layout of threads for random rollouts. ``make(..., layout="tuned")`` uses
-    it.
+    """Find the fastest layout of threads for random rollouts.
+
+    ``make(..., layout="tuned")`` uses the result.
 
     Args:
         env: Name of an environment, path of its Python file, or ``EnvSpec``.
-        num_envs: Number of environments. Sizes within a factor of two share what was measured.
+        num_envs: Number of environments. Sizes within a factor of two share their measurements.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
         **params: Parameters of the environment.
 
+    Returns:
+        ``Tuned`` with the fastest layout and the measured rates.
+
     Raises:
-        MemoryLimitError: If so many environments do not fit.
+        MemoryLimitError: If the environments do not fit into memory.
     """
     spec = envs.get(env)
     spec.require_known(params, tune)
@@ -98,7 +101,7 @@ def tune(
 
 
 def layout_text(layout: Layout) -> str:
-    """Return a layout as text."""
+    """Format a layout."""
     kept = (
         " ".join(name for name in ("state", "rows") if getattr(layout, f"{name}_near")) or "nothing"
     )
@@ -109,7 +112,7 @@ def layout_text(layout: Layout) -> str:
 
 
 def candidates(spec: EnvSpec, params: EnvParams, num_envs: int, where: Executor) -> list[Layout]:
-    """Return layouts worth a try, the default one first. On the CPU there is no other."""
+    """Return layouts to try, the default one first. On a CPU it is the only one."""
     first = where.layout(spec, params, num_envs)
     if where.name == "cpu":
         return [first]
@@ -132,7 +135,7 @@ def candidates(spec: EnvSpec, params: EnvParams, num_envs: int, where: Executor)
 
 
 def rate(spec: EnvSpec, params: EnvParams, num_envs: int, where: Executor, layout: Layout) -> float:
-    """Return env-steps per second with a layout."""
+    """Measure env-steps per second with a layout."""
     batch = Batch(spec, num_envs, params, where, layout=layout)
     batch.reset(0)
     steps = min(DEFAULT_WORK["steps"], fitting_envs(batch))
@@ -150,9 +153,7 @@ def measured_once(
     names: Collection[str],
     measure: Callable[[], dict[str, float]],
 ) -> dict[str, float]:
-    """Return rates by name: those in the cache folder, or what ``measure`` returns, which is
-    written there.
-    """
+    """Return rates by name from the cache folder, or measure and store them."""
     layout = where.layout(spec, params, num_envs)
     text = assemble(spec, params, layout).text if spec.own_program is None else spec.name
     path = measurement_path(kind, where.describe(), text, num_envs.bit_length())
@@ -168,11 +169,11 @@ def measured_once(
 def best_num_envs(
     env: str | PathLike[str] | EnvSpec, *, device: str = "auto", **params: ParamValue
 ) -> int:
-    """Return the number of environments that trains the most env-steps per second.
-    ``make(num_envs="auto")`` uses it.
+    """Find the number of environments that trains the most env-steps per second.
 
-    Powers of four are tried with what the environment suggests to train it, until memory ends or
-    nothing is gained. Each is printed to the standard error.
+    ``make(num_envs="auto")`` uses the result. Powers of four are tried with the suggested training
+    of the environment, until memory is exhausted or the speed stops increasing. Each result is
+    printed to the standard error.
 
     Args:
         env: Name of an environment, path of its Python file, or ``EnvSpec``.
@@ -180,7 +181,7 @@ def best_num_envs(
         **params: Parameters of the environment.
 
     Raises:
-        MemoryLimitError: If not even the fewest environments can be trained.
+        MemoryLimitError: If even the smallest number of environments does not fit into memory.
     """
     spec = envs.get(env)
     spec.require_known(params, best_num_envs)
@@ -214,7 +215,7 @@ def best_num_envs(
 
 
 def training_rate(spec: EnvSpec, params: EnvParams, num_envs: int, device: str) -> float:
-    """Return env-steps per second of whole training iterations."""
+    """Measure env-steps per second of complete training iterations."""
     try:
         with memory_errors():
             run = make_run(spec, num_envs=num_envs, device=device, **asdict(params))

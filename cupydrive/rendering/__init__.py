@@ -1,3 +1,1 @@
-"""Episodes as videos, as a viewer in a notebook, and as games that a person plays in a notebook or
-a terminal.
-"""
+"""Videos of episodes, a viewer for notebooks, and interactive play in a notebook or a terminal."""

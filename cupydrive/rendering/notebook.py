@@ -1,4 +1,4 @@
-"""A game in a notebook: the page sends keys, and shows the picture and text of the answer.
+"""A game in a notebook: the page sends keys and displays the returned picture and text.
 
 Needs anywidget.
 """
@@ -17,8 +17,9 @@ from cupydrive.playing.game import Game
 
 
 class NotebookScreen(anywidget.AnyWidget):
-    """A widget that shows a game and takes its keys. Each step is a message of the page, so nothing
-    runs while nobody plays.
+    """Widget that displays a game and receives its keys.
+
+    Each step is triggered by a message of the page, so nothing runs while the game is idle.
 
     Args:
         game: ``Game``.
@@ -40,10 +41,10 @@ class NotebookScreen(anywidget.AnyWidget):
     def _answer(
         self, _: anywidget.AnyWidget, message: dict[str, list[str]], __: list[bytes]
     ) -> None:
-        """Handle the keys of a message, take a step if it is due, and send the moment and the time
-        of the next message.
+        """Handle the keys of a message, take a step if it is due, and send picture and text.
 
-        An error ends the game, and the page shows it.
+        The answer includes the time of the next message. An error ends the game, and the page
+        shows it.
         """
         game, now, file = self.game, time.monotonic(), io.BytesIO()
         try:

@@ -1,4 +1,4 @@
-"""play(): a person plays one agent by keys, in a notebook or a terminal."""
+"""play(): interactive play of one agent by keyboard, in a notebook or a terminal."""
 
 import sys
 from typing import Any
@@ -23,12 +23,10 @@ def play(
     episodes: int | None = None,
     **params: ParamValue,
 ) -> Game:
-    """Play one agent by keys, against policies or beside them.
+    """Play one agent by keyboard, with or against policies.
 
     In a notebook (extra ``notebook``), the call shows a picture that takes keys after a click, and
-    returns. In a terminal, it returns when the game has ended. The result has ``recording``, the
-    ``Recording`` of the last finished episode (of the first one so far, and None before its first
-    step), and ``scores``, a text for each finished episode.
+    returns. In a terminal, it returns when the game has ended.
 
     Args:
         what: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (a new one
@@ -43,13 +41,18 @@ def play(
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``. A run is played on its own device.
         fps: Steps per second, 1 to 60. Defaults to the environment's ``Display.fps``, within 10 to
             30.
-        episodes: Number of episodes. Defaults to as many as the person plays.
+        episodes: Number of episodes. Defaults to unlimited.
         **params: Parameters of the environment. A run has its own.
 
+    Returns:
+        ``Game``. Its ``recording`` is the ``Recording`` of the last finished episode, or of the
+        unfinished first one, or None before the first step. Its ``scores`` has a text for each
+        finished episode.
+
     Raises:
-        ParameterError: If an argument is wrong, or the environment has no keys.
-        RenderError: If the environment draws nothing, or there is neither a terminal nor a notebook
-            with anywidget.
+        ParameterError: If an argument is invalid, or the environment has no keys.
+        RenderError: If the environment has no drawing, or there is neither a terminal nor a
+            notebook with anywidget.
     """
     options: dict[str, Any] = {
         "agent": agent,
@@ -77,5 +80,5 @@ def play(
 
         play_in_terminal(game)
     else:
-        raise RenderError("play: keys and pictures need a terminal or a notebook; here is neither")
+        raise RenderError("play: no terminal and no notebook found. Run it in one of them")
     return game

@@ -1,6 +1,6 @@
 """A game in a terminal: pictures of half blocks, two pixels per character, in 256 colours.
 
-Keys come from curses.
+curses reads the keys.
 """
 
 import shutil
@@ -21,18 +21,18 @@ try:
 except ImportError:  # Windows
     curses = None  # type: ignore[assignment]
 
-# seconds that a key counts as down: terminals report no release, and repeat a held key faster than
-# that
+# Seconds for which a key counts as down. Terminals do not report releases, and repeat a held key
+# faster than this.
 HOLD = 0.1
-# seconds between looks at the terminal's size: curses misses a change that comes just before it
-# waits
+# Seconds between checks of the terminal's size. curses misses a change that comes just before it
+# waits.
 GLANCE = 0.25
-TEXT_LINES = 4  # of text below the picture
-SMALLEST_PICTURE = 24  # pixels of the picture's shorter side
-# upper half block: the foreground is the upper pixel, the background the lower one
+TEXT_LINES = 4  # lines of text below the picture
+SMALLEST_PICTURE = 24  # minimum pixels of the picture's shorter side
+# Upper half block. Its foreground is the upper pixel, and its background the lower one.
 UPPER = "\u2580"
-MOST_PAIRS = 32_767  # colour pairs that curses can number
-CUBE = 16  # number of the first colour of the palette, after 16 that users may redefine
+MOST_PAIRS = 32_767  # maximum number of colour pairs of curses
+CUBE = 16  # index of the palette's first colour, after 16 colours that users may redefine
 PALETTE = Image.new("P", (1, 1))
 PALETTE.putpalette(
     [
@@ -47,27 +47,27 @@ PALETTE.putpalette(
 
 
 def play_in_terminal(game: Game) -> None:
-    """Play until the game ends or Ctrl-C is pressed. The terminal is restored, also after an error.
+    """Play until the game ends or Ctrl-C is pressed. The terminal is always restored.
 
     Raises:
         RenderError: If the terminal is too small or has too few colours, or Python has no curses.
     """
     if curses is None:
         raise RenderError(
-            "play: this Python has no module curses, which draws in terminals; play in a notebook"
+            "play: this Python has no module curses, which draws in terminals. Play in a notebook"
         )
     try:
         curses.wrapper(lambda screen: Screen(game, screen).run())
     except curses.error as error:
         raise RenderError(
-            f"play: the terminal cannot show the game ({error}); try another one"
+            f"play: the terminal cannot show the game ({error}). Try another one"
         ) from None
     except KeyboardInterrupt:
         game.ended = True
     except RenderError as error:  # the terminal became too small
         if not game.scores:
             raise
-        print(f"cupydrive: {error}", file=sys.stderr)  # what was played is kept
+        print(f"cupydrive: {error}", file=sys.stderr)  # finished episodes are kept
         game.ended = True
 
 
@@ -82,14 +82,14 @@ class Screen:
     def __init__(self, game: Game, screen: "curses.window") -> None:
         if curses.COLORS < 256:
             raise RenderError(
-                f"play: the terminal has {curses.COLORS} colours, 256 are needed; try "
+                f"play: the terminal has {curses.COLORS} colours, expected at least 256. Try "
                 f"TERM=xterm-256color"
             )
         self.game, self.screen = game, screen
         arrows = {"LEFT": "ArrowLeft", "RIGHT": "ArrowRight", "UP": "ArrowUp", "DOWN": "ArrowDown"}
         self.names = {getattr(curses, f"KEY_{name}"): key for name, key in arrows.items()}
-        self.pairs: dict[tuple[int, int], int] = {}  # by colours
-        self.until: dict[str, float] = {}  # by key: the time until which it counts as down
+        self.pairs: dict[tuple[int, int], int] = {}  # indices of colour pairs
+        self.until: dict[str, float] = {}  # time until which each key counts as down
         curses.curs_set(0)
         self.stage = Stage(game.spec, game.params, self._make_canvas())
 
@@ -110,7 +110,7 @@ class Screen:
             elif code > 0:
                 key = self.names.get(code, chr(code).lower())
                 game.press(key, now)
-                self.until.pop(key, None)  # the latest key is the last one
+                self.until.pop(key, None)  # moves the latest key to the end
                 self.until[key] = now + max(HOLD, 1 / game.fps)
             elif not sys.stdin.isatty():  # the terminal was closed
                 game.ended = True
@@ -124,11 +124,13 @@ class Screen:
         scale = min(columns / width, 2 * (rows - TEXT_LINES) / height)
         shown = int(scale * width) // 2 * 2, int(scale * height) // 2 * 2
         if min(shown) < SMALLEST_PICTURE:
-            raise RenderError(f"play: the terminal has {columns} x {rows} characters; enlarge it")
+            raise RenderError(
+                f"play: the terminal is too small: {columns} x {rows} characters. Enlarge it"
+            )
         return Canvas(*shown, header=0, played=(self.game.group, self.game.agent))
 
     def _show(self) -> None:
-        """Draw the moment, and the text below it."""
+        """Draw the current moment, with text below it."""
         self.screen.erase()
         width = self.screen.getmaxyx()[1] - 1
         pixels = nearest_colours(self.stage.draw(self.game.moment).frame())
@@ -144,7 +146,7 @@ class Screen:
         self.screen.refresh()
 
     def _pair(self, colours: tuple[int, int]) -> int:
-        """Return the number of the pair of two colours."""
+        """Return the index of a colour pair."""
         if colours not in self.pairs:
             if len(self.pairs) + 1 == min(curses.COLOR_PAIRS, MOST_PAIRS):
                 self.pairs.clear()
@@ -154,8 +156,6 @@ class Screen:
 
 
 def nearest_colours(frame: np.ndarray) -> np.ndarray:
-    """Return the nearest of a terminal's 256 colours, (H, W), for each pixel of a frame, (H, W, 3)
-    uint8.
-    """
+    """Convert a frame (H, W, 3) uint8 to the nearest of a terminal's 256 colours, (H, W)."""
     image = Image.fromarray(frame).quantize(palette=PALETTE, dither=Image.Dither.NONE)
     return np.asarray(image) + CUBE

@@ -1,4 +1,4 @@
-"""render(): videos of episodes for notebooks, and as mp4, gif or webp files."""
+"""render(): videos of episodes, in notebooks and as mp4, gif or webp files."""
 
 import base64
 import html
@@ -35,21 +35,21 @@ from cupydrive.protocols import ParamValue
 from cupydrive.terminal.progress import counted
 
 SUFFIXES = (".mp4", ".gif", ".webp")
-# share of a video after which its still is taken, at most that of several episodes: those that are
-# over are dim
+# Position of the still in a video, as a fraction. For several episodes it is the maximum, because
+# finished episodes are dimmed.
 MIDDLE = 0.5
-FEW = 4096  # colours, which are counted soonest
-# pixels of one colour among a quarter of a frame's: fewer are the smooth edge of something
+FEW = 4096  # number of colours up to which counting is fast
+# Minimum pixels of one colour in a subsampled frame. Fewer pixels belong to an antialiased edge.
 FLAT = 4
-VISIBLE_CHANGE = 24  # of 255, in one of red, green and blue: a difference that shows
-# x264's constant rate factor: of flat colours the eye sees no difference to its 23, in files a
-# quarter smaller
+VISIBLE_CHANGE = 24  # visible difference of a colour channel, out of 255
+# Constant rate factor of x264. For flat colours it looks like the default, 23, in files that are a
+# quarter smaller.
 QUALITY = "26"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClipConfig(EvalConfig):
-    """Episodes that fit into one picture, side by side."""
+    """Configuration of episodes that are shown side by side in one picture."""
 
     episodes: Annotated[int, Ge(1), Le(MOST)] = 1
 
@@ -70,12 +70,11 @@ def render(
     progress: bool = True,
     **params: ParamValue,
 ) -> "Video":
-    """Play episodes and return a ``Video``. The same arguments give the same video.
+    """Play episodes and return a ``Video``. Equal arguments give equal videos.
 
     Args:
         what: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (a new one
-            like it), or ``Run``; or a ``Recording`` or an ``Evaluation``, whose first episodes are
-            shown again.
+            like it), or ``Run``. A ``Recording`` or an ``Evaluation`` is replayed.
         path: File to write: ``.mp4``, ``.gif`` or ``.webp``.
         policies: ``"random"``, ``"heuristic"``, or settings by group as for ``evaluate``. Defaults
             to a run's own policies, to the heuristic, or to random actions if there is none.
@@ -86,16 +85,25 @@ def render(
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``. A run is played on its own device.
         size: (width, height) in pixels, even. A notebook shows half of it. Defaults to the
             environment's.
-        fps: Frames per second. One frame is one step. Defaults to the environment's.
-        hold: Seconds for which the last frame stays.
-        title: Description of the players in the frame. Defaults to their names.
-        progress: Show one progress line.
+        fps: Frames per second, with one frame per step. Defaults to the environment's.
+        hold: Duration of the last frame in seconds. Defaults to 1.
+        title: Description of the policies in the frame. Defaults to their names.
+        progress: Show a progress line.
         **params: Parameters of the environment.
 
+    Returns:
+        ``Video``, which a notebook displays.
+
     Raises:
-        ParameterError: If an argument is wrong.
-        RenderError: If the environment draws nothing, or the file cannot be written. Nothing is
-            played then.
+        ParameterError: If an argument is invalid.
+        RenderError: If the environment has no drawing, or the file cannot be written. The error is
+            raised before anything is played.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> video = cd.render("cartpole", policies="random", size=(320, 240), progress=False)
+        >>> video.still().shape
+        (240, 320, 3)
     """
     if path is not None:
         path = check_path(path)
@@ -105,7 +113,7 @@ def render(
         if policies is not None or params:
             names = [*["policies"] * (policies is not None), *params]
             raise ParameterError(
-                f"render: a recording brings its own; leave out {', '.join(names)}"
+                f"render: a recording has its own policies and parameters. Omit {', '.join(names)}"
             )
         recording = found
     else:
@@ -126,8 +134,8 @@ def record_clip(config: ClipConfig) -> Recording:
     recording = play_episodes(config).recording
     if recording is None or recording.num_envs < config.episodes:
         raise ParameterError(
-            f"render: {config.episodes} episodes of {config.spec.name} are too long to keep; "
-            "lower episodes or max_episode_steps"
+            f"render: {config.episodes} episodes of {config.spec.name} are too long to record. "
+            "Lower episodes or max_episode_steps"
         )
     return recording
 
@@ -135,7 +143,7 @@ def record_clip(config: ClipConfig) -> Recording:
 def checked_look(
     size: tuple[int, int] | None, fps: int | None, hold: float, title: str | None, progress: bool
 ) -> tuple[tuple[int, int] | None, int | None, float, str | None, bool]:
-    """Return these arguments of ``render``, checked."""
+    """Validate these arguments of ``render``."""
     size = None if size is None else checked_size("render", "size", size)
     fps = None if fps is None else checked_int("render", "fps", fps, 1, 240)
     hold = checked_float("render", "hold", hold, 0, 60, unit="seconds")
@@ -144,15 +152,15 @@ def checked_look(
 
 
 class Video:
-    """A recording as a video. Nothing is drawn before it is shown or saved.
+    """A recording as a video. Frames are drawn when it is displayed or saved.
 
     Args:
         recording: ``Recording``.
         size: (width, height) in pixels, even. Defaults to the environment's.
         fps: Frames per second. Defaults to the environment's.
-        hold: Seconds for which the last frame stays.
-        title: Description of the players in the frame. Defaults to their names.
-        progress: Show one progress line while drawing.
+        hold: Duration of the last frame in seconds. Defaults to 1.
+        title: Description of the policies in the frame. Defaults to their names.
+        progress: Show a progress line while drawing.
         every: Draw every n-th step.
         seconds: Duration after which the video ends. Defaults to the whole recording.
     """
@@ -226,7 +234,7 @@ class Video:
         return path
 
     def mp4(self) -> bytes:
-        """Return the video as bytes of an mp4 file. It is drawn once.
+        """Return the video as the bytes of an mp4 file. It is encoded only once.
 
         Raises:
             RenderError: If PyAV was built without x264.
@@ -240,10 +248,10 @@ class Video:
                     stream = out.add_stream("libx264", rate=self.fps, options={"crf": QUALITY})
                 except ValueError:
                     raise RenderError(
-                        "PyAV has no codec libx264; install av from PyPI, or save as .gif or .webp"
+                        "PyAV has no codec libx264. Install av from PyPI, or save as .gif or .webp"
                     ) from None
                 stream.width, stream.height, stream.pix_fmt = self.width, self.height, "yuv420p"
-                stream.codec_context.thread_count = 1  # each number of threads gives other bytes
+                stream.codec_context.thread_count = 1  # the bytes depend on the number of threads
                 for number, frame in enumerate(self._drawn()):
                     if number == self.telling:
                         self._still = frame
@@ -253,15 +261,16 @@ class Video:
         return self._mp4
 
     def still(self) -> np.ndarray:
-        """Return the frame that stands for the video, (height, width, 3) uint8: the middle one, or
-        ``showcase["still"]``.
+        """Return a representative frame, (height, width, 3) uint8.
+
+        It is the middle one, or the one at the fraction ``showcase["still"]``.
         """
         if self._still is None:
             self._still = next(islice(self.frames(), self.telling, None))
         return self._still
 
     def png(self) -> bytes:
-        """Return the still as bytes of a PNG file, in at most 256 colours."""
+        """Return the still as the bytes of a PNG file with at most 256 colours."""
         content = io.BytesIO()
         Image.fromarray(self.still()).quantize(dither=Image.Dither.NONE).save(
             content, "png", optimize=True
@@ -272,8 +281,8 @@ class Video:
         return self.png(), {"width": self.width // 2, "height": self.height // 2}
 
     def _repr_html_(self) -> str:
-        # The video lies upon its still. Git hosts take videos out of a notebook's HTML, and styles:
-        # the still is left.
+        # The video covers its still. Git hosts remove videos and styles from a notebook's HTML, so
+        # that the still remains.
         mp4, still = (base64.b64encode(content).decode() for content in (self.mp4(), self.png()))
         label, width = html.escape(repr(self)), self.width // 2
         return (
@@ -286,7 +295,7 @@ class Video:
         )
 
     def words(self) -> str:
-        """Return the description of the players."""
+        """Return the description of the policies."""
         return self.title or players_in_words(self.recording.players)
 
     def __repr__(self) -> str:
@@ -301,13 +310,13 @@ class Video:
 def animation(
     frames: Iterable[np.ndarray], fps: int, suffix: str, colours: np.ndarray | None = None
 ) -> bytes:
-    """Return frames as bytes of a ``.gif`` or ``.webp`` file.
+    """Encode frames as the bytes of a ``.gif`` or ``.webp`` file.
 
     Args:
-        frames: (height, width, 3) uint8 each.
+        frames: Frames of (height, width, 3) uint8.
         fps: Frames per second.
         suffix: ``".gif"`` or ``".webp"``.
-        colours: Frame whose colours a ``.gif`` begins with. Defaults to the first one.
+        colours: Frame that defines the initial palette of a ``.gif``. Defaults to the first one.
     """
     images: Iterator[Image.Image] = (Image.fromarray(frame) for frame in frames)
     options = {"save_all": True, "duration": round(1000 / fps), "loop": 0}
@@ -322,16 +331,16 @@ def animation(
 
 
 def one_palette(images: Iterable[Image.Image], colours: np.ndarray | None) -> Iterator[Image.Image]:
-    """Yield images in a palette of one frame.
+    """Yield images with the palette of one frame.
 
-    Colours that come later replace those that are used least.
+    New colours of later frames replace the least used ones.
     """
     palette, known = None if colours is None else quantized(Image.fromarray(colours)), set()
     for image in images:
         palette = palette or quantized(image)
         part = image.resize((-(-image.width // 2), -(-image.height // 2)), Image.Resampling.NEAREST)
         counted = part.getcolors(FEW) or part.getcolors(image.width * image.height)
-        table = np.resize(palette.getpalette(), (256, 3))  # what repeats is not used
+        table = np.resize(palette.getpalette(), (256, 3))  # repeated entries are unused
         flat = [
             colour
             for count, colour in sorted(counted, reverse=True)
@@ -352,16 +361,16 @@ def one_palette(images: Iterable[Image.Image], colours: np.ndarray | None) -> It
 
 
 def quantized(image: Image.Image) -> Image.Image:
-    """Return an image in a palette of its own."""
+    """Convert an image to its own palette."""
     return image.quantize(128, dither=Image.Dither.NONE)
 
 
 def check_path(path: str | PathLike) -> Path:
-    """Return ``path`` as a ``Path``, or raise ``RenderError`` if it cannot be written."""
+    """Convert ``path`` to a ``Path``, or raise an error if it cannot be written."""
     file = checked_path("render", "path", path)
     if file.suffix not in SUFFIXES:
         raise RenderError(
-            f"path = {shown(str(file))} ends in {shown(file.suffix)}; it must end in "
+            f"path = {shown(str(file))}: got suffix {shown(file.suffix)}, expected "
             f"{', '.join(SUFFIXES)}"
         )
     return checked_target("path", file)

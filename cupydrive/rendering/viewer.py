@@ -1,6 +1,4 @@
-"""view(): episodes in a notebook, step by step, as HTML with a slider: pictures, actions, rewards
-and states.
-"""
+"""view(): pictures, actions, rewards and states of each step, as HTML with a slider."""
 
 import base64
 import html
@@ -23,18 +21,18 @@ from cupydrive.rendering.video import Video, render
 from cupydrive.spec import Group
 
 VIEWED_STEPS = 500
-LISTED = 24  # numbers of a line: of more, the first and the last three are shown
-NARROWEST = 340  # pixels, so that a line of the table fits
+LISTED = 24  # maximum numbers of a line. Longer arrays show the first and the last three.
+NARROWEST = 340  # minimum width in pixels, so that a line of the table fits
 HINT = "click the picture, then: arrow keys, Page Up, Page Down, Home, End"
-# scripts of untrusted notebooks do not run
+# Shown in untrusted notebooks, whose scripts do not run.
 STILL = "run the cell, or trust the notebook, to move the slider"
-# While an element with data-lm-suppress-shortcuts has the focus, keys are no commands of JupyterLab
-# or Notebook 7.
+# Elements with data-lm-suppress-shortcuts disable the keyboard shortcuts of JupyterLab and Notebook
+# 7 while they have the focus.
 PAGE = Path(__file__).with_suffix(".html")
 
 
 class Viewer:
-    """Pictures and states of each step. A notebook shows it.
+    """Pictures and states of each step, displayed by a notebook.
 
     Args:
         video: ``Video`` of the episodes.
@@ -59,7 +57,7 @@ class Viewer:
         return found
 
     def words(self) -> list[str]:
-        """Return the agents and the state of the chosen episode at each step, as text."""
+        """Return agents and state of the chosen episode at each step, as text."""
         recording, e = self.video.recording, self.env
         groups = recording.spec.groups(recording.params)
         return [
@@ -94,7 +92,7 @@ class Viewer:
         )
 
     def __repr__(self) -> str:
-        return f"<Viewer of {self.last + 1} moments of {self.video!r}; a notebook shows it>"
+        return f"<Viewer of {self.last + 1} moments of {self.video!r}, displayed by a notebook>"
 
 
 def view(
@@ -106,16 +104,19 @@ def view(
     env: int = 0,
     **options: Any,
 ) -> Viewer:
-    """Return a viewer for a notebook: episodes side by side, step by step, with a slider.
+    """Show episodes side by side in a notebook, step by step, with a slider.
 
     Args:
-        what: As for ``render``.
-        policies: As for ``render``.
-        episodes: Number of episodes, 1 to 64.
-        steps: Maximum number of steps, 1 to 500.
-        env: Index of the episode that is marked, whose agents are named and whose state is shown as
+        what: Environment, run or recording, as for ``render``.
+        policies: Policies, as for ``render``.
+        episodes: Number of episodes, 1 to 64. Defaults to 4.
+        steps: Maximum number of steps, 1 to 500. Defaults to 100.
+        env: Index of the marked episode, whose agents are labelled and whose state is shown as
             text.
-        **options: Of ``render``.
+        **options: Further options of ``render``.
+
+    Returns:
+        ``Viewer``, which a notebook displays.
 
     Raises:
         ParameterError: If ``episodes``, ``steps`` or ``env`` is out of range.
@@ -129,9 +130,7 @@ def view(
 
 
 def moment_text(moment: Moment, e: int, groups: Sequence[Group]) -> str:
-    """Return the latest actions, rewards and returns of episode ``e`` and the fields of its state,
-    one line each.
-    """
+    """Format actions, rewards, returns and state of episode ``e``, with one line for each."""
     rows = {}
     for name in [g.name for g in groups]:
         for kind in ("action", "reward", "present"):

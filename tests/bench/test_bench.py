@@ -245,4 +245,4 @@ def test_of_a_named_environment_nothing_else_is_timed(quick, tmp_path, capsys):
     capsys.readouterr()
     assert command("bench training --env tag_grid --device cpu") == 2
     out, err = capsys.readouterr()
-    assert "it has some of: cartpole" in err and out == ""
+    assert "It has tasks for: cartpole" in err and out == ""

@@ -129,10 +129,10 @@ def test_an_arrow_pushes_the_cart_until_the_pole_falls(tmp_path):
         ([(START, b"q")], {}, 0, "0 finished episodes>"),
         ([(START, b"\x03")], {}, 0, "0 finished episodes>"),  # Ctrl-C
         ([(START, 40), (START, b"q")], {}, 0, "0 finished episodes>"),
-        ([(START, 6)], {}, 2, "the terminal has 80 x 6 characters; enlarge it"),
-        ([], {"TERM": "xterm"}, 2, "8 colours, 256 are needed; try TERM=xterm-256color"),
-        ([], {"TERM": "no_such"}, 2, "try another one"),
-        ([], {"rows": 6}, 2, "the terminal has 80 x 6 characters; enlarge it"),
+        ([(START, 6)], {}, 2, "the terminal is too small: 80 x 6 characters. Enlarge it"),
+        ([], {"TERM": "xterm"}, 2, "8 colours, expected at least 256. Try TERM=xterm-256color"),
+        ([], {"TERM": "no_such"}, 2, "Try another one"),
+        ([], {"rows": 6}, 2, "the terminal is too small: 80 x 6 characters. Enlarge it"),
     ],
 )
 def test_the_terminal_is_restored(keys, options, code, words):
@@ -145,5 +145,5 @@ def test_the_terminal_is_restored(keys, options, code, words):
 
 
 def test_without_a_terminal_or_a_notebook_one_error_says_so():
-    with pytest.raises(RenderError, match="need a terminal or a notebook; here is neither"):
+    with pytest.raises(RenderError, match="no terminal and no notebook found"):
         cd.play("cartpole", device="cpu")
