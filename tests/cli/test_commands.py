@@ -127,7 +127,7 @@ def test_render_draws_environments_runs_and_recordings(tmp_path, capsys):
 EMPTY = "an argument is empty, "
 REFUSED = [
     ("trian cartpole", "no command 'trian'. Did you mean 'train'?"),
-    ("render tag_grid --out video.avi", "it must end in .mp4, .gif, .webp"),
+    ("render tag_grid --out video.avi", "expected .mp4, .gif, .webp"),
     ("render nothing.npz --out video.mp4", "'nothing.npz' cannot be read"),
     ("render cartpole --out video.mp4 --policies heuristic",
     "cartpole has no heuristic; play 'cart' at random"),

@@ -224,7 +224,7 @@ def test_every_environment_renders(name, episodes):
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"path": "out.avi"}, RenderError, r"ends in '\.avi'; it must end in \.mp4, \.gif, \.webp"),
+        ({"path": "out.avi"}, RenderError, r"got suffix '\.avi', expected \.mp4, \.gif, \.webp"),
         ({"path": "nowhere/out.mp4"}, ParameterError, "does not exist"),
         (
             {"size": (321, 240)},
