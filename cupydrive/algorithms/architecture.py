@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
@@ -313,6 +313,19 @@ class Network(Described):
                 f"{group.name!r}, expected 'uint8'. Leave one_hot out"
             )
         return (*group.obs_shape[:-1], sum(group.values))
+
+    def tower_inputs(
+        self, obs_shape: tuple[int, ...], critic_dim: int = 0
+    ) -> list[tuple[Network, tuple[int, ...]]]:
+        """Return the network of each tower, and the shape of what it reads.
+
+        Args:
+            obs_shape: Shape of one observation as the first layer reads it.
+            critic_dim: K of a central critic, which reads flat rows of floats, or 0.
+        """
+        actor = self, obs_shape
+        critic = (replace(self, conv=None, one_hot=False), (critic_dim,)) if critic_dim else actor
+        return [actor] if self.shared else [actor, critic]
 
     def convolutions(self, obs_shape: tuple[int, ...]) -> list[ConvLayer]:
         """Return the layers of convolutions for observations of one shape.

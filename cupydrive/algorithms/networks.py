@@ -5,7 +5,7 @@ batch before it learns.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 # What code of a network raises where it and its input do not fit each other.
 MISFITS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 TRIED = 64  # rows of which outputs are compared, one with those of the same row in other batches
+Seen = Mapping[str, torch.Tensor]  # ``obs``, and of a central critic ``critic_obs``
 ROW_TOLERANCE = 1e-4  # of outputs; relative where they exceed 1
 SPREAD = 0.05  # of what is added to weights
 NO_RANDOM = (
@@ -69,7 +70,8 @@ def make_network(
     if given is None:
         require_default_memory(config, group, size, rollout.batch)
         network = config.network_for(group)
-        policy = described(network, network.input_shape(group), size, initial, rollout.generator)
+        about = network.input_shape(group), size, initial, rollout.generator
+        policy = described(network, *about, config.central * group.critic_obs_dim)
         if network.one_hot:
             policy.entries = OneHot(group)
         return policy.to(rollout.device)
@@ -83,7 +85,7 @@ def make_network(
                 f"{where} has no numbers yet: got {name}, {kind}, expected weights of a known size"
             )
     network = network.to(rollout.device)
-    try_out(where, network, group, size, rollout)
+    try_out(where, network, group, size, rollout, config.central)
     return network
 
 
@@ -93,6 +95,7 @@ def described(
     size: int,
     initial: bool = True,
     generator: torch.Generator | None = None,
+    critic_dim: int = 0,
 ) -> ActorCritic | RecurrentActorCritic:
     """Return the module of a described network, on the CPU.
 
@@ -102,10 +105,11 @@ def described(
         size: Number of the distribution's parameters.
         initial: False may leave the weights to the caller.
         generator: ``torch.Generator`` of the weights. Defaults to torch's own.
+        critic_dim: K of a central critic, or 0.
     """
     if network.core is not None:
-        return RecurrentActorCritic(obs_shape, size, network, generator)
-    return ActorCritic(obs_shape, size, network, initial, generator)
+        return RecurrentActorCritic(obs_shape, size, network, generator, critic_dim)
+    return ActorCritic(obs_shape, size, network, initial, generator, critic_dim)
 
 
 def require_default_memory(
@@ -120,15 +124,16 @@ def require_default_memory(
     rows at once; ``num_envs`` is ``require_network_memory``'s.
     """
     network = config.network_for(group)
-    inner: tuple[int, ...] = (network.inputs(network.input_shape(group)), *network.hidden)
-    if network.core is not None:  # gates of each unit, and its output
-        inner = (
-            *inner,
-            *[4 * network.core.size, network.core.size] * getattr(network.core, "layers", 1),
-        )
-    images = network.convolutions(network.input_shape(group))
-    layers = [(each.inputs, each.channels, each.positions) for each in images] * network.towers
-    for outputs in (size + 1,) if network.shared else (size, 1):
+    layers = []
+    inputs = network.tower_inputs(network.input_shape(group), config.central * group.critic_obs_dim)
+    sizes = (size + 1,) if network.shared else (size, 1)
+    for (tower, shape), outputs in zip(inputs, sizes, strict=True):
+        inner: tuple[int, ...] = (tower.inputs(shape), *tower.hidden)
+        if tower.core is not None:  # gates of each unit, and its output
+            gates = [4 * tower.core.size, tower.core.size]
+            inner = (*inner, *gates * getattr(tower.core, "layers", 1))
+        images = tower.convolutions(shape)
+        layers += [(each.inputs, each.channels, each.positions) for each in images]
         layers += linear_layers((*inner, outputs))
     where = f"{type(config).__name__}: the network {network}"
     require_network_memory(where, batch, rows, layers, num_envs)
@@ -154,9 +159,11 @@ def error_line(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
-def try_out(where: str, network: nn.Module, group: Group, size: int, rollout: Rollout) -> None:
+def try_out(
+    where: str, network: nn.Module, group: Group, size: int, rollout: Rollout, central: bool
+) -> None:
     """Call ``network`` on first observations and check what it returns; weights, buffers and random
-    numbers stay as they were.
+    numbers stay as they were. ``central``: its critic sees ``critic_obs``.
 
     Raises:
         ParameterError: If it fails, returns something else than finite float32 of (B, size) and
@@ -169,13 +176,19 @@ def try_out(where: str, network: nn.Module, group: Group, size: int, rollout: Ro
     # so that swapped axes show
     rows = next(n for n in range(3, 6) if n not in (*group.obs_shape, size))
     now = as_torch(rollout.batch.current_obs[group.name])
-    seen = network_input(group, now.flatten(0, 1))
+    seen = {"obs": network_input(group, now.flatten(0, 1))}
+    if central:
+        of_critic = as_torch(rollout.batch.observe().critic_obs[group.name])
+        seen["critic_obs"] = of_critic.flatten(0, 1)
     state_size = with_state(network).state_size
     modes = ordinary_modes(rollout.device.type, tf32=False)
     # cuDNN might use TF32
     with own_random_numbers(), modes, torch.backends.cudnn.flags(enabled=False):
-        obs = seen[:1].expand(rows, *group.obs_shape).clone()
-        returned = trial.ask(obs, *((obs.new_zeros(rows, state_size), None) if state_size else ()))
+        first = {name: x[:1].expand(rows, *x.shape[1:]).clone() for name, x in seen.items()}
+        state = (first["obs"].new_zeros(rows, state_size), None) if state_size else ()
+        if central:
+            trial.ask({"obs": first["obs"]}, *state)  # as evaluation does
+        returned = trial.ask(first, *state)
         check_returned(where, returned, rows, group, size, state_size)
         parameters, value = returned[:2]
         if not parameters.requires_grad:
@@ -192,7 +205,8 @@ def try_out(where: str, network: nn.Module, group: Group, size: int, rollout: Ro
                 f"{', '.join(unused[:4])}{', ...' * (len(unused) > 4)}; use them in forward, or "
                 f"set requires_grad_(False)"
             )
-        trial.compare(seen[torch.arange(TRIED, device=seen.device) % len(seen)], state_size)
+        some = torch.arange(TRIED, device=rollout.device) % len(seen["obs"])
+        trial.compare({name: x[some] for name, x in seen.items()}, state_size)
 
 
 class Trial:
@@ -219,46 +233,52 @@ class Trial:
                 if spread and tensor.requires_grad:
                     tensor.add_(drawn(tensor.shape, tensor.device).sub_(0.5), alpha=2 * spread)
 
-    def ask(self, obs: torch.Tensor, *state: torch.Tensor | None) -> Any:
+    def ask(self, seen: Seen, *state: torch.Tensor | None) -> Any:
         """Return what the network returns; raise ``ParameterError`` if it fails."""
+        obs = seen["obs"]
+        central = {name: rows for name, rows in seen.items() if name != "obs"}
         try:
-            return self.network(obs, *state)
+            return self.network(obs, *state, **central)
         except torch.OutOfMemoryError:
             raise
         except MISFITS as error:
             raise ParameterError(
                 f"{self.where} failed on observations of shape {tuple(obs.shape)} and dtype "
                 f"float32: {error_line(error)}. It is called with "
-                f"(B, {', '.join(map(str, obs.shape[1:]))}), any number of rows B, and computes "
-                f"each row by itself"
+                f"(B, {', '.join(map(str, obs.shape[1:]))}), "
+                + "".join(f"{name} = (B, {x.shape[1]}), " for name, x in central.items())
+                + "any number of rows B, and computes each row by itself"
             ) from error
 
-    def compare(self, rows: torch.Tensor, state_size: int) -> None:
+    def compare(self, seen: Seen, state_size: int) -> None:
         """Raise ``ParameterError`` unless outputs of a row are the same whatever other rows it is
         among.
 
         Args:
-            rows: (TRIED, *obs_shape) observations, which need not be distinct.
+            seen: ``obs`` (TRIED, *obs_shape), which need not be distinct, and perhaps
+                ``critic_obs`` (TRIED, K).
             state_size: M of a policy with hidden state, of which sequences of 4 steps are compared,
                 too; otherwise 0.
         """
         # distinct, and entries that stand for an index keep it
-        rows = rows + 0.4 * drawn(rows.shape, rows.device)
+        rows = {name: x + 0.4 * drawn(x.shape, x.device) for name, x in seen.items()}
+        device = rows["obs"].device
         ways = ((1, 4), (False, True), (False, True)) if state_size else ((1,), (False,), (False,))
         # Weights that are 0 at first would hide what they are going to mix.
         for spread, steps, remembers, starts in product((0.0, SPREAD), *ways):
-            memory = remembers * drawn((TRIED // steps, state_size), rows.device)
-            start = drawn((steps, len(memory)), rows.device) < 0.5 if starts else None
-            by_agent = rows.view(steps, len(memory), *rows.shape[1:])
+            memory = remembers * drawn((TRIED // steps, state_size), device)
+            start = drawn((steps, len(memory)), device) < 0.5 if starts else None
+            by_agent = {name: x.unflatten(0, (steps, -1)) for name, x in rows.items()}
             self.compare_agents(by_agent, memory, start, spread)
         self.put_back()
 
     def compare_agents(
-        self, rows: torch.Tensor, memory: torch.Tensor, start: torch.Tensor | None, spread: float
+        self, rows: Seen, memory: torch.Tensor, start: torch.Tensor | None, spread: float
     ) -> None:
         """Do so for agents with (L, b, *obs_shape) observations, hidden states (b, M), and (L, b)
         bools or None.
         """
+        steps, device = len(rows["obs"]), memory.device
 
         def outputs(*asked: torch.Tensor) -> list[torch.Tensor]:  # of the last rows
             self.put_back(spread)
@@ -268,11 +288,12 @@ class Trial:
                     if memory.numel()
                     else ()
                 )
-                found = enumerate(self.ask(rows[:, which].flatten(0, 1), *state))
-            return [x.detach().reshape(len(rows) if k < 2 else 1, len(which), -1) for k, x in found]
+                chosen = {name: x[:, which].flatten(0, 1) for name, x in rows.items()}
+                found = enumerate(self.ask(chosen, *state))
+            return [x.detach().reshape(steps if k < 2 else 1, len(which), -1) for k, x in found]
 
-        every = torch.arange(len(memory), device=rows.device)
-        whole, shuffled = outputs(every), every[drawn(every.shape, rows.device).argsort()]
+        every = torch.arange(len(memory), device=device)
+        whole, shuffled = outputs(every), every[drawn(every.shape, device).argsort()]
         parts = [every[: len(every) * k // TRIED] for k in (60, 37, 63, 56)]
         fewer = {
             f"among {len(which)} rows": (which,) for which in (*parts, every[-1:], every.repeat(4))

@@ -48,6 +48,7 @@ HELD = (
     "held_obs",
     "held_action",
     "held_mask",
+    "held_critic_obs",
 )
 
 
@@ -92,6 +93,10 @@ class OnPolicyLearner(ScheduledLearner):
         # the last of the sums counts
         self.begin_learning(config, group, rollout, len(self.reported) + 1)
         self.return_rms = RunningMeanStd((), device) if config.normalize_reward else None
+        self.value_rms = RunningMeanStd((), device) if config.normalize_value else None
+        self.value_center, self.value_scale = zeros(device), zeros(device).fill_(1.0)
+        normalizes = config.normalize_obs and config.central
+        self.critic_rms = RunningMeanStd((group.critic_obs_dim,), device) if normalizes else None
         self.reward_scale = torch.ones((), dtype=torch.float32, device=device)
         self.discounted: dict[str, torch.Tensor] = {}
         self.held: dict[str, dict[str, torch.Tensor]] = {}
@@ -156,10 +161,12 @@ class OnPolicyLearner(ScheduledLearner):
         """
         row, mask = self.stored[g.name]["log_prob"][0], rollout.action_mask.get(g.name)
         like = [row.to(torch.uint8), row, row, row, rollout.obs[g.name][0]]
-        like += [self.taken(rollout, g)[0], *([] if mask is None else [mask[0]])]
+        like += [self.taken(rollout, g)[0], None if mask is None else mask[0]]
+        like += [rollout.critic_obs[g.name][0] if self.central else None]
         # A policy with hidden state learns no step again: it needs only whether there is one.
         like = like[:1] if self.ask.state_size else like
-        return {name: torch.zeros_like(tensor) for name, tensor in zip(HELD, like, strict=False)}
+        held = zip(HELD, like, strict=False)
+        return {name: torch.zeros_like(tensor) for name, tensor in held if tensor is not None}
 
     def prepare(self, rollout: Rollout) -> None:
         """Check, once all groups have begun, that the rollout's rows can be learnt from.
@@ -178,6 +185,11 @@ class OnPolicyLearner(ScheduledLearner):
             envs = rollout.shard.all_envs if whole else None  # of a tile fewer make no difference
             about = self.groups[0], self.distribution.size, rollout.batch
             require_default_memory(self.config, *about, rows, envs)
+
+    @property
+    def central(self) -> bool:
+        """Whether rollouts store what its critic sees."""
+        return self.config.central
 
     def rows(self, rollout: Rollout) -> int:
         """Return B."""
@@ -200,13 +212,19 @@ class OnPolicyLearner(ScheduledLearner):
         obs: torch.Tensor,
         memory: torch.Tensor | None = None,
         start: torch.Tensor | None = None,
+        critic_obs: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Return ``(parameters, value, memory)``, float32, of observations as a rollout holds them,
-        (B, D) or words of bits; the contract is ``with_state``'s.
+        (B, D) or words of bits, and of those of a central critic, (B, K). The contract is
+        ``with_state``'s.
         """
         seen = network_input(self.groups[0], self.normalized(obs))
+        central = {}
+        if critic_obs is not None:
+            rms = self.critic_rms
+            central["critic_obs"] = critic_obs if rms is None else rms.normalized(critic_obs)
         with self.autocast():
-            parameters, value, memory = self.ask(seen, memory, start)
+            parameters, value, memory = self.ask(seen, memory, start, **central)
         return parameters.float(), value.float(), memory
 
     def remembered(
@@ -222,13 +240,18 @@ class OnPolicyLearner(ScheduledLearner):
             return memory[0], zeros(rollout.device, len(memory[0]), dtype=torch.bool)
         return memory[t], rollout.agent_starts(g, t)
 
+    def critic_rows(self, rollout: Rollout, g: Group, t: int) -> torch.Tensor | None:
+        """Return what a central critic sees in row t, (N * C, K); None without one."""
+        return rollout.critic_obs[g.name][t].flatten(0, 1) if self.central else None
+
     def act(self, rollout: Rollout, t: int) -> None:
         """Collect: actions, their log-probabilities and the values of row t, by the policy as it
         is.
         """
         for g in self.groups:
             stored, obs = self.stored[g.name], rollout.obs_rows(g, t)
-            parameters, value, memory = self.forward(obs, *self.remembered(rollout, g, t))
+            seen = *self.remembered(rollout, g, t), self.critic_rows(rollout, g, t)
+            parameters, value, memory = self.forward(obs, *seen)
             rows = {"log_prob": stored["log_prob"][t], "value_row": stored["value"][t]}
             rows |= {
                 "mask": rollout.mask(g, t),
@@ -257,6 +280,8 @@ class OnPolicyLearner(ScheduledLearner):
             "gae_lambda": self.scheduled.gae_lambda,
             "reward_scale": self.reward_scale,
             "reward": rollout.reward[name],
+            "value_center": None if self.value_rms is None else self.value_center,
+            "value_scale": self.value_scale,
             "value": stored["value"],
             "final_value": stored["final_value"] if slots else None,
             "terminated": rollout.terminated,
@@ -270,10 +295,12 @@ class OnPolicyLearner(ScheduledLearner):
         held = dict.fromkeys(HELD) | self.held.get(name, {})
         rows = {"obs": rollout.obs[name], "action": self.taken(rollout, g)}
         rows |= {"mask": rollout.action_mask.get(name), "log_prob": stored["log_prob"]}
+        rows |= {"critic_obs": rollout.critic_obs.get(name)}
         pointers |= (rows if held["held_obs"] is not None else dict.fromkeys(rows)) | held
         ints = {"num_envs": n, "agents": g.count, "steps": steps, "slots": slots}
         obs_words = rollout.obs[name][0, 0, 0].nbytes // 4
         ints |= {"obs_dim": obs_words, "heads": g.heads, "choices": g.choices}
+        ints |= {"critic_obs_dim": g.critic_obs_dim}
         kernel = "advantages_with_pauses" if name in rollout.active else "advantages"
         self.advantages.launch(kernel, make_call(ints, pointers), n * g.count, n * g.count * steps)
 
@@ -283,13 +310,13 @@ class OnPolicyLearner(ScheduledLearner):
         """
         stored, n, steps = self.stored[g.name], rollout.batch.num_envs, rollout.steps
         obs = rollout.obs_rows(g, -1)
-        stored["value"][-1].copy_(
-            self.forward(obs, *self.remembered(rollout, g, steps))[1].view(n, -1)
-        )
+        seen = *self.remembered(rollout, g, steps), self.critic_rows(rollout, g, -1)
+        stored["value"][-1].copy_(self.forward(obs, *seen)[1].view(n, -1))
         slots = len(stored["final_value"])
         if slots:
             rows = (stored["truncated_at"] * n + torch.arange(n, device=rollout.device)).view(-1)
-            final_obs = rollout.final_obs[g.name].flatten(0, 1).index_select(0, rows)
+            final_obs = self.final_rows(rollout.final_obs, g, rows)
+            critic_obs = self.final_rows(rollout.final_critic_obs, g, rows)
             memory = stored["memory"]
             if memory is not None:  # what the last step of the episode has left
                 memory = (
@@ -298,8 +325,18 @@ class OnPolicyLearner(ScheduledLearner):
                     .index_select(0, rows)
                     .view(slots * n * g.count, -1)
                 )
-            value = self.forward(final_obs.flatten(0, 1), memory)[1]
+            value = self.forward(final_obs, memory, None, critic_obs)[1]
             stored["final_value"].copy_(value.view(slots, n, g.count))
+
+    def final_rows(
+        self, obs: dict[str, torch.Tensor], g: Group, rows: torch.Tensor
+    ) -> torch.Tensor | None:
+        """Return (b * C, D) of a group's observations (T, N, C, D), where ``rows`` (b,) are numbers
+        of T * N. None if there are none.
+        """
+        if g.name not in obs:
+            return None
+        return obs[g.name].flatten(0, 1).index_select(0, rows).flatten(0, 1)
 
     def scale_rewards(self, rollout: Rollout, g: Group) -> None:
         """Follow the discounted return of each agent and set the scale to one over its running
@@ -314,6 +351,19 @@ class OnPolicyLearner(ScheduledLearner):
             self.return_rms, *self.statistics.returns(rollout, g.name, running, gamma, held)
         )
         self.statistics.scale(self.return_rms, None, self.reward_scale)
+
+    def normalize_returns(self, rollout: Rollout) -> None:
+        """Take the returns of all groups into their running mean and deviation, and normalise
+        them.
+        """
+        if self.value_rms is None or self.statistics is None:
+            return
+        for stored in self.stored.values():
+            rows, weight = stored["returns"][..., None], stored.get("weight")
+            self.statistics.update(self.value_rms, rows, weight)
+        self.statistics.scale(self.value_rms, self.value_center, self.value_scale)
+        for stored in self.stored.values():
+            stored["returns"].sub_(self.value_center).mul_(self.value_scale)
 
     def flat(self, rollout: Rollout) -> dict[str, torch.Tensor]:
         """Return what is learnt from, the groups one after the other: tensors of B rows by name.
@@ -332,6 +382,7 @@ class OnPolicyLearner(ScheduledLearner):
                 "weight": (weight == 1).view(-1).float() if leaving else None,
                 "value_weight": (weight > 0).view(-1).float() if leaving else None,
                 "mask": rollout.action_mask[name][:-1].view(-1, g.choices) if g.mask else None,
+                "critic_obs": rollout.critic_obs[name][:-1].flatten(0, 2) if self.central else None,
                 **{key: stored[key].view(-1) for key in ("log_prob", "advantage", "returns")},
                 "value": stored["value"][:-1].view(-1),
             }
@@ -432,10 +483,10 @@ class OnPolicyLearner(ScheduledLearner):
         """Return the parameters and values (b,) that the policy gives for rows now, and the memory
         that they leave.
         """
-        if "memory" not in rows:
-            return self._forward(rows["obs"])
-        agents = rows["start"].numel() // self.config.num_steps
-        return self._forward(rows["obs"], rows["memory"][:agents], rows["start"])
+        memory, start, critic_obs = (rows.get(name) for name in ("memory", "start", "critic_obs"))
+        if memory is not None and start is not None:
+            memory = memory[: start.numel() // self.config.num_steps]
+        return self._forward(rows["obs"], memory, start, critic_obs)
 
     def learn(self, rows: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Take a step along the gradient of the loss of a minibatch; return by name what is
@@ -461,6 +512,7 @@ class OnPolicyLearner(ScheduledLearner):
         """
         with torch.no_grad():
             self.update_obs_statistics(rollout)
+            self.update_statistics(self.critic_rms, rollout, rollout.critic_obs)
             for g in self.groups:
                 memory = self.stored[g.name]["memory"]
                 # forgotten now: a checkpoint does not hold where episodes have just ended
@@ -499,9 +551,13 @@ class OnPolicyLearner(ScheduledLearner):
         kept |= {f"optimizer.{key}": value for key, value in self.optimizer_tensors().items()}
         kept |= {"iteration": self.iteration, "metric_sums": self.metric_sums}
         kept["reward_scale"] = self.reward_scale
-        for name, rms in (("obs_moments", self.obs_rms), ("return_moments", self.return_rms)):
-            if rms is not None:  # checkpoints call it moments
-                kept |= {f"{name}.{key}": value for key, value in rms.tensors().items()}
+        moments = {"obs": self.obs_rms, "return": self.return_rms}
+        moments |= {"critic_obs": self.critic_rms, "value": self.value_rms}
+        for name, rms in moments.items():
+            if rms is not None:
+                kept |= {f"{name}_moments.{key}": value for key, value in rms.tensors().items()}
+        if self.value_rms is not None:
+            kept |= {"value_center": self.value_center, "value_scale": self.value_scale}
         for name, stored in self.stored.items():
             if stored["memory"] is not None:
                 kept[f"memory.{name}"] = stored["memory"][0]

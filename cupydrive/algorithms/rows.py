@@ -81,6 +81,11 @@ def check_rows(config: OnPolicy, groups: Sequence[Group], num_envs: int, network
     """
     for g in groups:
         make_distribution(g, config.distribution)
+        if config.central and not g.critic_obs_dim:
+            raise ParameterError(
+                f"{type(config).__name__}: critic = 'central' needs observations of a critic: got "
+                f"critic_obs_dim = 0 of group {g.name!r}, expected at least 1. Leave critic out"
+            )
         if config.normalize_obs and g.obs_dtype != "float32":
             raise ParameterError(
                 f"{type(config).__name__}: normalize_obs = True, but observations of group "

@@ -4,6 +4,7 @@ their weights are.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -76,7 +77,7 @@ class ScheduledLearner:
         self.bad = zeros(device)  # 1 from the first loss on that is not finite
         self.metric_sums = zeros(device, sums)
         self.obs_rms = RunningMeanStd((group.obs_dim,), device) if config.normalize_obs else None
-        normalizes = config.normalize_obs or getattr(config, "normalize_reward", False)
+        normalizes = getattr(config, "statistics", config.normalize_obs)
         self.statistics = Statistics(rollout.batch.executor, rollout.shard) if normalizes else None
 
     def schedule(self, step: int) -> None:
@@ -90,14 +91,18 @@ class ScheduledLearner:
 
     def update_obs_statistics(self, rollout: Rollout) -> None:
         """Update the mean and deviation of observations; those of inactive agents do not count."""
-        if self.obs_rms is None or self.statistics is None:
+        self.update_statistics(self.obs_rms, rollout, rollout.obs)
+
+    def update_statistics(
+        self, rms: RunningMeanStd | None, rollout: Rollout, obs: Mapping[str, torch.Tensor]
+    ) -> None:
+        """Take rows of all groups, (T + 1, N, C, D) by name, into ``rms``, unless it is None."""
+        if rms is None or self.statistics is None:
             return
         with rollout.stream():
             for g in self.groups:
-                obs, active = rollout.obs[g.name], rollout.active.get(g.name)
-                self.statistics.update(
-                    self.obs_rms, obs[1:] if active is None else obs[:-1], active
-                )
+                rows, active = obs[g.name], rollout.active.get(g.name)
+                self.statistics.update(rms, rows[1:] if active is None else rows[:-1], active)
 
     # ---- where the weights are ----
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
@@ -89,6 +89,11 @@ class OnPolicy(Settings):
         norm_adv: Normalise advantages.
         normalize_obs: Running mean 0 and deviation 1 of each observation entry.
         normalize_reward: Divide rewards by the running deviation of the discounted return.
+        normalize_value: Critics learn returns minus their running mean, divided by their running
+            deviation (Yu et al. 2022). Advantages are in the reward's units all the same.
+        critic: ``own``: the critic sees an agent's own observation, or ``central``: it sees the
+            ``critic_obs`` of the agent's group instead, as MAPPO's (Yu et al. 2022). That needs
+            networks that are not shared.
         hidden: Width of each hidden layer; ``()``: a linear policy. Who leaves out this and the
             next three has, for images of at least 3 x 3, a shared network of convolutions:
             ``Network(conv=Conv((16,)), hidden=(128,), activation="relu", shared=True)``.
@@ -100,8 +105,10 @@ class OnPolicy(Settings):
         policy: A network of one's own instead of the default one: a ``torch.nn.Module``, which is
             copied, its class, or a function ``(obs_dim, size) -> module``. It is called with
             observations (B, obs_dim) float32 and returns ``(parameters, value)``, (B, size) and
-            (B,) float32: logits of all heads, or means and then logarithms of deviations. It is
-            tried on a first batch before training.
+            (B,) float32: logits of all heads, or means and then logarithms of deviations. With
+            ``critic="central"`` it is called with ``critic_obs=`` (B, K) float32, too, and without
+            them where only actions are wanted: the value may then be None. It is tried on a first
+            batch before training.
         precision: ``float32`` or ``bfloat16``: factors of matrix products; sums and weights are
             float32. Kernels in float32 have a fixed order of sums, so that a run has the same bits
             on a CPU with any number of threads and on a GPU. Kernels in bfloat16 need a GPU's
@@ -122,6 +129,8 @@ class OnPolicy(Settings):
     norm_adv: bool = True
     normalize_obs: bool = False
     normalize_reward: bool = False
+    normalize_value: bool = False
+    critic: Literal["own", "central"] = "own"
     hidden: Widths = (64, 64)
     activation: Activation = "tanh"
     shared_layers: bool = False
@@ -148,6 +157,21 @@ class OnPolicy(Settings):
                         f"{type(self).__name__}: network describes the whole policy; leave "
                         f"{name} = {shown(getattr(self, name))} out"
                     )
+        if self.central and self.architecture.shared:
+            raise ParameterError(
+                f"{type(self).__name__}: critic = 'central' sees other entries than the actor: got "
+                f"shared layers, expected two networks. Leave shared_layers, or shared, out"
+            )
+
+    @property
+    def central(self) -> bool:
+        """Whether the critic sees ``critic_obs``."""
+        return self.critic == "central"
+
+    @property
+    def statistics(self) -> bool:
+        """Whether anything is normalised by running statistics."""
+        return self.normalize_obs or self.normalize_reward or self.normalize_value
 
     @property
     def architecture(self) -> Network:
@@ -166,7 +190,8 @@ class OnPolicy(Settings):
         if self.network is None and network == Network() and len(obs_shape) == 3:
             assert OF_IMAGES.conv is not None
             kernel = max(OF_IMAGES.conv.by_layer("kernel"))
-            network = OF_IMAGES if min(obs_shape[:2]) >= kernel else network
+            images = replace(OF_IMAGES, shared=not self.central)
+            network = images if min(obs_shape[:2]) >= kernel else network
         network.convolutions(network.input_shape(group))
         return network
 

@@ -171,6 +171,7 @@ class ActorCritic(nn.Module):
         network: ``Network`` without a core.
         initial: False: the weights are left to whoever fills them.
         generator: ``torch.Generator`` of the weights. Defaults to torch's own.
+        critic_dim: K of a central critic, or 0: the critic sees what the actor does.
     """
 
     def __init__(
@@ -180,9 +181,10 @@ class ActorCritic(nn.Module):
         network: Network,
         initial: bool = True,
         generator: torch.Generator | None = None,
+        critic_dim: int = 0,
     ) -> None:
         super().__init__()
-        self.shared, self.size = network.shared, size
+        self.shared, self.size, self.central = network.shared, size, critic_dim > 0
         self.entries: nn.Module = nn.Flatten()
         about = initial, generator
         if network.shared:
@@ -190,12 +192,21 @@ class ActorCritic(nn.Module):
             if initial:
                 fill_outputs(self.body[-1].weight, size, generator)
         else:
-            self.actor = encoder(network, obs_shape, (size,), 0.01, *about)
-            self.critic = encoder(network, obs_shape, (1,), 1.0, *about)
+            actor, critic = network.tower_inputs(obs_shape, critic_dim)
+            self.actor = encoder(*actor, (size,), 0.01, *about)
+            self.critic = encoder(*critic, (1,), 1.0, *about)
 
-    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return ``(parameters, value)`` of observations (B, ...): (B, size) and (B,)."""
+    def forward(
+        self, obs: torch.Tensor, critic_obs: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return ``(parameters, value)`` of observations (B, ...): (B, size) and (B,).
+
+        A central critic gives the value of ``critic_obs`` (B, K), or None without them.
+        """
         obs = self.entries(obs)
+        if self.central:
+            value = None if critic_obs is None else self.critic(critic_obs)[:, 0]
+            return self.actor(obs), value
         if self.shared:
             out = self.body(obs)
             return out[:, : self.size], out[:, self.size]
@@ -215,9 +226,9 @@ class Tower(nn.Module):
     """Convolutions, hidden layers, a core and outputs.
 
     Args:
+        network: ``Network`` with a core.
         obs_shape: Shape of one observation as the first layer reads it.
         outputs: How many.
-        network: ``Network`` with a core.
         gain: Of the weights of the outputs.
         generator: ``torch.Generator`` of the weights. Defaults to torch's own.
     """
@@ -225,9 +236,9 @@ class Tower(nn.Module):
     @threads_worth(0)
     def __init__(
         self,
+        network: Network,
         obs_shape: tuple[int, ...],
         outputs: int,
-        network: Network,
         gain: float,
         generator: torch.Generator | None,
     ) -> None:
@@ -255,6 +266,7 @@ class RecurrentActorCritic(nn.Module):
         size: Number of the distribution's parameters.
         network: ``Network`` with a core.
         generator: ``torch.Generator`` of the weights. Defaults to torch's own.
+        critic_dim: As of ``ActorCritic``.
     """
 
     def __init__(
@@ -263,28 +275,42 @@ class RecurrentActorCritic(nn.Module):
         size: int,
         network: Network,
         generator: torch.Generator | None = None,
+        critic_dim: int = 0,
     ) -> None:
         super().__init__()
         self.shared, self.size, self.state_size = network.shared, size, network.state_size
+        self.central = critic_dim > 0
         self.entries: nn.Module = nn.Flatten()
         if network.shared:
-            self.body = Tower(obs_shape, size + 1, network, 1.0, generator)
+            self.body = Tower(network, obs_shape, size + 1, 1.0, generator)
             fill_outputs(self.body.head.weight, size, generator)
         else:
-            self.actor = Tower(obs_shape, size, network, 0.01, generator)
-            self.critic = Tower(obs_shape, 1, network, 1.0, generator)
+            actor, critic = network.tower_inputs(obs_shape, critic_dim)
+            self.actor = Tower(*actor, size, 0.01, generator)
+            self.critic = Tower(*critic, 1, 1.0, generator)
 
     def forward(
-        self, obs: torch.Tensor, state: torch.Tensor, start: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return ``(parameters, value, state)``: (L * b, size), (L * b,), (b, state_size)."""
+        self,
+        obs: torch.Tensor,
+        state: torch.Tensor,
+        start: torch.Tensor | None = None,
+        critic_obs: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+        """Return ``(parameters, value, state)``: (L * b, size), (L * b,), (b, state_size).
+
+        A central critic gives the value of ``critic_obs`` (L * b, K). Without them it gives None,
+        and its part of the state stays as it is.
+        """
         obs = self.entries(obs)
         if self.shared:
             out, state = self.body(obs, state, start)
             return out[:, : self.size], out[:, self.size], state
         of_actor, of_critic = state.chunk(2, 1)
         parameters, of_actor = self.actor(obs, of_actor, start)
-        value, of_critic = self.critic(obs, of_critic, start)
+        if self.central and critic_obs is None:
+            return parameters, None, torch.cat((of_actor, of_critic), 1)
+        seen = critic_obs if self.central else obs
+        value, of_critic = self.critic(seen, of_critic, start)
         return parameters, value[:, 0], torch.cat((of_actor, of_critic), 1)
 
 
@@ -303,11 +329,12 @@ class Stateless:
         obs: torch.Tensor,
         memory: torch.Tensor | None = None,
         start: torch.Tensor | None = None,
+        **central: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Return ``(parameters, value, memory)`` of observations (B, D); the memory is handed on as
         it came.
         """
-        parameters, value = self.module(obs)
+        parameters, value = self.module(obs, **central)
         return parameters, value, memory
 
 
@@ -319,6 +346,9 @@ def with_state(module: nn.Module) -> Any:
     first of them; and ``start`` (L * b,) bool, where the memory is forgotten (set to 0) before the
     step, or None: nowhere. It returns parameters (L * b, size), values (L * b,), and the memory (b,
     M) after the last step. L is 1 while it plays and T while it learns.
+
+    A central critic's observations come as ``critic_obs=`` (L * b, K); where values are not needed,
+    it is called without them.
     """
     return module if getattr(module, "state_size", 0) else Stateless(module)
 

@@ -180,8 +180,11 @@ def compare_policy(
     before = compare(f"{name}: {BEFORE_RESET}", acted, learnt, ~after, sides)
     compare(f"{name}: {AFTER_RESET}", acted, learnt, after, sides, before)
     for g in learner.groups:
-        obs, memory = rollout.obs[g.name][:-1], learner.stored[g.name]["memory"]
-        obs[~after] = obs.roll(1, 1)[~after]  # observations of the neighbouring environment
+        memory = learner.stored[g.name]["memory"]
+        for seen in (rollout.obs, rollout.critic_obs):
+            if g.name in seen:
+                rows = seen[g.name][:-1]
+                rows[~after] = rows.roll(1, 1)[~after]  # rows of the neighbouring environment
         if memory is not None:
             memory[0] += 1.0
     other, sides = learner.replayed(rollout), ("learning", "with another past")

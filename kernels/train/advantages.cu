@@ -22,11 +22,13 @@
 struct Workspace {};
 struct Advantages {
   int num_envs, agents, steps, slots;  // N, C, T, K
-  int obs_dim, heads, choices;         // D, H, choices of all heads
+  int obs_dim, heads, choices, critic_obs_dim;  // D, H, choices of all heads, K
   const float* gamma;        // (1)
   const float* gae_lambda;   // (1)
   const float* reward_scale;  // (1)
   const float* reward;       // (T, N, C)
+  const float* value_center;  // (1) or null: values are in units of the reward
+  const float* value_scale;   // (1): otherwise a value is (return - center) * scale
   float* value;              // (T + 1, N, C): of the observation before each step, and after the last
   const float* final_value;  // (K, N, C): of the final observations at `truncated_at`, or null if nothing is truncated
   const u8* terminated;      // (T, N)
@@ -34,7 +36,7 @@ struct Advantages {
   const u8* active;          // (T, N, C) or null: in the game before the step
   const u8* left;            // (T, N, C) or null: left the game in the step
   float* advantage;          // (T, N, C)
-  float* returns;            // (T, N, C): advantage + value, the critic's target
+  float* returns;            // (T, N, C): advantage + value in units of the reward, the critic's target
   // Null if agents are always active:
   u8* weight;                // (T, N, C): 1 where actor and critic learn from the row, 2 where only the critic does
   // Also null for a policy with hidden state, which learns whole sequences, except for `held`. Inputs of learning by row, and the
@@ -43,6 +45,7 @@ struct Advantages {
   u32* action;               // (T, N, C, H): int, or float before squashing
   u8* mask;                  // (T, N, C, choices) or null
   float* log_prob;           // (T, N, C)
+  u32* critic_obs;           // (T, N, C, K) or null
   u8* held;                  // (N, C): values of Held
   float* held_reward;        // (N, C): reward of the held step, and rewards since
   float* held_value;         // (N, C)
@@ -50,6 +53,7 @@ struct Advantages {
   u32* held_obs;             // (N, C, D)
   u32* held_action;          // (N, C, H)
   u8* held_mask;             // (N, C, choices) or null
+  u32* held_critic_obs;      // (N, C, K) or null
 };
 // State of an agent's held step: none, one before its next active step, or one after which the agent has left. PAYS is added if
 // rewards have ever come after the agent left.
@@ -58,6 +62,16 @@ struct Truncations {
   int num_envs, steps, slots;
   const u8* truncated;       // (T, N)
   i64* truncated_at;         // (K, N): steps of an environment's truncations in ascending order, then 0
+};
+
+// Converts values to units of the reward.
+struct ValueUnits {
+  bool normalised;
+  float center, scale;
+  DEVICE explicit ValueUnits(const Advantages& call)
+      : normalised(call.value_center != nullptr), center(normalised ? *call.value_center : 0.0f),
+        scale(normalised ? *call.value_scale : 1.0f) {}
+  DEVICE float operator()(const float value) const { return normalised ? value / scale + center : value; }
 };
 
 // Inputs of AT_ONCE steps of one agent, last step first. All loads are issued before any value is used. No load waits for a store
@@ -126,17 +140,18 @@ DEVICE void hold_step(const Advantages& call, const int row, const bool active_f
       const float reward = call.held_reward[row] + future.late;
       call.held_reward[row] = reward;
       if (!gone || future.late != 0.0f) {
-        const float gamma = gone ? 0.0f : *call.gamma, value = call.held_value[row];
+        const float gamma = gone ? 0.0f : *call.gamma, value = ValueUnits(call)(call.held_value[row]);
         const float error = *call.reward_scale * reward + gamma * future.value - value;
         const float advantage = error + gamma * *call.gae_lambda * future.advantage;
         call.advantage[row] = advantage;
         call.returns[row] = advantage + value;
         call.weight[row] = 1;
-        call.value[row] = value;
+        call.value[row] = call.held_value[row];
         call.log_prob[row] = call.held_log_prob[row];
         copy_row(call.obs, row, call.held_obs, row, call.obs_dim);
         copy_row(call.action, row, call.held_action, row, call.heads);
         if (call.mask != nullptr) copy_row(call.mask, row, call.held_mask, row, call.choices);
+        if (call.critic_obs != nullptr) copy_row(call.critic_obs, row, call.held_critic_obs, row, call.critic_obs_dim);
       }
     }
   }
@@ -151,6 +166,7 @@ DEVICE void hold_step(const Advantages& call, const int row, const bool active_f
       copy_row(call.held_obs, row, call.obs, at, call.obs_dim);
       copy_row(call.held_action, row, call.action, at, call.heads);
       if (call.mask != nullptr) copy_row(call.held_mask, row, call.mask, at, call.choices);
+      if (call.critic_obs != nullptr) copy_row(call.held_critic_obs, row, call.critic_obs, at, call.critic_obs_dim);
     }
   }
   call.held[row] = after | (pays ? (u8)PAYS : (u8)0);
@@ -166,7 +182,8 @@ template <int AT_ONCE, bool PAUSES> DEVICE void estimate_row(const Advantages& c
   if (call.final_value != nullptr) {
     UNROLL_TIMES(16) for (int t = 0; t < call.steps; ++t) slot += call.truncated[t * envs + e];
   }
-  Future future{call.value[call.steps * rows + row], 0.0f, 0.0f, call.steps, true, false};
+  const ValueUnits in_units(call);
+  Future future{in_units(call.value[call.steps * rows + row]), 0.0f, 0.0f, call.steps, true, false};
   Last last{-1, 0.0f, false};  // equal(constant 1): any negative step is none
   bool active = true, paid = false;
   const bool pays = PAUSES && call.held[row] & PAYS;
@@ -177,11 +194,11 @@ template <int AT_ONCE, bool PAUSES> DEVICE void estimate_row(const Advantages& c
     UNROLL for (int k = 0; k < AT_ONCE; ++k) {
       if (k >= end) continue;
       const int t = end - 1 - k;
-      const float value = steps.value[k];
+      const float value = in_units(steps.value[k]);
       // The end of an episode bootstraps, and cuts the sum.
       if (steps.truncated[k]) {
         slot -= 1;
-        future.value = slot >= 0 && slot < call.slots ? call.final_value[slot * rows + row] : 0.0f;
+        future.value = slot >= 0 && slot < call.slots ? in_units(call.final_value[slot * rows + row]) : 0.0f;
       }
       if (steps.terminated[k]) future.value = 0.0f;
       if (steps.terminated[k] || steps.truncated[k]) {

@@ -92,8 +92,8 @@ def choose_arithmetic(
     assert isinstance(settings, PPO | A2C)
     network = settings.network_for(group)
     if settings.precision == "float32" or (settings.precision == "auto" and executor.name == "cpu"):
-        return RECURRENT if by_parts(network) else EXACT, ""
-    if by_parts(network):
+        return RECURRENT if by_parts(network, settings.central) else EXACT, ""
+    if by_parts(network, settings.central):
         reason = why_no_parts(network, network.input_shape(group), executor)
         if reason is None:
             return TENSOR_RECURRENT, ""
@@ -127,12 +127,12 @@ def tensor_arithmetic(layout: NetworkLayout, executor: Executor) -> tuple[Arithm
     return None, reason
 
 
-def by_parts(network: Network) -> bool:
+def by_parts(network: Network, central: bool = False) -> bool:
     """Return whether a network's parts are launches of their own: of convolutions, hidden state,
-    normalisation, or many layers.
+    normalisation, many layers, or a ``central`` critic.
     """
     parts = network.conv, network.core, network.layer_norm or None
-    return parts != (None, None, None) or len(network.hidden) > MOST_LAYERS
+    return central or parts != (None, None, None) or len(network.hidden) > MOST_LAYERS
 
 
 def why_no_parts(network: Network, obs_shape: tuple[int, ...], executor: Executor) -> str | None:
@@ -169,8 +169,9 @@ def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str 
     size = make_distribution(group, settings.distribution).size
     seen = network.input_shape(group)
     inputs = network.inputs(seen)
-    if by_parts(network):
-        room = fits(RecurrentLayout.made(network, seen, size), executor)
+    if by_parts(network, settings.central):
+        critic_dim = settings.central * group.critic_obs_dim
+        room = fits(RecurrentLayout.made(network, seen, size, critic_dim=critic_dim), executor)
     else:
         layout = NetworkLayout.of(settings, inputs, size)
         tiles = forward_tiles(layout, executor, 1), gradient_tiles(layout, executor, 1)

@@ -178,13 +178,21 @@ def observed_rows(group: Group, one_hot: bool) -> str:
 
 def tensors_of(policy: ActorCritic | RecurrentActorCritic) -> list[nn.Parameter]:
     """Return the weights and biases of a described network, layer by layer, tower after tower."""
+    return [p for tower in tower_modules(policy) for p in tower_tensors(tower)]
+
+
+def tower_modules(policy: ActorCritic | RecurrentActorCritic) -> list[nn.Sequential | Tower]:
+    """Return the towers of a described network."""
+    return [policy.body] if policy.shared else [policy.actor, policy.critic]
+
+
+def tower_tensors(tower: nn.Sequential | Tower) -> list[nn.Parameter]:
+    """Return the weights and biases of a tower, layer by layer."""
     found = []
-    for tower in [policy.body] if policy.shared else [policy.actor, policy.critic]:
-        parts = (*tower.encoder, tower.core, tower.head) if isinstance(tower, Tower) else tower
-        for part in parts:
-            weights = [p for name, p in part.named_parameters() if name.startswith("weight")]
-            biases = [p for name, p in part.named_parameters() if name.startswith("bias")]
-            found += [p for pair in zip(weights, biases, strict=True) for p in pair]
+    for part in (*tower.encoder, tower.core, tower.head) if isinstance(tower, Tower) else tower:
+        weights = [p for name, p in part.named_parameters() if name.startswith("weight")]
+        biases = [p for name, p in part.named_parameters() if name.startswith("bias")]
+        found += [p for pair in zip(weights, biases, strict=True) for p in pair]
     return found
 
 

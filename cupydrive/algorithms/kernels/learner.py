@@ -29,6 +29,8 @@ from cupydrive.algorithms.kernels.layout import (
     observed_rows,
     padded,
     tensors_of,
+    tower_modules,
+    tower_tensors,
 )
 from cupydrive.algorithms.kernels.statistics import statistics_unit
 from cupydrive.algorithms.kernels.steps import SCHEDULED
@@ -44,6 +46,7 @@ from cupydrive.executors.ranks import Shard, current_ranks
 from cupydrive.playing.policy import (
     ActorCritic,
     RecurrentActorCritic,
+    Tower,
     first_agent,
     make_distribution,
 )
@@ -87,7 +90,7 @@ class KernelLearner(OnPolicyLearner):
         )
         units = self.arithmetic.gradient_units(self.task)
         units += [minibatch_unit(self.task), layout.unit("update", executor), self.forward_unit]
-        units += [statistics_unit()] * (config.normalize_obs or config.normalize_reward)
+        units += [statistics_unit()] * config.statistics
         work: list[tuple[Any, Unit]] = [(executor, unit) for unit in units]
         build_ahead([(HostExecutor(), initial_unit()), *work])
         super().make(group, rollout)
@@ -102,10 +105,12 @@ class KernelLearner(OnPolicyLearner):
         device, weights = rollout.device, tensors_of(self.policy)
         fill_initial(self.policy, int(executor.get(batch.seed)[0]), first_agent(batch, group))
         self.skip_update = zeros(device)
-        self.center = self.scale = None
-        if self.obs_rms is not None:
-            inputs = group.obs_dim
-            self.center, self.scale = zeros(device, inputs), zeros(device, inputs)
+        pairs = []
+        for rms in (self.obs_rms, self.critic_rms):
+            pairs += (
+                [None, None] if rms is None else [zeros(device, len(rms.mean)) for _ in range(2)]
+            )
+        self.center, self.scale, self.critic_center, self.critic_scale = pairs
         shared = {name: getattr(self.scheduled, name) for name in SCHEDULED}
         shared |= {"skip": self.skip_update, "bad": self.bad, "iteration": self.iteration}
         shared["metric_sums"] = self.metric_sums
@@ -158,7 +163,8 @@ class KernelLearner(OnPolicyLearner):
         self.steps.attach(self.gradients, getattr(self.config, "target_kl", None))
         if self.statistics is not None:
             for g in groups:
-                self.statistics.reserve(rollout.steps, g.count, g.obs_dim)
+                for width in (g.obs_dim, g.critic_obs_dim * self.central):
+                    self.statistics.reserve(rollout.steps, g.count, width)
         self.prepare_passes(rollout)
 
     def sequence_tensors(self) -> dict[str, Any]:
@@ -229,8 +235,11 @@ class KernelLearner(OnPolicyLearner):
     def begin_rollout(self) -> None:
         """Prepare forward passes by the weights and statistics as they are."""
         self.steps.lay_out()
-        if self.obs_rms is not None and self.statistics is not None:
-            self.statistics.scale(self.obs_rms, self.center, self.scale)
+        about = (self.obs_rms, self.center, self.scale)
+        of_critic = (self.critic_rms, self.critic_center, self.critic_scale)
+        for rms, center, scale in (about, of_critic):
+            if rms is not None and self.statistics is not None and scale is not None:
+                self.statistics.scale(rms, center, scale)
 
     def act(self, rollout: Rollout, t: int) -> None:
         """Collect: actions, their log-probabilities and the values of row t, by the policy as it
@@ -257,6 +266,7 @@ class KernelLearner(OnPolicyLearner):
         with torch.no_grad(), rollout.stream():
             for g in self.groups:
                 self.estimate(rollout, g)
+            self.normalize_returns(rollout)
             self.gradients.arrange()
             self.gradients.learn(self.steps)
             self.finish(rollout)  # its kernels, too, run in torch's stream
@@ -311,32 +321,34 @@ def fill_initial(policy: ActorCritic | RecurrentActorCritic, seed: int, agent: i
         agent: Number of the first agent that it plays: policies of one run differ.
     """
     program = HostExecutor().build(initial_unit())
-    layers = tensors_of(policy)
-    towers = 1 if policy.shared else 2
-    each, gates = len(layers) // 2 // towers, gate_layers(policy)
+    number = 0  # of a layer among those of all towers
     with torch.no_grad():
-        for k, (weight, bias) in enumerate(zip(layers[::2], layers[1::2], strict=True)):
-            bias.zero_()
-            if weight.ndim == 1:  # of a normalisation
-                weight.fill_(1.0)
-                continue
-            if k % each in gates:
-                parts = [(gate, GATES) for gate in weight.chunk(3)]
-            elif (k + 1) % each:
-                parts = [(weight, HIDDEN)]
-            elif policy.shared:
-                parts = [(weight[: policy.size], ACTIONS), (weight[policy.size :], VALUE)]
-            else:
-                parts = [(weight, VALUE if k == each * towers - 1 else ACTIONS)]
-            for part, (rows, gain) in enumerate(parts):
-                rows.copy_(orthogonal(program, rows.shape, gain, seed, (agent, k, part)))
+        for tower in tower_modules(policy):
+            layers, gates = tower_tensors(tower), gate_layers(tower)
+            last = len(layers) // 2 - 1
+            for k, (weight, bias) in enumerate(zip(layers[::2], layers[1::2], strict=True)):
+                bias.zero_()
+                if weight.ndim == 1:  # of a normalisation
+                    weight.fill_(1.0)
+                    parts = []
+                elif k in gates:
+                    parts = [(gate, GATES) for gate in weight.chunk(3)]
+                elif k < last:
+                    parts = [(weight, HIDDEN)]
+                elif policy.shared:
+                    parts = [(weight[: policy.size], ACTIONS), (weight[policy.size :], VALUE)]
+                else:
+                    parts = [(weight, ACTIONS if tower is policy.actor else VALUE)]
+                for part, (rows, gain) in enumerate(parts):
+                    whose = agent, number, part
+                    rows.copy_(orthogonal(program, rows.shape, gain, seed, whose))
+                number += 1
 
 
-def gate_layers(policy: ActorCritic | RecurrentActorCritic) -> range:
+def gate_layers(tower: nn.Module) -> range:
     """Return the numbers of a core's layers among those of a tower."""
-    if isinstance(policy, ActorCritic):
+    if not isinstance(tower, Tower):
         return range(0)
-    tower = policy.body if policy.shared else policy.actor
     hidden, core = (len(list(part.parameters())) // 2 for part in (tower.encoder, tower.core))
     return range(hidden, hidden + core)
 

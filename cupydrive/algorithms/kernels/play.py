@@ -104,7 +104,7 @@ class Policy:
 
 def policies_of(batch: Batch, player_of: Mapping[str, Player]) -> list[Policy] | None:
     """Return a ``Policy`` for each player, in the order of their first groups; None if one is no
-    ``KernelLearner``.
+    ``KernelLearner``, or has a central critic.
     """
     groups_of: dict[Player, list[Group]] = {}
     for g in batch.groups:
@@ -112,7 +112,7 @@ def policies_of(batch: Batch, player_of: Mapping[str, Player]) -> list[Policy] |
     known = [
         Policy.of(player, own)
         for player, own in groups_of.items()
-        if isinstance(player, KernelLearner)
+        if isinstance(player, KernelLearner) and not player.central
     ]
     return known if len(known) == len(groups_of) else None
 

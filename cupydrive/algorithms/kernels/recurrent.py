@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -71,10 +72,12 @@ class RecurrentLayout(NetworkLayout):
     Args:
         network: The description.
         obs_shape: Shape of one observation.
+        critic_dim: K of a central critic, or 0.
     """
 
     network: Network = field(default_factory=Network)
     obs_shape: tuple[int, ...] = ()
+    critic_dim: int = 0
 
     @property
     def obs_dim(self) -> int:
@@ -88,13 +91,35 @@ class RecurrentLayout(NetworkLayout):
 
     @classmethod
     def made(
-        cls, network: Network, obs_shape: tuple[int, ...], size: int, observed: str = ""
+        cls,
+        network: Network,
+        obs_shape: tuple[int, ...],
+        size: int,
+        observed: str = "",
+        critic_dim: int = 0,
     ) -> RecurrentLayout:
         """Return the layout of a described network; ``size``: numbers of its distribution."""
         outputs = (size + 1,) if network.shared else (size, 1)
-        layers = [layer for out in outputs for layer in tower_layers(network, obs_shape, out)]
+        inputs = zip(network.tower_inputs(obs_shape, critic_dim), outputs, strict=True)
+        layers = [layer for tower, out in inputs for layer in tower_layers(*tower, out)]
         relu = network.activation == "relu"
-        return cls(tuple(layers), size, relu, observed, network, obs_shape)
+        return cls(tuple(layers), size, relu, observed, network, obs_shape, critic_dim)
+
+    def central(self, tower: int) -> bool:
+        """Return whether a tower is a central critic."""
+        return self.critic_dim > 0 and tower == 1
+
+    def of_tower(self, number: int) -> tuple[RecurrentLayout, range]:
+        """Return this layout with the network and the observations of one tower, and the numbers of
+        its layers among those of all.
+        """
+        first, every = 0, self.network.tower_inputs(self.obs_shape, self.critic_dim)
+        for network, shape in every[:number]:
+            first += len(tower_layers(network, shape, 1))
+        network, shape = every[number]
+        observed = "" if self.central(number) else self.observed
+        own = replace(self, network=network, obs_shape=shape, observed=observed, critic_dim=0)
+        return own, range(first, first + len(tower_layers(network, shape, 1)))
 
     @cached_property
     def copied(self) -> int:
@@ -144,9 +169,10 @@ def tower_layers(
 
 def fits(layout: RecurrentLayout, executor: Executor) -> bool:
     """Return whether a team has room for one row of each part."""
-    hidden = (layout.obs_dim, *layout.network.hidden)
-    alone = layout.network.layer_norm or layout.network.conv is not None
-    parts = [*layout.towers, *([] if alone else [hidden])]
+    parts = [*layout.towers]
+    for network, shape in layout.network.tower_inputs(layout.obs_shape, layout.critic_dim):
+        if not network.layer_norm and network.conv is None:  # one chain
+            parts.append((math.prod(shape), *network.hidden))
     return all(4 * sum(map(padded, widths)) <= executor.team_bytes for widths in parts)
 
 
@@ -329,7 +355,8 @@ class Slots:
         task: What is learnt.
         learn: ``struct Learn``.
         shared: Tensors by name: ``copies``, ``chunks``, ``partials``; ``start`` and ``first``, one
-            for each group.
+            for each group. Of a central critic also ``critic_obs``, one for each group, and
+            ``critic_center`` and ``critic_scale`` or None.
     """
 
     def __init__(self, task: Task, learn: np.ndarray, shared: Shared) -> None:
@@ -346,6 +373,16 @@ class Slots:
         self.start = zeros(device, self.rows, dtype=torch.uint8)
         self.first = zeros(device, self.blocks * self.most, state)
         self.ends = Ends(self.blocks * self.most, steps, state, self.start, self.first)
+
+    def of_critic(self) -> Slots:
+        """Return the same memory, whose rows see what a central critic does."""
+        other = copy(self)
+        other.learn = self.learn.copy()
+        seen = {f"obs.{g}": rows for g, rows in enumerate(self.shared["critic_obs"])}
+        seen |= {name: self.shared[f"critic_{name}"] for name in ("center", "scale")}
+        for name, tensor in seen.items():
+            other.learn[name] = 0 if tensor is None else tensor.data_ptr()
+        return other
 
     def zeros(self, columns: int) -> torch.Tensor:
         """Return rows of so many numbers, all 0."""
@@ -729,23 +766,26 @@ class TowerKernels:
     Args:
         task: What is learnt.
         number: Which.
+
+    Attributes:
+        central: Whether it sees what a central critic does.
     """
 
     def __init__(self, task: Task, number: int) -> None:
-        layout = task.layout
-        assert isinstance(layout, RecurrentLayout)
-        network, each = layout.network, len(layout.layers) // layout.network.towers
+        assert isinstance(task.layout, RecurrentLayout)
+        self.central = task.layout.central(number)
+        layout, layers = task.layout.of_tower(number)
+        self.task = task = replace(task, layout=layout)
+        network = layout.network
         hidden = len(network.convolutions(layout.obs_shape))
         hidden += len(network.hidden) * (1 + network.layer_norm)
-        first, last = number * each, (number + 1) * each - 1
-        self.task, self.state_size = task, network.state_size
-        self.encoder = EncoderKernels(task, range(first, first + hidden))
+        self.state_size = network.state_size
+        self.encoder = EncoderKernels(task, layers[:hidden])
         self.places, self.core = state_places(network, number), None
         if network.core is not None:
             kernels = GruKernels if isinstance(network.core, GRU) else MinGruKernels
-            about = range(first + hidden, last), not hidden, self.places.start
-            self.core = kernels(task, *about)
-        self.head = LinearPart(task, range(last, last + 1), not hidden and network.core is None)
+            self.core = kernels(task, layers[hidden:-1], not hidden, self.places.start)
+        self.head = LinearPart(task, layers[-1:], not hidden and network.core is None)
 
     @property
     def units(self) -> list[Unit]:
@@ -764,6 +804,7 @@ class TowerKernels:
 
     def learning(self, slots: Slots) -> tuple[list[KernelLaunch], torch.Tensor, list[KernelLaunch]]:
         """Return the launches forwards, the outputs (R, padded), and the launches backwards."""
+        slots = slots.of_critic() if self.central else slots
         forwards, x, by_x, backwards = self.encoder.learning(slots)
         if self.core is not None:
             by_out = slots.zeros(self.head.inputs)
@@ -810,6 +851,21 @@ def point_states(
     for scan, place in scans:
         last = None if after is None else after.view(-1)[place:]
         scan.point(state=before.view(-1)[place:], start=start, next=last)
+
+
+def point_rows(
+    learner: KernelLearner,
+    launch: KernelLaunch,
+    name: str,
+    obs: torch.Tensor,
+    critic_obs: torch.Tensor | None,
+) -> None:
+    """Let a launch read observations, or those of a central critic unless they are None."""
+    if critic_obs is None:
+        launch.point(**{name: obs}, center=learner.center, scale=learner.scale)
+    else:
+        normal = {"center": learner.critic_center, "scale": learner.critic_scale}
+        launch.point(**{name: critic_obs}, **normal)
 
 
 # ---- the learner ---------------------------------------------------------------------------------
@@ -899,13 +955,14 @@ class RecurrentKernelLearner(KernelLearner):
         network = config.network_for(group)
         seen = network.input_shape(group)
         about = network, seen, distribution.size, observed_rows(group, network.one_hot)
-        self.layout = layout = RecurrentLayout.made(*about)
+        critic_dim = config.central * group.critic_obs_dim
+        self.layout = layout = RecurrentLayout.made(*about, critic_dim)
         drawn = sum(agents) * (1 if layout.sequences else rollout.steps)
         shard = sequence_shard(rollout.shard, drawn, getattr(config, "num_minibatches", 1))
         self.task = Task(executor, layout, distribution, config, shard, rollout.steps, agents)
         units = [*self.units(), minibatch_unit(self.task), distribution.unit()]
         units.append(layout.unit("update", executor))
-        units += [statistics_unit()] * (config.normalize_obs or config.normalize_reward)
+        units += [statistics_unit()] * config.statistics
         build_ahead([(HostExecutor(), initial_unit()), *((executor, unit) for unit in units)])
         OnPolicyLearner.make(self, group, rollout)
 
@@ -918,22 +975,30 @@ class RecurrentKernelLearner(KernelLearner):
         start.
         """
         super().begin(rollout, group)
-        shape = rollout.steps + 1, rollout.batch.num_envs, group.count
-        self.stored[group.name]["start"] = zeros(rollout.device, *shape, dtype=torch.uint8)
+        shape, stored = (
+            (rollout.steps + 1, rollout.batch.num_envs, group.count),
+            self.stored[group.name],
+        )
+        stored["start"] = zeros(rollout.device, *shape, dtype=torch.uint8)
+        stored["critic_obs"] = rollout.critic_obs.get(group.name)
 
     def rows_at_once(self, rollout: Rollout) -> int:
         """Return the rows of a minibatch."""
         return self.task.minibatch_rows
 
     def sequence_tensors(self) -> dict[str, Any]:
-        """Return where episodes start, and states before the first step, by group."""
-        if not self.layout.sequences:
-            return {}
+        """Return where episodes start, and states before the first step, by group; and what a
+        central critic sees.
+        """
         stored = [self.stored[g.name] for g in self.groups]
-        return {
-            "start": [each["start"] for each in stored],
-            "first": [each["memory"][0] for each in stored],
-        }
+        found: dict[str, Any] = {}
+        if self.layout.sequences:
+            found["start"] = [each["start"] for each in stored]
+            found["first"] = [each["memory"][0] for each in stored]
+        if self.central:
+            found["critic_obs"] = [each["critic_obs"] for each in stored]
+            found |= {"critic_center": self.critic_center, "critic_scale": self.critic_scale}
+        return found
 
     def prepare_passes(self, rollout: Rollout) -> None:
         """Prepare forward passes of one step."""
@@ -947,6 +1012,7 @@ class RecurrentKernelLearner(KernelLearner):
         self,
         g: Group,
         obs: torch.Tensor,
+        critic_obs: torch.Tensor | None,
         before: torch.Tensor | None,
         start: torch.Tensor | None,
         after: torch.Tensor | None,
@@ -957,6 +1023,7 @@ class RecurrentKernelLearner(KernelLearner):
         Args:
             g: ``Group``.
             obs: (N * C, D) observations.
+            critic_obs: (N * C, K) of a central critic, or None.
             before: (N * C, M) hidden states, or None: there are none.
             start: (N * C,) uint8, where they are forgotten; None: nowhere.
             after: (N * C, M), filled with the next ones; None: nobody needs them.
@@ -973,7 +1040,8 @@ class RecurrentKernelLearner(KernelLearner):
             stored, start = self.stored[g.name], self.note_start(rollout, g, t)
             obs, memory = rollout.obs_rows(g, t), stored["memory"]
             before, after = (None, None) if memory is None else (memory[t], memory[t + 1])
-            parameters, value = self.see(g, obs, before, start, after)
+            seen = obs, self.critic_rows(rollout, g, t)
+            parameters, value = self.see(g, *seen, before, start, after)
             rows = {"log_prob": stored["log_prob"][t], "value_row": stored["value"][t]}
             rows |= {
                 "mask": rollout.mask(g, t),
@@ -999,18 +1067,20 @@ class RecurrentKernelLearner(KernelLearner):
         stored, n, steps = self.stored[g.name], rollout.batch.num_envs, rollout.steps
         memory = stored["memory"]
         if rollout.play is None:
-            start, obs = self.note_start(rollout, g, steps), rollout.obs[g.name][-1]
+            start = self.note_start(rollout, g, steps)
             before = None if memory is None else memory[-1]
-            value = self.see(g, obs.flatten(0, 1), before, start, None)[1]
+            seen = rollout.obs_rows(g, -1), self.critic_rows(rollout, g, -1)
+            value = self.see(g, *seen, before, start, None)[1]
             stored["value"][-1].copy_(value.view(n, -1))
         every = torch.arange(n, device=rollout.device)
         for slot, at in enumerate(stored["truncated_at"]):
             rows = at * n + every
-            final = rollout.final_obs[g.name].flatten(0, 1).index_select(0, rows)
+            final = self.final_rows(rollout.final_obs, g, rows)
+            critic = self.final_rows(rollout.final_critic_obs, g, rows)
             left = None
             if memory is not None:  # by the last step
                 left = memory[1:].view(steps * n, -1).index_select(0, rows)
-            value = self.see(g, final.flatten(0, 1), left, None, None)[1]
+            value = self.see(g, final, critic, left, None, None)[1]
             stored["final_value"][slot].copy_(value.view(n, -1))
 
 
@@ -1043,6 +1113,7 @@ class ExactRecurrentLearner(RecurrentKernelLearner):
         self,
         g: Group,
         obs: torch.Tensor,
+        critic_obs: torch.Tensor | None,
         before: torch.Tensor | None,
         start: torch.Tensor | None,
         after: torch.Tensor | None,
@@ -1050,8 +1121,8 @@ class ExactRecurrentLearner(RecurrentKernelLearner):
         """Return parameters and values of one step; arguments as of ``RecurrentKernelLearner``."""
         passes, outputs, scans = self.steps_of[g.name]
         point_states(scans, before, start, after)
-        for launches in passes:
-            launches[0].point(**{"in": obs}, center=self.center, scale=self.scale)
+        for tower, launches in zip(self.towers, passes, strict=True):
+            point_rows(self, launches[0], "in", obs, critic_obs if tower.central else None)
             for launch in launches:
                 launch()
         size = self.layout.size

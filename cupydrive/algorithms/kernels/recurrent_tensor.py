@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
@@ -37,6 +37,7 @@ from cupydrive.algorithms.kernels.recurrent import (
     loss_unit,
     norm_launches,
     norm_unit,
+    point_rows,
     point_states,
     scans_of,
     sequence_constants,
@@ -592,22 +593,44 @@ class TensorTower:
         task: What is learnt.
         number: Which.
         shared: As of ``Linear``.
+
+    Attributes:
+        central: Whether it sees what a central critic does.
     """
 
     def __init__(self, task: Task, number: int, shared: Shared) -> None:
-        layout = task.layout
-        assert isinstance(layout, RecurrentLayout)
-        network, each = layout.network, len(layout.layers) // layout.network.towers
-        hidden = len(network.convolutions(layout.obs_shape))
+        assert isinstance(task.layout, RecurrentLayout)
+        self.central = task.layout.central(number)
+        self.layout, layers = task.layout.of_tower(number)
+        self.task = task = replace(task, layout=self.layout)
+        network = self.layout.network
+        hidden = len(network.convolutions(self.layout.obs_shape))
         hidden += len(network.hidden) * (1 + network.layer_norm)
-        first, last = number * each, (number + 1) * each - 1
-        self.encoder = Encoder(task, range(first, first + hidden), shared)
+        self.encoder = Encoder(task, layers[:hidden], shared)
         self.places, self.core = state_places(network, number), None
         if network.core is not None:
             kind = GruCore if isinstance(network.core, GRU) else MinGruCore
-            self.core = kind(task, range(first + hidden, last), self.places, shared)
-        self.head = Linear(task, last, shared)
+            self.core = kind(task, layers[hidden:-1], self.places, shared)
+        self.head = Linear(task, layers[-1], shared)
         self.device, self.outputs = task.executor.name, row_width(self.head.out)
+
+    def rounded(
+        self, make: Callable[[int], torch.Tensor], slots: Slots | None
+    ) -> tuple[list[Queued], torch.Tensor | None]:
+        """Return work that rounds observations, and (R, padded D) of them; None if convolutions
+        read them. Arguments as of ``Encoder.work``.
+        """
+        if self.layout.network.conv is not None:
+            return [], None
+        obs = make(row_width(self.layout.obs_dim))
+        program = self.task.executor.build(rows_unit(self.task, ROW_ENTRIES))
+        if slots is not None:
+            sizes = slots.blocks * -(-slots.slot // ROWS_AT_ONCE), slots.rows
+            about = program, "see_in_sequences", *sizes, {"out": obs}
+            return [KernelLaunch(*about, learn=slots.learn)], obs
+        sizes = -(-len(obs) // ROWS_AT_ONCE), obs.numel()
+        pointers = {"obs": None, "center": None, "scale": None, "out": obs}
+        return [KernelLaunch(program, "see", *sizes, pointers, {"rows": len(obs)})], obs
 
     def work(
         self,
@@ -653,19 +676,16 @@ class RecurrentTensorGradients(Minibatches):
         layout = task.layout
         assert isinstance(layout, RecurrentLayout)
         forwards: list[Queued] = [*slots.take()]
-        obs: torch.Tensor | None = None
-        if layout.network.conv is None:
-            obs = slots.zeros(row_width(layout.obs_dim))
-            program = task.executor.build(rows_unit(task, ROW_ENTRIES))
-            sizes = slots.blocks * -(-slots.slot // ROWS_AT_ONCE), slots.rows
-            rounded = {"out": obs}
-            see = KernelLaunch(program, "see_in_sequences", *sizes, rounded, learn=slots.learn)
-            forwards.append(see)
         backs: list[Callable[[torch.Tensor], list[Queued]]] = []
         outputs = []
+        obs: torch.Tensor | None = None
         for k in range(layout.network.towers):
             tower = TensorTower(task, k, about)
-            work, out, back = tower.work(obs, slots.zeros, slots.ends, slots)
+            of_tower = slots.of_critic() if tower.central else slots
+            if k == 0 or tower.central:
+                see, obs = tower.rounded(slots.zeros, of_tower)
+                forwards += see
+            work, out, back = tower.work(obs, slots.zeros, slots.ends, of_tower)
             forwards += work
             outputs.append(out)
             backs.append(back)
@@ -698,12 +718,15 @@ class RecurrentTensorLearner(RecurrentKernelLearner):
 
     def units(self) -> list[Unit]:
         """Return the ``Unit``s that it launches."""
-        network, task = self.layout.network, self.task
-        first, *others = network.convolutions(self.layout.obs_shape) or (None,)
-        widths = {*network.hidden, *(math.prod(each.out) for each in others)}
-        units = [rows_unit(task, width) for width in {ROW_ENTRIES, *map(row_width, widths)}]
-        if first is not None:
-            units.append(convolution_unit(task, first))
+        units, network, task = [], self.layout.network, self.task
+        for number in range(network.towers):
+            layout, _ = self.layout.of_tower(number)
+            own = replace(task, layout=layout)
+            first, *others = layout.network.convolutions(layout.obs_shape) or (None,)
+            widths = {*network.hidden, *(math.prod(each.out) for each in others)}
+            units += [rows_unit(own, width) for width in {ROW_ENTRIES, *map(row_width, widths)}]
+            if first is not None:
+                units.append(convolution_unit(own, first))
         strides = [row_width(out) for out in (self.layout.layers[-1][1],) * network.towers]
         units += [matrices_unit(task.executor, self.layout), take_unit(task)]
         return [*units, loss_unit(task, strides, PAD)]
@@ -722,21 +745,21 @@ class RecurrentTensorLearner(RecurrentKernelLearner):
             works: list[Queued] = []
             outputs = []
             scans: list[tuple[KernelLaunch, int]] = []
+            sees: list[tuple[KernelLaunch, bool]] = []
             obs: torch.Tensor | None = None
-            if layout.network.conv is None:
-                obs = half_zeros(device, rows, row_width(layout.obs_dim))
-                pointers = {"obs": None, "center": None, "scale": None, "out": obs}
-                program = self.task.executor.build(rows_unit(self.task, ROW_ENTRIES))
-                about = -(-rows // ROWS_AT_ONCE), rows * layout.obs_dim
-                works.append(KernelLaunch(program, "see", *about, pointers, {"rows": rows}))
+            make = partial(half_zeros, device, rows)
             for k in range(layout.network.towers):
                 tower = TensorTower(self.task, k, self.sequence_tensors())
                 ends = Ends(rows, 1, layout.network.state_size)
-                work, out, _ = tower.work(obs, partial(half_zeros, device, rows), ends)
+                see: list[Queued] = []
+                if k == 0 or tower.central:
+                    see, obs = tower.rounded(make, None)
+                work, out, _ = tower.work(obs, make, ends)
                 scans += zip(scans_of(work), tower.places, strict=True)
-                works += work
+                works += [*see, *work]
+                launches = (x for x in (*see, *work) if isinstance(x, KernelLaunch))
+                sees += [(x, tower.central) for x in launches if x.kernel == "see"]
                 outputs.append(out)
-            sees = [x for x in works if isinstance(x, KernelLaunch) and x.kernel == "see"]
             passes[g.name] = ActingStep(sees, works, scans, outputs)
         return passes
 
@@ -744,14 +767,15 @@ class RecurrentTensorLearner(RecurrentKernelLearner):
         self,
         g: Group,
         obs: torch.Tensor,
-        before: torch.Tensor,
+        critic_obs: torch.Tensor | None,
+        before: torch.Tensor | None,
         start: torch.Tensor | None,
         after: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return parameters and values of one step; arguments as of ``RecurrentKernelLearner``."""
         step, size = self.steps_of[g.name], self.layout.size
-        for see in step.sees:
-            see.point(obs=obs, center=self.center, scale=self.scale)
+        for see, central in step.sees:
+            point_rows(self, see, "obs", obs, critic_obs if central else None)
         point_states(step.scans, before, start, after)
         for work in step.works:
             work()
@@ -764,13 +788,14 @@ class ActingStep:
     """Forward passes of one step of all agents of a group.
 
     Args:
-        sees: Launches among ``works`` that read observations.
+        sees: Launches among ``works`` that read observations, and whether those are a central
+            critic's.
         works: All of it.
         scans: Launches among them that step a layer, and where its states begin among an agent's.
         outputs: (rows, padded) float32 of each tower.
     """
 
-    sees: list[KernelLaunch]
+    sees: list[tuple[KernelLaunch, bool]]
     works: list[Queued]
     scans: list[tuple[KernelLaunch, int]]
     outputs: list[torch.Tensor]

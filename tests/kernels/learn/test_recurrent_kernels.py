@@ -36,12 +36,13 @@ from cupydrive.spec import Group
 
 def problem(
     config, actions="one", envs=4, obs_dim=5, agents=(1,), masks=False, leaving=False,
-    executor=None, seed=0, normalised=False, tensor=False, obs_shape=(), high=None,
+    executor=None, seed=0, normalised=False, tensor=False, obs_shape=(), high=None, critic_dim=0,
 ):  # fmt: skip
     """Return a network with hidden state, random rows with starts at random steps, and what
-    computes gradients. With ``high`` observations are bytes, some of them above it.
+    computes gradients. With ``high`` observations are bytes, some of them above it. With
+    ``critic_dim`` the critic is a central one.
     """
-    rng = np.random.default_rng(seed)
+    rng, of_critic = np.random.default_rng(seed), np.random.default_rng([seed, 1])
     executor = executor or HostExecutor(2, flags=("-O1",))
     obs_shape = obs_shape or (obs_dim,)
     obs_dim = math.prod(obs_shape)
@@ -52,7 +53,7 @@ def problem(
     distribution = make_distribution(groups[0])
     with own_random_numbers():
         torch.manual_seed(seed)
-        policy = described(network, entries, distribution.size)
+        policy = described(network, entries, distribution.size, critic_dim=critic_dim)
         if high:
             policy.entries = OneHot(groups[0])
         with torch.no_grad():
@@ -70,16 +71,22 @@ def problem(
         if high:
             values = rng.integers(0, high + 2, (*shape, obs_dim), np.uint8)
             part["obs"] = torch.from_numpy(values)
-    normal = None
+        if critic_dim:
+            values = of_critic.normal(0, 1, (*shape, critic_dim)).astype(np.float32)
+            part["critic_obs"] = torch.from_numpy(values)
+    normal = critic_normal = None
     if normalised:
-        normal = [
-            torch.from_numpy(rng.uniform(0.5, 1.5, obs_dim).astype(np.float32)) for _ in range(2)
-        ]
+        normal, critic_normal = (
+            [torch.from_numpy(r.uniform(0.5, 1.5, n).astype(np.float32)) for _ in range(2)]
+            for r, n in ((rng, obs_dim), (of_critic, critic_dim))
+        )
     numbers = {"learning_rate": 1e-3, "clip_coef": 0.2, "ent_coef": 0.03, "vf_coef": 0.7}
     numbers["max_grad_norm"] = 0.5
     shared = {name: torch.tensor(value) for name, value in numbers.items()}
     shared |= {"skip": torch.zeros(()), "bad": torch.zeros(())}
     shared |= dict(zip(("center", "scale"), normal or (None, None), strict=True))
+    names = "critic_center", "critic_scale"
+    shared |= dict(zip(names, critic_normal or (None, None), strict=True))
     shared |= {"seed": torch.tensor([11]), "iteration": torch.tensor([3])}
     reported = REPORTED[type(config)]
     shared["metric_sums"] = torch.zeros(len(reported) + 1)
@@ -89,7 +96,7 @@ def problem(
     for part in parts:
         part |= {k: None if x is None else x.to(device) for k, x in part.items()}
     observed = observed_rows(groups[0], network.one_hot)
-    layout = RecurrentLayout.made(network, entries, distribution.size, observed)
+    layout = RecurrentLayout.made(network, entries, distribution.size, observed, critic_dim)
     kind = TENSOR_RECURRENT if tensor else RECURRENT
     steps = kind.steps(executor, layout, tensors_of(policy), reported, shared)
     drawn = sum(agents) * (1 if layout.sequences else config.num_steps)
@@ -97,6 +104,7 @@ def problem(
     task = Task(executor, layout, distribution, config, shard, config.num_steps, agents)
     columns = {name: [part[name] for part in parts] for name in parts[0]}
     more = {"copies": steps.copies, "start": columns["start"], "first": columns["first"]}
+    more |= {"critic_obs": columns["critic_obs"]} if critic_dim else {}
     if tensor:
         more |= {"matrices": steps.matrices, "own": steps.weights}
     gradients = kind.gradients(task, columns, shared | more)
@@ -105,6 +113,7 @@ def problem(
         config=config, distribution=distribution, policy=policy, layout=layout, parts=parts,
         shared=shared, steps=steps, gradients=gradients, numbers=numbers, normal=normal,
         task=task, obs_dim=obs_dim, high=high, shape=obs_shape,
+        critic_dim=critic_dim, critic_normal=critic_normal,
     )  # fmt: skip
 
 
@@ -146,6 +155,12 @@ def in_float64(case, obs):
     return copy.deepcopy(case.policy).cpu().double(), seen(normal, obs.flatten(1)).view_as(obs)
 
 
+def central_rows(case, critic_obs):
+    """Return what the network is called with besides, for rows that a central critic sees."""
+    normal = case.critic_normal and [x.double() for x in case.critic_normal]
+    return {"critic_obs": seen(normal, critic_obs.double())} if case.critic_dim else {}
+
+
 def reference(case, epoch=0, minibatch=0):
     """Return the losses of a minibatch by name and the gradients by tensor, in float64."""
     index = torch.tensor(chosen(case, epoch, minibatch))
@@ -163,7 +178,8 @@ def reference(case, epoch=0, minibatch=0):
     columns = {name: c.flatten(0, 1) for name, c in columns.items()}
     policy, obs = in_float64(case, columns["obs"])
     states = (state, start) if case.layout.sequences else ()
-    parameters, value, *_ = policy(obs, *states)
+    central = central_rows(case, columns.get("critic_obs"))
+    parameters, value, *_ = policy(obs, *states, **central)
     losses, loss = losses_of(case, columns, parameters, value)
     return losses, torch.autograd.grad(loss, tensors_of(policy))
 
@@ -207,6 +223,12 @@ CASES = {
     "one-hot, conv": (network(conv=cd.Conv((5, 4), (3, 2)), hidden=(17,), one_hot=True), dict(envs=6, obs_shape=(5, 6, 2), high=3)),
     "A2C": (cd.A2C(network=cd.Network(hidden=(16,), core=cd.MinGRU(16, layers=1), shared=True), num_steps=9),
     dict(envs=140)),
+    "central critic": (network(hidden=(20, 17)), dict(envs=5, agents=(3, 1), critic_dim=21, normalised=True, leaving=True)),
+    "central critic, linear": (network(hidden=()), dict(envs=5, agents=(2,), critic_dim=3)),
+    "central critic, gru": (network(hidden=(), core=cd.GRU(16)), dict(envs=5, agents=(2,), critic_dim=19, normalised=True)),
+    "central critic, mingru": (network(hidden=(16,), core=cd.MinGRU(16), layer_norm=True), dict(envs=5, critic_dim=2)),
+    "central critic, conv": (network(conv=cd.Conv((5, 4), (3, 2)), hidden=(17,), one_hot=True),
+    dict(envs=6, obs_shape=(5, 6, 2), high=3, critic_dim=9)),
 }  # fmt: skip
 
 
@@ -257,6 +279,9 @@ HALVES = {
     dict(envs=6, obs_shape=(6, 7, 2), high=3)),
     "conv, gru": (network(hidden=(), conv=cd.Conv((8,), 3, 2), core=cd.GRU(16), shared=True),
     dict(envs=7, agents=(2,), obs_shape=(8, 9, 4), seed=1)),
+    "central critic": (network(hidden=(16, 24)), dict(envs=6, agents=(2,), critic_dim=21, normalised=True)),
+    "central critic, gru": (network(hidden=(24,), core=cd.GRU(16)), dict(envs=6, agents=(2,), critic_dim=19)),
+    "central critic, conv": (network(conv=cd.Conv((16, 8), 3), hidden=(24,)), dict(envs=6, obs_shape=(6, 7, 2), critic_dim=9, seed=1)),
 }  # fmt: skip
 
 
@@ -316,7 +341,9 @@ def drawn(seed):
     actions = str(rng.choice(["one", "several", "box"]))
     sizes = dict(envs=int(rng.integers(2, 9)), obs_dim=int(rng.integers(1, 60)), actions=actions)
     masks = actions == "several" and bool(rng.integers(2))
-    return network(**about), sizes | dict(agents=(2,), masks=masks, seed=seed)
+    critic_dim = int(rng.integers(1, 90)) * (not about["shared"] and seed % 3 == 0)
+    sizes |= dict(agents=(2,), masks=masks, seed=seed, critic_dim=critic_dim)
+    return network(**about), sizes
 
 
 def drawn_images(seed):
@@ -335,6 +362,7 @@ def drawn_images(seed):
     about |= dict(activation=str(rng.choice(["tanh", "relu"])), shared=bool(rng.integers(2)))
     about |= dict(layer_norm=bool(rng.random() < 0.3))
     sizes = dict(envs=int(rng.integers(2, 6)), obs_shape=shape, seed=seed)
+    sizes |= dict(critic_dim=int(rng.integers(1, 20)) * (not about["shared"] and seed % 3 == 0))
     return network(**about), sizes | dict(actions=str(rng.choice(["one", "several", "box"])))
 
 
@@ -360,8 +388,8 @@ def test_gradients_of_random_networks_are_torchs_in_float64(seed, draw):
 
 
 def acted(case, rows):
-    """Return what one step of ``rows`` agents reads (observations, states, starts), and the outputs
-    of all towers and the next states.
+    """Return what one step of ``rows`` agents reads (observations, those of a central critic,
+    states, starts), and the outputs of all towers and the next states.
     """
     task, network = case.task, case.config.architecture
     rng, found = np.random.default_rng(5), []
@@ -370,18 +398,21 @@ def acted(case, rows):
     if case.high:
         obs = torch.from_numpy(rng.integers(0, case.high + 2, shape, np.uint8))
     before = torch.from_numpy(rng.normal(0, 1, (rows, network.state_size)).astype(np.float32))
+    critic_obs = torch.from_numpy(rng.normal(0, 1, (rows, case.critic_dim)).astype(np.float32))
     start = torch.from_numpy(rng.random(rows) < 0.3).to(torch.uint8)
     after = torch.zeros_like(before)
     case.steps.lay_out()
     for tower in towers_of(task):
         launches, out = tower.acting(rows, case.steps.copies)
-        launches[0].point(**{"in": obs}, center=case.shared["center"], scale=case.shared["scale"])
+        read, prefix = (critic_obs, "critic_") if tower.central else (obs, "")
+        normal = {name: case.shared[prefix + name] for name in ("center", "scale")}
+        launches[0].point(**{"in": read}, **normal)
         scans = zip(scans_of(launches), tower.places, strict=True)
         point_states(list(scans), before, start, after)
         for launch in launches:
             launch()
         found.append(out[:, : tower.head.outputs])
-    return (obs, before, start), (*found, after)
+    return (obs, critic_obs, before, start), (*found, after)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -389,10 +420,10 @@ def test_a_step_is_torchs_in_float64(name):
     """Of more rows than two tiles have; within 1e-5 of the largest number."""
     config, about = CASES[name]
     case = problem(config, **about)
-    (obs, before, start), (*outputs, after) = acted(case, 70)
+    (obs, critic_obs, before, start), (*outputs, after) = acted(case, 70)
     policy, obs = in_float64(case, obs)
     states = (before.double(), start.bool()) if case.layout.sequences else ()
-    parameters, value, *states = policy(obs, *states)
+    parameters, value, *states = policy(obs, *states, **central_rows(case, critic_obs))
     size = case.distribution.size
     found = [outputs[0][:, :size], outputs[-1][:, size if len(outputs) == 1 else 0]]
     for mine, exact in zip([*found, after], [parameters, value, *(states or [after])], strict=True):
@@ -410,7 +441,15 @@ def test_steps_in_bfloat16_have_the_outputs_of_sequences(core, monkeypatch):
     assert "by kernels, bfloat16" in report.compared_with and report.passed, report
 
 
-TEAMS = ["gru, groups", "mingru", "norm", "norm before a core", "one-hot, conv", "A2C"]
+TEAMS = [
+    "gru, groups",
+    "mingru",
+    "central critic",
+    "norm",
+    "norm before a core",
+    "one-hot, conv",
+    "A2C",
+]
 
 
 @pytest.mark.parametrize("name", [*TEAMS, "conv", "conv, linear", "conv and norm"])

@@ -18,9 +18,10 @@ pytestmark = pytest.mark.optimised
 
 def sizes(n, agents, steps, slots=0):
     """Return the ints of struct Advantages: observations of two entries, one action, three
-    choices.
+    choices, one entry for a critic.
     """
-    return dict(num_envs=n, agents=agents, steps=steps, slots=slots, obs_dim=2, heads=1, choices=3)
+    ints = dict(num_envs=n, agents=agents, steps=steps, slots=slots)
+    return ints | dict(obs_dim=2, heads=1, choices=3, critic_obs_dim=1)
 
 
 def estimate(
@@ -34,6 +35,8 @@ def estimate(
     gamma=0.9,
     lam=0.8,
     scale=1.0,
+    value_center=None,
+    value_scale=None,
 ):
     """Run the kernels on NumPy arrays (T, N, C) and (T, N); return advantages and returns."""
     program = executor("cpu").build(assemble_file("train/advantages"))
@@ -42,13 +45,13 @@ def estimate(
     t = {k: None if v is None else walled(torch.from_numpy(np.ascontiguousarray(v))) for k,
     v in dict(
         gamma=np.float32([gamma]), gae_lambda=np.float32([lam]), reward_scale=np.float32([scale]),
-        reward=reward.astype(np.float32), value=value.astype(np.float32),
-        final_value=None if final_value is None else final_value.astype(np.float32),
+        reward=reward.astype(np.float32), value_center=value_center, value_scale=value_scale,
+        value=value.astype(np.float32), final_value=None if final_value is None else final_value.astype(np.float32),
         terminated=terminated, truncated=truncated, active=active, left=left,
     ).items()}  # fmt: skip
     t["advantage"], t["returns"] = torch.empty(reward.shape), torch.empty(reward.shape)
     t["weight"] = None if active is None else torch.empty(reward.shape, dtype=torch.uint8)
-    t |= dict.fromkeys(("obs", "action", "mask", "log_prob", *HELD))
+    t |= dict.fromkeys(("obs", "action", "mask", "log_prob", "critic_obs", *HELD))
     t["held"] = None if active is None else torch.zeros(reward.shape[1:], dtype=torch.uint8)
     kernel = "advantages" if active is None else "advantages_with_pauses"
     program.launch(kernel, make_call(sizes(n, agents, steps, slots), t), n * agents, 0)
@@ -173,7 +176,15 @@ def test_rewards_of_a_pause_belong_to_the_step_before_it_in_any_rollout(steps):
     shape, f = (n, agents), torch.float32
     held = [torch.zeros(shape, dtype=torch.uint8), *(torch.zeros(shape) for _ in range(3))]
     held = dict(
-        zip(HELD, [*held, torch.zeros((*shape, 2)), torch.zeros((*shape, 1)), None], strict=True)
+        zip(
+            HELD,
+            [
+                *held,
+                torch.zeros((*shape, 2)),
+                *(torch.zeros((*shape, 1)), None, torch.zeros(shape)),
+            ],
+            strict=True,
+        )
     )
     found, times = np.full(want.shape, np.nan), np.zeros(want.shape, int)
     weights = row_weights(game, steps)
@@ -200,13 +211,17 @@ def test_rewards_of_a_pause_belong_to_the_step_before_it_in_any_rollout(steps):
             gae_lambda=one * 0,
             reward_scale=one,
             reward=part["reward"],
+            value_center=None,
+            value_scale=None,
             value=value,
         )
         pointers |= dict(
             final_value=final, terminated=part["terminated"], truncated=part["truncated"]
         )
         pointers |= dict(active=part["active"], left=part["left"], **out, weight=weight)
-        pointers |= dict(obs=obs, action=action, mask=None, log_prob=log_prob, **held)
+        critic_obs = 2 * own
+        pointers |= dict(obs=obs, action=action, mask=None, log_prob=log_prob)
+        pointers |= dict(critic_obs=critic_obs, **held)
         program.launch(
             "advantages_with_pauses",
             make_call(sizes(n, agents, steps, slots), pointers),
@@ -225,6 +240,7 @@ def test_rewards_of_a_pause_belong_to_the_step_before_it_in_any_rollout(steps):
                 -step,
                 step + 0.5,
             )
+            assert critic_obs[t, e, i] == 2 * step
             assert value[t, e, i] == game["value"][step, e, i] and (step == begin + t or t == 0)
             found[step, e, i] = out["advantage"][t, e, i]
             times[step, e, i] += 1
@@ -274,7 +290,7 @@ def test_critics_learn_the_value_of_a_pause(hidden_state):
         *(torch.zeros(1, 1) for _ in range(3)),
         torch.zeros(1, 1, 2),
     ]
-    memory = dict(zip(HELD, [*memory, torch.zeros(1, 1, 1), None], strict=True))
+    memory = dict(zip(HELD, [*memory, torch.zeros(1, 1, 1), None, None], strict=True))
     memory |= dict.fromkeys(HELD[1:]) if hidden_state else {}
     found = []
     for active, reward in (((1, 0), (1, 2)), ((0, 0), (4, 8)), ((0, 1), (16, 32))):
@@ -289,6 +305,8 @@ def test_critics_learn_the_value_of_a_pause(hidden_state):
             gae_lambda=0 * one,
             reward_scale=one,
             reward=rows[0],
+            value_center=None,
+            value_scale=None,
             value=rows[1],
             final_value=None,
         )
@@ -303,6 +321,7 @@ def test_critics_learn_the_value_of_a_pause(hidden_state):
             "action": torch.zeros(2, 1, 1, 1),
             "mask": None,
             "log_prob": torch.zeros(2, 1, 1),
+            "critic_obs": None,
             **memory,
         }
         program.launch("advantages_with_pauses", make_call(sizes(1, 1, 2), pointers), 1, 0)
@@ -324,6 +343,21 @@ def test_rewards_are_scaled():
         scale=0.5,
     )
     np.testing.assert_array_equal(plain, scaled)
+
+
+@pytest.mark.parametrize("pauses", [False, True])
+def test_normalised_values_give_the_same_advantages(pauses):
+    """Of integers, less 3 and divided by 4: no rounding."""
+    rng, shape = np.random.default_rng(0), (9, 5, 2)
+    reward, value, final = (rng.integers(-8, 9, (n, 5, 2)) for n in (9, 10, 4))
+    terminated, truncated = (rng.random((9, 5)) < p for p in (0.1, 0.2))
+    about = dict(active=rng.random(shape) < 0.7, left=np.zeros(shape, bool)) if pauses else {}
+    ends = terminated, truncated & ~terminated
+    plain = estimate(reward, value, *ends, final, gamma=0.5, lam=0.5, **about)
+    units = dict(value_center=np.float32([3]), value_scale=np.float32([0.25]))
+    values = [(each - 3) / 4 for each in (value, final)]
+    found = estimate(reward, values[0], *ends, values[1], gamma=0.5, lam=0.5, **units, **about)
+    np.testing.assert_array_equal(plain, found)
 
 
 def test_truncations_are_found_in_order():
