@@ -364,9 +364,11 @@ class PartsPast(KernelPast):
             obs, raw = self.rollout.obs[g.name][t][within].flatten(0, 1), self.raw[g.name]
             start = self.learner.stored[g.name]["start"][t][within]  # written by the learner
             memory, left = self.memory.get(g.name), self.next.get(g.name)
+            critic = self.rollout.critic_obs.get(g.name)
+            critic = None if critic is None else critic[t][within].flatten(0, 1)
             for k, learner in enumerate(self.learners):
                 before = None if memory is None else memory[k]
-                parameters, _ = learner.see(g, obs, before, start, left)
+                parameters, _ = learner.see(g, obs, critic, before, start, left)
                 action = self.action[g.name][k]
                 self.samplers[g.name](parameters, action, raw=raw, mask=self.mask(g, t))
                 if before is not None:
