@@ -6,6 +6,7 @@
 from cupydrive.algorithms import A2C as A2C
 from cupydrive.algorithms import DDPG as DDPG
 from cupydrive.algorithms import PPO as PPO
+from cupydrive.algorithms import PQN as PQN
 from cupydrive.algorithms import OnPolicy as OnPolicy
 from cupydrive.algorithms.architecture import GRU as GRU
 from cupydrive.algorithms.architecture import LSTM as LSTM

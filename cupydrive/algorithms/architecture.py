@@ -280,6 +280,8 @@ class Network(Described):
     layer_norm: bool = False
     one_hot: bool = False
 
+    valued: ClassVar[bool] = True  # an output is the value of the observation
+
     def __post_init__(self) -> None:
         super().__post_init__()
         core = self.core
@@ -293,6 +295,12 @@ class Network(Described):
     def towers(self) -> int:
         """1 if actor and critic share it, else 2."""
         return 1 if self.shared else 2
+
+    def outputs(self, size: int) -> tuple[int, ...]:
+        """Return the outputs of each tower, for ``size`` parameters of a distribution."""
+        if self.shared:
+            return (size + self.valued,)
+        return size, 1
 
     @property
     def state_size(self) -> int:
@@ -339,6 +347,13 @@ class Network(Described):
         """Return how many numbers the hidden layers read."""
         layers = self.convolutions(obs_shape)
         return math.prod(layers[-1].out if layers else obs_shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QNetwork(Network):
+    """A network of action values: one tower without the output of a critic."""
+
+    valued: ClassVar[bool] = False
 
 
 # What observations of shape (H, W, C) get, if they are large enough.

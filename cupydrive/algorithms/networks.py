@@ -16,7 +16,7 @@ from torch.nn.parameter import is_lazy
 from cupydrive.algorithms.architecture import Network
 from cupydrive.algorithms.settings import (
     NEEDED,
-    OnPolicy,
+    RolloutSettings,
     linear_layers,
     require_network_memory,
 )
@@ -50,7 +50,7 @@ APART = (
 
 
 def make_network(
-    config: OnPolicy, group: Group, size: int, rollout: Rollout, initial: bool = True
+    config: RolloutSettings, group: Group, size: int, rollout: Rollout, initial: bool = True
 ) -> nn.Module:
     """Return the network of one policy, on the rollout's device.
 
@@ -113,7 +113,7 @@ def described(
 
 
 def require_default_memory(
-    config: OnPolicy,
+    config: RolloutSettings,
     group: Group,
     size: int,
     batch: Batch,
@@ -126,8 +126,7 @@ def require_default_memory(
     network = config.network_for(group)
     layers = []
     inputs = network.tower_inputs(network.input_shape(group), config.central * group.critic_obs_dim)
-    sizes = (size + 1,) if network.shared else (size, 1)
-    for (tower, shape), outputs in zip(inputs, sizes, strict=True):
+    for (tower, shape), outputs in zip(inputs, network.outputs(size), strict=True):
         inner: tuple[int, ...] = (tower.inputs(shape), *tower.hidden)
         if tower.core is not None:  # gates of each unit, and its output
             gates = [4 * tower.core.size, tower.core.size]

@@ -1,7 +1,7 @@
-"""What PPO and A2C share: their settings, the rows that a rollout leaves, and how a policy is asked
-and kept.
+"""What PPO, A2C and PQN share: their settings, the rows that a rollout leaves, and how a policy is
+asked and kept.
 
-The algorithms themselves read top to bottom in ``ppo.py`` and ``a2c.py``.
+The algorithms themselves read top to bottom in ``ppo.py``, ``a2c.py`` and ``pqn.py``.
 
 Letters: T steps, N environments, C agents of a group, D observation entries, H action heads, M
 numbers of memory; B = T * N * (agents of all groups that share the policy).
@@ -20,7 +20,7 @@ from cupydrive.algorithms.kernels.statistics import RunningMeanStd
 from cupydrive.algorithms.networks import make_network, require_default_memory
 from cupydrive.algorithms.rows import RowGather, check_rows, normalized_advantage, share_of_rows
 from cupydrive.algorithms.scheduled_learner import ScheduledLearner
-from cupydrive.algorithms.settings import OnPolicy
+from cupydrive.algorithms.settings import RolloutSettings
 from cupydrive.algorithms.step import adam, adam_tensors, compiled, settle, take_step
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import as_torch, make_call, zeros
@@ -53,21 +53,21 @@ HELD = (
 
 
 class OnPolicyLearner(ScheduledLearner):
-    """The parts of a learner that PPO and A2C share; what they do with them is in their own
+    """The parts of a learner that PPO, A2C and PQN share; what they do with them is in their own
     ``update``.
 
     It plays and learns for one group, or for several with equal spaces. Everything it touches is
     device memory that is allocated once, so that a whole iteration can be captured in a CUDA graph.
 
     Args:
-        config: ``PPO`` or ``A2C``.
+        config: ``PPO``, ``A2C`` or ``PQN``.
     """
 
     reported: tuple[str, ...] = ("policy_loss", "value_loss", "entropy", "grad_norm")
     ranks: Ranks
     distribution: Distribution
 
-    def __init__(self, config: OnPolicy) -> None:
+    def __init__(self, config: RolloutSettings) -> None:
         self.config = config
         self.groups = []
         self.samplers: dict[str, Sampler] = {}
@@ -92,6 +92,7 @@ class OnPolicyLearner(ScheduledLearner):
         self.ask = with_state(self.policy)
         # the last of the sums counts
         self.begin_learning(config, group, rollout, len(self.reported) + 1)
+        self.distribution.follow(self.scheduled)
         self.return_rms = RunningMeanStd((), device) if config.normalize_reward else None
         self.value_rms = RunningMeanStd((), device) if config.normalize_value else None
         self.value_center, self.value_scale = zeros(device), zeros(device).fill_(1.0)
@@ -111,7 +112,7 @@ class OnPolicyLearner(ScheduledLearner):
         """Make what forward passes, minibatches and optimiser steps need."""
         executor, how = rollout.batch.executor, self.config.compile
         self.optimizer, self.skip_update = adam(
-            self.policy.parameters(), self.scheduled.learning_rate
+            self.policy.parameters(), self.scheduled.learning_rate, self.config.rectified
         )
         self.shuffle = executor.build(assemble_file("train/shuffle"))
         self.gather = RowGather(executor)
@@ -196,8 +197,9 @@ class OnPolicyLearner(ScheduledLearner):
         return rollout.steps * rollout.batch.num_envs * sum(g.count for g in self.groups)
 
     def rows_at_once(self, rollout: Rollout) -> int:
-        """Return the rows of its largest forward pass in training."""
-        return self.rows(rollout)
+        """Return the rows of its largest forward pass in training: those of a minibatch."""
+        part = -(-self.sequences(rollout) // getattr(self.config, "num_minibatches", 1))
+        return part * (rollout.steps if self.ask.state_size else 1)
 
     # ---- asking the policy ----
 
@@ -277,7 +279,7 @@ class OnPolicyLearner(ScheduledLearner):
         self.scale_rewards(rollout, g)
         pointers = {
             "gamma": self.scheduled.gamma,
-            "gae_lambda": self.scheduled.gae_lambda,
+            "gae_lambda": getattr(self.scheduled, self.config.trace),
             "reward_scale": self.reward_scale,
             "reward": rollout.reward[name],
             "value_center": None if self.value_rms is None else self.value_center,
@@ -309,9 +311,13 @@ class OnPolicyLearner(ScheduledLearner):
         truncated.
         """
         stored, n, steps = self.stored[g.name], rollout.batch.num_envs, rollout.steps
-        obs = rollout.obs_rows(g, -1)
+        obs, mask = rollout.obs_rows(g, -1), rollout.mask(g, -1)
         seen = *self.remembered(rollout, g, steps), self.critic_rows(rollout, g, -1)
-        stored["value"][-1].copy_(self.forward(obs, *seen)[1].view(n, -1))
+        parameters, value, _ = self.forward(obs, *seen)
+        value = self.distribution.value(
+            parameters, value, None if mask is None else mask.flatten(0, 1)
+        )
+        stored["value"][-1].copy_(value.view(n, -1))
         slots = len(stored["final_value"])
         if slots:
             rows = (stored["truncated_at"] * n + torch.arange(n, device=rollout.device)).view(-1)
@@ -325,7 +331,8 @@ class OnPolicyLearner(ScheduledLearner):
                     .index_select(0, rows)
                     .view(slots * n * g.count, -1)
                 )
-            value = self.forward(final_obs, memory, None, critic_obs)[1]
+            seen = self.forward(final_obs, memory, None, critic_obs)[:2]
+            value = self.distribution.value(*seen)
             stored["final_value"].copy_(value.view(slots, n, g.count))
 
     def final_rows(
@@ -453,9 +460,9 @@ class OnPolicyLearner(ScheduledLearner):
         for chosen in self.permutation(rollout, 0).tensor_split(count):
             part = self.minibatch(rollout, rows, chosen)
             parameters, value, _ = again(part)
-            log_prob, _ = self.distribution.log_prob_and_entropy(
-                parameters, part["action"], part.get("mask")
-            )
+            mask = part.get("mask")
+            log_prob, _ = self.distribution.log_prob_and_entropy(parameters, part["action"], mask)
+            value = self.distribution.value(parameters, value, mask)
             found[:, part["row"]] = torch.stack([log_prob, value]).detach()
         n, steps = rollout.batch.num_envs, rollout.steps
         if "memory" in rows:

@@ -67,17 +67,6 @@ class PPOLearner(OnPolicyLearner):
         "clipfrac",
     )
 
-    def prepare(self, rollout: Rollout) -> None:
-        """Take note of how many rows, or sequences of them, a minibatch has here; check as
-        all do.
-        """
-        self.part = -(-self.sequences(rollout) // self.config.num_minibatches)
-        super().prepare(rollout)
-
-    def rows_at_once(self, rollout: Rollout) -> int:
-        """Return the rows of a minibatch."""
-        return self.part * (rollout.steps if self.ask.state_size else 1)
-
     def update(self, rollout: Rollout) -> None:
         """Learn from the rollout: advantages, then ``update_epochs`` passes over its rows in
         shuffled minibatches.

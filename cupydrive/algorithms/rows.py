@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from cupydrive.algorithms.settings import OnPolicy
+from cupydrive.algorithms.settings import RolloutSettings
 from cupydrive.codegen.source import assemble_file, column_words
 from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import make_call
@@ -65,7 +65,9 @@ def normalized_advantage(
     return (advantage - mean) / (variance.sqrt() + 1e-8)
 
 
-def check_rows(config: OnPolicy, groups: Sequence[Group], num_envs: int, network: object) -> None:
+def check_rows(
+    config: RolloutSettings, groups: Sequence[Group], num_envs: int, network: object
+) -> None:
     """Raise ``ParameterError`` unless rows have the distribution that is asked for, and what is
     shuffled divides.
 

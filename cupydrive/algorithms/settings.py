@@ -70,38 +70,24 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnPolicy(Settings):
-    """Settings that PPO and A2C share, with CleanRL's names.
-
-    It is also the base of an on-policy algorithm of one's own: a subclass with a ``name`` and a
-    method ``learner()``, which returns an ``OnPolicyLearner`` with an ``update`` and a ``_loss`` of
-    its own; ``A2C`` is the shortest example. Advantages come to ``_loss`` as ``norm_adv`` wants
-    them.
+class RolloutSettings(Settings):
+    """Settings of algorithms that learn from each rollout of their own policy, with CleanRL's
+    names.
 
     Args:
-        learning_rate: Of Adam.
+        learning_rate: Learning rate of the optimiser.
         num_steps: T, steps of each environment in one iteration.
         gamma: Discount.
-        gae_lambda: Of the advantages; 1: returns of up to T steps.
-        ent_coef: Weight of the entropy.
-        vf_coef: Weight of the value loss.
         max_grad_norm: Gradients are scaled down to this norm.
-        norm_adv: Normalise advantages.
         normalize_obs: Running mean 0 and deviation 1 of each observation entry.
         normalize_reward: Divide rewards by the running deviation of the discounted return.
-        normalize_value: Critics learn returns minus their running mean, divided by their running
-            deviation (Yu et al. 2022). Advantages are in the reward's units all the same.
-        critic: ``own``: the critic sees an agent's own observation, or ``central``: it sees the
-            ``critic_obs`` of the agent's group instead, as MAPPO's (Yu et al. 2022). That needs
-            networks that are not shared.
-        hidden: Width of each hidden layer; ``()``: a linear policy. Who leaves out this and the
-            next three has, for images of at least 3 x 3, a shared network of convolutions:
+        hidden: Width of each hidden layer. ``()`` gives a linear policy. If neither ``network`` nor
+            another field describes one, images of at least 3 x 3 get a shared network of
+            convolutions:
             ``Network(conv=Conv((16,)), hidden=(128,), activation="relu", shared=True)``.
         activation: ``tanh``, ``relu``, ``silu`` or ``gelu``.
-        shared_layers: Actor and critic share their hidden layers.
-        network: ``Network``, which has more than ``hidden``, ``activation`` and ``shared_layers``
-            say, such as a core with hidden state; those three are left out then.
-        distribution: ``auto``, ``categorical``, ``gaussian`` or ``squashed``.
+        network: ``Network``, which describes more than the short form of ``hidden`` and
+            ``activation``, such as a core with hidden state. Leave the short form out then.
         policy: A network of one's own instead of the default one: a ``torch.nn.Module``, which is
             copied, its class, or a function ``(obs_dim, size) -> module``. It is called with
             observations (B, obs_dim) float32 and returns ``(parameters, value)``, (B, size) and
@@ -122,26 +108,26 @@ class OnPolicy(Settings):
     learning_rate: Positive = 2.5e-4
     num_steps: Count = 32
     gamma: Fraction = 0.99
-    gae_lambda: Fraction = 0.95
-    ent_coef: NonNegative = 0.01
-    vf_coef: NonNegative = 0.5
     max_grad_norm: Positive = 0.5
-    norm_adv: bool = True
     normalize_obs: bool = False
     normalize_reward: bool = False
-    normalize_value: bool = False
-    critic: Literal["own", "central"] = "own"
     hidden: Widths = (64, 64)
     activation: Activation = "tanh"
-    shared_layers: bool = False
     network: Annotated[Network | None, BeforeValidator(as_network)] = None
-    distribution: Literal["auto", "categorical", "gaussian", "squashed"] = "auto"
     policy: object = None
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: bool | Literal["max-autotune"] = False
 
-    name = "on_policy"
+    name = "rollouts"
     exchanges = True  # its learners train together with those of other processes
+    # Not settings here. A subclass may make them settings.
+    distribution = "auto"
+    shared_layers = False
+    norm_adv = False
+    normalize_value = False
+    critic = "own"
+    trace = "gae_lambda"  # the setting that weights later errors in returns
+    rectified = False  # RAdam instead of Adam
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -150,13 +136,11 @@ class OnPolicy(Settings):
                 f"{type(self).__name__}.policy = {shown(self.policy)}; it must be {NEEDED}, or None"
             )
         if self.network is not None:
-            short = {f.name: f.default for f in fields(self)}
-            for name in ("policy", "hidden", "activation", "shared_layers"):
-                if getattr(self, name) != short[name]:
-                    raise ParameterError(
-                        f"{type(self).__name__}: network describes the whole policy; leave "
-                        f"{name} = {shown(getattr(self, name))} out"
-                    )
+            for name in self.short_form():
+                raise ParameterError(
+                    f"{type(self).__name__}: network describes the whole policy; leave "
+                    f"{name} = {shown(getattr(self, name))} out"
+                )
         if self.central and self.architecture.shared:
             raise ParameterError(
                 f"{type(self).__name__}: critic = 'central' sees other entries than the actor: got "
@@ -173,6 +157,14 @@ class OnPolicy(Settings):
         """Whether anything is normalised by running statistics."""
         return self.normalize_obs or self.normalize_reward or self.normalize_value
 
+    def short_form(self) -> list[str]:
+        """Return the fields that describe the network in short form and differ from their
+        defaults.
+        """
+        names = ("policy", "hidden", "activation", "shared_layers")
+        own = [f for f in fields(self) if f.name in names]
+        return [f.name for f in own if getattr(self, f.name) != f.default]
+
     @property
     def architecture(self) -> Network:
         """The described network: ``network``, or what the short form stands for."""
@@ -187,13 +179,55 @@ class OnPolicy(Settings):
             ParameterError: If it does not fit them.
         """
         network, obs_shape = self.architecture, group.obs_shape
-        if self.network is None and network == Network() and len(obs_shape) == 3:
-            assert OF_IMAGES.conv is not None
-            kernel = max(OF_IMAGES.conv.by_layer("kernel"))
-            images = replace(OF_IMAGES, shared=not self.central)
-            network = images if min(obs_shape[:2]) >= kernel else network
+        assert OF_IMAGES.conv is not None
+        kernel = max(OF_IMAGES.conv.by_layer("kernel"))
+        described = self.network is not None or self.short_form()
+        if not described and len(obs_shape) == 3 and min(obs_shape[:2]) >= kernel:
+            seen, shared = OF_IMAGES, not self.central
+            network = replace(
+                network,
+                conv=seen.conv,
+                hidden=seen.hidden,
+                activation=seen.activation,
+                shared=shared,
+            )
         network.convolutions(network.input_shape(group))
         return network
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnPolicy(RolloutSettings):
+    """Settings that PPO and A2C share.
+
+    It is also the base of an on-policy algorithm of one's own: a subclass with a ``name`` and a
+    method ``learner()``, which returns an ``OnPolicyLearner`` with an ``update`` and a ``_loss`` of
+    its own; ``A2C`` is the shortest example. Advantages come to ``_loss`` as ``norm_adv`` wants
+    them.
+
+    Args:
+        gae_lambda: Of the advantages; 1: returns of up to T steps.
+        ent_coef: Weight of the entropy.
+        vf_coef: Weight of the value loss.
+        norm_adv: Normalise advantages.
+        normalize_value: Critics learn returns minus their running mean, divided by their running
+            deviation (Yu et al. 2022). Advantages keep the units of the reward.
+        critic: ``own``: the critic sees an agent's own observation. ``central``: it sees the
+            ``critic_obs`` of the agent's group, as in MAPPO (Yu et al. 2022). This needs networks
+            that are not shared.
+        shared_layers: Actor and critic share their hidden layers. It belongs to the short form.
+        distribution: ``auto``, ``categorical``, ``gaussian`` or ``squashed``.
+    """
+
+    gae_lambda: Fraction = 0.95
+    ent_coef: NonNegative = 0.01
+    vf_coef: NonNegative = 0.5
+    norm_adv: bool = True
+    normalize_value: bool = False
+    critic: Literal["own", "central"] = "own"
+    shared_layers: bool = False
+    distribution: Literal["auto", "categorical", "gaussian", "squashed"] = "auto"
+
+    name = "on_policy"
 
 
 def unknown_setting(kind: type, name: str) -> str:

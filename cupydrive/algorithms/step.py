@@ -1,10 +1,11 @@
-"""One optimiser step on the device: Adam whose state exists from the start, and the decision to
-skip a step.
+"""One optimiser step on the device: Adam or RAdam whose state exists from the start, and the
+decision to skip a step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,11 +14,29 @@ from cupydrive.executors.interop import zeros
 from cupydrive.executors.ranks import Ranks
 
 
+class RAdam(torch.optim.RAdam):
+    """Rectified Adam (Liu et al. 2020) whose step does nothing where ``found_inf`` is 1, as that of
+    fused Adam.
+    """
+
+    found_inf: torch.Tensor
+
+    def step(self, closure: None = None) -> None:
+        """Take a step, then take it back if it is to be skipped."""
+        states = [tensor for state in self.state.values() for tensor in state.values()]
+        changed = [*self.param_groups[0]["params"], *states]
+        before = [tensor.detach().clone() for tensor in changed]
+        super().step()
+        with torch.no_grad():
+            for tensor, old in zip(changed, before, strict=True):
+                tensor.copy_(torch.where(self.found_inf > 0, old, tensor))
+
+
 def adam(
-    parameters: Iterable[nn.Parameter], learning_rate: torch.Tensor
-) -> tuple[torch.optim.Adam, torch.Tensor]:
-    """Return fused Adam and its switch: a step does nothing where the 0-dimensional tensor
-    ``skip_update`` is 1.
+    parameters: Iterable[nn.Parameter], learning_rate: torch.Tensor, rectified: bool = False
+) -> tuple[Any, torch.Tensor]:
+    """Return fused Adam, or ``RAdam`` if ``rectified``, and its switch: a step does nothing where
+    the 0-dimensional tensor ``skip_update`` is 1.
 
     The state exists before the first step, so that it can be saved, restored in place and captured
     in a CUDA graph.
@@ -26,11 +45,17 @@ def adam(
         parameters: Iterable of parameters on one device; those that need no gradient stay as they
             are.
         learning_rate: 0-dimensional tensor on that device.
+        rectified: RAdam instead of Adam.
     """
     parameters = [p for p in parameters if p.requires_grad]
     device = parameters[0].device
-    how = {"eps": 1e-5, "fused": True, "capturable": device.type == "cuda"}
-    optimizer = torch.optim.Adam(parameters, lr=learning_rate, **how)
+    cuda = device.type == "cuda"
+    optimizer: Any  # torch's fused RAdam is missing
+    if rectified:
+        optimizer = RAdam(parameters, lr=learning_rate, eps=1e-8, foreach=cuda, capturable=cuda)
+    else:
+        how = {"eps": 1e-5, "fused": True, "capturable": cuda}
+        optimizer = torch.optim.Adam(parameters, lr=learning_rate, **how)
     for p in parameters:
         averages = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
         optimizer.state[p] = {"step": zeros(device), **averages}
@@ -40,7 +65,7 @@ def adam(
     return optimizer, skip_update
 
 
-def adam_tensors(optimizer: torch.optim.Adam) -> dict[str, torch.Tensor]:
+def adam_tensors(optimizer: Any) -> dict[str, torch.Tensor]:
     """Return the state of ``adam`` by name: the tensors themselves."""
     kept: dict[str, torch.Tensor] = {}
     for k, p in enumerate(optimizer.param_groups[0]["params"]):
@@ -66,7 +91,7 @@ def means_of_ranks(
 
 
 def take_step(
-    optimizer: torch.optim.Adam,
+    optimizer: Any,
     loss: torch.Tensor,
     reported: list[torch.Tensor | None],
     settle: Callable,

@@ -36,6 +36,7 @@ from cupydrive.playing.torch_settings import threads_worth
 
 if TYPE_CHECKING:
     from cupydrive.algorithms.architecture import Network
+    from cupydrive.algorithms.schedule import Scheduled
     from cupydrive.codegen.source import Unit
     from cupydrive.protocols import Program
     from cupydrive.simulation.batch import Batch
@@ -187,9 +188,10 @@ class ActorCritic(nn.Module):
         self.shared, self.size, self.central = network.shared, size, critic_dim > 0
         self.entries: nn.Module = nn.Flatten()
         about = initial, generator
+        self.valued = network.valued
         if network.shared:
-            self.body = encoder(network, obs_shape, (size + 1,), 1.0, *about)
-            if initial:
+            self.body = encoder(network, obs_shape, network.outputs(size), 1.0, *about)
+            if initial and network.valued:
                 fill_outputs(self.body[-1].weight, size, generator)
         else:
             actor, critic = network.tower_inputs(obs_shape, critic_dim)
@@ -208,8 +210,7 @@ class ActorCritic(nn.Module):
             value = None if critic_obs is None else self.critic(critic_obs)[:, 0]
             return self.actor(obs), value
         if self.shared:
-            out = self.body(obs)
-            return out[:, : self.size], out[:, self.size]
+            return split_outputs(self.body(obs), self.size)
         return self.actor(obs), self.critic(obs)[:, 0]
 
 
@@ -220,6 +221,13 @@ def fill_outputs(weight: nn.Parameter, size: int, generator: torch.Generator | N
     """
     nn.init.orthogonal_(weight.detach()[:size], 0.01, generator=generator)
     nn.init.orthogonal_(weight.detach()[size:], 1.0, generator=generator)
+
+
+def split_outputs(out: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the first ``size`` outputs of each row, and the value: the output after them, or their
+    maximum if there is none.
+    """
+    return out[:, :size], out[:, size] if out.shape[1] > size else out.amax(1)
 
 
 class Tower(nn.Module):
@@ -281,9 +289,11 @@ class RecurrentActorCritic(nn.Module):
         self.shared, self.size, self.state_size = network.shared, size, network.state_size
         self.central = critic_dim > 0
         self.entries: nn.Module = nn.Flatten()
+        self.valued = network.valued
         if network.shared:
-            self.body = Tower(network, obs_shape, size + 1, 1.0, generator)
-            fill_outputs(self.body.head.weight, size, generator)
+            self.body = Tower(network, obs_shape, network.outputs(size)[0], 1.0, generator)
+            if network.valued:
+                fill_outputs(self.body.head.weight, size, generator)
         else:
             actor, critic = network.tower_inputs(obs_shape, critic_dim)
             self.actor = Tower(*actor, size, 0.01, generator)
@@ -304,7 +314,7 @@ class RecurrentActorCritic(nn.Module):
         obs = self.entries(obs)
         if self.shared:
             out, state = self.body(obs, state, start)
-            return out[:, : self.size], out[:, self.size], state
+            return *split_outputs(out, self.size), state
         of_actor, of_critic = state.chunk(2, 1)
         parameters, of_actor = self.actor(obs, of_actor, start)
         if self.central and critic_obs is None:
@@ -367,12 +377,15 @@ def make_distribution(group: Group, kind: str = "auto") -> Distribution:
 
     Args:
         group: ``Group`` of a spec.
-        kind: ``"categorical"``, ``"gaussian"``, ``"squashed"``, or ``"auto"``: categorical for
-            discrete actions, else Gaussian. Discrete heads beside a Box are always categorical.
+        kind: ``"categorical"``, ``"gaussian"``, ``"squashed"``, ``"epsilon_greedy"``, or
+            ``"auto"``: categorical for discrete actions, otherwise Gaussian. Discrete heads beside
+            a Box are always categorical.
 
     Raises:
         ParameterError: If the kind does not fit the action space.
     """
+    if kind == "epsilon_greedy":
+        return EpsilonGreedy(group)
     fitting = ("gaussian", "squashed") if group.continuous else ("categorical",)
     if kind == "auto":
         kind = fitting[0]
@@ -408,6 +421,17 @@ class Sampled:
     pointers: tuple[str, ...]
     constants: tuple[tuple[str, int], ...]
     spaces: str
+
+    def follow(self, scheduled: Scheduled) -> None:
+        """Take over scheduled numbers that the kernel reads."""
+
+    def value(
+        self, parameters: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return the value of each row (B,), given the network's outputs ``(parameters, value)``
+        and the allowed choices (B, sum of sizes) bool, or None.
+        """
+        return value
 
     def unit(self) -> Unit:
         """Return the ``Unit`` of the sampling kernel."""
@@ -467,6 +491,57 @@ class Categorical(Sampled):
         actions.
         """
         return DiscretePolicy(network, group, obs_rms)
+
+
+class EpsilonGreedy(Categorical):
+    """The choice of the largest action value, or with probability epsilon a random one; parameters
+    are the values of one discrete head.
+
+    ``log_prob`` (N, C) of its sampler is the value of the action that was taken.
+
+    Args:
+        group: ``Group`` with ``Discrete`` actions.
+
+    Attributes:
+        epsilon: () float32 tensor on the device of the sampler. It must be set before that is made.
+    """
+
+    file = "epsilon_greedy"
+    pointers = ("parameters", "mask", "action", "value", "value_row", "log_prob", "epsilon")
+    epsilon: torch.Tensor
+
+    def __init__(self, group: Group) -> None:
+        if group.continuous or group.heads > 1:
+            raise ParameterError(
+                f"PQN needs Discrete actions; group {group.name!r} has {group.action_space}. Use "
+                f"PPO or A2C"
+            )
+        super().__init__(group)
+
+    def follow(self, scheduled: Scheduled) -> None:
+        """Explore with the scheduled epsilon."""
+        self.epsilon = scheduled.epsilon
+
+    def call(self) -> np.ndarray:
+        """Return ``struct Sample`` of the kernel, all zero but for epsilon."""
+        call = super().call()
+        call["epsilon"] = self.epsilon.data_ptr()
+        return call
+
+    def value(
+        self, parameters: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return the largest value of an allowed action (B,)."""
+        return (parameters if mask is None else without(parameters, mask)).amax(1)
+
+    def log_prob_and_entropy(
+        self, parameters: torch.Tensor, action: torch.Tensor, mask: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the values of the actions (B,), where other distributions have log-probabilities,
+        and zeros.
+        """
+        value = parameters.gather(1, action.long())[:, 0]
+        return value, torch.zeros_like(value)
 
 
 class Gaussian(Sampled):

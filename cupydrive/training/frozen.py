@@ -88,25 +88,27 @@ class FrozenPolicy:
             )
         if not isinstance(settings, LearnerSettings):
             return settings.player(spec, group)
-        saved, start = read_checkpoint(folder, spec.name)["tensors"], f"{name}/"
+        checkpoint, start = read_checkpoint(folder, spec.name), f"{name}/"
+        saved = checkpoint["tensors"]
         names = [key for key in saved if key.startswith(start)]
         tensors = {key.removeprefix(start): saved[key] for key in names}
-        return FrozenPlayer(unpooled(settings).learner(), tensors, self)
+        return FrozenPlayer(unpooled(settings).learner(), tensors, checkpoint["step"], self)
 
 
 class FrozenPlayer:
     """Player with the weights of a checkpoint."""
 
     def __init__(
-        self, learner: Learner, tensors: dict[str, torch.Tensor], settings: FrozenPolicy
+        self, learner: Learner, tensors: dict[str, torch.Tensor], step: int, settings: FrozenPolicy
     ) -> None:
-        self.learner, self.tensors, self.settings = learner, tensors, settings
+        self.learner, self.tensors, self.step, self.settings = learner, tensors, step, settings
         self.acting: Player | None = None  # created by the first call of ``begin``
 
     def begin(self, rollout: Rollout, group: Group) -> None:
         """Prepare to play ``group``: create the network and load its weights."""
         if self.acting is None:
             self.learner.begin(rollout, group)
+            self.learner.schedule(self.step)
             for name, tensor in self.learner.tensors().items():
                 if name.startswith(("policy.", "obs_moments.")):
                     saved = self.tensors.get(name)

@@ -427,7 +427,7 @@ def test_a_rate_may_decay_to_nothing():
         cd.PPO(0.1)
 
 
-@pytest.mark.parametrize("kind", [cd.PPO, cd.A2C, cd.DDPG, cd.OnPolicy])
+@pytest.mark.parametrize("kind", [cd.PPO, cd.A2C, cd.PQN, cd.DDPG, cd.OnPolicy])
 def test_help_lists_every_setting(kind):
     from dataclasses import fields
     from inspect import getdoc, signature

@@ -79,7 +79,9 @@ def run_folder() -> Path:
 def settings(kind: type) -> Row:
     """Return the row of an algorithm's settings: every one of them is passed."""
     arguments = {f.name: getattr(kind(), f.name) for f in fields(kind)}
-    return Row(kind, arguments, takes={"policy": FUNCTIONS, "target_kl": ("0.5",)})
+    return Row(
+        kind, arguments, takes={"policy": FUNCTIONS, "target_kl": ("0.5",), "epsilon": ("0.5",)}
+    )
 
 
 def plotted(it: object, keys: str, levels: dict) -> bytes:
@@ -93,7 +95,7 @@ def fastest(**given: object) -> object:
         return type(cd.best_num_envs(**given))
 
 
-ROWS = {kind.__name__: settings(kind) for kind in (cd.PPO, cd.A2C, cd.DDPG, cd.OnPolicy)}
+ROWS = {kind.__name__: settings(kind) for kind in (cd.PPO, cd.A2C, cd.PQN, cd.DDPG, cd.OnPolicy)}
 assert len(ROWS) == len(ALGORITHMS) + 1
 UNITS = {"size": "count", "layers": "count"}
 ROWS |= {kind.__name__: Row(kind, {"size": 8}, kinds=UNITS) for kind in (cd.GRU, cd.LSTM)}

@@ -22,6 +22,7 @@ PPO = cd.PPO(num_steps=4, hidden=(4,), num_minibatches=1, update_epochs=1)
 SMALL = {
     "ppo": ("cartpole", PPO),
     "a2c": ("cartpole", cd.A2C(num_steps=4, hidden=(4,))),
+    "pqn": ("cartpole", cd.PQN(num_steps=4, hidden=(4,), num_minibatches=1)),
     "ddpg": (
         "pendulum",
         cd.DDPG(num_steps=4, hidden=(4,), batch_size=8, buffer_size=64, learning_starts=8),

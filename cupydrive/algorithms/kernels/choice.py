@@ -24,6 +24,7 @@ from cupydrive.algorithms.kernels.tensor import fitting_rows, why_no_tensor
 from cupydrive.algorithms.kernels.wide import WIDE_ROWS, wide_bytes
 from cupydrive.algorithms.pool import OpponentPool, PooledLearner
 from cupydrive.algorithms.ppo import PPO, PPOLearner
+from cupydrive.algorithms.settings import RolloutSettings
 from cupydrive.errors import ParameterError
 from cupydrive.executors.host import HostExecutor
 from cupydrive.playing.policy import make_distribution
@@ -68,7 +69,7 @@ def make_learner(
     if backend != "torch":
         arithmetic, reason = choose_arithmetic(settings, group, executor, backend)
     if arithmetic is not None:
-        assert isinstance(settings, PPO | A2C)
+        assert isinstance(settings, RolloutSettings)
         reported = REPORTED[type(settings)]
         learner = LEARNERS.get(arithmetic, KernelLearner)(settings, reported, arithmetic)
         return learner, f"policy {name!r} learns by kernels, {arithmetic.name}"
@@ -89,7 +90,7 @@ def choose_arithmetic(
     """
     if (reason := why_not(settings, group, executor)) is not None:
         return None, reason
-    assert isinstance(settings, PPO | A2C)
+    assert isinstance(settings, RolloutSettings)
     network = settings.network_for(group)
     if settings.precision == "float32" or (settings.precision == "auto" and executor.name == "cpu"):
         return RECURRENT if by_parts(network, settings.central) else EXACT, ""
@@ -153,8 +154,8 @@ def why_no_parts(network: Network, obs_shape: tuple[int, ...], executor: Executo
 def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str | None:
     """Return why kernels cannot do what these settings ask for, or None if they can."""
     kind = type(settings)
-    if not isinstance(settings, PPO | A2C) or kind not in REPORTED:
-        return f"{kind.__name__} has no kernels; {' and '.join(k.__name__ for k in REPORTED)} have"
+    if not isinstance(settings, RolloutSettings) or kind not in REPORTED:
+        return f"{kind.__name__} has no kernels; {', '.join(k.__name__ for k in REPORTED)} have"
     if settings.policy is not None:
         return "its network is one of your own"
     network = settings.network_for(group)

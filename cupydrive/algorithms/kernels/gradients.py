@@ -25,7 +25,7 @@ from cupydrive.algorithms.kernels.layout import (
     gradient_tiles,
 )
 from cupydrive.algorithms.kernels.steps import Steps
-from cupydrive.algorithms.settings import OnPolicy
+from cupydrive.algorithms.settings import RolloutSettings
 from cupydrive.codegen.layout import WARP
 from cupydrive.codegen.source import Unit, assemble_file
 from cupydrive.executors.interop import make_call, zeros
@@ -79,7 +79,7 @@ class Task:
     executor: Executor
     layout: NetworkLayout
     distribution: Distribution
-    config: OnPolicy
+    config: RolloutSettings
     shard: Shard
     steps: int
     agents: Sequence[int]

@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from cupydrive.algorithms.settings import OnPolicy
+from cupydrive.algorithms.settings import RolloutSettings
 from cupydrive.codegen.source import Unit, assemble_file
 from cupydrive.playing.policy import (
     ActorCritic,
@@ -76,7 +76,9 @@ class NetworkLayout:
         return False
 
     @classmethod
-    def of(cls, config: OnPolicy, obs_dim: int, size: int, observed: str = "") -> NetworkLayout:
+    def of(
+        cls, config: RolloutSettings, obs_dim: int, size: int, observed: str = ""
+    ) -> NetworkLayout:
         """Return the layout of the default network that ``config`` describes."""
         network = config.architecture
         inner = (obs_dim, *network.hidden)

@@ -36,7 +36,7 @@ from cupydrive.algorithms.kernels.statistics import statistics_unit
 from cupydrive.algorithms.kernels.steps import SCHEDULED
 from cupydrive.algorithms.networks import make_network
 from cupydrive.algorithms.on_policy import OnPolicyLearner
-from cupydrive.algorithms.settings import OnPolicy
+from cupydrive.algorithms.settings import RolloutSettings
 from cupydrive.codegen.source import Unit, assemble_file
 from cupydrive.errors import ParameterError
 from cupydrive.executors.ahead import build_ahead
@@ -66,7 +66,9 @@ class KernelLearner(OnPolicyLearner):
         arithmetic: ``Arithmetic``.
     """
 
-    def __init__(self, config: OnPolicy, reported: tuple[str, ...], arithmetic: Arithmetic) -> None:
+    def __init__(
+        self, config: RolloutSettings, reported: tuple[str, ...], arithmetic: Arithmetic
+    ) -> None:
         super().__init__(config)
         self.reported, self.arithmetic = reported, arithmetic
 
