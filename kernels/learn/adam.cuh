@@ -1,13 +1,15 @@
-// adam.cuh -- Adam: kernel arguments, bias corrections, the update of one parameter, and the report of a step.
+// adam.cuh -- Adam and RAdam: kernel arguments, bias corrections, the update of one parameter, and the report of a step.
 //
-// Source: Kingma & Ba 2015, "Adam: a method for stochastic optimization", algorithm 1, with epsilon outside of the root. Bias
-// corrections follow the recursions of the moments for a gradient of 1. This needs no powers, and corrects rounding too. If they do
-// not belong to `step`, for example after a checkpoint was loaded, they are recomputed from step 0.
+// Source: Kingma & Ba 2015, "Adam: a method for stochastic optimization", algorithm 1, with epsilon outside of the root.
+// RAdam: Liu et al. 2020, "On the variance of the adaptive learning rate and beyond", algorithm 2. Epsilon is torch's.
+// Bias corrections follow the recursions of the moments for a gradient of 1. This needs no powers, and corrects rounding too. If they
+// do not belong to `step`, for example after a checkpoint was loaded, they are recomputed from step 0.
 // Constants: those of layers.cuh.
 #pragma once
 #include "learn/layers.cuh"
 
 constexpr float FIRST_RATE = 0.1f, SECOND_RATE = 0.001f, EPSILON = 1e-5f;  // 1 - beta of each moment
+constexpr float RECTIFIED_EPSILON = 1e-8f;
 
 enum Verdict { SKIPPED, SOUND, UNSOUND };
 // What is known of a step before the norm of its gradient is.
@@ -15,6 +17,7 @@ struct StepSize {
   int verdict;  // SOUND: it is taken if the norm is finite
   float rate;   // learning rate over the first correction
   float root;   // root of the second correction, or one over it (APPROXIMATE)
+  float epsilon;
 };
 // One step, which every team decides alike.
 struct AdamStep : StepSize {
@@ -31,6 +34,7 @@ struct Update {
   int iteration_ends;          // 1: and the last one of all
   int reported;                // numbers that `metric_sums` has before the last
   int norm_at;                 // which of them is the gradients' norm
+  int rectified;               // 1: RAdam
   float target_kl;             // 0: none
   const float* inverse;        // (1): one over the minibatch's rows in the game
   const float* partials;       // (pieces, GRADIENT_FLOATS)
@@ -72,13 +76,43 @@ DEVICE Corrections corrections_of(Corrections made, const float step) {
 
 DEVICE StepSize step_size(const int verdict, const float learning_rate, const Corrections& corrections) {
   const float root = math::sqrt(corrections.second);
-  return {verdict, learning_rate / corrections.first, APPROXIMATE ? 1.0f / root : root};
+  return {verdict, learning_rate / corrections.first, APPROXIMATE ? 1.0f / root : root, EPSILON};
+}
+
+// The weights (1 - beta2) beta2^k of the second moment's latest gradients, k from 0 on: their number, beta2 to its power, the sum of
+// the weights, and that of weights times k + 1.
+struct Weights { float count, power, sum, age; };
+DEVICE Weights joined(const Weights& late, const Weights& early) {
+  return {late.count + early.count, late.power * early.power, late.sum + late.power * early.sum,
+          late.age + late.power * (early.age + late.count * early.sum)};
+}
+// RAdam's factor on the rate of step `step`, or 0 if the second moment is of too few gradients to divide by. Sums of positive terms
+// give the average's length, which the paper's formula has as a small difference of large numbers.
+DEVICE float rectification(const float step) {
+  constexpr float LONGEST = 2.0f / SECOND_RATE - 1.0f;
+  Weights all{0.0f, 1.0f, 0.0f, 0.0f}, some{1.0f, 1.0f - SECOND_RATE, SECOND_RATE, SECOND_RATE};
+  for (u32 left = (u32)step; left != 0; left >>= 1) {
+    if (left & 1) all = joined(all, some);
+    some = joined(some, some);
+  }
+  const float length = 2.0f * (all.age / all.sum) - 1.0f;
+  if (length <= 5.0f) return 0.0f;
+  return math::sqrt((length - 4.0f) * (length - 2.0f) * LONGEST / ((LONGEST - 4.0f) * (LONGEST - 2.0f) * length));
+}
+// The same of RAdam, which divides by nothing before it rectifies: the deviation is 1.
+DEVICE StepSize rectified_size(const int verdict, const float learning_rate, const Corrections& corrections, const float step) {
+  const float factor = rectification(step);
+  StepSize size = step_size(verdict, learning_rate, corrections);
+  if (factor == 0.0f) return {verdict, size.rate, APPROXIMATE ? 0.0f : math::infinity(), 1.0f};
+  size.rate *= factor;
+  size.epsilon = RECTIFIED_EPSILON / math::sqrt(corrections.second);
+  return size;
 }
 // The step whose gradient has this norm, which is clipped to `max_norm`.
 DEVICE AdamStep clipped_step(const StepSize& size, const float norm, const float max_norm) {
   const float scale = max_norm / (norm + 1e-6f);
   const int verdict = size.verdict == SOUND && !is_finite(norm) ? UNSOUND : size.verdict;
-  return {{verdict, size.rate, size.root}, norm, scale < 1.0f ? scale : 1.0f};  // equal(swap <): equal where they meet
+  return {{verdict, size.rate, size.root, size.epsilon}, norm, scale < 1.0f ? scale : 1.0f};  // equal(swap <): equal where they meet
 }
 // The loss of a minibatch from the sums over its rows that are reported.
 DEVICE float loss_of(const float* sums, const float inverse, const float ent_coef, const float vf_coef) {
@@ -91,7 +125,7 @@ DEVICE void descend(float& value, float& first, float& second, const float gradi
   first = math::fma(FIRST_RATE, scaled - first, first);
   second = math::fma(1.0f - SECOND_RATE, second, SECOND_RATE * scaled * scaled);
   const float root = square_root(second);
-  const float deviation = APPROXIMATE ? math::fma(root, step.root, EPSILON) : root / step.root + EPSILON;
+  const float deviation = APPROXIMATE ? math::fma(root, step.root, step.epsilon) : root / step.root + step.epsilon;
   value -= step.rate * quotient(first, deviation);
 }
 

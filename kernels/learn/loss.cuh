@@ -1,11 +1,16 @@
-// loss.cuh -- PPO and A2C losses of one row: gradients w.r.t. the network's outputs, and reported metrics.
+// loss.cuh -- Loss of one row for PPO, A2C or PQN: gradients w.r.t. the network's outputs, and reported metrics.
 //
-// Source: cupydrive/algorithms/ppo.py and a2c.py. Constants: those of the distribution, CLIPPED (1: PPO, 0: A2C), CLIP_VALUE,
-// NORMALIZE (advantages), STORES (1: log-probabilities and values are stored, for cd.check_policy).
+// Source: cupydrive/algorithms/ppo.py, a2c.py and pqn.py. Constants: those of the distribution, CLIPPED (1: PPO, 0: A2C), CLIP_VALUE,
+// NORMALIZE (advantages), STORES (1: log-probabilities and values are stored, for cd.check_policy). Generated: Q_VALUES (1: PQN,
+// whose outputs are the action values of one discrete head).
 #pragma once
 #include "learn/functions.cuh"
 #include "learn/minibatches.cuh"
 #include "learn/distribution.cuh"
+
+#ifndef Q_VALUES
+#define Q_VALUES 0
+#endif
 
 constexpr int REPORTED = CLIPPED ? 6 : 3;  // numbers of `metric` below that are not 0
 
@@ -46,7 +51,8 @@ struct Transition {
 struct Coefficients {
   float clip, entropy, value;
   DEVICE explicit Coefficients(const Learn& call)
-      : clip(CLIPPED ? *call.clip_coef : 0.0f), entropy(*call.ent_coef), value(*call.vf_coef) {}
+      : clip(CLIPPED ? *call.clip_coef : 0.0f), entropy(Q_VALUES ? 0.0f : *call.ent_coef),
+        value(Q_VALUES ? 0.0f : *call.vf_coef) {}
 };
 
 // Puts the derivatives by a row's parameters in their place, and what is reported of them into `metric` (METRICS).
@@ -92,10 +98,30 @@ DEVICE void differentiate_value(const Coefficients& of, const Transition& row, c
   value = of.value * by_value * moments.inverse;
 }
 
+// Replace action values of a row by the derivatives of half the squared error of the action taken. Rows out of the game give 0.
+DEVICE void differentiate_choice(const Transition& row, const Moments moments, float* values, float* metric) {
+  const int action = (int)row.action[0];
+  if constexpr (STORES) {
+    bool masked = false;
+    float top = -math::infinity();
+    for (int k = 0; k < PARAMETERS; ++k) masked = masked || (row.mask != nullptr && row.mask[k]);
+    for (int k = 0; k < PARAMETERS; ++k) top = masked && !row.mask[k] ? top : math::max(top, values[k]);
+    if (row.in_game) *row.log_prob_now = values[action];
+    if (row.valued) *row.value_now = top;
+  }
+  const float error = values[action] - row.returns;
+  if (row.in_game) {
+    metric[0] = 0.5f * error * error;
+    metric[1] = values[action];
+  }
+  for (int k = 0; k < PARAMETERS; ++k) values[k] = row.in_game && k == action ? error * moments.inverse : 0.0f;
+}
+
 // The same of both; 0 of what does not learn from the row.
 DEVICE void differentiate_row(const Coefficients& of, const Transition& row, const Moments moments, float* parameters,
                               float& value, float* metric) {
   for (int k = 0; k < METRICS; ++k) metric[k] = 0.0f;
+  if constexpr (Q_VALUES) return differentiate_choice(row, moments, parameters, metric);
   if (row.in_game) {
     differentiate_policy(of, row, moments, parameters, metric);
   } else {

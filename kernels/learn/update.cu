@@ -37,7 +37,9 @@ struct StepInputs {
     const float loss = loss_of(sums, inverse, ent_coef, vf_coef);
     *call.corrections = made;
     const bool sound = is_finite(loss) && !(bad > 0.0f);  // equal(constant): it is 0 or 1
-    *call.step_size = step_size(sound ? SOUND : UNSOUND, learning_rate, made);
+    const int verdict = sound ? SOUND : UNSOUND;
+    *call.step_size =
+        call.rectified ? rectified_size(verdict, learning_rate, made, step) : step_size(verdict, learning_rate, made);
   }
 };
 

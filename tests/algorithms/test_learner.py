@@ -230,6 +230,11 @@ COMPARED = {
     "values clipped": (cd.PPO(**WHOLE, clip_vloss=True), TAG),
     "scaled, agents leave": (cd.PPO(**WHOLE, **SCALED, clip_vloss=True), dict(env="everything")),
     "A2C": (cd.A2C(num_steps=8, learning_rate=0.02), dict(env="pendulum")),
+    "PQN": (cd.PQN(**WHOLE, hidden=(20,)), dict(env="cartpole", max_episode_steps=12)),
+    "PQN, scaled, agents leave": (
+        cd.PQN(**WHOLE, normalize_reward=True, epsilon=0.5),
+        dict(env="connect_four"),
+    ),
     "A2C, scaled, agents leave": (
         cd.A2C(num_steps=8, norm_adv=True, **SCALED),
         dict(env="everything"),

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from cupydrive.algorithms import A2C, PPO
+from cupydrive.algorithms import A2C, PPO, PQN
 from cupydrive.algorithms.kernels.arithmetic import EXACT
 from cupydrive.algorithms.kernels.choice import REPORTED
 from cupydrive.algorithms.kernels.gradients import Task
@@ -206,6 +206,10 @@ def losses_of(case, columns, parameters, value):
     active = columns.get("active", torch.ones(len(value), dtype=torch.bool))
     columns = {name: c[active] for name, c in columns.items()}
     parameters, value = parameters[active], value[active]
+    if isinstance(config, PQN):
+        value = parameters.gather(1, columns["action"].long())[:, 0]
+        loss = 0.5 * ((value - columns["returns"]) ** 2).mean()
+        return {"td_loss": loss.item(), "q_value": value.mean().item()}, loss
     log_prob, entropy = d.log_prob_and_entropy(parameters, columns["action"], columns.get("mask"))
     advantage = columns["advantage"]
     if config.norm_adv:

@@ -50,6 +50,18 @@ WEIGHTS = {
         cd.PPO(network=cd.Network(hidden=(24,), core=cd.MinGRU(24)), num_minibatches=3),
         dict(num_envs=72, steps=5_000),
     ),
+    "cartpole, PQN": (
+        "cartpole",
+        cd.PQN(
+            num_steps=12, hidden=(24, 20), epsilon=((0, 1.0), (4_000, 0.1)), precision="float32"
+        ),
+        dict(num_envs=80, steps=8_000),
+    ),
+    "connect_four, PQN, GRU": (
+        "connect_four",
+        cd.PQN(network=cd.Network(hidden=(24,), core=cd.GRU(20), layer_norm=True), num_steps=14),
+        dict(num_envs=40, steps=3_000),
+    ),
     "pendulum, normalised": (
         "pendulum",
         cd.PPO(

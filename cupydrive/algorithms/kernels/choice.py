@@ -24,6 +24,7 @@ from cupydrive.algorithms.kernels.tensor import fitting_rows, why_no_tensor
 from cupydrive.algorithms.kernels.wide import WIDE_ROWS, wide_bytes
 from cupydrive.algorithms.pool import OpponentPool, PooledLearner
 from cupydrive.algorithms.ppo import PPO, PPOLearner
+from cupydrive.algorithms.pqn import PQN, PQNLearner
 from cupydrive.algorithms.settings import RolloutSettings
 from cupydrive.errors import ParameterError
 from cupydrive.executors.host import HostExecutor
@@ -32,7 +33,11 @@ from cupydrive.protocols import Executor, LearnerSettings
 from cupydrive.scans import MOST_UNITS
 from cupydrive.spec import Group
 
-REPORTED = {PPO: PPOLearner.reported, A2C: A2CLearner.reported}
+REPORTED: dict[type, tuple[str, ...]] = {
+    PPO: PPOLearner.reported,
+    A2C: A2CLearner.reported,
+    PQN: PQNLearner.reported,
+}
 MOST_LAYERS = 3  # hidden ones
 SCANNED = 16  # units of a core, of which scans in bfloat16 take a multiple
 LEARNERS = {RECURRENT: ExactRecurrentLearner, TENSOR_RECURRENT: RecurrentTensorLearner}
@@ -130,10 +135,11 @@ def tensor_arithmetic(layout: NetworkLayout, executor: Executor) -> tuple[Arithm
 
 def by_parts(network: Network, central: bool = False) -> bool:
     """Return whether a network's parts are launches of their own: of convolutions, hidden state,
-    normalisation, many layers, or a ``central`` critic.
+    normalisation, many layers, a ``central`` critic, or action values.
     """
     parts = network.conv, network.core, network.layer_norm or None
-    return central or parts != (None, None, None) or len(network.hidden) > MOST_LAYERS
+    many = len(network.hidden) > MOST_LAYERS
+    return central or not network.valued or parts != (None, None, None) or many
 
 
 def why_no_parts(network: Network, obs_shape: tuple[int, ...], executor: Executor) -> str | None:

@@ -22,6 +22,7 @@ from cupydrive.playing.policy import (
     ActorCritic,
     Categorical,
     Distribution,
+    EpsilonGreedy,
     Gaussian,
     RecurrentActorCritic,
     Tower,
@@ -82,7 +83,7 @@ class NetworkLayout:
         """Return the layout of the default network that ``config`` describes."""
         network = config.architecture
         inner = (obs_dim, *network.hidden)
-        towers = ((*inner, size + 1),) if network.shared else ((*inner, size), (*inner, 1))
+        towers = tuple((*inner, outputs) for outputs in network.outputs(size))
         return cls(towers, size, network.activation == "relu", observed)
 
     @cached_property
@@ -203,6 +204,7 @@ def distribution_parts(distribution: Distribution) -> tuple[Constants, str]:
     categorical = int(not isinstance(distribution, Gaussian))
     gaussian = int(not isinstance(distribution, Categorical))
     kinds = f"#define CATEGORICAL {categorical}\n#define GAUSSIAN {gaussian}\n"
+    kinds += "#define Q_VALUES 1\n" * isinstance(distribution, EpsilonGreedy)
     return distribution.constants, kinds + distribution.spaces
 
 

@@ -113,7 +113,8 @@ class KernelLearner(OnPolicyLearner):
                 [None, None] if rms is None else [zeros(device, len(rms.mean)) for _ in range(2)]
             )
         self.center, self.scale, self.critic_center, self.critic_scale = pairs
-        shared = {name: getattr(self.scheduled, name) for name in SCHEDULED}
+        nothing = zeros(device)  # PQN has neither an entropy nor a value loss
+        shared = {name: getattr(self.scheduled, name, nothing) for name in SCHEDULED}
         shared |= {"skip": self.skip_update, "bad": self.bad, "iteration": self.iteration}
         shared["metric_sums"] = self.metric_sums
         self.steps = self.arithmetic.steps(executor, self.layout, weights, self.reported, shared)
@@ -162,7 +163,8 @@ class KernelLearner(OnPolicyLearner):
         shared |= self.sequence_tensors()
         self.columns, self.shared = columns, shared
         self.gradients = self.arithmetic.gradients(self.task, columns, shared)
-        self.steps.attach(self.gradients, getattr(self.config, "target_kl", None))
+        target_kl = getattr(self.config, "target_kl", None)
+        self.steps.attach(self.gradients, target_kl, self.config.rectified)
         if self.statistics is not None:
             for g in groups:
                 for width in (g.obs_dim, g.critic_obs_dim * self.central):
@@ -337,10 +339,12 @@ def fill_initial(policy: ActorCritic | RecurrentActorCritic, seed: int, agent: i
                     parts = [(gate, GATES) for gate in weight.chunk(3)]
                 elif k < last:
                     parts = [(weight, HIDDEN)]
-                elif policy.shared:
+                elif policy.shared and policy.valued:
                     parts = [(weight[: policy.size], ACTIONS), (weight[policy.size :], VALUE)]
                 else:
-                    parts = [(weight, ACTIONS if tower is policy.actor else VALUE)]
+                    parts = [
+                        (weight, VALUE if policy.shared or tower is policy.critic else ACTIONS)
+                    ]
                 for part, (rows, gain) in enumerate(parts):
                     whose = agent, number, part
                     rows.copy_(orthogonal(program, rows.shape, gain, seed, whose))

@@ -232,6 +232,9 @@ def choose_layout(
     odd = [k for k, own in learners.items() if own.config.architecture.layer_norm]
     if odd:
         return None, f"the network of {' and '.join(odd)} has LayerNorm"
+    greedy = [k for k, own in learners.items() if not own.config.architecture.valued]
+    if greedy:
+        return None, f"the policy of {' and '.join(greedy)} is epsilon-greedy"
     compact = [g.name for g in batch.groups if g.obs_dtype != "float32"]
     if compact:
         return None, f"observations of {' and '.join(compact)} are not float32"

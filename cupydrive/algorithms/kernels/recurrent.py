@@ -99,7 +99,7 @@ class RecurrentLayout(NetworkLayout):
         critic_dim: int = 0,
     ) -> RecurrentLayout:
         """Return the layout of a described network; ``size``: numbers of its distribution."""
-        outputs = (size + 1,) if network.shared else (size, 1)
+        outputs = network.outputs(size)
         inputs = zip(network.tower_inputs(obs_shape, critic_dim), outputs, strict=True)
         layers = [layer for tower, out in inputs for layer in tower_layers(*tower, out)]
         relu = network.activation == "relu"
@@ -120,6 +120,11 @@ class RecurrentLayout(NetworkLayout):
         observed = "" if self.central(number) else self.observed
         own = replace(self, network=network, obs_shape=shape, observed=observed, critic_dim=0)
         return own, range(first, first + len(tower_layers(network, shape, 1)))
+
+    @property
+    def value_at(self) -> int:
+        """Which output of the last tower is the value. Without a critic it is any."""
+        return self.size if self.network.shared and self.network.valued else 0
 
     @cached_property
     def copied(self) -> int:
@@ -891,7 +896,7 @@ def loss_unit(task: Task, strides: Sequence[int], reported: int) -> Unit:
         ("TILE", PART_TEAM if task.executor.max_team > 1 else ONE_MEMBER_ROWS),
         ("PARAMETERS_STRIDE", strides[0]),
         ("VALUE_STRIDE", strides[-1]),
-        ("VALUE_AT", layout.size if layout.network.shared else 0),
+        ("VALUE_AT", layout.value_at),
         ("REPORTED_STRIDE", reported),
     )
     return task.unit("recurrent/loss", constants, PART_TEAM)
@@ -1069,9 +1074,11 @@ class RecurrentKernelLearner(KernelLearner):
         if rollout.play is None:
             start = self.note_start(rollout, g, steps)
             before = None if memory is None else memory[-1]
+            mask = rollout.mask(g, -1)
+            mask = None if mask is None else mask.flatten(0, 1)
             seen = rollout.obs_rows(g, -1), self.critic_rows(rollout, g, -1)
-            value = self.see(g, *seen, before, start, None)[1]
-            stored["value"][-1].copy_(value.view(n, -1))
+            found = self.see(g, *seen, before, start, None)
+            stored["value"][-1].copy_(self.distribution.value(*found, mask).view(n, -1))
         every = torch.arange(n, device=rollout.device)
         for slot, at in enumerate(stored["truncated_at"]):
             rows = at * n + every
@@ -1080,7 +1087,7 @@ class RecurrentKernelLearner(KernelLearner):
             left = None
             if memory is not None:  # by the last step
                 left = memory[1:].view(steps * n, -1).index_select(0, rows)
-            value = self.see(g, final, critic, left, None, None)[1]
+            value = self.distribution.value(*self.see(g, final, critic, left, None, None))
             stored["final_value"][slot].copy_(value.view(n, -1))
 
 
@@ -1126,7 +1133,7 @@ class ExactRecurrentLearner(RecurrentKernelLearner):
             for launch in launches:
                 launch()
         size = self.layout.size
-        return outputs[0][:, :size], outputs[-1][:, size if len(outputs) == 1 else 0]
+        return outputs[0][:, :size], outputs[-1][:, self.layout.value_at]
 
 
 def sequence_shard(shard: Shard, drawn: int, minibatches: int) -> Shard:

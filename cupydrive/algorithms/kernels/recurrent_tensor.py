@@ -780,7 +780,7 @@ class RecurrentTensorLearner(RecurrentKernelLearner):
         for work in step.works:
             work()
         outputs = step.outputs
-        return outputs[0][:, :size], outputs[-1][:, size if len(outputs) == 1 else 0]
+        return outputs[0][:, :size], outputs[-1][:, self.layout.value_at]
 
 
 @dataclass

@@ -60,15 +60,17 @@ class Steps:
         self.copies = zeros(device, layout.copied) if self.copied else None
         self.total = zeros(device, layout.gradient)
         self.squares = zeros(device, layout.gradient // PAD - 1)
-        self.step_size, self.corrections = zeros(device, 3), zeros(device, 3)
+        self.step_size, self.corrections = zeros(device, 4), zeros(device, 3)
         # Each team finds out by itself what happens: a CPU's thread for many rows at once.
         teams = executor.processors * (TEAMS_AT_ONCE if executor.max_team > 1 else 1)
         self.shares, self.processors = min(layout.rows, teams), executor.processors
         self.reported, self.shared = reported, shared
 
-    def attach(self, gradients: Minibatches, target_kl: float | None = None) -> None:
-        """Prepare to step along gradients; skip what follows an epoch that ends above
-        ``target_kl``.
+    def attach(
+        self, gradients: Minibatches, target_kl: float | None = None, rectified: bool = False
+    ) -> None:
+        """Prepare to step along gradients, by RAdam if ``rectified``; skip what follows an epoch
+        that ends above ``target_kl``.
         """
         self.gradients = gradients
         strips, pieces = self.layout.gradient // PAD, len(gradients.sums)
@@ -77,6 +79,7 @@ class Steps:
         ints = {"pieces": pieces, "parts": parts, "strips": self.strips}
         ints |= {"shares": self.shares, "epoch_ends": 0, "iteration_ends": 0}
         ints |= {"reported": len(self.reported), "norm_at": self.reported.index("grad_norm")}
+        ints["rectified"] = int(rectified)
         pointers = {"inverse": None, "partials": gradients.sums, "total": self.total}
         pointers |= {"squares": self.squares, "step_size": self.step_size}
         pointers |= {"corrections": self.corrections} | {

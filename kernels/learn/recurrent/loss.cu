@@ -11,7 +11,7 @@ struct Workspace { float metric[TILE][METRICS]; };
 struct Loss {
   Learn learn;
   float* parameters;     // rows (PARAMETERS_STRIDE): outputs, then gradients w.r.t. them
-  float* value;          // rows (VALUE_STRIDE): value at VALUE_AT of each row, then the gradient w.r.t. it
+  float* value;          // rows (VALUE_STRIDE): value at VALUE_AT of each row, then the gradient w.r.t. it. Q_VALUES: parameters
   bf16* by_parameters;   // rows (PARAMETERS_STRIDE): gradients in bfloat16 for a library's products, or null
   bf16* by_value;        // rows (VALUE_STRIDE): the same
   float* reported;       // (pieces, REPORTED_STRIDE): sums of reported metrics

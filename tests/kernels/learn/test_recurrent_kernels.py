@@ -50,7 +50,7 @@ def problem(
     about |= {"obs_dtype": "uint8", "obs_high": high} if high else {}
     groups = [Group(f"g{k}", count, **about) for k, count in enumerate(agents)]
     network, entries = config.architecture, config.architecture.input_shape(groups[0])
-    distribution = make_distribution(groups[0])
+    distribution = make_distribution(groups[0], config.distribution)
     with own_random_numbers():
         torch.manual_seed(seed)
         policy = described(network, entries, distribution.size, critic_dim=critic_dim)
@@ -108,7 +108,7 @@ def problem(
     if tensor:
         more |= {"matrices": steps.matrices, "own": steps.weights}
     gradients = kind.gradients(task, columns, shared | more)
-    steps.attach(gradients)
+    steps.attach(gradients, rectified=config.rectified)
     return SimpleNamespace(
         config=config, distribution=distribution, policy=policy, layout=layout, parts=parts,
         shared=shared, steps=steps, gradients=gradients, numbers=numbers, normal=normal,
@@ -184,6 +184,10 @@ def reference(case, epoch=0, minibatch=0):
     return losses, torch.autograd.grad(loss, tensors_of(policy))
 
 
+def q_network(**about):
+    return cd.PQN(network=cd.Network(**about), num_steps=7, num_minibatches=2, update_epochs=2)
+
+
 def network(**about):
     return cd.PPO(network=cd.Network(**about), num_steps=7, num_minibatches=2, update_epochs=2)
 
@@ -229,6 +233,9 @@ CASES = {
     "central critic, mingru": (network(hidden=(16,), core=cd.MinGRU(16), layer_norm=True), dict(envs=5, critic_dim=2)),
     "central critic, conv": (network(conv=cd.Conv((5, 4), (3, 2)), hidden=(17,), one_hot=True),
     dict(envs=6, obs_shape=(5, 6, 2), high=3, critic_dim=9)),
+    "PQN": (q_network(hidden=(24, 17), layer_norm=True, activation="relu"), dict(envs=9, agents=(2, 1), masks=True, leaving=True)),
+    "PQN, linear": (q_network(hidden=()), dict(envs=5, actions="sixteen")),
+    "PQN, conv before a core": (q_network(conv=cd.Conv((5,), 3), hidden=(20,), core=cd.GRU(16)), dict(envs=6, obs_shape=(5, 6, 3))),
 }  # fmt: skip
 
 
@@ -277,6 +284,8 @@ HALVES = {
     "one-hot": (network(hidden=(24,), one_hot=True, layer_norm=True), dict(envs=6, obs_dim=7, high=2)),
     "one-hot, conv": (network(hidden=(24,), conv=cd.Conv((16,), 3), one_hot=True, shared=True),
     dict(envs=6, obs_shape=(6, 7, 2), high=3)),
+    "PQN": (q_network(hidden=(24, 16), layer_norm=True), dict(envs=9, agents=(2,), masks=True, leaving=True)),
+    "PQN, conv": (q_network(hidden=(24,), conv=cd.Conv((16,), 3)), dict(envs=6, obs_shape=(6, 7, 2))),
     "conv, gru": (network(hidden=(), conv=cd.Conv((8,), 3, 2), core=cd.GRU(16), shared=True),
     dict(envs=7, agents=(2,), obs_shape=(8, 9, 4), seed=1)),
     "central critic": (network(hidden=(16, 24)), dict(envs=6, agents=(2,), critic_dim=21, normalised=True)),
@@ -425,7 +434,9 @@ def test_a_step_is_torchs_in_float64(name):
     states = (before.double(), start.bool()) if case.layout.sequences else ()
     parameters, value, *states = policy(obs, *states, **central_rows(case, critic_obs))
     size = case.distribution.size
-    found = [outputs[0][:, :size], outputs[-1][:, size if len(outputs) == 1 else 0]]
+    found = [outputs[0][:, :size], outputs[-1][:, case.layout.value_at]]
+    if not case.layout.network.valued:
+        found, value = found[:1] * 2, parameters
     for mine, exact in zip([*found, after], [parameters, value, *(states or [after])], strict=True):
         most = 1e-5 * max(1.0, exact.abs().max().item()) if exact.numel() else 0.0
         torch.testing.assert_close(mine.double(), exact.double(), rtol=1e-5, atol=most)
@@ -449,6 +460,7 @@ TEAMS = [
     "norm before a core",
     "one-hot, conv",
     "A2C",
+    "PQN",
 ]
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from learner_kernels import unpadded
 from other_teams import OTHER_TEAMS, Backwards
 from walled import walled
 
@@ -21,8 +22,9 @@ REPORTED = ("policy_loss", "value_loss", "entropy", "grad_norm", "old_approx_kl"
 
 
 def made(
-    how, pieces, parts=1, strips=1, shares=1, copied=True, target=None, inverse=0.25, **numbers
-):
+    how, pieces, parts=1, strips=1, shares=1, copied=True, target=None, inverse=0.25,
+    rectified=False, **numbers,
+):  # fmt: skip
     """Return ``Steps`` along ``pieces``, with a wall behind each array that they read or write."""
     rng = np.random.default_rng(1)
     sizes = [shape for into, out in LAYOUT.layers for shape in ((out, into), (out,))]
@@ -52,6 +54,7 @@ def made(
     steps.attach(
         SimpleNamespace(parts=parts, sums=walled(pieces), moments=moments, minibatches=2, epochs=2),
         target,
+        rectified,
     )
     steps.strips = steps.call["strips"] = strips
     return steps
@@ -152,3 +155,25 @@ def test_a_divergence_at_the_target_is_not_above_it():
     """Of what is exact in float32."""
     sums = (0.0, 0.0, 0.0, 0.0, 2.0)
     assert [after(sums, target=t)["skip"] for t in (0.5, 0.4375)] == [0, 1]
+
+
+@pytest.mark.parametrize("last", [6, 600])
+def test_rectified_steps_are_torchs(last):
+    """The first five divide by nothing; some of the others are skipped."""
+    rng = np.random.default_rng(4)
+    piece = torch.zeros(1, LAYOUT.gradient)
+    steps = made(OTHER_TEAMS["one thread"], piece, rectified=True, max_grad_norm=1e9)
+    theirs = [torch.nn.Parameter(p.double()) for p in steps.weights]
+    reference = torch.optim.RAdam(theirs, lr=1e-2)
+    for step in range(last):
+        numbers = rng.normal(0, 0.1, LAYOUT.gradient - PAD).astype(np.float32)
+        steps.gradients.sums[0, :-PAD] = torch.from_numpy(numbers)
+        steps.shared["skip"].fill_(step % 4 == 2)
+        steps.descend(0, 0)
+        if step % 4 == 2:
+            continue
+        for p, gradient in zip(theirs, unpadded(LAYOUT, steps.total), strict=True):
+            p.grad = gradient.view_as(p).double()
+        reference.step()
+    for mine, exact in zip(steps.weights, theirs, strict=True):
+        torch.testing.assert_close(mine.double(), exact.detach(), rtol=2e-6, atol=2e-6)
