@@ -432,7 +432,7 @@ def test_members_change_a_pool_and_what_it_is_of():
         ),
         ({"settings": cd.DDPG()}, "OpponentPool.settings = DDPG"),
         ({"settings": Pool(PPO)}, r"OpponentPool.settings = OpponentPool\("),
-        ({"share": 2}, "share = 2; input should be less than or equal to 1"),
+        ({"share": 2}, "share = 2: input should be less than or equal to 1"),
     ],
 )
 def test_wrong_settings_are_named(settings, message):
