@@ -162,6 +162,10 @@ class Group:
             the kernel's ``observe`` writes ``env.NAME.critic_obs(agent)[entry]``, float32. Defaults
             to 0: none. Rollouts store them only for ``PPO(critic="central")``.
         critic_obs_scale: Typical magnitude of these, a number or ``(critic_obs_dim,)``.
+        agent_ids: Observations end with the agent's number in its group, one-hot: ``count``
+            entries behind the ``obs_dim`` that kernel and reference write, so that one policy may
+            act differently for each agent. ``env.step``, adapters and networks have all of them,
+            and so has the attribute ``obs_dim``. Observations are flat float32.
     """
 
     name: str
@@ -178,12 +182,21 @@ class Group:
     obs_dtype: str = "float32"
     critic_obs_dim: int = 0
     critic_obs_scale: float | np.ndarray = 1.0
+    agent_ids: bool = False
 
     @errors_as(SpecError)
     def __post_init__(self) -> None:
         check_obs_shape(self)
         shape = self.obs_shape or (self.obs_dim,)
         filled: dict[str, Any] = {"obs_dim": math.prod(shape), "obs_shape": tuple(shape)}
+        if self.agent_ids:
+            entries = math.prod(shape) + self.count
+            filled = {"obs_dim": entries, "obs_shape": (entries,)}
+            for name, end in {"obs_scale": 1.0, "obs_low": 0.0, "obs_high": 1.0}.items():
+                own = getattr(self, name)
+                if np.ndim(own) or np.isfinite(own):
+                    rows = np.broadcast_to(own, np.shape(own) or shape)
+                    filled[name] = np.append(rows, np.full(self.count, end)).astype(np.float32)
         if self.obs_dtype in LARGEST_ENTRY:
             ends = {"obs_low": 0, "obs_high": LARGEST_ENTRY[self.obs_dtype]}
             for name, end in ends.items():
@@ -192,6 +205,11 @@ class Group:
         for name, value in filled.items():
             object.__setattr__(self, name, value)
         check_group(self)
+
+    @property
+    def own_obs_dim(self) -> int:
+        """Entries of an observation that kernel and reference write."""
+        return self.obs_dim - self.count * self.agent_ids
 
     @property
     def bits(self) -> bool:

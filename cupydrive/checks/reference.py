@@ -190,8 +190,13 @@ class CheckedReference:
 
 
 def rows_of(g: Group, obs: ArrayLike) -> np.ndarray:
-    """Flatten observations (N, C, *obs_shape) to rows (N, C, D). Other shapes are unchanged."""
+    """Flatten observations (N, C, *obs_shape) to rows (N, C, D), with numbers of agents. Other
+    shapes are unchanged.
+    """
     array = np.asarray(obs)
+    if g.agent_ids and array.shape[1:] == (g.count, g.own_obs_dim):
+        ids = np.broadcast_to(np.eye(g.count), (len(array), g.count, g.count))
+        return np.concatenate([array, ids], axis=-1)
     return array.reshape(*array.shape[:2], -1) if array.shape[2:] == g.obs_shape else array
 
 

@@ -334,7 +334,8 @@ def _group(g: Group, first_agent: int) -> str:
         f"DISCRETE = {len(g.sizes)}, FIRST_AGENT = {first_agent};",
         f"  static constexpr bool LEAVES = {str(g.leaves).lower()}, MASKED = "
         f"{str(g.mask).lower()};",
-        f"  static constexpr int CRITIC = {g.critic_obs_dim};",
+        f"  static constexpr int CRITIC = {g.critic_obs_dim}, OWN_OBS = {g.own_obs_dim};",
+        f"  static constexpr bool AGENT_IDS = {str(g.agent_ids).lower()};",
         f"  static constexpr bool BYTES = {str(fits_bytes(g)).lower()};",
         f"  static constexpr int CHOICES = {g.choices};",
         "#ifdef TEAM_THREADS",

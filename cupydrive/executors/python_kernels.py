@@ -151,7 +151,7 @@ class PythonProgram:
                     arrays,
                     torch.ones_like(arrays.terminated) if views.mask is None else views.mask,
                 )
-            self._run(self.kernels.observe, arrays)
+            self._observe(arrays)
             return
         if kernel == "env_rollout":
             for g in self.groups:
@@ -198,11 +198,10 @@ class PythonProgram:
         # observe_final
         if row["final_obs"] is not None:
             critic = self._critic_obs(views, row["final_critic_obs"])
-            final = replace(arrays, obs=row["final_obs"], critic_obs=critic)
-            self._run(self.kernels.observe, final)
+            self._observe(replace(arrays, obs=row["final_obs"], critic_obs=critic))
         # reset: start new episodes where one is over (Gymnasium's same-step autoreset)
         self._begin(views, arrays, over if views.mask is None else over & views.mask)
-        self._run(self.kernels.observe, arrays)
+        self._observe(arrays)
 
     def _begin(self, views: LaunchViews, arrays: Arrays, mask: torch.Tensor) -> None:
         """Start new episodes where ``mask``, as ``begin_episode`` of kernels/drive/phases.cuh."""
@@ -239,6 +238,15 @@ class PythonProgram:
         return Arrays(
             params=self.params, action=action, **rows, **kept, mask=None, bits=None, uniform=None
         )
+
+    def _observe(self, arrays: Arrays) -> None:
+        """Call ``observe``, then write the numbers of agents behind their observations."""
+        own = {g.name: arrays.obs[g.name][..., : g.own_obs_dim] for g in self.groups}
+        self._run(self.kernels.observe, replace(arrays, obs=own))
+        for g in self.groups:
+            if g.agent_ids:
+                ids = torch.eye(g.count, dtype=torch.float32, device=self.executor.name)
+                arrays.obs[g.name][..., g.own_obs_dim :] = ids
 
     def _critic_obs(
         self, views: LaunchViews, stored: dict[str, torch.Tensor | None]

@@ -171,6 +171,13 @@ def check_obs_shape(g: "Group") -> None:
             f"{where}: obs_dim = {dim} does not fit obs_shape = {shown(g.obs_shape)}, which has "
             f"{math.prod(shape):,} entries. Omit obs_dim"
         )
+    flat = len(shape) < 2 and g.obs_dtype == "float32"
+    if checked_bool(where, "agent_ids", g.agent_ids) and not flat:
+        got = f"obs_shape = {g.obs_shape}" if len(shape) > 1 else f"obs_dtype = {g.obs_dtype!r}"
+        raise SpecError(
+            f"{where}: agent_ids = True needs flat float32 observations: got {got}. Omit agent_ids"
+        )
+    checked_int(where, "count", g.count, 1, MAX_AGENTS)
 
 
 def check_group(g: "Group") -> None:
@@ -178,7 +185,7 @@ def check_group(g: "Group") -> None:
     where = f"group {checked_member('Group', 'name', g.name)!r}"
     if g.name in TAKEN:
         raise SpecError(f"{where}: kernels reserve the name env.{g.name}. Choose another name")
-    count = checked_int(where, "count", g.count, 1, MAX_AGENTS)
+    count = g.count
     dim = checked_int(where, "obs_dim", g.obs_dim, 1, INT32 // 4 // count)
     check_space(where, g.action_space)
     choices = (LARGEST_EXACT if g.continuous else INT32) // count

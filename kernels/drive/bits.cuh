@@ -58,7 +58,7 @@ struct CriticRow {
 template <class Kind> struct FloatRows {
   typedef obs_t Near, Far;
   static constexpr int NEAR = Kind::OBS;
-  static DEVICE Row at(obs_t* rows, const int i) { return ROW(rows + (size_type)i * Kind::OBS, Kind::OBS); }
+  static DEVICE Row at(obs_t* rows, const int i) { return ROW(rows + (size_type)i * Kind::OBS, Kind::OWN_OBS); }
 };
 template <class Kind> struct ByteRows {
   typedef u8 Near, Far;

@@ -53,7 +53,7 @@ DEVICE float read_box(float action) { return action == action ? action : 0.0f; }
 // observation and HEADS action numbers each. Rewards are 0 when `step` begins. Pointers lead to this environment's rows.
 template <class Kind> struct Group {
   typedef typename Kind::Action Action;
-  static constexpr int COUNT = Kind::COUNT, OBS = Kind::OBS, HEADS = Kind::HEADS;
+  static constexpr int COUNT = Kind::COUNT, OBS = Kind::OWN_OBS, HEADS = Kind::HEADS;
   typename Kind::ObsRows::Near* obs_row;  // (COUNT, OBS)
   float* reward_row;     // (COUNT)
   const Action* action_row;  // (COUNT, HEADS)

@@ -39,6 +39,13 @@ DEVICE void observe_into(Env& env, const Batch& batch, const Observations& obser
     }
   }, env, batch.rows);
   observe_once(env);
+  each_group([&](auto kind, const auto& group) INLINED {  // agents' numbers, one-hot behind their own entries
+    if constexpr (kind.AGENT_IDS) {
+      for (int n : env.team.each(kind.COUNT * kind.COUNT)) {
+        group.obs_row[n / kind.COUNT * kind.OBS + kind.OWN_OBS + n % kind.COUNT] = n / kind.COUNT == n % kind.COUNT;
+      }
+    }
+  }, env);
   env.team.sync();
 }
 

@@ -27,9 +27,9 @@ typedef FirstGroup Agent;  // the only group
 struct LaneActions { Agent::Action of[Agent::HEADS]; };
 struct LaneObs { obs_t of[Agent::OBS]; };
 
-// Masks, agents that leave, critic observations, scratch memory and large states are left to phases.cuh.
+// Masks, agents that leave, critic observations, agents' numbers, scratch memory and large states are left to phases.cuh.
 // equal(swap <=): speed only
-constexpr bool SIDE_BY_SIDE = !Agent::MASKED && !Agent::LEAVES && Agent::CRITIC == 0 && !HAS_SHARED && !HAS_CACHE && STATE_NEAR && sizeof(State) <= 128;
+constexpr bool SIDE_BY_SIDE = !Agent::MASKED && !Agent::LEAVES && Agent::CRITIC == 0 && !Agent::AGENT_IDS && !HAS_SHARED && !HAS_CACHE && STATE_NEAR && sizeof(State) <= 128;
 
 // Whether rows are first written word by word. A compiler stores rows of 3 or 2^k entries from vectors by itself, and faster. Other
 // rows it would compute one lane after the other, which is best for long ones.
