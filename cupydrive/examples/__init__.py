@@ -1,1 +1,1 @@
-"""Examples to copy: kernels in Python, recurrent PPO, convolutions, and self-play."""
+"""Examples to copy: Python kernels, recurrent PPO, a central critic, convolutions, self-play."""

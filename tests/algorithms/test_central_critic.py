@@ -3,6 +3,7 @@ acting needs no critic.
 """
 
 import re
+from itertools import product
 
 import everything
 import numpy as np
@@ -12,6 +13,7 @@ from torch import nn
 
 import cupydrive as cd
 from cupydrive.errors import ParameterError
+from cupydrive.examples import central_critic
 from cupydrive.training.begin import make_run
 
 # One step after the other on all rows, so that both learners see the same minibatches.
@@ -184,6 +186,25 @@ class Needy(Own):
 def test_a_policy_that_cannot_be_called_so_is_an_error(spec, policy, words):
     with pytest.raises(ParameterError, match=re.escape(words)):
         run_of(spec, cd.PPO(**WHOLE, critic="central", policy=policy))
+
+
+def test_the_example_passes_its_check():
+    report = cd.check(central_critic.SPEC, device="cpu", agent_steps=3000, progress=False)
+    assert report.passed, report
+
+
+@pytest.mark.slow
+@pytest.mark.optimised
+def test_mappo_is_better_than_ippo_where_reward_depends_on_what_agents_do_not_see():
+    """The mean difference of ten seeds is above its 95 % interval (Student's t of 9: 2.26)."""
+    right = []
+    for settings, seed in product((central_critic.IPPO, central_critic.MAPPO), range(10)):
+        about = dict(num_envs=64, steps=48_000, seed=seed, device="cpu", progress=False)
+        run = cd.train(central_critic.SPEC, settings, **about)
+        right.append(run.metrics[-1]["env/right"] / 400)
+    difference = np.subtract(right[10:], right[:10])
+    assert difference.mean() > 2.26 * difference.std(ddof=1) / 10**0.5
+    assert np.mean(right[10:]) > 0.9
 
 
 @pytest.mark.parametrize("kind", [cd.PPO, cd.A2C])
