@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from cupydrive.algorithms.architecture import Network
+from cupydrive.algorithms.rows import check_rows
 from cupydrive.algorithms.settings import (
     NEEDED,
     RolloutSettings,
@@ -85,7 +86,7 @@ def make_network(
                 f"{where} has no numbers yet: got {name}, {kind}, expected weights of a known size"
             )
     network = network.to(rollout.device)
-    try_out(where, network, group, size, rollout, config.central)
+    try_out(where, network, group, size, rollout, config)
     return network
 
 
@@ -159,10 +160,10 @@ def error_line(error: Exception) -> str:
 
 
 def try_out(
-    where: str, network: nn.Module, group: Group, size: int, rollout: Rollout, central: bool
+    where: str, network: nn.Module, group: Group, size: int, rollout: Rollout, config: OnPolicy
 ) -> None:
     """Call ``network`` on first observations and check what it returns; weights, buffers and random
-    numbers stay as they were. ``central``: its critic sees ``critic_obs``.
+    numbers stay as they were.
 
     Raises:
         ParameterError: If it fails, returns something else than finite float32 of (B, size) and
@@ -172,23 +173,28 @@ def try_out(
     if not taught:
         raise ParameterError(f"{where} has no parameters that learn: none has requires_grad=True")
     trial = Trial(where, network)
+    agents = getattr(network, "agents_per_row", 0)
+    inside = (agents,) if agents else ()  # axes of a row before its own
     # so that swapped axes show
-    rows = next(n for n in range(3, 6) if n not in (*group.obs_shape, size))
+    rows = next(n for n in range(3, 9) if n not in (*inside, *group.obs_shape, size))
     now = as_torch(rollout.batch.current_obs[group.name])
     seen = {"obs": network_input(group, now.flatten(0, 1))}
-    if central:
+    if config.central:
         of_critic = as_torch(rollout.batch.observe().critic_obs[group.name])
         seen["critic_obs"] = of_critic.flatten(0, 1)
+    if agents:
+        check_rows(config, [group], rollout.batch.num_envs, network)
+        seen = {name: x.unflatten(0, (-1, agents)) for name, x in seen.items()}
     state_size = with_state(network).state_size
     modes = ordinary_modes(rollout.device.type, tf32=False)
     # cuDNN might use TF32
     with own_random_numbers(), modes, torch.backends.cudnn.flags(enabled=False):
         first = {name: x[:1].expand(rows, *x.shape[1:]).clone() for name, x in seen.items()}
-        state = (first["obs"].new_zeros(rows, state_size), None) if state_size else ()
-        if central:
+        state = (first["obs"].new_zeros(rows, *inside, state_size), None) if state_size else ()
+        if config.central:
             trial.ask({"obs": first["obs"]}, *state)  # as evaluation does
         returned = trial.ask(first, *state)
-        check_returned(where, returned, rows, group, size, state_size)
+        check_returned(where, returned, (rows, *inside), group, size, state_size)
         parameters, value = returned[:2]
         if not parameters.requires_grad:
             raise ParameterError(
@@ -205,7 +211,7 @@ def try_out(
                 f"set requires_grad_(False)"
             )
         some = torch.arange(TRIED, device=rollout.device) % len(seen["obs"])
-        trial.compare({name: x[some] for name, x in seen.items()}, state_size)
+        trial.compare({name: x[some] for name, x in seen.items()}, (*inside, state_size))
 
 
 class Trial:
@@ -245,27 +251,27 @@ class Trial:
                 f"{self.where} failed on observations of shape {tuple(obs.shape)} and dtype "
                 f"float32: {error_line(error)}. It is called with "
                 f"(B, {', '.join(map(str, obs.shape[1:]))}), "
-                + "".join(f"{name} = (B, {x.shape[1]}), " for name, x in central.items())
+                + "".join(f"{name} = (B, {x.shape[-1]}), " for name, x in central.items())
                 + "any number of rows B, and computes each row by itself"
             ) from error
 
-    def compare(self, seen: Seen, state_size: int) -> None:
+    def compare(self, seen: Seen, state: tuple[int, ...]) -> None:
         """Raise ``ParameterError`` unless outputs of a row are the same whatever other rows it is
         among.
 
         Args:
             seen: ``obs`` (TRIED, *obs_shape), which need not be distinct, and perhaps
                 ``critic_obs`` (TRIED, K).
-            state_size: M of a policy with hidden state, of which sequences of 4 steps are compared,
-                too; otherwise 0.
+            state: Shape of a row's hidden state, (M,) or (C, M). Sequences of 4 steps are compared,
+                too, if M is not 0.
         """
         # distinct, and entries that stand for an index keep it
         rows = {name: x + 0.4 * drawn(x.shape, x.device) for name, x in seen.items()}
         device = rows["obs"].device
-        ways = ((1, 4), (False, True), (False, True)) if state_size else ((1,), (False,), (False,))
+        ways = ((1, 4), (False, True), (False, True)) if state[-1] else ((1,), (False,), (False,))
         # Weights that are 0 at first would hide what they are going to mix.
         for spread, steps, remembers, starts in product((0.0, SPREAD), *ways):
-            memory = remembers * drawn((TRIED // steps, state_size), device)
+            memory = remembers * drawn((TRIED // steps, *state), device)
             start = drawn((steps, len(memory)), device) < 0.5 if starts else None
             by_agent = {name: x.unflatten(0, (steps, -1)) for name, x in rows.items()}
             self.compare_agents(by_agent, memory, start, spread)
@@ -331,13 +337,13 @@ def what(group: Group) -> str:
 
 
 def check_returned(
-    where: str, returned: Any, rows: int, group: Group, size: int, state_size: int
+    where: str, returned: Any, rows: tuple[int, ...], group: Group, size: int, state_size: int
 ) -> None:
-    """Raise ``ParameterError`` unless ``returned`` is finite float32 tensors (rows, size), (rows,)
-    and (rows, M) if M > 0.
+    """Raise ``ParameterError`` unless ``returned`` is finite float32 tensors (*rows, size), rows
+    and (*rows, M) if M > 0.
     """
-    needs = [((rows, size), what(group)), ((rows,), "the value of each row, (B,)")]
-    needs += [((rows, state_size), f"the next hidden state, (b, {state_size})")] * (state_size > 0)
+    needs = [((*rows, size), what(group)), (rows, "the value of each row, (B,)")]
+    needs += [((*rows, state_size), f"the next hidden state, (b, {state_size})")] * (state_size > 0)
     if not isinstance(returned, tuple | list) or [
         isinstance(x, torch.Tensor) for x in returned
     ] != [True] * len(needs):
@@ -348,8 +354,8 @@ def check_returned(
     for tensor, (shape, meaning) in zip(returned, needs, strict=True):
         if tuple(tensor.shape) != shape or tensor.dtype != torch.float32:
             raise ParameterError(
-                f"{where} returned shape {tuple(tensor.shape)} and {tensor.dtype} for {rows} "
-                f"observations; it must be {shape} and torch.float32: {meaning}"
+                f"{where} returned shape {tuple(tensor.shape)} and {tensor.dtype} for "
+                f"{rows[0]} observations; it must be {shape} and torch.float32: {meaning}"
             )
         if not bool(torch.isfinite(tensor).all()):
             raise ParameterError(

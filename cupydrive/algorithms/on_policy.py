@@ -164,8 +164,9 @@ class OnPolicyLearner(ScheduledLearner):
         like = [row.to(torch.uint8), row, row, row, rollout.obs[g.name][0]]
         like += [self.taken(rollout, g)[0], None if mask is None else mask[0]]
         like += [rollout.critic_obs[g.name][0] if self.central else None]
-        # A policy with hidden state learns no step again: it needs only whether there is one.
-        like = like[:1] if self.ask.state_size else like
+        # A policy of sequences or whole environments learns no step again: it needs only whether
+        # there is one.
+        like = like[:1] if self.ask.state_size or self.agents_per_row > 1 else like
         held = zip(HELD, like, strict=False)
         return {name: torch.zeros_like(tensor) for name, tensor in held if tensor is not None}
 
@@ -199,7 +200,7 @@ class OnPolicyLearner(ScheduledLearner):
     def rows_at_once(self, rollout: Rollout) -> int:
         """Return the rows of its largest forward pass in training: those of a minibatch."""
         part = -(-self.sequences(rollout) // getattr(self.config, "num_minibatches", 1))
-        return part * (rollout.steps if self.ask.state_size else 1)
+        return part * self.together(rollout)
 
     # ---- asking the policy ----
 
@@ -413,11 +414,20 @@ class OnPolicyLearner(ScheduledLearner):
             for key, columns in parts.items()
         }
 
-    def sequences(self, rollout: Rollout) -> int:
-        """Return how many pieces the rows fall into that minibatches may shuffle: rows, or agents
-        if there is a memory.
+    @property
+    def agents_per_row(self) -> int:
+        """C of a policy that takes whole environments, else 1."""
+        return getattr(self.ask, "agents_per_row", 1)
+
+    def together(self, rollout: Rollout) -> int:
+        """Return how many rows minibatches keep together: the steps of an agent if there is a
+        memory, the agents of an environment if the policy takes them at once.
         """
-        return self.rows(rollout) // (rollout.steps if self.ask.state_size else 1)
+        return self.agents_per_row * (rollout.steps if self.ask.state_size else 1)
+
+    def sequences(self, rollout: Rollout) -> int:
+        """Return how many pieces the rows fall into that minibatches may shuffle."""
+        return self.rows(rollout) // self.together(rollout)
 
     def permutation(self, rollout: Rollout, draw: int) -> torch.Tensor:
         """Return a random permutation of all sequences: the ``draw``-th of this iteration."""
@@ -435,8 +445,12 @@ class OnPolicyLearner(ScheduledLearner):
         """Return the rows of the sequences ``chosen``, an index (b,): tensors of b rows, or of T *
         b, time first.
         """
+        if self.agents_per_row > 1:
+            agents = torch.arange(self.agents_per_row, device=rollout.device)
+            chosen = (chosen[:, None] * self.agents_per_row + agents).view(-1)
         if self.ask.state_size:
-            first = self.sequences(rollout) * torch.arange(rollout.steps, device=rollout.device)
+            steps = torch.arange(rollout.steps, device=rollout.device)
+            first = self.rows(rollout) // rollout.steps * steps
             chosen = (first[:, None] + chosen).view(-1)
         with rollout.stream():
             return self.gather(rows, chosen)

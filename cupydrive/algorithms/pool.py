@@ -243,6 +243,11 @@ class TorchPast(Past):
 
     def prepare(self) -> None:
         """Make views of each network's weights and statistics of observations."""
+        if hasattr(self.learner.ask, "agents_per_row"):
+            raise ParameterError(
+                f"OpponentPool: snapshots are asked row by row: got a policy with agents_per_row = "
+                f"{self.learner.agents_per_row}. Train it without a pool"
+            )
         self.weights: list[dict[str, torch.Tensor]] = []
         self.moments: list[RunningMeanStd] = []
         for k in range(self.slots):

@@ -93,14 +93,20 @@ def check_rows(
                 f"{type(config).__name__}: normalize_obs = True, but observations of group "
                 f"{g.name!r} are {g.obs_dtype}, which networks see as 0 to 1; leave it out"
             )
-    size = getattr(network, "state_size", 0)
-    whole = isinstance(size, int) and size > 0
-    pieces = num_envs * sum(g.count for g in groups) * (1 if whole else config.num_steps)
+    size, agents = (getattr(network, name, 0) for name in ("state_size", "agents_per_row"))
+    whole, together = (isinstance(n, int) and n > 0 for n in (size, agents))
+    for g in groups if together else ():
+        if g.count != agents:
+            raise ParameterError(
+                f"{type(config).__name__}: the policy takes whole environments: got {g.count} "
+                f"agents of group {g.name!r}, expected agents_per_row = {agents}"
+            )
+    each = len(groups) if together else sum(g.count for g in groups)
+    pieces = num_envs * each * (1 if whole else config.num_steps)
     minibatches = getattr(config, "num_minibatches", 1)
     if pieces % minibatches:
-        what = (
-            "sequences (environments x agents)" if whole else "rows (steps x environments x agents)"
-        )
+        factors = ["steps"] * (not whole) + ["environments"] + ["agents"] * (not together)
+        what = f"{'sequences' if whole else 'rows'} ({' x '.join(factors)})"
         raise ParameterError(
             f"{type(config).__name__}: {pieces:,} {what} do not divide into {minibatches} "
             f"minibatches; change num_minibatches"

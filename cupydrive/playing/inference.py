@@ -91,6 +91,7 @@ class PolicyModule(nn.Module):
         self.choices = group.choices  # K
         self.masked, self.normalizes = group.mask, obs_rms is not None
         self.group, self.state_size = group.name, getattr(network, "state_size", 0)
+        self.agents = getattr(network, "agents_per_row", 0)
         if group.obs_dtype == "uint8":
             high = torch.as_tensor(group.obs_high, dtype=torch.float32, device=self.device)
             high = high if high.dim() == 0 else high.view(self.obs_shape)
@@ -133,14 +134,23 @@ class PolicyModule(nn.Module):
             rows = flat.clamp(-10.0, 10.0).view_as(rows)
         if hasattr(self, "obs_high"):
             rows = rows / self.obs_high
+        inside = (self.agents,) if self.agents else ()
+        if self.agents and self.lead(obs)[-1:] != inside:
+            raise ParameterError(
+                f"the policy of {self.group!r} takes whole environments: got obs of shape "
+                f"{tuple(obs.shape)}, expected {self.agents} agents along axis "
+                f"{-len(self.obs_shape) - 1}"
+            )
+        rows = rows.reshape(-1, *inside, *self.obs_shape)
         if not self.state_size:
-            return self.network(rows)[0].float(), None
+            return self.network(rows)[0].flatten(0, -2).float(), None
         lead = (*self.lead(obs), self.state_size)
         state = rows.new_zeros(lead) if state is None else state.to(rows.dtype)
         if start is not None:
             state = state.masked_fill(start[..., None], 0.0)
-        parameters, _, state = self.network(rows, state.reshape(-1, self.state_size), None)
-        return parameters.float(), state.reshape(lead)
+        state = state.reshape(-1, *inside, self.state_size)
+        parameters, _, state = self.network(rows, state, None)
+        return parameters.flatten(0, -2).float(), state.reshape(lead)
 
     def forward(
         self,

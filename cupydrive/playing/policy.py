@@ -348,6 +348,39 @@ class Stateless:
         return parameters, value, memory
 
 
+class WholeEnvironments:
+    """Gives a module that takes whole environments the call of one that takes rows of agents, those
+    of an environment one after the other.
+
+    Args:
+        ask: Policy of environments (B, C, ...), with the call of ``with_state``.
+        agents: C.
+    """
+
+    def __init__(self, ask: Any, agents: int) -> None:
+        self.ask, self.agents_per_row, self.state_size = ask, agents, ask.state_size
+
+    def whole(self, rows: torch.Tensor | None) -> torch.Tensor | None:
+        """Return rows (B * C, ...) as (B, C, ...)."""
+        return None if rows is None else rows.unflatten(0, (-1, self.agents_per_row))
+
+    def __call__(
+        self,
+        obs: torch.Tensor,
+        memory: torch.Tensor | None = None,
+        start: torch.Tensor | None = None,
+        **central: torch.Tensor,
+    ) -> tuple[torch.Tensor | None, ...]:
+        """Return ``(parameters, value, memory)`` by row; all agents of an environment start at
+        once.
+        """
+        starts = self.whole(start)
+        state = self.whole(memory), None if starts is None else starts[:, 0]
+        central = {name: self.whole(rows) for name, rows in central.items()}
+        returned = self.ask(self.whole(obs), *state, **central)
+        return tuple(None if x is None else x.flatten(0, 1) for x in returned)
+
+
 def with_state(module: nn.Module) -> Any:
     """Return ``policy(obs, memory, start) -> (parameters, value, memory)`` for any module.
 
@@ -357,10 +390,16 @@ def with_state(module: nn.Module) -> Any:
     step, or None: nowhere. It returns parameters (L * b, size), values (L * b,), and the memory (b,
     M) after the last step. L is 1 while it plays and T while it learns.
 
+    A module with ``agents_per_row`` = C takes whole environments of C agents: (L * b, C, D), (b, C,
+    M) and (L * b,), and returns (L * b, C, size), (L * b, C) and (b, C, M). Callers see rows of
+    agents all the same.
+
     A central critic's observations come as ``critic_obs=`` (L * b, K); where values are not needed,
     it is called without them.
     """
-    return module if getattr(module, "state_size", 0) else Stateless(module)
+    ask = module if getattr(module, "state_size", 0) else Stateless(module)
+    agents = getattr(module, "agents_per_row", 0)
+    return WholeEnvironments(ask, agents) if agents else ask
 
 
 def first_state(
