@@ -183,7 +183,7 @@ class GRUScan(torch.autograd.Function):
     def backward(
         ctx: BackwardCFunction, d_out: torch.Tensor, d_next: torch.Tensor
     ) -> tuple[torch.Tensor | None, ...]:
-        """Return the gradients of what ``forward`` takes."""
+        """Return the gradients of the arguments of ``forward``."""
         x, rounded, *saved = ctx.saved_tensors
         *_, gates, inner, before = saved
         size, teams = d_next.shape[1], -(-len(d_next) // ROWS)
@@ -243,7 +243,7 @@ class MinGRUScan(torch.autograd.Function):
     def backward(
         ctx: BackwardCFunction, d_out: torch.Tensor, d_next: torch.Tensor
     ) -> tuple[torch.Tensor | None, ...]:
-        """Return the gradients of what ``forward`` takes."""
+        """Return the gradients of the arguments of ``forward``."""
         rounded, *saved = ctx.saved_tensors
         rows, x, *_ = saved
         count, size = d_next.shape
@@ -296,7 +296,7 @@ class ExactGRUScan(torch.autograd.Function):
     def backward(
         ctx: BackwardCFunction, d_out: torch.Tensor, d_next: torch.Tensor
     ) -> tuple[torch.Tensor | None, ...]:
-        """Return the gradients of what ``forward`` takes."""
+        """Return the gradients of the arguments of ``forward``."""
         x, weight_ih, weight_hh, start, gates, inner, before = ctx.saved_tensors
         count, size = d_next.shape
         weights = x.new_zeros(3 * size, whole(size))

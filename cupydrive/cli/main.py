@@ -98,17 +98,17 @@ def described_env(spec: EnvSpec) -> str:
         else []
     )
     suggested = [
-        " or ".join(
-            f"{s.algorithm} {s.num_envs:,} environments, {s.steps:,} env-steps"
+        ", ".join(
+            f"{s.algorithm} ({s.num_envs:,} environments, {s.steps:,} env-steps)"
             for s in all_suggestions(spec, case)
         )
         for case in ({}, *spec.cases)
     ]
-    lines.append(f"defaults of train: {suggested[0]}")
+    lines.append(f"Defaults of train: {suggested[0]}")
     for case, words in zip(spec.cases, suggested[1:], strict=True):
         if words != suggested[0]:
             given = ", ".join(f"{name}={value}" for name, value in case.items())
-            lines.append(f"with {given}: {words}")
+            lines.append(f"With {given}: {words}")
     if spec.display.keys is not None:
         lines.append(
             f"Playable by keyboard as {' or '.join(spec.display.keys(params))}: cupydrive play "

@@ -1,8 +1,8 @@
-"""Finds environments: every module of this folder but ``NAME_data``, which reads what NAME is made
-of, and those that several environments share, and users' own.
+"""Registry of environments: the modules of this folder, and users' own.
 
-A user's environment is two files anywhere (``my_env.py`` and ``my_env.cu`` beside it), two strings,
-or an ``EnvSpec``.
+Modules ``NAME_data``, which read published data, and modules shared by several environments are not
+environments. A user's environment consists of two files in the same folder (``my_env.py`` and
+``my_env.cu``), two strings, or an ``EnvSpec``.
 """
 
 import hashlib
@@ -36,16 +36,16 @@ from cupydrive.inputs.kernels import printable, read_kernel
 from cupydrive.spec import EnvSpec
 
 if TYPE_CHECKING:
-    from cupydrive.inputs.formats import Origin  # which imports pydantic
+    from cupydrive.inputs.formats import Origin  # imports pydantic, so only for type checking
 
-OF_DATA = "_data"  # end of the name of a module that reads an environment's published data
-SHARED = {"minatar"}  # modules that are no environments, but shared by several
-USER_MODULE = "cupydrive_user_"  # and the file's name: what the module of a user's file is called
+OF_DATA = "_data"  # suffix of modules that read an environment's published data
+SHARED = {"minatar"}  # modules that several environments share
+USER_MODULE = "cupydrive_user_"  # prefix of the module name of a user's file
 
 
 @dataclass(frozen=True)
 class Registration:
-    """One environment of a user's own.
+    """A user's registered environment.
 
     Args:
         spec: The ``EnvSpec``, with its kernel.
@@ -77,8 +77,9 @@ def packaged() -> set[str]:
 
 
 def installed(name: str) -> bool:
-    """Return whether ``import NAME`` finds a package, but for one of the current folder, which is a
-    file of the user's own.
+    """Return whether ``import NAME`` finds a module outside the current folder.
+
+    A module in the current folder is the user's own file.
     """
     found = importlib.util.find_spec(name)
     folders = (
@@ -90,7 +91,7 @@ def installed(name: str) -> bool:
 
 
 def free_name(text: str) -> str:
-    """Return a name near ``text`` that a new environment can have: `cupydrive new` takes it."""
+    """Return a valid name for a new environment, similar to ``text``."""
     near = re.sub(r"[^0-9a-z]+", "_", text[: MOST_LETTERS - len("my_")].lower()).strip("_") or "env"
     wrong = (
         not near.isidentifier()
@@ -101,10 +102,11 @@ def free_name(text: str) -> str:
 
 
 def get(name: EnvSpec | str | os.PathLike[str]) -> EnvSpec:
-    """Return the ``EnvSpec`` called ``name``; a path that ends in ``.py`` is registered first.
+    """Return the ``EnvSpec`` with this name. A path that ends in ``.py`` is registered first.
 
     Raises:
-        UnknownEnvironmentError: If there is none; the message suggests the nearest name.
+        UnknownEnvironmentError: If there is no such environment. The message suggests the nearest
+            name.
     """
     if isinstance(name, EnvSpec):
         registration = _registered.get(name.name)
@@ -129,18 +131,17 @@ def get(name: EnvSpec | str | os.PathLike[str]) -> EnvSpec:
             f" Name its Python file: {file}." if os.path.isfile(file) else did_you_mean(name, known)
         )
         raise UnknownEnvironmentError(
-            f"there is no environment {shown(name)}.{near} There are: {', '.join(known)}"
+            f"unknown environment {shown(name)}.{near} Environments: {', '.join(known)}"
         )
     return import_module(f"{__name__}.{name}").SPEC
 
 
 def with_data(say: Callable[[str], object], of: Iterable[str] | None = None) -> list[EnvSpec]:
-    """Return all environments whose tables are on this machine, or could be fetched; say in a line
-    which are left out.
+    """Return all environments whose data is on this machine or could be downloaded.
 
     Args:
-        say: Called with that line.
-        of: Names; None: all.
+        say: Function that is called with a line about skipped environments.
+        of: Names to consider. Defaults to all.
 
     Returns:
         A list of ``EnvSpec``.
@@ -155,23 +156,22 @@ def with_data(say: Callable[[str], object], of: Iterable[str] | None = None) -> 
             left.append(spec.name)
     if left:
         words = (
-            "left out, since data is not here and could not be fetched (`cupydrive data` says how "
-            "to get it)"
+            "skipped, because their data is missing and could not be downloaded (see `cupydrive "
+            "data`)"
         )
         say(f"{words}: {', '.join(left)}")
     return found
 
 
 def reload(spec: EnvSpec) -> EnvSpec:
-    """Return the newest ``EnvSpec`` of that name: a package module or a registered file is read
-    again.
+    """Reload the package module or registered file of an ``EnvSpec``, and return the new one.
 
     Raises:
-        SpecError: As ``register`` does.
+        SpecError: As in ``register``.
     """
     registration = _registered.get(spec.name)
     if registration is not None:
-        # A new object, so that nothing that was compiled from the old one is taken for it.
+        # Create a new object, so that programs compiled from the old one are not reused.
         return register(*registration.given) if registration.folder else replace(registration.spec)
     module = sys.modules.get(f"{__name__}.{spec.name}")
     return importlib.reload(module).SPEC if module is not None else replace(spec)
@@ -180,24 +180,25 @@ def reload(spec: EnvSpec) -> EnvSpec:
 def register(
     spec: EnvSpec | str | os.PathLike[str], kernel: str | os.PathLike[str] | None = None
 ) -> EnvSpec:
-    """Make an environment known by its name and return its ``EnvSpec``; registering again replaces
-    it.
+    """Register an environment under its name and return its ``EnvSpec``.
+
+    Registering the name again replaces the environment.
 
     Args:
-        spec: An ``EnvSpec``; or the path of a Python file that defines ``SPEC``; or such a file's
-            text.
-        kernel: Path of the kernel file, or its text. Without it: ``spec.kernel``, else for a file
-            ``NAME.cu`` beside it.
+        spec: An ``EnvSpec``, the path of a Python file that defines ``SPEC``, or the text of such a
+            file.
+        kernel: Path of the kernel file, or its text. Defaults to ``spec.kernel``, or to ``NAME.cu``
+            in the folder of a Python file.
 
     Raises:
-        SpecError: If there is no ``SPEC``, no kernel, or the name belongs to an environment of the
-            package.
+        SpecError: If ``SPEC`` or the kernel is missing, or the name belongs to an environment of
+            the package.
     """
     made = Registration(spec, (spec, kernel)) if isinstance(spec, EnvSpec) else _load(spec, kernel)
     found = made.spec
     if found.name in packaged():
         raise SpecError(
-            f"{found.name!r} is an environment of the package; give yours another name: "
+            f"{found.name!r} is an environment of the package. Choose another name, such as "
             f"EnvSpec('my_{found.name}', ...)"
         )
     if kernel is not None:
@@ -208,11 +209,11 @@ def register(
     elif found.kernel is None and made.folder is not None:
         found = replace(found, kernel=made.folder / f"{found.name}.cu")
     if found.kernel is None:
-        raise SpecError(f"{found.name}: there is no kernel; pass kernel=, its path or text")
+        raise SpecError(f"{found.name}: the kernel is missing. Pass kernel=, its path or text")
     if isinstance(found.kernel, Path) and not os.path.isfile(found.kernel.expanduser()):
         raise SpecError(
-            f"{found.name}: there is no kernel file {shown(str(found.kernel))}; write it, or pass "
-            "kernel="
+            f"{found.name}: kernel file {shown(str(found.kernel))} does not exist. Write it, or "
+            "pass kernel="
         )
     _registered[found.name] = replace(made, spec=found)
     return found
@@ -232,8 +233,8 @@ def _load(
         if not os.path.isfile(path):
             near = did_you_mean(path.name, [file.name for file in path.parent.glob("*.py")])
             raise SpecError(
-                f"there is no file {path} that could define an environment.{near} `cupydrive new "
-                f"{free_name(path.stem)}` writes one"
+                f"file {path} does not exist.{near} `cupydrive new {free_name(path.stem)}` writes "
+                f"the files of a new environment"
             )
         loader = importlib.machinery.SourceFileLoader(USER_MODULE + path.stem, str(path))
         module = ModuleType(loader.name)
@@ -259,10 +260,9 @@ def _digest(content: bytes) -> str:
 
 
 def origin(spec: EnvSpec) -> "Origin | None":
-    """Return which files an environment of a user's own came from, as information for data files;
-    None for the package's.
+    """Return the source files of a user's environment for data files, or None for the package's.
 
-    Hashes that are not known, such as that of kernels written in Python, are None.
+    Unknown hashes, such as those of kernels written in Python, are None.
     """
     if spec.kernel is None:
         return None
@@ -289,18 +289,18 @@ def of_data(
     made_from: "Origin | None",
     given: EnvSpec | str | os.PathLike[str] | None = None,
 ) -> EnvSpec:
-    """Return the ``EnvSpec`` that a data file belongs to. Nothing that the file names is executed.
+    """Return the ``EnvSpec`` of a data file. Code that the file names is never executed.
 
     Args:
         what: The file, for messages.
-        call: The call that reads it, for messages, in which ``{}`` stands for the environment.
-        name: The environment's name in the file.
-        made_from: Its ``origin`` in the file, or None.
-        given: What the user passed as ``env=``: name, path, text or ``EnvSpec``; None: nothing.
+        call: The call that reads it, for messages, with ``{}`` in place of the environment.
+        name: Name of the environment in the file.
+        made_from: The ``origin`` of the environment in the file, or None.
+        given: The user's argument ``env=``: name, path, text, ``EnvSpec``, or None.
 
     Raises:
-        UnregisteredEnvironmentError: If nothing was given and the name is not known here.
-        ParameterError: If another environment was given.
+        UnregisteredEnvironmentError: If ``given`` is None and the name is not registered.
+        ParameterError: If ``given`` is another environment.
     """
     if given is None and name not in names():
         file = made_from["python"] if made_from else None
@@ -318,17 +318,13 @@ def of_data(
         )
     spec = get(name if given is None else given)
     if spec.name != name:
-        raise ParameterError(
-            f"env= gives environment {spec.name!r}, but {what} belongs to {name!r}"
-        )
+        raise ParameterError(f"env= is environment {spec.name!r}, but {what} belongs to {name!r}")
     compare_origin(what, spec, made_from)
     return spec
 
 
 def compare_origin(what: str, spec: EnvSpec, made_from: "Origin | None") -> None:
-    """Warn if ``spec`` has other files than those that ``what`` was made from; None compares
-    nothing.
-    """
+    """Warn if the files of ``spec`` differ from those in ``made_from``, unless that is None."""
     now = origin(spec)
     if made_from is None:
         return

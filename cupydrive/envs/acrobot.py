@@ -1,4 +1,4 @@
-"""Acrobot-v1: two links hang from a hinge; a motor between them must swing the free end up.
+"""Acrobot-v1: swing up the free end of two links with a motor at the joint between them.
 
 Source: Gymnasium's ``acrobot.py``, after Sutton (1996) and Sutton & Barto (2018), section 11.3.
 """
@@ -72,10 +72,10 @@ class Params:
         vary=(7.0, 20.0),
     )
     goal_height: float = cd.param(
-        1.0, "The free end must be this far above the hinge.", unit="m", low=-2.0, high=2.0
+        1.0, "Height of the free end above the hinge to reach.", unit="m", low=-2.0, high=2.0
     )
     start_range: float = cd.param(
-        0.1, "Starts are uniform within plus or minus this.", low=0.0, high=3.0
+        0.1, "Half range of the uniform initial states.", low=0.0, high=3.0
     )
     max_episode_steps: int = cd.param(500, "Time limit.", unit="steps", low=1)
 
@@ -99,7 +99,7 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
 
 
 def reset(p: Params, random: RandomStream) -> np.ndarray:
-    """Return (N,) fresh states: four uniform draws, exact in float32."""
+    """Return (N,) initial states: four uniform draws, exact in float32."""
     u = random.uniform()[:, 0]  # (N, 4)
     low, span = -np.float32(p.start_range), np.float32(2) * np.float32(p.start_range)
     states = np.empty(len(u), [(f.name, f.dtype) for f in state(p)])
@@ -109,9 +109,7 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
 
 
 def derivative(p: Params, y: np.ndarray, torque: np.ndarray) -> np.ndarray:
-    """Return the time derivative of (N, 4) states: the manipulator's equations, solved for the
-    accelerations.
-    """
+    """Return the time derivative of (N, 4) states, from the manipulator equations."""
     theta1, theta2, dtheta1, dtheta2 = y.T
     lever = p.mass_2 * p.length_1 * p.center_2
     inertia_2 = p.mass_2 * p.center_2**2 + p.inertia
@@ -140,9 +138,7 @@ def derivative(p: Params, y: np.ndarray, torque: np.ndarray) -> np.ndarray:
 def step(
     p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
 ) -> cd.StepResult:
-    """Step (N,) states by one Runge-Kutta step of fourth order, in float64; action["arm"] is (N,
-    1).
-    """
+    """Step (N,) states by one fourth-order Runge-Kutta step in float64. action["arm"] is (N, 1)."""
     y = np.stack([states[name].astype(np.float64) for name in FIELDS], axis=-1)
     turned = action["arm"][:, 0] - 1
     torque = turned * p.torque
@@ -193,12 +189,11 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observatio
 
 
 def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
-    """Draw any angles, and speeds to half of the usual limits, three times what random play
-    reaches.
+    """Draw any angles, and speeds up to half of the usual limits.
 
-    Not more: with an arm that turns once in a step, one Runge-Kutta step multiplies float32's
-    rounding of its stages by ten and more (measured: errors of 1e-5 of the limits), and a check of
-    single steps says nothing.
+    These speeds are three times those of random play. At higher speeds, with an arm that turns once
+    per step, a Runge-Kutta step amplifies the rounding errors of float32 by a factor of ten or more
+    (measured errors: 1e-5 of the limits), and a check of single steps would be meaningless.
     """
     states = np.empty(n, [(f.name, f.dtype) for f in state(p)])
     for name in FIELDS[:2]:
@@ -212,14 +207,12 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
-    """Return actions (N, C) of the one head: turn the second link along with the first
-    one's swing.
-    """
+    """Return actions (N, C): turn the second link in the direction of the first link's swing."""
     return (2 * (obs[..., 4] < 0),)
 
 
 def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
-    """Draw both links, the way of the free end and the height to reach; one unit is a metre."""
+    """Draw both links, the path of the free end and the height to reach. One unit is a metre."""
     reach = p.length_1 + 2 * p.center_2
     canvas.view(-1.15 * reach, 1.15 * reach, -1.15 * reach, top=1.15 * reach)
     canvas.line(
@@ -253,7 +246,7 @@ SPEC = cd.EnvSpec(
         keys=lambda p: {"arm": {"": 1, "ArrowLeft": 0, "ArrowRight": 2}},
         size=(640, 702),
         fps=15,
-        showcase={"still": 1.0},  # the arm is up, or never was
+        showcase={"still": 1.0},  # the final state
     ),
     training={
         "num_envs": 256,

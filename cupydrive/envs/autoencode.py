@@ -1,15 +1,16 @@
-"""Autoencode: cards are dealt one by one, and then the player names the suits of all of them, the
-last one first.
+"""Autoencode: recall the suits of all dealt cards in reverse order.
+
+Cards are dealt one by one. Then the player names the suits of all of them, the last one first.
 
 Source: Morad, Kortvelesy, Bettini, Liwicki & Prorok (2023), "POPGym: Benchmarking Partially
 Observable Reinforcement Learning", Autoencode. One deck of 52 cards is dealt with
 ``difficulty="easy"``, two with ``"medium"`` and three with ``"hard"``.
 
 The observation has five entries: 1.0 while cards are dealt and 0.0 while they are named, then the
-suit shown, one-hot. The last card is shown in the step in which it is asked for; after that, spades
+suit shown, one-hot. The last card is still shown in the first answering step. After that, spades
 stand for no card. Actions have no effect while cards are dealt. A right answer earns 1 / n and a
-wrong one -1 / n, where n is the number of cards: returns are in [-1, 1], and random answers earn
--0.5 on average. Cards and their drawing are ``repeat_previous``'s.
+wrong one -1 / n, where n is the number of cards. Returns are in [-1, 1], and random answers earn
+-0.5 on average. Cards and their drawing are those of ``repeat_previous``.
 """
 
 from dataclasses import dataclass, replace
@@ -45,7 +46,7 @@ class Params:
 
     difficulty: str = cd.param("easy", "Number of decks: 1, 2 or 3.", choices=tuple(DECKS))
     max_episode_steps: int = cd.param(
-        311, "Time limit; a game is over by then.", unit="steps", low=1
+        311, "Time limit, after the last possible step of a game.", unit="steps", low=1
     )
 
 
@@ -71,7 +72,7 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
 
 
 def reset(p: Params, random: RandomStream) -> np.ndarray:
-    """Return (N,) fresh states: one card is dealt."""
+    """Return (N,) initial states with one dealt card."""
     (cards, kept), n = constants(p).values(), len(random.bits())
     suit, deck = draw_card(np.full((n, 4), cards // 4), random)
     states = np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)])
@@ -83,7 +84,7 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
 def step(
     p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
 ) -> cd.StepResult:
-    """Step (N,) states; action["player"] is (N, 1)."""
+    """Step (N,) states. action["player"] is (N, 1)."""
     answer, watching = action["player"][:, 0], states["deck"] != 0
     deck, pile = unpack(states["deck"][:, None], 8), unpack(states["pile"], 2)
     right = ~watching & (answer == pile[:, 0])
@@ -120,9 +121,7 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observatio
 
 
 def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
-    """Draw games at any card, half of them while cards are dealt, often near a beginning or an
-    end.
-    """
+    """Draw games at any card, half of them while cards are dealt, often near the start or end."""
     cards, kept = constants(p).values()
     near = np.where(rng.random(n) < 0.5, rng.integers(1, 4, n), cards - rng.integers(0, 3, n))
     held = np.where(rng.random(n) < 0.5, near, rng.integers(1, cards, n))
@@ -135,8 +134,9 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
-    """Draw the card shown, the last answer, and the cards still to be named in the order in which
-    they were dealt; these lie face down while a person plays.
+    """Draw the card shown, the last answer, and the cards still to be named, in dealing order.
+
+    The latter are face down during interactive play.
     """
     cards = constants(p)["NUM_CARDS"]
     canvas.last_step = 2 * cards - 1
@@ -172,13 +172,13 @@ SPEC = cd.EnvSpec(
         draw=draw,
         showcase={
             "still": 0.6,  # some cards have been named
-            # as much as two CPU cores learn in some six minutes
+            # about six minutes of training on two CPU cores
             "steps": 10_000_000,
             "ppo": {"learning_rate": ((0, 3e-3), (10_000_000, 1e-4))},
         },
     ),
-    # The cards named last are hardly learnt: 10 million env-steps with a GRU end at -0.02, where
-    # the last ten cards dealt are mostly known. So there is no return that counts as solved.
+    # The cards named last are hardly learnt. After 10 million env-steps a GRU has a return of -0.02
+    # and mostly recalls the last ten cards dealt. Therefore there is no reward threshold.
     training=TRAINING
     | {
         "num_envs": 256,
@@ -187,7 +187,7 @@ SPEC = cd.EnvSpec(
         | {
             "learning_rate": ((0, 3e-3), (40_000_000, 1e-4)),
             "num_steps": 104,
-            "gamma": 0.0,  # no answer changes what comes later
+            "gamma": 0.0,  # answers do not affect later steps
             "gae_lambda": 0.0,
             "ent_coef": 0.001,
         },

@@ -1,15 +1,15 @@
-"""Battleship of POPGym: sink four hidden ships, told only whether the last shot hit.
+"""Battleship of POPGym: sink four hidden ships, observing only whether the last shot hit.
 
 Source: Battleship in POPGym 1.0.7 (Morad, Kortvelesy, Bettini, Liwicki & Prorok, ICLR 2023). Ships
 of 2, 3, 3 and 4 cells lie along rows or columns of a board of 8 x 8 (easy), 10 x 10 (medium) or
-12 x 12 cells (hard), each uniform over the places that those before it leave free. All hits add up
-to 1. A shot at a cell for the second time is a miss. There are as many shots as cells.
+12 x 12 cells (hard). Each ship is uniform over the places that the earlier ones leave free. The
+rewards of all hits sum to 1. A repeated shot at a cell is a miss. There are as many shots as cells.
 
 The observation has one-hot entries: miss or hit, then the row and the column of the last shot, 0
 before the first. POPGym requires the previous action, which its wrapper PreviousAction adds.
 
-A person plays with ``fps=1``: a letter chooses the row, a digit, x or y the column. While no key is
-pressed, the last shot is repeated.
+For interactive play use ``fps=1``. A letter chooses the row, and a digit, x or y the column. While
+no key is pressed, the last shot is repeated.
 """
 
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class Params:
 
 
 def constants(p: Params) -> dict[str, int]:
-    """Return the sizes that the kernel needs."""
+    """Return the compile-time constants of the kernel."""
     size = SIZES[p.difficulty]
     return {"SIZE": size, "WORDS": -(-(size**2) // 32), "SHIP_CELLS": sum(SHIPS)}
 
@@ -72,13 +72,13 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
 
 
 def unpacked(words: np.ndarray, bits: int, size: int) -> np.ndarray:
-    """Return (N, size) ints of so many bits each from words (N, W), the lowest bits first."""
+    """Unpack words (N, W) to (N, size) ints of ``bits`` bits each, lowest bits first."""
     entries = words[..., None] >> np.arange(0, 32, bits, dtype=np.uint32) & (2**bits - 1)
     return entries.reshape(len(words), -1)[:, :size].astype(int)
 
 
 def packed(entries: np.ndarray, bits: int) -> np.ndarray:
-    """Return words (N, W) of (N, size) entries; the inverse of ``unpacked``."""
+    """Pack (N, size) entries into words (N, W). The inverse of ``unpacked``."""
     shifts = np.arange(0, 32, bits, dtype=np.uint32)
     padded = np.pad(entries.astype(np.uint32), ((0, 0), (0, -entries.shape[1] % len(shifts))))
     return (padded.reshape(len(entries), -1, len(shifts)) << shifts).sum(-1, dtype=np.uint32)
@@ -91,7 +91,7 @@ def boards(p: Params, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def reset(p: Params, random: RandomStream) -> np.ndarray:
-    """Return (N,) boards with four ships, exact; a place that is taken is drawn again."""
+    """Return (N,) boards with four ships, exact. An occupied place is drawn again."""
     size, n = SIZES[p.difficulty], len(random.bits())
     board = np.zeros((n, size, size), bool)
     for ship, length in enumerate(SHIPS):
@@ -118,7 +118,7 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
 def step(
     p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
 ) -> cd.StepResult:
-    """Step (N,) states; action["player"] is (N, 1, 2)."""
+    """Step (N,) states. action["player"] is (N, 1, 2)."""
     size, each, (ships, shots) = SIZES[p.difficulty], np.arange(len(states)), boards(p, states)
     cell = action["player"][:, 0, 0] * size + action["player"][:, 0, 1]
     again = shots[each, cell]
@@ -146,13 +146,13 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observatio
 
 
 def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
-    """Draw boards with any share of cells shot at, some of them with one left."""
+    """Draw boards with any fraction of cells shot at, some of them with one cell left."""
     states = reset(p, RandomStream(int(rng.integers(2**32)), np.arange(n), 0))
     ships, each = boards(p, states)[0], np.arange(n)
     shots = rng.random(ships.shape) < 1.2 * rng.random((n, 1))
     last = rng.integers(0, ships.shape[1], n)
     shots[each, last] = True
-    # A cell of a ship is left: the task goes on.
+    # At least one cell of a ship is left, so that the task continues.
     shots[each, np.argmax(ships * rng.random(ships.shape), axis=1)] = False
     states["shots"], states["last"] = packed(shots, 1), last
     states["hit"] = ships[each, last] & (rng.random(n) < 0.5)
@@ -192,7 +192,7 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
 
 
 def keys(p: Params) -> dict[str, dict[str, tuple[int | None, int | None]]]:
-    """Return keys of rows and columns; each leaves the other as it is."""
+    """Return the keys of rows and columns. A key changes only its row or column."""
     size = SIZES[p.difficulty]
     rows = {key: (k, None) for k, key in enumerate(ROWS[:size])}
     columns = {key: (None, k) for k, key in enumerate(COLUMNS[:size])}
@@ -215,7 +215,7 @@ SPEC = cd.EnvSpec(
         keys=keys,
         size=(760, 834),
         fps=8,
-        # as much as two CPU cores learn in some ten minutes
+        # About ten minutes of training on two CPU cores.
         showcase={
             "num_envs": 64,
             "steps": 15_000_000,
@@ -225,8 +225,8 @@ SPEC = cd.EnvSpec(
             },
         },
     ),
-    # A shot's own reward says nearly all about it, and later ones add noise. In 4 million steps a
-    # GRU of 128 units goes from -0.45 to -0.27.
+    # A shot's immediate reward has nearly all information, and later rewards add noise. In 4
+    # million steps a GRU of 128 units improves from -0.45 to -0.27.
     training={
         "num_envs": 512,
         "steps": 30_000_000,
@@ -245,7 +245,7 @@ SPEC = cd.EnvSpec(
             "normalize_reward": True,
         },
     },
-    # One shot at every cell: 0. A player who repeats no shot gets 0.17.
+    # One shot at every cell gives 0. A policy that never repeats a shot gets 0.17.
     reward_threshold=0.0,
-    summary="Sink hidden ships, told only hit or miss (POPGym's Battleship).",
+    summary="Sink hidden ships, observing only hit or miss (POPGym's Battleship).",
 )

@@ -28,12 +28,12 @@ class Params:
     )
     force_mag: float = cd.param(10.0, "Force of a push.", unit="N", low=0.0, high=1e4)
     tau: float = cd.param(0.02, "Time between two actions.", unit="s", low=1e-6, high=1.0)
-    x_limit: float = cd.param(2.4, "The cart may go this far.", unit="m", low=0.0, high=1e4)
+    x_limit: float = cd.param(2.4, "Largest position of the cart.", unit="m", low=0.0, high=1e4)
     theta_limit: float = cd.param(
-        12 * 2 * np.pi / 360, "The pole may lean this far.", unit="rad", low=0.0, high=np.pi
+        12 * 2 * np.pi / 360, "Largest angle of the pole.", unit="rad", low=0.0, high=np.pi
     )
     start_range: float = cd.param(
-        0.05, "Starts are uniform within plus or minus this.", low=0.0, high=1e3
+        0.05, "Half range of the uniform initial states.", low=0.0, high=1e3
     )
     position_only: bool = cd.param(False, "Observe x and theta, without velocities.")
     max_episode_steps: int = cd.param(500, "Time limit.", unit="steps", low=1)
@@ -73,7 +73,7 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
 
 
 def reset(p: Params, random: RandomStream) -> np.ndarray:
-    """Return (N,) fresh states: four uniform draws, exact in float32."""
+    """Return (N,) initial states: four uniform draws, exact in float32."""
     u = random.uniform()[:, 0]  # (N, 4)
     low, span = -np.float32(p.start_range), np.float32(2) * np.float32(p.start_range)
     states = np.empty(len(u), [(f.name, f.dtype) for f in state(p)])
@@ -85,7 +85,7 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
 def step(
     p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
 ) -> cd.StepResult:
-    """Step (N,) states by explicit Euler, in float64; action["cart"] is (N, 1)."""
+    """Step (N,) states by explicit Euler in float64. action["cart"] is (N, 1)."""
     x, x_dot, theta, theta_dot = (states[f.name].astype(np.float64) for f in state(p))
     mass, pole_moment = p.mass_cart + p.mass_pole, p.mass_pole * p.half_length
     force = np.where(action["cart"][:, 0] == 1, p.force_mag, -p.force_mag)
@@ -124,7 +124,7 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observatio
 
 
 def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
-    """Draw states well beyond both limits, any angle among them."""
+    """Draw states well beyond both limits, with any angle."""
     states = np.empty(n, [(f.name, f.dtype) for f in state(p)])
     states["x"] = rng.uniform(-1.3, 1.3, n) * p.x_limit
     states["x_dot"] = rng.normal(0, 2, n)
@@ -135,7 +135,7 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
-    """Draw cart and pole, and the way of the pole's tip; one unit is a metre."""
+    """Draw cart and pole, and the path of the pole's tip. One unit is a metre."""
     length = 2 * p.half_length
     canvas.view(-1.2 * p.x_limit, 1.2 * p.x_limit, -0.7 * length, top=1.3 * length)
     canvas.line([(-1.2 * p.x_limit, 0), (1.2 * p.x_limit, 0)], 0.015, canvas.GREY)
@@ -161,9 +161,9 @@ FULL = {
         "gae_lambda": 0.9,
         "update_epochs": 8,
     },
-    # One gradient step an iteration: A2C needs many short ones. Returns of 100 would saturate
-    # the critic, whose values are then the same everywhere, and nothing tells the policy that
-    # the cart drifts to the edge.
+    # A2C has one gradient step per iteration, so it needs many short iterations. Returns of 100
+    # would saturate the critic. Its values would then be equal everywhere, and the policy could
+    # not learn that the cart drifts to the edge.
     "a2c": {
         "num_envs": 64,
         "steps": 4_000_000,
@@ -171,7 +171,7 @@ FULL = {
         "normalize_reward": True,
     },
 }
-# Velocities are differences of positions, which hidden state keeps.
+# A policy with hidden state can compute velocities as differences of positions.
 REMEMBERING = {
     "num_envs": 32,
     "steps": 1_000_000,
@@ -198,11 +198,11 @@ SPEC = cd.EnvSpec(
     cases=({}, {"position_only": True}),
     display=cd.Display(
         draw=draw,
-        # There is no third action: without a key it is the last one.
+        # There is no third action. Without a key, the last action is repeated.
         keys=lambda p: {"cart": {"": None, "ArrowLeft": 0, "ArrowRight": 1}},
         size=(960, 480),
         fps=50,
-        showcase={"still": 1.0},  # the pole stands, or has fallen
+        showcase={"still": 1.0},  # the final state
     ),
     training=lambda p: REMEMBERING if p.position_only else FULL,
     reward_threshold=475.0,

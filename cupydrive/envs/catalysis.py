@@ -1,18 +1,19 @@
-"""Catalytic reaction paths: atoms move over a catalyst, cell by cell, to where they react, by way
-of low energies.
+"""Catalytic reaction paths: move atoms over a catalyst to the place of reaction at low energies.
 
 Source: rules, settings and tables of WarpDrive's "rlchemists" (Lan, Wang & An, Nature
 Communications 15, 6281, 2024): hydrogen and nitrogen on iron (111) in the synthesis of ammonia,
-energies from density functional theory. Its kernels were never published. Start and target are
-fixed. A move costs the energy of the cell entered above a reference, in units of 20 eV, at least 0
-and at most ``-min_reward``. The grid is periodic, but energies are known in a slab of it: leaving
-that costs 1, and the move is cancelled; in settings that start at their target's height the atom is
-outside then, where every step costs 1 until it comes back. An episode ends with a reward at the
-target, or is cut after 500 steps: no clock is observed, so what would have come counts (upstream
-calls both done, but tells them apart where it filters episodes).
+with energies from density functional theory. Its kernels were never published.
 
-Of 102,400 energies of two atoms 850 are far below anything physical (to -1.9e11 eV); as upstream,
-entering them is free.
+Start and target are fixed, and atoms move cell by cell. The cost of a move is the energy of the
+entered cell above a reference, in units of 20 eV, at least 0 and at most ``-min_reward``. The grid
+is periodic, but energies are known only in a slab of it. Leaving the slab costs 1, and the move is
+cancelled. In settings that start at their target's height, the atom is outside instead, and every
+step costs 1 until it returns. An episode ends with a reward at the target. It is truncated after
+500 steps, because no clock is observed (upstream reports both as done, but distinguishes them when
+it filters episodes).
+
+Of the 102,400 energies of two atoms, 850 are far below any physical value (down to -1.9e11 eV). As
+upstream, entering these cells is free.
 """
 
 from collections.abc import Sequence
@@ -49,12 +50,12 @@ class Setting:
 
     @property
     def atoms(self) -> int:
-        """One or two."""
+        """Number of atoms, one or two."""
         return len(self.start) // 3
 
     @property
     def flat(self) -> bool:
-        """Whether an atom may leave the slab: upstream's rule where one atom starts at the target's
+        """Whether the atom may leave the slab, as upstream if one atom starts at the target's
         height.
         """
         return self.atoms == 1 and self.start[2] == self.target[2]
@@ -66,15 +67,13 @@ class Setting:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the table."""
+        """Shape of the table."""
         return (*self.grid[:2], self.slab[1] - self.slab[0]) * self.atoms
 
     def cell(
         self, position: Sequence[int] | Sequence[Sequence[int]] | np.ndarray
     ) -> tuple[np.ndarray, ...]:
-        """Return the index into the table of one position, or of (..., coordinates) positions
-        inside the slab.
-        """
+        """Return the table index of one position in the slab, or of (..., coordinates) of them."""
         return tuple(np.moveaxis(np.asarray(position) - (0, 0, self.slab[0]) * self.atoms, -1, 0))
 
 
@@ -98,7 +97,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Params:
-    """Which problem, and how dear a step can be."""
+    """The published problem and the cost of a step."""
 
     setting: str = cd.param(
         "surface", "Published problem: atoms, table, start, target.", choices=tuple(SETTINGS)
@@ -110,21 +109,23 @@ class Params:
 
 
 def table_fields(p: Params) -> tuple[cd.Table, ...]:
-    """Return the one table: energies above the reference, in eV."""
+    """Return the only table: energies above the reference, in eV."""
     return (cd.Table("energy", SETTINGS[p.setting].shape, low=-5.0, high=30.0, unit="eV"),)
 
 
 def tables(p: Params) -> cd.TableArrays:
-    """Return upstream's energies minus the reference: taken in float64, as one float32 ulp of
-    -227.7 eV is 1.5e-5 eV.
+    """Return upstream's energies minus the reference.
+
+    The difference is computed in float64, because one float32 ulp of -227.7 eV is 1.5e-5 eV.
     """
     s = SETTINGS[p.setting]
     return {"energy": np.load(files("catalysis")[s.file]).astype(np.float64) - s.reference}
 
 
 def constants(p: Params) -> dict[str, int]:
-    """Return the sizes and places that the kernel needs; coordinates of a second atom are 0 where
-    there is none.
+    """Return the compile-time constants of the kernel.
+
+    Coordinates of the second atom are 0 if there is only one.
     """
     s = SETTINGS[p.setting]
     named = {"ATOMS": s.atoms, "FLAT": s.flat, "TERMINAL_REWARD": s.terminal_reward}
@@ -158,7 +159,7 @@ def state(p: Params) -> tuple[cd.Field, ...]:
 
 
 def groups(p: Params) -> tuple[cd.Group, ...]:
-    """Return the one group: whoever moves the atoms."""
+    """Return the only group: the agent that moves the atoms."""
     s = SETTINGS[p.setting]
     moves = spaces.Discrete(6) if s.atoms == 1 else spaces.MultiDiscrete([2, 6])
     far = [np.linalg.norm(s.grid) / d for d in start_distances(s)]
@@ -179,7 +180,7 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
 
 
 def start_distances(s: Setting) -> np.ndarray:
-    """Return the straight way from start to target of each atom, in cells."""
+    """Return the displacement from start to target of each atom, in cells."""
     return np.linalg.norm(np.subtract(s.start, s.target).reshape(s.atoms, 3), axis=-1)
 
 
@@ -191,7 +192,7 @@ def fresh(p: Params, n: int, table: SimpleNamespace) -> np.ndarray:
 
 
 def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray:
-    """Return (N,) states at the start: nothing is random."""
+    """Return (N,) initial states, which are not random."""
     return fresh(p, len(np.atleast_1d(random.env)), table)
 
 
@@ -203,8 +204,9 @@ def step(
     random: RandomStream,
     table: SimpleNamespace,
 ) -> cd.StepResult:
-    """Step (N,) states, energies in float64; action["atoms"] is (N, 1), with two atoms (N, 1, 2):
-    which atom, which move.
+    """Step (N,) states, with energies in float64.
+
+    action["atoms"] is the move (N, 1), or with two atoms the atom and its move (N, 1, 2).
     """
     s = SETTINGS[p.setting]
     before, n = states["position"].astype(np.int64), np.arange(len(states))
@@ -217,7 +219,7 @@ def step(
     outside, was_outside = (leaves(s, place) for place in (wrapped, before))
     cancelled = outside & (not s.flat)
     after = np.where(cancelled[:, None], before, wrapped)
-    # any cell of the table, where there is none
+    # Outside the slab, use an arbitrary cell of the table.
     entered = np.where(outside[:, None], s.start, wrapped)
     energy = np.where(outside, ENERGY_SCALE, table.energy[s.cell(entered)].astype(np.float64))
     cost = energy / ENERGY_SCALE
@@ -269,8 +271,9 @@ def leaves(s: Setting, positions: np.ndarray) -> np.ndarray:
 def observe(
     p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace
 ) -> cd.Observation:
-    """Return, (N, 1, D), coordinates in periods, then each atom's straight way to the target in
-    those at the start.
+    """Return observations (N, 1, D): coordinates in periods, then displacements to the target.
+
+    Displacements are relative to the initial ones.
     """
     s = SETTINGS[p.setting]
     position = states["position"].astype(np.float64)
@@ -283,8 +286,9 @@ def observe(
 def sample_states(
     p: Params, rng: np.random.Generator, n: int, table: SimpleNamespace
 ) -> np.ndarray:
-    """Draw any place in the slab, often a step from its ends, the period's, the target; in flat
-    settings also outside.
+    """Draw any place in the slab, often one step from its boundaries, the period's, or the target.
+
+    In flat settings, places outside the slab are included.
     """
     s = SETTINGS[p.setting]
     states, bottom = fresh(p, n, table), np.array((0, 0, s.slab[0]) * s.atoms)
@@ -311,16 +315,14 @@ def sample_states(
 
 
 def whole(x: "np.ndarray | torch.Tensor") -> "np.ndarray | torch.Tensor":
-    """Return the nearest integers of non-negative numbers, an array or a tensor, as indices."""
+    """Round non-negative numbers, an array or a tensor, to integer indices."""
     return (x + 0.5).astype(np.int64) if isinstance(x, np.ndarray) else (x + 0.5).long()
 
 
 def heuristic(
     p: Params, obs: "torch.Tensor", group: str, table: SimpleNamespace
 ) -> tuple["torch.Tensor", ...]:
-    """Return actions (N, C) of the head, or of both: of all moves that bring an atom nearer, that
-    to the lowest energy.
-    """
+    """Return actions (N, C) of each head: the move towards the target with the lowest energy."""
     s = SETTINGS[p.setting]
     cells = [whole(obs[..., k] * n) for k, n in enumerate(s.sizes)]
     lowest, move = 1e30 + 0.0 * obs[..., 0], 0 * cells[0]
@@ -328,7 +330,7 @@ def heuristic(
         axis, to = k // 2, list(cells)
         n, goal = s.sizes[axis], s.target[axis]
         to[axis] = (cells[axis] + 1 - 2 * (k % 2)) % n
-        # either way round
+        # both directions around the period
         here, there = (abs((x[axis] - goal + n // 2) % n - n // 2) for x in (cells, to))
         layers = [(z - s.slab[0]).clip(0, s.slab[1] - s.slab[0] - 1) for z in to[2::3]]
         energy = table.energy[
@@ -342,33 +344,32 @@ def heuristic(
 
 @dataclass(frozen=True)
 class Optimum:
-    """What is best in a setting, exactly."""
+    """Exact optimum of a setting."""
 
     total: float  # the greatest return
-    actions: np.ndarray  # (T, H) moves that earn it, from start to target
-    path: np.ndarray  # (T + 1, coordinates) positions on the way
-    barrier: float  # highest energy on it minus the start's, in eV; 0: no higher than the start
-    lowest_barrier: float  # the least of any way through the slab, in eV
+    actions: np.ndarray  # (T, H) moves of the optimal path
+    path: np.ndarray  # (T + 1, coordinates) positions of this path
+    barrier: float  # highest energy of the path above the start's, in eV, at least 0
+    lowest_barrier: float  # the smallest barrier of any path through the slab, in eV
 
 
 def best_ways(
     entering: np.ndarray, target: tuple[np.ndarray, ...], add: np.ufunc = np.add
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Find the cheapest way from each cell of a periodic grid to ``target``, exactly, by dynamic
-    programming.
+    """Find the cheapest path from each cell of a periodic grid to ``target`` exactly.
 
-    A way moves between neighbours and costs the sum of what its cells cost to enter, or with
-    ``np.maximum`` the greatest.
+    The algorithm is dynamic programming. A path moves between neighbours. Its cost is the sum of
+    the entering costs of its cells, or their maximum with ``np.maximum``.
 
     Args:
-        entering: Cost of entering each cell, infinite where nothing may enter. It is not negative
+        entering: Cost of entering each cell, infinite for forbidden cells. It must not be negative
             if costs are summed.
-        target: Index of the cell where ways end.
-        add: Ufunc of two costs.
+        target: Index of the cell where paths end.
+        add: Ufunc that combines two costs.
 
     Returns:
-        For each cell the least cost, at the target 0 (-inf with ``np.maximum``), and the first
-        move: 2 k is one cell up along axis k, 2 k + 1 one down, and -1 no way.
+        The minimum cost of each cell, which is 0 at the target (-inf with ``np.maximum``), and the
+        first move. 2 k is one cell up along axis k, 2 k + 1 one cell down, and -1 no path.
     """
     least, first = np.full(entering.shape, np.inf), np.full(entering.shape, -1)
     least[target] = -np.inf if add is np.maximum else 0.0
@@ -377,8 +378,8 @@ def best_ways(
         changed, through = False, add(entering, least)
         for move in range(2 * entering.ndim):
             by_move = np.roll(through, 2 * (move % 2) - 1, axis=move // 2)
-            # Only what is better, and not what is equal: so no way goes round in a circle that
-            # costs nothing.
+            # Replace a path only by a strictly better one, so that no path contains a cycle of zero
+            # cost.
             better = by_move < least
             if better.any():
                 changed = True
@@ -387,13 +388,11 @@ def best_ways(
 
 
 def optimum(p: Params, table: SimpleNamespace) -> Optimum:
-    """Return the ``Optimum`` of parameters ``p`` with a table of energies, whatever the
-    time limit.
-    """
+    """Return the ``Optimum`` of parameters ``p`` with a table of energies, without a time limit."""
     s = SETTINGS[p.setting]
     energy = table.energy.astype(np.float64)
-    # Beyond the top follows what is outside the slab, up to the bottom of the next period where
-    # atoms may go there.
+    # Above the slab are the cells outside it, up to the bottom of the next period, if atoms may
+    # leave the slab.
     beyond = s.grid[2] - (s.slab[1] - s.slab[0]) if s.flat else 1
     outside = [(0, 0), (0, 0), (0, beyond)] * s.atoms
     cost = -np.clip(-energy / ENERGY_SCALE, p.min_reward, 0.0)
@@ -421,7 +420,7 @@ def optimum(p: Params, table: SimpleNamespace) -> Optimum:
 
 
 def yardsticks(p: Params, table: SimpleNamespace) -> dict[str, dict[str, float]]:
-    """Return the exact optimum, and the lowest barrier that any way has."""
+    """Return the exact optimum, and the lowest barrier of any path."""
     best = optimum(p, table)
     whole = {
         "return": best.total,
@@ -433,19 +432,17 @@ def yardsticks(p: Params, table: SimpleNamespace) -> dict[str, dict[str, float]]
 
 
 PATH, START, TARGET = "#FF8A3D", "#2BC48A", "#E58FBF"
-LETTERS, SIDE = 24, 340  # height of texts, and width of a map, of a picture 960 wide
+LETTERS, SIDE = 24, 340  # text height and map width in a picture of width 960
 
 
 def draw(
     canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int, table: SimpleNamespace
 ) -> None:
-    """Draw the way over slices of energies through where it ends, and below them the energy along
-    the way, in eV.
-    """
+    """Draw the path over slices of energies through its end, and its energy profile in eV."""
     s, way = SETTINGS[p.setting], states["position"].astype(np.int64)
     bottom, top = s.slab
-    way[:, 2::3] = way[:, 2::3].clip(bottom - 1, top)  # outside of the slab is one dark layer
-    # above the start
+    way[:, 2::3] = way[:, 2::3].clip(bottom - 1, top)  # outside the slab is one dark layer
+    # energies above the start's
     heights = table.energy.astype(np.float64) - float(table.energy[s.cell(s.start)])
     heights = np.pad(heights, [(0, 0), (0, 0), (1, 1)] * s.atoms, constant_values=np.inf)
 
@@ -481,7 +478,7 @@ def draw(
     canvas.key((START, "start"), (TARGET, "target"), (PATH, "now"))
 
     along = heights[cell(way)]
-    # 20 eV and more cost alike
+    # Costs are equal from 20 eV on.
     along = np.where(np.isfinite(along), along.clip(-ENERGY_SCALE, ENERGY_SCALE), np.nan)
     barrier = np.nanmax(np.append(along, 0.0))
     least, most = min(np.nanmin(np.append(along, 0.0)), target), max(barrier, target) + 0.1
@@ -508,9 +505,9 @@ def draw(
 
 
 STEPS = 200_000_000
-# The weight of the entropy falls slowly, as a temperature does: fewer steps end on a worse way. The
-# discount must be nearly 1, or shorter ways than the best have more value (at 0.99 in diffusion2d,
-# diffusion3d and surface).
+# The entropy coefficient decreases slowly, as in annealing. With fewer steps, training ends on a
+# worse path. The discount must be nearly 1, because otherwise shorter paths than the optimum have a
+# higher value (at 0.99 in diffusion2d, diffusion3d and surface).
 COOLING = ((0.0, 0.06), (0.3, 0.04), (0.5, 0.02), (0.7, 0.008), (0.9, 0.002), (1.0, 0.0005))
 
 SPEC = cd.EnvSpec(
@@ -532,7 +529,7 @@ SPEC = cd.EnvSpec(
         size=(960, 1054),
         fps=10,
         showcase={
-            "still": 1.0,  # the whole way
+            "still": 1.0,  # the complete path
             "readable": 480,
             "figures": {"successes": "target reached, share", "barrier_eV": "barrier, eV"},
         },
@@ -545,10 +542,10 @@ SPEC = cd.EnvSpec(
             "learning_rate": ((0, 2.5e-3), (STEPS, 1e-4)),
             "gamma": ((0, 0.999), (STEPS // 2, 0.9999)),
             "ent_coef": tuple((int(share * STEPS), weight) for share, weight in COOLING),
-            "norm_adv": False,  # it would cool by itself, and too fast
+            "norm_adv": False,  # normalised advantages would reduce the exploration too fast
             "normalize_obs": True,
             "normalize_reward": True,
         },
     },
-    summary="Find the way of least energy of atoms over a catalyst (WarpDrive's rlchemists).",
+    summary="Find the path of least energy of atoms over a catalyst (WarpDrive's rlchemists).",
 )

@@ -3,13 +3,13 @@
 Source: the rules of PettingZoo's connect_four_v3 (Terry et al. 2021). The groups ``first`` and
 ``second`` take turns. One step of the environment is one move, of the group that is active in it.
 The winner gets 1 and the other player -1. A full board is a draw, 0 for both. A move into a full
-column ends the game: -1 for the player who made it, 0 for the other one. ``masks=True`` forbids
-such moves. With ``masks=False`` players must learn to avoid them.
+column ends the game with -1 for that player and 0 for the other one. ``masks=True`` forbids such
+moves. With ``masks=False`` players must learn to avoid them.
 
 An observation is an image of bools, 6 rows from the top x 7 columns x 2: the player's own discs,
 then the opponent's. A waiting player observes the board, too.
 
-A person plays with ``fps=1``: the digits 1 to 7 choose a column.
+For interactive play use ``fps=1``. The digits 1 to 7 choose a column.
 """
 
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class Params:
     masks: bool = cd.param(True, "Whether action masks forbid moves into full columns.")
     random_plies: int = cd.param(
         0,
-        "Most random moves before the game. Each game draws their number uniformly.",
+        "Maximum number of random moves before the game. The number is uniform.",
         unit="moves",
         low=0,
         high=6,
@@ -72,7 +72,7 @@ def state(p: Params) -> tuple[cd.Field, ...]:
 
 
 def groups(p: Params) -> tuple[cd.Group, ...]:
-    """Return both players, of whom one is active in each step."""
+    """Return both players, one of which is active in each step."""
     shape, columns = (ROWS, COLUMNS, 2), spaces.Discrete(COLUMNS)
     return tuple(
         cd.Group(
@@ -105,7 +105,7 @@ def packed(board: np.ndarray) -> np.ndarray:
 
 
 def drop(board: np.ndarray, column: np.ndarray, where: np.ndarray) -> None:
-    """Drop a disc of the player who is to move into ``column`` (N,) of discs (N, 2, 6, 7).
+    """Drop a disc of the player to move into ``column`` (N,) of discs (N, 2, 6, 7).
 
     Only games in ``where``, (N,) bool, change.
     """
@@ -116,8 +116,9 @@ def drop(board: np.ndarray, column: np.ndarray, where: np.ndarray) -> None:
 
 
 def reset(p: Params, random: RandomStream) -> np.ndarray:
-    """Return (N,) boards with 0 to ``random_plies`` discs, exact. So few moves fill no column past
-    its top and win no game.
+    """Return (N,) boards with 0 to ``random_plies`` discs, exact.
+
+    The number of moves is too small to overfill a column or to win a game.
     """
     words = random.bits(1, 0)[:, 0], random.bits(1, 1)[:, 0]
     numbers = np.concatenate(words, axis=1)  # (N, 8)
@@ -131,7 +132,7 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
 def step(
     p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
 ) -> cd.StepResult:
-    """Step (N,) states; actions of both players are (N, 1)."""
+    """Step (N,) states. Actions of both players are (N, 1)."""
     board, each = discs(states), np.arange(len(states))
     mover = board.sum((1, 2, 3)) % 2
     column = np.where(mover == 0, action["first"][:, 0], action["second"][:, 0])
@@ -190,9 +191,7 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
-    """Return the column (N, C): one that wins, else one that blocks the opponent's four in line,
-    else the open one nearest to the centre.
-    """
+    """Return a column (N, C) that wins, else one that blocks a win, else the most central one."""
     cells = obs.reshape(*obs.shape[:2], ROWS * COLUMNS, 2) > 0.5
     own, other = cells[..., 0], cells[..., 1]
     taken = own | other

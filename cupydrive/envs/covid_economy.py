@@ -1,29 +1,30 @@
 """For research on learning by many agents, not for advice on policy: Covid-19 and the economy of
 the United States.
 
-Intended use. A benchmark of agents on two levels whose interests differ; what is learned here says
-nothing of what anyone should do. The model knows one variant of the virus, constant wages, and
-people who never change what they do by themselves; it does not tell people apart by age, income or
-anything else, and nobody who was vaccinated is infected.
+Intended use: a benchmark of two-level agents with different interests. Learned policies do not
+recommend any real policy. The model has one variant of the virus, constant wages, and people who
+never change their behaviour by themselves. It does not distinguish people by age, income or any
+other property, and vaccinated people are never infected.
 
-51 governors, of the states and Washington DC in the order of the alphabet, choose every day how
-strict their measures are, from 1 to 10, and are bound for four weeks by a choice. Strictness slows
-infections a month later and costs jobs at once. The planner chooses a subsidy every 90 days, which
-the country pays with interest. All are rewarded for few deaths and much income, each weighing the
-two as past policy lets suppose; with the worse of "all open" and "all closed" in both a day's
-reward would be 0, with the better 1. Nothing is random.
+51 governors, of the states and Washington DC in alphabetical order, choose the strictness of their
+measures every day, from 1 to 10. A choice is binding for four weeks. Strict measures slow
+infections a month later and cost jobs immediately. The planner chooses a subsidy every 90 days,
+which the country pays with interest. All agents are rewarded for few deaths and high income, with
+weights estimated from past policy. Rewards are scaled so that a day's reward would be 0 with the
+worse of "all open" and "all closed" in both respects, and 1 with the better. Nothing is random.
 
 Source: the equations and the fit of Trott, Srinivasa, van der Wal, Haneuse & Zheng, "Building a
 Foundation for Data-Driven, Interpretable, and Robust Policy Design using the AI Economist"
-(arXiv:2108.02904, 2021), written anew. Fitted numbers and daily tables come from the repository
-salesforce/ai-economist (BSD-3-Clause); the tables derive from the Oxford COVID-19 Government
+(arXiv:2108.02904, 2021), reimplemented. Fitted numbers and daily tables come from the repository
+salesforce/ai-economist (BSD-3-Clause). The tables derive from the Oxford COVID-19 Government
 Response Tracker (levels), JHU CSSE (deaths), Our World in Data (vaccinations) and the U.S. Bureau
 of Labor Statistics (unemployment).
 
-Products are shares of what a state, or the country, makes if no measure has ever cost a job.
-Unemployment remembers changes of level for 600 days, by five decaying sums; only changes of before
-the start may be forgotten, so an episode has at most 600 days. Missouri's population counts Kansas
-City twice, as in the source. Not offered: the source's divisor of all rewards, which was 1.
+Products are fractions of the maximum product of a state or the country, without any measures.
+Unemployment depends on changes of level in the last 600 days, through five decaying sums. Only
+changes before the start may be forgotten, so an episode has at most 600 days. Missouri's population
+counts Kansas City twice, as in the source. The source's divisor of all rewards, which was 1, is
+omitted.
 """
 
 from dataclasses import dataclass
@@ -56,33 +57,35 @@ if TYPE_CHECKING:
 
     from cupydrive.drawing.canvas import Canvas
 
-WORDS = 4  # of levels: each keeps those of eight days, four bits a day
-LEVEL_OBS = STATES + 9  # the entry of a governor's observation that is its level
-GAMMA = 1 / 14  # of the infected who recover or die, 1/day
+WORDS = 4  # words of levels, each with eight days of four bits
+LEVEL_OBS = STATES + 9  # index of the level in a governor's observation
+GAMMA = 1 / 14  # rate at which the infected recover or die, 1/day
 
 
 @dataclass(frozen=True)
 class Params:
-    """Who is replaced by history, what counts, and the settings of the published training run."""
+    """Replay mode, weights of the rewards, and settings of the published training run."""
 
     mode: str = cd.param(
-        "training", "Replay history's choices, or all that happened.", choices=tuple(ROWS)
+        "training", "Train policies, or replay historical choices or events.", choices=tuple(ROWS)
     )
     health_scaling_governor: float = cd.param(
-        0.3, "Factor on the weight of health to that of income.", low=0.0, high=1e3
+        0.3, "Factor of the weight of health.", low=0.0, high=1e3
     )
-    health_scaling_planner: float = cd.param(0.45, "The planner's factor.", low=0.0, high=1e3)
+    health_scaling_planner: float = cd.param(
+        0.45, "Factor of the planner's weight.", low=0.0, high=1e3
+    )
     working_age_share: float = cd.param(
-        0.6, "Of the population.", low=0.1, high=1.0, vary=(0.4, 0.8)
+        0.6, "Fraction of the population.", low=0.1, high=1.0, vary=(0.4, 0.8)
     )
-    too_sick_share: float = cd.param(0.1, "Of the infected, who cannot work.", low=0.0, high=1.0)
-    interest: float = cd.param(0.03, "On subsidies, paid by the country.", low=0.0, high=10.0)
+    too_sick_share: float = cd.param(0.1, "Infected people unable to work.", low=0.0, high=1.0)
+    interest: float = cd.param(0.03, "Interest rate of subsidies.", low=0.0, high=10.0)
     risk_aversion: float = cd.param(
-        2.0, "Of the utility of income, CRRA.", low=1.1, high=10.0, vary=(1.2, 2.0)
+        2.0, "Risk aversion of income (CRRA).", low=1.1, high=10.0, vary=(1.2, 2.0)
     )
     max_subsidy: float = cd.param(
         20_000.0,
-        "At the highest level.",
+        "Subsidy at the highest level.",
         unit="dollars/person/year",
         low=0.0,
         high=1e7,
@@ -90,42 +93,36 @@ class Params:
     )
     vaccines_per_million: float = cd.param(
         3_000.0,
-        "Vaccinated each day.",
+        "Vaccinations per day.",
         unit="people/million",
         low=0.0,
         high=1e6,
         vary=(0.0, 30_000.0),
     )
     transmission_factor: float = cd.param(
-        1.0, "On infections without measures.", low=0.0, high=100.0, vary=(0.0, 20.0)
+        1.0, "Factor of infections without measures.", low=0.0, high=100.0, vary=(0.0, 20.0)
     )
     stringency_factor: float = cd.param(
-        1.0, "On what measures change of that.", low=0.0, high=100.0, vary=(0.0, 20.0)
+        1.0, "Factor of the effect of measures.", low=0.0, high=100.0, vary=(0.0, 20.0)
     )
     unemployment_factor: float = cd.param(
-        1.0, "On the weights of unemployment.", low=0.0, high=100.0, vary=(0.5, 2.0)
+        1.0, "Factor of the weights of unemployment.", low=0.0, high=100.0, vary=(0.5, 2.0)
     )
-    subsidy_levels: int = cd.param(20, "Levels of the subsidy, besides none.", low=1, high=250)
+    subsidy_levels: int = cd.param(20, "Levels of the subsidy above 0.", low=1, high=250)
     subsidy_interval: int = cd.param(
-        90, "Between choices of the subsidy.", unit="days", low=1, high=600
+        90, "Interval of subsidy choices.", unit="days", low=1, high=600
     )
-    cooldown: int = cd.param(
-        28, "From one choice of a level to the next.", unit="days", low=1, high=600
-    )
+    cooldown: int = cd.param(28, "Interval of choices of a level.", unit="days", low=1, high=600)
     vaccine_start: int = cd.param(296, "First day of vaccinations.", unit="days", low=1, high=600)
-    vaccine_interval: int = cd.param(1, "Between vaccinations.", unit="days", low=1, high=600)
-    memory: int = cd.param(
-        600, "Until unemployment forgets a change.", unit="days", low=START + 1, high=MEMORY
-    )
+    vaccine_interval: int = cd.param(1, "Interval of vaccinations.", unit="days", low=1, high=600)
+    memory: int = cd.param(600, "Memory of unemployment.", unit="days", low=START + 1, high=MEMORY)
     max_episode_steps: int = cd.param(
-        540, "Time limit; it ends the task.", unit="days", low=1, high=MEMORY
+        540, "Time limit, at which the task ends.", unit="days", low=1, high=MEMORY
     )
 
 
 def check(p: Params) -> None:
-    """Refuse more days than history has, and days on which levels that the state does not keep
-    would be forgotten.
-    """
+    """Raise an error if an episode exceeds the historical tables or the memory of unemployment."""
     ends = (
         {f"the tables of mode={p.mode!r} end on day": ROWS[p.mode]} if p.mode != "training" else {}
     )
@@ -134,13 +131,13 @@ def check(p: Params) -> None:
     ).items():
         if p.max_episode_steps > most:
             raise ParameterError(
-                f"covid_economy: max_episode_steps = {p.max_episode_steps}, but {why} {most}; "
-                f"pass max_episode_steps={most} or less"
+                f"covid_economy: max_episode_steps = {p.max_episode_steps}, but {why} {most}. "
+                f"Pass max_episode_steps={most} or less"
             )
 
 
 def constants(p: Params) -> dict[str, int]:
-    """Return sizes and days that the kernel is compiled with."""
+    """Return the compile-time constants of the kernel."""
     first = -(-p.vaccine_start // p.vaccine_interval) * p.vaccine_interval
     return {
         "STATES": STATES, "DECAYS": DECAYS, "WORDS": WORDS, "DELAY": DELAY, "START": START,
@@ -153,7 +150,7 @@ def state(p: Params) -> tuple[cd.Field, ...]:
     """Return the fields of ``struct State``."""
     return (
         *(cd.Field(name, shape=(STATES,), scale=4e7, unit="people") for name in COUNTS),
-        cd.Field("product", shape=(STATES,), scale=5.0, unit="share of the most"),
+        cd.Field("product", shape=(STATES,), scale=5.0, unit="fraction of the maximum"),
         cd.Field("response", shape=(DECAYS, STATES), scale=10.0, unit="levels"),
         cd.Field("levels", "u4", (WORDS, STATES), unit="four bits a day, the newest lowest"),
         cd.Field("cooldown", "i4", (STATES,), unit="days"),
@@ -174,31 +171,31 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
 
 
 def table_fields(p: Params) -> tuple[cd.Table, ...]:
-    """Return the tables that the kernel reads; a column is a state, or one more: the country."""
+    """Return the tables of the kernel, with a column per state, and optionally the country."""
     of, days = STATES, ROWS[p.mode]
     return (
         cd.Table("people", (of,), low=5e5, high=4e7, unit="people"),
         cd.Table("start", (len(COUNTS), of), high=5e5, unit="people"),
-        # the start's first, then of the day before, ...
+        # the day of the start, the day before, ...
         cd.Table("past", (DELAY, of), "i4", 1, 10, unit="level"),
         cd.Table("response", (DECAYS, of), low=-5.0, high=5.0, unit="levels"),
         cd.Table(
             "leaving", (START + 3, of), low=-3.0, high=3.0, unit="levels"
         ),  # none, the changes up to the start, none
-        cd.Table("decay", (2, DECAYS)),  # of a day, of all that is remembered
+        cd.Table("decay", (2, DECAYS)),  # decay of a day, and of the whole memory
         # without measures, each level's
         cd.Table("infection", (2, of), low=-0.5, high=0.5, unit="1/day"),
         # weights, base
         cd.Table("unemployment", (DECAYS + 1, of), low=-1.0, high=1.0, unit="percent"),
         cd.Table("vaccines", (of,), high=1e5, unit="people"),
-        cd.Table("output", (of,), high=1e-7),  # product of one who works
-        cd.Table("subsidy", (of,), high=0.2),  # product that one level gives
+        cd.Table("output", (of,), high=1e-7),  # product of a working person
+        cd.Table("subsidy", (of,), high=0.2),  # product of one subsidy level
         cd.Table("reward", (2, of + 1), low=-3.0, high=3.0),  # constant, of utility
-        cd.Table("death", (of + 1,), low=-1e-5, high=0.0),  # reward of one
-        cd.Table("weight", (of,), high=0.04),  # in the country's product
+        cd.Table("death", (of + 1,), low=-1e-5, high=0.0),  # reward of one death
+        cd.Table("weight", (of,), high=0.04),  # weight in the country's product
         cd.Table("policy", (days, of), "i4", 1, 10, unit="level"),
         cd.Table("payments", (days,), "i4", 0, p.subsidy_levels, unit="level"),
-        # last: deaths of the day
+        # the last row is the deaths of the day
         cd.Table("observed", (len(COUNTS) + 1, days, of), high=5e5, unit="people"),
     )
 
@@ -219,7 +216,7 @@ def packed_levels(levels: np.ndarray) -> np.ndarray:
 
 
 def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray:
-    """Return (N,) fresh states, all the same, exact."""
+    """Return (N,) equal initial states, exact."""
     states = np.zeros(
         len(np.atleast_1d(random.env)), [(f.name, f.dtype, f.shape) for f in state(p)]
     )
@@ -235,9 +232,7 @@ def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray
 def infect(
     p: Params, old: cd.TableArrays, delayed: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace
 ) -> tuple[cd.TableArrays, np.ndarray, cd.TableArrays]:
-    """Return the five counts that infections and vaccinations change, and what was seen on
-    the way.
-    """
+    """Return the five counts after infections and vaccinations, and the events."""
     s, i, r, d, v = (old[name] for name in COUNTS[:5])
     on_day = (elapsed >= p.vaccine_start) & (elapsed % p.vaccine_interval == 0)
     doses = np.where(on_day[:, None], table.vaccines.astype(float), 0.0)
@@ -245,7 +240,7 @@ def infect(
     rate = table.infection[0].astype(float) + table.infection[1].astype(float) * delayed
     ds, dr = -rate * (s / table.people) * i * (1 - missed) - taken, GAMMA * i + taken
     new = {"susceptible": s + ds, "infected": i - ds - dr, "recovered": r + dr}
-    died = MORTALITY * GAMMA * i  # a part of all who recover: of the change of r - v
+    died = MORTALITY * GAMMA * i  # deaths are a fraction of those who leave the infected
     seen = {
         "vaccinations": on_day, "everybody left is vaccinated": (doses > s) & (s > 0),
         "nobody is left": s == 0,
@@ -264,7 +259,7 @@ def step(
     random: RandomStream,
     table: SimpleNamespace,
 ) -> cd.StepResult:
-    """Step (N,) states; action["governor"] is (N, STATES), action["planner"] (N, 1)."""
+    """Step (N,) states. action["governor"] is (N, STATES), action["planner"] (N, 1)."""
     old = {name: states[name].astype(np.float64) for name in (*COUNTS, "response")}
     before, day = unpacked(states["levels"]), np.minimum(elapsed, ROWS[p.mode]) - 1
     free, due = states["cooldown"] == 0, (elapsed - 1) % p.subsidy_interval == 0
@@ -375,9 +370,7 @@ def observe(
 def sample_states(
     p: Params, rng: np.random.Generator, n: int, table: SimpleNamespace
 ) -> np.ndarray:
-    """Draw states at which rules change: few or none susceptible, long waits or none, few or many
-    out of work.
-    """
+    """Draw states near thresholds: susceptible people, waiting times, and unemployment."""
     states, shape = np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)]), (n, STATES)
     for name, most in zip(COUNTS, (1, 1, 1, 0.02, 1, 0.3), strict=True):
         states[name] = rng.uniform(0, most, shape) * table.people
@@ -400,10 +393,9 @@ def sample_states(
 def heuristic(
     p: Params, obs: "torch.Tensor", group: str, table: SimpleNamespace
 ) -> tuple["torch.Tensor", ...]:
-    """Return actions (N, C) of the one head, for NumPy or torch obs (N, C, D): every state at level
-    6, and no subsidy.
+    """Return actions (N, C) for NumPy or torch obs (N, C, D): level 6 everywhere, and no subsidy.
 
-    Of levels that are the same everywhere and always it is the best for states and planner alike.
+    Among constant levels it is the best for both states and planner.
     """
     if group == "planner":
         return (0 * (obs[..., 0] > 0),)
@@ -416,9 +408,7 @@ LETTERS = 0.58  # height of texts; a state of the map is nearly 1
 def draw(
     canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int, table: SimpleNamespace
 ) -> None:
-    """Draw the states as squares of a map, the brighter the stricter, and beside it what the
-    country goes through.
-    """
+    """Draw a map of states, brighter for stricter measures, and curves of the country."""
     canvas.view(0, 21.4, 0, top=11.4)
     for code, (x, y), level in zip(
         CODES, tiles(), unpacked(states["levels"][-1:])[0, 0], strict=True
@@ -433,13 +423,13 @@ def draw(
     for x, text, anchor in ((3.3, "1", "rm"), (10.7, "10", "lm")):
         canvas.text((x, 0.95), text, LETTERS, anchor=anchor)
     canvas.text((3.5, 1.7), "strictness of measures", LETTERS, anchor="lm")
-    # The least that an axis reaches, so that episodes of different policies are drawn alike.
+    # Minimum upper limits of the axes, so that episodes of different policies are comparable.
     curves = (
         ("deaths, thousands", states["deaths"].sum(axis=1) / 1e3, 2000),
         ("jobless, % of people", states["unemployed"].sum(axis=1) * (100 / PEOPLE), 20),
         ("infected, millions", states["infected"].sum(axis=1) / 1e6, 10),
     )
-    # $ billion a day
+    # billion dollars a day
     subsidies = states["subsidy"] * (PEOPLE * p.max_subsidy / 365e9 / p.subsidy_levels)
     if subsidies.any():
         canvas.text(
@@ -463,13 +453,14 @@ def shade(canvas: "Canvas", level: int) -> str:
 
 
 def above(value: float) -> float:
-    """Return the least of 1, 2, 5, 10, 20, ... that is no less than ``value``."""
+    """Return the smallest of 1, 2, 5, 10, 20, ... that is at least ``value``."""
     power = 10.0 ** np.floor(np.log10(max(value, 1.0)))
     return next(step * power for step in (1, 2, 5, 10) if step * power >= value)
 
 
-# What a level costs comes at once, what it saves months later: whole episodes without a discount,
-# and long traces. In 27 of 28 days there is nothing to choose, which dilutes the entropy.
+# The costs of a level are immediate, and its benefits come months later. Hence episodes are
+# complete and undiscounted, with long traces. On 27 of 28 days there is no choice, which reduces
+# the entropy.
 LEARN = {
     "learning_rate": ((0, 1e-3), (5_000_000, 1e-4)),
     "ent_coef": ((0, 0.02), (5_000_000, 0.001)),

@@ -1,7 +1,6 @@
-"""What ``covid_economy`` reads of its source: fitted numbers and daily tables; and a map of the
-states.
+"""Published data of ``covid_economy``: fitted numbers, daily tables, and a map of the states.
 
-Everything is computed in float64 and rounded once, to a table's float32.
+All values are computed in float64 and rounded once, to the float32 of a table.
 """
 
 import json
@@ -17,13 +16,13 @@ if TYPE_CHECKING:
 
 STATES, DECAYS = 51, 5
 START = 81  # row of 2020-03-22 in tables whose first row is 2020-01-01
-# days until infections react to a level; for which unemployment remembers a change
+# Days until infections react to a level, and days of memory of unemployment.
 DELAY, MEMORY = 29, 600
 ROWS = {
     "training": 1,
     "real_policies": 437,
     "real_data": 404,
-}  # days of levels, and of everything, that are after the start
+}  # days with levels, and with all data, after the start
 MORTALITY, PEOPLE = 0.02, 328_737_916
 COUNTS = ("susceptible", "infected", "recovered", "deaths", "vaccinated", "unemployed")
 REWARDS = (
@@ -62,9 +61,7 @@ HI .. .. .. TX .. .. .. .. FL .. ..
 
 
 def tiles() -> np.ndarray:
-    """Return where each state's square lies on the map: (STATES, 2) columns and rows, from the
-    upper left.
-    """
+    """Return the map's column and row of each state, (STATES, 2), from the upper left."""
     places = {
         code: (x, y)
         for y, row in enumerate(MAP.split("\n")[1:])
@@ -75,8 +72,9 @@ def tiles() -> np.ndarray:
 
 @lru_cache(maxsize=1)
 def upstream() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return the fitted numbers by name, and the daily tables by name, (days from 2020-01-01,
-    STATES or 1); all float64.
+    """Return the fitted numbers and the daily tables by name, in float64.
+
+    Daily tables have shape (days from 2020-01-01, STATES or 1).
     """
     found = files("covid_economy")
     texts = [
@@ -95,17 +93,17 @@ def rows(name: str, first: int, last: int) -> np.ndarray:
 
 
 def tables(p: "Params") -> dict[str, np.ndarray]:
-    """Return the tables by name; money is in shares of the most that a state, or the country, can
-    make.
-    """
+    """Return the tables by name. Money is relative to the maximum product of a state or country."""
     fit, people, days = upstream()[0], upstream()[0]["US_STATE_POPULATION"], ROWS[p.mode]
     weights = fit["GROUPED_CONVOLUTIONAL_FILTER_WEIGHTS"].reshape(STATES, DECAYS).T
     base, lambdas = fit["UNEMPLOYMENT_BIAS"], fit["CONV_LAMBDAS"][:, None]
-    idle = (np.log(2) + base) * people / 100  # unemployed if nothing ever changes
+    idle = (np.log(2) + base) * people / 100  # unemployed people in the steady state
     workers = int(p.working_age_share * PEOPLE - idle.sum())
     per_worker = fit["GDP_PER_CAPITA"] * PEOPLE / workers  # dollars a year
-    most = np.maximum(0, p.working_age_share * people - idle) * per_worker  # of a year
-    dollar = 1 / np.append(most, most.sum())  # of a year, for each state and the country
+    most = (
+        np.maximum(0, p.working_age_share * people - idle) * per_worker
+    )  # maximum product of a year
+    dollar = 1 / np.append(most, most.sum())  # one dollar relative to a year's maximum product
     past = rows("policy", 0, START)
     changes = np.diff(past, axis=0, prepend=1.0)
     factors = [[p.transmission_factor], [p.stringency_factor]]
@@ -132,8 +130,9 @@ def tables(p: "Params") -> dict[str, np.ndarray]:
 
 
 def counts(first: int, last: int) -> np.ndarray:
-    """Return COUNTS (6, rows, STATES) in rows of the daily tables; at the start, deaths are a part
-    of the recovered.
+    """Return COUNTS (6, rows, STATES) for rows of the daily tables.
+
+    At the start, deaths are a fraction of the recovered.
     """
     found = {name: rows(name, first, last).copy() for name in COUNTS}
     if first == START:
@@ -142,15 +141,16 @@ def counts(first: int, last: int) -> np.ndarray:
 
 
 def happened(days: int) -> np.ndarray:
-    """Return COUNTS and deaths of the day (7, days, STATES) on the first days after the start."""
+    """Return COUNTS and daily deaths (7, days, STATES) of the first days after the start."""
     found = counts(START, START + days)
     deaths = np.diff(found[COUNTS.index("deaths")], axis=0)
     return np.concatenate([found[:, 1:], deaths[None]])
 
 
 def payments(p: "Params", days: int) -> np.ndarray:
-    """Return (days,) levels that the real payments come to; each lasts until the planner could
-    choose again.
+    """Return (days,) subsidy levels that correspond to the real payments.
+
+    Each level lasts until the planner can choose again.
     """
     of_level = PEOPLE * p.max_subsidy / p.subsidy_levels * p.subsidy_interval / 365  # dollars
     paid, level = (
@@ -163,8 +163,8 @@ def payments(p: "Params", days: int) -> np.ndarray:
 
 
 def rewards(p: "Params", fit: dict[str, np.ndarray], dollar: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the tables of rewards, of the states and the country: a constant, and what a death and
-    utility count.
+    """Return the tables of rewards of states and country: constant, weight of a death, and weight
+    of utility.
     """
     low_health, high_health, low_income, high_income, alpha = (
         np.append(fit[key.replace("*", "AGENT")], fit[key.replace("*", "PLANNER")])

@@ -1,12 +1,13 @@
-"""Share what MinAtar's games have in common: parameters, sticky actions, cells and their drawing.
+"""Common parts of MinAtar's games: parameters, sticky actions, cells and their drawing.
 
 Source: MinAtar 1.0.15 (Young & Tian 2019, arXiv 1903.03176). Rules that the paper and the README
 leave open are inferred from recorded games, and from gymnax 1.0's ports.
 
 ``rules="original"`` repeats the last action with probability 0.1 and ramps the difficulty up.
-MinAtar has no time limit, except in Freeway. Here 100,000 steps let every evaluation end.
-``rules="gymnax"`` has neither, and a limit of 1,000 steps. The first action of an episode may
-repeat "none", where MinAtar repeats the last action of the episode before.
+MinAtar has no time limit, except in Freeway. Here the limit is 100,000 steps, so that every
+evaluation ends. ``rules="gymnax"`` has neither sticky actions nor ramping, and a limit of 1,000
+steps. The first action of an episode may repeat "none", whereas MinAtar repeats the last action of
+the previous episode.
 """
 
 from collections.abc import Callable
@@ -82,7 +83,7 @@ class RampingParams(Params):
 
 @dataclass(frozen=True)
 class Game:
-    """What a game's player sees and does. Its methods are functions of an ``EnvSpec``.
+    """Observations and actions of a game. Its methods are functions of an ``EnvSpec``.
 
     Args:
         channels: Names of the channels, the player's own first.
@@ -95,7 +96,7 @@ class Game:
     cells: Callable[[np.ndarray], np.ndarray]
 
     def constants(self, p: Params) -> dict[str, int]:
-        """Return the sizes that the kernel needs."""
+        """Return the compile-time constants of the kernel."""
         return {"CHANNELS": len(self.channels)}
 
     def groups(self, p: Params) -> tuple[cd.Group, ...]:
@@ -109,13 +110,13 @@ class Game:
         return cd.Observation({"player": self.cells(states)[:, None]})
 
     def keys(self, p: Params) -> dict[str, dict[str, int]]:
-        """Return the keys of the actions; no key is none."""
+        """Return the keys of the actions. No key is the action "none"."""
         return {"player": {KEYS[name]: k for k, name in enumerate(self.actions)}}
 
     def draw(self, canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
         """Draw the cells, one colour for each channel, and the channels' names beside them.
 
-        Several channels of one cell lie inside each other, the player's own on top.
+        Several channels of one cell are drawn inside each other, the player's own on top.
         """
         canvas.view(-0.1, SIDE + 4.1, -0.1, SIDE + 0.1)
         bright = (*canvas.CURVES[:5], canvas.INK)
@@ -146,7 +147,7 @@ def effective_action(
 
 
 def suggested(steps: int) -> dict[str, Any]:
-    """Return settings that train a game in so many env-steps, as ``EnvSpec(training=...)``."""
+    """Return training settings for this number of env-steps, as ``EnvSpec(training=...)``."""
     return {
         "num_envs": 64,
         "steps": steps,

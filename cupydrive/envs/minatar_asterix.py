@@ -1,11 +1,11 @@
 """Asterix of MinAtar: collect gold and avoid enemies, which come from both sides.
 
-Source: MinAtar 1.0.15 (Young & Tian 2019, arXiv 1903.03176); see ``cupydrive/envs/minatar.py``.
-Rules that it leaves open are inferred from recorded games. Rows 1 to 8 hold one thing each. After
-every 10 steps something comes into a row without one, uniform over these, from either side; with
-probability 1/3 it is gold. Everything moves in every 5th step. With ramping there are ten levels of
-102 steps each: from level to level things come one step sooner, and from every second level on
-everything moves one step sooner.
+Source: MinAtar 1.0.15 (Young & Tian 2019, arXiv 1903.03176), see ``cupydrive/envs/minatar.py``.
+Rules that it leaves open are inferred from recorded games. Rows 1 to 8 contain at most one object
+each. Every 10 steps, an object appears in an empty row, uniform over these, from either side. It is
+gold with probability 1/3. Objects move every 5th step. With ramping there are ten levels of 102
+steps each. Each level shortens the interval between objects by one step, and every second level
+shortens the interval between moves by one step.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from cupydrive.envs.minatar import nibbles, of_nibbles
 from cupydrive.random import RandomStream, below
 
 CHANNELS = ("player", "enemy", "trail", "gold")
-THING, RIGHT, GOLD = 1, 2, 4  # bits: there is something, it moves to the right, it is gold
+THING, RIGHT, GOLD = 1, 2, 4  # bits: object present, moves to the right, is gold
 LEVELS, LEVEL_STEPS = 10, 100
 Params = minatar.RampingParams
 
@@ -37,12 +37,12 @@ def state(p: Params) -> tuple[cd.Field, ...]:
 
 
 def intervals(level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the steps from spawn to spawn, and from move to move."""
+    """Return the steps between spawns, and between moves."""
     return LEVELS - level, np.maximum(5 - level // 2, 1)
 
 
 def cells(states: np.ndarray) -> np.ndarray:
-    """Return what the player sees, (N, 10, 10, 4) bool."""
+    """Return the observed channels, (N, 10, 10, 4) bool."""
     seen, each = minatar.no_cells(len(states), CHANNELS), np.arange(len(states))
     seen[each, states["player_y"], states["player_x"], 0] = True
     x, thing = nibbles(states["thing_x"]), nibbles(states["thing"])
@@ -83,7 +83,7 @@ def spawn(
 def step(
     p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
 ) -> cd.StepResult:
-    """Step (N,) states; action["player"] is (N, 1)."""
+    """Step (N,) states. action["player"] is (N, 1)."""
     chosen, each = minatar.effective_action(p, states, action, random), np.arange(len(states))
     level, ramp_timer = states["level"], states["ramp_timer"]
     spawn_every, move_every = intervals(level)
@@ -145,9 +145,7 @@ def step(
 
 
 def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
-    """Draw states of any level with few or many things, the player near one and timers often
-    due.
-    """
+    """Draw states of any level with few or many objects near the player, and timers often due."""
     states = np.zeros(n, [(f.name, f.dtype) for f in state(p)])
     there = rng.random((n, 8)) < rng.choice([0.2, 0.6, 1.0], (n, 1))
     x, kind = rng.integers(0, 10, (n, 8)), rng.integers(0, 4, (n, 8))
@@ -189,7 +187,7 @@ SPEC = cd.EnvSpec(
             "ent_coef": 0.01,
         },
     },
-    # A random policy gets 0.5. Of one seed 6 million steps make 13.6.
+    # A random policy gets 0.5. One seed gets 13.6 after 6 million steps.
     reward_threshold=10.0,
     summary="Collect gold and avoid enemies (MinAtar's Asterix).",
 )

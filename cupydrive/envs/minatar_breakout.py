@@ -1,11 +1,11 @@
 """Breakout of MinAtar: keep the ball in play with the paddle and break the bricks.
 
-Source: MinAtar 1.0.15 (Young & Tian 2019, arXiv 1903.03176); see ``cupydrive/envs/minatar.py``.
+Source: MinAtar 1.0.15 (Young & Tian 2019, arXiv 1903.03176), see ``cupydrive/envs/minatar.py``.
 Rules that it leaves open are inferred from recorded games. There are three rows of ten bricks, and
-new ones when the ball reaches the paddle's row after the last was broken. The ball starts at the
-left or right wall, above the bricks' lowest row, and moves diagonally. A brick that it strikes
-breaks and turns it back, unless it struck something in the step before. The paddle turns the ball
-back if it was where the ball was, or is where the ball comes to.
+new ones when the ball reaches the paddle's row after the last brick was broken. The ball starts at
+the left or right wall, above the bricks' lowest row, and moves diagonally. A brick that the ball
+strikes breaks and reflects it, unless it struck something in the previous step. The paddle reflects
+the ball from the ball's previous or new column.
 """
 
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ def state(p: Params) -> tuple[cd.Field, ...]:
 
 
 def cells(states: np.ndarray) -> np.ndarray:
-    """Return what the player sees, (N, 10, 10, 4) bool."""
+    """Return the observed channels, (N, 10, 10, 4) bool."""
     seen, each = minatar.no_cells(len(states), CHANNELS), np.arange(len(states))
     seen[each, 9, states["paddle"], 0] = True
     seen[each, states["ball_y"], states["ball_x"], 1] = True
@@ -69,7 +69,7 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
 def step(
     p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
 ) -> cd.StepResult:
-    """Step (N,) states; action["player"] is (N, 1)."""
+    """Step (N,) states. action["player"] is (N, 1)."""
     chosen = minatar.effective_action(p, states, action, random)
     ball_x, ball_y = states["ball_x"], states["ball_y"]
     move_x, move_y = states["move_x"].copy(), states["move_y"].copy()
@@ -80,7 +80,7 @@ def step(
     move_x[wall] *= -1
     x = np.clip(x, 0, 9)
 
-    y = np.minimum(ball_y + move_y, 9)  # an episode that is over may be stepped on
+    y = np.minimum(ball_y + move_y, 9)  # a finished episode may still be stepped
     ceiling = y < 0
     move_y[ceiling] *= -1
     y = np.maximum(y, 0)
@@ -154,7 +154,7 @@ SPEC = cd.EnvSpec(
     cases=({}, {"rules": "gymnax"}),
     display=cd.Display(draw=GAME.draw, keys=GAME.keys, size=(960, 760), fps=8),
     training=minatar.suggested(6_000_000),
-    # A random policy gets 0.4. Of one seed 6 million steps make 43.
+    # A random policy gets 0.4. One seed gets 43 after 6 million steps.
     reward_threshold=30.0,
     summary="Break bricks with a ball and a paddle (MinAtar's Breakout).",
 )

@@ -1,12 +1,12 @@
 """Freeway of MinAtar: cross eight lanes of traffic again and again.
 
-Source: MinAtar 1.0.15 (Young & Tian 2019, arXiv 1903.03176); see ``cupydrive/envs/minatar.py``.
-Rules that it leaves open are inferred from recorded games. A car moves by one column in each 2 to 6
-steps and comes back on the other side. The player moves at most in every third step, stays in its
-column, and is put back to the bottom by a car, and at the top, for which there is a reward. Then
-all cars get new speeds, each of -5 to 5 but 0, where 1 is the fastest.
+Source: MinAtar 1.0.15 (Young & Tian 2019, arXiv 1903.03176), see ``cupydrive/envs/minatar.py``.
+Rules that it leaves open are inferred from recorded games. A car moves by one column every 2 to 6
+steps and reappears on the other side. The player moves at most every third step and stays in its
+column. A car returns the player to the bottom. So does reaching the top, which is rewarded. Then
+all cars get new speeds, from -5 to 5 without 0, where 1 is the fastest.
 
-MinAtar's own games have 2,501 steps, since the timer runs from 2,500 to below 0.
+MinAtar's own games have 2,501 steps, because the timer runs from 2,500 to below 0.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from cupydrive.envs.minatar import nibbles, of_nibbles
 from cupydrive.random import RandomStream, below
 
 CHANNELS = ("chicken", "car", "speed1", "speed2", "speed3", "speed4", "speed5")
-COLUMN, REST, LEFT = 4, 3, 8  # of the player; steps from move to move; bit of a car's speed
+COLUMN, REST, LEFT = 4, 3, 8  # player's column, steps between moves, bit of a car's speed
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def state(p: Params) -> tuple[cd.Field, ...]:
     return (
         cd.Field("car_x", "u4", unit="columns, 4 bits for each car from row 1 down"),
         cd.Field("car_timer", "u4", unit="steps that each car waits before it moves, 4 bits"),
-        cd.Field("car_speed", "u4", unit="steps that each car waits again; 8 = to the left"),
+        cd.Field("car_speed", "u4", unit="steps between moves of each car, plus 8 if to the left"),
         cd.Field("player", "i4", unit="row"),
         cd.Field("rest", "i4", unit="steps until the player may move"),
         minatar.LAST_ACTION,
@@ -43,7 +43,7 @@ def state(p: Params) -> tuple[cd.Field, ...]:
 
 
 def cells(states: np.ndarray) -> np.ndarray:
-    """Return what the player sees, (N, 10, 10, 7) bool."""
+    """Return the observed channels, (N, 10, 10, 7) bool."""
     seen, each = minatar.no_cells(len(states), CHANNELS), np.arange(len(states))
     seen[each, states["player"], COLUMN, 0] = True
     x, speed = nibbles(states["car_x"]), nibbles(states["car_speed"])
@@ -76,7 +76,7 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
 def step(
     p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
 ) -> cd.StepResult:
-    """Step (N,) states; action["player"] is (N, 1)."""
+    """Step (N,) states. action["player"] is (N, 1)."""
     chosen = minatar.effective_action(p, states, action, random)
     x, timer, speed = (nibbles(states[name]) for name in ("car_x", "car_timer", "car_speed"))
     moves = (chosen > 0) & (states["rest"] == 0)
@@ -145,7 +145,7 @@ SPEC = cd.EnvSpec(
         showcase={"params": {"max_episode_steps": 400}},  # a video of 50 seconds
     ),
     training=minatar.suggested(6_000_000),
-    # A random policy gets 0.4. Of one seed 6 million steps make 53.
+    # A random policy gets 0.4. One seed gets 53 after 6 million steps.
     reward_threshold=50.0,
     summary="Cross eight lanes of traffic (MinAtar's Freeway).",
 )

@@ -1,17 +1,19 @@
 """Seaquest of MinAtar: rescue divers, shoot fish and submarines, and surface for air.
 
-Source: MinAtar 1.0.15 (Young & Tian 2019, arXiv 1903.03176); see ``cupydrive/envs/minatar.py``.
-Fish, and for one in three a submarine that fires every 11 steps, appear at either side of rows 1 to
-8, but never in a row in which others swim against them. Each is worth 1. Divers appear every 30
-steps, and six fit on board. Oxygen lasts for 200 steps under water, rows 1 to 8. Surfacing refills
-it and costs a diver. With six on board it is worth up to nine, by the oxygen left, and all leave.
-Without any it ends the game, and so does a touch or an empty tank. With ramping each surfacing
-makes enemies more frequent, and each second one makes them faster, three times. As in MinAtar, a
-full load that leaves costs one diver more: -1 are aboard then, and only none end the game.
+Source: MinAtar 1.0.15 (Young & Tian 2019, arXiv 1903.03176), see ``cupydrive/envs/minatar.py``.
+Enemies appear at either side of rows 1 to 8, but never in a row with enemies of the opposite
+direction. One in three is a submarine that fires every 11 steps, and the others are fish. Each is
+worth 1. Divers appear every 30 steps, and six fit on board. Oxygen lasts for 200 steps under water,
+rows 1 to 8. Surfacing refills it and costs a diver. With six divers on board, surfacing is worth up
+to nine, depending on the oxygen left, and all divers leave. Without any diver it ends the game, as
+does contact with an enemy or an empty tank. With ramping, each surfacing makes enemies more
+frequent, and every second one makes them faster, three times. As in MinAtar, a full load that
+leaves costs one more diver. Then -1 divers are aboard, and only 0 divers end the game.
 
-At most 30 enemies, 2 divers and 2 bullets of the player are there at once: in the fastest game an
-enemy comes every step and swims for 30. A diver swims for 60 steps. A bullet flies for 9, and 5 lie
-between two. Enemy bullets are bits of cells, since two in one cell do what one does.
+At most 30 enemies, 2 divers and 2 bullets of the player exist at the same time. In the fastest game
+an enemy appears every step and swims for 30 steps. A diver swims for 60 steps. A bullet flies for 9
+steps, with at least 5 steps between two bullets. Enemy bullets are bits of cells, because two in
+one cell have the same effect as one.
 """
 
 import numpy as np
@@ -24,10 +26,10 @@ CHANNELS = (
     *("sub_front", "sub_back", "friendly_bullet", "trail", "enemy_bullet"),
     *("enemy_fish", "enemy_sub", "oxygen_gauge", "diver_gauge", "diver"),
 )
-BULLET, FISH, SUBMARINE, DIVER = 2, 5, 6, 9  # what swims, by its channel
+BULLET, FISH, SUBMARINE, DIVER = 2, 5, 6, 9  # kinds of swimmers by channel
 PARTS = {"kind": (0, 4), "x": (4, 4), "y": (8, 4)}  # first bit and bits in the word of a swimmer
 PARTS |= {"right": (12, 1), "timer": (13, 3), "shot_timer": (16, 4)}
-MOST = 34  # at once
+MOST = 34  # maximum number of swimmers
 OXYGEN, CREW, COOLDOWN, ENEMY_COOLDOWN = 200, 6, 5, 10
 SPAWN_INTERVAL, MOVE_INTERVAL, DIVER_INTERVAL, FASTEST = 20, 5, 30, 2
 
@@ -39,7 +41,9 @@ def state(p: Params) -> tuple[cd.Field, ...]:
     return (
         cd.Field("count", "i4", unit="swimmers"),
         cd.Field("swimmers", "u4", (MOST,), unit="bits of PARTS, the oldest first"),
-        cd.Field("enemy_bullets", "u4", (10,), unit="bits of columns; flying right from bit 10"),
+        cd.Field(
+            "enemy_bullets", "u4", (10,), unit="bits of columns, those flying right from bit 10"
+        ),
         cd.Field("x", "i4", unit="column"),
         cd.Field("y", "i4", unit="row"),
         cd.Field("right", "i4", unit="whether the player faces right"),
@@ -57,22 +61,22 @@ def state(p: Params) -> tuple[cd.Field, ...]:
 
 
 class Swimmers:
-    """What swims: arrays (N, MOST) of each part. Those of kind 0 are gone."""
+    """Swimmers as arrays (N, MOST) of each part. Entries of kind 0 are empty."""
 
     def __init__(self, states: np.ndarray) -> None:
-        """Read them from their words."""
+        """Unpack the swimmers from their words."""
         words, self.count = states["swimmers"].astype(int), states["count"].copy()
         self.of = {part: words >> first & 2**n - 1 for part, (first, n) in PARTS.items()}
 
     def words(self) -> np.ndarray:
-        """Return the words of those that are left, in their order."""
+        """Pack the remaining swimmers into words, in their order."""
         words = sum(self.of[part] << first for part, (first, _) in PARTS.items())
         order = np.argsort(self.of["kind"] == 0, axis=1, kind="stable")
         left = np.where(self.of["kind"] > 0, words, 0)
         return np.take_along_axis(left, order, 1).astype(np.uint32)
 
     def append(self, where: np.ndarray, **parts: np.ndarray | int) -> None:
-        """Add one after all others where asked, (N,) bool. A full list drops it."""
+        """Append a swimmer where ``where`` (N,) is True. A full list drops it."""
         rows = np.flatnonzero(where & (self.count < MOST))
         for part, values in self.of.items():
             new = np.broadcast_to(parts.get(part, 0), where.shape)
@@ -80,7 +84,7 @@ class Swimmers:
         self.count[rows] += 1
 
     def at(self, kind: int, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return which are of a kind and in a cell, (N, MOST) bool."""
+        """Return which swimmers are of a kind and in a cell, (N, MOST) bool."""
         cell = (self.of["x"] == x[:, None]) & (self.of["y"] == y[:, None])
         return cell & (self.of["kind"] == kind)
 
@@ -91,13 +95,13 @@ class Swimmers:
         return there
 
     def move(self, k: int, moving: np.ndarray) -> None:
-        """Move swimmer k by a column where asked, (N,) bool. Beyond the edge it is gone."""
+        """Move swimmer k by a column where ``moving`` (N,), and remove it beyond the edge."""
         self.of["x"][:, k] += moving * (2 * self.of["right"][:, k] - 1)
         self.of["kind"][(self.of["x"][:, k] < 0) | (self.of["x"][:, k] > 9), k] = 0
 
 
 def cells(states: np.ndarray) -> np.ndarray:
-    """Return what the player sees, (N, 10, 10, 10) bool."""
+    """Return the observed channels, (N, 10, 10, 10) bool."""
     seen, each = minatar.no_cells(len(states), CHANNELS), np.arange(len(states))
     column = np.arange(10)
     seen[each, states["y"], states["x"], 0] = True
@@ -131,7 +135,7 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
 def step(
     p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
 ) -> cd.StepResult:
-    """Step (N,) states; action["player"] is (N, 1)."""
+    """Step (N,) states. action["player"] is (N, 1)."""
     chosen = minatar.effective_action(p, states, action, random)
     words, wait, sea = random.bits(draw=1)[:, 0], states["move_interval"], Swimmers(states)
     of = sea.of
@@ -277,7 +281,7 @@ SPEC = cd.EnvSpec(
     cases=({}, {"rules": "gymnax"}),
     display=cd.Display(draw=GAME.draw, keys=GAME.keys, size=(960, 760), fps=8),
     training=minatar.suggested(6_000_000),
-    # A random policy gets 0.1. Of one seed 6 million steps make 30.
+    # A random policy gets 0.1. One seed gets 30 after 6 million steps.
     reward_threshold=20.0,
     summary="Rescue divers, shoot fish and submarines, and surface for air (MinAtar's Seaquest).",
 )

@@ -1,13 +1,13 @@
 """Space Invaders of MinAtar: shoot aliens that shoot back and come nearer.
 
-Source: MinAtar 1.0.15 (Young & Tian 2019, arXiv 1903.03176); see ``cupydrive/envs/minatar.py``.
+Source: MinAtar 1.0.15 (Young & Tian 2019, arXiv 1903.03176), see ``cupydrive/envs/minatar.py``.
 Constants that it leaves open are those of gymnax 1.0's port, confirmed by recorded games and by
 single steps from states that no game reaches. The cannon moves along the lowest row and fires
-every five steps at most. 24 aliens move sideways together, every 12 steps at first, and every step
-when few are left. In place of a move beyond the edge they come down a row and turn. Every ten
-steps the alien nearest to the cannon's column fires. A new wave follows when all are shot, and with
-ramping its longest wait is a step shorter, down to six steps. An alien or a bullet that touches the
-cannon ends the game, and so do aliens that come down from the lowest row.
+at most every five steps. 24 aliens move sideways together, initially every 12 steps, and every step
+when few are left. At the edge they move down a row instead and turn. Every ten steps the alien
+nearest to the cannon's column fires. A new wave follows when all are shot. With ramping, its
+longest wait is one step shorter, down to six steps. An alien or a bullet that touches the cannon
+ends the game, and so do aliens that move below the lowest row.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ from cupydrive.random import RandomStream
 CHANNELS = ("cannon", "alien", "alien_left", "alien_right", "friendly_bullet", "enemy_bullet")
 WAVE = 0b0011111100  # columns of new aliens, in the four highest rows
 COOLDOWN, ENEMY_COOLDOWN = 5, 10  # steps between two shots
-SLOWEST, FASTEST = 12, 6  # longest waits: of the first wave, and with ramping of the last
+SLOWEST, FASTEST = 12, 6  # longest waits of the first wave, and of the last one with ramping
 
 Params = minatar.RampingParams
 
@@ -53,7 +53,7 @@ def packed(aliens: np.ndarray, own: np.ndarray, theirs: np.ndarray) -> np.ndarra
 
 
 def cells(states: np.ndarray) -> np.ndarray:
-    """Return what the player sees, (N, 10, 10, 6) bool."""
+    """Return the observed channels, (N, 10, 10, 6) bool."""
     seen, each = minatar.no_cells(len(states), CHANNELS), np.arange(len(states))
     seen[each, 9, states["cannon"], 0] = True
     seen[..., 1], seen[..., 4], seen[..., 5] = boards(states)
@@ -78,7 +78,7 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
 def step(
     p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
 ) -> cd.StepResult:
-    """Step (N,) states; action["player"] is (N, 1)."""
+    """Step (N,) states. action["player"] is (N, 1)."""
     chosen, each = minatar.effective_action(p, states, action, random), np.arange(len(states))
     aliens, own, theirs = (board.copy() for board in boards(states))
     cannon = np.clip(states["cannon"] + (chosen == 2) - (chosen == 1), 0, 9)
@@ -103,7 +103,7 @@ def step(
     aliens = np.where(sideways[:, None, None], aside, aliens)
     touched |= moves & aliens[each, 9, cannon]
 
-    # The lowest alien of the nearest column fires, of the left one of two that are equally near.
+    # The lowest alien of the nearest column fires. The left column wins a tie.
     enemy_fires = states["enemy_shot_timer"] == 0
     distance = np.where(aliens.any(1), abs(np.arange(10) - cannon[:, None]), 10)
     column = distance.argmin(1)
@@ -145,7 +145,7 @@ def step(
 
 
 def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
-    """Draw states with any aliens, one at least, any bullets and short timers."""
+    """Draw states with at least one alien, any bullets and short timers."""
     states = np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)])
     full = rng.random((3, n, 10, 10)) < 0.5 * rng.random((3, n, 1, 1)) ** 2
     full[0, np.arange(n), rng.integers(0, 10, n), rng.integers(0, 10, n)] = True
@@ -176,7 +176,7 @@ SPEC = cd.EnvSpec(
         showcase={"params": {"max_episode_steps": 500}},  # a video of a minute
     ),
     training=minatar.suggested(6_000_000),
-    # A random policy gets 4. Of one seed 6 million steps make 260.
+    # A random policy gets 4. One seed gets 260 after 6 million steps.
     reward_threshold=150.0,
     summary="Shoot aliens that shoot back and come nearer (MinAtar's Space Invaders).",
 )

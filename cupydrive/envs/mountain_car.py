@@ -1,5 +1,4 @@
-"""MountainCar-v0: a car in a valley, too weak to drive out, must swing up to the flag on the right
-hill.
+"""MountainCar-v0: swing an underpowered car out of a valley, to the flag on the right hill.
 
 Source: Gymnasium's ``mountain_car.py``, after Moore (1990).
 """
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Track:
-    """The track and the task; lengths along the track have no unit, time is counted in steps."""
+    """The track and the task. Lengths along the track have no unit, and time is in steps."""
 
     gravity: float = cd.param(
         0.0025, "Change of velocity by the steepest slope.", unit="1/step^2", low=0.0, high=1.0
@@ -35,14 +34,14 @@ class Track:
     )
     max_speed: float = cd.param(0.07, "Top speed.", unit="1/step", low=1e-6, high=1.0)
     goal_position: float = cd.param(0.5, "The flag.", low=-10.0, high=10.0, vary=(0.3, 0.5))
-    goal_velocity: float = cd.param(0.0, "Slowest speed at which the flag counts.", unit="1/step",
+    goal_velocity: float = cd.param(0.0, "Minimum speed at the flag.", unit="1/step",
     low=-1.0, high=1.0,
                                     vary=(0.0, 0.02))  # fmt: skip
     start_low: float = cd.param(
-        -0.6, "Starts are uniform from here ...", low=-10.0, high=10.0, vary=(-0.7, -0.55)
+        -0.6, "Lower end of initial positions.", low=-10.0, high=10.0, vary=(-0.7, -0.55)
     )
     start_high: float = cd.param(
-        -0.4, "... to here, at rest.", low=-10.0, high=10.0, vary=(-0.5, -0.3)
+        -0.4, "Upper end of initial positions.", low=-10.0, high=10.0, vary=(-0.5, -0.3)
     )
 
 
@@ -74,7 +73,7 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
 
 
 def reset(p: Params, random: RandomStream) -> np.ndarray:
-    """Return (N,) fresh states at rest: one uniform draw, exact in float32."""
+    """Return (N,) initial states at rest: one uniform draw, exact in float32."""
     u = random.uniform()[:, 0, 0]
     low, high = np.float32(p.start_low), np.float32(p.start_high)
     states = np.zeros(len(u), [(f.name, f.dtype) for f in state(p)])
@@ -85,9 +84,7 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
 def drive(
     p: "Params | ContinuousParams", states: np.ndarray, push: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    """Return position, velocity, whether the wall stopped the car, and how near that was, in
-    float64.
-    """
+    """Return position and velocity in float64, whether the wall stopped the car, and the margin."""
     position, velocity = (
         states["position"].astype(np.float64),
         states["velocity"].astype(np.float64),
@@ -108,7 +105,7 @@ def drive(
 def step(
     p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
 ) -> cd.StepResult:
-    """Step (N,) states; action["car"] is (N, 1)."""
+    """Step (N,) states. action["car"] is (N, 1)."""
     pushed = action["car"][:, 0] - 1
     position, velocity, stopped, near_wall, limited = drive(p, states, pushed * p.force)
     arrived = (position >= p.goal_position) & (velocity >= p.goal_velocity)
@@ -157,12 +154,12 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
-    """Return actions (N, C) of the one head: push along the way the car moves."""
+    """Return actions (N, C): push in the direction of motion."""
     return (2 * (obs[..., 1] >= 0),)
 
 
 def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
-    """Draw the valley, the flag and the car; heights are Gymnasium's."""
+    """Draw the valley, the flag and the car. Heights are those of Gymnasium."""
     left, right = p.min_position, p.max_position
     canvas.view(left - 0.05, right + 0.05, -0.05, top=1.15)
     track = np.linspace(left, right, 80)
@@ -188,7 +185,7 @@ Position = TypeVar("Position", float, np.ndarray)
 
 
 def height(position: Position) -> Position:
-    """Return the height of the track, for drawing; the dynamics use its slope, up to a factor."""
+    """Return the height of the track, for drawing. The dynamics use a multiple of its slope."""
     return 0.45 * np.sin(3 * position) + 0.55
 
 
@@ -207,7 +204,7 @@ SPEC = cd.EnvSpec(
         fps=30,
         showcase={"still": 1.0},  # at the flag, or in the valley
     ),
-    # Few cars arrive by chance: many copies, so that some do.
+    # Few cars reach the flag at random. Many environments ensure that some do.
     training={
         "num_envs": 4096,
         "steps": 30_000_000,
@@ -218,8 +215,8 @@ SPEC = cd.EnvSpec(
             "ent_coef": 0.02,
             "normalize_obs": True,
         },
-        # It arrives, but not always as soon as the threshold asks for: of two seeds one had -108,
-        # the other -135.
+        # The car reaches the flag, but does not always reach the threshold: two seeds had -108 and
+        # -135.
         "a2c": {
             "num_envs": 256,
             "steps": 10_000_000,

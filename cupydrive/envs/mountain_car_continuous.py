@@ -1,8 +1,7 @@
-"""MountainCarContinuous-v0: as ``mountain_car``, with a push of any size up to a limit, and a price
-on pushing.
+"""MountainCarContinuous-v0: ``mountain_car`` with a continuous, bounded push that costs fuel.
 
-Source: Gymnasium's ``continuous_mountain_car.py``, after Moore (1990). Track, starts and drawing
-are ``mountain_car``'s.
+Source: Gymnasium's ``continuous_mountain_car.py``, after Moore (1990). Track, initial states and
+drawing are those of ``mountain_car``.
 """
 
 from dataclasses import dataclass, replace
@@ -43,7 +42,7 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
 def step(
     p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
 ) -> cd.StepResult:
-    """Step (N,) states; action["car"] is (N, 1, 1)."""
+    """Step (N,) states. action["car"] is (N, 1, 1)."""
     given = action["car"][:, 0, 0].astype(np.float64)
     position, velocity, stopped, near_wall, limited = drive(
         p, states, np.clip(given, -1, 1) * p.power
@@ -69,7 +68,7 @@ def step(
 
 
 def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
-    """Return actions (N, C) of the one head: push with all force along the way the car moves."""
+    """Return actions (N, C): push with full force in the direction of motion."""
     return (2.0 * (obs[..., 1] >= 0) - 1.0,)
 
 
@@ -90,7 +89,7 @@ SPEC = cd.EnvSpec(
         "ppo": {
             "learning_rate": ((0, 1e-3), (1_000_000, 5e-5)),
             "num_steps": 64,
-            # first to arrive, then to save fuel: a later arrival costs less
+            # learn to reach the flag first, and then to save fuel
             "gamma": ((0, 0.999), (500_000, 0.9999)),
             "gae_lambda": 0.98,
             "ent_coef": 0.0,
@@ -118,7 +117,7 @@ SPEC = cd.EnvSpec(
             "buffer_size": 100_000,
             "learning_starts": 4000,
             "exploration_noise": 0.5,
-            "noise_damping": 0.15,  # noise that lasts swings the car up now and then
+            "noise_damping": 0.15,  # correlated noise occasionally swings the car up
             "hidden": (64, 64),
         },
     },

@@ -1,8 +1,8 @@
 """Pendulum-v1: swing a pendulum up with a motor that is too weak to lift it, and hold it there.
 
-Source: Gymnasium's ``pendulum.py``. The angle is kept within half a turn (there it grows);
-observation, reward and motion depend on it modulo a turn only. WarpDrive's pendulum has other
-constants: they are parameters here.
+Source: Gymnasium's ``pendulum.py``. The angle is wrapped to half a turn, whereas Gymnasium's grows.
+Observation, reward and motion depend only on the angle modulo a turn. WarpDrive's pendulum has
+other constants, which are parameters here.
 """
 
 from dataclasses import dataclass
@@ -29,12 +29,12 @@ class Params:
     length: float = cd.param(1.0, "Length of the rod.", unit="m", low=1e-3, high=1e3)
     tau: float = cd.param(0.05, "Time between two actions.", unit="s", low=1e-6, high=1.0)
     max_speed: float = cd.param(8.0, "Top speed.", unit="rad/s", low=1e-3, high=50.0)
-    # Bounds of the action space: not varied by the checker, as each value compiles a kernel.
+    # Bounds of the action space. The checker does not vary them, as each value compiles a kernel.
     max_torque: float = cd.param(
         2.0, "Strongest torque.", unit="N m", low=1e-3, high=1e3, vary=(2.0, 2.0)
     )
     start_speed: float = cd.param(
-        1.0, "Starts have any angle, and speeds up to this.", unit="rad/s", low=0.0, high=50.0
+        1.0, "Maximum initial speed, at any angle.", unit="rad/s", low=0.0, high=50.0
     )
     position_only: bool = cd.param(False, "Observe cosine and sine, without the speed.")
     max_episode_steps: int = cd.param(200, "Time limit.", unit="steps", low=1)
@@ -68,7 +68,7 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
 
 
 def reset(p: Params, random: RandomStream) -> np.ndarray:
-    """Return (N,) fresh states: two uniform draws, exact in float32."""
+    """Return (N,) initial states: two uniform draws, exact in float32."""
     u = random.uniform()[:, 0]
     states = np.zeros(len(u), [(f.name, f.dtype) for f in state(p)])
     states["theta"] = np.float32(np.pi) * (np.float32(2) * u[:, 0] - np.float32(1))
@@ -79,7 +79,7 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
 def step(
     p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
 ) -> cd.StepResult:
-    """Step (N,) states by semi-implicit Euler, in float64; action["pole"] is (N, 1, 1)."""
+    """Step (N,) states by semi-implicit Euler in float64. action["pole"] is (N, 1, 1)."""
     theta, theta_dot = states["theta"].astype(np.float64), states["theta_dot"].astype(np.float64)
     torque = np.clip(action["pole"][:, 0, 0].astype(np.float64), -p.max_torque, p.max_torque)
     cost = theta**2 + 0.1 * theta_dot**2 + 0.001 * torque**2
@@ -123,13 +123,13 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
-    """Return actions (N, C) of the one head: pump energy in, and balance near the top.
+    """Return actions (N, C): pump in energy, and balance near the top.
 
-    With ``position_only`` the speed is taken as 0, so that this rule fails where memory is needed.
+    With ``position_only`` the speed is assumed to be 0, so that the heuristic fails.
     """
     cosine, sine = obs[..., 0], obs[..., 1]
     speed = 0.0 * cosine if p.position_only else obs[..., 2]
-    energy = p.length * speed**2 / (3 * p.gravity) + cosine - 1  # 0: just enough to reach the top
+    energy = p.length * speed**2 / (3 * p.gravity) + cosine - 1  # 0 is just enough to reach the top
     pump = p.max_torque * (2.0 * (speed * energy < 0) - 1.0)
     balance = -(10.0 * sine + 2.5 * speed) * (p.mass * p.length**2)
     near = (cosine > 0.9) * 1.0
@@ -137,7 +137,7 @@ def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor
 
 
 def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
-    """Draw the rod and the way of its tip; one unit is the rod's length."""
+    """Draw the rod and the path of its tip. One unit is the rod's length."""
     canvas.view(-1.25, 1.25, -1.25, top=1.25)
     theta = states["theta"].astype(float)
     tips = np.stack([-np.sin(theta), np.cos(theta)], axis=-1)
@@ -160,8 +160,8 @@ FULL = {
         "normalize_obs": True,
         "normalize_reward": True,
     },
-    # It swings up from most starts, and stays below the threshold: of two seeds one had -204,
-    # the other -367.
+    # It swings up from most initial states, but stays below the threshold: two seeds had -204 and
+    # -367.
     "a2c": {
         "num_envs": 64,
         "steps": 6_000_000,
@@ -186,7 +186,7 @@ FULL = {
         "hidden": (64, 64),
     },
 }
-# The speed is a difference of positions, which hidden state keeps.
+# A policy with hidden state can compute the speed as a difference of positions.
 REMEMBERING = {
     "num_envs": 64,
     "steps": 2_000_000,

@@ -1,13 +1,12 @@
-"""RepeatFirst: cards are dealt one by one, and the player names the suit of the first one in every
-step.
+"""RepeatFirst: name the suit of the first card in every step, while cards are dealt one by one.
 
 Source: Morad, Kortvelesy, Bettini, Liwicki & Prorok (2023), "POPGym: Benchmarking Partially
 Observable Reinforcement Learning", RepeatFirst. One deck of 52 cards is dealt with
 ``difficulty="easy"``, 8 decks with ``"medium"`` and 16 with ``"hard"``.
 
-The observation is the suit shown, one-hot. The first card has no sign by which it is known. A right
-answer earns 1 / n and a wrong one -1 / n, where n is the number of steps: returns are in [-1, 1],
-and random answers earn -0.5 on average. Cards and their drawing are ``repeat_previous``'s.
+The observation is the suit shown, one-hot. The first card is not marked. A right answer earns 1 / n
+and a wrong one -1 / n, where n is the number of steps. Returns are in [-1, 1], and random answers
+earn -0.5 on average. Cards and their drawing are those of ``repeat_previous``.
 """
 
 from dataclasses import dataclass, replace
@@ -42,12 +41,12 @@ class Params:
 
     difficulty: str = cd.param("easy", "Number of decks: 1, 8 or 16.", choices=tuple(DECKS))
     max_episode_steps: int = cd.param(
-        831, "Time limit; a deal is over by then.", unit="steps", low=1
+        831, "Time limit, after the end of a deal.", unit="steps", low=1
     )
 
 
 def constants(p: Params) -> dict[str, int]:
-    """Return the size that the kernel is compiled with."""
+    """Return the compile-time constants of the kernel."""
     return {"NUM_CARDS": 52 * DECKS[p.difficulty]}
 
 
@@ -67,7 +66,7 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
 
 
 def reset(p: Params, random: RandomStream) -> np.ndarray:
-    """Return (N,) fresh states: the first card is dealt."""
+    """Return (N,) initial states with the first card dealt."""
     n = len(random.bits())
     suit, deck = draw_card(np.full((n, 4), constants(p)["NUM_CARDS"] // 4), random)
     states = np.zeros(n, [(f.name, f.dtype) for f in state(p)])
@@ -80,7 +79,7 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
 def step(
     p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
 ) -> cd.StepResult:
-    """Step (N,) states; action["player"] is (N, 1)."""
+    """Step (N,) states. action["player"] is (N, 1)."""
     answer = action["player"][:, 0]
     right = answer == states["first"]
     suit, deck = draw_card(unpack(states["deck"][:, None], 8), random)
@@ -117,8 +116,9 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
-    """Draw the card shown, the last answer, and the first card, which lies face down while a person
-    plays.
+    """Draw the card shown, the last answer, and the first card.
+
+    The first card is face down during interactive play.
     """
     canvas.last_step = constants(p)["NUM_CARDS"] - 1
     first, card, answer = (int(states[name][-1]) for name in ("first", "card", "answer"))
@@ -138,7 +138,7 @@ SPEC = cd.EnvSpec(
     constants=constants,
     cases=({}, {"difficulty": "medium"}, {"difficulty": "hard"}),
     display=replace(PREVIOUS.display, draw=draw, trail=0),
-    # At a rate that does not fall two of ten seeds lose at the end what they have learnt.
+    # With a constant learning rate, two of ten seeds forget the task at the end.
     training=TRAINING | {"ppo": TRAINING["ppo"] | {"learning_rate": ((0, 2e-3), (200_000, 1e-4))}},
     reward_threshold=0.9,
     summary="Name the suit of the first card again and again (POPGym's RepeatFirst).",

@@ -1,13 +1,13 @@
-"""RepeatPrevious: cards are dealt one by one, and the player names a suit that was shown before.
+"""RepeatPrevious: name the suit of an earlier card, while cards are dealt one by one.
 
 Source: Morad, Kortvelesy, Bettini, Liwicki & Prorok (2023), "POPGym: Benchmarking Partially
 Observable Reinforcement Learning", RepeatPrevious. With ``difficulty="easy"`` one deck of 52 cards
-is dealt, and the suit asked for is that of the third card before the one shown. With ``"medium"``
-there are two decks, and it is the 31st before; with ``"hard"`` three decks, and the 63rd before.
+is dealt, and the answer is the suit of the third card before the one shown. With ``"medium"`` there
+are two decks, and it is the 31st card before. With ``"hard"`` there are three decks, and it is the
+63rd card before.
 
-The observation is the suit shown, one-hot: 1.0 for it and 0.0 for the three others. A right answer
-earns 1 / n and a wrong one -1 / n, where n is the number of questions: returns are in [-1, 1], and
-random answers earn -0.5 on average.
+The observation is the suit shown, one-hot. A right answer earns 1 / n and a wrong one -1 / n, where
+n is the number of questions. Returns are in [-1, 1], and random answers earn -0.5 on average.
 """
 
 from dataclasses import dataclass
@@ -37,18 +37,18 @@ class Params:
         "easy", "Number of decks, and how long to remember.", choices=tuple(DECKS)
     )
     max_episode_steps: int = cd.param(
-        155, "Time limit; a deal is over before.", unit="steps", low=1
+        155, "Time limit, after the end of a deal.", unit="steps", low=1
     )
 
 
 def constants(p: Params) -> dict[str, int]:
-    """Return the sizes that the kernel is compiled with."""
+    """Return the compile-time constants of the kernel."""
     k = AGO[p.difficulty]
     return {"NUM_CARDS": 52 * DECKS[p.difficulty], "K": k, "WORDS": words(k)}
 
 
 def words(cards: int) -> int:
-    """Return how many 32-bit words hold the suits of ``cards``."""
+    """Return the number of 32-bit words for the suits of ``cards``."""
     return -(-cards // 16)
 
 
@@ -77,35 +77,33 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
 
 
 def unpack(packed: np.ndarray, bits: int) -> np.ndarray:
-    """Return (N, W * 32 / bits) whole numbers from (N, W) words, the lowest bits first."""
+    """Unpack (N, W) words to (N, W * 32 / bits) integers, lowest bits first."""
     shifts = np.arange(0, 32, bits, dtype=np.uint32)
     numbers = packed[..., None] >> shifts & np.uint32(2**bits - 1)
     return numbers.reshape(len(packed), -1).astype(np.int64)
 
 
 def pack(numbers: np.ndarray, bits: int) -> np.ndarray:
-    """Return (N, W) words of (N, W * 32 / bits) whole numbers, the lowest bits first."""
+    """Pack (N, W * 32 / bits) integers into (N, W) words, lowest bits first."""
     shifts = np.arange(0, 32, bits)
     by_word = numbers.reshape(len(numbers), -1, len(shifts)).astype(np.int64)
     return (by_word << shifts).sum(axis=-1).astype(np.uint32)
 
 
 def draw_card(deck: np.ndarray, random: RandomStream) -> tuple[np.ndarray, np.ndarray]:
-    """Return the suits (N,) of cards drawn from decks of (N, 4) cards of each suit, and what is
-    left.
-    """
+    """Draw a card from decks of (N, 4) cards of each suit. Return suits (N,) and the new decks."""
     cards = below(random.bits()[:, 0, 0], deck.sum(axis=1))
     suit = (cards[:, None] >= deck.cumsum(axis=1)).sum(axis=1)
     return suit, deck - np.eye(4, dtype=int)[suit]
 
 
 def push(pile: np.ndarray, suit: np.ndarray) -> np.ndarray:
-    """Return piles (N, M) of suits with one more, the newest first; the oldest is lost."""
+    """Push a suit onto piles (N, M), the newest first. The oldest suit is dropped."""
     return np.concatenate([suit[:, None], pile[:, :-1]], axis=1)
 
 
 def reset(p: Params, random: RandomStream) -> np.ndarray:
-    """Return (N,) fresh states: one card is dealt."""
+    """Return (N,) initial states with one dealt card."""
     sizes, n = constants(p), len(random.bits())
     suit, deck = draw_card(np.full((n, 4), sizes["NUM_CARDS"] // 4), random)
     states = np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)])
@@ -118,7 +116,7 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
 def step(
     p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
 ) -> cd.StepResult:
-    """Step (N,) states; action["player"] is (N, 1)."""
+    """Step (N,) states. action["player"] is (N, 1)."""
     sizes, answer = constants(p), action["player"][:, 0]
     deck, seen = unpack(states["deck"][:, None], 8), unpack(states["seen"], 2)
     asked = sizes["NUM_CARDS"] - deck.sum(axis=1) >= sizes["K"]
@@ -145,7 +143,7 @@ def step(
 
 
 def one_hot(suit: npt.ArrayLike) -> np.ndarray:
-    """Return (N, 4) floats of suits (N,)."""
+    """Return suits (N,) as one-hot floats (N, 4)."""
     return np.eye(4)[np.asarray(suit)]
 
 
@@ -183,7 +181,7 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def draw_suit(canvas: "Canvas", suit: int, x: float, y: float, size: float) -> None:
-    """Draw the sign of a suit, ``size`` high, its middle at (x, y)."""
+    """Draw the symbol of a suit with height ``size``, centred at (x, y)."""
     color = (canvas.INK, canvas.BLUE, canvas.GREEN, canvas.ORANGE)[suit]
 
     def polygon(*points: tuple[float, float]) -> None:
@@ -219,11 +217,11 @@ def draw_cards(
 
     Args:
         canvas: The picture.
-        suits: Of the cards; -1 is a card that lies face down.
-        box: Where they lie.
-        framed: Number of the card that has a frame.
-        color: Of the frame.
-        columns: Most cards of a row.
+        suits: Suits of the cards. -1 is a card that is face down.
+        box: (left, bottom, right, top) of the cards.
+        framed: Index of the card with a frame.
+        color: Colour of the frame.
+        columns: Maximum number of cards of a row.
     """
     suits, (left, bottom, right, top) = np.asarray(suits), box
     columns = min(len(suits), columns)
@@ -244,8 +242,9 @@ def draw_cards(
 
 
 def draw_table(canvas: "Canvas", card: int, answer: int | None, right: bool) -> None:
-    """Draw the card shown, the last answer if it was asked for, and what colours mean, above what
-    a drawing puts below y = 4.8; x is from 0 to 16.
+    """Draw the card shown, the last answer if there is one, and the legend.
+
+    The picture has x from 0 to 16. The space below y = 4.8 is free for the caller.
     """
     canvas.view(0, 16, 0, top=9.6)
     draw_cards(canvas, [card], (3, 5.2, 7, 8.8))
@@ -258,8 +257,9 @@ def draw_table(canvas: "Canvas", card: int, answer: int | None, right: bool) -> 
 
 
 def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
-    """Draw the card shown, the last answer, and the cards back to the one asked for; these lie face
-    down while a person plays.
+    """Draw the card shown, the last answer, and the cards back to the one to name.
+
+    The latter are face down during interactive play.
     """
     cards, k, _ = constants(p).values()
     canvas.last_step = cards - 1
@@ -278,7 +278,7 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
 TRAINING: dict[str, Any] = {
     "num_envs": 64,
     "steps": 250_000,
-    # no answer changes what comes later
+    # Answers do not affect later steps.
     "ppo": {
         "network": {
             "hidden": (128,),

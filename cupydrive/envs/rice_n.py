@@ -1,23 +1,22 @@
-"""RICE-N: 27 regions save, cut emissions and trade from 2015 to 2115; with negotiation they propose
-cuts to each other first.
+"""RICE-N: 27 regions save, cut emissions and trade from 2015 to 2115, with optional negotiation.
 
 Source: the equations and coefficients of the AI for Global Climate Cooperation challenge (Zhang et
-al., 2022, arXiv 2208.07004), as its Python program has them; the regions are fictitious.
-Differences:
+al., 2022, arXiv 2208.07004), as in its Python program. The regions are fictitious. Differences:
 
-* ``debt_formula="product"`` is the rule of before August 2023 by which regions in debt import less;
-* what depends on nobody's actions (people, technology, carbon of output, the price of a cut) is in
-  tables over time, computed once in float64, and not in the state; the revenue of tariffs, which
-  nobody gets, is left out;
-* ``full_rate=True`` adds a level to each head, the rate 1, which the two policies that define the
-  published indices take.
+* ``debt_formula="product"`` is the rule of before August 2023 by which regions in debt import less.
+* Quantities that do not depend on actions (people, technology, carbon of output, the price of a
+  cut) are tables over time, computed once in float64, instead of state. The revenue of tariffs,
+  which no region receives, is omitted.
+* ``full_rate=True`` adds the rate 1 as a level of each head. The two policies that define the
+  published indices use it.
 
-``world_once=True``, for fast rollouts, writes what all regions see once: as the observation of a
-second group, ``world``, one agent without reward or choice; ``whole_observations`` puts rows
-together. Train without it: policies see their own group.
+``world_once=True``, for fast rollouts, writes the part of the observation that all regions share
+only once, as the observation of a second group, ``world``, with one agent without reward or choice.
+``whole_observations`` combines the rows. Train without it, because policies observe only their own
+group.
 
-Letters: N environments, C = 27 regions, P periods; [i, j] is what region i does to region j, or
-imports from it.
+Letters: N environments, C = 27 regions, P periods. [i, j] refers to region i's action towards
+region j, or its imports from j.
 """
 
 from dataclasses import dataclass
@@ -39,12 +38,12 @@ if TYPE_CHECKING:
     from cupydrive.drawing.canvas import Canvas
 
 SAVE, MITIGATE, EXPORT, TARIFF, IMPORT = 0, 1, 2, 3, 3 + C  # the first head of each kind
-# promised to region 0, asked of region 0, promised to region 1, ...
+# Order: promised to region 0, requested from region 0, promised to region 1, ...
 PROPOSE, ANSWER = IMPORT + C, IMPORT + 3 * C
-# Entries of an observation that are a region's own, and those that all share: without and with
+# Numbers of a region's own entries and of shared entries of an observation, without and with
 # negotiation.
 WIDTHS = (C + 9, 8 + 10 * C + C * C), (C + 10 + 6 * C, 9 + 10 * C + C * C)
-LEAST = -6 * C - 1  # with negotiation: the entry of the least mitigation, before those of treaties
+LEAST = -6 * C - 1  # entry of the minimum mitigation with negotiation, before those of treaties
 FORCING, LAND, RETENTION, DISCOUNT = range(4)  # columns of the table `world`
 POOR, MIDDLE, RICH = "#FF8A3D", "#A9B7C4", "#4CB5F9"
 # Two extreme policies: the published ends 0 and 1 of both indices.
@@ -53,94 +52,92 @@ MOST_WARMING, LEAST_WARMING, LEAST_OUTPUT, MOST_OUTPUT = 7.0067387, 1.2506777, 6
 
 @dataclass(frozen=True)
 class Params:
-    """The world of RICE-N: money in 10^12 dollars, carbon in 10^9 t, people in 10^6, a period of
-    five years.
-    """
+    """Parameters of RICE-N. Units are 10^12 dollars, 10^9 t of carbon, and 10^6 people."""
 
     negotiation: bool = cd.param(
-        False, "Two steps before each period, of proposals and of answers, bind mitigation."
+        False, "Negotiate mitigation in two additional steps before each period."
     )
     world_once: bool = cd.param(
-        False, "What all regions see is observed once, by one agent of a group `world`."
+        False, "Observe the shared part once, in a group `world` of one agent."
     )
     debt_formula: str = cd.param(
-        "ratio", "Debt over capital, or their product.", choices=("ratio", "product")
+        "ratio", "Measure of debt: debt / capital, or debt * capital.", choices=("ratio", "product")
     )
     num_levels: int = cd.param(
-        10, "Levels of an action; a rate is its level over this.", low=2, high=1000
+        10, "Levels of an action. A rate is level / num_levels.", low=2, high=1000
     )
-    full_rate: bool = cd.param(False, "One level more, the rate 1.")
-    num_periods: int = cd.param(20, "Periods; then the episode ends.", low=1, high=1000)
+    full_rate: bool = cd.param(False, "Add the rate 1 as a level.")
+    num_periods: int = cd.param(20, "Number of periods of an episode.", low=1, high=1000)
     years: float = cd.param(5.0, "Length of a period.", unit="a", low=0.1, high=50.0)
     temperature_air: float = cd.param(
-        0.85, "Warming of the air since 1900, at first.", unit="K", low=0.0, high=100.0
+        0.85, "Initial warming of the air since 1900.", unit="K", low=0.0, high=100.0
     )
     temperature_sea: float = cd.param(
-        0.0068, "Likewise of the deep sea.", unit="K", low=0.0, high=100.0
+        0.0068, "Initial warming of the deep sea.", unit="K", low=0.0, high=100.0
     )
-    carbon_air: float = cd.param(
-        851.0, "Carbon in the air, at first.", unit="Gt", low=1.0, high=1e5
-    )
+    carbon_air: float = cd.param(851.0, "Initial carbon in the air.", unit="Gt", low=1.0, high=1e5)
     carbon_upper: float = cd.param(
         460.0, "Carbon in the upper sea and on land.", unit="Gt", low=0.0, high=1e5
     )
     carbon_lower: float = cd.param(1740.0, "Carbon in the deep sea.", unit="Gt", low=0.0, high=1e5)
     carbon_1750: float = cd.param(588.0, "Carbon in the air of 1750.", unit="Gt", low=1.0, high=1e5)
     forcing_2x: float = cd.param(
-        3.6813, "Forcing by twice the carbon.", unit="W/m^2", low=0.0, high=100.0
+        3.6813, "Forcing of doubled carbon.", unit="W/m^2", low=0.0, high=100.0
     )
     forcing_start: float = cd.param(
-        0.5, "Forcing by other gases, at first.", unit="W/m^2", low=-10.0, high=10.0
+        0.5, "Initial forcing of other gases.", unit="W/m^2", low=-10.0, high=10.0
     )
-    forcing_end: float = cd.param(1.0, "What it rises to.", unit="W/m^2", low=-10.0, high=10.0)
+    forcing_end: float = cd.param(
+        1.0, "Final forcing of other gases.", unit="W/m^2", low=-10.0, high=10.0
+    )
     forcing_periods: float = cd.param(
-        20.0, "Time in which it does.", unit="periods", low=1.0, high=1000.0
+        20.0, "Time of this increase.", unit="periods", low=1.0, high=1000.0
     )
     land_emissions: float = cd.param(
-        2.6, "Emissions by the use of land, at first.", unit="Gt/a", low=0.0, high=1e3
+        2.6, "Initial emissions of land use.", unit="Gt/a", low=0.0, high=1e3
     )
-    land_decline: float = cd.param(0.001, "Their fall in a period.", low=0.0, high=1.0)
+    land_decline: float = cd.param(0.001, "Decline of them per period.", low=0.0, high=1.0)
     gamma: float = cd.param(0.3, "Elasticity of output to capital.", low=0.01, high=0.99)
     depreciation: float = cd.param(0.1, "Capital lost in a year.", low=0.0, high=0.99)
     damage_1: float = cd.param(
-        0.0, "Damage by warming.", unit="1/K", low=0.0, high=1.0, vary=(0.0, 0.01)
+        0.0, "Linear damage by warming.", unit="1/K", low=0.0, high=1.0, vary=(0.0, 0.01)
     )
-    damage_2: float = cd.param(0.00236, "Damage by a power of it.", low=0.0, high=1.0)
-    damage_3: float = cd.param(2.0, "That power of its magnitude.", low=0.1, high=10.0)
-    theta_2: float = cd.param(2.6, "Power of mitigation in its cost.", low=0.1, high=10.0)
+    damage_2: float = cd.param(0.00236, "Damage by a power of warming.", low=0.0, high=1.0)
+    damage_3: float = cd.param(2.0, "Exponent of this damage.", low=0.1, high=10.0)
+    theta_2: float = cd.param(2.6, "Exponent of mitigation costs.", low=0.1, high=10.0)
     backstop_price: float = cd.param(
         550.0, "Price of cutting the last ton.", unit="$/t", low=0.0, high=1e4
     )
-    backstop_decline: float = cd.param(0.001, "Its fall in a period.", low=0.0, high=1.0)
+    backstop_decline: float = cd.param(0.001, "Decline of it per period.", low=0.0, high=1.0)
     intensity_decline: float = cd.param(
-        0.0025, "Fall of carbon per output in a year.", low=0.0, high=1.0
+        0.0025, "Decline of carbon per output in a year.", low=0.0, high=1.0
     )
-    intensity_slowing: float = cd.param(0.1, "Fall of that fall in a year.", low=0.0, high=0.99)
+    intensity_slowing: float = cd.param(
+        0.1, "Slowdown of this decline in a year.", low=0.0, high=0.99
+    )
     technology_growth: float = cd.param(
-        0.0033, "Technology's growth at last.", unit="1/period", low=-1.0, high=1.0
+        0.0033, "Final growth of technology.", unit="1/period", low=-1.0, high=1.0
     )
     alpha: float = cd.param(1.45, "Aversion to inequality.", low=1.05, high=10.0, vary=(1.1, 2.0))
     utility_offset: float = cd.param(
-        1.0, "Added to a head's consumption.", unit="1000 $", low=0.01, high=1e3
+        1.0, "Constant added to consumption per head.", unit="1000 $", low=0.01, high=1e3
     )
-    rho: float = cd.param(
-        0.015, "Yearly discount in the welfare that is observed.", low=0.0, high=1.0
-    )
+    rho: float = cd.param(0.015, "Yearly discount of observed welfare.", low=0.0, high=1.0)
     home_weight: float = cd.param(0.5, "Weight of one's own goods (Armington).", low=0.0, high=1.0)
     foreign_weight: float = cd.param(0.5, "Weight of all other regions' goods.", low=0.0, high=1.0)
     balance_interest: float = cd.param(
-        0.1, "Interest on the balance of trade in a period.", low=0.0, high=1.0
+        0.1, "Interest on the trade balance per period.", low=0.0, high=1.0
     )
-    debt_multiplier: float = cd.param(10.0, "How strongly debt lowers bids.", low=0.1, high=1e3)
+    debt_multiplier: float = cd.param(
+        10.0, "Strength of the effect of debt on bids.", low=0.1, high=1e3
+    )
     max_episode_steps: int = cd.param(
-        60, "Time limit; the last period ends the task anyway.", unit="steps", low=1
+        60, "Time limit, at least the length of all periods.", unit="steps", low=1
     )
 
 
 def constants(p: Params) -> dict[str, int]:
-    """Return numbers of regions, of steps of a period and of levels, and PARTNERS, 1 without
-    negotiation: see ``state``.
-    """
+    """Return the compile-time constants of the kernel. PARTNERS is 1 without negotiation."""
     stages, partners = (3, C) if p.negotiation else (1, 1)
     return {
         "REGIONS": C,
@@ -151,14 +148,15 @@ def constants(p: Params) -> dict[str, int]:
 
 
 def state(p: Params) -> tuple[cd.Field, ...]:
-    """Return the fields of ``struct State``; without negotiation the last three have one entry,
-    which nothing uses.
+    """Return the fields of ``struct State``.
+
+    Without negotiation, the last three fields have a single, unused entry.
     """
     pairs = (constants(p)["PARTNERS"],) * 2
     return (
         cd.Field("temperature", "f4", (2,), 10.0, "K, of air and sea"),
         cd.Field("carbon", "f4", (3,), 3000.0, "Gt, of air, upper and deep sea"),
-        cd.Field("damage", "f4", (), 1.0, "share of output that warming leaves"),
+        cd.Field("damage", "f4", (), 1.0, "fraction of output after warming"),
         cd.Field("capital", "f4", (C,), 1000.0, "10^12 $"),
         cd.Field("production", "f4", (C,), 100.0, "10^12 $, before damage and mitigation"),
         cd.Field("output", "f4", (C,), 100.0, "10^12 $"),
@@ -172,12 +170,12 @@ def state(p: Params) -> tuple[cd.Field, ...]:
         cd.Field("least_mitigation", "f4", (C,), 1.0, "share, agreed"),
         cd.Field("promised", "f4", pairs, 1.0, "own mitigation, offered to the column"),
         cd.Field("requested", "f4", pairs, 1.0, "the column's mitigation, asked for"),
-        cd.Field("accepted", "f4", pairs, 1.0, "1: the column's proposal"),
+        cd.Field("accepted", "f4", pairs, 1.0, "1 if the column's proposal is accepted"),
     )
 
 
 def groups(p: Params) -> tuple[cd.Group, ...]:
-    """Return the regions, and with ``world_once`` the one agent that observes what they share."""
+    """Return the regions, and with ``world_once`` the agent with the shared observation."""
     levels, (own, shared) = constants(p)["LEVELS"], WIDTHS[p.negotiation]
     heads = [levels] * PROPOSE + ([levels] * (2 * C) + [2] * C) * p.negotiation
     regions = cd.Group(
@@ -195,19 +193,18 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
 def whole_observations(
     obs: "dict[str, np.ndarray] | dict[str, torch.Tensor]",
 ) -> "np.ndarray | torch.Tensor":
-    """Return observations of ``world_once=True`` put together: the rows of the default, equal to
-    the bit.
+    """Combine observations of ``world_once=True`` to those of the default, with equal bits.
 
     Args:
-        obs: ``{"region": (..., 27, 36), "world": (..., 1, 1007)}``, with negotiation 199 and 1,008
-            entries, both NumPy arrays or both torch tensors of one dtype; of ``step``, say, or of
-            ``rollout``, (T + 1, N, ...).
+        obs: ``{"region": (..., 27, 36), "world": (..., 1, 1007)}``, or with negotiation 199 and
+            1,008 entries. Both are NumPy arrays or torch tensors of one dtype, from ``step`` or
+            from ``rollout``, (T + 1, N, ...).
 
     Returns:
-        (..., 27, 1043) or (..., 27, 1207), new, of the same kind, dtype and device.
+        New observations (..., 27, 1043) or (..., 27, 1207) of the same kind, dtype and device.
 
     Raises:
-        ParameterError: If ``obs`` is something else.
+        ParameterError: If ``obs`` has another format.
     """
     given: dict[str, Any] = obs if isinstance(obs, dict) else {}
     own, world = (given.get(name, np.zeros(0)) for name in ("region", "world"))
@@ -217,9 +214,9 @@ def whole_observations(
     ]
     if shapes not in known or type(own) is not type(world) or own.dtype != world.dtype:
         raise ParameterError(
-            f"whole_observations: obs = {shown(obs)}; pass what world_once=True observes, region "
-            "(..., 27, 36) and world (..., 1, 1007), with negotiation 199 and 1008, NumPy or "
-            "torch, of one dtype; the default's are whole"
+            f"whole_observations: got obs = {shown(obs)}, expected observations of "
+            "world_once=True: region (..., 27, 36) and world (..., 1, 1007), with negotiation 199 "
+            "and 1008 entries, NumPy or torch, of one dtype"
         )
     shape, end = (*own.shape[:-1], own.shape[-1] + world.shape[-1]), C + world.shape[-1]
     whole = np.empty(shape, own.dtype) if is_array else own.new_empty(shape)
@@ -231,7 +228,7 @@ def whole_observations(
 
 
 def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray:
-    """Return (N,) fresh states: always the same one."""
+    """Return (N,) equal initial states."""
     states = np.zeros(len(random.bits(1)), SPEC.state_dtype(p))
     states["temperature"] = p.temperature_air, p.temperature_sea
     states["carbon"] = p.carbon_air, p.carbon_upper, p.carbon_lower
@@ -240,8 +237,9 @@ def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray
 
 
 def period_of(p: Params, elapsed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the period that the latest one of (N,) steps was in, from 0 at the start to P, and its
-    stage: 0 if it ended it.
+    """Return the period of the latest of (N,) steps, from 0 to P, and its stage.
+
+    Stage 0 is the step that ends a period.
     """
     stages = constants(p)["STAGES"]
     return np.minimum(elapsed // stages, p.num_periods), elapsed % stages
@@ -250,9 +248,7 @@ def period_of(p: Params, elapsed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def next_period(
     p: Params, s: cd.TableArrays, rate: np.ndarray, k: np.ndarray, table: SimpleNamespace
 ) -> tuple[cd.TableArrays, cd.TableArrays, cd.TableArrays]:
-    """Return the state after period ``k`` (N,), from rates (N, C, H) of the actions, with margins
-    and events.
-    """
+    """Return state, margins and events after period ``k`` (N,), given rates (N, C, H)."""
     save, mitigate, export = (rate[..., head] for head in (SAVE, MITIGATE, EXPORT))
     bids = rate[..., IMPORT : IMPORT + C] * (1 - np.eye(C))
     forcing, land, retention, _ = np.moveaxis(table.world.astype(float)[k], -1, 0)
@@ -303,9 +299,9 @@ def next_period(
     )
     after |= dict(temperature=heat, carbon=carbon, balance=balance + p.years * (exports - imports))
     after["capital"] = retention[:, None] * s["capital"] + p.years * invested
-    # What is left at home is a small difference of outputs, and its root amplifies their rounding,
-    # 3.3e-7 at most (measured, of 3,000,000): more than threefold, and a row counts as undecided.
-    # Either outcome is right of who buys up what is for sale.
+    # The rest at home is a small difference of outputs, and its root amplifies their rounding
+    # errors, which are at most 3.3e-7 (measured over 3,000,000). If the amplification is more than
+    # threefold, the row counts as undecided. Either outcome of a full purchase is accepted.
     left = np.maximum(0, output - invested - limit) + np.abs(limit - demand)
     with np.errstate(invalid="ignore", divide="ignore"):
         slope = (
@@ -338,7 +334,7 @@ TREATIES = (
 def treat(
     p: Params, s: cd.TableArrays, rate: np.ndarray, action: np.ndarray, stage: np.ndarray
 ) -> tuple[cd.TableArrays, cd.TableArrays]:
-    """Return what proposals (stage 1) and answers (stage 2) make of the state, with events."""
+    """Return state and events after proposals (stage 1) and answers (stage 2)."""
     proposing, answering = (stage == 1)[:, None, None], (stage == 2)[:, None, None]
     offers = rate[..., PROPOSE:ANSWER].reshape(*rate.shape[:2], C, 2)
     promised = np.where(proposing, offers[..., 0], s["promised"])
@@ -362,7 +358,7 @@ def step(
     random: RandomStream,
     table: SimpleNamespace,
 ) -> cd.StepResult:
-    """Step (N,) states; action["region"] is (N, C, H)."""
+    """Step (N,) states. action["region"] is (N, C, H)."""
     s = {f.name: states[f.name].astype(np.float64) for f in state(p)}
     (k, stage), acts = period_of(p, elapsed), action["region"]
     rate, acting = acts / p.num_levels, stage == 0
@@ -401,8 +397,8 @@ def step(
 def observe(
     p: Params, states: np.ndarray, elapsed: np.ndarray, table: SimpleNamespace
 ) -> cd.Observation:
-    """Return observations by group, regions' (N, C, 1043), and with negotiation masks (N, C,
-    choices).
+    """Return observations by group, (N, C, 1043) for regions, and masks (N, C, choices) with
+    negotiation.
     """
     s = {f.name: states[f.name].astype(np.float64) for f in state(p)}
     (k, stage), n, one = period_of(p, elapsed), len(states), np.ones((len(states), C))
@@ -465,9 +461,7 @@ def observe(
 def sample_states(
     p: Params, rng: np.random.Generator, n: int, table: SimpleNamespace
 ) -> np.ndarray:
-    """Draw states far apart: any warming and wealth, debts and surpluses, tariffs and
-    agreements.
-    """
+    """Draw diverse states: any warming, wealth, debts, surpluses, tariffs and agreements."""
     states = np.zeros(n, SPEC.state_dtype(p))
     states["temperature"] = rng.uniform(0.1, 9.0, (n, 2))
     states["carbon"] = rng.uniform((500, 300, 1500), (6000, 3000, 2500), (n, 3))
@@ -487,14 +481,15 @@ def sample_states(
     return states
 
 
-# ---- who plays without learning, and pictures ----
+# ---- heuristic and drawing ----
 
 
 def heuristic(
     p: Params, obs: "torch.Tensor", group: str, table: SimpleNamespace
 ) -> tuple["torch.Tensor", ...]:
-    """Return actions (N, C) of each head: save 0.3, cut 0.3, no trade; or save 0.2, offer, accept
-    and make all cuts.
+    """Return actions (N, C) of each head: save 0.3, cut 0.3, no trade.
+
+    With negotiation: save 0.2, and offer, accept and make all cuts.
     """
     none = 0 * (obs[..., 0] > 0)
     if group == "world":
@@ -511,9 +506,7 @@ def heuristic(
 def draw(
     canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int, table: SimpleNamespace
 ) -> None:
-    """Draw the century so far: climate, regions from poor to rich, and what they do, or propose to
-    each other.
-    """
+    """Draw the century so far: climate, regions from poor to rich, and actions or proposals."""
     stages, start, end = constants(p)["STAGES"], 2015, 2015 + p.years * p.num_periods
     canvas.view(0, 166, -3, top=86)
     canvas.last_step = stages * p.num_periods

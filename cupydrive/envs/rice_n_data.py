@@ -1,8 +1,7 @@
-"""What of ``rice_n`` depends on nobody's actions: regions, people, technology, the price of a cut,
-over time.
+"""Tables of ``rice_n`` that do not depend on actions: regions, people, technology, price of a cut.
 
-Coefficients of the regions are read from its source's files; everything is computed in float64 and
-rounded once, to a table's float32.
+Coefficients of the regions are read from the files of its source. All values are computed in
+float64 and rounded once, to the float32 of a table.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,19 +17,17 @@ if TYPE_CHECKING:
     from cupydrive.envs.rice_n import Params
 
 C = 27  # regions
-# What air and sea have after a period, from what they had and, in the last column, forcing [K
-# m^2/W] or emissions [Gt a/Gt].
+# Transition matrices of air and sea over a period. The last column is the effect of forcing
+# [K m^2/W] or emissions [Gt a/Gt].
 HEAT = (0.8718, 0.0088, 0.1005), (0.025, 0.975, 0.0)
 CARBON = (0.88, 0.196, 0.0, 1.36388), (0.12, 0.797, 0.001465, 0.0), (0.0, 0.007, 0.99853488, 0.0)
 
 
 def table_fields(p: "Params") -> tuple[Table, ...]:
-    """Return the tables: (C,) and, in rows from the start to the last period, (P + 1, C) and (P +
-    1, 4).
-    """
+    """Return the tables: (C,), and (P + 1, C) and (P + 1, 4) with a row for each period."""
     over_time = (p.num_periods + 1, C)
     return (
-        Table("capital", (C,), low=0.05, high=20.0, unit="10^12 $, at first"),
+        Table("capital", (C,), low=0.05, high=20.0, unit="10^12 $, initially"),
         Table("population", over_time, low=20.0, high=2000.0, unit="10^6"),
         Table("technology", over_time, low=0.5, high=40.0),
         Table("intensity", over_time, low=0.1, high=2.0, unit="Gt/(10^12 $)"),
@@ -49,7 +46,7 @@ def table_fields(p: "Params") -> tuple[Table, ...]:
 
 
 def tables(p: "Params") -> dict[str, np.ndarray]:
-    """Return the tables by name, in float64: one line of each table after the other."""
+    """Return the tables by name in float64."""
     regions = [path for _, path in sorted(files("rice_n").items())]
     names = ("xK_0", "xL_0", "xL_a", "xl_g", "xA_0", "xg_A", "xdelta_A", "xsigma_0")
     capital, people, limit, speed, technology, growth, slowing, intensity = coefficients(
@@ -86,9 +83,7 @@ def tables(p: "Params") -> dict[str, np.ndarray]:
 
 
 def coefficients(paths: Iterable[Path], names: Sequence[str]) -> np.ndarray:
-    """Return coefficients, (names, paths) float64, of files with a line ``name: number``
-    for each.
-    """
+    """Read coefficients, (names, paths) float64, from files with lines ``name: number``."""
     texts = [path.read_text(encoding="utf-8") for path in paths]
     found = [
         dict(line.strip().split(": ") for line in text.split("\n") if ": " in line)

@@ -1,12 +1,12 @@
 """Simple spread: agents cover landmarks on a plane and avoid collisions with each other.
 
 Source: the rules of ``simple_spread`` (Lowe et al. 2017, "Multi-agent actor-critic for mixed
-cooperative-competitive environments") as MPE2 1.1.1 has them, observation and actions included.
-Two differences: agents at exactly the same place do not push each other (MPE2 divides 0 by 0), and
-a continuous action outside of [0, 1] is clipped.
+cooperative-competitive environments") as in MPE2 1.1.1, including observation and actions. Two
+differences: agents at exactly the same position do not push each other (MPE2 divides 0 by 0), and
+a continuous action outside [0, 1] is clipped.
 
-There are as many landmarks as agents. The last 2 (A - 1) entries of an observation are 0: silent
-communication channels of the other agents.
+There are as many landmarks as agents. The last 2 (A - 1) entries of an observation are 0, for the
+unused communication channels of the other agents.
 """
 
 from dataclasses import dataclass
@@ -28,11 +28,11 @@ MOVES = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]])  # (action, axis)
 ARROWS = "", "ArrowLeft", "ArrowRight", "ArrowDown", "ArrowUp"
 ACTIONS = range(5), map(tuple, np.eye(5).tolist())  # discrete, continuous
 KEYS = [dict(zip(ARROWS, actions, strict=True)) for actions in ACTIONS]
-SIZE, TAU, DAMPING = 0.15, 0.1, 0.25  # radius of an agent; s; velocity lost in a step
-ACCELERATION = 5.0  # length/s^2, of a full push
-STIFFNESS, MARGIN = 100.0, 1e-3  # of a contact: length/s^2 per length, and the length it is soft in
-COVERED = 0.1  # a landmark is covered by an agent nearer than this
-CONTACT_SPEED = TAU * STIFFNESS * 2 * SIZE  # that a whole overlap gives in a step
+SIZE, TAU, DAMPING = 0.15, 0.1, 0.25  # radius of an agent, time step in s, damping per step
+ACCELERATION = 5.0  # acceleration of a full push in length/s^2
+STIFFNESS, MARGIN = 100.0, 1e-3  # stiffness of a contact in 1/s^2, and its soft length
+COVERED = 0.1  # distance within which an agent covers a landmark
+CONTACT_SPEED = TAU * STIFFNESS * 2 * SIZE  # speed gained in a step from a full overlap
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,7 @@ class Params:
 
     num_agents: int = cd.param(3, "Number of agents, and of landmarks.", low=1, high=1000)
     continuous_actions: bool = cd.param(False, "Five numbers in [0, 1] instead of a choice of 5.")
-    local_ratio: float = cd.param(
-        0.5, "Weight of an agent's own collisions; the rest is shared.", low=0.0, high=1.0
-    )
+    local_ratio: float = cd.param(0.5, "Weight of an agent's own collisions.", low=0.0, high=1.0)
     max_episode_steps: int = cd.param(25, "Time limit.", unit="steps", low=1)
 
 
@@ -62,7 +60,7 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
 
 
 def reset(p: Params, random: RandomStream) -> np.ndarray:
-    """Return (N,) fresh states, exact in float32: agents at rest, all places uniform in [-1, 1)."""
+    """Return (N,) initial states, exact in float32: agents at rest, positions in [-1, 1)."""
     places = np.float32(2) * random.uniform(p.num_agents) - np.float32(1)  # (N, A, 4)
     states = np.zeros(len(places), [(f.name, f.dtype, f.shape) for f in state(p)])
     for k, name in enumerate(("x", "y", "landmark_x", "landmark_y")):
@@ -71,7 +69,7 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
 
 
 def vectors(states: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return places and velocities of agents, and places of landmarks, (N, A, 2) in float64."""
+    """Return positions and velocities of agents, and landmarks, (N, A, 2) in float64."""
     pairs = zip(FIELDS[::2], FIELDS[1::2], strict=True)
     return tuple(np.stack([states[f].astype(np.float64) for f in pair], axis=-1) for pair in pairs)
 
@@ -86,7 +84,7 @@ def apart(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def step(
     p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
 ) -> cd.StepResult:
-    """Step (N,) states; action["agent"] is (N, A), or (N, A, 5) of floats."""
+    """Step (N,) states. action["agent"] is (N, A), or (N, A, 5) of floats."""
     place, velocity, landmark = vectors(states)
     chosen = action["agent"]
     push = np.clip(chosen, 0, 1) @ MOVES if p.continuous_actions else MOVES[chosen]
@@ -117,7 +115,7 @@ def step(
 
 
 def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observation:
-    """Return (N, A, 6 A): own velocity and place; ways to landmarks and to other agents; zeros."""
+    """Return (N, A, 6 A): own velocity and position, offsets to landmarks and agents, zeros."""
     place, velocity, landmark = vectors(states)
     to_other = apart(place, place)[0][:, ~np.eye(p.num_agents, dtype=bool)]
     ways = (w.reshape(*place.shape[:2], -1) for w in (apart(place, landmark)[0], to_other))
@@ -126,7 +124,7 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observatio
 
 
 def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
-    """Draw moving agents, crowded or wide apart, or near landmarks, and a few in the same place."""
+    """Draw moving agents, crowded, spread out, near landmarks, or at the same position."""
     states = np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)])
     shape, at_landmarks, same = (n, p.num_agents), rng.random((n, 1)) < 0.5, rng.random(n) < 0.05
     spread = rng.choice([0.1, 0.35, 0.7], (n, 1)) * p.num_agents**0.5
@@ -140,7 +138,7 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
-    """Return actions (N, C) of each head: go where the lead over others is largest, and brake."""
+    """Return actions (N, C) of each head: go to the landmark with the largest lead, and brake."""
     x, y, best = 0.0 * obs[..., 0], 0.0 * obs[..., 0], 0.0 * obs[..., 0] + 1e3
     others = 4 + 2 * p.num_agents
     for k in range(4, others, 2):
@@ -152,7 +150,7 @@ def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor
         better = (behind < best) * 1.0
         wish = ((dx, x), (dy, y), (behind, best))
         x, y, best = (better * new + (1 - better) * old for new, old in wish)
-    coast = TAU / DAMPING  # the way, per velocity, without another push
+    coast = TAU / DAMPING  # stopping distance per velocity
     x, y = x - coast * obs[..., 0], y - coast * obs[..., 1]
     if p.continuous_actions:
         return (0.0 * x, *((4 * way).clip(0, 1) for way in (-x, x, -y, y)))
@@ -161,7 +159,7 @@ def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor
 
 
 def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
-    """Draw agents with the way they came, and landmarks on top."""
+    """Draw agents with their paths, and landmarks on top."""
     canvas.view(-1.5, 1.5, -1.5, top=1.5)
     canvas.rectangle(-1, -1, 1, 1, canvas.FLOOR)  # where episodes begin
     places, _, landmarks = vectors(states)  # (K, A, 2)

@@ -1,24 +1,24 @@
-"""Tag on a plane: taggers chase runners; runners that are tagged leave the game.
+"""Tag on a plane: taggers chase runners, and tagged runners leave the game.
 
 Source: the rules of WarpDrive's TagContinuous (Lan, Srinivasa, Wang & Zheng, JMLR 2022), with these
 differences:
 
-* every episode starts from a fresh random layout drawn on the device; ``start="fixed"`` gives
-  WarpDrive's, one for all, drawn from the seed; ``starting_location_x``, ``starting_location_y``
-  and ``starting_directions`` give yours, together or not;
-* taggers come first and are fixed; the type code is 1 for a tagger, 0 for a runner;
-* the observation is a function of the state after the step, tags of this step included (WarpDrive
-  observes before);
-* simultaneous tags all count (WarpDrive's kernel loses some to a race);
-* a runner tagged in the last step gets the penalty and not the reward for having survived; without
-  exits WarpDrive gives it both, and its kernel gives it both with exits too;
-* each agent also sees its own x, y (over the grid's length), speed, and the cosine and sine of its
-  direction;
-* differences of acceleration are scaled by the range of acceleration actions, differences of angle
-  are wrapped;
-* the defaults are those of WarpDrive's run configuration, not of its class;
-* not offered: more than 32 nearest agents, which a search keeps in registers:
-  ``use_full_observation`` shows everybody.
+* Every episode starts from a new random layout drawn on the device. ``start="fixed"`` gives
+  WarpDrive's, one for all environments, drawn from the seed. ``starting_location_x``,
+  ``starting_location_y`` and ``starting_directions`` set your own, each of them optional.
+* Taggers come first and are fixed. The type code is 1 for a tagger and 0 for a runner.
+* The observation is a function of the state after the step, including tags of this step (WarpDrive
+  observes the state before).
+* Simultaneous tags all count (WarpDrive's kernel loses some in a data race).
+* A runner tagged in the last step gets the penalty and not the reward for surviving. WarpDrive
+  gives it both without exits, and its kernel also with exits.
+* Each agent also observes its own x and y (relative to the grid's length), speed, and the cosine
+  and sine of its direction.
+* Differences of acceleration are scaled by the range of acceleration actions, and differences of
+  angle are wrapped.
+* The defaults are those of WarpDrive's run configuration, not of its class.
+* At most 32 nearest agents are supported, because a search keeps them in registers.
+  ``use_full_observation`` shows all agents.
 """
 
 from dataclasses import dataclass
@@ -43,27 +43,25 @@ OWN, FEATURES = 5, 7  # observation entries about oneself, and about each other 
 
 @dataclass(frozen=True)
 class Params:
-    """Sizes, motion, rewards and start of continuous Tag. Lengths share one unit; time is counted
-    in steps.
-    """
+    """Parameters of continuous Tag. Lengths share one unit, and time is in steps."""
 
     num_taggers: int = cd.param(10, "Number of taggers.", low=1, high=10_000)
     num_runners: int = cd.param(100, "Number of runners.", low=1, high=10_000)
-    use_full_observation: bool = cd.param(False, "See everybody instead of the nearest agents.")
-    num_other_agents_observed: int = cd.param(10, "Nearest agents seen.", low=0, high=32)
+    use_full_observation: bool = cd.param(False, "Observe all agents, not only the nearest.")
+    num_other_agents_observed: int = cd.param(
+        10, "Number of nearest agents observed.", low=0, high=32
+    )
     num_acceleration_levels: int = cd.param(
-        20, "Accelerations to choose from, besides none.", low=0, high=1000
+        20, "Number of accelerations, besides 0.", low=0, high=1000
     )
-    num_turn_levels: int = cd.param(20, "Turns to choose from, besides none.", low=0, high=1000)
+    num_turn_levels: int = cd.param(20, "Number of turns, besides 0.", low=0, high=1000)
     runner_exits_game_after_tagged: bool = cd.param(True, "A tagged runner leaves the game.")
-    start: str = cd.param(
-        "random", "Layout that an episode starts from, by default.", choices=("random", "fixed")
-    )
+    start: str = cd.param("random", "Default initial layout.", choices=("random", "fixed"))
     starting_location_x: tuple = cd.param(
-        (), "x of all, taggers first.", of=float, unit="length", low=0.0, high=1e5
+        (), "Initial x of all agents, taggers first.", of=float, unit="length", low=0.0, high=1e5
     )
     starting_location_y: tuple = cd.param(
-        (), "y of all.", of=float, unit="length", low=0.0, high=1e5
+        (), "Initial y of all agents.", of=float, unit="length", low=0.0, high=1e5
     )
     starting_directions: tuple = cd.param(
         (), "Of all.", of=float, unit="rad", low=-TWO_PI, high=TWO_PI
@@ -73,10 +71,10 @@ class Params:
         1.0, "Top speed at skill 1.", unit="length/step", low=1e-6, high=1e5
     )
     skill_level_tagger: float = cd.param(
-        1.0, "Factor on a tagger's top speed.", low=0.0, high=100.0
+        1.0, "Factor of a tagger's top speed.", low=0.0, high=100.0
     )
     skill_level_runner: float = cd.param(
-        1.0, "Factor on a runner's top speed.", low=0.0, high=100.0
+        1.0, "Factor of a runner's top speed.", low=0.0, high=100.0
     )
     min_acceleration: float = cd.param(
         -0.1, "Lowest acceleration.", unit="length/step^2", low=-1e5, high=1e5
@@ -89,29 +87,27 @@ class Params:
     )
     max_turn: float = cd.param(2.356, "Highest turn.", unit="rad", low=-TWO_PI, high=TWO_PI)
     tagging_distance: float = cd.param(
-        0.02, "A runner nearer than this is tagged.", unit="grid_length", low=0.0, high=1.0
+        0.02, "Distance within which a runner is tagged.", unit="grid_length", low=0.0, high=1.0
     )
     edge_hit_penalty: float = cd.param(
         0.0, "Reward for crossing the edge.", low=-1e6, high=0.0, vary=(-1.0, -0.1)
     )
-    tag_reward_for_tagger: float = cd.param(10.0, "For each runner tagged.", low=0.0, high=1e6)
+    tag_reward_for_tagger: float = cd.param(10.0, "Reward for each tag.", low=0.0, high=1e6)
     step_penalty_for_tagger: float = cd.param(
-        0.0, "For every step.", low=-1e6, high=0.0, vary=(-1.0, -0.1)
+        0.0, "Reward for every step.", low=-1e6, high=0.0, vary=(-1.0, -0.1)
     )
-    tag_penalty_for_runner: float = cd.param(-10.0, "For being tagged.", low=-1e6, high=0.0)
+    tag_penalty_for_runner: float = cd.param(-10.0, "Reward for being tagged.", low=-1e6, high=0.0)
     step_reward_for_runner: float = cd.param(
-        0.0, "For every step in the game.", low=0.0, high=1e6, vary=(0.1, 1.0)
+        0.0, "Reward for every step in the game.", low=0.0, high=1e6, vary=(0.1, 1.0)
     )
     end_of_game_reward_for_runner: float = cd.param(
-        1.0, "For being in the game at the last step.", low=0.0, high=1e6
+        1.0, "Reward for surviving the last step.", low=0.0, high=1e6
     )
-    max_episode_steps: int = cd.param(500, "Time limit; it ends the task.", unit="steps", low=1)
+    max_episode_steps: int = cd.param(500, "Time limit, which ends the task.", unit="steps", low=1)
 
 
 def check(p: Params) -> None:
-    """Refuse more neighbours than there are agents, ranges of no width, and starts that are not one
-    each, on the plane.
-    """
+    """Raise an error for too many neighbours, empty ranges, or invalid initial layouts."""
     ranges = (p.min_acceleration, p.max_acceleration), (p.min_turn, p.max_turn)
     if any(high < low + 1e-6 for low, high in ranges):
         raise ParameterError(
@@ -130,13 +126,13 @@ def check(p: Params) -> None:
     if not p.use_full_observation and p.num_other_agents_observed >= agents:
         raise ParameterError(
             f"tag_continuous: num_other_agents_observed = {p.num_other_agents_observed}, but an "
-            f"agent has {agents - 1} others; pass num_other_agents_observed={min(agents - 1, 32)} "
+            f"agent has {agents - 1} others. Pass num_other_agents_observed={min(agents - 1, 32)} "
             f"or less"
         )
 
 
 def constants(p: Params) -> dict[str, int]:
-    """Return OTHERS, the number of agents that one agent sees."""
+    """Return OTHERS, the number of other agents that an agent observes."""
     return {
         "OTHERS": p.num_taggers + p.num_runners - 1
         if p.use_full_observation
@@ -145,14 +141,14 @@ def constants(p: Params) -> dict[str, int]:
 
 
 def top_speed(p: Params) -> np.ndarray:
-    """Return (A,) the top speed of each agent."""
+    """Return the top speed of each agent, (A,)."""
     return p.max_speed * np.repeat(
         [p.skill_level_tagger, p.skill_level_runner], [p.num_taggers, p.num_runners]
     )
 
 
 def state(p: Params) -> tuple[cd.Field, ...]:
-    """Return the fields of ``struct State``; agents are taggers, then runners."""
+    """Return the fields of ``struct State``. Agents are taggers, then runners."""
     agents = (p.num_taggers + p.num_runners,)
     return (
         cd.Field("x", "f4", agents, p.grid_length, "length"),
@@ -165,10 +161,12 @@ def state(p: Params) -> tuple[cd.Field, ...]:
 
 
 def groups(p: Params) -> tuple[cd.Group, ...]:
-    """Return the two groups; only runners leave."""
+    """Return the two groups. Only runners leave."""
     actions = spaces.MultiDiscrete([p.num_acceleration_levels + 1, p.num_turn_levels + 1])
     common = dict(obs_dim=OWN + FEATURES * constants(p)["OTHERS"] + 1, action_space=actions)
-    most = max(1.0, p.num_runners * p.tag_reward_for_tagger)  # one tagger may tag everybody at once
+    most = max(
+        1.0, p.num_runners * p.tag_reward_for_tagger
+    )  # one tagger may tag all runners in one step
     return (
         cd.Group("tagger", p.num_taggers, reward_scale=most, **common),
         cd.Group(
@@ -182,7 +180,7 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
 
 
 def tables(p: Params) -> cd.TableArrays:
-    """Return the starts that are given, by what the kernel calls them."""
+    """Return the given initial values by their names in the kernel."""
     # never TWO_PI itself
     turned = np.mod(p.starting_directions, TWO_PI).astype(np.float32) % np.float32(TWO_PI)
     given = {
@@ -194,8 +192,8 @@ def tables(p: Params) -> cd.TableArrays:
 
 
 def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray:
-    """Return (N,) fresh states, exact in float32: uniform places, one of four directions, at rest;
-    or what is given.
+    """Return (N,) initial states, exact in float32: uniform positions, one of four directions, at
+    rest, or the given values.
     """
     # (N, A, 4)
     words = (random.fixed() if p.start == "fixed" else random).bits(p.num_taggers + p.num_runners)
@@ -212,14 +210,14 @@ def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray
 
 
 def level(action: np.ndarray, levels: int, low: float, high: float) -> np.ndarray:
-    """Return the value of each action: 0 is "none", 1 .. levels spread evenly from low to high."""
+    """Return the value of each action. 0 is "none", and 1 .. levels are spaced evenly."""
     return np.append(0.0, np.linspace(low, high, levels))[action]
 
 
 def move(
     p: Params, s: cd.TableArrays, action: np.ndarray, active: np.ndarray
 ) -> tuple[cd.TableArrays, np.ndarray, np.ndarray, cd.TableArrays, np.ndarray]:
-    """Return the motion of everybody, (N, A) each, with the margins of its decisions."""
+    """Return the motion of all agents, (N, A) each, with the margins of its decisions."""
     limit = top_speed(p)
     wish = level(action[..., 0], p.num_acceleration_levels, p.min_acceleration, p.max_acceleration)
     acceleration = s["acceleration"] + wish
@@ -256,7 +254,7 @@ def move(
 def step(
     p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
 ) -> cd.StepResult:
-    """Step (N,) states; actions (N, num_taggers, 2) and (N, num_runners, 2)."""
+    """Step (N,) states. Actions are (N, num_taggers, 2) and (N, num_runners, 2)."""
     s = {f.name: states[f.name].astype(np.float64) for f in state(p) if f.name != "active"}
     before = states["active"].astype(bool)
     actions = np.concatenate([action["tagger"], action["runner"]], axis=1)
@@ -264,7 +262,7 @@ def step(
     t = p.num_taggers
     # (N, runners, taggers)
     distance = np.hypot(*(moved[c][:, t:, None] - moved[c][:, None, :t] for c in "xy"))
-    # the first of equals: the lower id
+    # the lower id wins a tie
     nearest, in_game = np.argmin(distance, axis=2), before[:, t:]
     ordered, radius = np.sort(distance, axis=2), p.tagging_distance * p.grid_length
     tagged = in_game & (ordered[..., 0] < radius)
@@ -285,12 +283,12 @@ def step(
         + p.end_of_game_reward_for_runner * (in_game & last & ~tagged)
     )
 
-    # How near a tag was to not happening, or to going to another tagger.
+    # Margin of a tag: distance from no tag, or from a tag by another tagger.
     to_tag = np.where(in_game, np.abs(ordered[..., 0] - radius) / p.grid_length, np.inf)
     second = ordered[..., 1] - ordered[..., 0] if t > 1 else np.full_like(to_tag, np.inf)
     to_other = np.where(in_game & (ordered[..., 0] < 1.01 * radius), second / p.grid_length, np.inf)
     doubt = cd.nearest_decision(to_tag, to_other)  # (N, runners)
-    # taggers that a doubtful tag could go to
+    # taggers that an uncertain tag could be credited to
     involved = distance <= ordered[..., :1] + 1e-5 * p.grid_length
     to_tagger = np.where(involved, doubt[..., None], np.inf).min(axis=1)  # (N, taggers)
     edge_matters = np.where(p.edge_hit_penalty != 0, np.where(before, to_edge, np.inf), np.inf)
@@ -339,7 +337,7 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observatio
     else:
         seen, valid, margin = nearest_agents(p, s, active, others)
 
-    # (N, A, others): what each sees of each, minus its own
+    # (N, A, others): values of observed agents, minus the agent's own
     def difference(name: str) -> np.ndarray:
         return np.take_along_axis(s[name][:, None, :], seen, axis=2) - s[name][:, :, None]
 
@@ -381,7 +379,7 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observatio
 def nearest_agents(
     p: Params, s: cd.TableArrays, active: np.ndarray, k: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return ids (N, A, k) of the nearest in the game, which are valid, and the margin of their
+    """Return ids (N, A, k) of the nearest active agents, their validity, and the margin of their
     order.
     """
     squared = np.sum([(s[axis][:, None, :] - s[axis][:, :, None]) ** 2 for axis in "xy"], axis=0)
@@ -399,13 +397,13 @@ def nearest_agents(
 
 
 def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
-    """Draw states: crowds and lone agents, at edges and at speed limits, some out, some equal in
-    every number.
+    """Draw states with crowded and isolated agents, at edges and speed limits, some of them
+    inactive or equal.
     """
     agents = p.num_taggers + p.num_runners
     states = np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)])
     spread = p.grid_length * rng.choice([1.0, 0.3, 0.05], (n, 1))
-    # all in one corner, where many stay: equal distances after the step too
+    # all in one corner, so that distances stay equal after the step
     cornered = rng.random((n, 1)) < 0.1
     for axis in "xy":
         crowd = rng.uniform(0, p.grid_length, (n, 1)) + rng.normal(0, 1, (n, agents)) * spread
@@ -438,9 +436,7 @@ def choose_turn(
     to_x: "torch.Tensor",
     to_y: "torch.Tensor",
 ) -> tuple["torch.Tensor", ...]:
-    """Return (acceleration, turn) actions that head for (to_x, to_y): the turn that points there
-    best, full speed.
-    """
+    """Return (acceleration, turn) actions towards (to_x, to_y): the best turn, at full speed."""
     along, across = cosine * to_x + sine * to_y, cosine * to_y - sine * to_x
     turn, best = 0 * (along > 0), along
     for k, angle in enumerate(np.linspace(p.min_turn, p.max_turn, p.num_turn_levels)):
@@ -451,8 +447,9 @@ def choose_turn(
 
 
 def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
-    """Return actions (N, C) of both heads, for NumPy or torch obs (N, C, D): chase the nearest
-    runner, flee a tagger.
+    """Return actions (N, C) of both heads, for NumPy or torch obs (N, C, D).
+
+    Taggers chase the nearest runner, and runners flee the nearest tagger.
     """
     others = constants(p)["OTHERS"]
     place, kind, there = OWN, OWN + 5 * others, OWN + 6 * others
@@ -465,7 +462,7 @@ def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor
         nearer = (opponent & (distance < best)) * 1.0
         wish = ((sign * dx, to_x), (sign * dy, to_y), (distance, best))
         to_x, to_y, best = (nearer * new + (1 - nearer) * old for new, old in wish)
-    if group == "runner":  # no use in running against a wall: along it instead
+    if group == "runner":  # run along a wall instead of against it
         x, y = obs[..., 0], obs[..., 1]
         to_x = to_x * ~(((x <= 0.0) & (to_x < 0)) | ((x >= 1.0) & (to_x > 0)))
         to_y = to_y * ~(((y <= 0.0) & (to_y < 0)) | ((y >= 1.0) & (to_y > 0)))
@@ -473,7 +470,7 @@ def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor
 
 
 def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
-    """Draw agents as arrowheads with the way they came; runners that are out fade to a dot."""
+    """Draw agents as arrowheads with their paths. Tagged runners become dots."""
     side, agents = p.grid_length, p.num_taggers + p.num_runners
     canvas.view(-0.04 * side, 1.04 * side, -0.04 * side, top=1.04 * side)
     canvas.rectangle(0, 0, side, side, canvas.FLOOR)
@@ -496,9 +493,7 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
 
 
 def keys(p: Params) -> dict[str, dict[str, int | tuple[int | None, ...] | None]]:
-    """Return what arrows do: the highest acceleration and the lowest, and the turns nearest to 0.4
-    rad to either side.
-    """
+    """Return the actions of arrow keys: highest and lowest acceleration, and turns near 0.4 rad."""
     turns = np.linspace(p.min_turn, p.max_turn, p.num_turn_levels)
     arrows: dict[str, int | tuple[int | None, ...] | None] = {"": (0, 0)}
     if p.num_acceleration_levels:
@@ -548,7 +543,7 @@ SPEC = cd.EnvSpec(
         ),
         {"num_taggers": 2, "num_runners": 70, "num_other_agents_observed": 32, "start": "fixed"},
         {"num_taggers": 1, "num_runners": 2, "num_other_agents_observed": 2, **STARTS},
-        {"num_taggers": 9, "num_runners": 251},  # more than 256 agents are looked for in cells
+        {"num_taggers": 9, "num_runners": 251},  # more than 256 agents use a cell search
     ),
     heuristic=heuristic,
     display=cd.Display(
@@ -561,8 +556,8 @@ SPEC = cd.EnvSpec(
             "rivals": ("runner",),
             "num_envs": 4096,
             "steps": 100_000_000,
-            # Nothing is discounted: all tags count, soon or late. With the full rate from the start
-            # some seeds stay at 5.
+            # No discount, because all tags count equally. With the full learning rate from the
+            # start, some seeds stay at 5.
             "ppo": LEARN
             | {
                 "learning_rate": ((0, 1e-4), (3e6, 3e-3), (1e8, 1.5e-4)),

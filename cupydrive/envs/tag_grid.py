@@ -3,18 +3,18 @@
 Source: the rules of WarpDrive's TagGridWorld (Lan, Srinivasa, Wang & Zheng, JMLR 2022), with these
 differences:
 
-* every episode starts from a fresh random layout drawn on the device; ``start="fixed"`` gives
-  WarpDrive's, all taggers in the middle and the runner in a corner; ``starting_location_x`` and
-  ``_y`` are those that the user gives;
-* the type code is 1 for a tagger and 0 for the runner, as in continuous Tag (WarpDrive has it the
-  other way round here);
-* the default sizes and rewards are those of WarpDrive's run configuration, not of its class; the
-  default observation is the nearest opponent's, while WarpDrive's is everybody's
-  (``use_full_observation``), there as in its class;
-* not offered: WarpDrive's pool of five starts.
+* Every episode starts from a new random layout drawn on the device. ``start="fixed"`` gives
+  WarpDrive's, with all taggers in the middle and the runner in a corner. ``starting_location_x``
+  and ``starting_location_y`` set your own.
+* The type code is 1 for a tagger and 0 for the runner, as in continuous Tag (WarpDrive's codes are
+  reversed here).
+* The default sizes and rewards are those of WarpDrive's run configuration, not of its class. The
+  default observation contains the nearest opponent, whereas WarpDrive's contains all agents
+  (``use_full_observation``).
+* WarpDrive's pool of five initial states is not supported.
 
-The board has (grid_length + 1)^2 cells. In the step in which the runner is caught it gets the
-penalty and not the reward of a step survived, also in the last step.
+The board has (grid_length + 1)^2 cells. When the runner is caught, it gets the penalty and not the
+reward for surviving the step, even in the last step.
 """
 
 from dataclasses import dataclass
@@ -43,52 +43,46 @@ class Params:
 
     num_taggers: int = cd.param(4, "Number of taggers.", low=1, high=10_000)
     grid_length: int = cd.param(100, "Largest coordinate.", unit="cells", low=1, high=1_000_000)
-    use_full_observation: bool = cd.param(False, "See all A agents: 4 A + 1 numbers.")
+    use_full_observation: bool = cd.param(False, "Observe all A agents: 4 A + 1 numbers.")
     num_other_agents_observed: int = cd.param(
         0,
-        "See the k nearest agents: 3 k + 4 numbers; 0: the nearest opponent alone, 6.",
+        "Observe the k nearest agents (3 k + 4 numbers). 0: only the nearest opponent (6).",
         low=0,
         high=32,
     )
-    start: str = cd.param(
-        "random", "Layout that an episode starts from, by default.", choices=("random", "fixed")
-    )
+    start: str = cd.param("random", "Default initial layout.", choices=("random", "fixed"))
     starting_location_x: tuple = cd.param(
-        (), "x of all, taggers first.", of=int, unit="cells", low=0, high=1_000_000
+        (), "Initial x of all agents, taggers first.", of=int, unit="cells", low=0, high=1_000_000
     )
     starting_location_y: tuple = cd.param(
-        (), "y of all.", of=int, unit="cells", low=0, high=1_000_000
+        (), "Initial y of all agents.", of=int, unit="cells", low=0, high=1_000_000
     )
-    wall_hit_penalty: float = cd.param(
-        0.1, "Taken from an agent that runs into a wall.", low=0.0, high=1e6
-    )
+    wall_hit_penalty: float = cd.param(0.1, "Penalty for running into a wall.", low=0.0, high=1e6)
     tag_reward_for_tagger: float = cd.param(
-        10.0, "Given to every tagger when the runner is caught.", low=0.0, high=1e6
+        10.0, "Reward of every tagger for catching the runner.", low=0.0, high=1e6
     )
     tag_penalty_for_runner: float = cd.param(
-        5.0, "Taken from the runner when it is caught.", low=0.0, high=1e6
+        5.0, "Penalty of the runner for being caught.", low=0.0, high=1e6
     )
     step_cost_for_tagger: float = cd.param(
-        0.01, "Taken from taggers, given to the runner, in other steps.", low=0.0, high=1e6
+        0.01, "Penalty of taggers and reward of the runner in other steps.", low=0.0, high=1e6
     )
-    max_episode_steps: int = cd.param(100, "Time limit; it ends the task.", unit="steps", low=1)
+    max_episode_steps: int = cd.param(100, "Time limit, which ends the task.", unit="steps", low=1)
 
 
 def check(p: Params) -> None:
-    """Refuse more neighbours than there are agents, and starts that are not one for each agent, on
-    the board.
-    """
+    """Raise an error for too many neighbours or invalid initial layouts."""
     places = "starting_location_x", "starting_location_y"
     cd.check_each("tag_grid", p, places, p.num_taggers + 1, 0, p.grid_length, "cells")
     if not p.use_full_observation and p.num_other_agents_observed > p.num_taggers:
         raise ParameterError(
             f"tag_grid: num_other_agents_observed = {p.num_other_agents_observed}, but an agent "
-            f"has {p.num_taggers} others; pass num_other_agents_observed={p.num_taggers} or less"
+            f"has {p.num_taggers} others. Pass num_other_agents_observed={p.num_taggers} or less"
         )
 
 
 def state(p: Params) -> tuple[cd.Field, ...]:
-    """Return the fields of ``struct State``; agents are taggers, then the runner."""
+    """Return the fields of ``struct State``. Agents are taggers, then the runner."""
     agents = (p.num_taggers + 1,)
     return (cd.Field("x", "i4", agents, unit="cells"), cd.Field("y", "i4", agents, unit="cells"))
 
@@ -109,13 +103,13 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
 
 
 def tables(p: Params) -> cd.TableArrays:
-    """Return the starts that are given, by what the kernel calls them."""
+    """Return the given initial values by their names in the kernel."""
     given = {"start_x": p.starting_location_x, "start_y": p.starting_location_y}
     return {name: np.array(places) for name, places in given.items() if places}
 
 
 def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray:
-    """Return (N,) fresh states, exact."""
+    """Return (N,) initial states, exact."""
     words = random.bits(p.num_taggers + 1)  # (N, A, 4)
     states = np.empty(len(words), [(f.name, f.dtype, f.shape) for f in state(p)])
     if p.start == "fixed":
@@ -133,7 +127,7 @@ def reset(p: Params, random: RandomStream, table: SimpleNamespace) -> np.ndarray
 def step(
     p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
 ) -> cd.StepResult:
-    """Step (N,) states; action["tagger"] is (N, num_taggers), action["runner"] (N, 1)."""
+    """Step (N,) states. action["tagger"] is (N, num_taggers), action["runner"] (N, 1)."""
     moves = MOVES[np.concatenate([action["tagger"], action["runner"]], axis=1)]  # (N, A, 2)
     wanted = np.stack([states["x"], states["y"]], axis=-1) + moves
     place = np.clip(wanted, 0, p.grid_length)
@@ -193,7 +187,7 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observatio
     else:
         dx = (states["x"][:, :-1] - states["x"][:, -1:]).astype(np.int64)
         dy = (states["y"][:, :-1] - states["y"][:, -1:]).astype(np.int64)
-        chaser = np.argmin(dx**2 + dy**2, axis=1)  # the first of equals: the lower id
+        chaser = np.argmin(dx**2 + dy**2, axis=1)  # the lower id wins a tie
         other = np.full((n, agents), agents - 1)
         other[:, -1] = chaser
         of_other = [np.take_along_axis(c, other, axis=1) for c in (x, y)]
@@ -205,7 +199,7 @@ def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observatio
 
 
 def nearest_agents(states: np.ndarray, k: int) -> np.ndarray:
-    """Return ids (N, A, k) of the nearest others, ascending; equals by id."""
+    """Return ids (N, A, k) of the nearest other agents, ascending, with ties by id."""
     x, y = (states[axis].astype(np.int64) for axis in "xy")
     squared = (x[:, None, :] - x[:, :, None]) ** 2 + (y[:, None, :] - y[:, :, None]) ** 2
     agents = np.arange(x.shape[1])
@@ -214,9 +208,7 @@ def nearest_agents(states: np.ndarray, k: int) -> np.ndarray:
 
 
 def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
-    """Draw layouts that are often crowded around the runner or a wall, where the rules do
-    something.
-    """
+    """Draw layouts that are often crowded around the runner or a wall, where the rules matter."""
     agents, top = p.num_taggers + 1, p.grid_length
     states = np.empty(n, [(f.name, f.dtype, f.shape) for f in state(p)])
     middle = {axis: rng.integers(0, top + 1, (n, 1)) for axis in "xy"}
@@ -229,8 +221,9 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def to_opponent(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
-    """Return (own x, own y, dx, dy), each (N, C): to the nearest opponent that the observation
-    shows, 0 if none.
+    """Return (own x, own y, dx, dy), each (N, C), with the offset to the nearest observed opponent.
+
+    The offset is 0 if no opponent is observed.
     """
     if not p.use_full_observation and not p.num_other_agents_observed:
         return obs[..., 0], obs[..., 1], obs[..., 2] - obs[..., 0], obs[..., 3] - obs[..., 1]
@@ -254,17 +247,16 @@ def to_opponent(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tens
 
 
 def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
-    """Return actions (N, C) of the one head: chase the nearest, flee the nearest, along the longer
-    axis.
+    """Return actions (N, C): chase or flee the nearest opponent along the longer axis.
 
-    Works on NumPy arrays and torch tensors alike, obs (N, C, D).
+    Observations (N, C, D) may be NumPy arrays or torch tensors.
     """
     x, y, dx, dy = to_opponent(p, obs, group)
     along_x = abs(dx) >= abs(dy)
     apart = (dx != 0) | (dy != 0)
     if group == "tagger":
         return (apart * (along_x * (1 + (dx < 0) * 1) + ~along_x * (3 + (dy < 0) * 1)),)
-    # into a wall is no escape, so along it
+    # Flee along a wall instead of into it.
     blocked_x = ((dx > 0) & (x <= 0)) | ((dx <= 0) & (x >= 1))
     blocked_y = ((dy > 0) & (y <= 0)) | ((dy <= 0) & (y >= 1))
     along_x = (along_x & ~blocked_x) | blocked_y
@@ -272,16 +264,14 @@ def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor
 
 
 def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
-    """Draw taggers as squares, the runner as a disc, and where they came from; one unit is
-    a cell.
-    """
+    """Draw taggers as squares, the runner as a disc, and their paths. One unit is a cell."""
     top = p.grid_length
     side = top + 1
     canvas.view(
         -0.5 - 0.02 * side, top + 0.5 + 0.02 * side, -0.5 - 0.02 * side, top=top + 0.5 + 0.02 * side
     )
     canvas.rectangle(-0.5, -0.5, top + 0.5, top + 0.5, canvas.FLOOR)
-    if top <= 40 and canvas.width > 12 * side:  # else they would be all there is to see
+    if top <= 40 and canvas.width > 12 * side:  # otherwise the lines would cover the picture
         lines = canvas.mix(canvas.FLOOR, canvas.GRID, 0.5)
         for k in range(top):
             canvas.line([(-0.5, k + 0.5), (top + 0.5, k + 0.5)], 0.03, lines)
@@ -292,7 +282,7 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
         canvas.trail(
             ways[-6:, i].tolist(), 0.5 * size, canvas.ORANGE if i < p.num_taggers else canvas.BLUE
         )
-    # Only steps catch: an episode may begin with a tagger where the runner is.
+    # Only a step can catch. An episode may begin with a tagger on the runner's cell.
     caught = elapsed > 0 and bool((ways[-1, :-1] == ways[-1, -1]).all(axis=-1).any())
     color = canvas.GREY if caught else canvas.BLUE
     canvas.circle(ways[-1, -1], size, color)
@@ -300,7 +290,9 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
         canvas.rectangle(
             x - 0.85 * size, y - 0.85 * size, x + 0.85 * size, y + 0.85 * size, canvas.ORANGE
         )
-    canvas.circle(ways[-1, -1], 0.5 * size, color)  # the runner shows on top of who has caught it
+    canvas.circle(
+        ways[-1, -1], 0.5 * size, color
+    )  # the runner is on top of the tagger that has caught it
     canvas.key(
         (canvas.ORANGE, "taggers", p.num_taggers),
         (canvas.BLUE, "free", 1 - caught),

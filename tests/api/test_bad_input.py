@@ -64,8 +64,8 @@ def good_action():
             ParameterError,
             "tau = 0.0 is out of range, expected 1e-06 to 1.0 s",
         ),
-        (dict(device="gpu"), DeviceError, "must be 'auto', 'cuda' or 'cpu'"),
-        (dict(device="cuda:1"), DeviceError, "choose it by torch.cuda.set_device"),
+        (dict(device="gpu"), DeviceError, "expected 'auto', 'cuda' or 'cpu'"),
+        (dict(device="cuda:1"), DeviceError, "Select it with torch.cuda.set_device"),
         (dict(env="tag_grid", start="randm"), ParameterError, "Did you mean 'random'"),
         (
             dict(env="tag_continuous", num_runners=2, num_taggers=1),
@@ -247,7 +247,7 @@ def test_a_file_that_is_not_there_is_looked_for_beside_it(tmp_path):
     (tmp_path / "my_env.py").write_text("SPEC = None\n")
     with pytest.raises(
         SpecError,
-        match=r"my_emv\.py .*\. Did you mean 'my_env\.py'\? `cupydrive new my_emv` writes one",
+        match=r"my_emv\.py .*\. Did you mean 'my_env\.py'\? `cupydrive new my_emv` writes the files",
     ):
         envs.register(tmp_path / "my_emv.py")
 
@@ -293,7 +293,7 @@ def test_a_group_has_no_name_that_kernels_use_for_something_else():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("new", r" = 'new' is a word of C\+\+ or Python, .*; choose another"),
+        ("new", r" = 'new' is a word of C\+\+ or Python, .*\. Choose another"),
         ("lambda", " = 'lambda' is a word of "),
         ("__global__", " = '__global__' is .* reserved for compilers"),
     ],

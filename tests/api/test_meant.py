@@ -215,7 +215,7 @@ def test_a_device_of_torch_is_the_device_of_its_name(call):
 
 @pytest.mark.parametrize("call", [cd.render, cd.evaluate])
 def test_an_unknown_environment_is_named(call):
-    assert "there is no environment 'runs/nope'" in said(call, "runs/nope")
+    assert "unknown environment 'runs/nope'" in said(call, "runs/nope")
 
 
 def test_a_policy_that_a_run_does_not_have_is_named(run, tmp_path):
@@ -244,7 +244,7 @@ def test_a_folder_that_cannot_be_is_told_before_anything_runs(under, tmp_path):
     file.write_text("mine")
     for call in (cd.train, cd.sweep):
         text = said(call, "cartpole", out=file / under)
-        assert "nothing can be written there" in text and str(file) in text
+        assert "the folder is not writable" in text and str(file) in text
 
 
 # ---- places --------------------------------------------------------------------------------------

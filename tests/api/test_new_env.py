@@ -59,4 +59,4 @@ def test_a_missing_sync_is_found_without_a_gpu(number):
 def test_uneven_syncs_are_a_failure_and_not_a_hang():
     kernel = KERNEL.replace(SYNC, f"if (env.team.rank != 1) {SYNC}", 1)
     report = cd.check(cd.register(PYTHON, kernel), agent_steps=500, device="cpu", progress=False)
-    assert "different numbers of team.sync" in report.failures()[0]
+    assert "different numbers of calls of team.sync" in report.failures()[0]

@@ -96,7 +96,8 @@ def test_the_command_line_says_what_is_suggested(capsys):
     assert command("envs cartpole") == 0
     words = capsys.readouterr().out
     assert (
-        "ppo 256 environments, 500,000 env-steps; a2c 64 environments, 4,000,000 env-steps" in words
+        "ppo (256 environments, 500,000 env-steps), a2c (64 environments, 4,000,000 env-steps)"
+        in words
     )
 
 

@@ -72,7 +72,7 @@ def test_what_a_missing_file_is_told_to_be_called_is_a_name_that_new_takes(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SpecError) as caught:
         envs.register(name)
-    new(re.search(r"`cupydrive new (\w+)` writes one", str(caught.value))[1], tmp_path)
+    new(re.search(r"`cupydrive new (\w+)` writes the files", str(caught.value))[1], tmp_path)
 
 
 def test_new_takes_the_name_of_another_file_beside_it_for_no_package(tmp_path, monkeypatch):

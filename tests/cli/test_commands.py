@@ -133,10 +133,10 @@ REFUSED = [
     "cartpole has no heuristic; play 'cart' at random"),
     ("train cartpole --backend kernel", "backend"),
     ("evaluate tag_grid --policies kernel", "policies"),
-    ("train cartpole --set hidden=64", "hidden = 64; input should be a valid tuple"),
+    ("train cartpole --set hidden=64", "hidden = 64: input should be a valid tuple"),
     ("train cartpole --param gravity", "'gravity' is no KEY=VALUE"),
     ("train --resume", "--resume --out DIR"),
-    ("evaluate there/mine.cu", "there is no environment 'there/mine.cu'"),
+    ("evaluate there/mine.cu", "unknown environment 'there/mine.cu'"),
     *((f"{line} runs/cart", "cupydrive train NAME --out DIR") for line in ("play", "evaluate",
     "render --out a.mp4")),
     ("train cartpole --out ''", EMPTY), ("train cartpole --out=", EMPTY),
@@ -148,7 +148,7 @@ REFUSED = [
     ("bench --sweep num_envs=1 --device cpu", "--sweep needs --env"),
     ("bench rolout", "Did you mean 'rollout'"),
     ("bench training --gpus 1 --device cpu", "leave out --device cpu"),
-    ("check cartpole --device cuda:1", "by CUDA_VISIBLE_DEVICES on the command line"),
+    ("check cartpole --device cuda:1", "with CUDA_VISIBLE_DEVICES on the command line"),
 ]  # fmt: skip
 
 

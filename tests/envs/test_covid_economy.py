@@ -408,7 +408,7 @@ def test_the_heuristic_is_the_best_constant_level_without_a_subsidy():
             {"mode": "real_data"},
             "max_episode_steps = 540, but the tables of mode='real_data' end on day 404",
         ),
-        ({"mode": "real_policies"}, "end on day 437; pass max_episode_steps=437 or less"),
+        ({"mode": "real_policies"}, "end on day 437. Pass max_episode_steps=437 or less"),
         (
             {"memory": 100},
             "max_episode_steps = 540, but the levels of an episode are forgotten after day 100",

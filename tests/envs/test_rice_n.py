@@ -385,7 +385,7 @@ def test_what_is_no_observation_of_world_once_is_refused():
         {**seen, "world": seen["world"][..., :-1]},
     ):
         with pytest.raises(
-            ParameterError, match=r"obs = .* pass what world_once=True observes, region"
+            ParameterError, match=r"obs = .* expected observations of world_once=True: region"
         ):
             whole_observations(wrong)
     with pytest.raises(ActionError, match="world"):

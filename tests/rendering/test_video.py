@@ -234,7 +234,7 @@ def test_every_environment_renders(name, episodes):
         (
             {"episodes": 65},
             ParameterError,
-            "episodes = 65; input should be less than or equal to 64",
+            "episodes = 65: input should be less than or equal to 64",
         ),
         ({"episodes": 64, "size": (64, 64)}, ParameterError, "do not fit into 64 x 64 pixels"),
         ({"policies": "heuristics"}, ParameterError, r"Did you mean 'heuristic'\?"),

@@ -301,7 +301,7 @@ def fitted(conv):
         (lambda: cd.Conv((8,), 3, 5), r"Conv: stride = 5"),
         (lambda: cd.Conv((8, 4), (3,)), r"kernel = \(3,\) does not fit channels = \(8, 4\)"),
         (lambda: cd.Conv((8,), 3, (1, 2)), r"stride = \(1, 2\) does not fit channels = \(8,\)"),
-        (lambda: cd.Network(conv=3), r"Network: conv = 3; input should be an instance of Conv"),
+        (lambda: cd.Network(conv=3), r"Network: conv = 3: input should be an instance of Conv"),
         (lambda: fitted(cd.Conv((8,), 4)), r"layer 0 sees 3 x 5, expected at least 4 x 4"),
         (lambda: fitted(cd.Conv((8, 8), (2, 3))), r"layer 1 sees 2 x 4, expected at least 3 x 3"),
         (

@@ -298,7 +298,7 @@ def test_runs_and_recordings_of_ones_own_file_work_with_env(own):
     )
     assert len(found.length) == 2
     with pytest.raises(
-        ParameterError, match="env= gives environment 'cartpole', but run belongs to 'point'"
+        ParameterError, match="env= is environment 'cartpole', but run belongs to 'point'"
     ):
         cd.load("run", env="cartpole")
 
