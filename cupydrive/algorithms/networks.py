@@ -160,7 +160,12 @@ def error_line(error: Exception) -> str:
 
 
 def try_out(
-    where: str, network: nn.Module, group: Group, size: int, rollout: Rollout, config: RolloutSettings
+    where: str,
+    network: nn.Module,
+    group: Group,
+    size: int,
+    rollout: Rollout,
+    config: RolloutSettings,
 ) -> None:
     """Call ``network`` on first observations and check what it returns; weights, buffers and random
     numbers stay as they were.
