@@ -258,20 +258,20 @@ SPEC = cd.EnvSpec(
             "still": 1.0,  # four in line
         },
     ),
-    # One policy "first+second" and random_plies=6 on an H200, 88 million steps in 94 s, one seed: 82 %
-    # optimal moves in the positions of tests/data/connect_four.npz, where random moves are 39 %
-    # optimal. It scores 1.00 and 0.99 against random moves as the first and the second player, and
-    # 0.98 and 0.96 against the heuristic. A draw counts half.
+    # One policy "first+second" with random_plies=6, one seed, 94 s on an H200: 82 % optimal moves in
+    # the positions of tests/data/connect_four.npz, where random moves are 39 % optimal. As the first
+    # and the second player it scores 1.00 and 0.99 against random moves, and 0.98 and 0.96 against
+    # the heuristic. A draw counts half.
     training={
         "num_envs": 4096,
         "steps": 88_000_000,
         "ppo": {
-            "network": Network(
-                conv=Conv((64, 64), kernel=(3, 2)),
-                hidden=(256, 256),
-                activation="relu",
-                shared=True,
-            ),
+            "network": {
+                "conv": {"channels": (64, 64), "kernel": (3, 2)},
+                "hidden": (256, 256),
+                "activation": "relu",
+                "shared": True,
+            },
             "learning_rate": ((0, 1e-3), (88_000_000, 5e-5)),
             "ent_coef": ((0, 0.1), (88_000_000, 0.02)),
             "num_steps": 32,

@@ -10,6 +10,9 @@ from pathlib import Path
 import cupydrive as cd
 from cupydrive.protocols import PlayerSettings, Policies
 
+SETTINGS = cd.PPO(  # smaller than the suggested ones, for a CPU
+    hidden=(128, 128), activation="relu", learning_rate=1e-3, num_steps=64, gamma=1.0
+)
 PLIES = 6  # most random moves of an opening, so that greedy policies do not repeat one game
 
 
@@ -24,10 +27,15 @@ def self_play(
         stages: Number of stages.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
     """
-    settings = cd.suggested_algorithm("connect_four")
-    assert isinstance(settings, cd.PPO)
-    given = {"first+second": cd.OpponentPool(settings, size=4, share=0.5)}
-    run = cd.train("connect_four", policies=given, steps=steps, device=device, random_plies=PLIES)
+    given = {"first+second": cd.OpponentPool(SETTINGS, size=4, share=0.5)}
+    run = cd.train(
+        "connect_four",
+        policies=given,
+        num_envs=128,
+        steps=steps,
+        device=device,
+        random_plies=PLIES,
+    )
     assert isinstance(run, cd.Run)
     players: dict[str, PlayerSettings | Policies] = {}
     for stage in range(stages):
