@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from cupydrive.algorithms import A2C, PPO
+from cupydrive.algorithms import A2C, PPO, PQN
 from cupydrive.algorithms.architecture import GRU, MinGRU, Network
 from cupydrive.algorithms.kernels.choice import by_parts
 from cupydrive.algorithms.kernels.layout import NetworkLayout
@@ -43,7 +43,7 @@ class Lesson:
 
     env: str
     num_envs: int
-    settings: A2C | PPO
+    settings: A2C | PPO | PQN
     backends: tuple[str, ...] = BY_TORCH
     params: dict = field(default_factory=dict)
     members: int = 1
@@ -55,6 +55,13 @@ TAG: dict[str, Any] = {"shared_layers": True, "num_steps": 16}
 WIDE_NETWORK: dict[str, Any] = TAG | {"hidden": (256, 256)}
 LARGE: dict[str, Any] = {k: v for k, v in LARGE_TAG.items() if k != "tagging_distance"}
 DENSE = Network(hidden=(128, 128), shared=True)
+
+
+# Sizes of purejaxql.
+PQN_SETTINGS = {
+    "cartpole": PQN(num_minibatches=16, update_epochs=4, q_lambda=0.95),
+    "minatar_breakout": PQN(num_minibatches=32, update_epochs=2),
+}
 
 
 def recurrent(core: GRU | MinGRU, **settings: Any) -> PPO:
@@ -105,6 +112,7 @@ LESSONS = {
             for network in (None, DENSE)
             for n in (8_192, 1_024)
         ),
+        *(Lesson(env, 128, settings, BY_KERNELS) for env, settings in PQN_SETTINGS.items()),
     ),
     "cpu": (
         *(Lesson("cartpole", n, SHARED_LAYERS, BOTH) for n in (256, 1_024)),
@@ -213,7 +221,7 @@ def note_of(run: Run, backend: str, found: str, lesson: Lesson) -> str:
     return ", ".join(words)
 
 
-def arithmetic(run: Run, settings: A2C | PPO) -> str:
+def arithmetic(run: Run, settings: A2C | PPO | PQN) -> str:
     """Return the precision of the learners, with ``auto`` resolved."""
     made = {own.arithmetic.name for own in run.learners.values() if isinstance(own, KernelLearner)}
     return " and ".join(sorted(made)) or settings.precision.replace("auto", "float32")
