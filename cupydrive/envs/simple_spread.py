@@ -6,7 +6,7 @@ differences: agents at exactly the same position do not push each other (MPE2 di
 a continuous action outside [0, 1] is clipped.
 
 There are as many landmarks as agents. The last 2 (A - 1) entries of an observation are 0, for the
-unused communication channels of the other agents.
+unused communication channels of the other agents. A central critic sees the whole state.
 """
 
 from dataclasses import dataclass
@@ -52,11 +52,17 @@ def state(p: Params) -> tuple[cd.Field, ...]:
 
 
 def groups(p: Params) -> tuple[cd.Group, ...]:
-    """Return the one group: agents that see everything."""
+    """Return the one group: agents that see everything, relative to themselves."""
     agents, entries = p.num_agents, 6 * p.num_agents
     actions = spaces.Box(0.0, 1.0, (5,)) if p.continuous_actions else spaces.Discrete(5)
     scale = np.repeat([CONTACT_SPEED, 1.0], [2, entries - 2])
-    return (cd.Group("agent", agents, entries, actions, scale, reward_scale=float(agents)),)
+    moving = np.tile([1.0, 1.0, CONTACT_SPEED, CONTACT_SPEED], agents)
+    critic_scale = np.concatenate([moving, np.ones(2 * agents)])
+    group = cd.Group(
+        "agent", agents, entries, actions, scale, reward_scale=float(agents),
+        critic_obs_dim=entries, critic_obs_scale=critic_scale,
+    )  # fmt: skip
+    return (group,)
 
 
 def reset(p: Params, random: RandomStream) -> np.ndarray:
@@ -115,12 +121,20 @@ def step(
 
 
 def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observation:
-    """Return (N, A, 6 A): own velocity and position, offsets to landmarks and agents, zeros."""
+    """Return (N, A, 6 A): own velocity and position, offsets to landmarks and agents, zeros.
+
+    A critic sees positions and velocities of all agents, the own first, and positions of landmarks.
+    """
     place, velocity, landmark = vectors(states)
     to_other = apart(place, place)[0][:, ~np.eye(p.num_agents, dtype=bool)]
     ways = (w.reshape(*place.shape[:2], -1) for w in (apart(place, landmark)[0], to_other))
     seen = [velocity, place, *ways, np.zeros((*place.shape[:2], 2 * p.num_agents - 2))]
-    return cd.Observation({"agent": np.concatenate(seen, axis=-1)})
+    moving = np.concatenate([place, velocity], axis=-1)
+    turns = [np.roll(moving, -i, axis=1).reshape(len(moving), -1) for i in range(p.num_agents)]
+    marks = landmark.reshape(len(landmark), 1, -1).repeat(p.num_agents, axis=1)
+    critic_obs = np.concatenate([np.stack(turns, axis=1), marks], axis=-1)
+    obs = np.concatenate(seen, axis=-1)
+    return cd.Observation({"agent": obs}, critic_obs={"agent": critic_obs})
 
 
 def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:

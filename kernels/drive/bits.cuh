@@ -47,6 +47,8 @@ struct CriticEntry {
 struct CriticRow {
   float* entries;
   int size;
+  // Whether it is read: where it is not, work for it may be left out.
+  DEVICE explicit operator bool() const { return entries != nullptr; }
   DEVICE CriticEntry operator[](Index at) const {
     const int k = ENTRY(at);
     return {entries == nullptr ? nullptr : entries + k};

@@ -33,7 +33,7 @@ DEVICE void observe_into(Env& env, const Batch& batch, const Observations& obser
   observations.row(env, view, row);
   each_group([&](auto kind, auto& group, const auto& rows) INLINED {
     if constexpr (kind.MASKED) group.mask_row = rows.action_mask + row * (kind.COUNT * kind.CHOICES);
-    if constexpr (kind.CRITIC > 0) {
+    if constexpr (kind.CRITIC > 0) {  // equal(swap >): of no entries none is written
       float* const critic = view == NEXT ? rows.critic_obs : rows.final_critic_obs;
       group.critic_row = critic == nullptr ? nullptr : critic + row * (kind.COUNT * kind.CRITIC);
     }

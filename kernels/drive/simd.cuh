@@ -28,7 +28,7 @@ struct LaneActions { Agent::Action of[Agent::HEADS]; };
 struct LaneObs { obs_t of[Agent::OBS]; };
 
 // Masks, agents that leave, critic observations, agents' numbers, scratch memory and large states are left to phases.cuh.
-// equal(swap <=): speed only
+// equal(swap <=, swap ==): speed only
 constexpr bool SIDE_BY_SIDE = !Agent::MASKED && !Agent::LEAVES && Agent::CRITIC == 0 && !Agent::AGENT_IDS && !HAS_SHARED && !HAS_CACHE && STATE_NEAR && sizeof(State) <= 128;
 
 // Whether rows are first written word by word. A compiler stores rows of 3 or 2^k entries from vectors by itself, and faster. Other

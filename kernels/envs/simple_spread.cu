@@ -90,5 +90,17 @@ DEVICE void observe(Env& env) {
     for (int k = 0; k < NUM_AGENTS; ++k) row.put(s.landmark_x[k] - x).put(s.landmark_y[k] - y);
     for (int k = 0; k < NUM_AGENTS - 1; ++k) row.put(s.x[k + (k >= i)] - x).put(s.y[k + (k >= i)] - y);
     for (int k = 2; k < 2 * NUM_AGENTS; ++k) row.put(0.0f);
+    // A critic sees place and velocity of all agents, the own first, and places of landmarks.
+    const auto critic = env.agent.critic_obs(i);
+    if (!critic) continue;
+    for (int k = 0; k < NUM_AGENTS; ++k) {
+      const int j = i + k < NUM_AGENTS ? i + k : i + k - NUM_AGENTS;
+      critic[4 * k] = s.x[j];
+      critic[4 * k + 1] = s.y[j];
+      critic[4 * k + 2] = s.x_dot[j];
+      critic[4 * k + 3] = s.y_dot[j];
+      critic[4 * NUM_AGENTS + 2 * k] = s.landmark_x[k];
+      critic[4 * NUM_AGENTS + 2 * k + 1] = s.landmark_y[k];
+    }
   }
 }

@@ -174,6 +174,19 @@ def test_agents_that_change_places_change_everything_of_theirs_alone(continuous)
     assert (seen_moved[..., of_others:] == 0).all()
 
 
+def test_a_critic_sees_the_whole_state_its_own_agent_first():
+    place, velocity, landmark = np.random.default_rng(0).uniform(-1, 1, (3, 4, 3, 2))
+    env = cd.make("simple_spread", 4, device="cpu")
+    env.reset(seed=0)
+    _, info = env.set_state(**fields(place, velocity, landmark))
+    moving = np.concatenate([place, velocity], axis=-1)
+    for i in range(3):
+        order = [i, (i + 1) % 3, (i + 2) % 3]
+        want = [moving[:, order].reshape(4, -1), landmark.reshape(4, -1)]
+        got = info["critic_obs"]["agent"][:, i].numpy()
+        np.testing.assert_array_equal(got, np.concatenate(want, axis=1).astype(np.float32))
+
+
 def test_actions_out_of_range_are_clipped():
     place, action = np.array([[[0.0, 0.0], [1.0, 0.0]]]), np.zeros((1, 2, 5))
     state = fields(place, 0 * place, place)

@@ -68,7 +68,7 @@ DEVICE void observe(Env& env) {
     env.walker.mask(i, 2) = s.active[i];
     env.walker.mask(i, 0, 1) = s.place[i] != 0 || !s.active[i];
     env.walker.mask(i, 1, 1) = s.place[i] != 4;
-    for (int j = 0; j < WALKERS; ++j) {
+    for (int j = 0; env.walker.critic_obs(i) && j < WALKERS; ++j) {
       env.walker.critic_obs(i)[j] = (float)(s.place[j] - s.place[i]);
       env.walker.critic_obs(i)[WALKERS + j] = (float)s.active[j];
     }
