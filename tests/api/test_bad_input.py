@@ -257,13 +257,13 @@ def test_a_name_without_its_ending_leads_to_the_file(tmp_path, monkeypatch):
     (tmp_path / "my_env.py").write_text("SPEC = None\n")
     with pytest.raises(
         UnknownEnvironmentError,
-        match=r"no environment 'my_env'\. Name its Python file: my_env\.py\.",
+        match=r"unknown environment 'my_env'\. Name its Python file: my_env\.py\.",
     ):
         make("my_env", device="cpu")
 
 
 def test_registration_refuses():
-    with pytest.raises(SpecError, match="there is no file"):
+    with pytest.raises(SpecError, match="does not exist"):
         envs.register("no/such/file.py")
     with pytest.raises(SpecError, match="is an environment of the package"):
         envs.register(envs.get("cartpole"), kernel="struct\n")

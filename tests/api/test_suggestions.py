@@ -132,7 +132,7 @@ def test_hidden_state_is_suggested_where_velocities_are_missing(name, sizes):
     assert run.backends[group] == f"policy {group!r} learns by kernels, float32"
     (settings,) = resolve(name, device="cpu").policies.values()
     assert settings.network is None
-    words = f"with position_only=True: ppo {sizes} environments"
+    words = f"With position_only=True: ppo ({sizes} environments"
     assert words in described_env(envs.get(name))
 
 

@@ -126,7 +126,7 @@ def test_render_draws_environments_runs_and_recordings(tmp_path, capsys):
 
 EMPTY = "an argument is empty, "
 REFUSED = [
-    ("trian cartpole", "no command 'trian'. Did you mean 'train'?"),
+    ("trian cartpole", "unknown command 'trian'. Did you mean 'train'?"),
     ("render tag_grid --out video.avi", "expected .mp4, .gif, .webp"),
     ("render nothing.npz --out video.mp4", "'nothing.npz' cannot be read"),
     ("render cartpole --out video.mp4 --policies heuristic",
@@ -134,7 +134,7 @@ REFUSED = [
     ("train cartpole --backend kernel", "backend"),
     ("evaluate tag_grid --policies kernel", "policies"),
     ("train cartpole --set hidden=64", "hidden = 64: input should be a valid tuple"),
-    ("train cartpole --param gravity", "'gravity' is no KEY=VALUE"),
+    ("train cartpole --param gravity", "got 'gravity', expected KEY=VALUE"),
     ("train --resume", "--resume --out DIR"),
     ("evaluate there/mine.cu", "unknown environment 'there/mine.cu'"),
     *((f"{line} runs/cart", "cupydrive train NAME --out DIR") for line in ("play", "evaluate",

@@ -288,7 +288,7 @@ def test_one_mistake_is_one_error_and_several_are_counted(monkeypatch):
     )
     assert said.count("<kernel of point>:") == 3 and said.endswith("(2 more)")
     said = message(broken("  return false;\n}", "  return false;\n"), "cpu", monkeypatch)
-    assert "there are 6 opening and 5 closing braces" in said
+    assert "has 6 opening and 5 closing braces" in said
 
 
 # ---- the compiler itself -------------------------------------------------------------------------
@@ -337,7 +337,7 @@ def test_a_file_that_cannot_run_is_named(monkeypatch, tmp_path):
     path.write_bytes(b"\x7fELFjunk")
     path.chmod(0o755)
     monkeypatch.setenv("CXX", str(path))
-    with pytest.raises(DeviceError, match=r"cannot be run: Exec format error; unset CXX"):
+    with pytest.raises(DeviceError, match=r"cannot be run: Exec format error. Fix: unset CXX"):
         HostExecutor().load(envs.get("cartpole"), envs.get("cartpole").make_params())
 
 

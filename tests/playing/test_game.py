@@ -272,7 +272,7 @@ def test_keys_of_mixed_actions_have_a_choice_and_a_number(value, right):
     space = spaces.Tuple((spaces.Box(-0.7, 0.7, (1,), np.float32), spaces.Discrete(2)))
     group = Group("pole", 1, 1, space)
     if not right:
-        with pytest.raises(SpecError, match="must be an action of Tuple"):
+        with pytest.raises(SpecError, match="expected an action of Tuple"):
             KeyboardPlayer(group, 0, {"": (0, 0.0), "a": value}, None)
         return
     player = KeyboardPlayer(group, 0, {"": (0, 0.0), "a": value}, None)
