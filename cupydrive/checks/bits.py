@@ -83,8 +83,9 @@ def fetch(batch: Batch, buffers: Buffers) -> dict[str, Any]:
 
 
 def random_steps(batch: Batch, steps: int) -> dict[str, Any]:
-    """Return NumPy copies of what random steps in one launch write, and the ``critic_obs`` after
-    them, which such rollouts do not store.
+    """Return NumPy copies of the arrays that random steps in one launch write.
+
+    Such rollouts do not store ``critic_obs``. The one after the last step is added.
     """
     out = fetch(batch, batch.rollout(steps))
     if any(g.critic_obs_dim for g in batch.groups):

@@ -128,8 +128,9 @@ class Comparison:
         elapsed: np.ndarray,
         final: str = "",
     ) -> None:
-        """Compare observations and masks by group; ``final``: ``"final_"`` of those before an
-        autoreset.
+        """Compare observations and masks by group.
+
+        ``final`` is ``"final_"`` to compare those before an autoreset.
         """
         compare = partial(self.report.compare, part, where=where, step=elapsed)
         for g in self.batch.groups:

@@ -57,14 +57,14 @@ def cuda_env(line: str, cell: str, namespace: dict[str, Any]) -> None:
 
 
 def register_magics(ipython: "InteractiveShell") -> None:
-    """Register ``%%cuda_env``; called by ``%load_ext cupydrive``."""
+    """Register ``%%cuda_env``, when called by ``%load_ext cupydrive``."""
 
     def in_one_line(line: str, cell: str) -> None:
         try:
             cuda_env(line, cell, ipython.user_ns)
         except CupydriveError as error:
             said = f"{type(error).__name__}: {error}"
-            error._render_traceback_ = lambda: [said]  # type: ignore[attr-defined]  # what IPython shows instead of the frames of this package
+            error._render_traceback_ = lambda: [said]  # type: ignore[attr-defined]  # IPython shows this instead of the frames of this package
             raise
 
     ipython.register_magic_function(in_one_line, "cell", "cuda_env")

@@ -56,7 +56,7 @@ class Params:
     )
 
     def __post_init__(self) -> None:
-        """Fill in what the rules decide."""
+        """Set the parameters that ``rules`` determines."""
         k = RULES.index(self.rules)
         object.__setattr__(self, "max_episode_steps", self.max_episode_steps or self.LIMITS[k])
         if self.sticky_action_prob < 0:
@@ -74,7 +74,7 @@ class RampingParams(Params):
     )
 
     def __post_init__(self) -> None:
-        """Fill in what the rules decide."""
+        """Set the parameters that ``rules`` determines."""
         super().__post_init__()
         if self.difficulty_ramping == "rules":
             chosen = ("on", "off")[RULES.index(self.rules)]

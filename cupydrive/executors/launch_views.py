@@ -87,7 +87,7 @@ class LaunchViews:
         return self.at(self.call[g.name][name], (self.num_envs, g.count, g.obs_dim), np.float32, t)
 
     def critic_obs(self, g: Group, t: int, name: str = "critic_obs") -> torch.Tensor | None:
-        """Return what a critic sees of a group in row t, (N, C, K), or None if it is not stored."""
+        """Return a critic's observations of a group in row t, (N, C, K), or None if not stored."""
         shape, address = (self.num_envs, g.count, g.critic_obs_dim), self.call[g.name][name]
         return self.at(address, shape, np.float32, t) if address else None
 
