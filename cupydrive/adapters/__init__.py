@@ -1,5 +1,4 @@
-"""The environments as other libraries know them, Gymnasium, PettingZoo and Stable-Baselines3, and a
-run as Lightning does.
+"""Adapters to Gymnasium, PettingZoo, Stable-Baselines3 and Lightning.
 
-Imported under their short names, such as ``cupydrive.gymnasium``, since each needs its library.
+Import each by its short name, such as ``cupydrive.gymnasium``. It needs its library.
 """

@@ -1,6 +1,6 @@
-"""The adapter to Gymnasium: ``VectorEnv`` and ``Env`` of its own classes, and its registry.
+"""Adapter to Gymnasium: ``VectorEnv``, ``Env`` and the registry.
 
-Importing this module registers every environment of one agent as ``cupydrive/NAME-v0``, for
+Importing this module registers every single-agent environment as ``cupydrive/NAME-v0``, for
 ``gymnasium.make`` and ``gymnasium.make_vec``. Letters: N environments, D observation entries, H
 action heads.
 """
@@ -53,34 +53,33 @@ PER_ENV_METHODS = ("action_masks", "render")
 
 
 class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
-    """N copies of an environment of one agent as a ``gymnasium.vector.VectorEnv``; autoreset in the
-    same step.
+    """N single-agent environments as a ``gymnasium.vector.VectorEnv``.
 
-    If actions have masks, ``info["action_mask"]`` is (N, choices) int8, and ``action_masks()``
-    returns the same as bool.
+    By default an environment is reset in the step that ends its episode. If actions have masks,
+    ``info["action_mask"]`` is (N, choices) int8, and ``action_masks()`` returns it as bool.
 
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.
         num_envs: N.
-        arrays: ``"numpy"``, or ``"torch"``: tensors on the environment's device, nothing waits for
-            it. There ``info["final_obs"]`` is (N, D), rows of ``info["_final_obs"]`` alone hold
-            values.
-        copy: Return copies; otherwise NumPy or torch views of memory that later steps write again.
-        device: As for ``cupydrive.make``.
+        arrays: ``"numpy"``, or ``"torch"`` for tensors on the environment's device without
+            synchronisation. With ``"torch"``, ``info["final_obs"]`` is (N, D), and only the rows
+            of ``info["_final_obs"]`` are valid.
+        copy: Return copies. Otherwise NumPy or torch views of memory that later steps overwrite.
+        device: Same as in ``cupydrive.make``.
         render_mode: ``"rgb_array"`` or None.
-        validate: Check actions before each step, also against the action mask (with torch on a GPU
-            this waits for it).
-        autoreset_mode: ``"same_step"``, ``"next_step"`` or ``"disabled"``, Gymnasium's
-            ``AutoresetMode``; the first is the kernels' own, the second costs a launch and a step
-            more.
+        validate: Check actions before each step, also against the action mask. With torch on a GPU
+            this synchronises.
+        autoreset_mode: ``"same_step"``, ``"next_step"`` or ``"disabled"``, as in Gymnasium's
+            ``AutoresetMode``. The kernels implement ``"same_step"``. ``"next_step"`` costs an
+            additional launch and an additional step.
         **params: Parameters of the environment.
 
     Raises:
         ParameterError: If the environment has several agents, or an argument is wrong.
     """
 
-    # Gymnasium up to 1.2 calls ``close`` in ``__del__``, also where ``__init__`` has failed: then
-    # there is nothing to close.
+    # Gymnasium up to 1.2 calls `close` in `__del__` even if `__init__` has failed. True makes that
+    # call do nothing.
     closed = True
 
     def __init__(
@@ -105,7 +104,7 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         spec = one_agent(env, params, render_mode, VectorEnv)
         looks = validate and bool(spec.groups(spec.make_params(**params))[0].sizes)
         self.env = cupydrive.make(spec, num_envs, device=device, validate=looks, **params)
-        # Gymnasium's environments clip a Box, so of its values only NaN is refused, by `stepped`.
+        # Gymnasium's environments clip a Box. Only NaN is an error, which `stepped` raises.
         self.env._read.check_boxes = False
         self.closed = False
         num_envs = self.num_envs = self.env.num_envs
@@ -118,7 +117,7 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
             validate,
         )
         self.metadata = metadata(spec) | {"autoreset_mode": self.autoreset_mode}
-        if self.group.mask:  # libraries look for the attribute: without masks there is none
+        if self.group.mask:  # libraries test for the attribute, so it exists only with masks
             self.action_masks = lambda: self._give(current_mask(self.env)[:, 0])
         self.single_observation_space = self.group.observation_space
         self.single_action_space = deepcopy(self.group.action_space)
@@ -131,14 +130,15 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         """Begin new episodes and return ``(observations, infos)``.
 
         Args:
-            seed: Int in [0, 2**64) for all environments together; each has its own random stream.
-            options: ``{"reset_mask": (N,) bool}``, the environments to reset, or ``{"state":
-                {field: values}}``, the states to start from, as for
+            seed: Random seed of all environments, in [0, 2**64). Each environment has its own
+                random stream.
+            options: ``{"reset_mask": (N,) bool}`` selects the environments to reset.
+                ``{"state": {field: values}}`` sets the initial states, as in
                 ``cupydrive.VectorEnv.set_state``.
 
         Raises:
-            InvalidReset: If the seed, an option or a state is wrong; a ``gymnasium.error.Error``
-                and a ``ValueError``.
+            InvalidReset: If the seed, an option or a state is wrong. It is a
+                ``gymnasium.error.Error`` and a ``ValueError``.
         """
         options, seed = checked_options(options, ("reset_mask", "state")), checked_seed(seed)
         mask = options.get("reset_mask")
@@ -150,24 +150,26 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         return self._give(obs), self._masks(info)
 
     def step(self, actions: ArrayLike | torch.Tensor) -> tuple[np.ndarray | torch.Tensor, ...]:
-        """Step all environments; return ``(observations, rewards, terminations, truncations,
-        infos)``.
+        """Step all environments.
 
         Args:
-            actions: NumPy array, torch tensor or sequence: (N,) ints for Discrete, (N, H)
-                otherwise; for a Tuple a tuple of them. A Box is clipped.
+            actions: NumPy array, torch tensor or sequence. (N,) ints for Discrete, (N, H) for
+                other spaces, and a tuple of such arrays for Tuple. Values of a Box are clipped.
+
+        Returns:
+            ``(observations, rewards, terminations, truncations, infos)``.
 
         Raises:
-            InvalidAction: If they are not of the action space (a Box: NaN); nothing has changed
-                then.
-            ResetNeeded: Before the first ``reset``; without autoreset, if an environment has ended
-                (``validate=True``).
+            InvalidAction: If actions are outside the action space, or NaN in a Box. The
+                environments are unchanged then.
+            ResetNeeded: Before the first ``reset``. With ``"disabled"`` autoreset and
+                ``validate=True`` also if an environment has ended.
         """
         waiting = self._ended
         if self.autoreset_mode == AutoresetMode.DISABLED and self.validate and bool(waiting.any()):
             first = waiting.nonzero()[0, 0].item()
             raise ResetNeeded(
-                f"environment {first} has ended; reset it with options={{'reset_mask': ...}} first"
+                f"environment {first} has ended. Reset it with options={{'reset_mask': ...}} first"
             )
         same_step = self.autoreset_mode == AutoresetMode.SAME_STEP
         obs, reward, terminated, truncated, info = stepped(
@@ -178,7 +180,7 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         if self.autoreset_mode == AutoresetMode.NEXT_STEP and (
             self.arrays == "torch" or bool(waiting.any())
         ):
-            # those that had ended begin anew and do not step
+            # environments that had ended are reset and do not step
             obs, info = self.env.reset(mask=waiting)
             reward, terminated, truncated = (
                 reward.where(~waiting, 0),
@@ -192,7 +194,7 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
             infos = self._final(info, over) if same_step else self._log(info, over)
         reward = self._give(reward)
         if self.arrays == "numpy":
-            reward = reward.astype(np.float64)  # as Gymnasium's own
+            reward = reward.astype(np.float64)  # the type of Gymnasium's own environments
         return (
             self._give(obs),
             reward,
@@ -202,7 +204,7 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         )
 
     def _give(self, tensor: torch.Tensor) -> np.ndarray | torch.Tensor:
-        """Return a tensor as the kind of array that was asked for."""
+        """Convert a tensor to the requested kind of array."""
         if self.arrays == "torch":
             return tensor.clone() if self.copy else tensor
         array = tensor.cpu().numpy()
@@ -219,13 +221,11 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         return log
 
     def _final(self, info: dict, over: torch.Tensor) -> dict:
-        """Return what ended episodes leave behind, in the form of Gymnasium's own vector
-        environments.
-        """
+        """Return final observations and metrics in the layout of Gymnasium's vector classes."""
         ended, rows = self._give(over), self._give(info["final_obs"])
         if self.arrays == "numpy":
             last = np.full(self.num_envs, None, object)
-            # one array for each environment that ended
+            # one array for each environment that has ended
             last[ended] = np.fromiter(rows[ended], object)
             rows = last
         inner = self._log(info, over)
@@ -244,24 +244,30 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         return {"action_mask": self._give(mask), "_action_mask": np.ones(self.num_envs, bool)}
 
     def call(self, name: str, *args: object, **kwargs: object) -> tuple:
-        """Call a method of this object, or get an attribute, and return N results: the environments
-        are one object.
+        """Call a method of this object, or get an attribute.
+
+        Returns:
+            N results. They are equal except for ``action_masks`` and ``render``, since this object
+            is shared by all environments.
         """
         found = getattr(self, name)
         result = found(*args, **kwargs) if callable(found) else found
         return tuple(result) if name in PER_ENV_METHODS else (result,) * self.num_envs
 
-    get_attr = call  # as Gymnasium's
+    get_attr = call  # Gymnasium does the same
 
     def set_attr(self, name: str, values: object) -> None:
-        """Set an attribute of this object, which all environments share, to a value or to one of N
-        equal values in a list.
+        """Set an attribute of this object, which all environments share.
+
+        Args:
+            name: Name of an existing attribute.
+            values: One value, or a list of N equal values.
         """
         given = values if isinstance(values, list | tuple) else [values] * self.num_envs
         if not hasattr(self, name) or not len(given) == self.num_envs == given.count(given[0]):
             one = (
-                f"expected one value, or {self.num_envs} equal ones, of its attributes; "
-                f"parameters are given when it is made"
+                f"expected one value, or {self.num_envs} equal ones, of its attributes. "
+                f"Pass parameters to the constructor"
             )
             raise ParameterError(
                 f"set_attr: got {name} = {shown(values)}, {one}: VectorEnv(..., {name}=...)"
@@ -279,7 +285,7 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         )
 
     def close_extras(self, **kwargs: object) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self.env.close()
 
 
@@ -292,11 +298,12 @@ class Env(NotCopied, gymnasium.Env):
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.
         render_mode: ``"rgb_array"`` or None.
-        device: As for ``cupydrive.make``; a single environment is faster on the CPU.
-        validate: Refuse choices that the action mask forbids. By default the kernel gets them, as
-            in Gymnasium's own environments. Actions outside of the action space are always refused.
+        device: Same as in ``cupydrive.make``. A single environment is faster on the CPU.
+        validate: Raise an error for choices that the action mask forbids. By default the kernel
+            receives them, as in Gymnasium's own environments. Actions outside the action space
+            always raise an error.
         **params: Parameters of the environment. ``gymnasium.make(..., max_episode_steps=...)`` also
-            sets that of the kernel.
+            sets the kernel's ``max_episode_steps``.
 
     Raises:
         ParameterError: If the environment has several agents, or an argument is wrong.
@@ -339,34 +346,38 @@ class Env(NotCopied, gymnasium.Env):
         """Begin a new episode and return ``(observation, info)``.
 
         Args:
-            seed: Int in [0, 2**64), restarts the random streams.
-            options: ``{"state": {field: value}}``, the state to start from.
+            seed: Random seed in [0, 2**64). Restarts the random streams.
+            options: ``{"state": {field: value}}`` sets the initial state.
 
         Raises:
-            InvalidReset: If the seed, an option or the state is wrong; a ``gymnasium.error.Error``
-                and a ``ValueError``.
+            InvalidReset: If the seed, an option or the state is wrong. It is a
+                ``gymnasium.error.Error`` and a ``ValueError``.
         """
         options, seed = checked_options(options, ("state",)), checked_seed(seed)
         begin_episodes(self.env, seed, options.get("state"))
         super().reset(seed=seed)
         self._over = False
         self._past.clear()
-        obs: torch.Tensor = self.env.step_results[0]  # of one agent
+        obs: torch.Tensor = self.env.step_results[0]  # a single agent has a tensor, not a dict
         return obs[0].cpu().numpy().copy(), self._info()
 
     def step(self, action: ArrayLike | torch.Tensor) -> tuple[np.ndarray, float, bool, bool, dict]:
-        """Step; return ``(observation, reward, terminated, truncated, info)``.
+        """Step the environment.
 
         Args:
-            action: Int for Discrete, (H,) ints or floats otherwise; for a Tuple a tuple of them. A
-                Box is clipped.
+            action: Int for Discrete, (H,) ints or floats for other spaces, and a tuple of such
+                arrays for Tuple. Values of a Box are clipped.
+
+        Returns:
+            ``(observation, reward, terminated, truncated, info)``.
 
         Raises:
-            InvalidAction: If it is not of the action space (a Box: NaN); nothing has changed then.
+            InvalidAction: If the action is outside the action space, or NaN in a Box. The
+                environment is unchanged then.
             ResetNeeded: Before ``reset``, or after the episode's end.
         """
         if self._over:
-            raise ResetNeeded("step() after the end of the episode; call reset() first")
+            raise ResetNeeded("step() after the end of the episode. Call reset() first")
         with errors_as(InvalidAction):
             of_one = as_tuple(self.group, action)
             parts = tuple(as_numpy(self.env.spec.name, "the action", x)[None] for x in of_one)
@@ -384,9 +395,7 @@ class Env(NotCopied, gymnasium.Env):
         return {"action_mask": self.action_masks().astype(np.int8)} if self.group.mask else {}
 
     def render(self) -> np.ndarray:
-        """Return a frame (height, width, 3) uint8; trails show the frames since the episode
-        began.
-        """
+        """Render a frame, (height, width, 3) uint8. Trails begin with the episode."""
         check_render(self.env, self.render_mode)
         shown = self.env.batch.first_states(1)
         self._past.append(shown["states"][0])
@@ -395,12 +404,12 @@ class Env(NotCopied, gymnasium.Env):
         )
 
     def close(self) -> None:
-        """Give the memory back; closing twice is allowed."""
+        """Free the memory. Further calls do nothing."""
         self.env.close()
 
 
 def current_mask(env: cupydrive.VectorEnv) -> torch.Tensor:
-    """Return the view of the choices that are allowed now, (N, 1, choices) bool."""
+    """Return a view of the currently allowed choices, (N, 1, choices) bool."""
     env._check_ready("action_masks()")
     return env.step_results[4]["action_mask"][env.groups[0].name]
 
@@ -409,8 +418,10 @@ def current_mask(env: cupydrive.VectorEnv) -> torch.Tensor:
 
 
 def register(env: str | Path | EnvSpec) -> str:
-    """Make an environment of one agent known to Gymnasium; return its id,
-    ``cupydrive/TITLE-v0``.
+    """Register a single-agent environment with Gymnasium.
+
+    Returns:
+        Its id, ``cupydrive/TITLE-v0``.
     """
     spec = one_agent(env, {}, None)
     name = f"{NAMESPACE}/{spec.title}-v0"
@@ -420,8 +431,8 @@ def register(env: str | Path | EnvSpec) -> str:
         name,
         entry_point="cupydrive.gymnasium:Env",
         vector_entry_point="cupydrive.gymnasium:VectorEnv",
-        # "The maximum number of steps before truncation", for Gymnasium's TimeLimit: a task ends by
-        # itself. A limit of 0 follows from other parameters, which a TimeLimit does not know.
+        # Gymnasium's TimeLimit only truncates. It is therefore not set for tasks that terminate at
+        # their limit, nor if the limit is 0, since other parameters then determine it.
         max_episode_steps=defaults["max_episode_steps"] or None
         if spec.time_limit == "truncates"
         else None,

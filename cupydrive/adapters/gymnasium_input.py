@@ -1,7 +1,6 @@
-"""What the adapter to Gymnasium takes: environments, seeds, options and actions, and the errors
-that its users expect.
+"""Validation of environments, seeds, options and actions for the adapter to Gymnasium.
 
-Letters: N environments.
+The errors are also those that users of Gymnasium expect. Letters: N environments.
 """
 
 from __future__ import annotations
@@ -34,21 +33,21 @@ from cupydrive.simulation.snapshots import checked_values
 from cupydrive.simulation.vector import VectorEnv
 from cupydrive.spec import EnvSpec, Group
 
-# of one agent
+# results of a step with a single agent
 SingleResults: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, dict]
 RENDER_MODES = ("rgb_array",)
 
 
 class InvalidAction(ActionError, error.InvalidAction):
-    """An action is not of the action space."""
+    """An action is outside the action space."""
 
 
 class ResetNeeded(OrderError, error.ResetNeeded):
-    """``step`` came before ``reset``, or after an episode's end."""
+    """``step`` was called before ``reset``, or after the end of an episode."""
 
 
 class Closed(OrderError, error.ClosedEnvironmentError):
-    """A call came after ``close``."""
+    """A method was called after ``close``."""
 
 
 class InvalidReset(ParameterError, error.Error):
@@ -61,15 +60,23 @@ def one_agent(
     render_mode: str | None,
     call: Callable | None = None,
 ) -> EnvSpec:
-    """Return the ``EnvSpec`` of ``env`` if it has one agent and can be rendered as asked; ``call``
-    takes ``params``.
+    """Return the ``EnvSpec`` of a single-agent environment.
+
+    Args:
+        env: Name, path of a Python file, or ``EnvSpec``.
+        params: Parameters of the environment.
+        render_mode: ``"rgb_array"`` or None.
+        call: Function that takes ``params``, for messages.
+
+    Raises:
+        ParameterError: If it has several agents, or cannot be rendered in this mode.
     """
     spec = envs.get(env)
     spec.require_known(params, call)
     groups = spec.groups(spec.make_params(**params))
     if (agents := sum(g.count for g in groups)) != 1:
         raise ParameterError(
-            f"{spec.name} has {agents} agents, Gymnasium's environments have one; use "
+            f"number of agents of {spec.name}: got {agents}, expected 1. Use "
             "cupydrive.pettingzoo.ParallelEnv, or cupydrive.make for tensors of all agents"
         )
     check_rendering(spec, render_mode)
@@ -77,43 +84,48 @@ def one_agent(
 
 
 def asked_limit(env: gymnasium.Env, caller: FrameType | None, params: dict) -> dict:
-    """Return ``params`` with the time limit that ``gymnasium.make`` was asked for, if ``caller`` is
-    that call or within it.
+    """Return ``params`` with the time limit that the user passed to ``gymnasium.make``.
 
-    It keeps ``max_episode_steps`` for its ``TimeLimit``, which can only end an episode early: the
-    kernel must know the limit to go on longer, to set ``env.last_step`` and to write metrics at the
-    end. ``env`` is the environment that is being made.
+    ``gymnasium.make`` keeps ``max_episode_steps`` for its ``TimeLimit`` wrapper, which can only
+    shorten an episode. The kernel needs the limit to run longer episodes, to set ``env.last_step``
+    and to write metrics at the end.
+
+    Args:
+        env: Environment under construction.
+        caller: Frame of its caller. ``params`` are unchanged if it is not within
+            ``gymnasium.make``.
+        params: Parameters of the environment.
     """
     while caller is not None:
         owner = caller.f_locals.get("self")
-        if isinstance(owner, gymnasium.Env) and owner is not env:  # a part of another environment
+        if isinstance(owner, gymnasium.Env) and owner is not env:  # part of another environment
             break
         if caller.f_code is gymnasium.make.__code__:
             asked = caller.f_locals["max_episode_steps"]
             known = getattr(caller.f_locals.get("env_spec"), "max_episode_steps", None)
             if asked is None or (asked == -1 and known is None):
                 return params if known is None else {"max_episode_steps": known} | params
-            # -1: without a TimeLimit
+            # -1 means no TimeLimit
             return params | {"max_episode_steps": INT32 if asked == -1 else asked}
         caller = caller.f_back
     return params
 
 
 def checked_seed(seed: int | None) -> int | None:
-    """Return a seed as an int, or None; raise ``InvalidReset`` for what is neither."""
+    """Validate a seed, which is an int or None, or raise ``InvalidReset``."""
     with errors_as(InvalidReset):
         return None if seed is None else checked_int("reset", "seed", seed, 0, 2**64 - 1)
 
 
 def check_rendering(spec: EnvSpec, mode: str | None) -> None:
-    """Raise if ``mode`` is neither None nor one in which an environment can be drawn."""
+    """Raise an error if an environment cannot be drawn in ``mode``. None is always valid."""
     if mode is not None:
         checked_choice("cupydrive", "render_mode", mode, RENDER_MODES)
         check_drawable(spec)
 
 
 def metadata(spec: EnvSpec) -> dict:
-    """Return what an environment says of its rendering."""
+    """Return the render modes and the frame rate of an environment."""
     return {
         "render_modes": list(RENDER_MODES if spec.display.draw else ()),
         "render_fps": spec.display.fps,
@@ -121,11 +133,11 @@ def metadata(spec: EnvSpec) -> dict:
 
 
 def checked_options(options: dict | None, known: Sequence[str]) -> dict:
-    """Return ``options`` as a dictionary, or raise ``InvalidReset`` for those that are unknown."""
+    """Return ``options`` as a dictionary, or raise ``InvalidReset`` for unknown options."""
     if options is None:
         return {}
     if not isinstance(options, dict):
-        raise InvalidReset(f"options is {kind_of(options)}; it must be a dict or None")
+        raise InvalidReset(f"options: got {kind_of(options)}, expected a dict or None")
     for name in options:
         if name not in known:
             raise InvalidReset(
@@ -141,15 +153,16 @@ def begin_episodes(
     state: dict[str, ArrayLike] | None = None,
     mask: ArrayLike | None = None,
 ) -> None:
-    """Reset a ``cupydrive.VectorEnv`` and start from ``state``; raise ``InvalidReset`` before
-    anything has changed.
+    """Reset a ``cupydrive.VectorEnv``, from the states ``state`` if they are given.
+
+    An ``InvalidReset`` is raised before anything changes.
     """
     try:
         fields = {} if state is None else checked_mapping("reset", "options['state']", state)
         checked_values(env, **fields)
         if mask is not None and state is not None:
             raise InvalidReset(
-                "options: got 'reset_mask' and 'state', expected one of them; call reset() twice"
+                "options: got 'reset_mask' and 'state', expected one of them. Call reset() twice"
             )
         env.reset(seed=seed, mask=mask)
         if state is not None:
@@ -161,17 +174,17 @@ def begin_episodes(
 
 
 def by_parts(group: Group, action: object) -> bool:
-    """Return whether an action is the tuple of parts of a ``Tuple``."""
+    """Return whether an action is a tuple of the parts of a ``Tuple`` space."""
     return isinstance(group.action_space, spaces.Tuple) and isinstance(action, tuple | list)
 
 
 def as_tuple(group: Group, action: Any) -> tuple:
-    """Return the parts of an action, of which one that is not by parts has itself alone."""
+    """Return the parts of an action as a tuple. An action without parts is its only part."""
     return tuple(action) if by_parts(group, action) else (action,)
 
 
 def in_one_row(group: Group, parts: Sequence[torch.Tensor], num_envs: int) -> torch.Tensor:
-    """Return the parts of actions as kernels have them, (N, H): all choices, then all numbers.
+    """Concatenate the parts of actions in the kernels' order, (N, H): all choices, then all floats.
 
     Args:
         group: The ``Group``.
@@ -194,8 +207,18 @@ def in_one_row(group: Group, parts: Sequence[torch.Tensor], num_envs: int) -> to
 def stepped(
     env: VectorEnv, actions: ArrayLike | torch.Tensor, validate: bool, autoreset: bool = True
 ) -> SingleResults:
-    """Step a ``cupydrive.VectorEnv`` with any array of actions, or a tuple of those of a ``Tuple``;
-    raise ``InvalidAction``, ``ResetNeeded`` or ``Closed``.
+    """Step a ``cupydrive.VectorEnv``.
+
+    Args:
+        env: Environment.
+        actions: Any array of actions, or a tuple of the parts of a ``Tuple`` space.
+        validate: Raise an error for NaN.
+        autoreset: Reset environments in the step that ends their episode.
+
+    Raises:
+        InvalidAction: If actions are outside the action space.
+        ResetNeeded: Before ``reset``.
+        Closed: After ``close``.
     """
     group = env.groups[0]
 
@@ -212,7 +235,7 @@ def stepped(
         else:
             tensor = tensor_of(actions)
         if group.continuous and tensor.dtype == torch.float64:
-            tensor = tensor.float()  # NumPy makes float64 of Python's floats
+            tensor = tensor.float()  # NumPy converts Python floats to float64
         if validate and group.continuous and bool(tensor.isnan().any()):
             raise InvalidAction(
                 f"the action of environment {tensor.isnan().nonzero()[0, 0].item()} is NaN"
@@ -227,8 +250,9 @@ def stepped(
 def at_limit(
     env: VectorEnv, terminated: torch.Tensor, truncated: torch.Tensor, info: dict
 ) -> torch.Tensor:
-    """Return where the time limit was reached, (N,) bool: also where the task ended in the same
-    step, as Gymnasium has it.
+    """Return the environments that have reached the time limit, (N,) bool.
+
+    As in Gymnasium, this includes environments whose task ended in the same step.
     """
     if env.spec.time_limit == "terminates":
         return truncated
@@ -236,17 +260,15 @@ def at_limit(
 
 
 def check_render(env: VectorEnv, mode: str | None) -> None:
-    """Raise ``gymnasium.error.Error`` if an environment was made without a mode of rendering, or is
-    closed.
-    """
+    """Raise ``gymnasium.error.Error`` if an environment is closed or has no render mode."""
     if mode is None:
         raise error.Error("render() needs render_mode='rgb_array' when the environment is made")
     if env._closed:
-        raise Closed("render() after close(); make a new environment")
+        raise Closed("render() after close(). Make a new environment")
 
 
 def checked_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    """Return Gymnasium's ``AutoresetMode`` of a member or its name, such as ``"same_step"``."""
+    """Convert a member of Gymnasium's ``AutoresetMode``, or its name, such as ``"same_step"``."""
     modes = {known.name.lower(): known for known in AutoresetMode}
     name = mode.name.lower() if isinstance(mode, AutoresetMode) else mode
     return modes[checked_choice("cupydrive", "autoreset_mode", name, modes)]

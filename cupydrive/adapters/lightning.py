@@ -1,7 +1,7 @@
-"""The adapter to Lightning: a run as a ``LightningModule`` whose training step is one iteration.
+"""Adapter to Lightning: a run as a ``LightningModule`` whose training step is one iteration.
 
-Lightning's Trainer says when to iterate, log, save and stop; what an iteration computes is what
-``cupydrive.train`` computes.
+Lightning's Trainer schedules iterations, logging, checkpoints and the end of training. The
+iterations are those of ``cupydrive.train``.
 """
 
 from __future__ import annotations
@@ -41,61 +41,63 @@ except ImportError as missing:
         "cupydrive.lightning needs Lightning: pip install lightning, or the extra `lightning`"
     ) from missing
 
-KEY = "cupydrive"  # of a run in Lightning's checkpoint
-# of Run.as_json(), which a checkpoint must share
+KEY = "cupydrive"  # of the run in Lightning's checkpoint
+# entries of Run.as_json() that must be equal in a checkpoint
 SAME = ("env", "params", "num_envs", "seed", "backend", "policies")
 
 
 class RLModule(NotCopied, LightningModule):
-    """A run that Lightning trains: ``Trainer(...).fit(RLModule("cartpole", cd.PPO(), num_envs=64,
-    steps=200_000))``.
+    """A run that Lightning trains.
 
-    A training step is one iteration, rollout and learning, with the bits that ``cupydrive.train``
-    gives with equal settings, and ``global_step`` counts iterations; ``charts/global_step`` counts
-    env-steps. Training ends at the goal, ``steps``, or before it where the Trainer says so. An
-    epoch is all of it; ``Trainer(limit_train_batches=50)`` makes epochs of 50 iterations, after
-    which ``EarlyStopping`` looks and ``ModelCheckpoint`` saves.
+    A training step is one iteration of rollout and learning. Its results equal those of
+    ``cupydrive.train`` with the same settings, bit for bit. ``global_step`` counts iterations, and
+    ``charts/global_step`` counts env-steps. Training ends at the goal ``steps``, or earlier if the
+    Trainer stops it. The whole training is one epoch. ``Trainer(limit_train_batches=50)`` makes
+    epochs of 50 iterations, after each of which ``EarlyStopping`` and ``ModelCheckpoint`` run.
 
-    Metrics have the names of ``Run.metrics``, whose rows arrive from the device as in
-    ``cupydrive.train``: some 1,000 in a run, a little late, and no iteration waits for one. Every
-    ``log_every_n_steps`` iterations Lightning is given the newest row, and at the end of an epoch,
-    where training waits, that of the epoch's last iterations; in between callbacks see what they
-    saw before. ``charts/episodic_return`` is there once each environment has ended an episode:
-    ``EarlyStopping(..., strict=False)`` waits for it. Weights stay in the run: Lightning's summary
-    of the model counts a single number.
+    Metrics have the names of ``Run.metrics``. As in ``cupydrive.train``, about 1,000 rows of them
+    arrive from the device asynchronously, with a short delay. The module logs the newest row every
+    ``log_every_n_steps`` iterations. At the end of an epoch it waits for the row of the last
+    iteration. Between these points callbacks see the previous values. ``charts/episodic_return``
+    exists after every environment has finished an episode. ``EarlyStopping(..., strict=False)``
+    waits for it. Weights stay in the run, so that Lightning's model summary shows a single
+    parameter.
 
-    A checkpoint of Lightning's holds what a run folder holds, and loads with ``weights_only=True``;
-    ``fit(..., ckpt_path=...)`` goes on bit for bit. Lightning hears of Ctrl-C at the end of an
-    iteration, from where ``run`` can go on; pressed twice, it ends at once. Callbacks that change
-    weights, gradients or learning rates have no effect on a run.
+    A Lightning checkpoint contains the content of a run folder, and loads with
+    ``weights_only=True``. ``fit(..., ckpt_path=...)`` resumes bit for bit. Ctrl-C stops training
+    at the end of an iteration, and ``run`` can be continued. A second Ctrl-C aborts immediately.
+    Callbacks that change weights, gradients or learning rates have no effect on a run.
 
     With ``Trainer(devices=W, strategy="ddp")`` each of W processes steps a share of the
-    environments, and gradients are summed as ``cupydrive.train`` sums them in several processes;
-    Lightning's wrapper sees none of them. The run must be made in each process: pass what it is
-    made of, not a ``Run``. Processes on CPUs are tested, several GPUs have not been tried.
+    environments. Gradients are reduced as in ``cupydrive.train`` with several processes, and not by
+    Lightning's wrapper. Each process must create its own run, so pass an environment, not a
+    ``Run``. Processes on CPUs are tested. Several GPUs are untested.
 
-    The arguments are those of ``cupydrive.train``; the device is the Trainer's.
+    The arguments are those of ``cupydrive.train``. The Trainer determines the device.
 
     Args:
-        env: Name of an environment, path of its Python file, or ``EnvSpec``; or a ``Run`` that is
-            to go on, which brings all that it was made of.
-        algorithm: ``PPO(...)``, ``A2C(...)``, ``DDPG(...)``, their names, or None: what the
-            environment suggests.
-        policies: Settings by group name instead.
-        steps: Env-steps in all, rounded up to whole iterations; for a ``Run``: more of them, by
-            default up to its total.
-        num_envs: N, of all processes.
-        seed: Of everything random; None: 0.
+        env: Name of an environment, path of its Python file, or ``EnvSpec``. Alternatively a
+            ``Run`` to continue, which defines all other arguments except ``steps``.
+        algorithm: ``PPO(...)``, ``A2C(...)``, ``DDPG(...)`` or one of their names. Defaults to the
+            environment's suggestion.
+        policies: Settings by group name, instead of ``algorithm``.
+        steps: Total env-steps, rounded up to whole iterations. For a ``Run``, the number of
+            additional env-steps, by default up to its total.
+        num_envs: N, the number of environments of all processes.
+        seed: Random seed. Defaults to 0.
         backend: ``"auto"``, ``"kernels"`` or ``"torch"``.
         **params: Parameters of the environment.
 
     Attributes:
-        run: The ``Run``; None until ``fit`` has made it.
+        run: The ``Run``. None until ``fit`` creates it.
         goal: Env-steps after which training ends.
 
     Raises:
-        ParameterError: If an argument is wrong, or a run has reached its goal; and by ``fit``, if
-            the Trainer is to do something that would be ignored.
+        ParameterError: If an argument is wrong, or the run has already reached its goal. ``fit``
+            also raises it if an option of the Trainer would be ignored.
+
+    Examples:
+        ``Trainer(...).fit(RLModule("cartpole", cd.PPO(), num_envs=64, steps=200_000))``
     """
 
     def __init__(
@@ -112,8 +114,8 @@ class RLModule(NotCopied, LightningModule):
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
-        # All that Lightning can move, cast and wrap: a run's own weights stay where its kernels
-        # know them.
+        # The only parameter that Lightning can move, cast and wrap. The weights of the run must
+        # stay at the addresses that its kernels use.
         self.placeholder = torch.nn.Parameter(torch.zeros((), dtype=torch.float32, device="cpu"))
         given: dict[str, Any] = {"num_envs": num_envs, "seed": seed, "backend": backend}
         if isinstance(env, Run):
@@ -132,18 +134,18 @@ class RLModule(NotCopied, LightningModule):
             )
             check_players(self.config)
             self.run, self.goal = None, self.config.steps  # type: ignore[assignment]
-        # env-steps done when training began; whether a checkpoint was read since
+        # env-steps at the beginning of training; whether a checkpoint was read since
         self.began, self.resumed = 0, False
         self.loop: Loop = None  # type: ignore[assignment]
-        self.told = 0  # rows of metrics that Lightning knows
-        # Whether this iteration is the last of an epoch, an interrupt ends training, and no
-        # iteration was cut short.
+        self.told = 0  # number of rows of metrics that were logged
+        # last: this iteration ends an epoch. stopped: an interrupt ends training. whole: no
+        # iteration was cut short. heard: Ctrl-C was pressed.
         self.last, self.stopped, self.whole, self.heard = False, False, True, False
 
     # ---- before training ----
 
     def setup(self, stage: str) -> None:
-        """Make the run, in the process that trains it, on the Trainer's device."""
+        """Create the run in the process that trains it, on the Trainer's device."""
         if stage == "fit":
             _check_trainer(self.trainer, self.run)
         processes, ranks = (
@@ -152,45 +154,45 @@ class RLModule(NotCopied, LightningModule):
         )
         if ranks.size != processes:
             fix = (
-                f"pass RLModule({self.run.spec.name!r}, ...), so that each process makes its share"
+                f"Pass RLModule({self.run.spec.name!r}, ...), so that each process makes its share"
             )
-            _refuse("devices", processes, f"the run was made for {ranks.size}; {fix}")
+            _refuse("devices", processes, f"The run was made for {ranks.size}. {fix}")
         self.began, self.resumed = self.run.step, False
 
     def _made(self) -> Run:
-        """Return the run, which is made if there is none."""
+        """Return the run. Create it on the first call."""
         if self.run is None:
             self.run = begin(replace(self.config, device=choose(self.device.type)[0]))
         return self.run
 
     def configure_optimizers(self) -> Iterations:
-        """Return what Lightning counts steps of: an optimizer whose step is an iteration."""
+        """Return an optimizer whose step is an iteration. Lightning counts optimizer steps."""
         return Iterations([self.placeholder], self._iterate)
 
     def train_dataloader(self) -> Batches:
-        """Return as many batches of nothing as training has iterations."""
+        """Return one empty batch per iteration of the training."""
         if self.run.step >= self.goal:
             if not self.resumed:
                 raise ParameterError(
-                    f"RLModule: the run has done its {self.run.step:,} env-steps; pass steps= for "
+                    f"RLModule: the run has done its {self.run.step:,} env-steps. Pass steps= for "
                     f"more"
                 )
-            self.trainer.should_stop = True  # a checkpoint of a run that is done: nothing is left
+            self.trainer.should_stop = True  # the checkpoint is of a finished run
         return Batches(max(0, math.ceil((self.goal - self.began) / self.run.steps_per_iteration)))
 
     def on_fit_start(self) -> None:
-        """Tell loggers what the run is made of."""
+        """Log the configuration of the run."""
         for logger in self.loggers if self.trainer.enable_autolog_hparams else []:
             logger.log_hyperparams(_as_json(self.run.as_json()))
 
     # ---- training ----
 
     def on_train_start(self) -> None:
-        """Get ready to iterate; on a GPU an iteration is captured."""
+        """Prepare the loop. On a GPU this captures an iteration as a CUDA graph."""
         if not isinstance(self.trainer.train_dataloader, Batches):
             given = shown(self.trainer.train_dataloader)
             raise ParameterError(
-                f"RLModule: train_dataloaders = {given}: a run makes its own data; call "
+                f"RLModule: train_dataloaders = {given}: a run makes its own data. Call "
                 f"fit(module) without"
             )
         run = self.run
@@ -202,8 +204,9 @@ class RLModule(NotCopied, LightningModule):
             self.loop.prepare()
 
     def training_step(self, batch: int, batch_idx: int) -> None:
-        """Iterate once; hand the newest row of metrics over where loggers write one, and at the end
-        of an epoch.
+        """Run one iteration.
+
+        The newest row of metrics is logged where loggers write one, and at the end of an epoch.
         """
         trainer, run = self.trainer, self.run
         ends = (
@@ -223,19 +226,20 @@ class RLModule(NotCopied, LightningModule):
             self.stopped = self.loop.advance(lambda: self.heard or pressed())
             if self.last or self.stopped:
                 self.loop.flush()
-            # of several processes one may be asked in a later iteration only
+            # with several processes the interrupt may take effect only in a later iteration
             self.heard |= pressed()
             self.stopped |= self.heard and not self.loop.several
         self.whole = True
 
     def _hand_over(self) -> None:
-        """Log the newest row of metrics if it has not been; Lightning takes a third of a
-        millisecond for each number.
+        """Log the newest row of metrics, unless it is logged already.
+
+        Lightning needs a third of a millisecond per number.
         """
         rows = self.run.metrics
         if len(rows) > self.told and not self.trainer.barebones:
             for name, value in rows[-1].items():
-                # where loggers read it
+                # on the CPU, where loggers read it
                 number = torch.tensor(float(value), dtype=torch.float64, device="cpu")
                 self.log(
                     name, number, prog_bar="episodic_return" in name, on_step=True, on_epoch=False
@@ -243,7 +247,7 @@ class RLModule(NotCopied, LightningModule):
         self.told = len(rows)
 
     def on_train_batch_end(self, outputs: object, batch: int, batch_idx: int) -> None:
-        """End training at the goal, or by an interrupt that all processes have heard of."""
+        """End training at the goal, or after an interrupt that all processes have seen."""
         if self.stopped:
             self.on_train_end()
             raise KeyboardInterrupt
@@ -251,7 +255,7 @@ class RLModule(NotCopied, LightningModule):
             self.trainer.should_stop = True
 
     def on_train_end(self) -> None:
-        """Keep what is still on its way from the device."""
+        """Save the metrics that are still in transfer from the device."""
         self.loop.flush()
         self.loop.finish()
         self.loop = None  # type: ignore[assignment]
@@ -259,18 +263,17 @@ class RLModule(NotCopied, LightningModule):
     # ---- checkpoints ----
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
-        """Put what a run folder holds into Lightning's checkpoint; all processes do.
+        """Add the content of a run folder to Lightning's checkpoint. All processes must call this.
 
         Raises:
-            OrderError: If there is no run yet, or an error, or Ctrl-C pressed twice, ended an
-            iteration in its middle:
-                Lightning writes nothing then, and an earlier checkpoint stays.
+            OrderError: If there is no run yet, or if an error or a second Ctrl-C aborted an
+                iteration. Lightning then writes nothing, and an earlier checkpoint stays.
         """
         if self.run is None or not self.whole:
             why = "there is no run yet" if self.run is None else "an iteration has not ended"
-            raise OrderError(f"RLModule: {why}, so that nothing is saved")
+            raise OrderError(f"RLModule: nothing is saved, since {why}")
         if self.loop is not None:
-            self.loop.flush()  # a number that is not finite is found before anything is saved
+            self.loop.flush()  # detect non-finite numbers before anything is saved
         tensors, run = self.run.snapshot(), self.run
         if run.shard.ranks.rank == 0:
             config, metrics = json.dumps(run.as_json()), pack_metrics(run.metrics).decode()
@@ -284,22 +287,22 @@ class RLModule(NotCopied, LightningModule):
             checkpoint[KEY] = kept
 
     def on_load_checkpoint(self, checkpoint: dict) -> None:
-        """Go on where the run in Lightning's checkpoint was.
+        """Continue from the run in Lightning's checkpoint.
 
         Raises:
-            TrainingError: If there is none, or one of another environment or other settings.
-                Nothing has changed then.
+            TrainingError: If the checkpoint has no run, or one of another environment or with other
+                settings. Nothing has changed then.
         """
         if KEY not in checkpoint:
-            raise TrainingError("this checkpoint holds no run; pass one that an RLModule has saved")
+            raise TrainingError("this checkpoint has no run. Pass one that an RLModule has saved")
         kept, run = checkpoint[KEY], self._made()
         mine, theirs = _as_json(run.as_json()), json.loads(kept["config"])
         for name in SAME:
             if mine[name] != theirs.get(name):
                 raise TrainingError(
-                    f"{name} of the checkpoint is {shown(theirs.get(name))}, and "
-                    f"{shown(mine[name])} here. Make the RLModule from the settings of that run, "
-                    f"or begin without ckpt_path"
+                    f"{name}: got {shown(theirs.get(name))} in the checkpoint, expected "
+                    f"{shown(mine[name])}. Make the RLModule with the settings of that run, "
+                    f"or train without ckpt_path"
                 )
         run.restore(kept["tensors"])
         run.step, run.metrics = kept["step"], unpack_metrics(kept["metrics"].encode())
@@ -307,10 +310,10 @@ class RLModule(NotCopied, LightningModule):
 
 
 class Iterations(torch.optim.Optimizer):
-    """What Lightning takes for an optimizer, and counts the steps of: a step is an iteration.
+    """Optimizer for Lightning, which counts its steps. A step is an iteration.
 
     Args:
-        params: Parameters of Lightning's, which do not change.
+        params: Lightning's parameters, which do not change.
         iterate: Runs one iteration.
     """
 
@@ -319,19 +322,19 @@ class Iterations(torch.optim.Optimizer):
         self.iterate = iterate
 
     def step(self, closure: Callable | None = None) -> None:
-        """Call Lightning's hooks, and iterate."""
+        """Call Lightning's hooks, then run an iteration."""
         if closure is not None:
             closure()
         self.iterate()
 
 
 class Batches:
-    """What Lightning takes for data: as many numbers as training has iterations.
+    """Data for Lightning: one number per iteration of the training.
 
-    It can be resumed anywhere, since it holds nothing: where a run is, its own snapshot says.
+    It has no state, so that it can be resumed anywhere. The run's own snapshot has its position.
 
     Args:
-        count: How many.
+        count: Number of batches.
     """
 
     def __init__(self, count: int) -> None:
@@ -344,7 +347,7 @@ class Batches:
         return iter(range(self.count))
 
     def state_dict(self) -> dict:
-        """Return nothing."""
+        """Return an empty dictionary."""
         return {}
 
     def load_state_dict(self, state: dict) -> None:
@@ -352,32 +355,30 @@ class Batches:
 
 
 def _check_trainer(trainer: Trainer, run: Run | None) -> None:
-    """Raise ``ParameterError`` if a Trainer is set to something that a run cannot do, or would
-    ignore.
-    """
+    """Raise ``ParameterError`` if a Trainer has an option that a run cannot use or would ignore."""
     strategy, where = trainer.strategy, trainer.strategy.root_device.type
     known = isinstance(strategy, SingleDeviceStrategy | DDPStrategy) and not isinstance(
         strategy, DeepSpeedStrategy
     )
     if not known or getattr(strategy, "_start_method", "popen") != "popen":
-        _refuse("strategy", type(strategy).__name__, "pass strategy='auto', or 'ddp' in a script")
+        _refuse("strategy", type(strategy).__name__, "Pass strategy='auto', or 'ddp' in a script")
     if where not in ("cpu", "cuda") or (run is not None and run.device != where):
         _refuse(
             "accelerator",
             where,
-            f"kernels of this run need {'a CPU or an NVIDIA GPU' if run is None else run.device!r}",
+            f"Kernels of this run need {'a CPU or an NVIDIA GPU' if run is None else run.device!r}",
         )
     if trainer.precision != "32-true":
         _refuse(
-            "precision", trainer.precision, "leave it out; PPO and A2C have a setting precision="
+            "precision", trainer.precision, "Leave it out. PPO and A2C have a setting precision="
         )
 
 
 def _refuse(name: str, value: object, fix: str) -> None:
-    """Raise ``ParameterError`` for an argument of a Trainer."""
-    raise ParameterError(f"RLModule: Trainer({name}={shown(value)}) cannot train a run: {fix}")
+    """Raise ``ParameterError`` for an option of a Trainer."""
+    raise ParameterError(f"RLModule: Trainer({name}={shown(value)}) cannot train a run. {fix}")
 
 
 def _as_json(config: dict) -> dict:
-    """Return a configuration as JSON returns it: lists instead of tuples."""
+    """Convert a configuration to its form after a round trip through JSON. Tuples become lists."""
     return json.loads(json.dumps(config))

@@ -1,4 +1,4 @@
-"""The adapter to PettingZoo: a ``ParallelEnv`` over one copy of any environment.
+"""Adapter to PettingZoo: a ``ParallelEnv`` over any environment.
 
 Agents are named ``GROUP_INDEX``, such as ``tagger_0``, in the order of the groups.
 """
@@ -43,16 +43,16 @@ except ImportError as missing:
 
 
 class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
-    """One copy of an environment as a ``pettingzoo.ParallelEnv``.
+    """One environment as a ``pettingzoo.ParallelEnv``.
 
-    An agent that leaves the game is terminated in that step and is not in ``agents`` from then on.
-    ``infos`` holds an agent's ``action_mask``, int8, if its group has masks (for several heads a
-    tuple), and with the episode's last step the environment's metrics.
+    An agent that leaves the game is terminated in that step, and ``agents`` does not contain it
+    afterwards. If a group has masks, ``infos`` has the ``action_mask`` of its agents, int8. For
+    several heads it is a tuple. The last step of an episode adds the environment's metrics.
 
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.
         render_mode: ``"rgb_array"`` or None.
-        device: As for ``cupydrive.make``; a single environment is faster on the CPU.
+        device: Same as in ``cupydrive.make``. A single environment is faster on the CPU.
         **params: Parameters of the environment.
 
     Raises:
@@ -79,7 +79,7 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
         self.observation_spaces = {
             agent: g.observation_space for agent, (g, _) in self._place.items()
         }
-        # Copies: each agent's space is seeded by itself.
+        # copies, since each agent's space has its own seed
         self.action_spaces = {
             agent: deepcopy(g.action_space) for agent, (g, _) in self._place.items()
         }
@@ -106,15 +106,15 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
         """Begin a new episode and return ``(observations, infos)`` by agent.
 
         Args:
-            seed: Int in [0, 2**64), restarts the random streams.
-            options: ``{"state": {field: value}}``, the state to start from, as for
+            seed: Random seed in [0, 2**64). Restarts the random streams.
+            options: ``{"state": {field: value}}`` sets the initial state, as in
                 ``cupydrive.VectorEnv.set_state``.
 
         Raises:
-            InvalidReset: If the seed, an option or the state is wrong; a ``ParameterError``.
+            InvalidReset: If the seed, an option or the state is wrong. It is a ``ParameterError``.
                 Nothing has changed then.
         """
-        # the example in PettingZoo's parallel_api_test
+        # the example of PettingZoo's parallel_api_test
         if isinstance(options, dict) and list(options) == ["options"]:
             options = None
         begin_episodes(
@@ -127,18 +127,22 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
     def step(
         self, actions: Mapping[str, ArrayLike | torch.Tensor]
     ) -> tuple[dict, dict, dict, dict, dict]:
-        """Step; return ``(observations, rewards, terminations, truncations, infos)`` of the agents
-        that were in the game.
+        """Step the environment.
 
         Args:
-            actions: By live agent, of its action space.
+            actions: Action of each live agent, in its action space.
+
+        Returns:
+            ``(observations, rewards, terminations, truncations, infos)`` of the agents that were in
+            the game before the step.
 
         Raises:
-            ActionError: If one is missing, unknown or not of its space; nothing has changed then.
+            ActionError: If an action is missing or outside its space, or an agent is unknown. The
+                environment is unchanged then.
             OrderError: Before ``reset``, or after the episode's end.
         """
         if not self.agents:
-            raise OrderError("step() without agents in the game; call reset() first")
+            raise OrderError("step() without agents in the game. Call reset() first")
         live = self.agents
         _, _, terminated, truncated, info = self.env.step(self._tensors(actions), autoreset=False)
         ended, cut = bool(terminated[0]), bool(truncated[0])
@@ -169,7 +173,7 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
     def _tensors(
         self, actions: Mapping[str, ArrayLike | torch.Tensor]
     ) -> torch.Tensor | dict[str, torch.Tensor]:
-        """Return actions by agent as the tensors that the environment takes."""
+        """Convert actions by agent to the environment's tensors."""
         with errors_as(ActionError):
             actions = checked_mapping(self.env.spec.name, "actions", actions)
         for agent in actions:
@@ -182,7 +186,7 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
         for agent, (g, i) in self._of(self.agents):
             if agent not in actions:
                 raise ActionError(
-                    f"no action for agent {agent!r}; pass one for each of {self.agents}"
+                    f"no action for agent {agent!r}. Pass one for each of {self.agents}"
                 )
             where, parts = f"the action of {agent!r}", as_tuple(g, actions[agent])
             with errors_as(ActionError):
@@ -197,7 +201,7 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
                 parts if isinstance(space, spaces.Tuple) else parts[0]
             ):
                 raise ActionError(
-                    f"{where} is {shown(actions[agent])}; its space is {g.action_space}"
+                    f"{where} is {shown(actions[agent])}, but its space is {g.action_space}"
                 )
             rows = [torch.from_numpy(part[None].astype(g.action_dtype)) for part in parts]
             self._actions[g.name][0, i] = in_one_row(g, rows, 1)[0].numpy()
@@ -245,10 +249,10 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
         )
 
     def render(self) -> np.ndarray:
-        """Return a frame (height, width, 3) uint8; trails show the frames since the episode began.
+        """Render a frame, (height, width, 3) uint8. Trails begin with the episode.
 
         Raises:
-            RenderError: If no ``render_mode`` was given when the environment was made.
+            RenderError: If the environment was made without ``render_mode``.
         """
         if self.render_mode is None:
             raise RenderError("render() needs render_mode='rgb_array' when the environment is made")
@@ -259,5 +263,5 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
         )
 
     def close(self) -> None:
-        """Give the memory back; closing twice is allowed."""
+        """Free the memory. Further calls do nothing."""
         self.env.close()

@@ -1,6 +1,6 @@
-"""The adapter to Stable-Baselines3: its ``VecEnv`` over ``cupydrive.gymnasium.VectorEnv``.
+"""Adapter to Stable-Baselines3: a ``VecEnv`` over ``cupydrive.gymnasium.VectorEnv``.
 
-Its algorithms work in NumPy on the host, so that they, not the environment, set the pace.
+SB3's algorithms work in NumPy on the host and limit the speed of training.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ except ImportError as missing:
         "cupydrive.stable_baselines3 needs Stable-Baselines3: pip install stable-baselines3"
     ) from missing
 
-Indices: TypeAlias = int | Iterable[int] | None  # as of SB3
+Indices: TypeAlias = int | Iterable[int] | None  # SB3's type
 
 
 class VecEnv(NotCopied, BaseVecEnv):
-    """N copies of an environment of one agent as a Stable-Baselines3 ``VecEnv``.
+    """N single-agent environments as a Stable-Baselines3 ``VecEnv``.
 
-    ``infos`` holds ``terminal_observation``, ``TimeLimit.truncated`` and ``episode`` (return,
-    length, seconds) where an episode has ended, so that no monitor is needed. If actions have
-    masks, it holds ``action_mask``, and ``env_method("action_masks")`` returns them, as MaskablePPO
-    of sb3-contrib asks for.
+    Where an episode has ended, ``infos`` has ``terminal_observation``, ``TimeLimit.truncated`` and
+    ``episode`` (return, length, seconds), so that no monitor is needed. If actions have masks,
+    ``infos`` has ``action_mask``, and ``env_method("action_masks")`` returns the masks for
+    MaskablePPO of sb3-contrib.
 
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.
         num_envs: N.
-        **options: As for ``cupydrive.gymnasium.VectorEnv``. SB3 needs the default ``arrays`` and
+        **options: Options of ``cupydrive.gymnasium.VectorEnv``. SB3 needs the default ``arrays``
+            and
             ``autoreset_mode``.
     """
 
@@ -50,7 +51,7 @@ class VecEnv(NotCopied, BaseVecEnv):
     def __init__(self, env: str | Path | EnvSpec, num_envs: int | str = 1, **options: Any) -> None:
         for name in {"arrays", "autoreset_mode"} & options.keys():
             raise ParameterError(
-                f"VecEnv: got {name} = {shown(options[name])}, expected SB3's own; leave {name} out"
+                f"VecEnv: got {name} = {shown(options[name])}, expected SB3's own. Leave {name} out"
             )
         self.env = VectorEnv(env, num_envs, **options)
         if isinstance(space := self.env.single_action_space, spaces.Tuple):
@@ -66,15 +67,15 @@ class VecEnv(NotCopied, BaseVecEnv):
         )
 
     def seed(self, seed: int | None = None) -> list[int | None]:
-        """Keep the seed for the next ``reset``; environments differ by their own random streams."""
+        """Keep the seed for the next ``reset``. Each environment has its own random stream."""
         self._seeds = [checked_seed(seed)] * self.num_envs
         return self._seeds
 
     def reset(self) -> np.ndarray:
         """Begin new episodes and return observations (N, D).
 
-        ``set_options`` takes ``{"state": {field: values}}``, the states to start from, once for all
-        environments. Options apply to one reset.
+        ``set_options`` takes ``{"state": {field: values}}``, one dictionary with the initial states
+        of all environments. Options apply to one reset.
         """
         asked = self._options
         self._reset_options()
@@ -98,8 +99,10 @@ class VecEnv(NotCopied, BaseVecEnv):
         self._actions = actions
 
     def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict]]:
-        """Step; return ``(observations, rewards, dones, infos)``, the last a list of N
-        dictionaries.
+        """Step the environments.
+
+        Returns:
+            ``(observations, rewards, dones, infos)``. ``infos`` is a list of N dictionaries.
         """
         info: dict
         obs, reward, terminated, truncated, info = self.env.step(self._actions)  # type: ignore[assignment]
@@ -121,10 +124,10 @@ class VecEnv(NotCopied, BaseVecEnv):
         return self.env.render()
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self.env.close()
 
-    # What SB3 asks of each environment by itself: here all are one object.
+    # Methods that SB3 calls for single environments. Here all environments are one object.
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list:
         """Return the attribute of the vector environment once for each of ``indices``."""
@@ -134,7 +137,7 @@ class VecEnv(NotCopied, BaseVecEnv):
         """Set an attribute of the vector environment, which all environments share.
 
         Raises:
-            ParameterError: If it is no attribute, such as a parameter of the environment.
+            ParameterError: If there is no such attribute. Parameters of the environment are none.
         """
         self._check_all("set_attr()", indices)
         self.env.set_attr(attr_name, [value] * self.num_envs)
@@ -146,8 +149,10 @@ class VecEnv(NotCopied, BaseVecEnv):
         indices: Indices = None,
         **method_kwargs: object,
     ) -> list:
-        """Call a method of the vector environment; return its result once for each environment, or
-        what it has for each.
+        """Call a method of the vector environment.
+
+        Returns:
+            The result of each environment, or the common result once for each.
         """
         if method_name not in PER_ENV_METHODS:
             self._check_all("env_method()", indices)
@@ -155,11 +160,11 @@ class VecEnv(NotCopied, BaseVecEnv):
         return [results[i] for i in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
-        """Return False for each of ``indices``: wrappers of single environments do not apply."""
+        """Return False for each index, since wrappers of single environments do not apply."""
         return [False] * len(self._get_indices(indices))
 
     def _check_all(self, call: str, indices: Indices) -> None:
         if indices is not None and len(set(self._get_indices(indices))) != self.num_envs:
             raise NotImplementedError(
-                f"{call} for some environments alone: they are one object; leave indices out"
+                f"{call}: got only some environments, which are one object. Leave indices out"
             )

@@ -262,11 +262,11 @@ def test_a_checkpoint_of_something_else_changes_nothing(pl, trainer, tmp_path):
     mine = good["cupydrive"]
     cases = [
         (module(pl), {**mine, "tensors": {}}, "does not fit this run"),
-        (module(pl, seed=4), mine, "seed of the checkpoint is 3, and 4 here"),
+        (module(pl, seed=4), mine, "seed: got 3 in the checkpoint, expected 4"),
         (
             module(pl, "two policies"),
             mine,
-            "env of the checkpoint is 'cartpole', and 'tag_grid' here",
+            "env: got 'cartpole' in the checkpoint, expected 'tag_grid'",
         ),
     ]
     for made, kept, words in cases:
@@ -287,11 +287,11 @@ def test_a_checkpoint_of_something_else_changes_nothing(pl, trainer, tmp_path):
     [
         ({"gradient_clip_val": 0.5}, "gradient_clip_val=0.5"),  # Lightning's own error
         ({"accumulate_grad_batches": 4}, "accumulate_grad_batches=4"),
-        ({"precision": "bf16-mixed"}, "precision='bf16-mixed'.*leave it out"),
+        ({"precision": "bf16-mixed"}, "precision='bf16-mixed'.*Leave it out"),
         ({"precision": "64-true"}, "precision='64-true'"),
         (
             {"strategy": "ddp_spawn", "devices": 2},
-            "cannot be copied or pickled|pass strategy='auto', or 'ddp'",
+            "cannot be copied or pickled|Pass strategy='auto', or 'ddp'",
         ),
     ],
 )
@@ -305,7 +305,7 @@ def test_a_trainer_that_would_be_ignored_is_refused(options, words, pl, trainer)
 
 def test_wrong_arguments_are_named(pl, trainer):
     run = trained()
-    with pytest.raises(ParameterError, match="has done its 1,280 env-steps; pass steps="):
+    with pytest.raises(ParameterError, match=r"has done its 1,280 env-steps\. Pass steps="):
         pl.RLModule(run)
     with pytest.raises(ParameterError, match=r"RLModule\(run, num_envs=4\).*leave num_envs out"):
         pl.RLModule(run, steps=10, num_envs=4)

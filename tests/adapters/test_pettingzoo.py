@@ -102,7 +102,7 @@ def test_an_episode_is_the_environments_own(name, device):
     for agent, score in total.items():
         g, i = agent.rsplit("_", 1)
         assert score == pytest.approx(info["episode"]["return"][g][0, int(i)].item(), abs=1e-4)
-    with pytest.raises(OrderError, match="call reset"):
+    with pytest.raises(OrderError, match="Call reset"):
         zoo.step({})
 
 
