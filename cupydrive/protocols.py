@@ -1,11 +1,10 @@
-"""What the parts that can be exchanged have to offer: executors and their programs, players,
-learners, and settings.
+"""Protocols of exchangeable parts: executors, programs, players, learners and settings.
 
-Whatever has these members fits, and ``isinstance`` asks for no more; a class that names one as its
-base gets the methods that may do nothing. To write an algorithm of your own, write a
-``LearnerSettings`` whose ``learner()`` returns a ``Learner``, and pass it to ``cupydrive.train``;
-to write a policy that does not learn, write a ``PlayerSettings`` whose ``player(...)`` returns a
-``Player``.
+Any class with the members of a protocol implements it, and ``isinstance`` checks only that. A class
+that inherits from a protocol gets default methods that do nothing. For an algorithm of your own,
+write a ``LearnerSettings`` whose ``learner()`` returns a ``Learner``, and pass it to
+``cupydrive.train``. For a policy that does not learn, write a ``PlayerSettings`` whose
+``player(...)`` returns a ``Player``.
 
 Letters: T steps of a rollout, N environments, C agents of a group, D observation entries, H action
 heads.
@@ -32,39 +31,41 @@ Array: TypeAlias = "np.ndarray | cupy.ndarray"  # of an executor
 # of a parameter of an environment
 ParamValue: TypeAlias = "bool | int | float | str | Sequence[float] | np.ndarray"
 
-# ---- who acts ------------------------------------------------------------------------------------
+# ---- players -------------------------------------------------------------------------------------
 
 
 @runtime_checkable
 class Player(Protocol):
     """Chooses the actions of one group, or of several that share it.
 
-    What it sees and fills are the tensors of a ``Rollout``, time first, by name of the group; they
-    live on ``rollout.device`` and are written again by every rollout:
+    A player reads and writes the tensors of a ``Rollout``. Time is their first axis. They are on
+    ``rollout.device``, and every rollout overwrites them.
 
-    ``rollout.obs[name]`` (T + 1, N, C, D) float32; row t is what step t sees.
-    ``rollout.action_mask[name]`` (T + 1, N, C, choices) bool, of groups with masks;
-    ``rollout.mask(group, t)`` is one row. ``rollout.action[name]`` (T, N, C, H), int32, or float32
-    of a Box: row t is what ``act`` fills.
+    ``rollout.obs[name]``: (T + 1, N, C, D) float32 by name of the group. Row t is the observation
+    of step t. ``rollout.action_mask[name]``: (T + 1, N, C, choices) bool, for groups with masks.
+    ``rollout.mask(group, t)`` is one row of it. ``rollout.action[name]``: (T, N, C, H) int32, or
+    float32 for a Box. ``act`` writes row t.
     """
 
     def begin(self, rollout: "Rollout", group: "Group") -> None:
-        """Prepare to play ``group``, a ``Group`` of the environment; called once for each of its
-        groups, before all else.
+        """Prepare to play ``group``, a ``Group`` of the environment.
+
+        It is called once for each group of the player, before all other methods.
         """
 
     def act(self, rollout: "Rollout", t: int) -> None:
-        """Write the actions of row ``t`` for all of its groups: queue the work, and do not wait for
-        the device.
+        """Write the actions of row ``t`` for all groups of the player.
+
+        The work must be queued without synchronising with the device.
         """
 
     def module(self, rollout: "Rollout", group: "Group") -> "Module":
-        """Return what it does in ``group`` as ``Run.act``, ``Run.policy`` and ``Run.export`` need
-        it: a torch module.
+        """Return the player's torch module for ``group``.
 
-        It is one of ``cupydrive.playing.inference``: ``DiscretePolicy``, ``BoxPolicy`` or
-        ``DeterministicPolicy``, of a network (B, D) -> (parameters, value). What is no function of
-        observations raises ``ParameterError``.
+        ``Run.act``, ``Run.policy`` and ``Run.export`` use it. It is a ``DiscretePolicy``, a
+        ``BoxPolicy`` or a ``DeterministicPolicy`` of ``cupydrive.playing.inference``, made from a
+        network (B, D) -> (parameters, value). A player that is no function of observations must
+        raise ``ParameterError``.
         """
 
 
@@ -72,22 +73,23 @@ class Player(Protocol):
 class Learner(Player, Protocol):
     """A player that learns from the T steps that it has just played.
 
-    One iteration is: ``act`` for t = 0, ..., T - 1, then ``update``. ``train`` may capture an
-    iteration in a CUDA graph (``cuda_graph=True``, the default on a GPU): then all tensors are made
-    before, changed in place, and read by the host only where ``metric_sums`` and ``bad`` say so.
+    An iteration calls ``act`` for t = 0, ..., T - 1, then ``update``. ``train`` may capture an
+    iteration in a CUDA graph. ``cuda_graph=True`` is the default on a GPU. All tensors are then
+    allocated before the capture and changed in place, and the host reads only ``metric_sums`` and
+    ``bad``.
 
-    Besides what a ``Player`` uses, a rollout has, time first: ``reward[name]`` (T, N, C) float32;
-    ``terminated`` and ``truncated`` (T, N) bool; ``final_obs[name]`` (T, N, C, D), rows valid where
-    an episode was truncated; ``active[name]`` and ``left[name]`` (T, N, C) bool of groups whose
-    agents leave: in the game before the step, gone after it.
+    In addition to the tensors of a ``Player``, a rollout has ``reward[name]``, (T, N, C) float32,
+    ``terminated`` and ``truncated``, (T, N) bool, and ``final_obs[name]``, (T, N, C, D), valid
+    where an episode was truncated. Groups whose agents leave also have ``active[name]`` and
+    ``left[name]``, (T, N, C) bool: in the game before the step, and left in this step.
 
     Attributes:
-        policy: ``torch.nn.Module`` that learns; ``Run.policies`` shows it.
-        metric_sums: (K,) float32 tensor: what ``update`` adds up to be logged. The loop reads it,
-            then sets it to 0.
-        bad: () float32 tensor: 0 until a loss or gradient is not finite, then 1: training stops
-            with an error.
-        learning_rate: Float, the rate that ``schedule`` has set last; it is logged.
+        policy: ``torch.nn.Module`` that learns. ``Run.policies`` returns it.
+        metric_sums: (K,) float32 tensor, sums of the metrics to log, which ``update`` increments.
+            The loop reads it, then sets it to 0.
+        bad: () float32 tensor, 1 after a loss or gradient was non-finite, otherwise 0. Training
+            stops with an error at 1.
+        learning_rate: Learning rate that ``schedule`` has set last. It is logged.
     """
 
     policy: "torch.nn.Module"
@@ -96,58 +98,62 @@ class Learner(Player, Protocol):
     learning_rate: float
 
     def check(self, groups: Sequence["Group"], num_envs: int) -> None:
-        """Raise ``ParameterError`` if it could not learn; called before ``begin``, and of learners
-        that are then thrown away.
+        """Raise ``ParameterError`` if the learner cannot learn with these groups.
 
-        Nothing that fails here has begun, be it the last of many runs: what only ``begin`` and
-        ``prepare`` find out comes later. It takes no memory.
+        It is called before ``begin``, also for learners that are never used. Errors that it raises
+        come before any run has begun. It must not allocate memory. ``begin`` and ``prepare`` raise
+        the remaining errors.
 
         Args:
-            groups: Those that it would play.
-            num_envs: N, of all processes.
+            groups: Groups that the learner would play.
+            num_envs: N, number of environments of all processes.
         """
 
     def prepare(self, rollout: "Rollout") -> None:
-        """Take the memory that depends on all groups; called once, after ``begin`` of each.
+        """Allocate the memory that depends on all groups.
 
-        Refuses sizes that do not fit.
+        It is called once, after ``begin`` of each group. It raises an error for sizes that do not
+        fit.
         """
 
     def rows_at_once(self, rollout: "Rollout") -> int:
-        """Return the number of observations of its largest forward pass: it decides how many
-        threads a CPU computes on.
+        """Return the number of observations of the largest forward pass.
+
+        It determines the number of CPU threads.
         """
         return rollout.steps * rollout.batch.num_envs
 
     def schedule(self, step: int) -> None:
-        """Write the settings as they are after ``step`` env-steps; called before each iteration,
-        outside of the graph.
+        """Write the scheduled settings after ``step`` env-steps.
+
+        It is called before each iteration, outside the CUDA graph.
         """
 
     def update(self, rollout: "Rollout") -> None:
         """Learn from the rollout."""
 
     def losses(self, sums: Sequence[float]) -> dict[str, float]:
-        """Return what is logged, a dictionary of floats by name.
+        """Return the metrics to log by name.
 
         Args:
-            sums: ``metric_sums`` of some iterations, a list of floats.
+            sums: ``metric_sums`` of several iterations.
         """
 
     def tensors(self) -> dict[str, "torch.Tensor"]:
-        """Return all tensors that its future depends on, by name, themselves and not copies: what a
-        checkpoint holds.
+        """Return the tensors of a checkpoint by name.
+
+        They are all tensors that further training depends on, and not copies.
         """
 
     def acting(self, greedy: bool) -> Player:
-        """Return a ``Player`` that plays as the policy does at any moment from now on, without
-        learning.
+        """Return a ``Player`` that follows the current policy without learning.
 
+        It must use the current weights at every step.
         ``cupydrive.playing.players.PolicyPlayer`` is one for any network (B, D) -> (parameters,
         value).
 
         Args:
-            greedy: The likeliest actions instead of random ones.
+            greedy: Take the most likely actions instead of random ones.
         """
 
 
@@ -156,13 +162,15 @@ class Learner(Player, Protocol):
 
 @runtime_checkable
 class PlayerSettings(Protocol):
-    """Names a policy that does not learn, such as ``HeuristicPolicy()``; ``str(...)`` is what it is
-    called.
+    """Settings of a policy that does not learn, such as ``HeuristicPolicy()``.
+
+    ``str(...)`` is the name of the policy.
     """
 
     def player(self, spec: "EnvSpec", group: "Group") -> Player:
-        """Return the ``Player`` of one group; raises ``ParameterError`` if there is none for this
-        environment.
+        """Return the ``Player`` of one group.
+
+        ``ParameterError`` must be raised if there is no such player for this environment.
 
         Args:
             spec: ``EnvSpec``.
@@ -172,7 +180,7 @@ class PlayerSettings(Protocol):
 
 @runtime_checkable
 class LearnerSettings(Protocol):
-    """Settings of an algorithm, as ``PPO()``: a frozen dataclass whose fields JSON can hold."""
+    """Settings of an algorithm, such as ``PPO()``: a frozen dataclass with fields valid in JSON."""
 
     @property
     def name(self) -> str:
@@ -180,11 +188,12 @@ class LearnerSettings(Protocol):
 
     @property
     def num_steps(self) -> int:
-        """T, the same for all that learn together."""
+        """T, equal for all policies that learn together."""
 
     def learner(self) -> Learner:
-        """Return the ``Learner`` of one policy; it is made after torch's generator has got the
-        run's seed.
+        """Return the ``Learner`` of one policy.
+
+        Torch's generator has the run's seed when it is called.
         """
 
 
@@ -193,7 +202,7 @@ PolicySettings = PlayerSettings | LearnerSettings
 
 @runtime_checkable
 class Policies(Protocol):
-    """An environment together with the policy of each of its groups, as a ``Run`` is one.
+    """An environment together with the policy of each of its groups, such as a ``Run``.
 
     Attributes:
         spec: ``EnvSpec``.
@@ -206,7 +215,7 @@ class Policies(Protocol):
     device: Literal["cuda", "cpu"]
 
     def frozen(self, group: str, greedy: bool = True) -> "PlayerSettings":
-        """Return ``PlayerSettings`` that play the group of this name as it is played now."""
+        """Return ``PlayerSettings`` of the current policy of the group with this name."""
 
 
 @runtime_checkable
@@ -220,7 +229,7 @@ class EnvParams(Hashable, Protocol):
         """Return the time limit in steps."""
 
 
-# ---- where kernels run ---------------------------------------------------------------------------
+# ---- executors -----------------------------------------------------------------------------------
 
 
 @runtime_checkable
@@ -228,8 +237,8 @@ class Program(Protocol):
     """One compiled unit of kernels.
 
     Attributes:
-        prints: Whether a kernel of it calls ``env.print``.
-        cache_bytes: Of its ``struct Cache``, of which each environment has one; 0: it has none.
+        prints: Whether one of its kernels calls ``env.print``.
+        cache_bytes: Size of its ``struct Cache``, one per environment. 0 if it has none.
     """
 
     prints: bool
@@ -239,27 +248,26 @@ class Program(Protocol):
         """Run a kernel for [0, ``count``), or queue it in the current stream.
 
         Args:
-            kernel: Its name.
-            call: The kernel's one argument, a NumPy structured scalar; it is copied before this
-                returns.
-            count: Environments, or rows.
-            work: Elements that are touched; where threads are made for it, it says whether they
-                pay.
+            kernel: Name of the kernel.
+            call: Its only argument, a NumPy structured scalar, which is copied before this returns.
+            count: Number of environments or rows.
+            work: Number of elements that it accesses. The CPU uses additional threads only if it is
+                large enough.
         """
 
 
 @runtime_checkable
 class Executor(Protocol):
-    """Where kernels run.
+    """Device that runs kernels.
 
     Attributes:
         name: torch's name of the device: ``"cpu"`` or ``"cuda"``.
-        xp: The array library, NumPy or CuPy.
-        max_team: The most threads that may work on one environment.
-        team_bytes: Memory near to one team: a thread's stack, or shared memory.
-        layout_bytes: The part of it that layouts may fill.
-        processors: How many teams may work at once.
-        tries: Whether a user's new kernel should be tried in a process of its own first.
+        xp: Array library, NumPy or CuPy.
+        max_team: Maximum number of threads that work on one environment.
+        team_bytes: Fast memory of one thread team: a thread's stack, or shared memory.
+        layout_bytes: Part of ``team_bytes`` that layouts may use.
+        processors: Maximum number of teams that work at the same time.
+        tries: Whether a new custom kernel should be tried in a separate process first.
     """
 
     name: str
@@ -271,31 +279,33 @@ class Executor(Protocol):
     tries: bool
 
     def layout(self, spec: "EnvSpec", params: EnvParams, num_envs: int = 1) -> "Layout":
-        """Return the ``Layout`` of threads that is fast for ``num_envs`` copies; every layout gives
-        the same bits.
+        """Return a fast ``Layout`` of threads for ``num_envs`` environments.
+
+        Every layout gives the same bits.
         """
 
     def load(self, spec: "EnvSpec", params: EnvParams, layout: "Layout | None" = None) -> Program:
-        """Return the ``Program`` of an environment, compiled or from a cache; its own one if it
-        brings one.
+        """Return the ``Program`` of an environment, compiled or from a cache.
+
+        An environment may have its own program.
         """
 
     def build(self, unit: "Unit") -> Program:
-        """Return the ``Program`` of any ``Unit``."""
+        """Return the ``Program`` of a ``Unit``."""
 
     def resident_teams(self, program: Program, kernel: str) -> int:
-        """Return how many teams may work on a kernel of ``program`` at once, by what they need of
-        memory and registers.
+        """Return the maximum number of teams that run a kernel of ``program`` at the same time.
+
+        Its memory and registers limit the number.
         """
 
     def allocate(self, shape: tuple[int, ...], dtype: "DTypeLike") -> Array:
-        """Return an array of zeros; structs may be bytes (*shape, itemsize)."""
+        """Return an array of zeros. Structs may be bytes, (*shape, itemsize)."""
 
     def constant(self, array: "np.ndarray", digest: str) -> Array:
-        """Return the one copy on this device of a read-only NumPy array, known by the hash of what
-        it holds.
+        """Return the device's only copy of a read-only NumPy array.
 
-        It is kept as long as somebody holds it.
+        The copy is identified by the hash of its content, and freed after its last reference.
         """
 
     def pointer(self, array: Array) -> int:
@@ -305,16 +315,16 @@ class Executor(Protocol):
         """Write NumPy ``values`` into ``array``."""
 
     def get(self, array: Array) -> "np.ndarray":
-        """Return a NumPy copy of ``array``; waits for the device."""
+        """Return a NumPy copy of ``array``. This synchronises."""
 
     def synchronise(self) -> None:
-        """Return when everything queued is done."""
+        """Wait until all queued work is done."""
 
     def capturing(self) -> bool:
-        """Return whether launches are written into a graph instead of run."""
+        """Return whether launches are captured in a CUDA graph instead of run."""
 
     def free_bytes(self) -> int:
-        """Return the bytes of memory that are free."""
+        """Return the number of free bytes of memory."""
 
     def describe(self) -> str:
-        """Return one line about the device."""
+        """Describe the device in one line."""

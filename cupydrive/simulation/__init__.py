@@ -1,5 +1,4 @@
-"""The simulator: ``make``, ``VectorEnv``, the batch of buffers that kernels fill, snapshots,
-layouts by measurement.
+"""The simulator: ``make``, ``VectorEnv``, buffers of kernels, snapshots and layouts.
 
-Imports executors and below; neither training nor rendering.
+It uses executors and lower packages, and depends neither on training nor on rendering.
 """

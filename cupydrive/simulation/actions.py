@@ -1,5 +1,4 @@
-"""Reads a user's actions: tensors of the right shape, dtype and device, and on request of the right
-values.
+"""Validation of actions: shape, dtype and device of tensors, and optionally their values.
 
 Letters: N environments, C agents of a group, H action heads.
 """
@@ -20,17 +19,17 @@ from cupydrive.spec import Group
 if TYPE_CHECKING:
     from cupydrive.simulation.batch import Batch
 
-# Bytes that kernels read at once from the actions of one environment: on a GPU, reading 16 bytes at
-# an address that is no multiple of 16 ends the process's use of the device.
+# Kernels read the actions of an environment in vectors of this many bytes. On a GPU, a misaligned
+# read of 16 bytes ends the process's use of the device.
 ALIGNMENT = 16
 
 
 class ActionReader:
-    """Turns what ``step`` is given into tensors that a kernel reads in place.
+    """Converts the argument of ``step`` to tensors that a kernel reads in place.
 
     Args:
         batch: The ``Batch`` that will step.
-        single: Actions are one tensor, not a dictionary by group.
+        single: Actions are one tensor instead of a dictionary by group.
         squeeze: A single agent has no agent axis.
     """
 
@@ -41,12 +40,14 @@ class ActionReader:
         self.shapes = {g.name: (self.num_envs, *g.action_shape[squeeze:]) for g in self.groups}
         self.dtypes = {g.name: torch.float32 if g.continuous else torch.int32 for g in self.groups}
         self._converted: dict[str, torch.Tensor] = {}
-        self.check_masks = True  # False: a choice that its mask forbids passes
-        self.check_boxes = True  # False: a number outside of a Box passes
+        self.check_masks = True  # False accepts choices that a mask forbids
+        self.check_boxes = True  # False accepts values outside a Box
 
     def __call__(self, action: Tensors, validate: bool) -> list[torch.Tensor]:
-        """Return one tensor per group; raise ``ActionError`` for what is wrong, values too if
-        ``validate``.
+        """Return one tensor per group.
+
+        Raises:
+            ActionError: If a shape, dtype or device is wrong, or with ``validate`` a value.
         """
         if self.single:
             action = {self.groups[0].name: action}
@@ -73,16 +74,14 @@ class ActionReader:
         if action.dtype == dtype and action.is_contiguous() and action.data_ptr() % ALIGNMENT == 0:
             return action
         if g.name not in self._converted:
-            with torch.inference_mode(False):  # it outlives the caller's mode
+            with torch.inference_mode(False):  # the tensor is used after the caller's mode ends
                 self._converted[g.name] = torch.empty(shape, dtype=dtype, device=action.device)
         if validate and action.dtype == torch.int64:
-            self._check_values(g, action)  # before a large value wraps
+            self._check_values(g, action)  # before the conversion wraps large values
         return self._converted[g.name].copy_(action)
 
     def _fits(self, g: Group, action: torch.Tensor) -> bool:
-        """Return whether a tensor has the shape, device and kind of numbers of a group's
-        actions.
-        """
+        """Return whether a tensor has the shape, device and kind of a group's actions."""
         here = action.device.type == self.device and action.layout == torch.strided
         if not here or action.shape != self.shapes[g.name]:
             return False
@@ -92,7 +91,7 @@ class ActionReader:
         return numbers and action.is_floating_point() == g.continuous
 
     def _check_values(self, g: Group, tensor: torch.Tensor) -> None:
-        """Raise ``ActionError`` for the first action outside of the space; waits for the device."""
+        """Raise ``ActionError`` for the first action outside the space. This synchronises."""
         bounds = g.action_bounds
         low, high = (torch.from_numpy(x).to(tensor.device) for x in bounds)
         values, discrete = tensor.reshape(self.num_envs, g.count, g.heads), len(g.sizes)
@@ -114,7 +113,7 @@ class ActionReader:
         if g.continuous and head < discrete:
             limit, read = f"a whole number from {limit}", f"{read}, without its fraction"
         raise ActionError(
-            f"{_place(g, env, agent, head)} is {value}; it must be {limit}. "
+            f"{_place(g, env, agent, head)} is {value}, expected {limit}. "
             f"With validate=False it would be read as {read}"
         )
 
@@ -132,7 +131,7 @@ class ActionReader:
                 )
                 raise ActionError(
                     f"{_place(g, env, agent, head)} is {values[env, agent, head].item()}, which "
-                    f"its mask forbids; allowed: {choices}"
+                    f"its mask forbids. Allowed: {choices}"
                 )
 
 
@@ -143,8 +142,6 @@ def _described(action: torch.Tensor | np.ndarray) -> str:
 
 
 def _place(g: Group, env: int, agent: int, head: int) -> str:
-    """Return in words which action of a group is meant; agent and entry are told where there are
-    several.
-    """
+    """Describe the position of an action. Agent and entry are included if there are several."""
     of_agent, of_head = f", agent {agent}" * (g.count > 1), f", entry {head}" * (g.heads > 1)
     return f"the action of {g.name!r} in environment {env}{of_agent}{of_head}"

@@ -1,7 +1,7 @@
-"""N copies of one environment: their memory and launches, on any executor. NumPy or CuPy arrays; no
-torch.
+"""Memory and launches of N environments on any executor, with NumPy or CuPy arrays.
 
-Letters: T steps, N environments, C agents of a group, H action heads.
+This module does not use torch. Letters: T steps, N environments, C agents of a group, H action
+heads.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from cupydrive.spec import EnvSpec, Group
 
 # struct Clock of random.cuh
 CLOCK = np.dtype([("episode", "u4"), ("elapsed", "i4"), ("time", "u4")])
-OBS_DTYPES = {"float32": "f4", "bfloat16": "u2"}  # NumPy knows no bfloat16: its bits
-KEEP_FREE = 0.95  # share of the free memory that buffers may take
+OBS_DTYPES = {"float32": "f4", "bfloat16": "u2"}  # bits of bfloat16, which NumPy lacks
+KEEP_FREE = 0.95  # maximum fraction of the free memory for buffers
 
 
 Named: TypeAlias = dict[str, np.ndarray]  # by group
 
 
 class BatchState(TypedDict):
-    """What the future of a ``Batch`` depends on."""
+    """Data that determines the future of a ``Batch``."""
 
     seed: np.ndarray
     state: np.ndarray
@@ -45,8 +45,9 @@ class BatchState(TypedDict):
 
 
 class RolloutCall:
-    """What launches of T steps have in common: made once, since a launch of a small batch takes
-    less time than this.
+    """Arguments of launches of T steps.
+
+    They are created once, since a launch of a small batch takes less time than this.
 
     Args:
         batch: The ``Batch``.
@@ -61,13 +62,17 @@ class RolloutCall:
 
 
 def is_packed(group: Group, obs: Array) -> bool:
-    """Return whether ``obs`` (..., C, WORDS) holds bits."""
+    """Return whether ``obs`` (..., C, W) has packed bits."""
     return group.bits and obs.dtype == np.int32
 
 
 def unpacked(group: Group, obs: Array, xp: ModuleType = np) -> Array:
-    """Return (..., C, D) bool of bits, and other observations as they are; ``xp``: NumPy or
-    CuPy.
+    """Unpack bits to (..., C, D) bool. Other observations are unchanged.
+
+    Args:
+        group: The ``Group``.
+        obs: (..., C, W) or (..., C, D).
+        xp: Array library, NumPy or CuPy.
     """
     if not is_packed(group, obs):
         return obs
@@ -92,16 +97,16 @@ def constant_tables(spec: EnvSpec, params: EnvParams, executor: Executor) -> dic
 
 
 class Batch:
-    """N copies of one environment.
+    """N environments.
 
     Args:
         spec: The ``EnvSpec``.
         num_envs: N.
         params: Parameters made by ``spec.make_params``.
         executor: ``"cuda"``, ``"cpu"`` or an executor.
-        first_env: Global id of environment 0; random streams are keyed by it.
-        layout: ``Layout`` of the threads, by default the executor's choice.
-        obs_dtype: ``"float32"``, or ``"bfloat16"``, which arrays hold as uint16.
+        first_env: Global id of environment 0. Random streams are keyed by global ids.
+        layout: ``Layout`` of the threads. Defaults to the executor's choice.
+        obs_dtype: ``"float32"``, or ``"bfloat16"``, which is stored as uint16.
 
     Raises:
         ParameterError: If an argument is wrong.
@@ -123,7 +128,7 @@ class Batch:
         half = obs_dtype == "bfloat16"
         if half and spec.own_program is not None:
             raise ParameterError(
-                f"{spec.name}: kernels written in Python observe in float32; leave obs_dtype out"
+                f"{spec.name}: kernels written in Python observe in float32. Leave obs_dtype out"
             )
         self.num_envs = checked_int(spec.name, "num_envs", num_envs)
         # ids are int32
@@ -153,17 +158,17 @@ class Batch:
         self.state = allocate((n,), self.state_dtype)
         self.clock = allocate((n,), CLOCK)
         self.metrics = allocate((n,), self.metrics_dtype)
-        # for speed alone, never kept
+        # scratch memory for speed, not part of a snapshot
         self.cache = allocate((n, self.program.cache_bytes), np.uint8)
         self.mask = allocate((n,), np.bool_)
         self.returns = {g.name: allocate((n, g.count), np.float32) for g in self.groups}
         first = Buffers(self, actions=False)
         self.step_buffers = [first, first.with_other_obs(self)]
-        self.now = 0  # which of the two step buffers was written last
+        self.now = 0  # index of the step buffers that were written last
         self.current_obs = self.step_buffers[0].obs  # or the last row of a rollout
         self.current_mask = self.step_buffers[0].action_mask
-        # Work of one step of one environment, in steps of CartPole: it decides how many threads a
-        # CPU uses.
+        # Work of one step of one environment, in steps of CartPole. It determines the number of CPU
+        # threads.
         self._step_work = max(1, sum(g.count * g.obs_dim for g in self.groups) // 4)
         self._rollouts: dict[tuple[int, bool], RolloutCall] = {}
         self._template = self._describe(self.first_env)
@@ -173,9 +178,7 @@ class Batch:
         self._reset_calls = [call.copy() for call in self._calls]
 
     def _load(self, spec: EnvSpec, params: EnvParams) -> Program:
-        """Return the program of ``spec``; a kernel that is not the package's own runs in another
-        process first.
-        """
+        """Return the program of ``spec``. A custom kernel runs in a separate process first."""
         program = self.executor.load(spec, params, self.layout)
         if (
             isinstance(self.executor, HostExecutor)
@@ -187,8 +190,10 @@ class Batch:
         return program
 
     def exchange(self, spec: EnvSpec, params: EnvParams) -> bool:
-        """Run the kernels of ``spec`` on these buffers from now on; return False, and change
-        nothing, if they do not fit.
+        """Use the kernels of ``spec`` on these buffers from now on.
+
+        Returns:
+            Whether they fit. If not, nothing has changed.
         """
 
         def layout(spec: EnvSpec, params: EnvParams) -> tuple:
@@ -223,14 +228,14 @@ class Batch:
         return True
 
     def _attach_printer(self, calls: list[np.ndarray]) -> None:
-        """Give a kernel that prints the memory to print to."""
+        """Pass the print buffer to a kernel that prints."""
         if self.program.prints:
             self.printer = self.printer or Printer(self.executor, self.spec.name)
             for call in calls:
                 call["printed"] = self.executor.pointer(self.printer.memory)
 
     def env_bytes(self) -> int:
-        """Return the bytes that one environment takes, a second observation included."""
+        """Return the size of one environment in bytes, including a second observation."""
         entry = self.obs_dtype.itemsize
         obs = sum(
             g.count * (g.obs_bytes(entry) + g.choices * g.mask + 4 * g.critic_obs_dim)
@@ -242,21 +247,26 @@ class Batch:
         return rows + obs + returns + state
 
     def require_memory(self, needed: int, each: int, name: str, value: int) -> None:
-        """Raise ``MemoryLimitError`` if ``needed`` bytes are not free; ``each`` is what one more of
-        ``name`` costs.
+        """Raise ``MemoryLimitError`` if ``needed`` bytes are not free.
+
+        Args:
+            needed: Bytes.
+            each: Bytes per unit of the argument.
+            name: Name of the argument that determines the size, for the message.
+            value: Its value.
         """
         free = int(self.executor.free_bytes() * KEEP_FREE)
         if needed > free:
             raise MemoryLimitError(
-                f"{self.spec.name}: {name} = {value} needs {needed:,} bytes, and {free:,} are "
-                f"free on {self.executor.name}; the largest {name} that fits is "
+                f"{self.spec.name}: {name} = {value} needs {needed:,} bytes, but {free:,} are "
+                f"free on {self.executor.name}. The largest {name} that fits is "
                 f"{max(0, free // each):,}"
             )
 
     # ---- struct Batch ----
 
     def _describe(self, first_env: int) -> np.ndarray:
-        """Return ``struct Batch`` with all that does not change from call to call."""
+        """Return ``struct Batch`` with all members that are equal in all calls."""
         pointer, call = self.executor.pointer, np.zeros((), batch_dtype(self.spec, self.params))
         set_params(call, self.spec, self.params)
         self._set_tables(call)
@@ -268,14 +278,12 @@ class Batch:
         return call
 
     def _set_tables(self, call: np.ndarray) -> None:
-        """Write where the tables are into a ``struct Batch``."""
+        """Write the addresses of the tables into a ``struct Batch``."""
         for name, array in self.tables.items():
             call["table"][name] = self.executor.pointer(array)
 
     def describe(self, buffers: Buffers) -> np.ndarray:
-        """Return one ``struct Batch`` for launches that write all steps of ``buffers``, and read or
-        write their actions.
-        """
+        """Return one ``struct Batch`` for launches of all steps of ``buffers``."""
         pointer, call = self.executor.pointer, self._template.copy()
         call["steps"] = buffers.steps or 1
         for name in SHARED:
@@ -302,17 +310,20 @@ class Batch:
             self.printer.show()
 
     def reset(self, seed: int | None = None, mask: Array | None = None) -> Buffers:
-        """Begin new episodes: all, or those of ``mask`` (N,) bool; a seed restarts all random
-        streams.
+        """Begin new episodes.
+
+        Args:
+            seed: Restarts all random streams.
+            mask: (N,) bool, environments to reset. Defaults to all.
 
         Returns:
-            The current ``Buffers``; only ``obs`` is meaningful.
+            The current ``Buffers``, of which only ``obs`` is valid.
         """
         if seed is not None:
             self.executor.put(self.seed, np.array([seed], np.uint64))
             self.executor.put(self.clock, np.zeros(self.num_envs, CLOCK))
         if mask is not None:
-            self._keep_observations()  # those that go on keep theirs
+            self._keep_observations()  # for environments that are not reset
         call = self._reset_calls[self.now]
         call["mask"], call["steps"] = 0, 1
         if mask is not None:
@@ -322,8 +333,10 @@ class Batch:
         return self._show()
 
     def observe(self) -> Buffers:
-        """Observe the state as it is, after a change from outside; return the current
-        ``Buffers``.
+        """Update the observations after a change of the state from outside.
+
+        Returns:
+            The current ``Buffers``.
         """
         call = self._reset_calls[self.now]
         call["mask"], call["steps"] = 0, 0
@@ -331,9 +344,7 @@ class Batch:
         return self._show()
 
     def _keep_observations(self) -> None:
-        """Bring the current observations, a rollout's last row perhaps, into the current step
-        buffers.
-        """
+        """Copy the current observations, such as a rollout's last row, to the step buffers."""
         buffers = self.step_buffers[self.now]
         if self.current_obs is not buffers.obs:
             if buffers.critic_obs:  # rollouts do not store them
@@ -350,13 +361,15 @@ class Batch:
         return buffers
 
     def step(self, action_pointers: Sequence[int], autoreset: bool = True) -> Buffers:
-        """Step once; ``action_pointers`` are addresses of (N, C, H) arrays in the order of the
-        groups.
+        """Take one step.
 
-        Without ``autoreset`` an environment that ends keeps its last state; step it no further.
+        Args:
+            action_pointers: Addresses of (N, C, H) arrays in the order of the groups.
+            autoreset: Reset environments whose episode ends. Otherwise they keep their last state,
+                and must not be stepped further.
 
         Returns:
-            The ``Buffers`` just written; the previous observation stays valid until the next step.
+            The new ``Buffers``. The previous observation is valid until the next step.
         """
         self.now = 1 - self.now
         call = self._calls[self.now]
@@ -369,9 +382,7 @@ class Batch:
         return self._show()
 
     def row_calls(self, buffers: Buffers) -> list[np.ndarray]:
-        """Return one ``struct Batch`` per step of ``buffers``: launches of one step that read and
-        write that row.
-        """
+        """Return one ``struct Batch`` per step of ``buffers``, for launches of single steps."""
         whole, calls = self.describe(buffers), []
         for t in range(buffers.steps or 0):
             call = whole.copy()
@@ -385,21 +396,19 @@ class Batch:
         return calls
 
     def step_row(self, call: np.ndarray) -> None:
-        """Step once, reading and writing one row of buffers: ``call`` is an element of
-        ``row_calls``.
-        """
+        """Take one step in a row of buffers. ``call`` is an element of ``row_calls``."""
         self._launch("env_step", call)
 
     def rollout(self, steps: int, final_obs: bool = True) -> Buffers:
         """Take ``steps`` uniformly random steps in one launch.
 
         Returns:
-            ``Buffers`` with T = steps; ``obs`` has T + 1 rows, row 0 the observation before the
-            first step. They are written again by the next rollout of as many steps.
+            ``Buffers`` with T = steps. ``obs`` has T + 1 rows, and row 0 is the observation before
+            the first step. The next rollout of the same length overwrites them.
         """
         key = (steps, final_obs)
         if key not in self._rollouts:
-            # one set at a time; current_obs keeps the last one alive until the next launch
+            # one set at a time. current_obs keeps the last one alive until the next launch.
             self._rollouts.clear()
             each = (
                 row_bytes(self.spec, self.params, final_obs, self.obs_dtype.itemsize)
@@ -424,12 +433,13 @@ class Batch:
 
     @staticmethod
     def as_records(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        """Return a NumPy array of structs, also where the executor keeps them as bytes."""
+        """Convert a NumPy array to structs, if the executor stores them as bytes."""
         return array if array.dtype == dtype else np.ascontiguousarray(array).view(dtype)[..., 0]
 
     def get_state(self) -> BatchState:
-        """Return NumPy copies of what the future depends on: ``seed``, ``state``, ``clock``,
-        ``metrics``, ``returns``.
+        """Return NumPy copies of ``seed``, ``state``, ``clock``, ``metrics`` and ``returns``.
+
+        They determine the future of the environments.
         """
         get = self.executor.get
         return {
@@ -450,7 +460,7 @@ class Batch:
         }
 
     def set_state(self, kept: BatchState) -> None:
-        """Put back what ``get_state`` returned; observations stay."""
+        """Restore the result of ``get_state``. Observations are unchanged."""
         for name in ("seed", "state", "clock", "metrics"):
             self.executor.put(getattr(self, name), kept[name])
         for name, array in self.returns.items():
@@ -465,9 +475,9 @@ class Batch:
         )
 
     def set_observations(self, obs: Named, action_mask: Named) -> Buffers:
-        """Put back what ``get_observations`` returned; return the current ``Buffers``."""
+        """Restore the result of ``get_observations``. Return the current ``Buffers``."""
         buffers = self.step_buffers[self.now]
-        if buffers.critic_obs:  # no part of what was returned
+        if buffers.critic_obs:  # not part of the result of get_observations
             self.observe()
         for arrays, values in ((buffers.obs, obs), (buffers.action_mask, action_mask)):
             for name, array in arrays.items():

@@ -1,5 +1,6 @@
-"""What kernels write: rows of observations, rewards, flags and episode statistics, as arrays of an
-executor; no torch.
+"""Outputs of kernels: observations, rewards, flags and episode statistics as an executor's arrays.
+
+This module does not use torch.
 
 Letters: T steps, N environments, C agents of a group, D observation entries, H action heads.
 """
@@ -35,11 +36,11 @@ BY_GROUP = (
 
 
 class Buffers:
-    """What T steps write: rows of observations, actions, rewards, flags and episode statistics.
+    """Outputs of T steps: observations, actions, rewards, flags and episode statistics.
 
-    Groups are dictionaries by name. Observations of bool are (..., C, W) int32 words of bits in T
-    steps, (N, C, D) bool otherwise. Arrays of ``final_obs`` and ``episode`` hold values only in
-    rows where an episode ended; other rows are unspecified.
+    Arrays of groups are dictionaries by name. Observations of bool are packed with T steps,
+    (..., C, W) int32, and otherwise (N, C, D) bool. Arrays of ``final_obs`` and ``episode`` are
+    valid only in rows where an episode has ended.
 
     Args:
         batch: The ``Batch``.
@@ -85,7 +86,7 @@ class Buffers:
         self.reward = rows(lambda g: (g.count,), lambda g: np.float32)
         self.terminated = allocate((*lead, n), np.bool_)
         self.truncated = allocate((*lead, n), np.bool_)
-        if batch.spec.one_agent(batch.params):  # side by side, as kernels/drive/groups.cuh says
+        if batch.spec.one_agent(batch.params):  # adjacent, for kernels/drive/groups.cuh
             record = allocate((*lead, n, 2), np.int32)
             self.episode_return = {g.name: record[..., :1].view(np.float32) for g in batch.groups}
             self.episode_length = record[..., 1]
@@ -118,17 +119,18 @@ class Buffers:
 
     @property
     def packed(self) -> bool:
-        """Whether observations of bool are bits."""
+        """Whether observations of bool are packed bits."""
         return self.steps is not None
 
     def of_group(self, group: str) -> dict[str, Array]:
-        """Return the arrays of one group by name, of those that it has."""
+        """Return the arrays of one group by name."""
         arrays = {name: getattr(self, name) or {} for name in BY_GROUP}
         return {name: found[group] for name, found in arrays.items() if group in found}
 
     def with_other_obs(self, batch: Batch) -> Buffers:
-        """Return buffers with observations and masks of their own, all else shared: the other half
-        of a double buffer.
+        """Return the other half of a double buffer.
+
+        It has its own observations and masks, and shares all other arrays.
         """
         other = copy(self)
         for name in ("obs", "action_mask", "critic_obs"):
@@ -146,14 +148,14 @@ def row_bytes(
     packed: bool = True,
     critic: Collection[str] | None = (),
 ) -> int:
-    """Return the bytes that one step of one environment takes in ``Buffers``.
+    """Return the size of one step of one environment in ``Buffers``, in bytes.
 
     Args:
         spec: The environment.
         params: Its parameters.
-        final_obs: Whether they are stored.
+        final_obs: Whether observations before an autoreset are stored.
         entry: Bytes of one float entry of an observation.
-        packed: Observations of bool are bits.
+        packed: Whether observations of bool are packed bits.
         critic: Names of groups whose ``critic_obs`` are stored. If None, all are.
     """
     size = 2 + 4 + spec.metrics_dtype().itemsize

@@ -1,6 +1,4 @@
-"""The first hundred steps of a kernel that is not the package's own: taken in a process of their
-own, in case they crash.
-"""
+"""Trial of a custom kernel: its first hundred steps run in a separate process that may crash."""
 
 from __future__ import annotations
 
@@ -23,10 +21,10 @@ if TYPE_CHECKING:
     from cupydrive.simulation.batch import Batch
 
 NO_END = "does not end"
-ENDS = ("ends ", NO_END)  # how a RecordingExecutor says what a kernel does to its process
-# of the debug build, which says only where the loop is that the fast one has not ended
+ENDS = ("ends ", NO_END)  # beginnings of a RecordingExecutor's descriptions of crashes and hangs
+# for the debug build, which only needs to find the endless loop
 PLACE_SECONDS = 2
-LATER_STEPS = 100  # of an episode, for what goes wrong late
+LATER_STEPS = 100  # of an episode, for errors that occur late
 NOTHING_LOST = "It ran in a process of its own, so nothing else is lost"
 
 
@@ -38,20 +36,19 @@ def try_kernel(
     layout: Layout,
     states: np.ndarray | None = None,
 ) -> None:
-    """Raise ``KernelFault`` if a kernel ends its process or does not end itself: it runs in a
-    process of its own.
+    """Raise ``KernelFault`` if a kernel crashes or does not end.
 
-    A kernel that has passed leaves a mark beside its library in the cache folder, and is not tried
-    again.
+    The kernel runs in a separate process. If it passes, a mark file next to its library in the
+    cache folder prevents further trials.
 
     Args:
-        make_batch: ``Batch``; its own module imports this one.
+        make_batch: ``Batch``, as an argument because its module imports this one.
         spec: The ``EnvSpec``.
         params: Its parameters.
-        host: The ``HostExecutor`` that the kernel is built by.
-        layout: The ``Layout`` that it is built for.
-        states: States to step from; they are tried each time. By default those that ``reset``
-            makes.
+        host: ``HostExecutor`` that builds the kernel.
+        layout: ``Layout`` of the build.
+        states: Initial states, for a trial regardless of the mark file. Defaults to those of
+            ``reset``.
     """
     mark = Path(host.build(assemble(spec, params, layout)).library._name).with_suffix(".tried")
     if states is None and mark.exists():
@@ -67,9 +64,9 @@ def try_kernel(
         if states is None:
             mark.touch()
         return
-    if not wrong.startswith(ENDS):  # a fault, whose place is known
+    if not wrong.startswith(ENDS):  # a fault with a known place
         raise KernelFault(wrong)
-    # The debug build finds the line of a wild index, or at least the function.
+    # The debug build finds the line of an invalid index, or at least the function.
     exact, _ = run(
         HostExecutor(threads=1, debug=True), PLACE_SECONDS if wrong.startswith(NO_END) else math.inf
     )
@@ -86,8 +83,9 @@ def play_steps(
     layout: Layout,
     states: np.ndarray | None,
 ) -> None:
-    """Launch resets, steps with extreme actions and random ones: in episodes of three steps, then
-    as they are.
+    """Launch resets, steps with extreme actions, and random steps.
+
+    Episodes have three steps at first, then their normal length.
     """
     obs_dtype = "bfloat16" if layout.half_obs else "float32"
     number = 2 if states is None else len(states)

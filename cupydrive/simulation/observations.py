@@ -1,6 +1,6 @@
-"""Observations as networks see them, of rows as the arrays of a rollout hold them.
+"""Conversion of observations from the arrays of a rollout to the input of networks.
 
-Letters: B rows, D entries of an observation, W words of D bits.
+Letters: B rows, D entries of an observation, W 32-bit words of D bits.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
 
 def raw_obs(group: Group, rows: torch.Tensor) -> torch.Tensor:
-    """Return observations (..., *obs_shape) as ``env.step`` returns them, of rows (..., D) or, of
-    bits, (..., W).
+    """Convert rows to observations (..., *obs_shape), as ``env.step`` returns them.
+
+    Args:
+        group: The ``Group``.
+        rows: (..., D), or (..., W) if they are packed bits.
     """
     if group.bits and rows.dtype == torch.int32:
         rows = unpack_bits(rows, group.obs_dim)
@@ -25,8 +28,9 @@ def raw_obs(group: Group, rows: torch.Tensor) -> torch.Tensor:
 
 
 def network_input(group: Group, rows: torch.Tensor) -> torch.Tensor:
-    """Return what a network is called with: (B, *obs_shape) float32 of rows (B, D) or (B, W);
-    bytes are divided by ``obs_high``.
+    """Convert rows (B, D) or (B, W) to the input of a network, (B, *obs_shape) float32.
+
+    Observations of uint8 are divided by ``obs_high``.
     """
     obs = raw_obs(group, rows).float()
     if group.obs_dtype != "uint8":

@@ -1,6 +1,4 @@
-"""Snapshots: everything that the future of a ``VectorEnv`` depends on, as NumPy arrays that any
-device takes back.
-"""
+"""Snapshots: the complete state of a ``VectorEnv`` as NumPy arrays, for any device."""
 
 from __future__ import annotations
 
@@ -32,23 +30,23 @@ SAVED_BY_GROUP = ("returns", "obs", "action_mask")
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """N environments as they are: ``env.restore`` goes on from it bit for bit, on the CPU or a GPU.
+    """State of N environments. ``env.restore`` continues from it bit for bit, on the CPU or a GPU.
 
     Args:
         env: Name of the environment.
-        params: Its parameters by name; arrays are lists, and those that were not given are left
-            out.
+        params: Its parameters by name. Arrays are lists. Parameters with default values are left
+            out if the user did not pass them.
         num_envs: N.
-        first_env: Global id of environment 0, which random streams are keyed by.
-        seed: What the environment was seeded with.
+        first_env: Global id of environment 0. Random streams are keyed by global ids.
+        seed: Random seed of the environments.
         state: (N,) ``struct State``.
         clock: (N,) episode, elapsed and time.
         metrics: (N,) metrics since the episodes began.
         returns: By group: (N, C) float32 rewards since the episodes began.
         obs: By group: (N, C, D) float32.
-        action_mask: By group that has one: (N, C, choices) bool.
-        origin: Which files an environment of the user's own came from, and their SHA-256.
-        tables: SHA-256 of the environment's tables by name; None: it has none.
+        action_mask: By group with masks: (N, C, choices) bool.
+        origin: Files of a custom environment, with their SHA-256.
+        tables: SHA-256 of the environment's tables by name, or None if it has none.
     """
 
     env: str
@@ -67,7 +65,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, batch: Batch) -> Snapshot:
-        """Return the snapshot of a ``Batch``; waits for the device."""
+        """Return the snapshot of a ``Batch``. This synchronises."""
         kept = batch.get_state()
         obs, mask = batch.get_observations()
         return cls(
@@ -87,29 +85,29 @@ class Snapshot:
         )
 
     def restore(self, batch: Batch) -> None:
-        """Write what was kept into ``batch``.
+        """Write the snapshot into ``batch``.
 
         Warns:
-            CupydriveWarning: If the files of an environment of the user's own have changed since.
+            CupydriveWarning: If the files of a custom environment have changed since.
 
         Raises:
-            ParameterError: If ``batch`` is another environment, or differs in a parameter, a table
-                or size, or an environment's time is up; nothing has changed then.
+            ParameterError: If ``batch`` is of another environment, a parameter, table or size
+                differs, or an episode is beyond the time limit. Nothing has changed then.
         """
         now = Snapshot.of(batch)
         own, kept = now.fixed(), self.fixed()
         for name in {**own, **kept}:
             if own.get(name) != kept.get(name):
                 raise ParameterError(
-                    f"the snapshot has {name} = {shown(kept.get(name))}, this environment "
-                    f"{shown(own.get(name))}; they must be equal"
+                    f"the snapshot has {name} = {shown(kept.get(name))}, but this environment has "
+                    f"{shown(own.get(name))}. They must be equal"
                 )
         batch.spec.require_tables("the snapshot", batch.params, self.tables)
         elapsed, limit = self.clock["elapsed"], batch.params.max_episode_steps
         if elapsed.min() < 0 or elapsed.max() >= limit:
             raise ParameterError(
-                f"the snapshot's environments have done {elapsed.min()} to {elapsed.max()} steps; "
-                f"it must be 0 to {limit - 1}"
+                f"the snapshot's environments have done {elapsed.min()} to {elapsed.max()} steps, "
+                f"expected 0 to {limit - 1}"
             )
         envs.compare_origin("the snapshot", batch.spec, self.origin)
         seed = np.array([self.seed], np.uint64)
@@ -125,7 +123,7 @@ class Snapshot:
         batch.set_observations(self.obs, self.action_mask)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return all arrays by name, those of groups as ``NAME.GROUP``."""
+        """Return all arrays by name. Those of groups have names ``NAME.GROUP``."""
         flat = {name: getattr(self, name) for name in ("state", "clock", "metrics")}
         return flat | {
             f"{name}.{key}": array
@@ -134,9 +132,7 @@ class Snapshot:
         }
 
     def fixed(self) -> dict[str, object]:
-        """Return what must be equal where this is restored: parameters, sizes, and type and shape
-        of each array.
-        """
+        """Return values that ``restore`` compares: parameters, sizes, dtypes and shapes."""
         shapes = {name: f"{array.dtype} {array.shape}" for name, array in self.arrays().items()}
         return {
             "env": self.env,
@@ -148,7 +144,7 @@ class Snapshot:
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the snapshot as a NumPy archive (.npz)."""
-        # Here, since importing pydantic takes as long as making an environment.
+        # imported here, since importing pydantic takes as long as making an environment
         from cupydrive.inputs.archive import pack_npz
         from cupydrive.inputs.formats import FORMAT
 
@@ -165,11 +161,12 @@ class Snapshot:
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Snapshot:
-        """Return the snapshot of a file; nothing in it can run, and its environment is not looked
-        up before ``restore``.
+        """Load a snapshot from a file. Code from the file is never executed.
+
+        Its environment is not looked up before ``restore``.
 
         Raises:
-            SnapshotError: If it is none, or is damaged.
+            SnapshotError: If the file is not a snapshot, or is damaged.
         """
         from cupydrive.inputs.archive import read_npz
         from cupydrive.inputs.formats import SNAPSHOT, FormatError, explained
@@ -197,7 +194,7 @@ class Snapshot:
     def __repr__(self) -> str:
         size = sum(array.nbytes for array in self.arrays().values())
         return (
-            f"<Snapshot {self.env}: {self.num_envs:,} environments (seed {self.seed}); {size:,} "
+            f"<Snapshot {self.env}: {self.num_envs:,} environments (seed {self.seed}), {size:,} "
             f"bytes>"
         )
 
@@ -216,7 +213,7 @@ class StateViews(Views):
         self.env = env
 
     def renew(self, views: dict[str, torch.Tensor]) -> None:
-        """Take other views of the same fields."""
+        """Replace the views of the same fields."""
         dict.update(self, views)
 
     def __missing__(self, name: str) -> torch.Tensor:
@@ -224,7 +221,7 @@ class StateViews(Views):
 
 
 def unknown_field(env: str, name: str, known: Iterable[str]) -> UnknownFieldError:
-    """Return the error of a name that is none of the ``known`` fields of the state of ``env``."""
+    """Return the error for a name that is no field of the state of ``env``."""
     return UnknownFieldError(
         f"{env} has no state {shown(name)}.{did_you_mean(name, known)} It has: {', '.join(known)}"
     )
@@ -235,18 +232,20 @@ def checked_values(
     elapsed: ArrayLike | torch.Tensor | None = None,
     **fields: ArrayLike | torch.Tensor,
 ) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
-    """Return the arguments of ``set_state`` as NumPy arrays: members of ``struct State`` by name,
-    and ``elapsed``.
+    """Validate the arguments of ``set_state``.
 
     Args:
         env: ``VectorEnv``.
-        elapsed: (N,) ints or one, from 0 to ``max_episode_steps`` - 1, or None.
-        **fields: By member: what NumPy takes, of shape (N, *shape of the member) or broadcast to
-            it.
+        elapsed: One int or (N,) ints from 0 to ``max_episode_steps`` - 1, or None.
+        **fields: By member of ``struct State``: array-like values that broadcast to (N, *shape of
+            the member).
+
+    Returns:
+        Members of ``struct State`` by name, and ``elapsed``, as NumPy arrays.
 
     Raises:
-        ParameterError: If a name is unknown, the shape or type is another, or a number is not
-            finite or does not fit.
+        ParameterError: If a name is unknown, a shape or type is wrong, or a number is non-finite or
+            out of range.
     """
     known, checked = {f.name: f for f in env.spec.state(env.params)}, {}
     for name, value in fields.items():
@@ -255,29 +254,29 @@ def checked_values(
         f, given = known[name], as_numpy(env.spec.name, f"state {name!r}", value)
         shape, dtype = (env.num_envs, *f.shape), np.dtype(f.dtype)
         if given.dtype.kind not in ("iuf" if dtype.kind == "f" else "iu"):
-            raise ParameterError(f"state {name!r} is {given.dtype}; it must be {dtype.name}")
+            raise ParameterError(f"state {name!r} is {given.dtype}, expected {dtype.name}")
         try:
             given = np.broadcast_to(given, shape)
         except ValueError:
             raise ParameterError(
-                f"state {name!r} has shape {given.shape}; it must be {shape}"
+                f"state {name!r} has shape {given.shape}, expected {shape}"
             ) from None
         with np.errstate(over="ignore"):
             checked[name] = given.astype(dtype)
         fits = np.isfinite(checked[name]) if dtype.kind == "f" else checked[name] == given
         if not fits.all():
             raise ParameterError(
-                f"state {name!r} holds {given[~fits].flat[0]}, which is no finite {dtype.name}"
+                f"state {name!r} holds {given[~fits].flat[0]}, expected a finite {dtype.name}"
             )
     if elapsed is None:
         return checked, None
     given, last = as_numpy(env.spec.name, "elapsed", elapsed), env.params.max_episode_steps - 1
     if given.dtype.kind not in "iu" or given.shape not in ((), (env.num_envs,)):
         raise ParameterError(
-            f"elapsed is {given.dtype} {given.shape}; it must be ints ({env.num_envs},)"
+            f"elapsed is {given.dtype} {given.shape}, expected ints ({env.num_envs},)"
         )
     if given.min() < 0 or given.max() > last:
         raise ParameterError(
-            f"elapsed is {given.min()} to {given.max()}; it must be from 0 to {last}"
+            f"elapsed is {given.min()} to {given.max()}, expected values from 0 to {last}"
         )
     return checked, given

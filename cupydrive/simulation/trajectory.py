@@ -1,4 +1,4 @@
-"""Trajectory: what a rollout returns."""
+"""Trajectory: result of a rollout."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ StepResults: TypeAlias = tuple[Tensors, Tensors, torch.Tensor, torch.Tensor, dic
 
 @dataclass(frozen=True)
 class Trajectory:
-    """T steps of N environments; ``final_obs`` and ``episode`` hold values only where an episode
-    ended.
+    """T steps of N environments.
+
+    Values of ``final_obs`` and ``episode`` are valid only where an episode has ended.
 
     Args:
         groups: The environment's ``Group``s.
-        stored_obs: Observations in memory: as ``obs``, or words of bits, (T + 1, N, ..., W) int32.
+        stored_obs: Observations in memory: in the form of ``obs``, or as words of bits,
+            (T + 1, N, ..., W) int32.
         action: (T, N, ...) int32 or float32.
         reward: (T, N, ...) float32.
         terminated: (T, N) bool.
         truncated: (T, N) bool.
-        stored_final_obs: Those before the autoreset, (T, N, ...), or None.
+        stored_final_obs: Observations before the autoreset, (T, N, ...), or None.
         episode: ``return``, ``length`` and the metrics by name, (T, N, ...).
-        action_mask: By group whose choices may be forbidden: (T + 1, N, C, choices) bool, what may
-            be taken in ``obs``.
+        action_mask: By group with masks: (T + 1, N, C, choices) bool, allowed choices in ``obs``.
         active: By group whose agents may leave: (T, N, C) bool, in the game before the step.
-        left: Likewise: left in this step.
+        left: By group whose agents may leave: (T, N, C) bool, left in this step.
     """
 
     groups: tuple[Group, ...]
@@ -58,28 +59,29 @@ class Trajectory:
 
     @cached_property
     def obs(self) -> Tensors:
-        """Observations, (T + 1, N, ...); row t is what the action of row t was taken in.
+        """Observations, (T + 1, N, ...). The action of row t was chosen from row t.
 
-        Those of bool are a copy, unpacked from ``obs_bits`` on first access.
+        Bools are a copy, unpacked from ``obs_bits`` on first access.
         """
         return cast(Tensors, self._shown(self.stored_obs))
 
     @cached_property
     def final_obs(self) -> Tensors | None:
-        """Observations before the autoreset, (T, N, ...), or None. Those of bool are a copy."""
+        """Observations before the autoreset, (T, N, ...), or None. Bools are a copy."""
         return self._shown(self.stored_final_obs)
 
     @property
     def obs_bits(self) -> Tensors:
-        """Observations of bool in memory: (T + 1, N, ..., W) int32, bit k % 32 of word k / 32 being
-        entry k.
+        """Packed observations of bools, (T + 1, N, ..., W) int32.
+
+        Entry k is bit k % 32 of word k / 32.
 
         Raises:
-            ParameterError: If no group observes bools.
+            ParameterError: If no group has observations of bools.
         """
         names = [g.name for g in self.groups if g.bits]
         if not names:
-            raise ParameterError("obs_bits: no group has obs_dtype = 'bool'; read obs")
+            raise ParameterError("obs_bits: no group has obs_dtype = 'bool'. Read obs instead")
         if not isinstance(self.stored_obs, dict):
             return self.stored_obs
         return {name: self.stored_obs[name] for name in names}
@@ -88,16 +90,14 @@ class Trajectory:
         steps, copies = self.terminated.shape
         shown = ", ".join(
             f"{f.name.removeprefix('stored_')} {_shapes(getattr(self, f.name))}"
-            for f in fields(self)[1:]  # not of `groups`
+            for f in fields(self)[1:]  # all except `groups`
             if _shapes(getattr(self, f.name))
         )
         return f"<Trajectory of {steps:,} steps of {copies:,} environments: {shown}>"
 
 
 def _shapes(value: Tensors | None) -> str:
-    """Return the shape and type of an array, or those of arrays by name; an empty string where
-    there is none.
-    """
+    """Describe the shape and type of an array, or of arrays by name. None is an empty string."""
     if isinstance(value, dict):
         each = ", ".join(f"{name} {_shapes(array)}" for name, array in value.items())
         return f"{{{each}}}" if each else ""

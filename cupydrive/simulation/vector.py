@@ -1,8 +1,8 @@
-"""VectorEnv: N copies of one environment, seen as torch tensors that are the kernel's own memory.
+"""VectorEnv: N environments as torch tensors that share the memory of the kernel.
 
 Letters: N environments, C agents of a group, D observation entries, H action heads, T steps.
-Environments with one group give tensors, several groups give dictionaries by group name; a single
-agent has no agent axis.
+Environments with one group have tensors. Environments with several groups have dictionaries by
+group name. A single agent has no agent axis.
 """
 
 from __future__ import annotations
@@ -39,11 +39,21 @@ if TYPE_CHECKING:
 
 
 class VectorEnv(NotCopied):
-    """N copies of one environment with Gymnasium's names and autoreset in the same step.
+    """N environments with Gymnasium's names, and autoreset in the step that ends an episode.
 
-    All tensors are views, made once, of the memory that kernels write: they change with the next
-    call. ``obs`` alone is double-buffered: the observation before and after a step exist side by
-    side. Copy what you keep.
+    All tensors are permanent views of the memory that kernels write, so their values change with
+    the next call. Copy values that you keep. Only ``obs`` is double-buffered: the observations
+    before and after a step exist at the same time.
+
+    Examples:
+        >>> import torch
+        >>> import cupydrive as cd
+        >>> env = cd.make("cartpole", num_envs=64, device="cpu")
+        >>> obs, info = env.reset(seed=0)
+        >>> action = torch.zeros(64, dtype=torch.int32)
+        >>> obs, reward, terminated, truncated, info = env.step(action)
+        >>> reward.shape
+        torch.Size([64])
     """
 
     autoreset_mode = AutoresetMode.SAME_STEP
@@ -66,10 +76,10 @@ class VectorEnv(NotCopied):
 
     @property
     def print_env(self) -> int | None:
-        """The environment, from 0, whose ``env.print(...)`` lines in the kernel are shown after
-        each call; None: none.
+        """Index of the environment whose ``env.print(...)`` lines are shown after each call.
 
-        On a GPU each call then waits for the device. Kernels that do not print cost nothing.
+        None shows no lines. On a GPU each call then synchronises. Kernels that do not print have no
+        overhead.
         """
         return self._print_env
 
@@ -88,11 +98,11 @@ class VectorEnv(NotCopied):
         return as_torch(array, self._moved)
 
     def _make_views(self) -> None:
-        """Make all views.
+        """Create all views.
 
-        Where torch has moved the memory of one, it would show what was there before.
+        Views must be created again after torch has moved their memory.
         """
-        self._moved: list[bool] = []  # no longer empty once torch has moved the memory of a view
+        self._moved: list[bool] = []  # non-empty after torch has moved the memory of a view
         self._results = [self._views(buffers) for buffers in self.batch.step_buffers]
         self._trajectory: tuple[Buffers, Trajectory] | None = None
         dtype, state = self.batch.state_dtype, self.batch.state
@@ -112,14 +122,15 @@ class VectorEnv(NotCopied):
         action: bool = False,
         obs: bool = False,
     ) -> Tensors:
-        """Return torch views of arrays by group: a tensor for one group, without the agent axis for
-        one agent.
+        """Return torch views of arrays by group.
+
+        The result is a tensor for a single group, without the agent axis for a single agent.
 
         Args:
-            arrays: By group.
-            axis: Of the agents.
-            action: They are actions.
-            obs: They are observations, which get their shape unless they are bits.
+            arrays: Arrays by group.
+            axis: Axis of the agents.
+            action: The arrays are actions.
+            obs: The arrays are observations. They are reshaped unless they are packed bits.
         """
         views = {}
         for g in self.groups:
@@ -130,8 +141,8 @@ class VectorEnv(NotCopied):
                     view = view.squeeze(-1)
                 if obs and len(g.obs_shape) > 1 and not is_packed(g, arrays[g.name]):
                     view = view.unflatten(-1, g.obs_shape)
-                # Detached, it does not keep the tensor that it is a view of, and `_moved` hears of
-                # obs.data = ..., too.
+                # A detached view does not keep its base tensor alive, and `_moved` also detects
+                # obs.data = ...
                 views[g.name] = (view.squeeze(axis) if self._squeeze else view).detach()
         return views[self.groups[0].name] if self._single else views
 
@@ -148,7 +159,7 @@ class VectorEnv(NotCopied):
         return record
 
     def _views(self, buffers: Buffers) -> StepResults:
-        """Return the results of one step as a tuple made once."""
+        """Return the results of one step, a tuple of permanent views."""
         info = {
             "final_obs": self._by_group(buffers.final_obs, 1, obs=True),
             "episode": self._episode(buffers, 1),
@@ -167,11 +178,10 @@ class VectorEnv(NotCopied):
 
     @property
     def state(self) -> StateViews:
-        """Writable views of ``struct State`` by member, (N, *shape of the member); another name is
-        a ``KeyError``.
+        """Writable views of ``struct State`` by member, (N, *shape of the member).
 
-        ``env.state["x"][:] = 0`` writes, and the next step sees it; ``set_state`` also checks what
-        is written, and observes.
+        An unknown name raises ``KeyError``. ``env.state["x"][:] = 0`` takes effect in the next
+        step. ``set_state`` also validates the values and updates the observations.
         """
         self._check_open("state")
         self._renew_moved()
@@ -186,10 +196,10 @@ class VectorEnv(NotCopied):
 
     @elapsed.setter
     def elapsed(self, values: torch.Tensor) -> None:
-        if values is not self.elapsed:  # `env.elapsed += 1` puts back what it has written into
+        if values is not self.elapsed:  # `env.elapsed += 1` assigns the view it has written into
             raise ParameterError(
                 f"{self.spec.name}: env.elapsed = ... would change no environment. Write into it: "
-                "env.elapsed[:] = ...; or call env.set_state(elapsed=...), which also observes"
+                "env.elapsed[:] = ..., or call env.set_state(elapsed=...), which also observes"
             )
 
     # ---- spaces ----
@@ -200,12 +210,12 @@ class VectorEnv(NotCopied):
 
     @cached_property
     def single_observation_space(self) -> Space | dict[str, Space]:
-        """One agent's observation space; by group if there are several."""
+        """Observation space of one agent, by group if there are several groups."""
         return self._spaces(lambda g: g.observation_space)
 
     @cached_property
     def single_action_space(self) -> Space | dict[str, Space]:
-        """One agent's action space; by group if there are several."""
+        """Action space of one agent, by group if there are several groups."""
         return self._spaces(lambda g: g.action_space)
 
     def _batched(self, space: Space, g: Group) -> Space:
@@ -213,12 +223,12 @@ class VectorEnv(NotCopied):
 
     @cached_property
     def observation_space(self) -> Space | dict[str, Space]:
-        """The space of ``obs``."""
+        """Space of the observations of all environments."""
         return self._spaces(lambda g: self._batched(g.observation_space, g))
 
     @cached_property
     def action_space(self) -> Space | dict[str, Space]:
-        """The space of ``action``."""
+        """Space of the actions of all environments."""
         return self._spaces(lambda g: self._batched(g.action_space, g))
 
     # ---- calls ----
@@ -228,12 +238,12 @@ class VectorEnv(NotCopied):
 
     def _check_open(self, call: str) -> None:
         if self._closed:
-            raise OrderError(f"{call} after close(); make a new environment")
+            raise OrderError(f"{call} after close(). Make a new environment")
 
     def _check_ready(self, call: str) -> None:
         self._check_open(call)
         if not self._ready:
-            raise OrderError(f"{call} before reset(); call reset(seed=...) first")
+            raise OrderError(f"{call} before reset(). Call reset(seed=...) first")
 
     def reset(
         self, seed: int | None = None, mask: ArrayLike | torch.Tensor | None = None
@@ -241,9 +251,9 @@ class VectorEnv(NotCopied):
         """Begin new episodes and return ``(obs, info)``.
 
         Args:
-            seed: Int in [0, 2**64); restarts all random streams. The first reset without one draws
-                it and keeps it as ``env.seed``.
-            mask: (N,) bool, the environments to reset; the others go on.
+            seed: Random seed in [0, 2**64), which restarts all random streams. If the first reset
+                has none, it draws one and stores it in ``env.seed``.
+            mask: (N,) bool, environments to reset. The others continue.
 
         Raises:
             ParameterError: If the seed or the mask is wrong, or both are given.
@@ -252,11 +262,11 @@ class VectorEnv(NotCopied):
         if mask is not None:
             if seed is not None:
                 raise ParameterError(
-                    "reset(seed, mask): a seed restarts the streams of all; pass one of the two"
+                    "reset(seed, mask): a seed restarts the streams of all. Pass one of the two"
                 )
             if not self._ready:
                 raise OrderError(
-                    "reset(mask=...) before the first reset(); call reset() once for all "
+                    "reset(mask=...) before the first reset(). Call reset() once for all "
                     "environments"
                 )
             mask = self._checked_mask(mask)
@@ -279,28 +289,31 @@ class VectorEnv(NotCopied):
             or mask.layout != torch.strided
         ):
             raise ParameterError(
-                f"mask is {mask.dtype} {tuple(mask.shape)}; it must be torch.bool "
-                f"({self.num_envs},)"
+                f"mask is {mask.dtype} {tuple(mask.shape)}, expected torch.bool ({self.num_envs},)"
             )
         if self.device == "cpu":
             return mask.numpy()
         return self.batch.executor.xp.from_dlpack(mask.cuda().contiguous())
 
     def step(self, action: Tensors, *, autoreset: bool = True) -> StepResults:
-        """Step all environments; return ``(obs, reward, terminated, truncated, info)``.
+        """Step all environments.
 
         Args:
-            action: int32 (Discrete, MultiDiscrete) or float32 (Box, and a Tuple with a Box: all
-                choices, then all numbers) on the environment's device, by group if there are
-                several: (N, C) for one discrete head, else (N, C, H). Such
-                tensors are read in place if they begin at a multiple of 16 bytes, as new ones do;
-                others of the same kind are copied into a buffer kept for them.
-            autoreset: Begin a new episode where one ends. Without it, ``obs`` is the last of the
-                episode; then call ``reset(mask=...)`` before the next step.
+            action: Tensor on the environment's device, by group if there are several groups. int32
+                for Discrete and MultiDiscrete. float32 for a Box, and for a Tuple with a Box, as
+                all choices followed by all Box values. (N, C) for one discrete head, otherwise
+                (N, C, H). Tensors aligned to 16 bytes, such as new ones, are read in place. Others
+                are copied into a buffer.
+            autoreset: Begin a new episode in the step that ends one. Otherwise ``obs`` is the last
+                observation of the episode, and you must call ``reset(mask=...)`` before the next
+                step.
+
+        Returns:
+            ``(obs, reward, terminated, truncated, info)``.
 
         Raises:
-            ActionError: If shape, dtype, device, group or (``validate=True``) value is wrong;
-                nothing has changed then.
+            ActionError: If a shape, dtype, device or group is wrong, or with ``validate=True`` a
+                value. The environments are unchanged then.
             OrderError: Before the first reset, or after ``close``.
         """
         self._check_ready("step()")
@@ -308,15 +321,20 @@ class VectorEnv(NotCopied):
             autoreset if autoreset is True else checked_bool(self.spec.name, "autoreset", autoreset)
         )
         tensors = self._read(action, self.validate)
-        self._held = tensors  # the launch reads them after this call has returned
+        self._held = tensors  # the launch reads them asynchronously
         with self._stream():
             self.batch.step([t.data_ptr() for t in tensors], autoreset)
         return self.step_results
 
     def rollout(self, steps: int, final_obs: bool = True) -> Trajectory:
-        """Take ``steps`` uniformly random steps in one launch and return a ``Trajectory``.
+        """Take ``steps`` uniformly random steps in one launch.
 
-        Its tensors are written again by the next rollout. ``final_obs=False`` saves that array.
+        Args:
+            steps: Number of steps.
+            final_obs: Store the observations before each autoreset. False saves their memory.
+
+        Returns:
+            A ``Trajectory``. The next rollout overwrites its tensors.
         """
         self._check_ready("rollout()")
         steps = checked_int(self.spec.name, "steps", steps)
@@ -325,10 +343,10 @@ class VectorEnv(NotCopied):
             buffers = self.batch.rollout(steps, final_obs)
         self._renew_moved()
         if self._trajectory is None or self._trajectory[0] is not buffers:
-            self._make_views()  # when views of another rollout end, torch has moved nothing
+            self._make_views()  # frees the views of another rollout without a move by torch
             self._trajectory = buffers, self._trajectory_of(buffers)
         trajectory = self._trajectory[1]
-        # A new object: the last one may hold observations that it has unpacked.
+        # A new object, since the previous one may cache unpacked observations.
         return replace(trajectory) if any(g.bits for g in self.groups) else trajectory
 
     def _trajectory_of(self, buffers: Buffers) -> Trajectory:
@@ -351,19 +369,19 @@ class VectorEnv(NotCopied):
     # ---- snapshots and states ----
 
     def snapshot(self) -> Snapshot:
-        """Return a ``Snapshot``: ``restore`` goes on from it bit for bit, on this device or
-        another.
-        """
+        """Return a ``Snapshot``. ``restore`` continues from it bit for bit, on any device."""
         self._check_ready("snapshot()")
         with self._stream():
             return Snapshot.of(self.batch)
 
     def restore(self, snapshot: Snapshot) -> tuple[Tensors, dict]:
-        """Go back to a ``Snapshot`` of an environment with the same parameters and size; return
-        ``(obs, info)``.
+        """Restore a ``Snapshot`` of an environment with the same parameters and size.
+
+        Returns:
+            ``(obs, info)``.
 
         Raises:
-            ParameterError: If it does not fit; nothing has changed then.
+            ParameterError: If the snapshot does not fit. Nothing has changed then.
         """
         self._check_open("restore()")
         checked_instance(
@@ -381,17 +399,20 @@ class VectorEnv(NotCopied):
     def set_state(
         self, *, elapsed: ArrayLike | torch.Tensor | None = None, **fields: ArrayLike | torch.Tensor
     ) -> tuple[Tensors, dict]:
-        """Write members of ``struct State`` and observe; return ``(obs, info)``. For tests and
-        teaching.
+        """Write members of ``struct State`` and update the observations.
 
-        Episodes, their returns and the random streams go on.
+        This is for tests and teaching. Episodes, their returns and the random streams continue.
 
         Args:
-            elapsed: (N,) ints or one: steps since the episodes began, below ``max_episode_steps``.
-            **fields: (N, *shape of the member), or what broadcasts to it, finite.
+            elapsed: One int or (N,) ints below ``max_episode_steps``, steps since the episodes
+                began.
+            **fields: Finite values that broadcast to (N, *shape of the member).
+
+        Returns:
+            ``(obs, info)``.
 
         Raises:
-            ParameterError: If a name, shape, type or value is wrong; nothing has changed then.
+            ParameterError: If a name, shape, type or value is wrong. Nothing has changed then.
         """
         self._check_ready("set_state()")
         values, elapsed = checked_values(self, elapsed, **fields)
@@ -407,24 +428,26 @@ class VectorEnv(NotCopied):
 
     @property
     def step_results(self) -> StepResults:
-        """What the last ``step`` returned: the same views."""
+        """The views that the last ``step`` returned."""
         self._renew_moved()
         return self._results[self.batch.now]
 
     def _shown(self) -> tuple[Tensors, dict]:
         return self.step_results[0], self.step_results[4]
 
-    # ---- looking and editing ----
+    # ---- inspection and editing ----
 
     def reload(self) -> bool:
-        """Compile the environment's changed file, cell or text again; return whether episodes go
-        on.
+        """Compile the changed source of the environment: its file, cell or text.
 
-        Tensors and state stay as they are if ``State``, groups and parameters have the layout they
-        had. Otherwise new memory is taken, and ``reset`` must be called.
+        If ``State``, groups and parameters keep their layout, tensors and state are unchanged.
+        Otherwise memory is allocated again, and you must call ``reset``.
+
+        Returns:
+            Whether the episodes continue.
 
         Raises:
-            CompileError: If it does not compile; the environment goes on as it was.
+            CompileError: If it does not compile. The environment is unchanged then.
         """
         self._check_open("reload()")
         spec = envs.reload(self.spec)
@@ -451,13 +474,12 @@ class VectorEnv(NotCopied):
         seed: int | None = None,
         **options: Any,
     ) -> Viewer:
-        """Return a viewer for a notebook: episodes of new environments like these, step by step,
-        with a slider.
+        """Return a notebook viewer that shows episodes of new, equal environments step by step.
 
         Args:
-            policies: As for ``view``.
+            policies: Policies, as in ``cupydrive.view``.
             seed: Random seed. Defaults to this environment's.
-            **options: As for ``view``.
+            **options: Further options of ``cupydrive.view``.
         """
         seed = (10_000 if self.seed is None else self.seed) if seed is None else seed
         from cupydrive.rendering.viewer import view
@@ -476,7 +498,7 @@ class VectorEnv(NotCopied):
         return shown + still(self.spec, self.params, first["states"], first["elapsed"])
 
     def close(self) -> None:
-        """Give the memory back; later calls raise ``OrderError``."""
+        """Free the memory. Later calls raise ``OrderError``."""
         if not self._closed:
             self.batch.executor.synchronise()
         self._closed = True

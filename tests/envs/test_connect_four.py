@@ -177,7 +177,7 @@ def test_a_move_into_a_full_column_is_an_error_with_masks_and_loses_without():
     board = full_board()
     board[:, :5, 1:] = False  # column 0 is full, the others have one disc: 12, the first one's turn
     env, *_ = make(1, board[None])
-    with pytest.raises(ActionError, match="which its mask forbids; allowed: 1, 2, 3, 4, 5, 6"):
+    with pytest.raises(ActionError, match=r"which its mask forbids. Allowed: 1, 2, 3, 4, 5, 6"):
         env.step(both([0]))
     env, *_ = make(1, board[None], masks=False)
     _, reward, terminated, _, _ = env.step(both([0]), autoreset=False)

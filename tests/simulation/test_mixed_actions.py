@@ -81,11 +81,11 @@ def test_a_kernel_reads_choices_within_their_range_and_numbers_as_they_are():
 @pytest.mark.parametrize(
     ("head", "value", "words"),
     [
-        (0, 3.0, "entry 0 is 3.0; it must be a whole number from 0 to 2"),
-        (1, 0.5, "entry 1 is 0.5; it must be a whole number from 0 to 1"),
-        (2, np.nan, "entry 2 is nan; it must be a whole number from 0 to 3"),
-        (4, 1.5, "entry 4 is 1.5; it must be from -1.0 to 1.0"),
-        (5, np.nan, "entry 5 is nan; it must be from 0.0 to 3.0"),
+        (0, 3.0, "entry 0 is 3.0, expected a whole number from 0 to 2"),
+        (1, 0.5, "entry 1 is 0.5, expected a whole number from 0 to 1"),
+        (2, np.nan, "entry 2 is nan, expected a whole number from 0 to 3"),
+        (4, 1.5, "entry 4 is 1.5, expected from -1.0 to 1.0"),
+        (5, np.nan, "entry 5 is nan, expected from 0.0 to 3.0"),
     ],
 )
 def test_values_outside_of_the_space_are_refused(head, value, words):

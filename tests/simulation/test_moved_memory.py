@@ -126,7 +126,7 @@ def test_a_transposed_weight_is_learnt_from_as_it_is_seen(backend):
 CHANGED = {
     "frozen": (
         lambda policy: policy.requires_grad_(False),
-        r"'actor.0.weight' .* without gradients; it must be",
+        r"'actor.0.weight' .* without gradients, expected",
     ),
     "added": (
         lambda policy: policy.actor.append(torch.nn.Linear(2, 2)),
@@ -134,7 +134,7 @@ CHANGED = {
     ),
     "shared": (
         lambda policy: policy.share_memory(),
-        r"'actor.0.weight' .* in shared memory; it must be",
+        r"'actor.0.weight' .* in shared memory, expected",
     ),
     "double": (
         lambda policy: policy.double(),
@@ -235,7 +235,7 @@ class Sending:
 
 
 def test_a_player_that_moves_the_rollouts_memory_is_told():
-    with pytest.raises(ParameterError, match=r"send a copy: tensor\.clone\(\)"):
+    with pytest.raises(ParameterError, match=r"Send a copy: tensor\.clone\(\)"):
         cd.evaluate("cartpole", {"cart": Sending()}, episodes=2, device="cpu")
 
 

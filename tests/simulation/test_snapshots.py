@@ -96,7 +96,7 @@ def test_a_moment_that_does_not_fit_changes_nothing():
             env.restore(replace(before, **arrays))
     late = env.snapshot()
     late.clock["elapsed"][1] = 500
-    with pytest.raises(ParameterError, match="0 to 500 steps; it must be 0 to 499"):
+    with pytest.raises(ParameterError, match="0 to 500 steps, expected 0 to 499"):
         env.restore(late)
     assert_same_bits(env.snapshot().arrays(), before.arrays())
 
@@ -148,9 +148,9 @@ def test_a_state_from_outside_goes_on_by_the_rules():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"theta": [0.0] * 3}, r"shape \(3,\); it must be \(7,\)"),
-        ({"theta": np.nan}, "no finite float32"),
-        ({"theta": True}, "it must be float32"),
+        ({"theta": [0.0] * 3}, r"shape \(3,\), expected \(7,\)"),
+        ({"theta": np.nan}, "expected a finite float32"),
+        ({"theta": True}, "expected float32"),
         ({"elapsed": 500}, "from 0 to 499"),
     ],
 )
@@ -163,7 +163,7 @@ def test_a_wrong_state_changes_nothing(given, message):
     assert_same_bits(env.snapshot().arrays(), before.arrays())
     grid = make("tag_grid")
     grid.reset(seed=0)
-    with pytest.raises(ParameterError, match="it must be int32"):
+    with pytest.raises(ParameterError, match="expected int32"):
         grid.set_state(x=0.5)
-    with pytest.raises(ParameterError, match="no finite int32"):
+    with pytest.raises(ParameterError, match="expected a finite int32"):
         grid.set_state(x=2**40)

@@ -104,7 +104,7 @@ def test_masks_arrive_with_their_observation_and_bind():
     action[env_id, agent, 0] = 0
     with pytest.raises(
         ActionError,
-        match=rf"environment {env_id}, agent {agent}, entry 0 is 0, which its mask forbids; allowed: 1, 2",
+        match=rf"environment {env_id}, agent {agent}, entry 0 is 0, which its mask forbids. Allowed: 1, 2",
     ):
         env.step(action)
     batch = env.rollout(40)
