@@ -1,4 +1,4 @@
-"""Who acts and what comes of it: policies, players, rollouts, evaluations, recorded episodes.
+"""Policies, players, rollouts, evaluations and recorded episodes.
 
-Imports the simulator; knows nothing of how a policy is trained.
+This package uses the simulator, and does not depend on training.
 """

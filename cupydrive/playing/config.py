@@ -1,7 +1,4 @@
-"""EvalConfig: which episodes are played, by which policies, and where.
-
-It is complete and validated.
-"""
+"""EvalConfig: complete and validated configuration of the episodes to play."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -28,7 +25,7 @@ OF_ALL_GROUPS: dict[str, type] = {"random": RandomPolicy, "heuristic": Heuristic
 
 @dataclass(frozen=True, kw_only=True)
 class EvalConfig:
-    """Which episodes are played, by which policies, and where. ``resolve`` makes it.
+    """Configuration of the episodes to play, as returned by ``resolve_eval``.
 
     Args:
         spec: Environment.
@@ -65,18 +62,18 @@ def resolve_eval(
     random: bool = True,
     **options: Any,
 ) -> ConfigType:
-    """Return the configuration of episodes that a function is to play.
+    """Return the configuration of the episodes that a function plays.
 
     Args:
-        call: That function.
-        env: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (a new one
-            like it) or ``Run``.
-        policies: ``"random"``, ``"heuristic"``, or settings by group, where groups joined by ``+``
-            have the same. Other groups play as in the run, or by the heuristic.
+        call: The function.
+        env: Name of an environment, path of its Python file, ``EnvSpec``, ``Run``, or
+            ``VectorEnv``, from which a new one with equal parameters is made.
+        policies: ``"random"``, ``"heuristic"``, or settings by group. Groups joined by ``+`` share
+            settings. Other groups use the policies of the run, or the heuristic.
         params: Parameters of the environment. A run has its own.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``. A run has its own.
         kind: Class of the configuration.
-        random: Whether groups without any policy act at random. Otherwise they are an error.
+        random: Use a random policy for groups without any policy. Otherwise they are an error.
         **options: Other fields of ``kind``.
 
     Raises:
@@ -92,12 +89,12 @@ def resolve_eval(
         spec.require_known(given, call)
         if given:
             raise ParameterError(
-                f"{where}: a run brings its own parameters; leave out {', '.join(given)}"
+                f"{where}: a run has its own parameters. Leave out {', '.join(given)}"
             )
         if device not in ("auto", run.device):
             raise DeviceError(
-                f"{where}: device = {device!r}, but the run is on {run.device!r}; leave device "
-                f"out, or load the run's folder on the other: cupydrive.load(folder, "
+                f"{where}: device = {device!r}, but the run is on {run.device!r}. Leave device "
+                f"out, or load the run's folder on the other device: cupydrive.load(folder, "
                 f"device={device!r})"
             )
         chosen = run.device
@@ -117,7 +114,7 @@ def resolve_eval(
             settings[name] = RandomPolicy() if spec.heuristic is None else HeuristicPolicy()
         else:
             raise ParameterError(
-                f"{where}: {spec.name} has no heuristic, and {name!r} has no policy; pass "
+                f"{where}: {spec.name} has no heuristic, and {name!r} has no policy. Pass "
                 "policies='random' (--policies random), settings by group, or a run instead of an "
                 "environment"
             )
@@ -133,7 +130,7 @@ def resolve_eval(
 def policies_by_group(
     where: str, groups: tuple[Group, ...], policies: PoliciesByGroup
 ) -> dict[str, PlayerSettings]:
-    """Return the argument ``policies`` of ``where`` as settings by group.
+    """Convert the argument ``policies`` of a function to settings by group.
 
     Raises:
         ParameterError: If a name is unknown, or settings are of the wrong kind.
@@ -150,22 +147,22 @@ def policies_by_group(
             checked_choice(where, "a group in policies", name, names)
             if name in found:
                 raise ParameterError(
-                    f"{where}: policies names the group {name!r} twice; give each group one policy"
+                    f"{where}: policies names the group {name!r} twice. Give each group one policy"
                 )
             found[name] = settings
     return found
 
 
 def checked_policies(where: str, policies: object, learning: bool = False) -> dict[str, Any]:
-    """Return the argument ``policies`` of ``where``: settings by name.
+    """Validate the argument ``policies`` of a function, a dictionary of settings by name.
 
     Args:
-        where: Function, for messages.
-        policies: What the caller gave.
+        where: Name of the function, for messages.
+        policies: The argument.
         learning: Whether policies may learn.
 
     Raises:
-        ParameterError: If it is none.
+        ParameterError: If it is not a dictionary of settings.
     """
     kind = PolicySettings if learning else PlayerSettings
     listed = "cd.PPO(...), cd.A2C(...), cd.OpponentPool(...), " * learning
@@ -173,7 +170,7 @@ def checked_policies(where: str, policies: object, learning: bool = False) -> di
     for name, settings in found.items():
         if isinstance(settings, type) or not isinstance(settings, kind):
             raise ParameterError(
-                f"{where}: policies[{name!r}] = {shown(settings)}; it must be "
+                f"{where}: policies[{name!r}] = {shown(settings)}, expected "
                 f"{listed}cd.HeuristicPolicy(), cd.RandomPolicy(), cd.FrozenPolicy(FOLDER) or "
                 f"run.frozen(GROUP)"
             )

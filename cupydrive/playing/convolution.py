@@ -1,4 +1,4 @@
-"""Convolutions of images whose channels come last, as ordinary torch modules."""
+"""Convolutions of channels-last images as ordinary torch modules."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class Convolution(nn.Module):
-    """One layer of convolutions, from rows (B, H * W * C) to rows (B, H' * W' * channels).
+    """Convolutional layer from rows (B, H * W * C) to rows (B, H' * W' * channels).
 
-    torch sees the rows as images in its format ``channels_last``, without a copy. The weights are
-    (channels, kernel * kernel * C), each row a kernel in the order of the image's entries.
+    torch interprets the rows as images in its format ``channels_last``, without a copy. The weights
+    are (channels, kernel * kernel * C). Each row is a kernel in the order of the image's entries.
 
     Args:
-        layer: Its sizes.
-        initial: False: the weights are left to whoever fills them.
+        layer: Sizes of the layer.
+        initial: Initialize the weights. If False, the caller must fill them.
         generator: ``torch.Generator`` of the orthogonal weights. Defaults to torch's own.
     """
 
@@ -44,7 +44,7 @@ class Convolution(nn.Module):
         )
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return (B, H' * W' * channels) of (B, H * W * C)."""
+        """Apply the layer to rows (B, H * W * C)."""
         images = rows.view(-1, *self.image).permute(0, 3, 1, 2)
         kernels = self.weight.view(-1, self.kernel, self.kernel, self.image[2])
         out = functional.conv2d(images, kernels.permute(0, 3, 1, 2), self.bias, self.stride)

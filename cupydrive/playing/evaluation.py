@@ -1,6 +1,4 @@
-"""evaluate(): play one whole episode from each of many initial states, the same ones for all
-policies.
-"""
+"""evaluate(): play one episode from each of many initial states, equal for all policies."""
 
 import math
 from dataclasses import dataclass, field
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from cupydrive.simulation.vector import VectorEnv
 
 CHUNK = 32  # steps of one rollout
-RECORD_BYTES = 64 * 2**20  # of the actions that an evaluation keeps
+RECORD_BYTES = 64 * 2**20  # limit for the actions that an evaluation records
 
 
 @dataclass(frozen=True)
@@ -56,10 +54,14 @@ class Evaluation:
     yardsticks: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def mean(self, name: str) -> tuple[float, float]:
-        """Return (mean, half of its 95 % confidence interval) of a group's return, ``"length"`` or
-        a metric.
+        """Return the mean of a group's return, ``"length"`` or a metric, with its uncertainty.
 
-        If there is only one group, ``"return"`` is its return.
+        Args:
+            name: A group, ``"length"`` or a metric. If there is only one group, ``"return"`` is its
+                return.
+
+        Returns:
+            (mean, half of its 95 % confidence interval).
         """
         return mean_and_half(self.numbers(name).double())
 
@@ -75,8 +77,9 @@ class Evaluation:
         return known[checked_choice(self.env, "name", name, known)]
 
     def summary(self) -> dict[str, tuple[float, float]]:
-        """Return (mean, half of its 95 % confidence interval) by name: returns by group, length,
-        metrics.
+        """Return (mean, half of its 95 % confidence interval) by name.
+
+        The names are those of the returns by group, ``"length"`` and the metrics.
         """
         names = {
             f"return {name}" if len(self.returns) > 1 else "return": name for name in self.returns
@@ -104,8 +107,9 @@ class Evaluation:
 
 
 def mean_and_half(values: torch.Tensor) -> tuple[float, float]:
-    """Return the mean of numbers and half of its 95 % confidence interval, NaN for a single
-    number.
+    """Return the mean of numbers and half of its 95 % confidence interval.
+
+    The latter is NaN for a single number.
     """
     spread = values.std().item() if len(values) > 1 else math.nan
     return values.mean().item(), 1.96 * spread / math.sqrt(len(values))
@@ -131,12 +135,11 @@ class Difference(NamedTuple):
 
 
 def difference(one: Evaluation, other: Evaluation, name: str) -> Difference:
-    """Return the ``Difference`` of ``one`` minus ``other``, with episodes paired by their initial
-    state.
+    """Return the ``Difference`` of ``one`` minus ``other``, paired by initial state.
 
     Args:
         one: ``Evaluation``.
-        other: ``Evaluation`` of as many episodes with the same seed.
+        other: ``Evaluation`` of the same number of episodes with the same seed.
         name: A group, ``"length"`` or a metric. If there is only one group, ``"return"`` is its
             return.
 
@@ -149,8 +152,8 @@ def difference(one: Evaluation, other: Evaluation, name: str) -> Difference:
     a, b = one.numbers(name).double(), other.numbers(name).double()
     if one.seed != other.seed or len(one.length) != len(other.length) or one.env != other.env:
         raise ParameterError(
-            "the two evaluations have different starts; evaluate both with one seed and number of "
-            "episodes"
+            "the two evaluations have different initial states. Evaluate both with the same seed "
+            "and number of episodes"
         )
     return Difference(*mean_and_half(a - b))
 
@@ -168,10 +171,11 @@ def evaluate(
     """Play one episode from each of ``episodes`` initial states and return an ``Evaluation``.
 
     Args:
-        env: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (a new one
-            like it), or a ``Run``, whose own policies play then.
-        policies: By group: ``HeuristicPolicy()``, ``RandomPolicy()`` or ``FrozenPolicy(...)``.
-            Groups joined by ``+`` have the same. Other groups play as in the run, or by the
+        env: Name of an environment, path of its Python file, ``EnvSpec``, a ``VectorEnv``, from
+            which a new one with equal parameters is made, or a ``Run``, whose own policies play by
+            default.
+        policies: ``HeuristicPolicy()``, ``RandomPolicy()`` or ``FrozenPolicy(...)`` by group.
+            Groups joined by ``+`` share a policy. Other groups use the policies of the run, or the
             heuristic. ``"random"`` and ``"heuristic"`` apply to all groups.
         episodes: Number of initial states.
         seed: Random seed of initial states and actions.
@@ -223,7 +227,7 @@ def play_episodes(config: EvalConfig) -> Evaluation:
 
 
 class Recorder:
-    """Keeps the actions of the first environments of a rollout, on the host."""
+    """Records the actions of the first environments of a rollout on the host."""
 
     def __init__(self, rollout: Rollout) -> None:
         self.rollout, batch = rollout, rollout.batch
@@ -233,7 +237,7 @@ class Recorder:
         self.parts: dict[str, list[np.ndarray]] = {name: [] for name in self.dtypes}
 
     def keep(self) -> None:
-        """Keep the actions of the rollout just collected."""
+        """Record the actions of the latest rollout."""
         for name, parts in self.parts.items():
             action = self.rollout.action[name][:, : self.envs]
             parts.append(action.cpu().numpy().astype(self.dtypes[name]))
@@ -254,8 +258,10 @@ class Recorder:
 
 
 def first_episodes(rollout: Rollout, recorder: Recorder) -> dict[str, Any]:
-    """Return ``returns``, ``length`` and ``metrics`` of each environment's first episode, and
-    record it.
+    """Play and record the first episode of each environment.
+
+    Returns:
+        ``returns``, ``length`` and ``metrics`` of the episodes.
     """
     most, n, device = rollout.batch.params.max_episode_steps, rollout.batch.num_envs, rollout.device
     columns = {"returns": rollout.episode_return, "metrics": rollout.metrics}

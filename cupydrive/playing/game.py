@@ -1,6 +1,4 @@
-"""A game: one environment in which a person plays one agent by keys, in real time, episode after
-episode.
-"""
+"""A game: a person controls one agent of an environment with the keyboard, in real time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +26,7 @@ from cupydrive.spec import EnvSpec, Group
 
 
 class KeyboardPlayer:
-    """Plays one agent of a group by keys, and the others by another player.
+    """Controls one agent of a group by keys. Another player controls the remaining agents.
 
     Args:
         group: The ``Group``.
@@ -37,7 +35,7 @@ class KeyboardPlayer:
         others: ``Player`` of the other agents. None if there are none.
 
     Attributes:
-        actions: By key, the H choices that it makes. None keeps a head's previous choice.
+        actions: H choices by key. None keeps the previous choice of a head.
         action: (H,) action that the agent takes next.
     """
 
@@ -51,16 +49,16 @@ class KeyboardPlayer:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the action of the step before, as an episode begins."""
+        """Reset the action at the beginning of an episode."""
         first = np.clip(0, *self.group.action_bounds)
         self.action = first.astype(self.group.action_dtype)
 
     def choose(self, down: Sequence[str]) -> None:
-        """Set the next action to that of the keys that are down.
+        """Set the next action from the pressed keys.
 
         Args:
-            down: In the order of pressing. The last one decides about a head. Unknown keys have no
-                effect.
+            down: Pressed keys in the order of pressing. For each head the last one decides. Unknown
+                keys have no effect.
         """
         for key in (NONE, *(key for key in down if key in self.actions)):
             for head, value in enumerate(self.actions[key]):
@@ -75,7 +73,7 @@ class KeyboardPlayer:
     def act(self, rollout: Rollout, t: int) -> None:
         """Write the actions of row t.
 
-        Where a mask forbids the person's choice, take the first one that it allows.
+        If a mask forbids the person's choice, the first allowed choice is taken.
         """
         if self.others is not None:
             self.others.act(rollout, t)
@@ -88,11 +86,11 @@ class KeyboardPlayer:
         action[:, self.agent] = torch.from_numpy(self.action).to(action.device)
 
     def module(self, rollout: Rollout, group: Group) -> NoReturn:
-        """Raise ``ParameterError``: a person is no function of observations."""
+        """Raise ``ParameterError``, since a person has no module."""
         raise ParameterError(f"group {group.name!r} is played by a person")
 
     def __str__(self) -> str:
-        """Return what the keys do, in one line."""
+        """Describe the action of each key in one line."""
         keys = [
             f"{ARROWS.get(key, key) or 'no key'} {action_text(action)}"
             for key, action in self.actions.items()
@@ -101,7 +99,7 @@ class KeyboardPlayer:
 
 
 def action_text(action: tuple[float | None, ...]) -> str:
-    """Return an action as text: a number for each head."""
+    """Format an action, with a number for each head."""
     heads = ["as before" if value is None else f"{value:.4g}" for value in action]
     return heads[0] if len(heads) == 1 else f"({', '.join(heads)})"
 
@@ -114,17 +112,17 @@ def find_agent(
     Args:
         spec: ``EnvSpec``.
         params: Its parameters.
-        agent: ``"runner"``, the first one of the group, or ``"tagger 2"``. None is the first group
-            with keys.
+        agent: ``"runner"`` for the first agent of the group, or ``"tagger 2"``. Defaults to the
+            first agent of the first group with keys.
 
     Raises:
-        ParameterError: If there is no such agent, or no keys for it.
+        ParameterError: If the agent does not exist, or has no keys.
     """
     keys = {} if spec.display.keys is None else spec.display.keys(params)
     groups = {g.name: g for g in spec.groups(params) if len(keys.get(g.name, ())) > 1}
     if not groups:
         raise ParameterError(
-            f"play: {spec.name} has no keys for a person to play by; give its EnvSpec "
+            f"play: {spec.name} has no keys for a person to play by. Give its EnvSpec "
             f"display=Display(keys=...)"
         )
     agent = next(iter(groups)) if agent is None else checked_str("play", "agent", agent)
@@ -132,24 +130,24 @@ def find_agent(
     agents = [f"{name} {k}" for k in range(groups[name].count)]
     if agent not in (name, *agents):
         raise ParameterError(
-            f"play: agent = {shown(agent)}; it must be {name!r}, or {agents[0]!r} to {agents[-1]!r}"
+            f"play: agent = {shown(agent)}, expected {name!r}, or {agents[0]!r} to {agents[-1]!r}"
         )
     return name, 0 if agent == name else agents.index(agent), dict(keys[name])
 
 
 AFTER_THE_END = 1.2  # seconds between two episodes
-LEAVE = "Escape"  # pauses, and never resumes
+LEAVE = "Escape"  # pauses, but never resumes
 
 
 @dataclass(frozen=True, kw_only=True)
 class GameConfig(EvalConfig):
-    """What a person plays; its other arguments are those of ``EvalConfig``.
+    """Configuration of a game. Further arguments are those of ``EvalConfig``.
 
     Args:
-        agent: The person's agent, such as ``"runner"`` or ``"tagger 2"``. None: the first agent
-            with keys.
-        fps: Steps per second. None: the environment's ``Display.fps``, within 10 to 30.
-        episodes: Number of episodes. None: as many as the person plays.
+        agent: The person's agent, such as ``"runner"`` or ``"tagger 2"``. Defaults to the first
+            agent with keys.
+        fps: Steps per second. Defaults to the environment's ``Display.fps``, clipped to 10 to 30.
+        episodes: Number of episodes. Defaults to no limit.
     """
 
     agent: str | None = None
@@ -158,17 +156,17 @@ class GameConfig(EvalConfig):
 
 
 class Game:
-    """One environment in which a person plays one agent. Episode k starts as environment 0 does
-    after ``reset(seed + k)``.
+    """One environment in which a person controls one agent.
 
-    The game starts with a pause. A front end calls ``press`` for each key and ``tick`` when
-    ``wait`` says so, and shows ``moment`` and ``text``.
+    Episode k has the initial state of environment 0 after ``reset(seed + k)``. The game starts
+    paused. A front end calls ``press`` for each key and ``tick`` after ``wait`` seconds, and shows
+    ``moment`` and ``text``.
 
     Args:
         config: ``GameConfig``.
 
     Raises:
-        ParameterError: If the environment has no keys, or not the agent of ``config``.
+        ParameterError: If the environment has no keys, or lacks the agent of ``config``.
 
     Attributes:
         spec: ``EnvSpec``.
@@ -181,8 +179,8 @@ class Game:
         episode: Number of episodes begun.
         moment: ``Moment`` of the environment after the latest step.
         scores: Steps and returns of each finished episode, as text.
-        running: Whether steps are taken. False while paused.
-        ended: Whether the person has quit, or the last episode is over.
+        running: Whether steps are taken. False while the game is paused.
+        ended: Whether the person has quit, or the last episode has ended.
     """
 
     def __init__(self, config: GameConfig) -> None:
@@ -211,11 +209,11 @@ class Game:
     # ---- the loop ----
 
     def press(self, key: str, now: float) -> None:
-        """Handle a key that went down: a command of the game, or a key that starts or resumes it.
+        """Handle a pressed key: a command, or any key that starts or resumes the game.
 
         Args:
-            key: As pages name keys: ``"ArrowLeft"``, ``"a"``, ``" "``.
-            now: Time in seconds, of any clock.
+            key: Name of the key in browsers, such as ``"ArrowLeft"``, ``"a"`` or ``" "``.
+            now: Time in seconds of an arbitrary clock.
         """
         if self.ended:
             return
@@ -230,12 +228,14 @@ class Game:
                 self.running, self._due = True, now
 
     def tick(self, now: float, down: Sequence[str]) -> bool:
-        """Take a step or begin the next episode if it is due, and return whether there is a new
-        moment.
+        """Take a step or begin the next episode if it is due.
 
         Args:
-            now: Time in seconds, of the clock of ``press``.
-            down: Keys that are down, in the order of pressing.
+            now: Time in seconds of the clock of ``press``.
+            down: Pressed keys in the order of pressing.
+
+        Returns:
+            Whether there is a new moment.
         """
         if not self.running or now < self._due:
             return False
@@ -251,9 +251,7 @@ class Game:
         return True
 
     def wait(self, now: float) -> float | None:
-        """Return the seconds until ``tick`` is due, or None while the game is paused or has
-        ended.
-        """
+        """Return the seconds until ``tick`` is due, or None if the game is paused or has ended."""
         return max(0.0, self._due - now) if self.running else None
 
     # ---- the simulation ----
@@ -271,7 +269,7 @@ class Game:
         self.moment = Moment(0, states, np.array([0]), over, returns)
 
     def step(self, down: Sequence[str] = ()) -> Moment:
-        """Take one step while these keys are down, and return the ``Moment`` after it.
+        """Take one step with these pressed keys, and return the ``Moment`` after it.
 
         The episode must not be over.
         """
@@ -298,9 +296,9 @@ class Game:
 
     @property
     def recording(self) -> Recording | None:
-        """``Recording`` of the last finished episode, or of the first one so far.
+        """``Recording`` of the last finished episode, or of the unfinished first one.
 
-        None before the first step.
+        It is None before the first step.
         """
         return self._record() if self._finished is None and self.moment.step else self._finished
 
@@ -315,9 +313,7 @@ class Game:
 
     @property
     def text(self) -> str:
-        """Four lines for the person: the score, the last action, the keys of the environment and
-        those of the game.
-        """
+        """Four lines: the score, the last action, the keys of the environment and of the game."""
         moment, status = self.moment, "" if self.running else "paused: press any key"
         if self.ended or moment.over[0]:
             status = "ended" if self.ended else "over"

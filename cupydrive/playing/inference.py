@@ -1,9 +1,8 @@
-"""Trained policies outside of training: from raw observations to actions, with no kernel, so that
-torch can export them.
+"""Trained policies outside training: from raw observations to actions, without kernels.
 
-``Run.act``, ``Run.policy`` and ``Run.export`` are made of what stands here. Letters: D observation
-entries, H action numbers of one agent, K choices of all its heads together, M entries of a hidden
-state; "..." are any leading dimensions, such as (N,) or (N, C).
+Torch can therefore export them. ``Run.act``, ``Run.policy`` and ``Run.export`` use this module.
+Letters: D observation entries, H action entries of one agent, K choices of all its heads together,
+M entries of a hidden state. "..." stands for any leading dimensions, such as (N,) or (N, C).
 """
 
 from __future__ import annotations
@@ -47,38 +46,40 @@ Acted: TypeAlias = (
 Module: TypeAlias = "PolicyModule | HeuristicModule"
 M = TypeVar("M", bound=nn.Module)
 
-# The kernel compares exp(logit - largest logit) in float32. Differences smaller than this give
-# exactly 1, so such choices count as equally likely, and the first of them is taken.
+# The kernel compares exp(logit - largest logit) in float32, which is exactly 1 for smaller
+# differences. Such choices are equally likely, and the first of them is taken.
 AS_LIKELY = 2.0**-25
 
-Generator: TypeAlias = torch.Generator | None  # of random actions; None: torch's own
+Generator: TypeAlias = torch.Generator | None  # of random actions. None is torch's own
 
 
 class Moments(Protocol):
-    """Mean and deviation of observations, as ``RunningMeanStd`` has them."""
+    """Mean and standard deviation of observations. ``RunningMeanStd`` implements it."""
 
     mean: torch.Tensor
 
     def scale(self) -> torch.Tensor:
-        """Return one over the deviation, float32."""
+        """Return the reciprocal of the standard deviation, float32."""
 
     def normalized(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return rows with mean 0 and deviation 1."""
+        """Return rows with mean 0 and standard deviation 1."""
 
 
 def without(logits: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-    """Return logits with minus infinity where a choice is not allowed; where none is, they stay as
-    they are.
+    """Return logits with minus infinity for forbidden choices.
+
+    Rows without an allowed choice are unchanged.
     """
     return logits.masked_fill(~(allowed | ~allowed.any(-1, keepdim=True)), -torch.inf)
 
 
 class PolicyModule(nn.Module):
-    """Raw observations (..., D) to the actions of one group, as ``env.step`` takes them; greedy
-    when called.
+    """Module from raw observations (..., D) to actions of one group, as ``env.step`` takes them.
+
+    A call returns greedy actions.
 
     Args:
-        network: Module, (B, D) -> (parameters, value), or with hidden state as of
+        network: Module, (B, D) -> (parameters, value), or with hidden state as in
             ``cupydrive.playing.policy.with_state``.
         group: The ``Group``.
         obs_rms: ``RunningMeanStd`` of observations, or None.
@@ -106,7 +107,7 @@ class PolicyModule(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """The device of its network."""
+        """Device of the network."""
         return next(self.network.parameters()).device
 
     def parameters_of(
@@ -116,8 +117,9 @@ class PolicyModule(nn.Module):
         mask: torch.Tensor | None = None,
         start: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the network's first output for observations (..., *obs_shape), (B, size), without
-        autocast, and the next state.
+        """Return the network's first output, (B, size), and the next hidden state.
+
+        Autocast is disabled. Observations are (..., *obs_shape).
         """
         if mask is not None and mask.shape[-1:] != (self.choices,):
             raise ParameterError(
@@ -159,14 +161,14 @@ class PolicyModule(nn.Module):
         state: torch.Tensor | None = None,
         start: torch.Tensor | None = None,
     ) -> Acted:
-        """Return the likeliest actions; for a network with hidden state ``(actions, next state)``.
+        """Return the most likely actions. A network with hidden state adds the next state.
 
         Args:
             obs: (..., *obs_shape) floats, as ``env.step`` returns them.
-            mask: (..., K), true or 1 where a choice is allowed. None is for groups without masks.
-            state: (..., M) hidden state. None starts from zeros.
-            start: (...,) bool, true where an episode begins: the state is set to 0 before the step.
-                None sets none.
+            mask: (..., K), true or 1 for allowed choices. None for groups without masks.
+            state: (..., M) hidden state. Defaults to zeros.
+            start: (...,) bool, true at the beginning of an episode, which resets the state to 0.
+                By default no state is reset.
         """
         parameters, state = self.parameters_of(obs, state, mask, start)
         action = self.likeliest(parameters, obs, mask)
@@ -179,34 +181,34 @@ class PolicyModule(nn.Module):
         generator: Generator,
         state: torch.Tensor | None = None,
     ) -> Acted:
-        """Return random actions; arguments and results as of ``forward``."""
+        """Return random actions. Arguments and results are those of ``forward``."""
         parameters, state = self.parameters_of(obs, state, mask)
         action = self.drawn(parameters, obs, mask, generator)
         return (action, state) if self.state_size else action
 
 
 class DiscretePolicy(PolicyModule):
-    """Actions of discrete heads: (...,) int32 for one head, else (..., H)."""
+    """Actions of discrete heads, int32: (...,) for one head, (..., H) for several."""
 
     def __init__(self, network: nn.Module, group: Group, obs_rms: Moments | None) -> None:
         super().__init__(network, group, obs_rms)
         self.sizes = group.sizes
 
     def logits(self, parameters: torch.Tensor, mask: torch.Tensor | None) -> Sequence[torch.Tensor]:
-        """Return the logits of each head, (B, choices), minus infinity where ``mask`` forbids."""
+        """Return the logits of each head, (B, choices), minus infinity for forbidden choices."""
         if mask is None:
             if self.masked:
                 raise ParameterError(
-                    f"the policy of {self.group!r} got no action mask, expected one: choices can "
-                    "be forbidden in this group. Pass mask=info['action_mask'], or ones to allow "
-                    "everything"
+                    f"the policy of {self.group!r} got no action mask, expected one, since choices "
+                    "can be forbidden in this group. Pass mask=info['action_mask'], or ones to "
+                    "allow everything"
                 )
             return parameters.split(self.sizes, dim=1)
         masks = mask.reshape(-1, self.choices).bool().split(self.sizes, 1)
         return [without(*both) for both in zip(parameters.split(self.sizes, 1), masks, strict=True)]
 
     def shaped(self, heads: Sequence[torch.Tensor], obs: torch.Tensor) -> torch.Tensor:
-        """Return the choices of all heads, (B,) each, as one int32 tensor."""
+        """Combine the choices of all heads, (B,) each, in one int32 tensor."""
         one = heads[0] if len(heads) == 1 else torch.stack(heads, dim=-1)
         lead = self.lead(obs) if len(heads) == 1 else (*self.lead(obs), len(heads))
         return one.to(torch.int32).reshape(lead)
@@ -214,7 +216,7 @@ class DiscretePolicy(PolicyModule):
     def likeliest(
         self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return the likeliest choices, of equally likely ones the first."""
+        """Return the most likely choices. The first of equally likely choices is taken."""
         logits = self.logits(parameters, mask)
         likely = [(x.amax(1, keepdim=True) - x) <= AS_LIKELY for x in logits]
         return self.shaped([each.to(torch.int32).argmax(1) for each in likely], obs)
@@ -233,14 +235,13 @@ class DiscretePolicy(PolicyModule):
 
 
 class BoxPolicy(PolicyModule):
-    """Actions of a Box, (..., H) float32 within its bounds; they have no masks.
+    """Actions of a Box, (..., H) float32 within its bounds. They have no masks.
 
     Args:
-        network: As of ``PolicyModule``.
-        group: Likewise.
-        obs_rms: Likewise.
-        squashed: Actions are tanh of what the network says, mapped to the bounds; else they are
-            clipped.
+        network: Network of a ``PolicyModule``.
+        group: The ``Group``.
+        obs_rms: ``RunningMeanStd`` of observations, or None.
+        squashed: Map tanh of the network's outputs to the bounds. Otherwise outputs are clipped.
     """
 
     def __init__(
@@ -254,7 +255,7 @@ class BoxPolicy(PolicyModule):
             )
 
     def bounded(self, raw: torch.Tensor, obs: torch.Tensor) -> torch.Tensor:
-        """Return (B, H) numbers as actions within the bounds."""
+        """Map (B, H) values to actions within the bounds."""
         if self.squashed:
             raw = self.low + 0.5 * (self.high - self.low) * (torch.tanh(raw) + 1.0)
         return torch.clamp(raw, self.low, self.high).reshape(*self.lead(obs), raw.shape[-1])
@@ -281,13 +282,13 @@ class BoxPolicy(PolicyModule):
 
 
 class MixedPolicy(DiscretePolicy, BoxPolicy):
-    """Actions of discrete heads and a Box, (..., H) float32: all choices, then all numbers.
+    """Actions of discrete heads and a Box, (..., H) float32: all choices, then all Box values.
 
     Args:
-        network: As of ``BoxPolicy``.
-        group: Likewise.
-        obs_rms: Likewise.
-        squashed: Likewise.
+        network: Network of a ``PolicyModule``.
+        group: The ``Group``.
+        obs_rms: ``RunningMeanStd`` of observations, or None.
+        squashed: Map tanh of the Box's outputs to the bounds. Otherwise they are clipped.
     """
 
     def __init__(
@@ -297,14 +298,14 @@ class MixedPolicy(DiscretePolicy, BoxPolicy):
         self.sizes = group.sizes
 
     def joined(self, choices: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-        """Return both in one row."""
+        """Concatenate choices and Box values."""
         choices = choices.reshape(*numbers.shape[:-1], len(self.sizes))
         return torch.cat((choices.to(numbers.dtype), numbers), dim=-1)
 
     def likeliest(
         self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return the likeliest choices and the means."""
+        """Return the most likely choices and the means."""
         logits, others = parameters.tensor_split([self.choices], dim=1)
         numbers = BoxPolicy.likeliest(self, others, obs, None)
         return self.joined(super().likeliest(logits, obs, mask), numbers)
@@ -323,7 +324,7 @@ class MixedPolicy(DiscretePolicy, BoxPolicy):
 
 
 class DeterministicPolicy(BoxPolicy):
-    """Actions of a deterministic policy, whose network returns numbers in [-1, 1]."""
+    """Actions of a deterministic policy, whose network returns values in [-1, 1]."""
 
     def __init__(self, network: nn.Module, group: Group, obs_rms: Moments | None) -> None:
         super().__init__(network, group, obs_rms, squashed=False)
@@ -341,12 +342,12 @@ class DeterministicPolicy(BoxPolicy):
         mask: torch.Tensor | None,
         generator: Generator,
     ) -> torch.Tensor:
-        """Return the same actions: exploration noise belongs to training."""
+        """Return the same actions, since exploration noise is part of training."""
         return self.likeliest(parameters, obs, mask)
 
 
 class HeuristicModule(nn.Module):
-    """What an environment's heuristic does: observations (..., D) to actions, without a network.
+    """Heuristic of an environment as a module from observations (..., D) to actions.
 
     Args:
         heuristic: ``EnvSpec.heuristic``.
@@ -354,7 +355,7 @@ class HeuristicModule(nn.Module):
         group: The ``Group``.
     """
 
-    device = masked = None  # it has no tensors of its own, and does not look at masks
+    device = masked = None  # the heuristic has no tensors and ignores masks
     state_size = 0
 
     def __init__(self, heuristic: Callable, params: EnvParams, group: Group) -> None:
@@ -384,7 +385,7 @@ class HeuristicModule(nn.Module):
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode: no dropout, and batch statistics stay as they are."""
+    """Set a module to evaluation mode, without dropout or updates of batch statistics."""
     training, frozen = module.training, [part for part in module.modules() if not part.training]
     if training:
         module.eval()
@@ -408,22 +409,22 @@ def act(
     generator: Generator,
     state: RowsByGroup | None,
 ) -> RowsByGroup | tuple[RowsByGroup, RowsByGroup]:
-    """Return actions by group, or one tensor or array if ``obs`` is one; see ``Run.act``.
+    """Return actions by group, or one tensor or array if ``obs`` is one. See ``Run.act``.
 
     Args:
         modules: ``PolicyModule`` or ``HeuristicModule`` by group name.
         obs: Observations, by group if there are several.
-        greedy: The likeliest actions instead of random ones.
-        mask: Like ``obs``, allowed choices, or None.
-        generator: ``torch.Generator`` of the random ones, or None.
-        state: Like ``obs``, hidden states, or None.
+        greedy: Return the most likely actions instead of random ones.
+        mask: Allowed choices in the form of ``obs``, or None.
+        generator: ``torch.Generator`` of random actions, or None.
+        state: Hidden states in the form of ``obs``, or None.
     """
     greedy = checked_bool("act", "greedy", greedy)
     words = "a torch.Generator or None"
     checked_instance("act", "generator", generator, (torch.Generator, type(None)), words)
     if not isinstance(obs, dict) and len(modules) > 1:
         raise ParameterError(
-            f"act: obs is {kind_of(obs)}; of several groups it must be a dict with "
+            f"act: obs is {kind_of(obs)}, expected a dict for several groups, with "
             f"{', '.join(modules)}"
         )
     given: dict[str, dict[str, Rows]] = {}
@@ -454,8 +455,9 @@ def act_of(
     generator: Generator,
     state: Rows | None,
 ) -> tuple[Rows, Rows | None]:
-    """Return the actions of one group, and its next hidden state or None, in the library and on the
-    device of ``obs``.
+    """Return the actions of one group and its next hidden state, or None.
+
+    The results are tensors or arrays like ``obs``, on its device.
     """
     shape = module.obs_shape
     rows = checked_rows(f"act: the observation of {name!r}", obs, shape, any_number=True)
@@ -466,31 +468,31 @@ def act_of(
     if mask is not None and isinstance(module, PolicyModule):
         if not module.choices:
             raise ParameterError(
-                f"act: mask of {name!r}: a Box has no choices to mask; leave it out"
+                f"act: mask of {name!r}: a Box has no choices to mask. Leave it out"
             )
-        # by head
+        # concatenate masks by head
         if isinstance(mask, tuple) and mask and all(isinstance(head, np.ndarray) for head in mask):
             mask = np.concatenate(mask, axis=-1)
         about = f"act: mask of {name!r}", mask, (module.choices,)
         allowed = checked_rows(*about, bools=True).to(device)
-        # One with the axis of agents, which observations of one agent lack.
+        # A mask may have an agent axis of 1 that observations of a single agent lack.
         given["mask"] = allowed.squeeze(-2) if allowed.shape[:-1] == (*lead, 1) else allowed
     if state is not None:
         if not module.state_size:
             raise ParameterError(
-                f"act: got a state of {name!r}, whose policy has no hidden state; leave it out"
+                f"act: got a state of {name!r}, whose policy has no hidden state. Leave it out"
             )
         about = f"act: state of {name!r}", state, (module.state_size,)
         given["state"] = checked_rows(*about).to(device, torch.float32)
     for argument, value in given.items():
         if value is not None and value.shape[:-1] != lead:
             raise ParameterError(
-                f"act: {argument} of {name!r} has shape {tuple(value.shape)}; for these "
-                f"observations it must be {(*lead, value.shape[-1])}"
+                f"act: {argument} of {name!r} has shape {tuple(value.shape)}, expected "
+                f"{(*lead, value.shape[-1])} for these observations"
             )
     if generator is not None and generator.device.type != device.type:
         raise ParameterError(
-            f"act: generator is of {generator.device}; the run's policies are on {device}"
+            f"act: generator is on {generator.device}, but the run's policies are on {device}"
         )
     with torch.no_grad(), evaluating(module):
         found = (
@@ -509,17 +511,17 @@ def checked_rows(
     bools: bool = False,
     any_number: bool = False,
 ) -> torch.Tensor:
-    """Return a torch tensor or NumPy array as a tensor (..., *shape).
+    """Convert a torch tensor or NumPy array to a tensor (..., *shape).
 
     Args:
-        where: What messages call it.
+        where: Description of the values for messages.
         values: The tensor or array.
         shape: Its last dimensions.
-        bools: Bools or integers are wanted instead of floats.
-        any_number: Tensors of bool are taken as floats, too.
+        bools: Expect bools or integers instead of floats.
+        any_number: Convert bools to floats.
 
     Raises:
-        ParameterError: If it is neither, of another shape or type, or holds no numbers.
+        ParameterError: If it is neither a tensor nor an array, or its shape or type is wrong.
     """
     kinds, words = ("biu", "bool or int8") if bools else ("fiub", "float32")
     if isinstance(values, np.ndarray) and values.dtype.kind in kinds:
@@ -533,29 +535,28 @@ def checked_rows(
         or (values.is_floating_point() if bools else values.dtype == torch.bool and not any_number)
     ):
         raise ParameterError(
-            f"{where} is {kind_of(values)}; it must be a torch tensor or NumPy array of {words}"
+            f"{where} is {kind_of(values)}, expected a torch tensor or NumPy array of {words}"
         )
     if values.shape[-len(shape) :] != shape:
         axes = f"axis must be {shape[0]}" if len(shape) == 1 else f"axes must be {shape}"
         raise ParameterError(
-            f"{where} has shape {tuple(values.shape)}; its last {axes}: (..., "
+            f"{where} has shape {tuple(values.shape)}, but its last {axes}: (..., "
             f"{', '.join(map(str, shape))})"
         )
     return values
 
 
 def standalone(module: M) -> M:
-    """Return a copy of a module in evaluation mode, without gradients, which training on does not
-    change.
+    """Return a copy of a module in evaluation mode without gradients.
+
+    Further training does not change it.
     """
     return copy.deepcopy(module).eval().requires_grad_(False)
 
 
 @contextmanager
 def quiet_exporter() -> Iterator[None]:
-    """Hide what torch's exporter says of packages that nobody needs, and of its own use of what is
-    deprecated.
-    """
+    """Hide the exporter's warnings about optional packages and its own deprecated calls."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -570,10 +571,10 @@ def quiet_exporter() -> Iterator[None]:
 def export_onnx(module: Module, path: str | PathLike[str]) -> Path:
     """Write a ``PolicyModule`` as an ONNX file and return its path.
 
-    Its input is ``obs``, (batch, *obs_shape) float32, and ``mask``, (batch, K) bool, where the
-    group's choices may be forbidden. Its output is ``action``, as the module returns it. A policy
-    with hidden state also has the inputs ``state``, (batch, M) float32, and ``start``, (batch,)
-    bool, and the output ``next_state``.
+    Its input is ``obs``, (batch, *obs_shape) float32. If choices of the group can be forbidden, it
+    also has the input ``mask``, (batch, K) bool. Its output is ``action``, as the module returns
+    it. A policy with hidden state also has the inputs ``state``, (batch, M) float32, and ``start``,
+    (batch,) bool, and the output ``next_state``.
 
     Raises:
         ParameterError: If the path does not end in .onnx.
@@ -581,7 +582,7 @@ def export_onnx(module: Module, path: str | PathLike[str]) -> Path:
     """
     target: Path = checked_path("export", "path", path)
     if target.suffix != ".onnx":
-        raise ParameterError(f"export: path = {str(target)!r}; it must end in .onnx")
+        raise ParameterError(f"export: path = {str(target)!r}, but it must end in .onnx")
     require_folder("path", target)
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
     if missing:
@@ -607,7 +608,7 @@ def export_onnx(module: Module, path: str | PathLike[str]) -> Path:
             )
         except torch.onnx.OnnxExporterError as error:
             raise TrainingError(
-                "torch cannot export this policy's network to ONNX; "
+                "torch cannot export this policy's network to ONNX. "
                 f"torch.export.export(run.policy(...), ...) shows why: "
                 f"{str(error).partition(chr(10))[0]}"
             ) from error

@@ -22,7 +22,7 @@ class RandomPolicy:
     """Uniformly random actions."""
 
     def player(self, spec: EnvSpec, group: Group) -> Player:
-        """Return the player of one group."""
+        """Create the player of one group."""
         return RandomPlayer()
 
     def __str__(self) -> str:
@@ -34,15 +34,15 @@ class HeuristicPolicy:
     """The environment's own heuristic."""
 
     def player(self, spec: EnvSpec, group: Group) -> Player:
-        """Return the player of one group.
+        """Create the player of one group.
 
         Raises:
             ParameterError: If the environment has no heuristic.
         """
         heuristic = spec.heuristic
         if heuristic is None:
-            fix = f"play {group.name!r} at random (cd.RandomPolicy()) or by a trained policy"
-            raise ParameterError(f"{spec.name} has no heuristic; {fix}")
+            fix = f"Play {group.name!r} at random (cd.RandomPolicy()) or by a trained policy"
+            raise ParameterError(f"{spec.name} has no heuristic. {fix}")
         return ModulePlayer(
             lambda rollout, g, _: HeuristicModule(heuristic, rollout.batch.params, g)
         )
@@ -53,10 +53,10 @@ class HeuristicPolicy:
 
 @dataclass(frozen=True)
 class Trained(NotCopied):
-    """A policy in memory that does not learn; ``Run.frozen`` makes it.
+    """Policy in memory that does not learn, as returned by ``Run.frozen``.
 
     Args:
-        learner: Its learner.
+        learner: Learner that has the policy.
         greedy: Whether it takes the most likely action.
         words: Description of the player.
         brief: Description in one word.
@@ -73,7 +73,7 @@ class Trained(NotCopied):
     )
 
     def player(self, spec: EnvSpec, group: Group) -> Player:
-        """Return the player of one group."""
+        """Create the player of one group."""
         return self.learner.acting(self.greedy)
 
     def __str__(self) -> str:
@@ -81,8 +81,9 @@ class Trained(NotCopied):
 
 
 class RandomPlayer:
-    """Plays uniformly random actions: choices of a policy with equal logits, numbers uniform within
-    the bounds of a Box.
+    """Plays uniformly random actions.
+
+    Choices have equal logits, subject to the mask. Values of a Box are uniform within its bounds.
     """
 
     def begin(self, rollout: Rollout, group: Group) -> None:
@@ -102,25 +103,25 @@ class RandomPlayer:
         """Write the actions of row t."""
         action, mask = rollout.action[self.group.name][t], rollout.mask(self.group, t)
         self.sampler(self.parameters, action, raw=self.raw, mask=mask)
-        # the normal distribution's cumulative function makes its numbers uniform
+        # apply the normal distribution's cumulative function, which makes the values uniform
         if self.raw is not None:
             numbers = (..., slice(len(self.group.sizes), None))
             action[numbers] = self.low + self.span * torch.special.ndtr(self.raw[numbers])
 
     def module(self, rollout: Rollout, group: Group) -> NoReturn:
-        """Raise ``ParameterError``: random actions are no function of observations."""
+        """Raise ``ParameterError``, since random actions have no module."""
         raise ParameterError(
-            f"group {group.name!r} plays at random in this run; leave it out, or sample its "
+            f"group {group.name!r} plays at random in this run. Leave it out, or sample its "
             f"action space"
         )
 
 
 class ModulePlayer:
-    """Plays with a module of each group: a heuristic, or a deterministic policy.
+    """Plays with a module for each group: a heuristic, or a deterministic policy.
 
     Args:
-        make: Returns the module of a ``Group`` in a ``Rollout``: observations (..., D) to actions.
-            Its last argument is the ``RunningMeanStd`` of observations that it applies, or None.
+        make: Function of a ``Rollout``, a ``Group`` and the ``RunningMeanStd`` of observations to
+            apply, or None. Returns a module from observations (..., D) to actions.
         obs_rms: ``RunningMeanStd`` of observations, or None.
     """
 

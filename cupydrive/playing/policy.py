@@ -1,7 +1,8 @@
-"""Policies and their distributions: ordinary torch modules, and the launches that sample from them.
+"""Policies and their distributions: ordinary torch modules, and the kernels that sample from them.
 
-A policy is any ``torch.nn.Module`` whose call ``policy(obs)`` takes (B, D) float32 and returns
-``(parameters, value)``: (B, distribution.size) and (B,). What plays and learns calls it by way of
+A policy is any ``torch.nn.Module`` with a call ``policy(obs)`` that takes (B, D) float32 and
+returns
+``(parameters, value)``: (B, distribution.size) and (B,). Players and learners call it through
 ``with_state``.
 
 Letters: B rows, N environments, C agents of a group, H action heads, D observation entries.
@@ -45,22 +46,21 @@ if TYPE_CHECKING:
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU, "gelu": nn.GELU}
 LOG_2 = math.log(2)
-PADDING = 8  # entries of 2 bytes that matrix products read at once
+PADDING = 8  # alignment of matrix products, in entries of 2 bytes
 
 
 class PaddedLinear(nn.Linear):
-    """``torch.nn.Linear`` that adds zeros up to multiples of 8 inputs and outputs where autocast
-    halves its precision.
+    """``torch.nn.Linear`` that is padded to multiples of 8 inputs and outputs under autocast.
 
-    Matrix products of other widths take two to three times as long; the first and last layers of
-    small policies have them.
+    Matrix products of other widths take two to three times as long. Such widths occur in the first
+    and last layers of small policies.
     """
 
     def reset_parameters(self) -> None:
-        """Draw nothing from torch's global generator: ``mlp`` fills the weights."""
+        """Draw nothing from torch's global generator, since ``mlp`` fills the weights."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return (B, outputs) of (B, inputs)."""
+        """Apply the layer to (B, inputs)."""
         missing, surplus = -self.in_features % PADDING, -self.out_features % PADDING
         if not (missing or surplus) or not torch.is_autocast_enabled(x.device.type):
             return super().forward(x)
@@ -71,10 +71,10 @@ class PaddedLinear(nn.Linear):
 
 
 class OneHot(nn.Module):
-    """Entries that are 1 where a channel of an observation of bytes has a value, and 0 elsewhere.
+    """One-hot encoding of observations of uint8.
 
     Args:
-        group: ``Group`` of uint8. The values of its last axis follow each other.
+        group: ``Group`` of uint8. The values of each channel are encoded in consecutive entries.
     """
 
     high: torch.Tensor
@@ -90,12 +90,12 @@ class OneHot(nn.Module):
             self.register_buffer(name, tensor, persistent=False)
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
-        """Return (B, entries) of observations (B, ...), bytes divided by ``obs_high``."""
+        """Return (B, entries) for observations (B, ...) of uint8, divided by ``obs_high``."""
         values = (obs.flatten(1) * self.high).round().unflatten(1, (-1, obs.shape[-1]))
         return (values[..., self.channel] == self.value).to(obs.dtype).flatten(1)
 
 
-@threads_worth(0)  # of factors of a matrix, the last bits depend on the number of threads
+@threads_worth(0)  # the last bits of a matrix factorization depend on the number of threads
 def mlp(
     sizes: Sequence[int],
     activation: str = "tanh",
@@ -104,16 +104,16 @@ def mlp(
     generator: torch.Generator | None = None,
     layer_norm: bool = False,
 ) -> nn.Sequential:
-    """Return a multilayer perceptron with orthogonal weights and zero biases.
+    """Create a multilayer perceptron with orthogonal weights and zero biases.
 
     Args:
         sizes: Width of the input, of each hidden layer and of the output.
         activation: Name in ``ACTIVATIONS``, between layers.
-        last_gain: Gain of the last layer's weights; the others have the square root of 2. None:
-            the last layer is a hidden one, too.
-        initial: False: the weights are left to whoever fills them.
+        last_gain: Gain of the last layer's weights. The others have the square root of 2. If None,
+            the last layer is also a hidden layer.
+        initial: Initialize the weights. If False, the caller must fill them.
         generator: ``torch.Generator`` of the weights. Defaults to torch's own.
-        layer_norm: Normalise hidden layers before their activation.
+        layer_norm: Apply layer normalization before activations.
     """
     layers: list[nn.Module] = []
     for k, (inner, outer) in enumerate(pairwise(sizes)):
@@ -122,7 +122,7 @@ def mlp(
         layers.append(linear)
         weight, bias = linear.parameters()
         if initial:
-            # as torch.nn.Linear does, so that seeds keep their weights
+            # like torch.nn.Linear, so that seeds keep their weights
             for drawn in (weight, bias):
                 nn.init.uniform_(drawn, generator=generator)
             gain = last_gain if last and last_gain is not None else math.sqrt(2)
@@ -144,16 +144,17 @@ def encoder(
     initial: bool = True,
     generator: torch.Generator | None = None,
 ) -> nn.Sequential:
-    """Return the convolutions and hidden layers of a described network, and the outputs after them;
-    it is called with rows (B, D).
+    """Create the convolutions, hidden layers and outputs of a described network.
+
+    The module is called with rows (B, D).
 
     Args:
         network: ``Network``.
-        obs_shape: Shape of one observation as the first layer reads it.
-        outputs: How many, or ``()``.
-        last_gain: As of ``mlp``, like those that follow.
-        initial: Likewise.
-        generator: Likewise.
+        obs_shape: Shape of one observation at the first layer.
+        outputs: (Number of outputs,), or ``()`` for none.
+        last_gain: Argument of ``mlp``.
+        initial: Initialize the weights. If False, the caller must fill them.
+        generator: ``torch.Generator`` of the weights. Defaults to torch's own.
     """
     layers: list[nn.Module] = []
     for layer in network.convolutions(obs_shape):
@@ -164,15 +165,15 @@ def encoder(
 
 
 class ActorCritic(nn.Module):
-    """The described policy without hidden state: two towers, or one with two outputs.
+    """Described policy without hidden state: two networks, or one with two outputs.
 
     Args:
-        obs_shape: Shape of one observation as the first layer reads it.
+        obs_shape: Shape of one observation at the first layer.
         size: Number of the distribution's parameters.
         network: ``Network`` without a core.
-        initial: False: the weights are left to whoever fills them.
+        initial: Initialize the weights. If False, the caller must fill them.
         generator: ``torch.Generator`` of the weights. Defaults to torch's own.
-        critic_dim: K of a central critic, or 0: the critic sees what the actor does.
+        critic_dim: K of a central critic, or 0 if the critic reads the actor's observations.
     """
 
     def __init__(
@@ -201,9 +202,9 @@ class ActorCritic(nn.Module):
     def forward(
         self, obs: torch.Tensor, critic_obs: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return ``(parameters, value)`` of observations (B, ...): (B, size) and (B,).
+        """Return ``(parameters, value)`` for observations (B, ...): (B, size) and (B,).
 
-        A central critic gives the value of ``critic_obs`` (B, K), or None without them.
+        A central critic returns the value of ``critic_obs`` (B, K), or None without them.
         """
         obs = self.entries(obs)
         if self.central:
@@ -216,8 +217,12 @@ class ActorCritic(nn.Module):
 
 @threads_worth(0)
 def fill_outputs(weight: nn.Parameter, size: int, generator: torch.Generator | None) -> None:
-    """Fill the weights of the outputs of a network that is actor and critic: ``size`` parameters of
-    a distribution, and a value.
+    """Initialize the output weights of a shared network.
+
+    Args:
+        weight: Weights of ``size`` parameters of a distribution and a value.
+        size: Number of the distribution's parameters.
+        generator: ``torch.Generator`` of the weights.
     """
     nn.init.orthogonal_(weight.detach()[:size], 0.01, generator=generator)
     nn.init.orthogonal_(weight.detach()[size:], 1.0, generator=generator)
@@ -235,9 +240,9 @@ class Tower(nn.Module):
 
     Args:
         network: ``Network`` with a core.
-        obs_shape: Shape of one observation as the first layer reads it.
-        outputs: How many.
-        gain: Of the weights of the outputs.
+        obs_shape: Shape of one observation at the first layer.
+        outputs: Number of outputs.
+        gain: Gain of the output weights.
         generator: ``torch.Generator`` of the weights. Defaults to torch's own.
     """
 
@@ -266,15 +271,16 @@ class Tower(nn.Module):
 
 
 class RecurrentActorCritic(nn.Module):
-    """The described policy with hidden state: two towers, or one with two outputs; the contract is
-    ``with_state``'s.
+    """Described policy with hidden state: two networks, or one with two outputs.
+
+    ``with_state`` documents its call.
 
     Args:
-        obs_shape: Shape of one observation as the first layer reads it.
+        obs_shape: Shape of one observation at the first layer.
         size: Number of the distribution's parameters.
         network: ``Network`` with a core.
         generator: ``torch.Generator`` of the weights. Defaults to torch's own.
-        critic_dim: As of ``ActorCritic``.
+        critic_dim: K of a central critic, or 0 if the critic reads the actor's observations.
     """
 
     def __init__(
@@ -308,8 +314,8 @@ class RecurrentActorCritic(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
         """Return ``(parameters, value, state)``: (L * b, size), (L * b,), (b, state_size).
 
-        A central critic gives the value of ``critic_obs`` (L * b, K). Without them it gives None,
-        and its part of the state stays as it is.
+        A central critic returns the value of ``critic_obs`` (L * b, K). Without them the value is
+        None, and the critic's hidden state is unchanged.
         """
         obs = self.entries(obs)
         if self.shared:
@@ -325,8 +331,9 @@ class RecurrentActorCritic(nn.Module):
 
 
 class Stateless:
-    """Gives a module without memory the call of one with memory, at no cost: the memory is None,
-    and stays so.
+    """Adapts a module without hidden state to the call of one with hidden state, at no cost.
+
+    The hidden state is always None.
     """
 
     state_size = 0
@@ -341,8 +348,9 @@ class Stateless:
         start: torch.Tensor | None = None,
         **central: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Return ``(parameters, value, memory)`` of observations (B, D); the memory is handed on as
-        it came.
+        """Return ``(parameters, value, memory)`` for observations (B, D).
+
+        ``memory`` is returned unchanged.
         """
         parameters, value = self.module(obs, **central)
         return parameters, value, memory
@@ -384,18 +392,24 @@ class WholeEnvironments:
 def with_state(module: nn.Module) -> Any:
     """Return ``policy(obs, memory, start) -> (parameters, value, memory)`` for any module.
 
-    A module with a memory has ``state_size`` = M > 0, and is called itself, with L steps of b
-    agents one after the other: observations (L * b, D), time first; the memory (b, M) before the
-    first of them; and ``start`` (L * b,) bool, where the memory is forgotten (set to 0) before the
-    step, or None: nowhere. It returns parameters (L * b, size), values (L * b,), and the memory (b,
-    M) after the last step. L is 1 while it plays and T while it learns.
+    A module with hidden state has ``state_size`` = M > 0 and is returned unchanged. It is called
+    with L steps of b agents: observations (L * b, D), ordered by time, hidden states (b, M) before
+    the first step, and ``start`` (L * b,) bool. The hidden state is reset to 0 before steps where
+    ``start`` is true. If ``start`` is None, there is no reset. It returns parameters (L * b, size),
+    values (L * b,), and hidden states (b, M) after the last step. L is 1 while acting and T while
+    learning.
 
+<<<<<<< HEAD
     A module with ``agents_per_row`` = C takes whole environments of C agents: (L * b, C, D), (b, C,
     M) and (L * b,), and returns (L * b, C, size), (L * b, C) and (b, C, M). Callers see rows of
     agents all the same.
 
     A central critic's observations come as ``critic_obs=`` (L * b, K); where values are not needed,
     it is called without them.
+=======
+    ``critic_obs=`` (L * b, K) are the observations of a central critic. They are left out if values
+    are not needed.
+>>>>>>> 0e9c0ec8 (playing: rewrite docstrings and messages in plain English)
     """
     ask = module if getattr(module, "state_size", 0) else Stateless(module)
     agents = getattr(module, "agents_per_row", 0)
@@ -405,8 +419,9 @@ def with_state(module: nn.Module) -> Any:
 def first_state(
     policy: nn.Module, rows: int, agents: int, device: torch.device
 ) -> torch.Tensor | None:
-    """Return zeros (rows, agents, M) for the memory of a ``with_state`` policy, or None if it has
-    none.
+    """Allocate hidden states (rows, agents, M) of a ``with_state`` policy, all 0.
+
+    The result is None for a policy without hidden state.
     """
     return zeros(device, rows, agents, policy.state_size) if policy.state_size else None
 
@@ -416,9 +431,15 @@ def make_distribution(group: Group, kind: str = "auto") -> Distribution:
 
     Args:
         group: ``Group`` of a spec.
+<<<<<<< HEAD
         kind: ``"categorical"``, ``"gaussian"``, ``"squashed"``, ``"epsilon_greedy"``, or
             ``"auto"``: categorical for discrete actions, otherwise Gaussian. Discrete heads beside
             a Box are always categorical.
+=======
+        kind: ``"categorical"``, ``"gaussian"``, ``"squashed"``, or ``"auto"`` for categorical
+            with discrete actions and Gaussian otherwise. Discrete heads next to a Box are always
+            categorical.
+>>>>>>> 8635c512 (playing: rewrite docstrings and messages in plain English)
 
     Raises:
         ParameterError: If the kind does not fit the action space.
@@ -439,7 +460,7 @@ def make_distribution(group: Group, kind: str = "auto") -> Distribution:
 
 
 def sample_call(*pointers: str) -> np.ndarray:
-    """Return ``struct Sample`` of a kernel, all zero."""
+    """Return a kernel's ``struct Sample``, all zero."""
     ints = ("num_envs", "agents", "first_env", "first_agent", "greedy", "stride", "value_stride")
     members = [(name, "i4") for name in ints]
     members += [(name, "u8") for name in ("seed", "clock", *pointers)]
@@ -447,13 +468,13 @@ def sample_call(*pointers: str) -> np.ndarray:
 
 
 class Sampled:
-    """A distribution as its sampling kernel knows it.
+    """Base class of distributions, with the properties of their sampling kernel.
 
     Attributes:
         file: Name of the kernel's file.
         pointers: Members of its ``struct Sample`` that point to tensors.
-        constants: Pairs (name, int) that are compiled in.
-        spaces: Generated text about the actions.
+        constants: Compile-time constants, as pairs (name, int).
+        spaces: Generated source about the actions.
     """
 
     file: str
@@ -477,12 +498,12 @@ class Sampled:
         return assemble_file(f"train/{self.file}", self.constants, self.spaces)
 
     def call(self) -> np.ndarray:
-        """Return ``struct Sample`` of the kernel, all zero."""
+        """Return the kernel's ``struct Sample``, all zero."""
         return sample_call(*self.pointers)
 
 
 class Categorical(Sampled):
-    """Independent discrete heads; parameters are the logits of all heads, one after the other."""
+    """Independent discrete heads. The parameters are the concatenated logits of all heads."""
 
     action_dtype = torch.int32
     file = "categorical"
@@ -502,8 +523,8 @@ class Categorical(Sampled):
         Args:
             parameters: (B, sum of sizes) logits.
             action: (B, H) int.
-            mask: (B, sum of sizes) bool, allowed choices, or None. A head that allows nothing is
-                not masked.
+            mask: (B, sum of sizes) bool, allowed choices, or None. The mask of a head without
+                allowed choices is ignored.
         """
         action = action.long()
         if len(set(self.sizes)) == 1:  # all heads at once
@@ -526,9 +547,7 @@ class Categorical(Sampled):
         return log_prob, entropy
 
     def module(self, network: nn.Module, group: Group, obs_rms: Moments | None) -> PolicyModule:
-        """Return a network that gives these parameters as a module from raw observations to
-        actions.
-        """
+        """Return a module from raw observations to actions for a network of these parameters."""
         return DiscretePolicy(network, group, obs_rms)
 
 
@@ -584,8 +603,9 @@ class EpsilonGreedy(Categorical):
 
 
 class Gaussian(Sampled):
-    """A Gaussian per head, its logarithmic deviation the second half of the parameters;
-    ``squashed``: tanh into the bounds.
+    """A Gaussian per head. The parameters are the means and the logarithms of standard deviations.
+
+    If it is squashed, tanh maps samples into the bounds.
     """
 
     action_dtype = torch.float32
@@ -604,12 +624,12 @@ class Gaussian(Sampled):
         """Return (B,) log-densities and (B,) entropies in nats, summed over heads.
 
         Args:
-            parameters: (B, 2 H): means, then logarithms of deviations.
+            parameters: (B, 2 H), means followed by logarithms of standard deviations.
             raw: (B, H) float, actions before squashing.
-            mask: None; a Box has no choices to mask.
+            mask: None, since a Box has no choices to mask.
 
-        The entropy of a squashed Gaussian has no closed form: it is that of the Gaussian, plus the
-        one-sample estimate of what squashing adds, at ``raw``.
+        The entropy of a squashed Gaussian has no closed form. It is the entropy of the Gaussian
+        plus a one-sample estimate of the contribution of squashing, at ``raw``.
         """
         mean, log_deviation = parameters.split(self.heads, dim=1)
         scaled = (raw - mean) * torch.exp(-log_deviation)
@@ -622,15 +642,14 @@ class Gaussian(Sampled):
         return log_prob.sum(1), entropy.sum(1)
 
     def module(self, network: nn.Module, group: Group, obs_rms: Moments | None) -> PolicyModule:
-        """Return a network that gives these parameters as a module from raw observations to
-        actions.
-        """
+        """Return a module from raw observations to actions for a network of these parameters."""
         return BoxPolicy(network, group, obs_rms, self.squashed)
 
 
 class Mixed(Sampled):
-    """Discrete heads and Gaussian ones, all independent; parameters are the logits, the means and
-    the logarithms of deviations.
+    """Independent discrete and Gaussian heads.
+
+    The parameters are the logits, the means and the logarithms of standard deviations.
     """
 
     action_dtype = torch.float32
@@ -649,12 +668,13 @@ class Mixed(Sampled):
     def log_prob_and_entropy(
         self, parameters: torch.Tensor, raw: torch.Tensor, mask: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return (B,) logarithms of probability times density, and (B,) entropies in nats, summed
-        over heads.
+        """Return (B,) log-probabilities plus log-densities, and (B,) entropies in nats.
+
+        Both are summed over heads.
 
         Args:
-            parameters: (B, sum of sizes + 2 * numbers): those of both parts.
-            raw: (B, H) float: choices, then numbers before squashing.
+            parameters: (B, sum of sizes + 2 * numbers), parameters of both parts.
+            raw: (B, H) float, choices followed by Box values before squashing.
             mask: (B, sum of sizes) bool, allowed choices, or None.
         """
         logits, others = parameters.tensor_split([self.choices.size], dim=1)
@@ -664,9 +684,7 @@ class Mixed(Sampled):
         return log_prob + density, entropy + spread
 
     def module(self, network: nn.Module, group: Group, obs_rms: Moments | None) -> PolicyModule:
-        """Return a network that gives these parameters as a module from raw observations to
-        actions.
-        """
+        """Return a module from raw observations to actions for a network of these parameters."""
         return MixedPolicy(network, group, obs_rms, self.numbers.squashed)
 
 
@@ -674,21 +692,19 @@ Distribution: TypeAlias = Categorical | Gaussian | Mixed
 
 
 def first_agent(batch: Batch, group: Group) -> int:
-    """Return the number of a group's first agent among those of all groups, which keys its random
-    numbers.
-    """
+    """Return the index of a group's first agent among all agents. It keys random numbers."""
     names = [g.name for g in batch.groups]
     return sum(g.count for g in batch.groups[: names.index(group.name)])
 
 
 class Sampler:
-    """Draws the actions of one group from a distribution's parameters: one launch for all heads.
+    """Samples the actions of one group from a distribution's parameters, with one launch.
 
     Args:
         distribution: ``Distribution``.
         batch: ``Batch`` whose clocks and seed key the random numbers.
         group: The ``Group``.
-        envs: The range of environments for which it draws, which then are N; None: all.
+        envs: Range of environments to sample for, whose number is N. Defaults to all.
     """
 
     def __init__(
@@ -715,22 +731,21 @@ class Sampler:
         value_row: torch.Tensor | None = None,
         **named: Any,
     ) -> None:
-        """Queue the launch that fills ``action`` (N, C, H) and, if given, ``log_prob`` (N, C) and
-        the others.
+        """Queue the launch that writes ``action`` (N, C, H) and the other given tensors.
 
         Args:
-            parameters: (N * C, distribution.size) float32 tensor with contiguous rows; it must live
-                until the launch is done.
-            *filled: As of ``describe``.
-            **named: Likewise.
+            parameters: (N * C, distribution.size) float32 tensor with contiguous rows. It must
+                exist until the launch is done.
+            *filled: Arguments of ``describe``.
             value: (N * C,) float32 tensor of any stride, copied to ``value_row`` in the same
                 launch, or None.
             value_row: (N, C) float32 tensor.
+            **named: Arguments of ``describe``.
         """
         if parameters.dtype != torch.float32 or parameters.stride(1) != 1:
             raise ParameterError(
                 f"the policy of {self.group.name!r} returned {parameters.dtype} parameters with "
-                f"strides {parameters.stride()}; they must be float32 with contiguous rows"
+                f"strides {parameters.stride()}, expected float32 with contiguous rows"
             )
         call = self.describe(*filled, **named)
         call["parameters"], call["stride"] = parameters.data_ptr(), parameters.stride(0)
@@ -742,9 +757,7 @@ class Sampler:
 
     @cached_property
     def program(self) -> Program:
-        """What launches the kernel; a learner that draws in the same launch as its forward pass
-        needs none.
-        """
+        """Compiled sampling kernel. Learners that sample in their forward kernel do not need it."""
         return self.batch.executor.build(self.distribution.unit())
 
     def describe(
@@ -756,15 +769,15 @@ class Sampler:
         mask: torch.Tensor | None = None,
         greedy: bool = False,
     ) -> np.ndarray:
-        """Return ``struct Sample`` of what is to be filled, without parameters and values.
+        """Return ``struct Sample`` for the given outputs, without parameters and values.
 
         Args:
             action: Contiguous tensor of the group's action dtype.
             log_prob: (N, C) float32 tensor or None.
-            raw: (N, C, H) float32 tensor: actions before squashing, if there is a Box.
-            entropy: (N, C) float32 tensor or None; categorical only.
+            raw: (N, C, H) float32 tensor for actions before squashing, if there is a Box.
+            entropy: (N, C) float32 tensor or None. Only for a categorical distribution.
             mask: (N, C, sum of sizes) bool tensor of allowed choices, or None.
-            greedy: The likeliest action instead of a random one.
+            greedy: Take the most likely action instead of a random one.
         """
         call = self.call.copy()
         call["action"], call["greedy"] = action.data_ptr(), greedy

@@ -1,8 +1,8 @@
-"""Recordings: episodes that can be shown again exactly.
+"""Recordings: episodes that can be replayed exactly.
 
-A recording holds the seed of the initial states and the actions: a few bytes a step. States are
-recomputed from them, bit for bit, on any device. The policy is not needed. Its outputs depend in
-the last bits on batch size and device, so that it could play another episode.
+A recording has the seed of the initial states and the actions, which take a few bytes per step. The
+states are recomputed from them, bit for bit, on any device. The policy is not needed. The last bits
+of its outputs depend on batch size and device, so that it could play another episode.
 """
 
 import zlib
@@ -30,7 +30,7 @@ ArraysByName = dict[str, np.ndarray]  # by name
 
 @dataclass(frozen=True)
 class Moment:
-    """All episodes of a recording after a step. Episodes that are over stay as they ended.
+    """State of all episodes of a recording after a step. Finished episodes keep their last state.
 
     Args:
         step: Number of steps so far.
@@ -40,8 +40,8 @@ class Moment:
         returns: By group: (N, C) float32, sum of rewards so far.
         action: By group: (N, C, H) latest action. Empty at the start.
         reward: By group: (N, C) float32 latest reward. Empty at the start.
-        present: By group whose agents leave: (N, C) bool, agents that had not left before the step.
-            Empty at the start.
+        present: For groups whose agents leave: (N, C) bool, agents that were present before the
+            step. Empty at the start.
         metrics: By name: (N,) metric of the environment in the episode so far.
     """
 
@@ -68,9 +68,8 @@ class Recording:
         length: (N,) int32, steps of each episode.
         action: By group: (T, N, C, H), 0 after an episode's end. T is the longest length.
         first_env: Global id of the first environment.
-        checksum: Checksum of the last states, with which recomputed states must agree, or None.
-        origin: Files of an environment of the user's own when the episodes were played, with their
-            SHA-256.
+        checksum: Checksum of the last states, for the validation of recomputed states, or None.
+        origin: Files of a custom environment when the episodes were played, with their SHA-256.
         tables: SHA-256 of the environment's tables by name, or None if it has none.
     """
 
@@ -105,9 +104,7 @@ class Recording:
             which = slice(which, which + 1 or None)
         start, stop, step = which.indices(self.num_envs) if isinstance(which, slice) else (0, 0, 1)
         if stop <= start or step != 1:
-            words = (
-                "must be the number of an episode, or episodes side by side, such as recording[0:4]"
-            )
+            words = "must be the number of an episode, or adjacent episodes, such as recording[0:4]"
             raise ParameterError(f"recording[{shown(which)}] {words}")
         part = slice(start, stop)
         length = self.length[part]
@@ -117,10 +114,10 @@ class Recording:
         )
 
     def moments(self, device: str = "cpu") -> Iterator[Moment]:
-        """Recompute the episodes, and yield a ``Moment`` for the start and after each step.
+        """Recompute the episodes, and yield a ``Moment`` before the first and after each step.
 
         Raises:
-            RenderError: At the end, if the states are not those that were recorded.
+            RenderError: At the end, if the states differ from the recorded ones.
         """
         n, where = self.num_envs, executor(choose(device)[0])
         batch = Batch(self.spec, n, self.params, where, first_env=self.first_env)
@@ -134,7 +131,7 @@ class Recording:
         kept = batch.get_state()
         states, totals = kept["state"], kept["metrics"]
         returns = {g.name: np.zeros((self.num_envs, g.count), np.float32) for g in batch.groups}
-        last: dict[str, dict[str, np.ndarray]] = {}  # of each episode's latest step
+        last: dict[str, dict[str, np.ndarray]] = {}  # results of each episode's latest step
         for t in range(self.steps + 1):
             elapsed = np.minimum(t, self.length)
             over = t >= self.length
@@ -191,19 +188,18 @@ class Recording:
     def load(
         cls, path: str | PathLike, env: "str | PathLike | EnvSpec | None" = None
     ) -> "Recording":
-        """Return the recording of a file. No code in it is executed.
+        """Load a recording from a file. Code from the file is never executed.
 
         Args:
             path: File that ``save`` wrote.
-            env: Path of the Python file or ``EnvSpec`` of an environment of your own that is not
+            env: Path of the Python file, or ``EnvSpec``, of your own environment if it is not
                 registered.
 
         Warns:
             CupydriveWarning: If the environment's files have changed since.
 
         Raises:
-            UnregisteredEnvironmentError: If ``env`` is needed. The message contains the call that
-                works.
+            UnregisteredEnvironmentError: If ``env`` is needed. The message shows the correct call.
             RenderError: If the file is not a recording, is damaged, or does not fit the
                 environment.
         """
@@ -236,31 +232,38 @@ class Recording:
         size = sum(array.nbytes for array in self.action.values())
         return (
             f"<Recording {self.spec.name}: {self.num_envs} episodes of up to {self.steps} steps "
-            f"(seed {self.seed}), {who}; {size:,} bytes of actions>"
+            f"(seed {self.seed}), {who}, {size:,} bytes of actions>"
         )
 
 
 def record(
     batch: Batch, seed: int, players: dict[str, str], length: np.ndarray, action: ArraysByName
 ) -> Recording:
-    """Return the ``Recording`` of episodes that a ``Batch`` has played; arguments as of that."""
+    """Return the ``Recording`` of episodes that a ``Batch`` has played.
+
+    Args:
+        batch: The ``Batch``.
+        seed: Random seed of the initial states.
+        players: Description of each group's player, by group.
+        length: (N,) int32, steps of each episode.
+        action: By group: (T, N, C, H).
+    """
     kept: Any = {"tables": batch.spec.about_tables(batch.params).get("tables")}
     kept["origin"] = envs.origin(batch.spec)
     return Recording(batch.spec, batch.params, seed, players, length, action, **kept)
 
 
 def outcome(batch: Batch, written: Buffers) -> dict[str, dict[str, np.ndarray]]:
-    """Return ``reward`` and ``present`` of a ``Moment``, by group, from the ``Buffers`` that a step
-    has written.
-    """
+    """Return ``reward`` and ``present`` of a ``Moment`` by group, from the results of a step."""
     get = batch.executor.get
     arrays = {"reward": written.reward, "present": written.active}
     return {kind: {name: get(array) for name, array in of.items()} for kind, of in arrays.items()}
 
 
 def kept_where(over: np.ndarray, before: ArraysByName, now: ArraysByName) -> ArraysByName:
-    """Return the arrays ``now`` by name, with the rows of ``before``, unless it is empty, where
-    episodes are over.
+    """Return the arrays ``now``, with the rows of ``before`` for finished episodes.
+
+    If ``before`` is empty, ``now`` is returned unchanged.
     """
     found = dict(now)
     for name, array in before.items():
@@ -276,39 +279,37 @@ def action_dtype(group: Group) -> np.dtype:
 
 
 def checked_arrays(spec: EnvSpec, params: EnvParams, arrays: ArraysByName) -> ArraysByName:
-    """Return the actions of a recording's file by group.
+    """Validate the arrays of a recording's file, and return the actions by group.
 
     Args:
         spec: ``EnvSpec``.
         params: Its parameters.
-        arrays: The arrays of the file: ``length`` and ``action.GROUP``.
+        arrays: Arrays of the file: ``length`` and ``action.GROUP``.
 
     Raises:
         FormatError: If a name, type, shape or value is wrong.
     """
     groups = {f"action.{g.name}": g for g in spec.groups(params)}
     if set(arrays) != {"length", *groups}:
-        raise FormatError(
-            f"it holds {', '.join(sorted(arrays))}; it must hold length, {', '.join(groups)}"
-        )
+        raise FormatError(f"got {', '.join(sorted(arrays))}, expected length, {', '.join(groups)}")
     length = arrays["length"]
     if length.dtype != np.int32 or length.ndim != 1 or not len(length):
-        raise FormatError(f"length is {length.dtype} {length.shape}; it must be int32 (N,)")
+        raise FormatError(f"length is {length.dtype} {length.shape}, expected int32 (N,)")
     if length.min() < 1 or length.max() > params.max_episode_steps:
         raise FormatError(
-            f"episodes of {length.min()} to {length.max()} steps; they must have 1 to "
+            f"episodes of {length.min()} to {length.max()} steps, expected 1 to "
             f"{params.max_episode_steps}"
         )
     for name, g in groups.items():
         array, shape = arrays[name], (int(length.max()), len(length), g.count, g.heads)
         if array.dtype != action_dtype(g) or array.shape != shape:
             raise FormatError(
-                f"{name} is {array.dtype} {array.shape}; it must be {action_dtype(g)} {shape}"
+                f"{name} is {array.dtype} {array.shape}, expected {action_dtype(g)} {shape}"
             )
         choices = array[..., : len(g.sizes)]
         wrong = (choices != np.trunc(choices)) | (choices < 0) | (choices >= np.array(g.sizes))
         if wrong.any():
             raise FormatError(
-                f"{name} holds a choice of {choices[wrong].max()}; the heads have {g.sizes}"
+                f"{name} holds a choice of {choices[wrong].max()}, but the heads have {g.sizes}"
             )
     return {g.name: arrays[name] for name, g in groups.items()}

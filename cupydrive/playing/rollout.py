@@ -1,4 +1,4 @@
-"""Rollouts with policies: T steps of N environments into time-first buffers, without the host.
+"""Rollouts with policies: T steps of N environments in time-first buffers on the device.
 
 Letters: T steps, N environments, C agents of a group, D observation entries, H action heads.
 """
@@ -51,22 +51,22 @@ COLLECTED = [
     "episode_return",
 ]
 NONE_FOUND = 2**63 - 1
-EPISODE_ENVS = 32  # environments of one team of kernels/train/episodes.cu
-EPISODE_THREADS = 256  # of it on a GPU
+EPISODE_ENVS = 32  # environments per thread team of kernels/train/episodes.cu
+EPISODE_THREADS = 256  # threads of such a team on a GPU
 CARRIED = 16  # bytes of one element of kernels/train/carry.cu
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a number of a rollout is.
+    """Position of a number in a rollout.
 
     Args:
-        step: Steps of its environment since the run began, after which it was seen.
+        step: Number of steps of its environment since the run began.
         kind: ``"obs"``, ``"critic_obs"`` or ``"reward"``.
-        name: Of its group.
-        env: Of this process.
-        agent: Of its group.
-        entry: Of an observation.
+        name: Name of the group.
+        env: Index of the environment in this process.
+        agent: Index of the agent in the group.
+        entry: Entry of an observation.
     """
 
     step: int
@@ -81,29 +81,28 @@ class Collector(Protocol):
     """Takes all steps of a rollout in one launch."""
 
     def collect(self) -> None:
-        """Carry row 0 over, and queue all steps."""
+        """Copy the last row to row 0, and queue all steps."""
 
 
 class Rollout:
-    """Buffers of T steps and the loop that fills them; each group's actions come from its
-    ``Player``.
+    """Buffers of T steps and the loop that fills them. A ``Player`` chooses each group's actions.
 
     Args:
-        batch: The ``Batch`` to step.
-        players: Player by group name; one player may play several groups.
+        batch: ``Batch`` to step.
+        players: Player by group name. One player may play several groups.
         steps: T.
-        final_obs: Keep the observations before an autoreset; by default where episodes are
-            truncated.
-        shard: ``Shard`` that the environments of ``batch`` are; None: all there are.
+        final_obs: Store the observations before an autoreset. Defaults to True for environments
+            whose time limit truncates.
+        shard: ``Shard`` of the environments of ``batch``. Defaults to all environments.
 
     Attributes:
-        play: What takes all steps in one launch instead of players step by step, or None; its
-            ``collect()`` also carries row 0 over.
-        critic_obs: By group whose player has ``central``: (T + 1, N, C, K) float32.
-        final_critic_obs: Likewise (T, N, C, K), before an autoreset.
-        on_step: Called after each step with its row t, or None.
-        side_by_side: Whether a GPU may run what players queue at the same time: they share nothing,
-            and take no memory.
+        play: ``Collector`` that takes all steps in one launch and copies the last row to row 0, or
+            None for players that act step by step.
+        critic_obs: (T + 1, N, C, K) float32 by group, if its player has ``central``.
+        final_critic_obs: (T, N, C, K) float32 by the same groups, before an autoreset.
+        on_step: Function of row t that is called after each step, or None.
+        side_by_side: Whether a GPU may run the work of different players concurrently. They must
+            share no data and allocate no memory.
     """
 
     obs: dict[str, torch.Tensor]
@@ -131,7 +130,7 @@ class Rollout:
     ) -> None:
         self.batch, self.steps, self.shard = batch, steps, shard or Shard(batch.num_envs)
         self.player_of = dict(players)
-        # of weights
+        # generator of weights
         self.generator = torch.Generator().manual_seed(int(batch.executor.get(batch.seed)[0]))
         self.players = list({id(p): p for p in players.values()}.values())
         final_obs = batch.spec.time_limit == "truncates" if final_obs is None else final_obs
@@ -164,14 +163,14 @@ class Rollout:
         self.carry_obs()
 
     def _prepare_look(self) -> np.ndarray:
-        """Return ``struct Finite``, of all arrays that must stay finite."""
+        """Return ``struct Finite`` of the arrays that are tested for NaN and Inf."""
         self._watched = [
             ("obs", name, tensor) for name, tensor in self.obs.items() if tensor.is_floating_point()
         ]
         self._watched += [("critic_obs", name, tensor) for name, tensor in self.critic_obs.items()]
         self._watched += [("reward", name, tensor) for name, tensor in self.reward.items()]
         count, executor = len(self._watched), self.batch.executor
-        stride = 4 if executor.max_team > 1 else 64  # numbers of one element of the launch
+        stride = 4 if executor.max_team > 1 else 64  # numbers per element of the launch
         constants = ("ARRAYS", count), ("STRIDE", stride)
         self._finite = executor.build(assemble_file("train/finite", constants))
         self.nonfinite = zeros(self.device, count, dtype=torch.int64).fill_(NONE_FOUND)
@@ -182,7 +181,7 @@ class Rollout:
         return make_call(begins(sizes, stride), pointers, longs)
 
     def _prepare_carry(self) -> np.ndarray:
-        """Return ``struct Carry``, of what the next rollout begins with."""
+        """Return ``struct Carry`` of the rows that are copied to the next rollout."""
         kinds = self.obs, self.critic_obs, self.action_mask
         rows = self._carried = [row for kind in kinds for row in kind.values()]
         unit = assemble_file("train/carry", (("ARRAYS", len(rows)),))
@@ -194,7 +193,7 @@ class Rollout:
         return make_call(begins(sizes, CARRIED), pointers, longs)
 
     def carry_obs(self) -> None:
-        """Take over the batch's current observation, as after a reset."""
+        """Copy the batch's current observation to the last row, as after a reset."""
         with self.stream():
             critic_obs = self.batch.observe().critic_obs if self.critic_obs else {}
             for name, seen in self.critic_obs.items():
@@ -211,29 +210,30 @@ class Rollout:
         return self.obs[group.name][t].flatten(0, 1)
 
     def mask(self, group: Group, t: int) -> torch.Tensor | None:
-        """Return what an agent of ``group`` may take in row t, (N, C, choices) bool, or None if it
-        may take anything.
+        """Return the allowed choices of ``group`` in row t, (N, C, choices) bool.
+
+        The result is None for groups without masks.
         """
         return self.action_mask[group.name][t] if group.mask else None
 
     def starts(self, t: int) -> torch.Tensor:
-        """Return (N,) bool: where row t is the first of an episode, since the step before it ended
-        one.
+        """Return where row t is the first of an episode, (N,) bool.
 
-        For t = 0 that is the last step of the rollout before.
+        The previous step has ended an episode there. For t = 0 that is the last step of the
+        previous rollout.
         """
         return self.terminated[t - 1] | self.truncated[t - 1]
 
     def agent_starts(self, group: Group, t: int, envs: slice = slice(None)) -> torch.Tensor:
-        """Return (N * C,) bool: ``starts`` of each agent of a group, in some environments."""
+        """Return ``starts`` for each agent of a group in some environments, (N * C,) bool."""
         return self.starts(t)[envs, None].expand(-1, group.count).reshape(-1)
 
     def stream(self) -> AbstractContextManager[Any]:
-        """Return a context in which CuPy's kernels join torch's stream."""
+        """Return a context in which CuPy's kernels use torch's stream."""
         return torch_stream() if self.device.type == "cuda" else nullcontext()
 
     def collect(self) -> None:
-        """Take T steps; row 0 of ``obs`` is the last row of the rollout before."""
+        """Take T steps. Row 0 of ``obs`` is the last row of the previous rollout."""
         with torch.no_grad(), self.stream():
             if self.play is not None:
                 self.play.collect()
@@ -252,7 +252,7 @@ class Rollout:
                 self.on_step(t)
 
     def carry_rows(self) -> None:
-        """Make the last row of the rollout before the first one of this."""
+        """Copy the last row of the previous rollout to row 0."""
         pieces = int(self._carry[f"begin.{len(self._carried)}"])
         self._carrying.launch("carry", self._carry, pieces, 4 * pieces)
 
@@ -261,21 +261,21 @@ class Rollout:
         self.call_all([partial(player.act, self, t) for player in self.players])
 
     def step(self, t: int) -> None:
-        """Take step t with the actions of that row.
+        """Take step t with the actions of row t.
 
         Raises:
-            ParameterError: If a player has let torch move the rollout's memory: kernels and players
-                would part.
+            ParameterError: If torch has moved the rollout's memory, so that kernels would use other
+                memory than players.
         """
         if self._moved:
             raise ParameterError(
                 "torch has moved tensors of the rollout to other memory, as share_memory_() does, "
-                "and sending them to another process; send a copy: tensor.clone()"
+                "and sending them to another process. Send a copy: tensor.clone()"
             )
         self.batch.step_row(self._calls[t])
 
     def call_all(self, calls: list[Callable[[], Any]]) -> None:
-        """Call what different players have to do: one after the other, or side by side."""
+        """Run the calls of different players one after another, or concurrently."""
         if self.side_by_side and noting():
             note_side_by_side(calls)
         elif self.side_by_side:
@@ -285,11 +285,11 @@ class Rollout:
                 call()
 
     def describe_nonfinite(self, found: Sequence[int], envs: range) -> str | None:
-        """Return what and where the first number was that is not finite, or None.
+        """Describe the first NaN or Inf and its position, or return None.
 
         Args:
             found: ``nonfinite`` as a list of ints on the host.
-            envs: The range of the environments of the rank that found it, as global ids.
+            envs: Global ids of the environments of the rank that found it.
         """
         places: list[Place] = []
         for number, (kind, name, tensor) in zip(found, self._watched, strict=True):
@@ -311,8 +311,11 @@ class Rollout:
 
 
 def begins(sizes: Sequence[int], each: int) -> dict[str, int]:
-    """Return where arrays of these sizes begin, and the last one ends, in elements of ``each`` that
-    a launch has.
+    """Return the first element of each array in a launch, and the end of the last array.
+
+    Args:
+        sizes: Sizes of the arrays.
+        each: Size of one element of the launch.
     """
     counts = accumulate((-(-size // each) for size in sizes), initial=0)
     return {f"begin.{k}": count for k, count in enumerate(counts)}
@@ -327,21 +330,21 @@ def episodes_unit(batch: Batch) -> Unit:
 
 
 class LatestEpisodes:
-    """Each environment's latest episode, kept on the device: its length, returns and metrics.
+    """Length, returns and metrics of each environment's latest episode, on the device.
 
-    A mean over the episodes that end within some interval counts short episodes too often as long
-    as environments run in step: at first none but short ones end, then all the long ones at once. A
-    mean over environments counts each of them once.
+    The mean over environments counts each environment once. A mean over the episodes that end in
+    some interval would be biased while environments run in step: at first only short episodes end,
+    later all long ones at once.
 
     Args:
         rollout: The ``Rollout``.
 
     Attributes:
-        names: Of the numbers kept, ``"length"`` first.
-        values: (len(names), N) float32; a length of 0 where no episode has ended since the run
+        names: Names of the numbers, ``"length"`` first.
+        values: (len(names), N) float32. The length is 0 if no episode has ended since the run
             began.
-        count: () float64, episodes that have ended since they were reported.
-        summed: Names of tensors of which a run that several processes train has the sum.
+        count: () float64, number of episodes that have ended since the last report.
+        summed: Names of tensors that are summed over the processes of a run.
     """
 
     summed = ("episodes",)
@@ -371,16 +374,16 @@ class LatestEpisodes:
         return make_call(ints, pointers | {"count": self.count, "latest": self.values})
 
     def add(self) -> None:
-        """Take in the rollout's episodes; a return is the mean over the agents of its group."""
+        """Add the rollout's episodes. A return is the mean over the agents of its group."""
         r = self.rollout
         n = r.batch.num_envs
         with r.stream():
             self._program.launch("take_in_episodes", self._call, -(-n // EPISODE_ENVS), n * r.steps)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return what a checkpoint holds, by name."""
+        """Return the tensors of a checkpoint by name."""
         return {"episodes": self.count, "latest_episodes": self.values}
 
     def shared_out(self) -> dict[str, int]:
-        """Return by name the dimension of the environments, of tensors that have one."""
+        """Return the dimension of the environments by name, for tensors that have one."""
         return {"latest_episodes": 1}

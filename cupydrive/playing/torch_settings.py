@@ -1,6 +1,4 @@
-"""How torch computes for us: threads on a CPU, random numbers, and what it raises when memory is
-short.
-"""
+"""Settings of torch: CPU threads, random number generators, and out-of-memory errors."""
 
 import threading
 from collections.abc import Iterator
@@ -13,27 +11,25 @@ from cupydrive.executors.modes import EXCLUSIVE, ordinary_modes
 from cupydrive.playing.rollout import Rollout
 from cupydrive.spec import Group
 
-# Multiplications of one forward pass that are worth a thread. With fewer, threads wait for each
-# other longer than they compute where other programs use the same cores: measured there with 1 and
-# 2 threads on two cores, PPO on CartPole takes 60 and 5.4 thousand env-steps a second with 2^26
-# multiplications a minibatch, 33 and 7.8 with 2^28, 18 and 5.5 with 2^30, 6.7 and 2.5 with 2^32.
-# From 2^31 on a machine of its own is taken for granted.
+# Multiplications of one forward pass that justify an additional thread. With fewer, threads wait
+# longer for each other than they compute if other programs use the same cores. Measured on two such
+# cores with PPO on CartPole, for 1 and 2 threads in thousand env-steps per second: 60 and 5.4 with
+# 2^26 multiplications per minibatch, 33 and 7.8 with 2^28, 18 and 5.5 with 2^30, 6.7 and 2.5 with
+# 2^32. From 2^31 on, the machine is assumed to run nothing else.
 PRODUCTS_PER_THREAD = 2**30
-# By Python thread that changes the number: what it was. Threads that begin meanwhile take the
-# changed one over.
+# Previous number of threads, by Python thread that changes it. Threads that begin in between
+# inherit the changed number.
 _found: dict[int, int] = {}
 
 
 def threads_for(products: int, available: int) -> int:
-    """Return on how many of ``available`` threads to compute a forward pass of ``products``
-    multiplications.
-    """
+    """Return the number of threads, at most ``available``, for ``products`` multiplications."""
     return max(1, min(available, products // PRODUCTS_PER_THREAD))
 
 
 @contextmanager
 def threads_worth(products: int) -> Iterator[None]:
-    """Have torch compute on as many of its threads as ``products`` multiplications are worth."""
+    """Limit torch's threads to the number that ``products`` multiplications justify."""
     here, before = threading.get_ident(), torch.get_num_threads()
     outermost = here not in _found
     if outermost:
@@ -48,7 +44,7 @@ def threads_worth(products: int) -> Iterator[None]:
 
 
 def acting_threads(rollout: Rollout) -> AbstractContextManager:
-    """Return such a context for what the players of a ``Rollout`` compute in a step.
+    """Return the context of ``threads_worth`` for one step of the players of a ``Rollout``.
 
     On a GPU it does nothing.
     """
@@ -61,18 +57,19 @@ def acting_threads(rollout: Rollout) -> AbstractContextManager:
 
 
 def acting_weights(rollout: Rollout, group: Group) -> int:
-    """Return the number of weights of the network that plays ``group``, or 0 if none does."""
+    """Return the number of weights of the network that plays ``group``, or 0 without a network."""
     try:
         module = rollout.player_of[group.name].module(rollout, group)
-    # a caller's own without one; no function of observations
+    # a custom player without the method, or one that is no function of observations
     except (AttributeError, ParameterError):
         return 0
     return weights(module) if isinstance(module, torch.nn.Module) else 0
 
 
 def weights(network: torch.nn.Module) -> int:
-    """Return the number of a network's weights, those of its ``Convolution`` once for each
-    position: how many multiplications one row takes.
+    """Return the number of multiplications of a network for one row.
+
+    This is the number of weights, with those of a ``Convolution`` counted once per position.
     """
     return sum(
         p.numel() * getattr(part, "positions", 1)
@@ -81,16 +78,16 @@ def weights(network: torch.nn.Module) -> int:
     )
 
 
-# Of the RuntimeError that torch raises where the host's memory is short; on a GPU it has a class of
-# its own.
+# Parts of the RuntimeError that torch raises if the host's memory is exhausted. For a GPU it has a
+# separate class.
 NO_MEMORY = ("DefaultCPUAllocator", "not enough memory", "can't allocate memory")
 
 
 @contextmanager
 def own_random_numbers() -> Iterator[None]:
-    """Leave torch's generators, of the CPU and of each GPU, as they were; one thread at a time.
+    """Restore torch's generators of the CPU and of all GPUs afterwards. One thread at a time.
 
-    GPUs are named, since torch warns where there are several and none is.
+    GPUs are listed, since torch warns if there are several and none is listed.
     """
     with EXCLUSIVE, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         yield
@@ -98,8 +95,9 @@ def own_random_numbers() -> Iterator[None]:
 
 @contextmanager
 def drawing_from(generator: torch.Generator) -> Iterator[None]:
-    """Have a caller's code draw from ``generator``, which goes on from there, by torch's global
-    one, in ordinary modes.
+    """Let a caller's code draw from ``generator`` through torch's global generator.
+
+    Ordinary modes apply, and ``generator`` advances.
     """
     with own_random_numbers(), ordinary_modes():
         torch.cuda.manual_seed_all(generator.initial_seed())
@@ -112,9 +110,7 @@ def drawing_from(generator: torch.Generator) -> Iterator[None]:
 
 @contextmanager
 def memory_errors() -> Iterator[None]:
-    """Turn what CuPy and torch raise when memory is short into ``MemoryLimitError``, which says
-    what to lower.
-    """
+    """Convert out-of-memory errors of CuPy and torch to ``MemoryLimitError`` with advice."""
     try:
         yield
     except MemoryLimitError:
@@ -126,6 +122,6 @@ def memory_errors() -> Iterator[None]:
         if not short:
             raise
         raise MemoryLimitError(
-            f"training does not fit into memory ({str(error).partition(chr(10))[0]}); lower "
+            f"training does not fit into memory ({str(error).partition(chr(10))[0]}). Lower "
             "num_envs, num_steps, or the sizes of networks and replay buffers"
         ) from None

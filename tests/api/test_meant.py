@@ -145,12 +145,12 @@ def test_players_of_all_groups_are_one_word():
         (lambda run: "randm", "expected 'random' or 'heuristic'. Did you mean 'random'?"),
         (
             lambda run: {"cart": run},
-            "it must be cd.HeuristicPolicy(), cd.RandomPolicy(), cd.FrozenPolicy(FOLDER) or run.frozen(GROUP)",
+            "expected cd.HeuristicPolicy(), cd.RandomPolicy(), cd.FrozenPolicy(FOLDER) or run.frozen(GROUP)",
         ),
         (lambda run: {"car": cd.RandomPolicy()}, "'car', expected 'cart'. Did you mean 'cart'?"),
         (
             lambda run: None,
-            "cartpole has no heuristic, and 'cart' has no policy; pass policies='random'",
+            "cartpole has no heuristic, and 'cart' has no policy. Pass policies='random'",
         ),
     ],
 )
@@ -187,7 +187,7 @@ def test_a_rollout_takes_no_policy():
 def test_a_run_is_not_played_on_another_device_than_was_asked_for(run):
     assert len(run.evaluate(2, device="cpu").length) == 2
     with pytest.raises(
-        DeviceError, match=r"device = 'cuda', but the run is on 'cpu'; .*cupydrive\.load\(folder, "
+        DeviceError, match=r"device = 'cuda', but the run is on 'cpu'\. .*cupydrive\.load\(folder, "
     ):
         run.evaluate(2, device="cuda")
 

@@ -83,7 +83,7 @@ def test_groups_can_play_the_heuristic_while_others_learn(tmp_path, capsys):
     }
     assert kinds == {"tagger": "ppo", "runner": "heuristic"}
     assert command("train cartpole --heuristic cart --device cpu") == 2
-    assert "cartpole has no heuristic; play 'cart' at random" in capsys.readouterr().err
+    assert "cartpole has no heuristic. Play 'cart' at random" in capsys.readouterr().err
     assert command("train tag_grid --heuristic runners --device cpu") == 2
     assert "tag_grid has no group 'runners'. Did you mean 'runner'" in capsys.readouterr().err
 
@@ -130,7 +130,7 @@ REFUSED = [
     ("render tag_grid --out video.avi", "expected .mp4, .gif, .webp"),
     ("render nothing.npz --out video.mp4", "'nothing.npz' cannot be read"),
     ("render cartpole --out video.mp4 --policies heuristic",
-    "cartpole has no heuristic; play 'cart' at random"),
+    "cartpole has no heuristic. Play 'cart' at random"),
     ("train cartpole --backend kernel", "backend"),
     ("evaluate tag_grid --policies kernel", "policies"),
     ("train cartpole --set hidden=64", "hidden = 64: input should be a valid tuple"),

@@ -281,15 +281,15 @@ def test_what_is_wrong_with_a_configuration_is_named(changed, words, files):
 @pytest.mark.parametrize(
     ("name", "change", "words"),
     [
-        ("length", lambda a: a * 0, r"episodes of 0 to 0 steps; they must have 1 to 20"),
-        ("length", lambda a: a.astype(np.int64), r"length is int64 \(2,\); it must be int32"),
-        ("action.tagger", lambda a: a + 5, r"holds a choice of \d; the heads have \(5,\)"),
+        ("length", lambda a: a * 0, r"episodes of 0 to 0 steps, expected 1 to 20"),
+        ("length", lambda a: a.astype(np.int64), r"length is int64 \(2,\), expected int32"),
+        ("action.tagger", lambda a: a + 5, r"holds a choice of \d, but the heads have \(5,\)"),
         (
             "action.tagger",
             lambda a: a[:, :1],
-            r"action.tagger is uint8 .*; it must be uint8 \(20, 2, 2, 1\)",
+            r"action.tagger is uint8 .*, expected uint8 \(20, 2, 2, 1\)",
         ),
-        ("action.runner", lambda a: None, "it must hold length, action.tagger, action.runner"),
+        ("action.runner", lambda a: None, "expected length, action.tagger, action.runner"),
     ],
 )
 def test_what_is_wrong_with_a_recordings_arrays_is_named(name, change, words, files):

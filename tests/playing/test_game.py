@@ -70,7 +70,7 @@ def test_a_run_plays_against_a_person():
     assert game.recording.action["tagger"].tolist() == wanted.action["tagger"].tolist()
     assert game.players == {"tagger": wanted.players["tagger"], "runner": "you"}
     with pytest.raises(
-        ParameterError, match="a run brings its own parameters; leave out grid_length"
+        ParameterError, match=r"a run has its own parameters. Leave out grid_length"
     ):
         game_of(run, grid_length=9)
 
@@ -200,13 +200,13 @@ def test_pause_new_episode_and_end():
 @pytest.mark.parametrize(
     ("env", "arguments", "words"),
     [
-        ("rice_n", {}, "rice_n has no keys .*give its EnvSpec display="),
+        ("rice_n", {}, "rice_n has no keys .*Give its EnvSpec display="),
         ("tag_continuous", {**CROWD, "num_turn_levels": 0, "num_acceleration_levels": 0},
         "tag_continuous has no keys"),
         ("tag_grid", {"agent": "taggers"},
         "agent = 'taggers', expected 'tagger' or 'runner'. Did you mean 'tagger'"),
         ("tag_grid", {"agent": "tagger 4"},
-        "agent = 'tagger 4'; it must be 'tagger', or 'tagger 0' to 'tagger 3'"),
+        "agent = 'tagger 4', expected 'tagger', or 'tagger 0' to 'tagger 3'"),
         ("tag_grid", {"agnet": "runner"}, "Did you mean 'agent'"),
     ],
 )  # fmt: skip

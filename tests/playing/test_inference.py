@@ -383,11 +383,11 @@ def test_hidden_states_come_by_group():
         ({"tager": 0}, "Did you mean 'tagger'"),
         (
             {"tagger": torch.zeros(3, 4, 7)},
-            r"state of 'tagger' has shape \(3, 4, 7\); its last axis must be 8",
+            r"state of 'tagger' has shape \(3, 4, 7\), but its last axis must be 8",
         ),
         (
             {"tagger": torch.zeros(3, 8)},
-            r"state of 'tagger' has shape \(3, 8\); for these .* \(3, 4, 8\)",
+            r"state of 'tagger' has shape \(3, 8\), expected \(3, 4, 8\)",
         ),
     ):
         with pytest.raises(ParameterError, match=words):
@@ -544,20 +544,20 @@ def test_equally_likely_choices_are_those_whose_exponential_is_one_in_the_kernel
 @pytest.mark.parametrize(
     ("obs", "options", "words"),
     [
-        (torch.zeros(3, 4), {}, r"several groups it must be a dict with tagger, runner"),
+        (torch.zeros(3, 4), {}, r"expected a dict for several groups, with tagger, runner"),
         ({"taggr": torch.zeros(3, 4)}, {}, r"a group in obs = 'taggr'.*Did you mean 'tagger'"),
         (
             {"tagger": torch.zeros(3, 4)},
             {},
-            r"observation of 'tagger' has shape \(3, 4\); its last axis must be 6",
+            r"observation of 'tagger' has shape \(3, 4\), but its last axis must be 6",
         ),
-        ({"tagger": [[0.0] * 6]}, {}, r"it must be a torch tensor or NumPy array"),
+        ({"tagger": [[0.0] * 6]}, {}, r"expected a torch tensor or NumPy array"),
         (
             {"tagger": torch.zeros(3, 6, device="meta")},
             {},
-            r"it must be a torch tensor or NumPy array",
+            r"expected a torch tensor or NumPy array",
         ),
-        ({"tagger": np.array([["x"] * 6])}, {}, r"it must be a torch tensor or NumPy array"),
+        ({"tagger": np.array([["x"] * 6])}, {}, r"expected a torch tensor or NumPy array"),
         ({"tagger": torch.tensor(1.0)}, {}, r"has shape \(\)"),
         ({"tagger": torch.zeros(3, 6)}, {"mask": torch.ones(3, 5)}, r"mask .* dict"),
         (
@@ -568,7 +568,7 @@ def test_equally_likely_choices_are_those_whose_exponential_is_one_in_the_kernel
         (
             {"tagger": torch.zeros(3, 6)},
             {"mask": {"tagger": torch.ones(2, 5, dtype=torch.bool)}},
-            r"shape \(2, 5\); for these observations it must be \(3, 5\)",
+            r"shape \(2, 5\), expected \(3, 5\) for these observations",
         ),
     ],
 )

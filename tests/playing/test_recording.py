@@ -97,7 +97,7 @@ def test_one_episode_of_many_is_the_same_alone():
         assert one.states[0].tobytes() == all_of_them.states[7].tobytes()
     assert recording[-2:].num_envs == 2 and recording[-2:].first_env == 18
     for wrong in (slice(0, 6, 2), slice(3, 3)):
-        with pytest.raises(ParameterError, match="side by side"):
+        with pytest.raises(ParameterError, match="adjacent episodes"):
             recording[wrong]
     with pytest.raises(IndexError):
         recording[20]
@@ -170,5 +170,5 @@ def test_choices_beside_numbers_are_whole_and_within_their_range(value):
     arrays = {"length": recording.length, "action.archer": action}
     checked_arrays(recording.spec, recording.params, arrays)
     action[1, 2, 0, 0] = value
-    with pytest.raises(FormatError, match=f"choice of {value}; the heads have"):
+    with pytest.raises(FormatError, match=f"choice of {value}, but the heads have"):
         checked_arrays(recording.spec, recording.params, arrays)
