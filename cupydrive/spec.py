@@ -1,4 +1,4 @@
-"""What an environment says about itself. Imports NumPy and gymnasium.spaces only.
+"""Description of an environment. Imports only NumPy and gymnasium.spaces.
 
 Letters: N environments, C agents of a group, D observation entries, H action heads.
 """
@@ -52,7 +52,7 @@ from cupydrive.inputs.tables import (
 )
 from cupydrive.protocols import EnvParams
 
-# For authors.
+# public names for authors of environments
 __all__ = [
     "Display", "EnvSpec", "Field", "Group", "Observation", "Reference", "StepResult", "Table",
     "check_each",
@@ -78,23 +78,26 @@ def param(
 ) -> Any:
     """Describe one parameter of an environment, as the value of a dataclass field.
 
-    A float becomes a member of the kernel's ``Params`` (changing it compiles nothing); an int, bool
-    or choice becomes a compile-time constant of its upper-case name. ``max_episode_steps`` alone is
-    an int that compiles nothing. An array of numbers is a tuple that ``tables`` may make a table
-    of; users give any sequence, array or tensor, or leave it out.
+    A float becomes a member of the kernel's ``Params``, so that changing it compiles nothing. An
+    int, bool or choice becomes a compile-time constant with its name in upper case, except for
+    ``max_episode_steps``, which compiles nothing. An array of numbers is a tuple, from which
+    ``tables`` may make a table. Users may pass any sequence, array or tensor, or leave it out.
 
     Args:
-        default: Value if the user gives none; its type is the parameter's type. Of an array:
-            ``()``.
+        default: Default value. Its type is the parameter's type. ``()`` for an array.
         help: One sentence.
-        unit: SI unit, or what is counted.
-        low: Smallest value allowed.
-        high: Largest value allowed.
-        vary: ``(low, high)`` of the values the checker draws; by default half to one and a half
-            times the default.
-        choices: Strings allowed, for a string.
-        of: ``float`` or ``int``, for an array: the type of its numbers, each in [low, high]. How
-            many there must be, the spec's ``check`` says: see ``check_each``.
+        unit: SI unit, or the objects that are counted.
+        low: Smallest allowed value.
+        high: Largest allowed value.
+        vary: ``(low, high)`` of the values that the checker draws. Defaults to 0.5 to 1.5 times the
+            default value.
+        choices: Allowed strings, for a string.
+        of: ``float`` or ``int`` for an array, the type of its numbers. Each is in [low, high]. The
+            ``check`` of the spec validates their number, see ``check_each``.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> gravity = cd.param(9.8, "Acceleration by gravity.", unit="m/s^2", low=0.0)
     """
     about = {
         "help": help,
@@ -116,11 +119,13 @@ class Field:
     """One member of the kernel's ``struct State``.
 
     Args:
-        name: The member's name.
-        dtype: ``"f4"``, ``"i4"``, ``"u4"`` or ``"u1"``. Bytes come last, a multiple of 4 in all.
+        name: Name of the member.
+        dtype: ``"f4"``, ``"i4"``, ``"u4"`` or ``"u1"``. Bytes must be the last members, and their
+            total number a multiple of 4.
         shape: ``()`` for one value per environment, ``(C,)`` for one per agent, ...
-        scale: A typical magnitude; the checker allows 1e-6 of it. Integers are compared exactly.
-        unit: SI unit, or what is counted.
+        scale: Typical magnitude. The checker allows a difference of 1e-6 of it. Integers must be
+            equal.
+        unit: SI unit, or the objects that are counted.
     """
 
     name: str
@@ -136,42 +141,47 @@ class Field:
 
 @dataclass(frozen=True)
 class Group:
-    """Agents with equal spaces: their own contiguous buffers ``(N, count, ...)``.
+    """Agents with equal spaces and common contiguous buffers ``(N, count, ...)``.
 
     Args:
-        name: The member's name in ``Env`` and the key in Python.
+        name: Name of the member in ``Env``, and key in Python.
         count: Number of agents.
-        obs_dim: Entries of one agent's observation; may be left out if ``obs_shape`` is given.
+        obs_dim: Number of entries of one agent's observation. Defaults to that of ``obs_shape``.
         action_space: One agent's ``Discrete``, ``MultiDiscrete`` or bounded float32 ``Box`` of one
-            dimension, or a ``Tuple`` of these. If it has a ``Box``, actions are float32 numbers:
-            first the choices of all discrete heads, then the numbers of all boxes.
+            dimension, or a ``Tuple`` of these. With a ``Box``, actions are float32: the choices of
+            all discrete heads, followed by the values of all boxes.
         obs_scale: Typical magnitude of the observation, a number or ``(obs_dim,)``.
         reward_scale: Typical magnitude of one step's reward.
-        leaves: Agents may be inactive in some steps, or leave before the episode ends (buffers
-            ``active`` and ``left``). Rewards of inactive agents belong to their last active step.
-        mask: Choices may be forbidden: the kernel's ``observe`` writes ``env.NAME.mask(agent,
-            choice, head)`` for each.
-        obs_low: Bounds of the observation space, a number or ``(obs_dim,)``. Defaults to 0 and 1
-            for bool, and to 0 and 255 for uint8.
-        obs_high: Likewise.
-        obs_shape: Shape of one agent's observation, such as (height, width, channels), by default
+        leaves: Whether agents may be inactive in some steps, or leave before the episode ends.
+            Buffers ``active`` and ``left`` store this. Rewards of inactive agents are added to
+            their last active step.
+        mask: Whether choices may be forbidden. The kernel's ``observe`` must write
+            ``env.NAME.mask(agent, choice, head)`` for each choice.
+        obs_low: Lower bounds of the observation space, a number or ``(obs_dim,)``. Defaults to 0
+            for bool and uint8.
+        obs_high: Upper bounds of the observation space, a number or ``(obs_dim,)``. Defaults to 1
+            for bool and 255 for uint8.
+        obs_shape: Shape of one agent's observation, such as (height, width, channels). Defaults to
             ``(obs_dim,)``. The kernel numbers entries in C order.
-        obs_dtype: ``"float32"``; ``"bool"``, one byte an entry in ``env.step`` and one bit in
-            rollouts, all 0 when the kernel's ``observe`` begins; or ``"uint8"``.
-        critic_obs_dim: Entries K that a central critic sees instead of one agent's observation:
-            the kernel's ``observe`` writes ``env.NAME.critic_obs(agent)[entry]``, float32. Defaults
-            to 0: none. Rollouts store them only for ``PPO(critic="central")``.
-        critic_obs_scale: Typical magnitude of these, a number or ``(critic_obs_dim,)``.
-        agent_ids: Observations end with the agent's number in its group, one-hot: ``count``
-            entries behind the ``obs_dim`` that kernel and reference write, so that one policy may
-            act differently for each agent. ``env.step``, adapters and networks have all of them,
-            and so has the attribute ``obs_dim``. Observations are flat float32.
+        obs_dtype: ``"float32"``, ``"uint8"`` or ``"bool"``. Bools take one byte per entry in
+            ``env.step`` and one bit in rollouts, and are 0 at the beginning of the kernel's
+            ``observe``.
+        critic_obs_dim: Number K of entries that a central critic sees instead of one agent's
+            observation. The kernel's ``observe`` must write ``env.NAME.critic_obs(agent)[entry]``,
+            float32. Defaults to 0 for none. Rollouts store them only for
+            ``PPO(critic="central")``.
+        critic_obs_scale: Typical magnitude of the critic's entries, a number or
+            ``(critic_obs_dim,)``.
+        agent_ids: Whether observations end with the one-hot index of the agent in its group, so
+            that one policy may act differently for each agent. These are ``count`` entries after
+            the ``obs_dim`` entries of kernel and reference. ``env.step``, adapters, networks and
+            the attribute ``obs_dim`` include them. Observations must be flat float32.
     """
 
     name: str
     count: int
     obs_dim: int = 0
-    action_space: spaces.Space = None  # it must be given: checked
+    action_space: spaces.Space = None  # required, as check_group verifies
     obs_scale: float | np.ndarray = 1.0
     reward_scale: float = 1.0
     leaves: bool = False
@@ -221,7 +231,7 @@ class Group:
 
         Args:
             entry: Bytes of a float entry.
-            packed: Entries of bool are bits.
+            packed: Entries of bool are packed bits.
         """
         if self.bits and packed:
             return 4 * self.words
@@ -229,31 +239,32 @@ class Group:
 
     @property
     def words(self) -> int:
-        """Number of 4-byte words that the bits of one agent's observation take."""
+        """Number of 4-byte words of the packed bits of one agent's observation."""
         return -(-self.obs_dim // 32)
 
     @property
     def values(self) -> tuple[int, ...]:
-        """Number of values of each channel, the last axis of an observation of uint8:
-        ``obs_high`` + 1.
+        """Number of values of each channel, ``obs_high`` + 1, for observations of uint8.
+
+        Channels are the last axis.
         """
         high = np.broadcast_to(self.obs_high, self.obs_dim).reshape(-1, self.obs_shape[-1])
         return tuple(int(n) + 1 for n in high.max(axis=0))
 
     @property
     def action_parts(self) -> tuple[spaces.Space, ...]:
-        """The parts of a ``Tuple`` of actions, or the action space."""
+        """Parts of a ``Tuple`` of actions, or the action space as the only part."""
         space = self.action_space
         return space.spaces if isinstance(space, spaces.Tuple) else (space,)
 
     @property
     def continuous(self) -> bool:
-        """Whether actions are float32 rather than int32: one part at least is a Box."""
+        """Whether actions are float32 instead of int32, since at least one part is a Box."""
         return any(isinstance(part, spaces.Box) for part in self.action_parts)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Number of choices of each discrete head; () for a Box."""
+        """Number of choices of each discrete head. () for a Box."""
         discrete = [part for part in self.action_parts if not isinstance(part, spaces.Box)]
         return tuple(
             int(n)
@@ -263,7 +274,7 @@ class Group:
 
     @cached_property
     def box(self) -> spaces.Box:
-        """The space of the numbers after the discrete heads: all boxes as one."""
+        """Space of the values after the discrete heads: all boxes combined."""
         boxes = [part for part in self.action_parts if isinstance(part, spaces.Box)]
         none = [np.zeros(0, np.float32)]
         low = np.concatenate([part.low for part in boxes] or none)
@@ -271,24 +282,22 @@ class Group:
 
     @property
     def choices(self) -> int:
-        """Number of choices of all heads together: entries of one agent's action mask; 0
-        for a Box.
-        """
+        """Total number of choices of all heads, the size of an action mask. 0 for a Box."""
         return sum(self.sizes)
 
     @property
     def first_choices(self) -> tuple[int, ...]:
-        """Entry of the action mask at which each discrete head begins."""
+        """First entry of each discrete head in the action mask."""
         return tuple(sum(self.sizes[:head]) for head in range(len(self.sizes)))
 
     @property
     def heads(self) -> int:
-        """Action numbers per agent: 1 for Discrete."""
+        """Number of action entries per agent. 1 for Discrete."""
         return len(self.sizes) + self.box.shape[0]
 
     @cached_property
     def action_bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Lowest and highest value of each action number, (H,) each, of the actions' dtype."""
+        """Lowest and highest value of each action entry, (H,) each, of the actions' dtype."""
         first, last = np.zeros(len(self.sizes)), np.array(self.sizes) - 1
         low, high = np.append(first, self.box.low), np.append(last, self.box.high)
         return low.astype(self.action_dtype), high.astype(self.action_dtype)
@@ -317,13 +326,13 @@ class Group:
 
 @dataclass
 class StepResult:
-    """What a reference ``step`` returns; floats in float64, dictionaries by field or group name.
+    """Result of a reference ``step``, with floats in float64 and dictionaries by field or group.
 
-    ``margin`` holds, for outputs that depend on a decision (a comparison of floats), how far the
-    nearest such decision was from going the other way, relative to the scale of what is compared;
-    keys are field names, ``reward.GROUP``, ``left.GROUP``, ``terminated`` and ``metric.NAME``,
-    others are an error; shapes are the output's own or its leading part. Outputs that are not named
-    depend on no decision.
+    ``margin`` is for outputs that depend on a decision (a comparison of floats). It is the
+    distance of the nearest such decision from the opposite outcome, relative to the scale of the
+    compared values. Keys are field names, ``reward.GROUP``, ``left.GROUP``, ``terminated`` and
+    ``metric.NAME``. Other keys are an error. Shapes are that of the output or its leading part.
+    Outputs without an entry depend on no decision.
     """
 
     state: TableArrays
@@ -332,19 +341,20 @@ class StepResult:
     active: TableArrays = field(default_factory=dict)  # (N, C) bool
     left: TableArrays = field(default_factory=dict)  # (N, C) bool
     metrics: TableArrays = field(default_factory=dict)  # (N,)
-    # any bool array; the same names in every call
+    # any bool array, with the same names in every call
     events: TableArrays = field(default_factory=dict)
     margin: TableArrays = field(default_factory=dict)
 
 
 def nearest_decision(*distances: npt.ArrayLike, axis: int | None = None) -> np.ndarray:
-    """Return the smallest of several distances from a decision, as ``StepResult.margin`` wants it.
+    """Return the smallest of several distances from a decision, for ``StepResult.margin``.
 
-    A distance of exactly 0 comes from equal inputs and exact arithmetic (a tie, a clipped value):
-    all decide it alike, so it counts as far. Broadcasts; with ``axis``, the smallest along it.
+    A distance of exactly 0 results from equal inputs and exact arithmetic, such as a tie or a
+    clipped value. All implementations agree on it, so it counts as infinite. Distances are
+    broadcast. With ``axis``, the result is the smallest along that axis.
     """
     if not distances:
-        raise ParameterError("nearest_decision: distances = (); pass one at least")
+        raise ParameterError("nearest_decision: distances = (). Pass at least one")
     arrays = [checked_array("nearest_decision", "distances", d) for d in distances]
     try:
         np.broadcast_shapes(*(d.shape for d in arrays))
@@ -363,13 +373,13 @@ def nearest_decision(*distances: npt.ArrayLike, axis: int | None = None) -> np.n
 
 @dataclass
 class Observation:
-    """What a reference ``observe`` returns: observations by group, and fields of the state that it
-    computes.
+    """Result of a reference ``observe``: observations by group, and fields of the state.
 
-    ``margin`` is keyed by group or field name, shape ``(N, C)``.
+    ``state`` has the fields that ``observe`` computes. ``margin`` is keyed by group or field name,
+    with shape ``(N, C)``.
     """
 
-    obs: TableArrays  # (N, C, D) or (N, C, *obs_shape); of bool and uint8 of any type
+    obs: TableArrays  # (N, C, D) or (N, C, *obs_shape), of any type for bool and uint8
     state: TableArrays = field(default_factory=dict)
     margin: TableArrays = field(default_factory=dict)
     mask: TableArrays = field(default_factory=dict)  # (N, C, choices) bool, groups with masks
@@ -378,19 +388,20 @@ class Observation:
 
 @dataclass(frozen=True)
 class Reference:
-    """The NumPy functions of an environment, which a check compares the kernel with.
+    """NumPy functions of an environment, with which the checker compares the kernel.
 
-    They return new arrays, and leave those that they are given as they are. A check reports what it
-    could not compare for want of one that is None.
+    They must return new arrays and must not change their arguments. The checker reports comparisons
+    that it skips because a function is None.
 
     Args:
-        reset: ``reset(params, random)`` returns (N,) states; exact, float32; ``random`` is a
+        reset: ``reset(params, random)`` returns (N,) states, exact in float32. ``random`` is a
             ``RandomStream`` of ``cupydrive.random``.
-        step: ``step(params, state, action, elapsed, random)`` returns a ``StepResult``: (N,)
-            states, actions by group (N, C) or (N, C, H), ``elapsed`` (N,) with this step counted.
+        step: ``step(params, state, action, elapsed, random)`` returns a ``StepResult``. ``state``
+            has shape (N,). ``action`` is by group, (N, C) or (N, C, H). ``elapsed``, (N,), includes
+            this step.
         observe: ``observe(params, state, elapsed)`` returns an ``Observation``.
-        sample_states: ``sample_states(params, rng, n)`` returns n states, wider than random play
-            reaches. If it is None, the check takes states that random play reaches.
+        sample_states: ``sample_states(params, rng, n)`` returns n states from a wider range than
+            random play reaches. If it is None, the checker uses states from random play.
     """
 
     reset: Callable[..., np.ndarray] | None = None
@@ -405,25 +416,26 @@ class Reference:
 
 @dataclass(frozen=True)
 class Display:
-    """How an environment is drawn, played by a person and shown in the gallery.
+    """Drawing of an environment, keys for a person, and presentation in the gallery.
 
     Args:
         draw: ``draw(canvas, params, states, elapsed)`` draws the last of (K,) states of one episode
-            on a ``Canvas``; those before it, at most ``trail``, are for trails and curves.
-            ``canvas.agents`` tells where agents are.
-        size: (width, height) of a video in pixels, even; a page shows it half as wide.
+            on a ``Canvas``. The previous states, at most ``trail``, are for trails and curves.
+            ``canvas.agents`` records the positions of agents.
+        size: (width, height) of a video in pixels, both even. Pages show it at half this width.
         fps: Frames per second of a video, one frame per step.
-        trail: States before the one shown that ``draw`` is given.
-        keys: ``keys(params)`` returns by group what keys do where a person plays one of its agents:
-            by key an action, a number or a tuple of one for each head; None leaves a head as it is.
-            ``""`` is no key, None there: as in the step before. Others are ``"ArrowLeft"`` and its
-            like, letters but q and r, and digits. If it is None, only programs play.
-        showcase: What the gallery shows: ``params`` of its episodes, ``rivals`` (groups that play
-            the heuristic while the others learn, or play at random), ``policies`` (names of
-            learning policies, such as ``"first+second"``; by default each group has one),
-            ``figures`` (by metric what it is called there, with its unit), ``still`` (share of an
-            episode, 0 to 1, after which the still is taken, 0.5 by default), ``readable`` (width in
-            pixels that its pictures keep on a narrow page), and what it trains with but
+        trail: Number of previous states that ``draw`` receives.
+        keys: ``keys(params)`` returns, by group, a dictionary from keys to actions of one agent. An
+            action is a number, or a tuple with one number for each head. None keeps the previous
+            choice of a head. The key ``""`` stands for no pressed key, where None also keeps the
+            previous choice. Other keys are ``"ArrowLeft"`` and the other arrows, letters except q
+            and r, and digits. If ``keys`` is None, a person cannot play.
+        showcase: Presentation in the gallery. ``params`` are parameters of its episodes.
+            ``rivals`` are groups that play the heuristic while the others learn, or play at random.
+            ``policies`` are names of learning policies, such as ``"first+second"``, by default one
+            per group. ``figures`` are titles of metrics with their unit. ``still`` is the fraction
+            of an episode, 0 to 1, after which the still is taken, by default 0.5. ``readable`` is
+            the width in pixels that its pictures keep on a narrow page. Further entries override
             ``training``.
     """
 
@@ -443,46 +455,48 @@ class Display:
 class EnvSpec:
     """One environment: its kernel, its parameters, its spaces and its NumPy reference.
 
-    The first five must be given. Functions of ``reference``, ``heuristic``, ``draw`` and
-    ``yardsticks`` may take one more argument, the last, if there are tables: ``table``, whose
-    attributes are the arrays that the kernel has (tensors, where observations are tensors). Their
-    callers leave it out.
+    The first five arguments are required. If there are tables, the functions of ``reference``,
+    ``heuristic``, ``draw`` and ``yardsticks`` may have an additional last argument ``table``. Its
+    attributes are the arrays of the kernel, or tensors if observations are tensors. Callers leave
+    it out.
 
     Args:
-        name: The kernel file is ``NAME.cu``.
-        params: Frozen dataclass whose fields are made by ``param``; one is ``max_episode_steps``.
+        name: Name of the environment. The default kernel file is ``NAME.cu``.
+        params: Frozen dataclass whose fields are made by ``param``, including
+            ``max_episode_steps``.
         state: ``state(params)`` returns the tuple of ``Field`` of ``struct State``, in order.
         groups: ``groups(params)`` returns the tuple of ``Group``.
-        time_limit: ``"terminates"`` if the time limit ends the task, ``"truncates"`` if it cuts the
-            episode off.
-        reference: The functions that a check compares the kernel with.
-        display: How it is drawn and played by a person.
-        kernel: Kernel text, the path of its file, or ``PythonKernels``. Defaults to ``NAME.cu``
-            beside the Python file.
-        metrics: Type by name of what ``env.metrics`` counts: ``"int"`` or ``"float"``.
-        heuristic: ``heuristic(params, obs, group)`` returns a tuple of H arrays (N, C), integers or
-            for a Box floats, from observations (N, C, D): torch tensors on the device, so NumPy
-            works on a CPU only.
+        time_limit: ``"terminates"`` if the time limit ends the task, ``"truncates"`` if it
+            truncates the episode.
+        reference: ``Reference`` with which the checker compares the kernel.
+        display: ``Display`` for videos and play by a person.
+        kernel: Kernel source, the path of its file, or ``PythonKernels``. Defaults to ``NAME.cu``
+            next to the Python file.
+        metrics: Type of each counter of ``env.metrics`` by name: ``"int"`` or ``"float"``.
+        heuristic: ``heuristic(params, obs, group)`` returns a tuple of H arrays (N, C), integers,
+            or floats for a Box. ``obs`` is (N, C, D), a torch tensor on the device, so that NumPy
+            functions work only on a CPU.
         constants: ``constants(params)`` returns further compile-time ints.
-        check: ``check(params)`` raises ``ParameterError`` for values that do not go together.
+        check: ``check(params)`` raises ``ParameterError`` for inconsistent values.
         cases: Parameter sets that the checker runs, each a dictionary.
         tables: ``tables(params)`` returns the arrays that the kernel reads, by name. It may read
             files, and raise ``MissingDataError``.
-        table_fields: ``table_fields(params)`` returns the tuple of ``Table`` from parameters alone:
-            no file is needed to compile. If it is None, they are what ``tables`` returns.
+        table_fields: ``table_fields(params)`` returns the tuple of ``Table``. It uses only the
+            parameters, so that no file is needed to compile. If it is None, the result of
+            ``tables`` defines them.
         training: Suggestions for ``train``, by name: ``algorithm``, ``num_envs``, ``steps``, and
-            for each algorithm its settings, with ``num_envs`` and ``steps`` of its own if they
-            differ. A dictionary, or ``training(params)`` that returns one.
-        reward_threshold: Mean return of greedy episodes that counts as solved, with default
-            parameters and one group, or None.
-        yardsticks: ``yardsticks(params)`` returns what an evaluation is printed beside, such as the
-            exact optimum: by its name a dictionary of numbers by the names of
-            ``Evaluation.summary``: ``"return"``, ``"length"``, metrics.
+            settings for each algorithm, which may include different ``num_envs`` and ``steps``. A
+            dictionary, or a function ``training(params)`` that returns one.
+        reward_threshold: Mean return of greedy episodes at which the environment counts as solved,
+            with default parameters and one group, or None.
+        yardsticks: ``yardsticks(params)`` returns reference values for evaluations, such as the
+            exact optimum. By name of the reference, it has a dictionary of numbers by the names of
+            ``Evaluation.summary``: ``"return"``, ``"length"`` and metrics.
         summary: One sentence.
-        title: Name in Gymnasium's registry, by default ``name`` in camel case.
+        title: Name in Gymnasium's registry. Defaults to ``name`` in camel case.
 
     Raises:
-        SpecError: If a field is of a wrong type or out of its range, or a function takes other
+        SpecError: If a field has a wrong type or is out of range, or a function has wrong
             arguments.
     """
 
@@ -511,7 +525,7 @@ class EnvSpec:
     def __post_init__(self) -> None:
         checked_instance("EnvSpec", "reference", self.reference, Reference, "a cupydrive.Reference")
         checked_instance("EnvSpec", "display", self.display, Display, "a cupydrive.Display")
-        # `replace` passes on functions that are bound to the tables of another.
+        # `replace` passes functions that are bound to the tables of the original.
         self._change_functions(lambda name, function: getattr(function, "of_author", function))
         check_spec(self)
         self._change_functions(self._bind_tables)
@@ -522,14 +536,12 @@ class EnvSpec:
 
     @property
     def own_program(self) -> "Callable[..., Program] | None":
-        """``program(executor, spec, params)`` of kernels written in Python, or None: the kernel is
-        C.
-        """
+        """``program(executor, spec, params)`` of kernels in Python, or None for kernels in C."""
         return getattr(self.kernel, "program", None)
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Where the kernels run."""
+        """Devices on which the kernels run."""
         return getattr(self.kernel, "devices", ("cpu", "cuda"))
 
     def _change_functions(
@@ -556,9 +568,9 @@ class EnvSpec:
             function, self.table_arrays, MAY_READ_TABLES[name].split(", ").index("params")
         )
 
-    @lru_cache(maxsize=64)  # noqa: B019 - environments are few, and stay
+    @lru_cache(maxsize=64)  # noqa: B019 - there are few environments, and they are permanent
     def declared_tables(self, params: EnvParams) -> tuple[Table, ...]:
-        """Return the tuple of ``Table``; without ``table_fields`` it is read off the arrays."""
+        """Return the tuple of ``Table``. Without ``table_fields`` it is derived from the arrays."""
         if self.tables is None:
             return ()
         if self.table_fields is None:
@@ -569,12 +581,13 @@ class EnvSpec:
 
     @lru_cache(maxsize=16)  # noqa: B019 - a check draws parameters often, and a table may have megabytes
     def table_arrays(self, params: EnvParams) -> TableArrays:
-        """Return the read-only arrays by name, of the shapes and types declared; empty without
-        tables.
+        """Return the read-only arrays by name, with the declared shapes and types.
+
+        Without tables, the result is empty.
 
         Raises:
-            SpecError: If an array is not what was declared.
-            MissingDataError: If the data is not here.
+            SpecError: If an array differs from its declaration.
+            MissingDataError: If the data is not available.
         """
         if self.tables is None:
             return {}
@@ -582,25 +595,26 @@ class EnvSpec:
 
     @lru_cache(maxsize=64)  # noqa: B019
     def table_digests(self, params: EnvParams) -> dict[str, str]:
-        """Return the SHA-256 of each table by name: of its name, type, shape and bytes."""
+        """Return the SHA-256 of each table by name. It covers name, type, shape and bytes."""
         return {
             name: table_digest(name, array) for name, array in self.table_arrays(params).items()
         }
 
     def about_tables(self, params: EnvParams) -> dict[str, dict[str, str]]:
-        """Return what a file states of the tables: ``{"tables": table_digests}``, or nothing
-        without tables.
+        """Return the entry of the tables in a file: ``{"tables": table_digests}``.
+
+        Without tables, it is empty.
         """
         digests = self.table_digests(params)
         return {"tables": digests} if digests else {}
 
     def require_tables(self, what: str, params: EnvParams, kept: Mapping[str, str] | None) -> None:
-        """Raise ``ParameterError`` if a file was made with other tables than there are here.
+        """Raise ``ParameterError`` if a file was made with other tables.
 
         Args:
-            what: The file, for the message.
+            what: Description of the file, for the message.
             params: Parameters of the environment.
-            kept: ``table_digests`` when the file was made, or None if there were no tables.
+            kept: ``table_digests`` of the file, or None if there were no tables.
         """
         kept, now = kept or {}, self.table_digests(params)
         for name in (*now, *kept):
@@ -609,15 +623,15 @@ class EnvSpec:
                     f"SHA-256 {of[name][:12]}..." if name in of else "none" for of in (kept, now)
                 )
                 raise ParameterError(
-                    f"{what} was made with another table {name!r} of {self.name} ({then}; here "
-                    f"{here}); it needs the same data"
+                    f"{what} was made with another table {name!r} of {self.name}: got {then}, "
+                    f"expected {here}. It needs the same data"
                 )
 
     def with_made_up_tables(self, seed: int = 0) -> "EnvSpec":
         """Return this environment with made-up values in its tables, for tests without data.
 
-        It is itself if it has no tables, or if ``tables`` alone declares them: then they come from
-        no data.
+        Without ``table_fields`` the environment is unchanged, since it has no tables or they depend
+        on no data.
         """
         if self.table_fields is None:
             return self
@@ -631,10 +645,12 @@ class EnvSpec:
         call: Callable[..., object] | None = None,
         hints: Mapping[str, str] | None = None,
     ) -> None:
-        """Raise ``UnknownParameterError`` for a name in ``given`` that is no parameter; see
-        ``unknown_parameter``.
+        """Raise ``UnknownParameterError`` for an unknown parameter.
 
-        ``hints`` are what ``call`` knows of such names.
+        Args:
+            given: Names.
+            call: Function that received them, for messages.
+            hints: Advice of ``call`` about unknown names, see ``unknown_parameter``.
         """
         known = [f.name for f in fields(self.params)]
         for name in given:
@@ -644,7 +660,7 @@ class EnvSpec:
                 )
 
     def make_params(self, **given: object) -> EnvParams:
-        """Return ``self.params`` with ``given`` values checked: name, type and range."""
+        """Create ``self.params`` from the given values. Names, types and ranges are validated."""
         about = {f.name: f for f in fields(self.params)}
         self.require_known(given)
         values = {}
@@ -663,12 +679,11 @@ class EnvSpec:
         check_members(self.name, "state", state, Field)
         if (agents := sum(g.count for g in groups)) > MAX_AGENTS:
             raise ParameterError(
-                f"{self.name}: {agents} agents are more than the {MAX_AGENTS} that random streams "
-                f"know"
+                f"{self.name}: {agents} agents exceed the maximum of {MAX_AGENTS} of random streams"
             )
         if (named := getattr(params, "num_agents", agents)) != agents:
             raise SpecError(
-                f"{self.name}: num_agents = {named}, but groups(params) has {agents} agents; make "
+                f"{self.name}: num_agents = {named}, but groups(params) has {agents} agents. Make "
                 f"them equal or give the parameter another name"
             )
         if self.table_fields is not None:
@@ -682,21 +697,21 @@ class EnvSpec:
         return self.training(params) if callable(self.training) else self.training
 
     def one_agent(self, params: EnvParams) -> bool:
-        """Return whether there is one group of one agent."""
+        """Return whether there is exactly one group with one agent."""
         return [g.count for g in self.groups(params)] == [1]
 
     def state_dtype(self, params: EnvParams) -> np.dtype:
-        """Return the NumPy dtype of ``struct State``: members without gaps.
+        """Return the NumPy dtype of ``struct State``, without padding.
 
         Raises:
-            SpecError: If a compiler would leave gaps.
+            SpecError: If a compiler would insert padding.
         """
         members: list[Any] = [(f.name, f.dtype, f.shape) for f in self.state(params)]
         dtype = np.dtype(members)
         if dtype.itemsize % 4 or np.dtype(members, align=True) != dtype:
             raise SpecError(
                 f"{self.name}: state(params) has {dtype.itemsize:,} bytes, or bytes before larger "
-                f"members; put members of dtype 'u1' last, a multiple of 4 of them in all"
+                f"members. Put members of dtype 'u1' last, a multiple of 4 of them in total"
             )
         return dtype
 
@@ -725,20 +740,18 @@ def _changed(
 
 
 def float_params(params_class: type) -> list[DataclassField[Any]]:
-    """Return the dataclass fields that the kernel gets as data."""
+    """Return the dataclass fields that the kernel receives as data."""
     return [f for f in fields(params_class) if type(f.default) is float]
 
 
 def constant_params(params_class: type) -> list[DataclassField[Any]]:
-    """Return the dataclass fields that the kernel gets as compile-time constants."""
+    """Return the dataclass fields that the kernel receives as compile-time constants."""
     others = (f for f in fields(params_class) if type(f.default) not in (float, tuple))
     return [f for f in others if f.name != "max_episode_steps"]
 
 
 def kept_params(params: EnvParams) -> dict[str, Any]:
-    """Return parameters by name as files keep them: arrays are lists, and those that are not given
-    are left out.
-    """
+    """Return parameters by name for files. Arrays are lists, and omitted arrays are left out."""
     found = {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in asdict(params).items()

@@ -431,15 +431,9 @@ def make_distribution(group: Group, kind: str = "auto") -> Distribution:
 
     Args:
         group: ``Group`` of a spec.
-<<<<<<< HEAD
         kind: ``"categorical"``, ``"gaussian"``, ``"squashed"``, ``"epsilon_greedy"``, or
-            ``"auto"``: categorical for discrete actions, otherwise Gaussian. Discrete heads beside
-            a Box are always categorical.
-=======
-        kind: ``"categorical"``, ``"gaussian"``, ``"squashed"``, or ``"auto"`` for categorical
-            with discrete actions and Gaussian otherwise. Discrete heads next to a Box are always
-            categorical.
->>>>>>> 8635c512 (playing: rewrite docstrings and messages in plain English)
+            ``"auto"`` for categorical with discrete actions and Gaussian otherwise. Discrete heads
+            next to a Box are always categorical.
 
     Raises:
         ParameterError: If the kind does not fit the action space.

@@ -94,7 +94,9 @@ def test_a_parameter_num_agents_is_the_number_of_all_agents():
     steps = ("max_episode_steps", int, cd.param(40, "Time limit.", low=1))
     spec = replace(SPEC, params=make_dataclass("Params", [agents, steps], frozen=True))
     assert spec.make_params().num_agents == 1
-    with pytest.raises(SpecError, match=r"num_agents = 2, but groups\(params\) has 1 agents; make"):
+    with pytest.raises(
+        SpecError, match=r"num_agents = 2, but groups\(params\) has 1 agents\. Make"
+    ):
         spec.make_params(num_agents=2)
 
 

@@ -33,12 +33,12 @@ def test_a_snapshot_goes_back_to_the_same_tables_alone(tmp_path):
     changed = cd.make(other(), 3, device="cpu")
     changed.reset(seed=2)
     before = changed.snapshot()
-    words = r"snapshot was made with another table 'height' of atlas \(SHA-256 .*; here SHA-256 .*\); it needs the same data"
+    words = r"snapshot was made with another table 'height' of atlas: got SHA-256 .*, expected SHA-256 .*\. It needs the same data"
     with pytest.raises(ParameterError, match=words):
         changed.restore(kept)
     assert np.array_equal(changed.snapshot().state, before.state)
     with pytest.raises(
-        ParameterError, match=r"another table 'height' of atlas \(none; here SHA-256"
+        ParameterError, match=r"another table 'height' of atlas: got none, expected SHA-256"
     ):
         changed.restore(replace(kept, tables=None))
 
